@@ -1,0 +1,11 @@
+"""CollectiveError and what is below it: errors that every rank of the communicator gets alike."""
+
+
+class CollectiveError(Exception):
+    """Root of the package's errors; the communicator stays usable."""
+
+    alike = True  # raised by all ranks at the same point
+
+
+class DisagreementError(CollectiveError):
+    """Ranks called a collective, or set something up, with different values."""

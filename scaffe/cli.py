@@ -1,0 +1,217 @@
+"""The command line: scaffe train, test and the tools that make data; Caffe's spelling of its flags works too."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+
+import readers
+from scaffe import __version__
+from scaffe.context import TEST, Context
+from scaffe.errors import LaunchError, ScaffeError
+from scaffe.monitor import log as logs
+from scaffe.monitor.log import log
+from scaffe.net import ENGINES, Net
+from scaffe.parallel.evaluate import batch_numbers, means, run_batches
+from scaffe.parallel.world import USER_ERRORS, World, launcher_rank, open_world
+from scaffe.proto.files import read_solver
+from scaffe.signals import REQUEUE_EXIT_CODE, Signals
+from scaffe.solver import SCALINGS, Solver
+
+EFFECTS = ("stop", "snapshot", "none")
+
+
+class Parser(argparse.ArgumentParser):
+    """Report a wrong command line once, however many ranks there are."""
+
+    def error(self, message: str):
+        if launcher_rank() == 0:
+            self.print_usage(sys.stderr)
+            print(f"{self.prog}: {message}", file=sys.stderr)
+        self.exit(2)
+
+    def flag(self, name: str, **options) -> None:
+        """Add --name, also as -name and with underscores for hyphens: Caffe's own spelling."""
+        names = dict.fromkeys(dash + spelling for dash in ("--", "-") for spelling in (name, name.replace("-", "_")))
+        self.add_argument(*names, **options)
+
+
+def parser() -> Parser:
+    """Return the parser of the whole command line."""
+    top = Parser(prog="scaffe", description="Train Caffe nets over MPI.")
+    top.add_argument("--version", action="version", version=f"scaffe {__version__}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
+    for add in (_add_train, _add_test, _add_digits, _add_imageset, _add_mean):
+        add(commands)
+    return top
+
+
+def _command(commands, name: str, run: Callable[[argparse.Namespace], int], text: str) -> Parser:
+    aliases = [name.replace("-", "_")] if "-" in name else []
+    command = commands.add_parser(name, aliases=aliases, help=text, description=text, allow_abbrev=False)
+    command.set_defaults(run=run)
+    return command
+
+
+def _add_compute_flags(command: Parser) -> None:
+    command.flag("gpu", metavar="IDS", help="GPU ids or 'all', as Caffe's; the same as --device cuda")
+    command.flag("device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU if there is one")
+    command.flag("engine", choices=ENGINES, default="auto", help="which forms of the layers compute")
+    command.flag("level", type=int, default=0, help="level of the net's state")
+    command.flag("stage", default="", metavar="A,B", help="stages of the net's state")
+
+
+def _add_train(commands) -> None:
+    command = _command(commands, "train", _train, "Train the net of a solver file on all ranks.")
+    command.flag("solver", required=True, metavar="FILE", help="solver prototxt")
+    command.flag("snapshot", metavar="FILE|auto", help="solver state to go on from; auto: the newest complete one, if any")
+    command.flag("weights", metavar="A,B", help=".caffemodel files to start from")
+    command.flag("sigint-effect", choices=EFFECTS, default="stop")
+    command.flag("sighup-effect", choices=EFFECTS, default="snapshot")
+    command.flag("scal", choices=SCALINGS, default="strong", help="strong: ranks divide the batch; weak: each takes it whole")
+    command.flag("keep-snapshots", type=int, default=0, metavar="N", help="remove all but the newest N (0: keep all)")
+    _add_compute_flags(command)
+
+
+def _add_test(commands) -> None:
+    command = _command(commands, "test", _test, "Score a net on its test data, divided over all ranks.")
+    command.flag("model", required=True, metavar="FILE", help="net prototxt")
+    command.flag("weights", required=True, metavar="A,B", help=".caffemodel files")
+    command.flag("iterations", type=int, default=50, metavar="N", help="batches to run")
+    _add_compute_flags(command)
+
+
+def _add_digits(commands) -> None:
+    text = "Make LMDBs of scikit-learn's 1,797 handwritten digits, enlarged to 28x28."
+    command = _command(commands, "convert-digits", lambda a: _convert(lambda: readers.convert_digits(a.out_dir)), text)
+    command.add_argument("out_dir", metavar="OUT_DIR")
+
+
+def _add_imageset(commands) -> None:
+    def run(a: argparse.Namespace) -> int:
+        return _convert(
+            lambda: readers.convert_imageset(
+                a.root, a.list, a.db, gray=a.gray, shuffle=a.shuffle, seed=a.seed, encoded=a.encoded,
+                resize_width=a.resize_width, resize_height=a.resize_height,
+            )
+        )  # fmt: skip
+
+    command = _command(commands, "convert-imageset", run, "Make an LMDB of the images that a list of 'FILE LABEL' lines names.")
+    command.add_argument("root", metavar="ROOT", help="folder that the list's names are in")
+    command.add_argument("list", metavar="LIST")
+    command.add_argument("db", metavar="DB")
+    command.flag("gray", action="store_true", help="store one grey channel")
+    command.flag("shuffle", action="store_true", help="store in random order")
+    command.flag("seed", type=int, default=0, help="of the random order")
+    command.flag("resize-width", type=int, default=0, metavar="N")
+    command.flag("resize-height", type=int, default=0, metavar="N")
+    command.flag("encoded", action="store_true", help="store the files' own bytes, as JPEG or PNG")
+
+
+def _add_mean(commands) -> None:
+    def run(a: argparse.Namespace) -> int:
+        return _convert(lambda: readers.compute_image_mean(a.db, a.out))
+
+    command = _command(commands, "compute-image-mean", run, "Write the mean image of an LMDB.")
+    command.add_argument("db", metavar="DB")
+    command.add_argument("out", metavar="OUT.binaryproto")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; return its exit code: 0, 2 for a user's error, 75 to be requeued, 1 for a defect."""
+    arguments = parser().parse_args(argv)
+    try:
+        return arguments.run(arguments)
+    except USER_ERRORS as error:
+        if launcher_rank() == 0:
+            print(f"scaffe: {error}", file=sys.stderr)
+        return 2
+
+
+def _convert(work: Callable[[], object]) -> int:
+    logs.start()
+    work()
+    return 0
+
+
+def _on_all_ranks(run: Callable[[World], int]) -> int:
+    """Run a command on every rank, and let no rank wait for one that failed."""
+    world = open_world()
+    try:
+        return run(world)
+    except KeyboardInterrupt:
+        world.comm.Abort(130)
+    except BaseException as error:
+        return world.fail(error)
+    return 0
+
+
+def _train(arguments: argparse.Namespace) -> int:
+    with Signals(arguments.sigint_effect, arguments.sighup_effect) as signals:
+        return _on_all_ranks(lambda world: _train_on(world, arguments, signals))
+
+
+def _train_on(world: World, a: argparse.Namespace, signals: Signals) -> int:
+    if a.snapshot and a.weights and a.snapshot != "auto":
+        raise ScaffeError("give --snapshot to go on with a run, or --weights to fine-tune, not both")
+    param = world.together(lambda: read_solver(a.solver))
+    _choose_device(a, param.solver_mode == param.GPU)
+    _set_state(param.train_state, a)
+    solver = Solver(
+        param, world=world, scaling=a.scal, engine=a.engine, keep_snapshots=a.keep_snapshots, asked=signals.take
+    )
+    if weights := a.weights or ",".join(param.weights):
+        solver.copy_weights(weights.split(","))
+    solver.solve(a.snapshot)
+    solver.close()
+    return REQUEUE_EXIT_CODE if solver.stopped == "requeue" else 0
+
+
+def _set_state(state, a: argparse.Namespace) -> None:
+    if a.level:
+        state.level = a.level
+    state.stage.extend(filter(None, a.stage.split(",")))
+
+
+def _choose_device(a: argparse.Namespace, wanted: bool = False) -> None:
+    """Log where the layers compute. Raise LaunchError if the user named a GPU."""
+    if a.gpu is not None or a.device == "cuda":
+        raise LaunchError("a GPU was asked for, but this scaffe computes on CPUs only; leave out --gpu and --device cuda")
+    if wanted and a.device == "auto":
+        log.info("The solver asks for a GPU: there is none that scaffe can use.")
+    log.info("Use CPU.")
+
+
+def _test(arguments: argparse.Namespace) -> int:
+    return _on_all_ranks(lambda world: _test_on(world, arguments))
+
+
+def _test_on(world: World, a: argparse.Namespace) -> int:
+    if a.iterations < 1:
+        raise ScaffeError(f"--iterations must be 1 or more, got {a.iterations}")
+    _choose_device(a)
+    context = Context(TEST, batch_numbers=batch_numbers(world, a.iterations))
+    stages = list(filter(None, a.stage.split(",")))
+    net = world.together(lambda: Net(a.model, context=context, engine=a.engine, level=a.level, stages=stages))
+    world.on_root(lambda: [net.copy_from(path) for path in a.weights.split(",")] and None)
+    world.comm.Bcast(net.packed.data, world.root)
+    log.info("Running for %d iterations.", a.iterations)
+    _report(net, run_batches(net, a.iterations, world))
+    net.close()
+    return 0
+
+
+def _report(net: Net, batches) -> None:
+    """Log the scores as `caffe test` does."""
+    for batch in batches:
+        for name, values in zip(net.outputs, batch.outputs, strict=True):
+            for value in values:
+                log.info("Batch %d, %s = %.6g", batch.number, name, value)
+    loss, outputs = means(batches)
+    log.info("Loss: %.6g", loss)
+    weights = net.loss_weights()
+    for name, values in zip(net.outputs, outputs, strict=True):
+        for value in values:
+            weight = weights.get(name)
+            log.info("%s = %.6g%s", name, value, f" (* {weight:g} = {weight * value:.6g} loss)" if weight else "")

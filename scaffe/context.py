@@ -1,0 +1,73 @@
+"""What a net's layers know of the run they are part of, handed to each by argument."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from types import ModuleType
+from zlib import crc32
+
+import numpy as np
+
+from readers import share
+from scaffe.errors import SplitError
+
+TRAIN, TEST = 0, 1
+
+
+@dataclass
+class Context:
+    """Phase, array library, seed, and this rank's share of the global batch.
+
+    With `scaling="strong"` the batch of the prototxt is divided over the ranks; with "weak" each rank takes
+    it whole, so that the global batch is `size` times as large. `local_rows`, `total_rows` and `first_row`
+    say which rows of the global batch are here; None until a data layer has said how large the batch is.
+    """
+
+    phase: int = TRAIN
+    xp: ModuleType = np
+    seed: int = 0
+    rank: int = 0
+    size: int = 1
+    scaling: str = "strong"
+    allsum: Callable[[float], float] = float  # sum of a number over the ranks, called by all of them
+    batch_numbers: Callable[[], Iterator[int]] = count  # of the global batches that data layers here read
+    batch_number: int = 0  # global batches consumed before this pass: what random layers are keyed by
+    local_rows: int | None = None
+    total_rows: int | None = None
+    first_row: int = 0
+    _batch: tuple[str, int] | None = None
+
+    def take_share(self, layer: str, batch: int) -> int:
+        """Return how many of a data layer's `batch` rows this rank computes. Raise SplitError if it has none."""
+        if self._batch is None or self.size == 1:
+            self._batch = (layer, batch)
+        elif self._batch[1] != batch:
+            raise SplitError(
+                f"layer '{layer}' has a batch of {batch} and layer '{self._batch[0]}' one of {self._batch[1]}: "
+                f"over {self.size} ranks all data layers need the same batch"
+            )
+        if self.scaling == "weak":
+            self.first_row, self.total_rows = self.rank * batch, self.size * batch
+            self.local_rows = batch
+            return batch
+        if batch < self.size:
+            raise SplitError(
+                f"layer '{layer}': {self.size} ranks for a batch of {batch} samples; "
+                f"start at most {batch} ranks, or give each rank the whole batch with --scal weak"
+            )
+        self.first_row, stop = share(batch, self.rank, self.size)
+        self.local_rows, self.total_rows = stop - self.first_row, batch
+        return self.local_rows
+
+    def total(self, count: int) -> int:
+        """Scale a count that is proportional to the rows, such as the terms of a loss, to the global batch."""
+        if not self.local_rows or not self.total_rows:
+            return count
+        return count * self.total_rows // self.local_rows
+
+    def generator(self, *key: str | int) -> np.random.Generator:
+        """Return a random generator that depends on the seed and `key` alone, not on rank or history."""
+        word = crc32("/".join(map(str, key)).encode())
+        return np.random.Generator(np.random.Philox(key=[self.seed % 2**64, word]))

@@ -1,0 +1,76 @@
+"""What can go wrong, as a tree. Each message is one line that says where, what was expected and what came.
+
+ScaffeError
+├── PrototxtError      a prototxt or binary protobuf that can't be read: file, line
+├── NetError           a net that can't be built: layer, blob
+│   ├── ShapeError     bottoms or parameters whose shapes don't meet
+│   └── SplitError     a batch that can't be divided over the ranks
+├── LabelError         a label outside the classes: row, later its record
+├── WeightsError       weights or solver state that don't belong to this net or solver
+├── SnapshotError      a snapshot that can't be written or read
+├── LaunchError        a launcher, an MPI or a device that isn't what the user asked for
+└── AgreedError        any of these, told to all ranks by the one that had it
+    └── DivergedError  a loss that is not finite
+
+readers.ReaderError and collectives.CollectiveError are the roots of their packages' own trees; the command
+line catches the three of them.
+"""
+
+from __future__ import annotations
+
+
+class ScaffeError(Exception):
+    """Whatever a user can mend: the command line prints its text alone and exits with code 2."""
+
+    alike = False  # raised by all ranks at the same point?
+
+
+class PrototxtError(ScaffeError):
+    """A prototxt or binary protobuf file that can't be read."""
+
+
+class NetError(ScaffeError):
+    """A net that can't be built."""
+
+
+class ShapeError(NetError):
+    """Shapes that don't meet."""
+
+
+class SplitError(NetError):
+    """A batch that can't be divided over the ranks."""
+
+
+class LabelError(ScaffeError):
+    """A label outside the classes, in a row of this rank's batch."""
+
+    def __init__(self, layer: str, row: int, label: float, classes: int, origin: str = ""):
+        self.layer, self.row, self.label, self.classes = layer, row, label, classes
+        where = f" ({origin})" if origin else ""
+        super().__init__(f"layer '{layer}': label {label:g} in row {row}{where} is outside the classes 0 to {classes - 1}")
+
+    def located(self, origin: str) -> LabelError:
+        """Return the same error with the record that the row came from."""
+        return LabelError(self.layer, self.row, self.label, self.classes, origin)
+
+
+class WeightsError(ScaffeError):
+    """Weights or a solver state that don't belong to this net or solver."""
+
+
+class SnapshotError(ScaffeError):
+    """A snapshot that can't be written or read."""
+
+
+class LaunchError(ScaffeError):
+    """A launcher, an MPI or a device that isn't what the user asked for."""
+
+
+class AgreedError(ScaffeError):
+    """An error that all ranks raise at the same point, so that one report is enough."""
+
+    alike = True
+
+
+class DivergedError(AgreedError):
+    """A loss that is not finite on some rank."""

@@ -1,0 +1,154 @@
+"""From a NetParameter to the plan of a net: pure passes over its list of layers.
+
+filter_layers  keep the layers whose include and exclude rules meet the state (phase, level, stages)
+insert_splits  let each top have one user, by Split layers where it has several
+need_backward  which layers and bottoms take part in the backward pass
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from scaffe.errors import NetError
+from scaffe.proto import LayerParameter, NetParameter, NetState, NetStateRule
+
+
+def filter_layers(net: NetParameter, state: NetState) -> NetParameter:
+    """Return the net that `state` selects. Raise NetError where a layer has both include and exclude rules."""
+    kept = NetParameter()
+    kept.CopyFrom(net)
+    kept.ClearField("layer")
+    kept.state.CopyFrom(state)
+    kept.layer.extend(layer for layer in net.layer if _included(layer, state))
+    return kept
+
+
+def _included(layer: LayerParameter, state: NetState) -> bool:
+    if layer.include and layer.exclude:
+        raise NetError(f"layer '{layer.name}' has both include and exclude rules; give one kind")
+    if layer.include:
+        return any(_meets(state, rule) for rule in layer.include)
+    return not any(_meets(state, rule) for rule in layer.exclude)
+
+
+def _meets(state: NetState, rule: NetStateRule) -> bool:
+    stages = set(state.stage)
+    return (
+        (not rule.HasField("phase") or rule.phase == state.phase)
+        and (not rule.HasField("min_level") or state.level >= rule.min_level)
+        and (not rule.HasField("max_level") or state.level <= rule.max_level)
+        and stages.issuperset(rule.stage)
+        and stages.isdisjoint(rule.not_stage)
+    )
+
+
+Top = tuple[int, int]  # layer, index among its tops
+
+
+def insert_splits(net: NetParameter) -> NetParameter:
+    """Return the net with a Split layer after each top that has several users, named as Caffe names them.
+
+    A loss weight counts as a user, and moves to the Split's first top. Raise NetError for a bottom that no
+    earlier layer produces.
+    """
+    sources, users, weights = _uses(net)
+    split = NetParameter()
+    split.CopyFrom(net)
+    split.ClearField("layer")
+    taken: Counter[Top] = Counter(top for top, weight in weights.items() if weight)
+    for i, layer in enumerate(net.layer):
+        copy = split.layer.add()
+        copy.CopyFrom(layer)
+        for j, source in enumerate(sources[i]):
+            if users[source] > 1:
+                copy.bottom[j] = _split_top(net, source, taken[source])
+                taken[source] += 1
+        for j in range(len(layer.top)):
+            if users[i, j] > 1:
+                split.layer.append(_split_layer(net, (i, j), users[i, j], weights.get((i, j), 0.0)))
+                if weights.get((i, j)):
+                    copy.loss_weight[j] = 0
+    return split
+
+
+def _uses(net: NetParameter) -> tuple[list[list[Top]], Counter[Top], dict[Top, float]]:
+    """Return each bottom's source top, the number of users and the loss weight of each top."""
+    sources: list[list[Top]] = []
+    users: Counter[Top] = Counter()
+    weights: dict[Top, float] = {}
+    last: dict[str, Top] = {}
+    for i, layer in enumerate(net.layer):
+        for name in layer.bottom:
+            if name not in last:
+                known = " ".join(last) or "none"
+                raise NetError(f"layer '{layer.name}': no layer before it produces its bottom '{name}'; blobs so far: {known}")
+        sources.append([last[name] for name in layer.bottom])
+        users.update(sources[i])
+        last.update({name: (i, j) for j, name in enumerate(layer.top)})
+        for j, weight in enumerate(layer.loss_weight[: len(layer.top)]):
+            weights[i, j] = weight
+            users[i, j] += bool(weight)
+    return sources, users, weights
+
+
+def _split_name(net: NetParameter, top: Top) -> str:
+    return f"{net.layer[top[0]].top[top[1]]}_{net.layer[top[0]].name}_{top[1]}_split"
+
+
+def _split_top(net: NetParameter, top: Top, index: int) -> str:
+    return f"{_split_name(net, top)}_{index}"
+
+
+def _split_layer(net: NetParameter, top: Top, users: int, weight: float) -> LayerParameter:
+    layer = LayerParameter(name=_split_name(net, top), type="Split", bottom=[net.layer[top[0]].top[top[1]]])
+    layer.top.extend(_split_top(net, top, k) for k in range(users))
+    if weight:
+        layer.loss_weight.extend([weight] + [0.0] * (users - 1))
+    return layer
+
+
+@dataclass
+class Node:
+    """What need_backward asks of a layer, and its answer."""
+
+    bottoms: Sequence[str]
+    tops: Sequence[str]
+    learns: bool  # has a parameter whose lr_mult is not 0
+    is_loss: Sequence[bool]  # a top
+    propagate_down: Sequence[bool] = ()  # the prototxt's field
+    can_force: Sequence[bool] = ()  # a bottom, by force_backward
+    backward: bool = False  # answer: the layer has a backward pass
+    down: list[bool] = field(default_factory=list)  # answer: a bottom
+
+
+def need_backward(nodes: Sequence[Node], force: bool = False) -> None:
+    """Decide which layers run backward and which bottoms get gradients, as Caffe's Net::Init does.
+
+    First forward: a gradient is needed below every learning layer. Then backward: only where it leads
+    to a loss. `force` asks for the gradients of all bottoms.
+    """
+    needing: dict[str, bool] = {}
+    for node in nodes:
+        node.down = list(node.propagate_down) or [needing[name] for name in node.bottoms]
+        node.backward = node.learns or any(node.down) or any(needing[name] for name in node.bottoms)
+        needing.update({name: node.backward for name in node.tops})
+    under_loss: set[str] = set()
+    skipped: set[str] = set()
+    for node in reversed(nodes):
+        _keep_under_loss(node, under_loss, skipped)
+    if force:
+        for node in nodes:
+            node.backward = True
+            node.down = [a or b for a, b in zip(node.down, node.can_force, strict=True)]
+
+
+def _keep_under_loss(node: Node, under_loss: set[str], skipped: set[str]) -> None:
+    reaching = [loss or name in under_loss for name, loss in zip(node.tops, node.is_loss, strict=True)]
+    contributes = any(reaching)
+    wanted = any(r and name not in skipped for r, name in zip(reaching, node.tops, strict=True))
+    node.backward = node.backward and contributes and wanted
+    node.down = [down and contributes and node.backward for down in node.down]
+    under_loss.update(node.bottoms if contributes else ())
+    skipped.update(name for name, down in zip(node.bottoms, node.down, strict=True) if not down)

@@ -1,0 +1,117 @@
+"""Layer: the base of every layer, and the register of layer types.
+
+A layer's life, in the order that Net keeps: `setup` once, `reshape` before a forward pass whose bottoms have
+new shapes, then `forward` and `backward` as often as the solver likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scaffe.blob import Blob, Shape
+from scaffe.context import Context
+from scaffe.errors import NetError, ShapeError
+from scaffe.fillers import fill
+from scaffe.proto import FillerParameter, LayerParameter
+
+ANY = (0, 10**6)
+
+
+class Layer:
+    """Compute tops from bottoms, and bottoms' gradients from tops' gradients.
+
+    Subclasses set `bottoms` and `tops`, the least and largest number of each that they take, and implement
+    the four steps. `self.blobs` are the learnable parameters. Backward overwrites the bottoms' `diff_array`
+    where `propagate_down` asks for it and adds to the parameters'.
+    """
+
+    bottoms: tuple[int, int] = (1, 1)
+    tops: tuple[int, int] = (1, 1)
+    default_loss_weight = 0.0  # of the first top; losses have 1
+    sums_over_ranks = False  # tops are this rank's part of a sum over the global batch
+
+    def __init__(self, param: LayerParameter, context: Context):
+        self.param, self.context = param, context
+        self.name, self.type = param.name, param.type
+        self.blobs: list[Blob] = []
+        self.param_propagate_down: list[bool] = []
+        self.xp = context.xp
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Read the layer's fields and make its parameters; the bottoms have their shapes."""
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Give the tops their shapes. Raise ShapeError where the bottoms' don't meet."""
+        raise NotImplementedError
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Compute the tops' `array`."""
+        raise NotImplementedError
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Compute the bottoms' `diff_array` and add to the parameters'."""
+        raise NotImplementedError
+
+    def loss_weight(self, top_index: int) -> float:
+        """Return the weight of a top in the net's loss, 0 for none."""
+        weights = self.param.loss_weight
+        if weights:
+            return weights[top_index] if top_index < len(weights) else 0.0
+        return self.default_loss_weight if top_index == 0 else 0.0
+
+    def allows_force_backward(self, bottom_index: int) -> bool:
+        """Say whether `force_backward` may ask for this bottom's gradient."""
+        return True
+
+    def mixes_samples(self, bottom: Sequence[Blob]) -> str:
+        """Say in a few words why the batch on axis 0 can't be divided over ranks here, "" if it can."""
+        return ""
+
+    def add_blob(self, shape: Shape, filler: FillerParameter) -> Blob:
+        """Make a parameter filled by `filler`, keyed by the seed, the layer's name and the blob's index."""
+        blob = Blob(shape, self.xp)
+        rng = self.context.generator("filler", self.name, len(self.blobs))
+        values = blob.data
+        fill(values, filler, rng, f"layer '{self.name}'")
+        blob.data[...] = values
+        self.blobs.append(blob)
+        return blob
+
+    def canonical_axis(self, axis: int, bottom: Blob) -> int:
+        """Return `axis`, counted from the end when negative, as an index into the bottom's shape."""
+        axes = len(bottom.shape)
+        if not -axes <= axis < axes:
+            raise self.shape_error(f"axis {axis} of a bottom of shape {bottom.shape}, which has {axes} axes")
+        return axis % axes if axes else axis
+
+    def error(self, text: str) -> NetError:
+        """Return a NetError that names the layer."""
+        return NetError(f"layer '{self.name}' ({self.type}): {text}")
+
+    def shape_error(self, text: str) -> ShapeError:
+        """Return a ShapeError that names the layer."""
+        return ShapeError(f"layer '{self.name}' ({self.type}): {text}")
+
+
+_types: dict[str, type[Layer]] = {}
+
+
+def register(kind: str, layer: type[Layer]) -> None:
+    """Let prototxt files name `layer` by its type."""
+    _types[kind] = layer
+
+
+def create(param: LayerParameter, context: Context) -> Layer:
+    """Return the layer that `param` describes. Raise NetError if its type is unknown."""
+    if param.type not in _types:
+        known = " ".join(sorted(_types))
+        raise NetError(f"layer '{param.name}': unknown type '{param.type}'; known types: {known}")
+    return _types[param.type](param, context)
+
+
+def check_counts(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+    """Raise NetError unless the layer takes this many bottoms and gives this many tops."""
+    for kind, blobs, (least, most) in (("bottom", bottom, layer.bottoms), ("top", top, layer.tops)):
+        if not least <= len(blobs) <= most:
+            expected = f"{least}" if least == most else f"{least} or more" if most == ANY[1] else f"{least} to {most}"
+            raise layer.error(f"takes {expected} {kind} blob(s), got {len(blobs)}")

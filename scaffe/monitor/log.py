@@ -1,0 +1,43 @@
+"""Log lines as Caffe's: glog's prefix, so that Caffe's own parse_log.py and extract_seconds.py read them.
+
+Rank 0 writes what it does; other ranks only what is wrong.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from datetime import datetime
+
+from tqdm import tqdm
+
+log = logging.getLogger("scaffe")
+
+
+class GlogFormatter(logging.Formatter):
+    """Prefix each line with glog's `I1120 HH:MM:SS.ffffff PID FILE:LINE] `: level, month and day, time."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        when = datetime.fromtimestamp(record.created)
+        return (
+            f"{record.levelname[0]}{when:%m%d %H:%M:%S.%f} {os.getpid():5d} "
+            f"{record.filename}:{record.lineno}] {record.getMessage()}"
+        )
+
+
+class _Handler(logging.Handler):
+    """Write above a progress bar where there is one, to whatever stderr is at the time."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        tqdm.write(self.format(record), file=sys.stderr)
+        sys.stderr.flush()
+
+
+def start(rank: int = 0) -> None:
+    """Send the log to stderr: all of it from rank 0, warnings from the others."""
+    handler = _Handler()
+    handler.setFormatter(GlogFormatter())
+    log.handlers = [handler]
+    log.propagate = False
+    log.setLevel(logging.INFO if rank == 0 else logging.WARNING)

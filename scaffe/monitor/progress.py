@@ -1,0 +1,13 @@
+"""A progress bar for people who watch: only where stderr is a terminal."""
+
+from __future__ import annotations
+
+import sys
+
+from tqdm import tqdm
+
+
+def progress(first: int, last: int, shown: bool) -> tqdm:
+    """Return a bar over iterations `first` to `last`; it draws nothing unless `shown` and stderr is a terminal."""
+    hidden = not (shown and sys.stderr.isatty())
+    return tqdm(initial=first, total=last, unit="iter", disable=hidden, dynamic_ncols=True)

@@ -1,0 +1,311 @@
+"""Net: the layers of a prototxt over their blobs, run whole or layer by layer."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+import scaffe.layers  # noqa: F401  registers the layers
+from scaffe import weights as weight_files
+from scaffe.blob import Blob
+from scaffe.context import Context
+from scaffe.errors import LabelError, NetError, ScaffeError, ShapeError
+from scaffe.graph import Node, filter_layers, insert_splits, need_backward
+from scaffe.layers.layer import Layer, check_counts, create
+from scaffe.packed import PackedParameters, Parameter
+from scaffe.proto import LayerParameter, NetParameter, NetState
+from scaffe.proto.files import read_net
+
+ENGINES = ("auto", "reference")
+
+
+class Net:
+    """Build the net of a prototxt file or NetParameter for a phase.
+
+    As in pycaffe: Net(file, phase), Net(file, weights, phase), and keywords `weights`, `level`, `stages`.
+    `blobs` and `params` map names to blobs and lists of blobs; `packed` holds all parameters in one buffer.
+    Raise NetError, ShapeError or PrototxtError where the net can't be built.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike | NetParameter,
+        *args: str | int,
+        phase: int | None = None,
+        weights: str | None = None,
+        level: int = 0,
+        stages: Sequence[str] = (),
+        engine: str = "auto",
+        context: Context | None = None,
+    ):
+        phase, weights = _positional(args, context.phase if context else phase, weights)
+        if engine not in ENGINES:
+            raise NetError(f"unknown engine '{engine}'; known engines: {' '.join(ENGINES)}")
+        self.context = context or Context(phase=phase)
+        param = model if isinstance(model, NetParameter) else read_net(model)
+        state = NetState(phase=self.context.phase, level=level, stage=stages or ())
+        state.MergeFrom(NetState(level=param.state.level, stage=param.state.stage))
+        self.param = insert_splits(filter_layers(param, state))
+        self.name = param.name
+        self._build()
+        if weights:
+            self.copy_from(weights)
+
+    def _build(self) -> None:
+        self.blobs: OrderedDict[str, Blob] = OrderedDict()
+        self.layers: list[Layer] = []
+        self.bottoms: list[list[Blob]] = []
+        self.tops: list[list[Blob]] = []
+        self._shapes: list[list[tuple[int, ...]]] = []
+        self.parameters: list[Parameter] = []
+        for param in self.param.layer:
+            self._add_layer(param)
+        self.nodes = [self._node(i) for i in range(len(self.layers))]
+        need_backward(self.nodes, self.param.force_backward)
+        self._check_batch_splits()
+        self.params = OrderedDict((layer.name, layer.blobs) for layer in self.layers if layer.blobs)
+        self.packed = PackedParameters(self.parameters)
+        self.outputs = _outputs(self.nodes)
+        self.inputs = [top for layer in self.param.layer if layer.type == "Input" for top in layer.top]
+        self._weigh_losses()
+
+    def _add_layer(self, param: LayerParameter) -> None:
+        param.phase = self.context.phase
+        layer = create(param, self.context)
+        bottom = [self.blobs[name] for name in param.bottom]
+        top = [self._top(param, name) for name in param.top]
+        check_counts(layer, bottom, top)
+        layer.setup(bottom, top)
+        layer.reshape(bottom, top)
+        self.layers.append(layer)
+        self.bottoms.append(bottom)
+        self.tops.append(top)
+        self._shapes.append([blob.shape for blob in bottom])
+        self._add_parameters(layer)
+
+    def _top(self, param: LayerParameter, name: str) -> Blob:
+        if name in self.blobs and name not in param.bottom:
+            raise NetError(f"layer '{param.name}': another layer already produces its top '{name}'")
+        return self.blobs.setdefault(name, Blob((), self.context.xp))
+
+    def _add_parameters(self, layer: Layer) -> None:
+        specs = layer.param.param
+        if len(specs) > len(layer.blobs):
+            raise layer.error(f"{len(specs)} param fields for {len(layer.blobs)} parameter blob(s)")
+        for index, blob in enumerate(layer.blobs):
+            parameter = Parameter(layer.name, index, blob)
+            if index < len(specs):
+                spec = specs[index]
+                parameter.name = spec.name
+                parameter.lr_mult = spec.lr_mult if spec.HasField("lr_mult") else None
+                parameter.decay_mult = spec.decay_mult if spec.HasField("decay_mult") else None
+            owner = self._share(parameter, specs[index] if index < len(specs) else None)
+            layer.param_propagate_down.append(owner.rate != 0 or self.param.force_backward)
+
+    def _share(self, parameter: Parameter, spec) -> Parameter:
+        """Return the parameter that owns the values: the first of its name, checked against this one."""
+        owners = [p for p in self.parameters if p.name and p.name == parameter.name]
+        if not owners:
+            self.parameters.append(parameter)
+            return parameter
+        owner, blob = owners[0], parameter.blob
+        permissive = spec is not None and spec.share_mode == spec.PERMISSIVE
+        if owner.blob.count != blob.count or not (permissive or owner.blob.shape == blob.shape):
+            raise ShapeError(
+                f"shared parameter '{owner.name}': {owner.label} has shape {owner.blob.shape}, "
+                f"{parameter.label} {blob.shape}"
+            )
+        for kind in ("lr_mult", "decay_mult"):
+            ours, theirs = getattr(parameter, kind), getattr(owner, kind)
+            if None not in (ours, theirs) and ours != theirs:
+                raise NetError(f"shared parameter '{owner.name}': {kind} is {theirs:g} in {owner.label}, {ours:g} in {parameter.label}")
+            if theirs is None:
+                setattr(owner, kind, ours)
+        owner.sharers.append(blob)
+        return owner
+
+    def _node(self, i: int) -> Node:
+        layer, param = self.layers[i], self.param.layer[i]
+        if param.propagate_down and len(param.propagate_down) != len(param.bottom):
+            raise layer.error(f"{len(param.propagate_down)} propagate_down fields for {len(param.bottom)} bottoms")
+        return Node(
+            bottoms=param.bottom,
+            tops=param.top,
+            learns=any(layer.param_propagate_down),
+            is_loss=[layer.loss_weight(j) != 0 for j in range(len(param.top))],
+            propagate_down=param.propagate_down,
+            can_force=[layer.allows_force_backward(j) for j in range(len(param.bottom))],
+        )
+
+    def _check_batch_splits(self) -> None:
+        if self.context.size == 1 or self.context.scaling != "strong":
+            return
+        for layer, bottom in zip(self.layers, self.bottoms, strict=True):
+            if reason := layer.mixes_samples(bottom):
+                raise layer.error(
+                    f"{reason}, so the batch can't be divided over {self.context.size} ranks; "
+                    "give each rank the whole batch with --scal weak"
+                )
+
+    def _weigh_losses(self) -> None:
+        """Note the tops that make up the loss and let their diffs hold the weights."""
+        self.losses: list[tuple[int, int, float]] = []
+        for i, layer in enumerate(self.layers):
+            for j, top in enumerate(self.tops[i]):
+                if weight := layer.loss_weight(j):
+                    self.losses.append((i, j, weight))
+                    top.diff_array[...] = weight
+
+    # The steps of a pass, as the training iteration calls them.
+
+    def forward_layer(self, i: int) -> None:
+        """Compute layer i's tops, reshaped first if its bottoms have new shapes."""
+        layer, bottom, top = self.layers[i], self.bottoms[i], self.tops[i]
+        shapes = [blob.shape for blob in bottom]
+        if shapes != self._shapes[i]:
+            self._shapes[i] = shapes
+            self._reshape_layer(i)
+        try:
+            layer.forward(bottom, top)
+        except LabelError as error:
+            raise error.located(self._origin(error.row)) from None
+
+    def backward_layer(self, i: int) -> None:
+        """Compute the gradients of layer i's bottoms and add those of its parameters, if any are needed."""
+        node = self.nodes[i]
+        if node.backward:
+            self.layers[i].backward(self.tops[i], node.down, self.bottoms[i])
+
+    def loss(self) -> float:
+        """Return the loss of the last forward pass; with several ranks, this rank's part of it."""
+        return sum(weight * float(self.tops[i][j].array.sum()) for i, j, weight in self.losses)
+
+    def loss_weights(self) -> dict[str, float]:
+        """Return the weights of the blobs that make up the loss."""
+        return {self.param.layer[i].top[j]: weight for i, j, weight in self.losses}
+
+    def clear_param_diffs(self) -> None:
+        """Set all parameters' gradients to zero."""
+        self.packed.diff[...] = 0
+
+    def _reshape_layer(self, i: int) -> None:
+        self.layers[i].reshape(self.bottoms[i], self.tops[i])
+        for j, top in enumerate(self.tops[i]):
+            if weight := self.layers[i].loss_weight(j):
+                top.diff_array[...] = weight
+
+    def _origin(self, row: int) -> str:
+        """Return the record that a row of the batch came from, "" where no layer knows."""
+        return next(filter(None, (layer.origin(row) for layer in self.data_layers())), "")
+
+    def data_layers(self) -> Iterator:
+        """Iterate over the layers that read records."""
+        return (layer for layer in self.layers if hasattr(layer, "origin"))
+
+    def close(self) -> None:
+        """End the data layers' reader threads."""
+        for layer in self.data_layers():
+            layer.close()
+
+    # pycaffe's interface.
+
+    def forward(self, blobs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **inputs):
+        """Run the layers from `start` to `end` after filling the `inputs`; return outputs, and `blobs`, by name."""
+        for name, values in inputs.items():
+            self._fill(name, values, self.inputs, "data")
+        first, last = self._range(start, end)
+        for i in range(first, last + 1):
+            self.forward_layer(i)
+        if first == 0:
+            self.context.batch_number += 1
+        names = list(self.param.layer[last].top) if end else self.outputs
+        return {name: self.blobs[name].data for name in [*names, *(blobs or [])]}
+
+    def backward(self, diffs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **tops):
+        """Run the layers backward from `start` to `end` after filling the `tops`' diffs; return inputs' diffs."""
+        for name, values in tops.items():
+            self._fill(name, values, self.outputs, "diff")
+        last, first = self._range(end, start)
+        for i in range(first, last - 1, -1):
+            self.backward_layer(i)
+        names = list(self.param.layer[last].bottom) if end else self.inputs
+        return {name: self.blobs[name].diff for name in [*names, *(diffs or [])]}
+
+    def reshape(self) -> None:
+        """Give all blobs the shapes that follow from the inputs'."""
+        for i, bottom in enumerate(self.bottoms):
+            self._shapes[i] = [blob.shape for blob in bottom]
+            if bottom:
+                self._reshape_layer(i)
+
+    @property
+    def layer_dict(self) -> OrderedDict[str, Layer]:
+        """The layers by name."""
+        return OrderedDict((layer.name, layer) for layer in self.layers)
+
+    @property
+    def top_names(self) -> OrderedDict[str, list[str]]:
+        """Names of each layer's tops, by layer name."""
+        return OrderedDict((param.name, list(param.top)) for param in self.param.layer)
+
+    @property
+    def bottom_names(self) -> OrderedDict[str, list[str]]:
+        """Names of each layer's bottoms, by layer name."""
+        return OrderedDict((param.name, list(param.bottom)) for param in self.param.layer)
+
+    def copy_from(self, path: str | os.PathLike) -> None:
+        """Take the parameters of the layers that a .caffemodel has by the same names."""
+        weight_files.load(self, path)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write the net with its parameters as a .caffemodel."""
+        weight_files.save(self, path)
+
+    def share_with(self, other: Net) -> None:
+        """Let the parameters be views of `other`'s, for the layers that both have by name."""
+        theirs = other.params
+        for name in self.params.keys() & theirs.keys():
+            for i, (mine, source) in enumerate(zip(self.params[name], theirs[name], strict=False)):
+                if mine.shape != source.shape:
+                    raise ShapeError(f"can't share {name}[{i}]: shape {mine.shape} here, {source.shape} there")
+                mine.array = source.array
+
+    def _fill(self, name: str, values, known: Sequence[str], part: str) -> None:
+        if name not in known:
+            raise ScaffeError(f"'{name}' is not among {' '.join(known) or 'none'}, the net's {part} blobs that can be given")
+        blob = self.blobs[name]
+        values = np.asarray(values)
+        if values.shape != blob.shape:
+            raise ShapeError(f"blob '{name}' has shape {blob.shape}, got {values.shape}; reshape the blob first")
+        getattr(blob, part)[...] = values
+
+    def _range(self, start: str | None, end: str | None) -> tuple[int, int]:
+        """Return the indices of the layers by those names, the first and the last by default."""
+        names = [layer.name for layer in self.layers]
+        for name in (start, end):
+            if name is not None and name not in names:
+                raise ScaffeError(f"no layer '{name}'; layers: {' '.join(names)}")
+        return names.index(start) if start else 0, names.index(end) if end else len(names) - 1
+
+
+def _outputs(nodes: Sequence[Node]) -> list[str]:
+    """Return the blobs that nobody uses after they are made, in Caffe's order: by name."""
+    unused: set[str] = set()
+    for node in nodes:
+        unused = (unused - set(node.bottoms)) | set(node.tops)
+    return sorted(unused)
+
+
+def _positional(args: Sequence[str | int], phase: int | None, weights: str | None) -> tuple[int, str | None]:
+    """Sort pycaffe's positional arguments: a number is the phase, a path the weights."""
+    for arg in args:
+        if isinstance(arg, int):
+            phase = arg
+        else:
+            weights = os.fspath(arg)
+    if phase is None:
+        raise ScaffeError("a net needs a phase: scaffe.TRAIN or scaffe.TEST")
+    return phase, weights

@@ -1,0 +1,1 @@
+"""How ranks work together: the world, and the choices of when and how parameters and gradients meet."""

@@ -1,0 +1,51 @@
+"""Test passes divided over the ranks, with the results of one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import NamedTuple
+
+import numpy as np
+
+from scaffe.net import Net
+from scaffe.parallel.world import World
+
+
+class Batch(NamedTuple):
+    """What one test batch gave: its number, the loss, and each output flat, float64."""
+
+    number: int
+    loss: float
+    outputs: list[np.ndarray]
+
+
+def batch_numbers(world: World, iterations: int, first_test: Callable[[], int] = int) -> Callable[[], Iterator[int]]:
+    """Return what a test net's Context needs: the batches that this rank reads, in tests of `iterations` batches each.
+
+    Rank r runs batches r, r + size, ... of each test, whole: so a net that can't divide a batch can be tested
+    too. `first_test` says how many tests lie behind when reading starts.
+    """
+
+    def numbers() -> Iterator[int]:
+        for test in count(first_test()):
+            for i in range(world.rank, iterations, world.size):
+                yield test * iterations + i
+
+    return numbers
+
+
+def run_batches(net: Net, iterations: int, world: World) -> list[Batch]:
+    """Run `iterations` batches over all ranks; return all of them, in order, on all ranks. Collective."""
+    mine = []
+    for number in range(world.rank, iterations, world.size):
+        net.forward()
+        outputs = [net.blobs[name].data.astype(np.float64).reshape(-1) for name in net.outputs]
+        mine.append(Batch(number, net.loss(), outputs))
+    return sorted((batch for part in world.comm.allgather(mine) for batch in part), key=lambda batch: batch.number)
+
+
+def means(batches: list[Batch]) -> tuple[float, list[np.ndarray]]:
+    """Return the mean loss and the mean of each output; added in order, so the same bits on any number of ranks."""
+    outputs = zip(*(batch.outputs for batch in batches), strict=True)
+    return sum(batch.loss for batch in batches) / len(batches), [sum(values) / len(batches) for values in outputs]

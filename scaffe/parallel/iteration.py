@@ -1,0 +1,42 @@
+"""The training iteration: one loop, whatever the way parameters and gradients travel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from scaffe.net import Net
+from scaffe.parallel.aggregate import BlockingAggregate
+from scaffe.parallel.propagate import BlockingPropagate
+
+
+def iterate(
+    net: Net,
+    propagate: BlockingPropagate,
+    aggregate: BlockingAggregate,
+    passes: int,
+    agree_on_loss: Callable[[float], float],
+) -> float:
+    """Run one iteration of `passes` forward and backward passes, and have the parameters updated.
+
+    `agree_on_loss` gets this rank's part of the mean loss after the last forward pass and returns the global
+    loss, or raises on all ranks: before any gradient of this iteration has changed a parameter.
+    """
+    net.clear_param_diffs()
+    propagate.post()
+    loss = 0.0
+    for k in range(passes):
+        for i in range(len(net.layers)):
+            propagate.wait(i)
+            net.forward_layer(i)
+        loss += net.loss() / passes
+        last = k == passes - 1
+        if last:
+            loss = agree_on_loss(loss)
+        for i in reversed(range(len(net.layers))):
+            net.backward_layer(i)
+            if last:
+                aggregate.submit(i)
+        net.context.batch_number += 1
+    aggregate.drain()
+    propagate.changed()
+    return loss

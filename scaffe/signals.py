@@ -1,0 +1,39 @@
+"""Signals that ask a training run to stop or to snapshot: noted when they come, acted on between iterations."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType, TracebackType
+
+ACTIONS = ("none", "snapshot", "stop", "requeue")  # requeue: snapshot, stop, and exit so that a batch script starts anew
+REQUEUE_EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h
+
+
+class Signals:
+    """Note, within a `with` block, which actions signals have asked this rank for.
+
+    SIGINT and SIGHUP do what the two effects say; SIGUSR1 and SIGTERM, with which batch systems announce the
+    end, ask for requeue. Only a process's main thread can enter the block.
+    """
+
+    def __init__(self, sigint_effect: str = "stop", sighup_effect: str = "snapshot"):
+        self.effects = {signal.SIGINT: sigint_effect, signal.SIGHUP: sighup_effect}
+        self.effects |= {signal.SIGUSR1: "requeue", signal.SIGTERM: "requeue"}
+        self.asked: set[str] = set()
+        self._before: dict = {}
+
+    def __enter__(self) -> Signals:
+        self._before = {number: signal.signal(number, self._note) for number in self.effects}
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.asked.add(self.effects[signal.Signals(number)])
+
+    def take(self) -> list[bool]:
+        """Return for each of ACTIONS whether it was asked for since the last call."""
+        asked, self.asked = self.asked, set()
+        return [action in asked for action in ACTIONS]

@@ -1,0 +1,178 @@
+"""Snapshots: weights and solver state, written so that a run can go on from them to the bit.
+
+PREFIX_iter_N.caffemodel is written first, PREFIX_iter_N.solverstate last: a snapshot whose state is there is
+complete. Both are Caffe's files; the state also holds, in fields that Caffe skips, the seed, the solver type and
+where each data layer stands.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from glob import escape, glob
+from typing import TYPE_CHECKING
+
+
+from scaffe import weights
+from scaffe.atomic import write_atomically
+from scaffe.errors import ScaffeError, SnapshotError, WeightsError
+from scaffe.monitor.log import log
+from scaffe.proto import SolverParameter, SolverState
+from scaffe.proto.files import read_solver_state
+from scaffe.solvers import lr_policy
+
+if TYPE_CHECKING:
+    from scaffe.net import Net
+    from scaffe.solver import Solver
+
+
+def check_writable(param: SolverParameter) -> None:
+    """Raise SnapshotError now, not hours later, if the folder of the snapshots can't be written."""
+    if not (param.snapshot or param.snapshot_after_train):
+        return
+    folder = os.path.dirname(param.snapshot_prefix) or "."
+    if not os.path.isdir(folder):
+        raise SnapshotError(f"snapshot_prefix '{param.snapshot_prefix}': no such folder: {folder}")
+    if not os.access(folder, os.W_OK):
+        raise SnapshotError(f"snapshot_prefix '{param.snapshot_prefix}': no permission to write in {folder}")
+
+
+def save(solver: Solver) -> str:
+    """Write the two files, remove snapshots beyond keep_snapshots, and return the state's path. The root's work."""
+    stem = f"{solver.param.snapshot_prefix}_iter_{solver.iter}"
+    model, state = f"{stem}.caffemodel", f"{stem}.solverstate"
+    if solver.param.snapshot_format == SolverParameter.HDF5:
+        raise SnapshotError("snapshot_format HDF5 is not written yet; leave it out for binary protobuf")
+    log.info("Snapshotting to binary proto file %s", model)
+    weights.save(solver.net, model, diffs=solver.param.snapshot_diff)
+    log.info("Snapshotting solver state to binary proto file %s", state)
+    write_atomically(state, _state(solver, model).SerializeToString())
+    if solver.keep_snapshots:
+        _prune(solver.param.snapshot_prefix, solver.keep_snapshots)
+    return state
+
+
+def _state(solver: Solver, model: str) -> SolverState:
+    step = lr_policy.current_step(solver.param, solver.iter)
+    state = SolverState(iter=solver.iter, learned_net=model, current_step=step)
+    packed = solver.net.packed
+    for flat in solver.rule.history:
+        state.history.extend(weights.to_proto(packed.view(flat, i)) for i in range(len(packed.parameters)))
+    state.random_seed = solver.seed
+    state.solver_type = solver.rule.kind
+    for name, net in _nets(solver):
+        for layer in net.data_layers():
+            state.position.add(net=name, layer=layer.name, samples=_position(solver, net, layer))
+    return state
+
+
+def _nets(solver: Solver) -> list[tuple[str, Net]]:
+    return [("train", solver.net), *((f"test {k}", net) for k, net in enumerate(solver.test_nets))]
+
+
+def _position(solver: Solver, net: Net, layer) -> int:
+    """Return how many samples a data layer has consumed over all ranks."""
+    if net is solver.net:
+        return layer.position
+    batches = solver.tests_done * solver.param.test_iter[solver.test_nets.index(net)]
+    return layer.first + batches * layer.samples_per_batch
+
+
+def restore(solver: Solver, path: str | os.PathLike) -> None:
+    """Bring a solver on all ranks to where a snapshot was taken. Collective.
+
+    The root reads the files. Raise, on all ranks, WeightsError or PrototxtError for files that don't belong here.
+    """
+    if os.fspath(path) == "auto":
+        path = solver.world.on_root(lambda: newest(solver.param.snapshot_prefix))
+        if not path:
+            log.info("No complete snapshot of %s: starting anew", solver.param.snapshot_prefix)
+            return
+    state = solver.world.on_root(lambda: _restore_root(solver, os.fspath(path)))
+    log.info("Restored iteration %d from %s", state.iter, path)
+    solver.iter = state.iter
+    solver.propagate.changed()
+    if state.HasField("random_seed"):
+        solver.seed = state.random_seed
+    _restore_positions(solver, state)
+
+
+def _restore_root(solver: Solver, path: str) -> SolverState:
+    """Load history and weights on the root; return the state without its history."""
+    state = read_solver_state(path)
+    _check_type(solver, state, path)
+    packed, history = solver.net.packed, solver.rule.history
+    expected = len(packed.parameters) * len(history)
+    if len(state.history) != expected:
+        raise WeightsError(
+            f"{path}: {len(state.history)} history blobs, but {solver.rule.kind} with this net has {expected}: "
+            "it is the state of another solver type or net"
+        )
+    values = [
+        weights.from_proto(proto, parameter.blob.shape, f"{path}: history of {parameter.label}")
+        for proto, parameter in zip(state.history, packed.parameters * len(history), strict=True)
+    ]
+    solver.net.copy_from(_model_of(state, path))
+    for k, value in enumerate(values):
+        flat, i = history[k // len(packed.parameters)], k % len(packed.parameters)
+        packed.view(flat, i)[...] = value
+    del state.history[:]
+    return state
+
+
+def _check_type(solver: Solver, state: SolverState, path: str) -> None:
+    if state.HasField("solver_type") and state.solver_type != solver.rule.kind:
+        raise WeightsError(f"{path}: the state of a {state.solver_type} solver; this one is {solver.rule.kind}")
+
+
+def _model_of(state: SolverState, path: str) -> str:
+    """Return where the weights are that belong to a state: as it says, or beside it."""
+    beside = os.path.join(os.path.dirname(path), os.path.basename(state.learned_net))
+    for model in (beside, state.learned_net):
+        if os.path.isfile(model):
+            return model
+    raise SnapshotError(f"{path}: its weights '{state.learned_net}' are missing, also beside it")
+
+
+def _restore_positions(solver: Solver, state: SolverState) -> None:
+    """Let data layers go on at the next sample; a state of Caffe's has no positions, so count them."""
+    stored = {(position.net, position.layer): position.samples for position in state.position}
+    passes = state.iter * solver.param.iter_size
+    solver.net.context.batch_number = passes
+    solver.tests_done = 0
+    for name, net in _nets(solver):
+        net.context.seed = solver.seed
+        for layer in net.data_layers():
+            counted = passes * layer.samples_per_batch if net is solver.net else 0
+            layer.seek(stored.get((name, layer.name), counted))
+
+
+def _iteration(state: str) -> int:
+    found = re.search(r"_iter_(\d+)\.solverstate$", state)
+    return int(found[1]) if found else -1
+
+
+def complete(prefix: str) -> list[str]:
+    """Return the states of a prefix's complete snapshots, oldest first."""
+    states = [path for path in glob(f"{escape(prefix)}_iter_*.solverstate") if _iteration(path) >= 0]
+    states = [path for path in states if os.path.isfile(path.removesuffix("solverstate") + "caffemodel")]
+    return sorted(states, key=_iteration)
+
+
+def newest(prefix: str) -> str | None:
+    """Return the state of the newest complete snapshot whose files can be read, None if there is none."""
+    for path in reversed(complete(prefix)):
+        with contextlib.suppress(ScaffeError):
+            read_solver_state(path)
+            return path
+    return None
+
+
+def _prune(prefix: str, keep: int) -> None:
+    """Remove all but the newest `keep` complete snapshots, each state before its weights."""
+    for path in complete(prefix)[:-keep]:
+        log.info("Removing older snapshot %s", path)
+        for name in (path, path.removesuffix("solverstate") + "caffemodel"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name)

@@ -1,0 +1,274 @@
+"""Solver: owns the training loop: iterations, display, tests, snapshots."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from math import isfinite
+
+import numpy as np
+
+from scaffe import snapshot, solver_nets, solvers
+from scaffe.context import TEST, TRAIN, Context
+from scaffe.errors import DivergedError, ScaffeError
+from scaffe.monitor.log import log
+from scaffe.monitor.progress import progress
+from scaffe.net import Net
+from scaffe.parallel.aggregate import BlockingAggregate
+from scaffe.parallel.evaluate import batch_numbers, means, run_batches
+from scaffe.parallel.iteration import iterate
+from scaffe.parallel.propagate import BlockingPropagate
+from scaffe.parallel.world import World, open_world
+from scaffe.proto import NetParameter, SolverParameter
+from scaffe.proto.files import read_solver
+from scaffe.signals import ACTIONS
+from scaffe.solvers import lr_policy
+
+SCALINGS = ("strong", "weak")
+
+
+class Solver:
+    """Train the net of a solver file, together with the other ranks of `world`.
+
+    `scaling` "strong" divides the batch over the ranks, "weak" gives each rank the whole of it. `keep_snapshots`
+    N removes all complete snapshots but the newest N (0 keeps all). `asked()` returns for each of
+    signals.ACTIONS whether this rank was asked for it; any rank's wish counts for all.
+
+    pycaffe's attributes: `net`, `test_nets`, `iter`. All methods are collective: every rank calls them alike.
+    Raise ScaffeError, or what is below it, for whatever the user can mend.
+    """
+
+    def __init__(
+        self,
+        param: str | os.PathLike | SolverParameter,
+        *,
+        world: World | None = None,
+        scaling: str = "strong",
+        engine: str = "auto",
+        keep_snapshots: int = 0,
+        asked: Callable[[], Sequence[bool]] = lambda: [False] * len(ACTIONS),
+    ):
+        if scaling not in SCALINGS:
+            raise ScaffeError(f"unknown scaling '{scaling}'; known scalings: {' '.join(SCALINGS)}")
+        self.world = world or open_world()
+        self.scaling, self.engine, self.keep_snapshots, self.asked = scaling, engine, keep_snapshots, asked
+        self.param = self.world.together(lambda: _load(param))
+        self.seed = self._choose_seed()
+        self.iter = 0
+        self.stopped = ""  # what asked solve() to end early: "stop" or "requeue"
+        self.tests_done = 0
+        self._losses: deque[float] = deque(maxlen=self.param.average_loss)
+        self._wishes: set[str] = set()
+        self.world.together(self._build)
+        self._agree_on_setup()
+        self._describe()
+
+    # Set-up.
+
+    def _choose_seed(self) -> int:
+        """Return the solver file's seed, or one drawn by the root and shared."""
+        if self.param.random_seed >= 0:
+            return self.param.random_seed
+        seed = self.world.comm.bcast(int.from_bytes(os.urandom(4), "big") >> 1, self.world.root)
+        log.info("Random seed %d: drawn, since the solver sets none; random_seed: %d repeats this run", seed, seed)
+        return seed
+
+    def _build(self) -> None:
+        """Build the nets and the update rule, without communication."""
+        world = self.world
+        context = Context(TRAIN, np, self.seed, world.rank, world.size, self.scaling, world.allsum)
+        self.net = Net(solver_nets.train_net(self.param), context=context, engine=self.engine)
+        self.rule = solvers.create(self.param, self.net.packed)
+        self.test_nets = [
+            self._test_net(net, iterations)
+            for net, iterations in zip(solver_nets.test_nets(self.param), self.param.test_iter, strict=True)
+        ]
+        if world.is_root:
+            snapshot.check_writable(self.param)
+        self.propagate = BlockingPropagate(world, self.net.packed)
+        self.aggregate = BlockingAggregate(world, self.net.packed, self._update, self.rule.clip)
+
+    def _test_net(self, param: NetParameter, iterations: int) -> Net:
+        """Build a test net over the train net's parameters."""
+        numbers = batch_numbers(self.world, iterations, lambda: self.tests_done)
+        net = Net(param, context=Context(TEST, seed=self.seed, batch_numbers=numbers), engine=self.engine)
+        net.share_with(self.net)
+        return net
+
+    def _agree_on_setup(self) -> None:
+        """Raise an error on all ranks unless they build the same thing."""
+        shapes = "\n".join(f"{p.label} {p.blob.shape}" for p in self.net.parameters)
+        self.world.agree({"the solver": str(self.param), "the parameters": shapes, "the scaling": self.scaling})
+
+    def _describe(self) -> None:
+        """Say which global batch, rate and cores are in force."""
+        world, context = self.world, self.net.context
+        for line in world.describe():
+            log.info("%s, %d BLAS thread(s) each", line, world.threads)
+        if context.local_rows:
+            log.info(
+                "%s scaling: global batch %d over %d rank(s), %d to %d samples a rank and pass, %d pass(es) an iteration",
+                self.scaling, context.total_rows, world.size, context.total_rows // world.size,
+                -(-context.total_rows // world.size), self.param.iter_size,
+            )  # fmt: skip
+        log.info("Learning rate %g as given: it is not scaled by the number of ranks", self.param.base_lr)
+        log.info("%d parameters in %d bytes", sum(p.blob.count for p in self.net.parameters), self.net.packed.nbytes)
+
+    # Training.
+
+    def step(self, iterations: int) -> None:
+        """Run so many iterations, with displays, tests and snapshots as the solver file asks."""
+        p = self.param
+        shown = self.iter, time.monotonic()
+        self._losses.clear()
+        with progress(self.iter, self.iter + iterations, self.world.is_root) as bar:
+            for _ in range(iterations):
+                if self._is_test_due() and (self.iter > 0 or p.test_initialization):
+                    self.test_all()
+                display = p.display > 0 and self.iter % p.display == 0
+                self._losses.append(self._iterate())
+                if display:
+                    shown = self._display(*shown)
+                self.iter += 1
+                bar.update()
+                self._act()
+                if self.stopped:
+                    return
+
+    def _iterate(self) -> float:
+        return iterate(self.net, self.propagate, self.aggregate, self.param.iter_size, self._agree_on_loss)
+
+    def _agree_on_loss(self, part: float) -> float:
+        """Return the global loss, and take note of what any rank was asked for, in one message."""
+        actions = [float(asked) for asked in self.asked()]
+        finite = isfinite(part)
+        loss, broken, *wishes = self.world.allsums([part if finite else 0.0, not finite, *actions])
+        if broken or not isfinite(loss):
+            newest = snapshot.newest(self.param.snapshot_prefix)
+            raise DivergedError(
+                f"the loss is not finite at iteration {self.iter}, learning rate {self.rate():g}: no update was "
+                f"applied; lower base_lr, or look at the data; newest snapshot: {newest or 'none'}"
+            )
+        self._wishes = {action for action, wish in zip(ACTIONS, wishes, strict=True) if wish}
+        return float(loss)
+
+    def _update(self, indices: Sequence[int]) -> None:
+        self.rule.update(indices, self.rate(), self.iter)
+
+    def rate(self) -> float:
+        """Return the learning rate of the current iteration, before any lr_mult."""
+        return lr_policy.rate(self.param, self.iter)
+
+    def _act(self) -> None:
+        """Snapshot if it is time or somebody asked, and stop if somebody asked."""
+        due = self.param.snapshot and self.iter % self.param.snapshot == 0
+        if due or self._wishes & {"snapshot", "requeue"}:
+            self.snapshot()
+        self.stopped = next((wish for wish in ("requeue", "stop") if wish in self._wishes), "")
+
+    def solve(self, resume: str | os.PathLike | None = None) -> None:
+        """Train until max_iter, or until a signal stops it; snapshot, display and test at the end as Caffe does."""
+        p = self.param
+        log.info("Solving %s", self.net.name)
+        log.info("Learning Rate Policy: %s", p.lr_policy)
+        if resume:
+            self.restore(resume)
+        self.step(max(0, p.max_iter - self.iter))
+        if p.snapshot_after_train and self.stopped != "requeue" and not (p.snapshot and self.iter % p.snapshot == 0):
+            self.snapshot()
+        if self.stopped:
+            log.info("Optimization stopped early.")
+            return
+        if p.display and self.iter % p.display == 0:
+            self._display_final_loss()
+        if self._is_test_due():
+            self.test_all()
+        log.info("Optimization Done.")
+
+    # Display.
+
+    def _display(self, since: int, then: float) -> tuple[int, float]:
+        """Log the smoothed loss, the train net's outputs and the rate. Return this iteration and the time."""
+        now, done = time.monotonic(), self.iter - since
+        pace = f" ({done / (now - then):.6g} iter/s, {now - then:.6g}s/{done} iters)" if done else ""
+        log.info("Iteration %d%s, loss = %.6g", self.iter, pace, np.mean(self._losses))
+        self._log_outputs("Train", self.net, self._train_outputs())
+        log.info("Iteration %d, lr = %.6g", self.iter, self.rate())
+        return self.iter, now
+
+    def _display_final_loss(self) -> None:
+        self.propagate.sync()
+        self.net.forward()
+        self._losses.append(self.world.allsum(self.net.loss()))
+        log.info("Iteration %d, loss = %.6g", self.iter, np.mean(self._losses))
+
+    def _train_outputs(self) -> list[np.ndarray]:
+        """Return the train net's outputs; sums over the global batch are summed over the ranks."""
+        owners = {name: layer for layer in self.net.layers for name in layer.param.top}
+        return [
+            self.world.allsums(values.reshape(-1)) if owners[name].sums_over_ranks else values.reshape(-1)
+            for name, values in ((name, self.net.blobs[name].data) for name in self.net.outputs)
+        ]
+
+    def _log_outputs(self, kind: str, net: Net, outputs: Sequence[np.ndarray]) -> None:
+        weights = net.loss_weights()
+        lines = [(name, value) for name, values in zip(net.outputs, outputs, strict=True) for value in values]
+        for k, (name, value) in enumerate(lines):
+            weight = weights.get(name)
+            part = f" (* {weight:g} = {weight * value:.6g} loss)" if weight else ""
+            log.info("    %s net output #%d: %s = %.6g%s", kind, k, name, value, part)
+
+    # Tests.
+
+    def _is_test_due(self) -> bool:
+        return bool(self.test_nets) and self.iter % self.param.test_interval == 0
+
+    def test_all(self) -> None:
+        """Run all test nets and log the means of their outputs, exact over the ranks."""
+        self.propagate.sync()
+        for k, net in enumerate(self.test_nets):
+            log.info("Iteration %d, Testing net (#%d)", self.iter, k)
+            loss, outputs = means(run_batches(net, self.param.test_iter[k], self.world))
+            if self.param.test_compute_loss:
+                log.info("Test loss: %.6g", loss)
+            self._log_outputs("Test", net, outputs)
+        self.tests_done += 1
+
+    # Snapshots.
+
+    def snapshot(self) -> str:
+        """Write weights and solver state; return the state's path on all ranks."""
+        self.propagate.sync()
+        return self.world.on_root(lambda: snapshot.save(self))
+
+    def restore(self, path: str | os.PathLike) -> None:
+        """Go on where the snapshot was taken, or at the newest complete one of the prefix for the path "auto"."""
+        snapshot.restore(self, path)
+
+    def copy_weights(self, paths: Sequence[str]) -> None:
+        """Start from the weights of these files, later ones over earlier ones."""
+        self.world.on_root(lambda: [self.net.copy_from(path) for path in paths] and None)
+        self.propagate.changed()
+
+    def close(self) -> None:
+        """End the nets' reader threads."""
+        for net in (self.net, *self.test_nets):
+            net.close()
+
+
+def get_solver(path: str | os.PathLike, **options) -> Solver:
+    """Return the solver that a prototxt file describes; `options` are Solver's."""
+    return Solver(path, **options)
+
+
+def _load(param: str | os.PathLike | SolverParameter) -> SolverParameter:
+    """Return a solver's fields, checked. Raise ScaffeError where one makes no sense."""
+    if not isinstance(param, SolverParameter):
+        param = read_solver(param)
+    lr_policy.check(param)
+    for field in ("iter_size", "average_loss"):
+        if getattr(param, field) < 1:
+            raise ScaffeError(f"{field} must be 1 or more, got {getattr(param, field)}")
+    return param

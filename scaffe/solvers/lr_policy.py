@@ -1,0 +1,83 @@
+"""Caffe's learning rate policies: the rate at an iteration, as pure functions of the solver's fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import exp
+
+from scaffe.errors import ScaffeError
+from scaffe.proto import SolverParameter
+
+
+def fixed(p: SolverParameter, iteration: int) -> float:
+    """base_lr."""
+    return p.base_lr
+
+
+def step(p: SolverParameter, iteration: int) -> float:
+    """base_lr * gamma ^ floor(iteration / stepsize)."""
+    return p.base_lr * p.gamma ** current_step(p, iteration)
+
+
+def exponential(p: SolverParameter, iteration: int) -> float:
+    """base_lr * gamma ^ iteration."""
+    return p.base_lr * p.gamma**iteration
+
+
+def inverse(p: SolverParameter, iteration: int) -> float:
+    """base_lr * (1 + gamma * iteration) ^ -power."""
+    return p.base_lr * (1 + p.gamma * iteration) ** -p.power
+
+
+def multistep(p: SolverParameter, iteration: int) -> float:
+    """base_lr * gamma ^ number of stepvalues reached."""
+    return p.base_lr * p.gamma ** current_step(p, iteration)
+
+
+def polynomial(p: SolverParameter, iteration: int) -> float:
+    """base_lr * (1 - iteration / max_iter) ^ power, 0 from max_iter on."""
+    return p.base_lr * max(0.0, 1 - iteration / p.max_iter) ** p.power
+
+
+def sigmoid(p: SolverParameter, iteration: int) -> float:
+    """base_lr / (1 + exp(-gamma * (iteration - stepsize)))."""
+    return p.base_lr / (1 + exp(min(700.0, -p.gamma * (iteration - p.stepsize))))
+
+
+def current_step(p: SolverParameter, iteration: int) -> int:
+    """Return how many steps of a "step" or "multistep" policy lie behind: what a solver state stores."""
+    if p.lr_policy == "step":
+        return iteration // p.stepsize
+    if p.lr_policy == "multistep":
+        return sum(iteration >= value for value in p.stepvalue)
+    return 0
+
+
+_policies: dict[str, Callable[[SolverParameter, int], float]] = {
+    "fixed": fixed,
+    "step": step,
+    "exp": exponential,
+    "inv": inverse,
+    "multistep": multistep,
+    "poly": polynomial,
+    "sigmoid": sigmoid,
+}
+
+
+def check(p: SolverParameter) -> None:
+    """Raise ScaffeError for an unknown policy, or fields without which it means nothing."""
+    if p.lr_policy not in _policies:
+        raise ScaffeError(f"lr_policy '{p.lr_policy}' is unknown; known policies: {' '.join(_policies)}")
+    if p.lr_policy == "step" and p.stepsize <= 0:
+        raise ScaffeError(f"lr_policy 'step' needs a stepsize above 0, got {p.stepsize}")
+    if p.lr_policy == "poly" and p.max_iter <= 0:
+        raise ScaffeError(f"lr_policy 'poly' needs a max_iter above 0, got {p.max_iter}")
+    if p.lr_policy == "sigmoid" and p.gamma < 0:
+        raise ScaffeError(f"lr_policy 'sigmoid' needs a gamma of 0 or more, got {p.gamma:g}")
+    if list(p.stepvalue) != sorted(p.stepvalue):
+        raise ScaffeError(f"stepvalue must rise, got {' '.join(map(str, p.stepvalue))}")
+
+
+def rate(p: SolverParameter, iteration: int) -> float:
+    """Return the learning rate of `iteration`, before any parameter's lr_mult."""
+    return _policies[p.lr_policy](p, iteration)

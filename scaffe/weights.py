@@ -1,0 +1,85 @@
+"""Parameters of a net to and from Caffe's .caffemodel files."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scaffe.atomic import write_atomically
+from scaffe.errors import WeightsError
+from scaffe.monitor.log import log
+from scaffe.proto import BlobProto, NetParameter
+from scaffe.proto.files import read_weights
+
+if TYPE_CHECKING:
+    from scaffe.net import Net
+
+
+def to_proto(array: np.ndarray, diff: np.ndarray | None = None) -> BlobProto:
+    """Return an array, and its gradient, as a blob of floats with its shape."""
+    proto = BlobProto()
+    proto.shape.dim.extend(array.shape)
+    proto.data.extend(array.reshape(-1))
+    if diff is not None:
+        proto.diff.extend(diff.reshape(-1))
+    return proto
+
+
+def shape_of(proto: BlobProto) -> tuple[int, ...]:
+    """Return a stored blob's shape; old files have num, channels, height and width."""
+    if proto.HasField("shape"):
+        return tuple(proto.shape.dim)
+    return (proto.num, proto.channels, proto.height, proto.width)
+
+
+def from_proto(proto: BlobProto, shape: tuple[int, ...], where: str) -> np.ndarray:
+    """Return a stored blob as float32 of `shape`. Raise WeightsError, naming `where`, if it has another."""
+    stored, legacy = shape_of(proto), not proto.HasField("shape")
+    if stored != shape and not (legacy and stored == (1,) * (4 - len(shape)) + shape):
+        raise WeightsError(f"{where}: shape {shape} in the net, {stored} in the file")
+    values = np.array(proto.double_data or proto.data, np.float32)
+    if values.size != np.prod(shape, dtype=int):
+        raise WeightsError(f"{where}: {values.size} values in the file for shape {stored}")
+    return values.reshape(shape)
+
+
+def load(net: Net, path: str | os.PathLike) -> None:
+    """Copy the blobs of the file's layers into the net's layers of the same names.
+
+    Layers that only one side has are left alone, which is what fine-tuning lives on. Raise WeightsError where
+    a layer's blobs differ in number or shape; the net is unchanged then.
+    """
+    found: list[tuple[np.ndarray, np.ndarray]] = []
+    for layer in read_weights(path).layer:
+        blobs = net.params.get(layer.name)
+        if blobs is None:
+            if layer.blobs:
+                log.info("Ignoring source layer %s", layer.name)
+            continue
+        where = f"{path}: layer '{layer.name}'"
+        if len(blobs) != len(layer.blobs):
+            raise WeightsError(f"{where}: {len(blobs)} parameter blobs in the net, {len(layer.blobs)} in the file")
+        for i, (blob, proto) in enumerate(zip(blobs, layer.blobs, strict=True)):
+            found.append((blob.data, from_proto(proto, blob.shape, f"{where}, blob {i}")))
+    for target, values in found:
+        target[...] = values
+    if not found:
+        log.warning("%s: none of its layers with parameters is in the net", path)
+
+
+def net_to_proto(net: Net, diffs: bool = False) -> NetParameter:
+    """Return the net with its parameters, and their gradients if asked for, as Caffe stores them."""
+    proto = NetParameter(name=net.name)
+    for param, layer in zip(net.param.layer, net.layers, strict=True):
+        stored = proto.layer.add()
+        stored.CopyFrom(param)
+        del stored.blobs[:]
+        stored.blobs.extend(to_proto(blob.data, blob.diff if diffs else None) for blob in layer.blobs)
+    return proto
+
+
+def save(net: Net, path: str | os.PathLike, diffs: bool = False) -> None:
+    """Write the net's parameters as a .caffemodel; the file appears complete or not at all."""
+    write_atomically(path, net_to_proto(net, diffs).SerializeToString())
