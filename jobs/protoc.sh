@@ -7,4 +7,4 @@ tools=$(mktemp -d)
 trap 'rm -rf "$tools"' EXIT
 python3 -m venv "$tools"
 "$tools/bin/pip" install --quiet 'grpcio-tools==1.62.3' 'setuptools<81'
-"$tools/bin/python" -m grpc_tools.protoc -I. --python_out=. readers/datum.proto scaffe/proto/caffe.proto
+"$tools/bin/python" -m grpc_tools.protoc -I. --python_out=. --pyi_out=. readers/datum.proto scaffe/proto/caffe.proto

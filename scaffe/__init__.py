@@ -1,12 +1,12 @@
 """Train Caffe nets over MPI: S-Caffe's co-design in Python, with pycaffe's names.
 
-    import scaffe
-    solver = scaffe.get_solver("solver.prototxt")
-    solver.step(100)
-    solver.net.blobs["ip2"].data
+import scaffe
+solver = scaffe.get_solver("solver.prototxt")
+solver.step(100)
+solver.net.blobs["ip2"].data
 
-    net = scaffe.Net("deploy.prototxt", "weights.caffemodel", scaffe.TEST)
-    net.forward(data=batch)
+net = scaffe.Net("deploy.prototxt", "weights.caffemodel", scaffe.TEST)
+net.forward(data=batch)
 """
 
 __version__ = "0.1.0"

@@ -11,6 +11,11 @@ import numpy as np
 Shape = tuple[int, ...]
 
 
+def around(shape: Shape, axis: int) -> tuple[int, int, int]:
+    """Return how many elements lie before, on and after an axis, so that any array is seen as three axes."""
+    return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
+
+
 class Blob:
     """Hold `data` and `diff` of one shape, each allocated when first touched.
 

@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 
 import readers
 from scaffe import __version__
+from scaffe import weights as weight_files
 from scaffe.context import TEST, Context
 from scaffe.errors import LaunchError, ScaffeError
 from scaffe.monitor import log as logs
 from scaffe.monitor.log import log
 from scaffe.net import ENGINES, Net
-from scaffe.parallel.evaluate import batch_numbers, means, run_batches
+from scaffe.parallel.evaluate import Batch, batch_numbers, means, run_batches
 from scaffe.parallel.world import USER_ERRORS, World, launcher_rank, open_world
 from scaffe.proto.files import read_solver
 from scaffe.signals import REQUEUE_EXIT_CODE, Signals
@@ -65,11 +66,11 @@ def _add_compute_flags(command: Parser) -> None:
 def _add_train(commands) -> None:
     command = _command(commands, "train", _train, "Train the net of a solver file on all ranks.")
     command.flag("solver", required=True, metavar="FILE", help="solver prototxt")
-    command.flag("snapshot", metavar="FILE|auto", help="solver state to go on from; auto: the newest complete one, if any")
+    command.flag("snapshot", metavar="FILE|auto", help="state to go on from; auto: the newest complete one, if any")
     command.flag("weights", metavar="A,B", help=".caffemodel files to start from")
     command.flag("sigint-effect", choices=EFFECTS, default="stop")
     command.flag("sighup-effect", choices=EFFECTS, default="snapshot")
-    command.flag("scal", choices=SCALINGS, default="strong", help="strong: ranks divide the batch; weak: each takes it whole")
+    command.flag("scal", choices=SCALINGS, default="strong", help="do ranks divide the batch, or each take it?")
     command.flag("keep-snapshots", type=int, default=0, metavar="N", help="remove all but the newest N (0: keep all)")
     _add_compute_flags(command)
 
@@ -97,7 +98,8 @@ def _add_imageset(commands) -> None:
             )
         )  # fmt: skip
 
-    command = _command(commands, "convert-imageset", run, "Make an LMDB of the images that a list of 'FILE LABEL' lines names.")
+    text = "Make an LMDB of the images that a list of 'FILE LABEL' lines names."
+    command = _command(commands, "convert-imageset", run, text)
     command.add_argument("root", metavar="ROOT", help="folder that the list's names are in")
     command.add_argument("list", metavar="LIST")
     command.add_argument("db", metavar="DB")
@@ -161,8 +163,8 @@ def _train_on(world: World, a: argparse.Namespace, signals: Signals) -> int:
     solver = Solver(
         param, world=world, scaling=a.scal, engine=a.engine, keep_snapshots=a.keep_snapshots, asked=signals.take
     )
-    if weights := a.weights or ",".join(param.weights):
-        solver.copy_weights(weights.split(","))
+    if weights := a.weights.split(",") if a.weights else list(param.weights):
+        solver.copy_weights(weights)
     solver.solve(a.snapshot)
     solver.close()
     return REQUEUE_EXIT_CODE if solver.stopped == "requeue" else 0
@@ -177,7 +179,7 @@ def _set_state(state, a: argparse.Namespace) -> None:
 def _choose_device(a: argparse.Namespace, wanted: bool = False) -> None:
     """Log where the layers compute. Raise LaunchError if the user named a GPU."""
     if a.gpu is not None or a.device == "cuda":
-        raise LaunchError("a GPU was asked for, but this scaffe computes on CPUs only; leave out --gpu and --device cuda")
+        raise LaunchError("a GPU was asked for, but this scaffe computes on CPUs only; use --device cpu")
     if wanted and a.device == "auto":
         log.info("The solver asks for a GPU: there is none that scaffe can use.")
     log.info("Use CPU.")
@@ -194,7 +196,7 @@ def _test_on(world: World, a: argparse.Namespace) -> int:
     context = Context(TEST, batch_numbers=batch_numbers(world, a.iterations))
     stages = list(filter(None, a.stage.split(",")))
     net = world.together(lambda: Net(a.model, context=context, engine=a.engine, level=a.level, stages=stages))
-    world.on_root(lambda: [net.copy_from(path) for path in a.weights.split(",")] and None)
+    world.on_root(lambda: weight_files.load_all(net, a.weights.split(",")))
     world.comm.Bcast(net.packed.data, world.root)
     log.info("Running for %d iterations.", a.iterations)
     _report(net, run_batches(net, a.iterations, world))
@@ -202,16 +204,12 @@ def _test_on(world: World, a: argparse.Namespace) -> int:
     return 0
 
 
-def _report(net: Net, batches) -> None:
+def _report(net: Net, batches: list[Batch]) -> None:
     """Log the scores as `caffe test` does."""
     for batch in batches:
-        for name, values in zip(net.outputs, batch.outputs, strict=True):
-            for value in values:
-                log.info("Batch %d, %s = %.6g", batch.number, name, value)
-    loss, outputs = means(batches)
-    log.info("Loss: %.6g", loss)
-    weights = net.loss_weights()
-    for name, values in zip(net.outputs, outputs, strict=True):
-        for value in values:
-            weight = weights.get(name)
-            log.info("%s = %.6g%s", name, value, f" (* {weight:g} = {weight * value:.6g} loss)" if weight else "")
+        for line in logs.output_lines(batch.outputs, {}):
+            log.info("Batch %d, %s", batch.number, line)
+    mean = means(batches)
+    log.info("Loss: %.6g", mean.loss)
+    for line in logs.output_lines(mean.outputs, net.loss_weights()):
+        log.info("%s", line)

@@ -14,6 +14,7 @@ from readers import share
 from scaffe.errors import SplitError
 
 TRAIN, TEST = 0, 1
+PHILOX_STEP = 8  # float32 numbers that one step of Philox's counter gives: 4 words of 64 bits
 
 
 @dataclass
@@ -71,3 +72,14 @@ class Context:
         """Return a random generator that depends on the seed and `key` alone, not on rank or history."""
         word = crc32("/".join(map(str, key)).encode())
         return np.random.Generator(np.random.Philox(key=[self.seed % 2**64, word]))
+
+    def rows_uniform(self, key: tuple[str | int, ...], rows: int, per_row: int) -> np.ndarray:
+        """Return uniform float32 numbers in [0, 1), (rows x per_row), for this rank's rows of the global batch.
+
+        The numbers of a row depend on the seed, `key` and the row's place in the global batch alone: each row
+        starts on a step of Philox's counter, which the ranks further on skip to.
+        """
+        steps = -(-per_row // PHILOX_STEP)
+        rng = self.generator(*key)
+        rng.bit_generator.advance(self.first_row * steps)  # type: ignore[attr-defined]
+        return rng.random((rows, steps * PHILOX_STEP), np.float32)[:, :per_row]

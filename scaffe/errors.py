@@ -46,8 +46,8 @@ class LabelError(ScaffeError):
 
     def __init__(self, layer: str, row: int, label: float, classes: int, origin: str = ""):
         self.layer, self.row, self.label, self.classes = layer, row, label, classes
-        where = f" ({origin})" if origin else ""
-        super().__init__(f"layer '{layer}': label {label:g} in row {row}{where} is outside the classes 0 to {classes - 1}")
+        where = f"row {row}" + (f" ({origin})" if origin else "")
+        super().__init__(f"layer '{layer}': label {label:g} in {where} is outside the classes 0 to {classes - 1}")
 
     def located(self, origin: str) -> LabelError:
         """Return the same error with the record that the row came from."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import ceil, sqrt
 
 import numpy as np
 
@@ -11,11 +12,94 @@ from scaffe.proto import FillerParameter
 
 
 def fill(values: np.ndarray, filler: FillerParameter, rng: np.random.Generator, where: str) -> None:
-    """Fill `values` (float32, any shape) in place. Raise NetError for an unknown type, naming `where`."""
+    """Fill `values` (float32, any shape) in place. Raise NetError, naming `where`, for a type or shape that can't be."""
     if filler.type not in _fillers:
         raise NetError(f"{where}: unknown filler '{filler.type}'; known fillers: {' '.join(sorted(_fillers))}")
     _fillers[filler.type](values, filler, rng, where)
 
 
+def _constant(values, filler, rng, where):
+    values[...] = filler.value
+
+
+def _uniform(values, filler, rng, where):
+    _draw_uniform(values, rng, filler.min, filler.max)
+
+
+def _gaussian(values, filler, rng, where):
+    _draw_gaussian(values, rng, filler.mean, filler.std)
+    if filler.sparse >= 0:
+        outputs = _length(values, 0, filler, where)
+        values *= rng.random(values.shape, np.float32) < filler.sparse / outputs
+
+
+def _xavier(values, filler, rng, where):
+    """Glorot and Bengio 2010, equation 16, with the fan alone in place of the mean of both by default."""
+    bound = sqrt(3 / _fan(values, filler, where))
+    _draw_uniform(values, rng, -bound, bound)
+
+
+def _msra(values, filler, rng, where):
+    """He et al. 2015, equation 10."""
+    _draw_gaussian(values, rng, 0, sqrt(2 / _fan(values, filler, where)))
+
+
+def _positive_unitball(values, filler, rng, where):
+    """Let each row sum to 1."""
+    _length(values, 0, filler, where)
+    _draw_uniform(values, rng, 0, 1)
+    rows = values.reshape(len(values), -1)
+    rows /= rows.sum(axis=1, keepdims=True)
+
+
+def _bilinear(values, filler, rng, where):
+    """Interpolation weights of a square kernel, for a Deconvolution that enlarges its bottom."""
+    if values.ndim != 4 or values.shape[2] != values.shape[3]:
+        raise NetError(f"{where}: filler 'bilinear' needs 4 axes with a square kernel, got shape {values.shape}")
+    width = values.shape[3]
+    half = ceil(width / 2)
+    centre = (width - 1) / (2 * half)
+    side = 1 - np.abs(np.arange(width) / half - centre)
+    values[...] = np.outer(side, side)
+
+
+def _draw_uniform(values: np.ndarray, rng: np.random.Generator, low: float, high: float) -> None:
+    rng.random(out=values, dtype=np.float32)
+    values *= high - low
+    values += low
+
+
+def _draw_gaussian(values: np.ndarray, rng: np.random.Generator, mean: float, std: float) -> None:
+    rng.standard_normal(out=values, dtype=np.float32)
+    values *= std
+    values += mean
+
+
+def _fan(values: np.ndarray, filler: FillerParameter, where: str) -> float:
+    """Return how many inputs feed an output, or outputs an input, or the mean of both, as `variance_norm` says."""
+    fan_in = values.size / _length(values, 0, filler, where)
+    fan_out = values.size / values.shape[1] if values.ndim > 1 else values.size
+    choices = {
+        FillerParameter.FAN_IN: fan_in,
+        FillerParameter.FAN_OUT: fan_out,
+        FillerParameter.AVERAGE: (fan_in + fan_out) / 2,
+    }
+    return choices[filler.variance_norm]
+
+
+def _length(values: np.ndarray, axis: int, filler: FillerParameter, where: str) -> int:
+    if values.ndim <= axis:
+        raise NetError(f"{where}: filler '{filler.type}' needs a blob with at least {axis + 1} axes, got {values.shape}")
+    return values.shape[axis]
+
+
 _Filler = Callable[[np.ndarray, FillerParameter, np.random.Generator, str], None]
-_fillers: dict[str, _Filler] = {}
+_fillers: dict[str, _Filler] = {
+    "bilinear": _bilinear,
+    "constant": _constant,
+    "gaussian": _gaussian,
+    "msra": _msra,
+    "positive_unitball": _positive_unitball,
+    "uniform": _uniform,
+    "xavier": _xavier,
+}

@@ -82,8 +82,10 @@ def _uses(net: NetParameter) -> tuple[list[list[Top]], Counter[Top], dict[Top, f
     for i, layer in enumerate(net.layer):
         for name in layer.bottom:
             if name not in last:
-                known = " ".join(last) or "none"
-                raise NetError(f"layer '{layer.name}': no layer before it produces its bottom '{name}'; blobs so far: {known}")
+                raise NetError(
+                    f"layer '{layer.name}': no layer before it produces its bottom '{name}'; "
+                    f"blobs so far: {' '.join(last) or 'none'}"
+                )
         sources.append([last[name] for name in layer.bottom])
         users.update(sources[i])
         last.update({name: (i, j) for j, name in enumerate(layer.top)})

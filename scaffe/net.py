@@ -16,7 +16,7 @@ from scaffe.errors import LabelError, NetError, ScaffeError, ShapeError
 from scaffe.graph import Node, filter_layers, insert_splits, need_backward
 from scaffe.layers.layer import Layer, check_counts, create
 from scaffe.packed import PackedParameters, Parameter
-from scaffe.proto import LayerParameter, NetParameter, NetState
+from scaffe.proto import LayerParameter, NetParameter, NetState, Phase
 from scaffe.proto.files import read_net
 
 ENGINES = ("auto", "reference")
@@ -46,7 +46,7 @@ class Net:
             raise NetError(f"unknown engine '{engine}'; known engines: {' '.join(ENGINES)}")
         self.context = context or Context(phase=phase)
         param = model if isinstance(model, NetParameter) else read_net(model)
-        state = NetState(phase=self.context.phase, level=level, stage=stages or ())
+        state = NetState(phase=Phase.Name(self.context.phase), level=level, stage=stages or ())
         state.MergeFrom(NetState(level=param.state.level, stage=param.state.stage))
         self.param = insert_splits(filter_layers(param, state))
         self.name = param.name
@@ -73,7 +73,7 @@ class Net:
         self._weigh_losses()
 
     def _add_layer(self, param: LayerParameter) -> None:
-        param.phase = self.context.phase
+        param.MergeFrom(LayerParameter(phase=Phase.Name(self.context.phase)))
         layer = create(param, self.context)
         bottom = [self.blobs[name] for name in param.bottom]
         top = [self._top(param, name) for name in param.top]
@@ -96,36 +96,9 @@ class Net:
         if len(specs) > len(layer.blobs):
             raise layer.error(f"{len(specs)} param fields for {len(layer.blobs)} parameter blob(s)")
         for index, blob in enumerate(layer.blobs):
-            parameter = Parameter(layer.name, index, blob)
-            if index < len(specs):
-                spec = specs[index]
-                parameter.name = spec.name
-                parameter.lr_mult = spec.lr_mult if spec.HasField("lr_mult") else None
-                parameter.decay_mult = spec.decay_mult if spec.HasField("decay_mult") else None
-            owner = self._share(parameter, specs[index] if index < len(specs) else None)
+            parameter = Parameter.from_spec(layer.name, index, blob, specs[index] if index < len(specs) else None)
+            owner = parameter.join(self.parameters)
             layer.param_propagate_down.append(owner.rate != 0 or self.param.force_backward)
-
-    def _share(self, parameter: Parameter, spec) -> Parameter:
-        """Return the parameter that owns the values: the first of its name, checked against this one."""
-        owners = [p for p in self.parameters if p.name and p.name == parameter.name]
-        if not owners:
-            self.parameters.append(parameter)
-            return parameter
-        owner, blob = owners[0], parameter.blob
-        permissive = spec is not None and spec.share_mode == spec.PERMISSIVE
-        if owner.blob.count != blob.count or not (permissive or owner.blob.shape == blob.shape):
-            raise ShapeError(
-                f"shared parameter '{owner.name}': {owner.label} has shape {owner.blob.shape}, "
-                f"{parameter.label} {blob.shape}"
-            )
-        for kind in ("lr_mult", "decay_mult"):
-            ours, theirs = getattr(parameter, kind), getattr(owner, kind)
-            if None not in (ours, theirs) and ours != theirs:
-                raise NetError(f"shared parameter '{owner.name}': {kind} is {theirs:g} in {owner.label}, {ours:g} in {parameter.label}")
-            if theirs is None:
-                setattr(owner, kind, ours)
-        owner.sharers.append(blob)
-        return owner
 
     def _node(self, i: int) -> Node:
         layer, param = self.layers[i], self.param.layer[i]
@@ -275,7 +248,7 @@ class Net:
 
     def _fill(self, name: str, values, known: Sequence[str], part: str) -> None:
         if name not in known:
-            raise ScaffeError(f"'{name}' is not among {' '.join(known) or 'none'}, the net's {part} blobs that can be given")
+            raise ScaffeError(f"'{name}' can't be given {part}; the net's blobs that can: {' '.join(known) or 'none'}")
         blob = self.blobs[name]
         values = np.asarray(values)
         if values.shape != blob.shape:

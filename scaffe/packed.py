@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from scaffe.blob import Blob
+from scaffe.errors import NetError, ShapeError
+from scaffe.proto import ParamSpec
 
 ALIGNMENT = 64  # bytes
 _STEP = ALIGNMENT // 4  # elements of float32
@@ -19,7 +21,7 @@ _STEP = ALIGNMENT // 4  # elements of float32
 
 @dataclass
 class Parameter:
-    """A learnable blob: whose it is, how it learns, and the blobs of other layers that share it."""
+    """A learnable blob: whose it is, how it learns, and the blobs of other layers that share it by `name`."""
 
     layer: str
     index: int
@@ -27,7 +29,45 @@ class Parameter:
     name: str = ""
     lr_mult: float | None = None  # None where the prototxt says nothing: 1
     decay_mult: float | None = None
+    permissive: bool = False  # may share with a blob of another shape of equal count
     sharers: list[Blob] = field(default_factory=list)
+
+    @classmethod
+    def from_spec(cls, layer: str, index: int, blob: Blob, spec: ParamSpec | None) -> Parameter:
+        """Return the parameter of a layer's blob, as the prototxt's `param` describes it, if it does."""
+        parameter = cls(layer, index, blob)
+        if spec is not None:
+            parameter.name, parameter.permissive = spec.name, spec.share_mode == ParamSpec.PERMISSIVE
+            parameter.lr_mult = spec.lr_mult if spec.HasField("lr_mult") else None
+            parameter.decay_mult = spec.decay_mult if spec.HasField("decay_mult") else None
+        return parameter
+
+    def join(self, parameters: list[Parameter]) -> Parameter:
+        """Add this to `parameters`, or to the sharers of the one that has its name; return the owner.
+
+        Raise ShapeError or NetError where the two disagree on shape or multipliers.
+        """
+        owner = next((p for p in parameters if p.name and p.name == self.name), None)
+        if owner is None:
+            parameters.append(self)
+            return self
+        if owner.blob.count != self.blob.count or not (self.permissive or owner.blob.shape == self.blob.shape):
+            raise ShapeError(
+                f"shared parameter '{owner.name}': {owner.label} has shape {owner.blob.shape}, "
+                f"{self.label} {self.blob.shape}"
+            )
+        owner.lr_mult = self._agreed("lr_mult", owner)
+        owner.decay_mult = self._agreed("decay_mult", owner)
+        owner.sharers.append(self.blob)
+        return owner
+
+    def _agreed(self, kind: str, owner: Parameter) -> float | None:
+        ours, theirs = getattr(self, kind), getattr(owner, kind)
+        if None not in (ours, theirs) and ours != theirs:
+            raise NetError(
+                f"shared parameter '{owner.name}': {kind} is {theirs:g} in {owner.label} and {ours:g} in {self.label}"
+            )
+        return ours if theirs is None else theirs
 
     @property
     def label(self) -> str:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import signal
 from types import FrameType, TracebackType
 
-ACTIONS = ("none", "snapshot", "stop", "requeue")  # requeue: snapshot, stop, and exit so that a batch script starts anew
+ACTIONS = (
+    "none",
+    "snapshot",
+    "stop",
+    "requeue",
+)  # requeue: snapshot, stop, and exit so that a batch script starts anew
 REQUEUE_EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h
 
 

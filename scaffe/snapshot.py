@@ -13,7 +13,6 @@ import re
 from glob import escape, glob
 from typing import TYPE_CHECKING
 
-
 from scaffe import weights
 from scaffe.atomic import write_atomically
 from scaffe.errors import ScaffeError, SnapshotError, WeightsError
@@ -84,13 +83,14 @@ def restore(solver: Solver, path: str | os.PathLike) -> None:
 
     The root reads the files. Raise, on all ranks, WeightsError or PrototxtError for files that don't belong here.
     """
-    if os.fspath(path) == "auto":
-        path = solver.world.on_root(lambda: newest(solver.param.snapshot_prefix))
-        if not path:
-            log.info("No complete snapshot of %s: starting anew", solver.param.snapshot_prefix)
-            return
-    state = solver.world.on_root(lambda: _restore_root(solver, os.fspath(path)))
-    log.info("Restored iteration %d from %s", state.iter, path)
+    source: str | None = os.fspath(path)
+    if source == "auto":
+        source = solver.world.on_root(lambda: newest(solver.param.snapshot_prefix))
+    if source is None:
+        log.info("No complete snapshot of %s: starting anew", solver.param.snapshot_prefix)
+        return
+    state = solver.world.on_root(lambda: _restore_root(solver, source))
+    log.info("Restored iteration %d from %s", state.iter, source)
     solver.iter = state.iter
     solver.propagate.changed()
     if state.HasField("random_seed"):

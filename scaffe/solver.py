@@ -10,10 +10,10 @@ from math import isfinite
 
 import numpy as np
 
-from scaffe import snapshot, solver_nets, solvers
+from scaffe import snapshot, solver_nets, solvers, weights
 from scaffe.context import TEST, TRAIN, Context
 from scaffe.errors import DivergedError, ScaffeError
-from scaffe.monitor.log import log
+from scaffe.monitor.log import log, output_lines
 from scaffe.monitor.progress import progress
 from scaffe.net import Net
 from scaffe.parallel.aggregate import BlockingAggregate
@@ -107,12 +107,9 @@ class Solver:
         world, context = self.world, self.net.context
         for line in world.describe():
             log.info("%s, %d BLAS thread(s) each", line, world.threads)
-        if context.local_rows:
-            log.info(
-                "%s scaling: global batch %d over %d rank(s), %d to %d samples a rank and pass, %d pass(es) an iteration",
-                self.scaling, context.total_rows, world.size, context.total_rows // world.size,
-                -(-context.total_rows // world.size), self.param.iter_size,
-            )  # fmt: skip
+        total = context.total_rows or 0
+        log.info("Global batch %d: %s scaling over %d rank(s)", total, self.scaling, world.size)
+        log.info("Rank 0 takes %d of it in each of %d pass(es)", context.local_rows or 0, self.param.iter_size)
         log.info("Learning rate %g as given: it is not scaled by the number of ranks", self.param.base_lr)
         log.info("%d parameters in %d bytes", sum(p.blob.count for p in self.net.parameters), self.net.packed.nbytes)
 
@@ -204,21 +201,18 @@ class Solver:
         self._losses.append(self.world.allsum(self.net.loss()))
         log.info("Iteration %d, loss = %.6g", self.iter, np.mean(self._losses))
 
-    def _train_outputs(self) -> list[np.ndarray]:
-        """Return the train net's outputs; sums over the global batch are summed over the ranks."""
-        owners = {name: layer for layer in self.net.layers for name in layer.param.top}
-        return [
-            self.world.allsums(values.reshape(-1)) if owners[name].sums_over_ranks else values.reshape(-1)
-            for name, values in ((name, self.net.blobs[name].data) for name in self.net.outputs)
-        ]
+    def _train_outputs(self) -> dict[str, np.ndarray]:
+        """Return the train net's outputs; what is a part of a sum over the global batch is summed over the ranks."""
+        makers = {name: layer for layer in self.net.layers for name in layer.param.top}
+        outputs = {name: self.net.blobs[name].data.reshape(-1) for name in self.net.outputs}
+        return {
+            name: self.world.allsums(values) if makers[name].sums_over_ranks else values
+            for name, values in outputs.items()
+        }
 
-    def _log_outputs(self, kind: str, net: Net, outputs: Sequence[np.ndarray]) -> None:
-        weights = net.loss_weights()
-        lines = [(name, value) for name, values in zip(net.outputs, outputs, strict=True) for value in values]
-        for k, (name, value) in enumerate(lines):
-            weight = weights.get(name)
-            part = f" (* {weight:g} = {weight * value:.6g} loss)" if weight else ""
-            log.info("    %s net output #%d: %s = %.6g%s", kind, k, name, value, part)
+    def _log_outputs(self, kind: str, net: Net, outputs: dict[str, np.ndarray]) -> None:
+        for k, line in enumerate(output_lines(outputs, net.loss_weights())):
+            log.info("    %s net output #%d: %s", kind, k, line)
 
     # Tests.
 
@@ -230,10 +224,10 @@ class Solver:
         self.propagate.sync()
         for k, net in enumerate(self.test_nets):
             log.info("Iteration %d, Testing net (#%d)", self.iter, k)
-            loss, outputs = means(run_batches(net, self.param.test_iter[k], self.world))
+            mean = means(run_batches(net, self.param.test_iter[k], self.world))
             if self.param.test_compute_loss:
-                log.info("Test loss: %.6g", loss)
-            self._log_outputs("Test", net, outputs)
+                log.info("Test loss: %.6g", mean.loss)
+            self._log_outputs("Test", net, mean.outputs)
         self.tests_done += 1
 
     # Snapshots.
@@ -249,7 +243,7 @@ class Solver:
 
     def copy_weights(self, paths: Sequence[str]) -> None:
         """Start from the weights of these files, later ones over earlier ones."""
-        self.world.on_root(lambda: [self.net.copy_from(path) for path in paths] and None)
+        self.world.on_root(lambda: weights.load_all(self.net, paths))
         self.propagate.changed()
 
     def close(self) -> None:

@@ -19,8 +19,8 @@ def train_net(p: SolverParameter) -> NetParameter:
 
 def test_nets(p: SolverParameter) -> list[NetParameter]:
     """Return a net per test_iter: those of test_net_param and test_net, then `net` for what is left."""
-    own = [*p.test_net_param, *p.test_net]
-    generic = [p.net_param] if p.HasField("net_param") else [p.net] if p.HasField("net") else []
+    own: list[str | NetParameter] = [*p.test_net_param, *p.test_net]
+    generic: list[str | NetParameter] = [p.net_param] if p.HasField("net_param") else [p.net] if p.HasField("net") else []
     left = len(p.test_iter) - len(own)
     if left < 0 or (left > 0 and not generic):
         raise ScaffeError(f"{len(p.test_iter)} test_iter for {len(own)} test nets; give one for each")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -67,6 +68,12 @@ def load(net: Net, path: str | os.PathLike) -> None:
         target[...] = values
     if not found:
         log.warning("%s: none of its layers with parameters is in the net", path)
+
+
+def load_all(net: Net, paths: Iterable[str | os.PathLike]) -> None:
+    """Copy from several files, later ones over earlier ones."""
+    for path in paths:
+        load(net, path)
 
 
 def net_to_proto(net: Net, diffs: bool = False) -> NetParameter:

@@ -7,12 +7,15 @@ new shapes, then `forward` and `backward` as often as the solver likes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from scaffe.blob import Blob, Shape
 from scaffe.context import Context
 from scaffe.errors import NetError, ShapeError
 from scaffe.fillers import fill
 from scaffe.proto import FillerParameter, LayerParameter
+
+Blobs = Sequence[Blob]
 
 ANY = (0, 10**6)
 
@@ -36,19 +39,20 @@ class Layer:
         self.blobs: list[Blob] = []
         self.param_propagate_down: list[bool] = []
         self.xp = context.xp
+        self._buffers: dict[str, Any] = {}
 
-    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+    def setup(self, bottom: Blobs, top: Blobs) -> None:
         """Read the layer's fields and make its parameters; the bottoms have their shapes."""
 
-    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+    def reshape(self, bottom: Blobs, top: Blobs) -> None:
         """Give the tops their shapes. Raise ShapeError where the bottoms' don't meet."""
         raise NotImplementedError
 
-    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+    def forward(self, bottom: Blobs, top: Blobs) -> None:
         """Compute the tops' `array`."""
         raise NotImplementedError
 
-    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+    def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         """Compute the bottoms' `diff_array` and add to the parameters'."""
         raise NotImplementedError
 
@@ -63,7 +67,7 @@ class Layer:
         """Say whether `force_backward` may ask for this bottom's gradient."""
         return True
 
-    def mixes_samples(self, bottom: Sequence[Blob]) -> str:
+    def mixes_samples(self, bottom: Blobs) -> str:
         """Say in a few words why the batch on axis 0 can't be divided over ranks here, "" if it can."""
         return ""
 
@@ -76,6 +80,13 @@ class Layer:
         blob.data[...] = values
         self.blobs.append(blob)
         return blob
+
+    def buffer(self, name: str, shape: Shape, dtype: Any) -> Any:
+        """Return the layer's own array of that name, zeros when made; it is made anew only for another shape or type."""
+        array = self._buffers.get(name)
+        if array is None or array.shape != shape or array.dtype != dtype:
+            array = self._buffers[name] = self.xp.zeros(shape, dtype)
+        return array
 
     def canonical_axis(self, axis: int, bottom: Blob) -> int:
         """Return `axis`, counted from the end when negative, as an index into the bottom's shape."""
@@ -109,7 +120,7 @@ def create(param: LayerParameter, context: Context) -> Layer:
     return _types[param.type](param, context)
 
 
-def check_counts(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+def check_counts(layer: Layer, bottom: Blobs, top: Blobs) -> None:
     """Raise NetError unless the layer takes this many bottoms and gives this many tops."""
     for kind, blobs, (least, most) in (("bottom", bottom, layer.bottoms), ("top", top, layer.tops)):
         if not least <= len(blobs) <= most:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from tqdm import tqdm
@@ -41,3 +42,14 @@ def start(rank: int = 0) -> None:
     log.handlers = [handler]
     log.propagate = False
     log.setLevel(logging.INFO if rank == 0 else logging.WARNING)
+
+
+def output_lines(outputs: Mapping[str, Iterable[float]], weights: Mapping[str, float]) -> list[str]:
+    """Return a line for each value of a net's outputs, with its part in the loss where it has one."""
+    lines = []
+    for name, values in outputs.items():
+        weight = weights.get(name, 0)
+        for value in values:
+            part = f" (* {weight:g} = {weight * value:.6g} loss)" if weight else ""
+            lines.append(f"{name} = {value:.6g}{part}")
+    return lines

@@ -17,7 +17,7 @@ class Batch(NamedTuple):
 
     number: int
     loss: float
-    outputs: list[np.ndarray]
+    outputs: dict[str, np.ndarray]
 
 
 def batch_numbers(world: World, iterations: int, first_test: Callable[[], int] = int) -> Callable[[], Iterator[int]]:
@@ -40,12 +40,13 @@ def run_batches(net: Net, iterations: int, world: World) -> list[Batch]:
     mine = []
     for number in range(world.rank, iterations, world.size):
         net.forward()
-        outputs = [net.blobs[name].data.astype(np.float64).reshape(-1) for name in net.outputs]
+        outputs = {name: net.blobs[name].data.astype(np.float64).reshape(-1) for name in net.outputs}
         mine.append(Batch(number, net.loss(), outputs))
     return sorted((batch for part in world.comm.allgather(mine) for batch in part), key=lambda batch: batch.number)
 
 
-def means(batches: list[Batch]) -> tuple[float, list[np.ndarray]]:
-    """Return the mean loss and the mean of each output; added in order, so the same bits on any number of ranks."""
-    outputs = zip(*(batch.outputs for batch in batches), strict=True)
-    return sum(batch.loss for batch in batches) / len(batches), [sum(values) / len(batches) for values in outputs]
+def means(batches: list[Batch]) -> Batch:
+    """Return the mean loss and outputs; added in order, so the same bits on any number of ranks."""
+    count = len(batches)
+    outputs = {name: np.sum([batch.outputs[name] for batch in batches], 0) / count for name in batches[0].outputs}
+    return Batch(count, sum(batch.loss for batch in batches) / count, outputs)

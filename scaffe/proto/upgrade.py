@@ -11,7 +11,9 @@ from scaffe.proto import NetParameter, SolverParameter
 def upgrade_net(net: NetParameter, path: str) -> NetParameter:
     """Turn `input` fields into an Input layer. Raise PrototxtError for a net of V1 or V0 layers."""
     if net.layers:
-        raise PrototxtError(f"{path}: 'layers {{' is Caffe's old format; upgrade it with Caffe's upgrade_net_proto_* tools")
+        raise PrototxtError(
+            f"{path}: 'layers {{' is an old format of Caffe's; upgrade the file with Caffe's upgrade_net_proto_text"
+        )
     return _inputs_to_layer(net) if net.input else net
 
 

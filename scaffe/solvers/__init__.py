@@ -19,11 +19,16 @@ def register(rule: type[Rule]) -> None:
     _rules[rule.kind] = rule
 
 
+def kinds() -> list[str]:
+    """Return the types of solvers that there are."""
+    return sorted(_rules)
+
+
 def create(param: SolverParameter, packed: PackedParameters) -> Rule:
     """Return the rule that the solver file names. Raise ScaffeError if its type is unknown."""
     kind = param.type
     if kind not in _rules:
-        raise ScaffeError(f"unknown solver type '{kind}'; known types: {' '.join(sorted(_rules))}")
+        raise ScaffeError(f"unknown solver type '{kind}'; known types: {' '.join(kinds())}")
     return _rules[kind](param, packed)
 
 
