@@ -12,7 +12,7 @@ from scaffe.proto import FillerParameter
 
 
 def fill(values: np.ndarray, filler: FillerParameter, rng: np.random.Generator, where: str) -> None:
-    """Fill `values` (float32, any shape) in place. Raise NetError, naming `where`, for a type or shape that can't be."""
+    """Fill `values` (float32, any shape) in place. Raise NetError, naming `where`, if the type doesn't fit or exist."""
     if filler.type not in _fillers:
         raise NetError(f"{where}: unknown filler '{filler.type}'; known fillers: {' '.join(sorted(_fillers))}")
     _fillers[filler.type](values, filler, rng, where)
@@ -89,7 +89,7 @@ def _fan(values: np.ndarray, filler: FillerParameter, where: str) -> float:
 
 def _length(values: np.ndarray, axis: int, filler: FillerParameter, where: str) -> int:
     if values.ndim <= axis:
-        raise NetError(f"{where}: filler '{filler.type}' needs a blob with at least {axis + 1} axes, got {values.shape}")
+        raise NetError(f"{where}: filler '{filler.type}' needs a blob with axes, got shape {values.shape}")
     return values.shape[axis]
 
 

@@ -17,7 +17,7 @@ from scaffe import weights
 from scaffe.atomic import write_atomically
 from scaffe.errors import ScaffeError, SnapshotError, WeightsError
 from scaffe.monitor.log import log
-from scaffe.proto import SolverParameter, SolverState
+from scaffe.proto import SolverParameter, SolverState, blobs
 from scaffe.proto.files import read_solver_state
 from scaffe.solvers import lr_policy
 
@@ -46,24 +46,25 @@ def save(solver: Solver) -> str:
     log.info("Snapshotting to binary proto file %s", model)
     weights.save(solver.net, model, diffs=solver.param.snapshot_diff)
     log.info("Snapshotting solver state to binary proto file %s", state)
-    write_atomically(state, _state(solver, model).SerializeToString())
+    write_atomically(state, _state(solver, model))
     if solver.keep_snapshots:
         _prune(solver.param.snapshot_prefix, solver.keep_snapshots)
     return state
 
 
-def _state(solver: Solver, model: str) -> SolverState:
+def _state(solver: Solver, model: str) -> bytes:
+    """Return the serialised solver state that goes with the weights in the file `model`."""
     step = lr_policy.current_step(solver.param, solver.iter)
     state = SolverState(iter=solver.iter, learned_net=model, current_step=step)
-    packed = solver.net.packed
-    for flat in solver.rule.history:
-        state.history.extend(weights.to_proto(packed.view(flat, i)) for i in range(len(packed.parameters)))
     state.random_seed = solver.seed
     state.solver_type = solver.rule.kind
     for name, net in _nets(solver):
         for layer in net.data_layers():
             state.position.add(net=name, layer=layer.name, samples=_position(solver, net, layer))
-    return state
+    packed = solver.net.packed
+    history = [packed.view(flat, i) for flat in solver.rule.history for i in range(len(packed.parameters))]
+    fields = [blobs.field(SolverState.HISTORY_FIELD_NUMBER, blobs.encode(array)) for array in history]
+    return b"".join([state.SerializeToString(), *fields])
 
 
 def _nets(solver: Solver) -> list[tuple[str, Net]]:

@@ -11,21 +11,11 @@ import numpy as np
 from scaffe.atomic import write_atomically
 from scaffe.errors import WeightsError
 from scaffe.monitor.log import log
-from scaffe.proto import BlobProto, NetParameter
+from scaffe.proto import BlobProto, LayerParameter, NetParameter, blobs
 from scaffe.proto.files import read_weights
 
 if TYPE_CHECKING:
     from scaffe.net import Net
-
-
-def to_proto(array: np.ndarray, diff: np.ndarray | None = None) -> BlobProto:
-    """Return an array, and its gradient, as a blob of floats with its shape."""
-    proto = BlobProto()
-    proto.shape.dim.extend(array.shape)
-    proto.data.extend(array.reshape(-1))
-    if diff is not None:
-        proto.diff.extend(diff.reshape(-1))
-    return proto
 
 
 def shape_of(proto: BlobProto) -> tuple[int, ...]:
@@ -40,7 +30,7 @@ def from_proto(proto: BlobProto, shape: tuple[int, ...], where: str) -> np.ndarr
     stored, legacy = shape_of(proto), not proto.HasField("shape")
     if stored != shape and not (legacy and stored == (1,) * (4 - len(shape)) + shape):
         raise WeightsError(f"{where}: shape {shape} in the net, {stored} in the file")
-    values = np.array(proto.double_data or proto.data, np.float32)
+    values = blobs.values(proto)
     if values.size != np.prod(shape, dtype=int):
         raise WeightsError(f"{where}: {values.size} values in the file for shape {stored}")
     return values.reshape(shape)
@@ -54,15 +44,15 @@ def load(net: Net, path: str | os.PathLike) -> None:
     """
     found: list[tuple[np.ndarray, np.ndarray]] = []
     for layer in read_weights(path).layer:
-        blobs = net.params.get(layer.name)
-        if blobs is None:
+        mine = net.params.get(layer.name)
+        if mine is None:
             if layer.blobs:
                 log.info("Ignoring source layer %s", layer.name)
             continue
         where = f"{path}: layer '{layer.name}'"
-        if len(blobs) != len(layer.blobs):
-            raise WeightsError(f"{where}: {len(blobs)} parameter blobs in the net, {len(layer.blobs)} in the file")
-        for i, (blob, proto) in enumerate(zip(blobs, layer.blobs, strict=True)):
+        if len(mine) != len(layer.blobs):
+            raise WeightsError(f"{where}: {len(mine)} parameter blobs in the net, {len(layer.blobs)} in the file")
+        for i, (blob, proto) in enumerate(zip(mine, layer.blobs, strict=True)):
             found.append((blob.data, from_proto(proto, blob.shape, f"{where}, blob {i}")))
     for target, values in found:
         target[...] = values
@@ -76,17 +66,24 @@ def load_all(net: Net, paths: Iterable[str | os.PathLike]) -> None:
         load(net, path)
 
 
-def net_to_proto(net: Net, diffs: bool = False) -> NetParameter:
+def serialised(net: Net, diffs: bool = False) -> bytes:
     """Return the net with its parameters, and their gradients if asked for, as Caffe stores them."""
-    proto = NetParameter(name=net.name)
+    parts = [NetParameter(name=net.name).SerializeToString()]
     for param, layer in zip(net.param.layer, net.layers, strict=True):
-        stored = proto.layer.add()
-        stored.CopyFrom(param)
-        del stored.blobs[:]
-        stored.blobs.extend(to_proto(blob.data, blob.diff if diffs else None) for blob in layer.blobs)
-    return proto
+        stored = [blobs.encode(blob.data, blob.diff if diffs else None) for blob in layer.blobs]
+        fields = [blobs.field(LayerParameter.BLOBS_FIELD_NUMBER, blob) for blob in stored]
+        content = b"".join([_without_blobs(param).SerializeToString(), *fields])
+        parts.append(blobs.field(NetParameter.LAYER_FIELD_NUMBER, content))
+    return b"".join(parts)
+
+
+def _without_blobs(param: LayerParameter) -> LayerParameter:
+    bare = LayerParameter()
+    bare.CopyFrom(param)
+    bare.ClearField("blobs")
+    return bare
 
 
 def save(net: Net, path: str | os.PathLike, diffs: bool = False) -> None:
     """Write the net's parameters as a .caffemodel; the file appears complete or not at all."""
-    write_atomically(path, net_to_proto(net, diffs).SerializeToString())
+    write_atomically(path, serialised(net, diffs))

@@ -82,7 +82,7 @@ class Layer:
         return blob
 
     def buffer(self, name: str, shape: Shape, dtype: Any) -> Any:
-        """Return the layer's own array of that name, zeros when made; it is made anew only for another shape or type."""
+        """Return the layer's own array of that name, zeros at first; it is made anew only for another shape or type."""
         array = self._buffers.get(name)
         if array is None or array.shape != shape or array.dtype != dtype:
             array = self._buffers[name] = self.xp.zeros(shape, dtype)

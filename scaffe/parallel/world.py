@@ -37,9 +37,15 @@ class World:
         self.host = socket.gethostname()
         self.cores = sorted(os.sched_getaffinity(0))
         self.places = comm.allgather((self.host, self.cores))
+        self.threads = self._fair_threads()
+
+    def _fair_threads(self) -> int:
+        """Return how many threads each rank bound to these cores can have; OMP_NUM_THREADS has the last word."""
+        if os.environ.get("OMP_NUM_THREADS", "").isdigit():
+            return int(os.environ["OMP_NUM_THREADS"])
         mine = set(self.cores)
         rivals = sum(host == self.host and not mine.isdisjoint(cores) for host, cores in self.places)
-        self.threads = max(1, len(self.cores) // rivals)  # cores for each rank that is bound to the same ones
+        return max(1, len(self.cores) // rivals)
 
     @property
     def is_root(self) -> bool:

@@ -1,0 +1,47 @@
+"""Records for training: LMDB, Datums, Caffe's transforms, who reads what, and batches read ahead.
+
+In a process that is one of one:
+
+    reader = LMDBReader("digits_train_lmdb")
+    shard = Shard.strong(len(reader), batch=64, rank=0, size=1)
+    source = BatchReader(reader, shard, Transform(scale=1 / 256))
+    with BatchQueue(source.fill, itertools.count(), source.allocate(4)) as queue:
+        batch = queue.get()
+        ...
+        queue.recycle(batch)
+"""
+
+from readers.batch_queue import Batch, BatchQueue
+from readers.batch_reader import BatchReader
+from readers.convert import compute_image_mean, convert_digits, convert_imageset
+from readers.datum import decode, encode, read_mean, write_mean
+from readers.errors import EndOfBatches, ReaderError, RecordError, SourceError
+from readers.image import decode_image, resize
+from readers.lmdb_reader import LMDBReader
+from readers.lmdb_writer import write_lmdb
+from readers.shard import Shard, share
+from readers.transform import Transform
+
+__all__ = [
+    "Batch",
+    "BatchQueue",
+    "BatchReader",
+    "EndOfBatches",
+    "LMDBReader",
+    "ReaderError",
+    "RecordError",
+    "Shard",
+    "SourceError",
+    "Transform",
+    "compute_image_mean",
+    "convert_digits",
+    "convert_imageset",
+    "decode",
+    "decode_image",
+    "encode",
+    "read_mean",
+    "resize",
+    "share",
+    "write_lmdb",
+    "write_mean",
+]

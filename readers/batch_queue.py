@@ -1,0 +1,117 @@
+"""One reader thread and one queue of batches for each rank: S-Caffe's parallel readers (section 4.1)."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from time import perf_counter
+
+import numpy as np
+
+from readers.errors import EndOfBatches, ReaderError
+
+PATIENCE = 5.0  # seconds that a forgotten queue waits for its reader thread, at interpreter exit for instance
+
+
+@dataclass(eq=False)
+class Batch:
+    """One rank's part of a global batch: data (n x C x H x W) and label (n), float32, and the records' keys."""
+
+    data: np.ndarray
+    label: np.ndarray
+    keys: list[bytes] = field(default_factory=list)
+    number: int = -1
+
+
+class BatchQueue:
+    """Reads batches ahead in a thread of its own.
+
+    `read(number, batch)` fills a batch; `batches` yields the numbers to read, `itertools.count(t)` for an
+    endless run from batch t on. The batches of `population` go round between a free and a full queue, so no
+    more than these are ever in memory. Between `get` and `recycle` a batch is the caller's. `seconds_waited`
+    and `batches_taken` tell whether the reader keeps up.
+    """
+
+    def __init__(self, read: Callable[[int, Batch], None], batches: Iterable[int], population: Sequence[Batch]):
+        if not population:
+            raise ReaderError("expected a population of one batch at least, got none")
+        self.seconds_waited = 0.0
+        self.batches_taken = 0
+        self._ended: BaseException | None = None
+        self._free: SimpleQueue[Batch | None] = SimpleQueue()
+        self._full: SimpleQueue[Batch | BaseException] = SimpleQueue()
+        for batch in population:
+            self._free.put(batch)
+        # The thread knows the two queues but not this object, so that forgetting the object ends the thread.
+        stop = threading.Event()
+        self._thread = threading.Thread(
+            target=_read_ahead, args=(read, batches, self._free, self._full, stop), name="reader", daemon=True
+        )
+        self._stop = weakref.finalize(self, _end_thread, self._thread, stop, self._free, PATIENCE)
+        self._thread.start()
+
+    def get(self) -> Batch:
+        """Return the next batch, waiting for it if need be.
+
+        Raises EndOfBatches after the last one, ReaderError when closed, and what the reader thread raised.
+        """
+        if self._ended is not None:
+            raise self._ended
+        started = perf_counter()
+        batch = self._full.get()
+        self.seconds_waited += perf_counter() - started
+        if isinstance(batch, BaseException):
+            self._ended = batch
+            raise batch
+        self.batches_taken += 1
+        return batch
+
+    def recycle(self, batch: Batch) -> None:
+        """Give a batch back to be filled again."""
+        self._free.put(batch)
+
+    def close(self) -> None:
+        """Stop the reader thread and wait for its end. Closing twice is allowed."""
+        self._stop()
+        self._thread.join()
+        self._ended = ReaderError("the batch queue is closed")
+
+    def __enter__(self) -> BatchQueue:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def _read_ahead(
+    read: Callable[[int, Batch], None],
+    batches: Iterable[int],
+    free: SimpleQueue[Batch | None],
+    full: SimpleQueue[Batch | BaseException],
+    stop: threading.Event,
+) -> None:
+    """Fill free batches until told to stop; whatever ends it early is put where the batches are awaited."""
+    try:
+        for number in batches:
+            batch = free.get()
+            if batch is None or stop.is_set():
+                return
+            batch.number = number
+            read(number, batch)
+            full.put(batch)
+        full.put(EndOfBatches("all batches have been read"))
+    except BaseException as error:  # it is raised again where the batch is awaited
+        full.put(error)
+
+
+def _end_thread(
+    thread: threading.Thread, stop: threading.Event, free: SimpleQueue[Batch | None], patience: float
+) -> None:
+    """Tell the reader thread to end and give it a while, unless this runs in that very thread."""
+    stop.set()
+    free.put(None)
+    if thread is not threading.current_thread():
+        thread.join(patience)

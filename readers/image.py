@@ -1,0 +1,98 @@
+"""JPEG and PNG files to arrays (C x H x W, uint8, B G R), with the arithmetic of OpenCV, which Caffe decodes with."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from readers.errors import RecordError, reason
+
+GREY_WEIGHTS = (9797, 19234, 3737)  # libpng's 15-bit weights of R, G, B, which OpenCV reads a PNG as grey with
+RESIZE_BITS = 11  # OpenCV's fixed-point weights for bilinear interpolation
+GREY_MODES = ("1", "L", "I;16", "I;16B", "I;16L", "I")
+
+
+def decode_image(content: bytes, color: bool | None = None) -> np.ndarray:
+    """Decode an image file's content to uint8 (C x H x W), channels in the order B G R (A).
+
+    `color` True gives 3 channels, False gives 1, None what the file has: 1, 3, or 4 with transparency.
+    Raises RecordError for content that is no image or is damaged.
+    """
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            return _pixels(image, color)
+    except UnidentifiedImageError:
+        raise RecordError("can't be decoded as an image (unknown format)") from None
+    except Exception as error:  # damaged content makes Pillow's decoders raise exceptions of many kinds
+        raise RecordError(f"can't be decoded as an image ({reason(error)})") from None
+
+
+def resize(image: np.ndarray, height: int, width: int) -> np.ndarray:
+    """Resize uint8 (C x H x W) bilinearly to (C x height x width), bit for bit as cv::resize with INTER_LINEAR."""
+    source_height, source_width = image.shape[1:]
+    if (source_height, source_width) == (height, width):
+        return image.copy()
+    if (source_height, source_width) == (2 * height, 2 * width):
+        return _halve(image)
+    left, right, left_weight, right_weight = _interpolation(source_width, width, clamped=True)
+    above, below, above_weight, below_weight = _interpolation(source_height, height, clamped=False)
+    pixels = image.astype(np.int32)
+    rows = (pixels[:, :, left] * left_weight + pixels[:, :, right] * right_weight) >> 4
+    upper = (rows[:, above] * above_weight[:, None]) >> 16
+    lower = (rows[:, below] * below_weight[:, None]) >> 16
+    return ((upper + lower + 2) >> 2).astype(np.uint8)
+
+
+def _pixels(image: Image.Image, color: bool | None) -> np.ndarray:
+    """Return an opened image's pixels with the channels that `color` asks for."""
+    if color is False and image.format == "JPEG":
+        image.draft("L", image.size)  # the file's own luminance, as libjpeg gives it to OpenCV
+    if image.mode in GREY_MODES:
+        grey = _eight_bits(image)[None]
+        return np.repeat(grey, 3, axis=0) if color else grey
+    transparent = image.mode in ("RGBA", "LA", "PA") or (image.mode == "P" and "transparency" in image.info)
+    pixels = np.asarray(image.convert("RGBA" if transparent else "RGB"))
+    if color is False:
+        return _grey(pixels[:, :, :3])[None]
+    order = [2, 1, 0, 3] if transparent and color is None else [2, 1, 0]
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1)[order])
+
+
+def _eight_bits(image: Image.Image) -> np.ndarray:
+    """Return a grey image's pixels as uint8 (H x W); of 16 bits the upper ones."""
+    if image.mode in ("1", "L"):
+        return np.asarray(image.convert("L"))
+    return (np.asarray(image).astype(np.int64) >> 8).astype(np.uint8)
+
+
+def _grey(pixels: np.ndarray) -> np.ndarray:
+    """Return the luminance of R G B pixels (H x W x 3) as uint8 (H x W)."""
+    return ((pixels.astype(np.int32) @ np.array(GREY_WEIGHTS, np.int32)) >> 15).astype(np.uint8)
+
+
+def _halve(image: np.ndarray) -> np.ndarray:
+    """Average 2 x 2 pixels: what OpenCV does instead of interpolation at exactly half the size."""
+    pixels = image.astype(np.int32)
+    rows = pixels[:, 0::2] + pixels[:, 1::2]
+    return ((rows[:, :, 0::2] + rows[:, :, 1::2] + 2) >> 2).astype(np.uint8)
+
+
+def _interpolation(source: int, target: int, clamped: bool) -> tuple[np.ndarray, ...]:
+    """Return for each target pixel its two source pixels and their weights, which sum to 2048.
+
+    `clamped` gives a pixel beyond the edge all the weight, as OpenCV does along a row; down a column it
+    repeats the edge's row under both weights, and rounds otherwise.
+    """
+    place = (np.arange(target) + 0.5) * (1.0 / (target / source)) - 0.5
+    place = place.astype(np.float32)
+    first = np.floor(place).astype(np.int64)
+    share = place - first.astype(np.float32)
+    if clamped:
+        share[(first < 0) | (first >= source - 1)] = 0
+        first = np.clip(first, 0, source - 1)
+    scale = np.float32(1 << RESIZE_BITS)
+    second_weight = np.rint(share * scale).astype(np.int32)
+    first_weight = np.rint((np.float32(1) - share) * scale).astype(np.int32)
+    return first.clip(0, source - 1), (first + 1).clip(0, source - 1), first_weight, second_weight

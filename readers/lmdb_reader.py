@@ -1,0 +1,178 @@
+"""Records of an LMDB by their place in key order."""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+from weakref import WeakValueDictionary
+
+import lmdb
+
+from readers.errors import SourceError, reason
+
+STRIDE = 1024  # records between two marks
+
+# A meta page: after the 16 bytes of its header come magic, version, address and size of the map, the records
+# of the free and the main database (48 bytes each), last page, transaction. All in the machine's byte order.
+MAGIC = 0xBEEFC0DE
+HEADER = 16
+META = struct.Struct("=II16xI44x32xQ8xQQ")  # magic, version, page size, entries, last page, transaction
+
+
+class LMDBReader:
+    """Reads records of the LMDB folder `source`, by index in key order.
+
+    Its file is checked here and mapped at the first `read`, so that it is opened after a fork, in the process
+    that reads. Readers of one file share its map. Raises SourceError for what is no LMDB, is empty or is
+    truncated, which LMDB itself would answer with a bus error.
+    """
+
+    def __init__(self, source: str | os.PathLike[str]):
+        self.source = os.fspath(source)
+        self._entries = check_file(self.source)
+        self._lock = threading.Lock()
+        self._cursor: lmdb.Cursor | None = None
+        self._marks: list[bytes] = []  # keys of the records 0, STRIDE, 2 * STRIDE ... passed so far
+        self._position = 0  # the record under the cursor
+
+    def __len__(self) -> int:
+        return self._entries
+
+    def read(self, indices: Iterable[int]) -> list[tuple[bytes, bytes]]:
+        """Return the (key, value) of each index, 0 <= index < len(self).
+
+        Ascending indices are walked to; an index further back is reached from the nearest mark before it.
+        Raises IndexError outside the range and SourceError for a damaged database.
+        """
+        try:
+            with self._lock:
+                cursor = self._cursor or self._open()
+                return [self._item(cursor, index) for index in indices]
+        except (lmdb.Error, OSError) as error:
+            raise SourceError(f"{self.source}: {reason(error)}") from None
+
+    def describe(self, key: bytes) -> str:
+        """Return what messages call a record: its database and key."""
+        return f"{self.source}: record '{key.decode(errors='backslashreplace')}'"
+
+    def close(self) -> None:
+        """Let go of the database; a later `read` opens it again."""
+        with self._lock:
+            self._cursor = None
+
+    def __enter__(self) -> LMDBReader:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _open(self) -> lmdb.Cursor:
+        if check_file(self.source) != self._entries:
+            raise SourceError(f"{self.source}: the LMDB has changed since this run began: start again")
+        cursor = _open_shared(self.source).begin().cursor()
+        cursor.first()
+        self._cursor, self._position, self._marks = cursor, 0, [bytes(cursor.key())]
+        return cursor
+
+    def _item(self, cursor: lmdb.Cursor, index: int) -> tuple[bytes, bytes]:
+        if not 0 <= index < self._entries:
+            raise IndexError(f"{self.source}: record {index} of {self._entries}")
+        if index != self._position:
+            self._seek(cursor, index)
+        key, value = cursor.item()
+        return bytes(key), bytes(value)
+
+    def _seek(self, cursor: lmdb.Cursor, index: int) -> None:
+        """Put the cursor on a record: from where it is, or from the last known mark if that is nearer."""
+        mark = min(index // STRIDE, len(self._marks) - 1)
+        if not mark * STRIDE <= self._position <= index:
+            cursor.set_key(self._marks[mark])
+            self._position = mark * STRIDE
+        while self._position < index:
+            target = min(index, (self._position // STRIDE + 1) * STRIDE)
+            _walk(cursor, target - self._position)
+            self._position = target
+            if target == len(self._marks) * STRIDE:
+                self._marks.append(bytes(cursor.key()))
+
+
+def check_file(source: str) -> int:
+    """Return the number of records of an LMDB folder, from its file's meta pages.
+
+    Raises SourceError if it is missing, not readable, no LMDB, truncated or empty.
+    """
+    path = os.path.join(source, "data.mdb")
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            first = _parse(file.read(HEADER + META.size))
+            file.seek(first.page_size if first else 0)
+            second = _parse(file.read(HEADER + META.size))
+    except OSError as error:
+        raise SourceError(_unopened(source, error)) from None
+    if first is None:
+        raise SourceError(f"{path}: not an LMDB data file ({size} bytes)")
+    meta = max((page for page in (first, second) if page), key=lambda page: page.transaction)
+    needed = (meta.last_page + 1) * meta.page_size
+    if size < needed:
+        raise SourceError(f"{path}: truncated: {size} of {needed} bytes are there; copy or build it again")
+    if meta.entries == 0:
+        raise SourceError(f"{source}: the LMDB holds no records")
+    return meta.entries
+
+
+def _walk(cursor: lmdb.Cursor, steps: int) -> None:
+    """Move the cursor forward, in one call. An iterator yields the record it stands on first."""
+    if steps == 1:
+        cursor.next()
+    else:
+        next(islice(cursor.iternext(values=False), steps, None), None)
+
+
+@dataclass(frozen=True)
+class _Meta:
+    page_size: int
+    entries: int
+    last_page: int
+    transaction: int
+
+
+def _parse(page: bytes) -> _Meta | None:
+    """Return a meta page's numbers, or None where the bytes are no meta page."""
+    if len(page) < HEADER + META.size:
+        return None
+    magic, _version, page_size, entries, last_page, transaction = META.unpack_from(page, HEADER)
+    return _Meta(page_size, entries, last_page, transaction) if magic == MAGIC else None
+
+
+def _unopened(source: str, error: OSError) -> str:
+    """Return what to say of an LMDB whose file can't be opened."""
+    if os.path.isfile(source):
+        return f"{source}: expected an LMDB folder, which holds a data.mdb, got a file"
+    if os.path.exists(os.path.join(source, "CURRENT")):
+        return f"{source}: a LevelDB, not an LMDB: convert it, or build the LMDB from the images"
+    if os.path.isdir(source) and isinstance(error, FileNotFoundError):
+        return f"{source}: expected an LMDB folder, got one without a data.mdb"
+    where = "" if os.path.isabs(source) else f" (relative to {os.getcwd()})"
+    return f"{source}: the LMDB can't be opened: {reason(error)}{where}"
+
+
+# Opening a file twice in one process is undefined: readers share, and the last one to let go closes.
+_environments: WeakValueDictionary[tuple[int, int, int], lmdb.Environment] = WeakValueDictionary()
+_opening = threading.Lock()
+
+
+def _open_shared(source: str) -> lmdb.Environment:
+    """Return the environment of the file under `source`, opened unless this process has it open."""
+    file = os.stat(os.path.join(source, "data.mdb"))
+    identity = (os.getpid(), file.st_dev, file.st_ino)
+    with _opening:
+        environment = _environments.get(identity)
+        if environment is None:
+            environment = lmdb.open(source, readonly=True, lock=False, create=False)
+            _environments[identity] = environment
+        return environment

@@ -1,0 +1,69 @@
+"""Who reads which record: a pure function of the batch number, the rank and their number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from readers.errors import ReaderError
+
+
+def share(n: int, rank: int, size: int) -> tuple[int, int]:
+    """Return [start, stop) of a rank's part of n things; the parts are contiguous and differ by one at most."""
+    return rank * n // size, (rank + 1) * n // size
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One rank's part of an endless sequence of samples, cut into global batches.
+
+    Sample s is record s modulo `records`, in its epoch s // records. Global batch t holds `batch` samples from
+    first + t * batch on, whichever the number of ranks; this rank reads [start, stop) of each.
+    """
+
+    records: int
+    batch: int
+    start: int
+    stop: int
+    first: int = 0
+
+    def __post_init__(self) -> None:
+        if self.records < 1:
+            raise ReaderError(f"expected one record at least, got {self.records}")
+        if self.first < 0:
+            raise ReaderError(f"expected a first sample of 0 or more, got {self.first}")
+        if not 0 <= self.start < self.stop <= self.batch:
+            raise ReaderError(f"samples {self.start} to {self.stop} are no part of a batch of {self.batch}")
+
+    @classmethod
+    def whole(cls, records: int, batch: int, first: int = 0) -> Shard:
+        """Return the shard of one rank that reads everything."""
+        return cls(records, batch, 0, batch, first)
+
+    @classmethod
+    def strong(cls, records: int, batch: int, rank: int, size: int, first: int = 0) -> Shard:
+        """Divide `batch` over the ranks. Raise ReaderError if a rank would get nothing."""
+        if batch < size:
+            raise ReaderError(f"a batch of {batch} can't be divided over {size} ranks: use {batch} ranks at most")
+        return cls(records, batch, *share(batch, rank, size), first)
+
+    @classmethod
+    def weak(cls, records: int, batch: int, rank: int, size: int, first: int = 0) -> Shard:
+        """Give each rank `batch` samples of a global batch that is `size` times as large."""
+        return cls(records, batch * size, rank * batch, (rank + 1) * batch, first)
+
+    @property
+    def rows(self) -> int:
+        """Samples of each batch that this rank reads."""
+        return self.stop - self.start
+
+    def position(self, t: int) -> int:
+        """Return the global number of samples consumed before batch t: what a resumed run takes as `first`."""
+        return self.first + t * self.batch
+
+    def samples(self, t: int) -> range:
+        """Return the global sample numbers that this rank reads for batch t."""
+        return range(self.position(t) + self.start, self.position(t) + self.stop)
+
+    def epoch_and_index(self, sample: int) -> tuple[int, int]:
+        """Return a sample's epoch and its record's place in key order."""
+        return divmod(sample, self.records)

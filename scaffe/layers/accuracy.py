@@ -1,0 +1,77 @@
+"""Accuracy: how often the label is among the best scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scaffe.layers.labels import class_indices, class_view
+from scaffe.layers.layer import Blobs, Layer, register
+
+
+class Accuracy(Layer):
+    """Fraction of the labels whose score is among the `top_k` best; a score that ties counts against the label.
+
+    Scores (outer x classes x inner), classes on `axis`; labels (outer x inner). The top is this rank's part:
+    the parts of all ranks add up to the accuracy over the global batch. A second top (classes) gets the same
+    for each class, 0 for a class without labels. Raise LabelError for a label that is no class.
+    """
+
+    bottoms = (2, 2)
+    tops = (1, 2)
+    sums_over_ranks = True
+
+    def setup(self, bottom: Blobs, top: Blobs) -> None:
+        param = self.param.accuracy_param
+        self.top_k = param.top_k
+        self.ignore = param.ignore_label if param.HasField("ignore_label") else None
+
+    def reshape(self, bottom: Blobs, top: Blobs) -> None:
+        scores, labels = bottom
+        self.view = self.outer, self.classes, self.inner = class_view(self, scores, self._axis(bottom), labels)
+        if self.top_k > self.classes:
+            raise self.shape_error(f"top_k {self.top_k} needs as many classes, got scores of shape {scores.shape}")
+        top[0].reshape()
+        if len(top) > 1:
+            top[1].reshape(self.classes)
+
+    def forward(self, bottom: Blobs, top: Blobs) -> None:
+        labels, kept = class_indices(self, bottom[1], self.classes, self.ignore)
+        labels = labels.reshape(self.outer, self.inner)
+        correct = self._correct(bottom[0].array.reshape(self.view), labels)
+        if kept is None:
+            total: float = self.context.total(labels.size)
+        else:
+            kept = kept.reshape(labels.shape)
+            correct, total = correct & kept, self.context.allsum(float(kept.sum()))
+        top[0].array[...] = int(correct.sum()) / max(1, total)
+        if len(top) > 1:
+            self._per_class(correct, labels if kept is None else labels[kept], labels, top[1].array)
+
+    def _correct(self, scores, labels):
+        """Return whether each label is among the best, (outer x inner)."""
+        xp = self.xp
+        own = scores[xp.arange(self.outer)[:, None], labels, xp.arange(self.inner)][:, None]
+        not_worse = (~(scores < own)).sum(axis=1)  # the label's own score is one of them
+        return not_worse <= self.top_k
+
+    def _per_class(self, correct, counted, labels, accuracies) -> None:
+        xp = self.xp
+        hits = xp.bincount(labels[correct], minlength=self.classes)
+        counts = [self.context.allsum(float(n)) for n in xp.bincount(counted.reshape(-1), minlength=self.classes)]
+        accuracies[...] = hits / xp.maximum(xp.asarray(counts), 1)
+
+    def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
+        if any(propagate_down):
+            raise self.error("has no gradient; set loss_weight 0 and no force_backward below it")
+
+    def allows_force_backward(self, bottom_index: int) -> bool:
+        return False
+
+    def mixes_samples(self, bottom: Blobs) -> str:
+        return "" if self._axis(bottom) else "its classes are on axis 0"
+
+    def _axis(self, bottom: Blobs) -> int:
+        return self.canonical_axis(self.param.accuracy_param.axis, bottom[0])
+
+
+register("Accuracy", Accuracy)

@@ -1,0 +1,53 @@
+"""Dropout: leave out values at random while training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scaffe.context import TRAIN
+from scaffe.layers.layer import Blobs, Layer, register
+
+
+class Dropout(Layer):
+    """y = x / (1 - dropout_ratio) where kept, else 0; the identity in the TEST phase; may work in place.
+
+    What is kept depends on the seed, the layer's name, the global batch's number and the sample's place in it,
+    so that any number of ranks drops the same values. Srivastava et al. 2014, section 10, scaled when training.
+    """
+
+    def setup(self, bottom: Blobs, top: Blobs) -> None:
+        self.ratio = self.param.dropout_param.dropout_ratio
+        if not 0 <= self.ratio < 1:
+            raise self.error(f"dropout_ratio is {self.ratio:g}; give a number from 0 up to but not 1")
+        self.active = self.context.phase == TRAIN and self.ratio > 0
+
+    def reshape(self, bottom: Blobs, top: Blobs) -> None:
+        top[0].reshape(*bottom[0].shape)
+
+    def forward(self, bottom: Blobs, top: Blobs) -> None:
+        if self.active:
+            self.kept = self._draw(bottom[0])
+        self._drop(bottom[0].array, top[0].array)
+
+    def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
+        if propagate_down[0]:
+            self._drop(top[0].diff_array, bottom[0].diff_array)
+
+    def _drop(self, source, target) -> None:
+        if self.active:
+            self.xp.multiply(source, self.kept, out=target)
+            target *= 1 / (1 - self.ratio)
+        elif target is not source:
+            target[...] = source
+
+    def _draw(self, blob):
+        """Return the mask of what is kept, in the blob's shape."""
+        rows = self.context.local_rows
+        if not rows or blob.count % rows:
+            rows = blob.num
+        key = "dropout", self.name, self.context.batch_number
+        draws = self.context.rows_uniform(key, rows, blob.count // rows)
+        return self.xp.asarray(draws >= self.ratio).reshape(blob.shape)
+
+
+register("Dropout", Dropout)

@@ -1,0 +1,74 @@
+"""DummyData: blobs that fillers fill."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from scaffe.fillers import fill
+from scaffe.layers.layer import ANY, Blobs, Layer, register
+from scaffe.proto import FillerParameter
+
+
+class DummyData(Layer):
+    """Fill the tops: once by constant fillers, anew at every forward pass by the others.
+
+    Shapes come from `shape`, or from `num`, `channels`, `height` and `width`; one for all tops or one each, and
+    so do the fillers (none: zeros). The values are this rank's rows of those that one rank would have.
+    """
+
+    bottoms = (0, 0)
+    tops = (1, ANY[1])
+
+    def setup(self, bottom: Blobs, top: Blobs) -> None:
+        param = self.param.dummy_data_param
+        shapes = [tuple(shape.dim) for shape in param.shape] or self._legacy_shapes(param)
+        self.fillers = self._one_each(list(param.data_filler) or [FillerParameter()], top, "data_filler")
+        shapes = self._one_each(shapes, top, "shape")
+        self.rows = [self._share(blob, shape) for blob, shape in zip(top, shapes, strict=True)]
+        self.filled = False
+
+    def reshape(self, bottom: Blobs, top: Blobs) -> None:
+        pass
+
+    def forward(self, bottom: Blobs, top: Blobs) -> None:
+        for i, (blob, filler) in enumerate(zip(top, self.fillers, strict=True)):
+            if filler.type != "constant":
+                blob.array[...] = self.xp.asarray(self._draw(i, blob))
+            elif not self.filled:
+                blob.array[...] = filler.value
+        self.filled = True
+
+    def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
+        pass
+
+    def _draw(self, i, blob):
+        """Fill the rows of all ranks and return this rank's."""
+        first, total = self.rows[i]
+        values = np.empty((total, *blob.shape[1:]), np.float32)
+        rng = self.context.generator("dummy", self.name, i, self.context.batch_number)
+        fill(values, self.fillers[i], rng, f"layer '{self.name}'")
+        return values[first : first + blob.num]
+
+    def _share(self, blob, shape) -> tuple[int, int]:
+        """Give a top its rows; return the first of them and how many all ranks have."""
+        if not prod(shape):
+            raise self.shape_error(f"shape {shape} has no elements; give each axis at least 1")
+        blob.reshape(self.context.take_share(self.name, shape[0]), *shape[1:])
+        return self.context.first_row, self.context.total_rows or blob.num
+
+    def _legacy_shapes(self, param):
+        counts = {len(param.num), len(param.channels), len(param.height), len(param.width)}
+        if len(counts) > 1:
+            raise self.error("dummy_data_param needs num, channels, height and width equally often, or shape")
+        return list(zip(param.num, param.channels, param.height, param.width, strict=True))
+
+    def _one_each(self, values, top, field):
+        if len(values) not in (1, len(top)):
+            raise self.error(f"dummy_data_param has {len(values)} {field} for {len(top)} tops; give one, or one a top")
+        return values * len(top) if len(values) == 1 else values
+
+
+register("DummyData", DummyData)

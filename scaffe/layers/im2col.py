@@ -1,0 +1,94 @@
+"""Windows that slide over images, and the columns that turn a convolution into a matrix product.
+
+The image index runs fastest in all arrays here: a place of the kernel, moved over the picture, meets a slice
+whose rows are then contiguous runs of many images, and copying or adding such slices goes at memory speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from types import ModuleType
+from typing import Any
+
+Sizes = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Window:
+    """A kernel that moves over pictures of `size`; each field has one number a spatial axis."""
+
+    size: Sizes
+    kernel: Sizes
+    stride: Sizes
+    pad: Sizes
+    dilation: Sizes
+
+    @property
+    def padded(self) -> Sizes:
+        """Size of a picture with its padding on both sides."""
+        return tuple(n + 2 * p for n, p in zip(self.size, self.pad, strict=True))
+
+    @property
+    def extent(self) -> Sizes:
+        """How far the dilated kernel reaches."""
+        return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
+
+    @property
+    def out(self) -> Sizes:
+        """How many positions the kernel has; below 1 where it is larger than the padded picture."""
+        return tuple((n - e) // s + 1 for n, e, s in zip(self.padded, self.extent, self.stride, strict=True))
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether each position sees exactly its own pixel."""
+        return self.size == self.out and prod(self.kernel) == 1 and not any(self.pad)
+
+    def places(self) -> Iterator[tuple[tuple, tuple]]:
+        """Yield for each place of the kernel the index of its columns and of the padded pixels that it meets."""
+        every = slice(None)
+        axes = list(zip(self.dilation, self.stride, self.out, strict=True))
+        for place in product(*map(range, self.kernel)):
+            met = (slice(i * d, i * d + s * (n - 1) + 1, s) for i, (d, s, n) in zip(place, axes, strict=True))
+            yield (every, *place), (every, *met)
+
+
+class Columns:
+    """Unfold n images into columns and fold columns' gradients back, in buffers that are allocated once.
+
+    Images (n x C x size...), columns (C kernel... x out... n). Pointwise windows need no columns of their own.
+    """
+
+    def __init__(self, xp: ModuleType, dtype: Any, images: int, channels: int, window: Window):
+        self.window = window
+        self.inside = (slice(None), *(slice(p, p + n) for p, n in zip(window.pad, window.size, strict=True)))
+        self.padded = xp.zeros((channels, *window.padded, images), dtype)  # zero outside the pictures for good
+        if window.pointwise:
+            self.columns, self.folded = self.padded, self.padded
+        else:
+            self.columns = xp.empty((channels, *window.kernel, *window.out, images), dtype)
+            self.folded = xp.empty_like(self.padded)
+        self.matrix = self.columns.reshape(channels * prod(window.kernel), prod(window.out) * images)
+
+    def unfold(self, images: Any) -> Any:
+        """Return the columns of `images` as a matrix, which the next call overwrites."""
+        self.padded[self.inside] = images_last(images)
+        if not self.window.pointwise:
+            for place, met in self.window.places():
+                self.columns[place] = self.padded[met]
+        return self.matrix
+
+    def fold(self, images: Any) -> None:
+        """Write into `images` the sum, for each pixel, of the entries of `matrix` that it is unfolded to."""
+        if not self.window.pointwise:
+            self.folded[...] = 0
+            for place, met in self.window.places():
+                self.folded[met] += self.columns[place]
+        images_last(images)[...] = self.folded[self.inside]
+
+
+def images_last(images: Any) -> Any:
+    """Return a view of `images` (n x ...) with the image index as last axis."""
+    return images.transpose(*range(1, images.ndim), 0)

@@ -1,0 +1,67 @@
+"""InnerProduct: fully connected layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from scaffe.layers.layer import Blobs, Layer, register
+
+
+class InnerProduct(Layer):
+    """y = x W^T + b, where all axes of x from `axis` on count as one.
+
+    x (M... x K...), y (M... x N); W (N x K), or (K x N) with `transpose`; b (N).
+    """
+
+    def setup(self, bottom: Blobs, top: Blobs) -> None:
+        param = self.param.inner_product_param
+        if not param.num_output:
+            raise self.error("inner_product_param needs num_output, at least 1")
+        self.outputs, self.transpose, self.bias_term = param.num_output, param.transpose, param.bias_term
+        axis = self.canonical_axis(param.axis, bottom[0])
+        self.inputs = prod(bottom[0].shape[axis:])
+        shape = (self.inputs, self.outputs) if self.transpose else (self.outputs, self.inputs)
+        self.add_blob(shape, param.weight_filler)
+        if self.bias_term:
+            self.add_blob((self.outputs,), param.bias_filler)
+
+    def reshape(self, bottom: Blobs, top: Blobs) -> None:
+        axis = self.canonical_axis(self.param.inner_product_param.axis, bottom[0])
+        shape = bottom[0].shape
+        if prod(shape[axis:]) != self.inputs:
+            raise self.shape_error(
+                f"bottom has shape {shape}, {prod(shape[axis:])} inputs from axis {axis} on, but the weights have "
+                f"shape {self.blobs[0].shape}, for {self.inputs} inputs; give the bottom the size it was made with"
+            )
+        self.rows = prod(shape[:axis])
+        top[0].reshape(*shape[:axis], self.outputs)
+
+    def forward(self, bottom: Blobs, top: Blobs) -> None:
+        x, y = bottom[0].array.reshape(self.rows, -1), top[0].array.reshape(self.rows, -1)
+        self.xp.matmul(x, self._weight(self.blobs[0].array).T, out=y)
+        if self.bias_term:
+            y += self.blobs[1].array
+
+    def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
+        x, dy = bottom[0].array.reshape(self.rows, -1), top[0].diff_array.reshape(self.rows, -1)
+        if self.param_propagate_down[0]:
+            diff = self._weight(self.blobs[0].diff_array)
+            diff += self.xp.matmul(dy.T, x, out=self.buffer("weight diff", diff.shape, diff.dtype))
+        if self.bias_term and self.param_propagate_down[1]:
+            diff = self.blobs[1].diff_array
+            diff += dy.sum(axis=0)
+        if propagate_down[0]:
+            dx = bottom[0].diff_array.reshape(self.rows, -1)
+            self.xp.matmul(dy, self._weight(self.blobs[0].array), out=dx)
+
+    def mixes_samples(self, bottom: Blobs) -> str:
+        axis = self.canonical_axis(self.param.inner_product_param.axis, bottom[0])
+        return "" if axis else "it takes the whole batch as one input (axis 0)"
+
+    def _weight(self, array):
+        """Return the weights or their gradient as (N x K), a view."""
+        return array.T if self.transpose else array
+
+
+register("InnerProduct", InnerProduct)

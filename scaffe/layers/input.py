@@ -1,0 +1,38 @@
+"""Input: blobs that the caller fills."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scaffe.layers.layer import ANY, Blobs, Layer, register
+
+
+class Input(Layer):
+    """Give each top the prototxt's shape, with this rank's share of the batch on axis 0, and leave the values alone."""
+
+    bottoms = (0, 0)
+    tops = (1, ANY[1])
+
+    def setup(self, bottom: Blobs, top: Blobs) -> None:
+        shapes = [tuple(shape.dim) for shape in self.param.input_param.shape]
+        if len(shapes) not in (0, 1, len(top)):
+            raise self.error(f"input_param has {len(shapes)} shapes for {len(top)} tops; give none, one, or one a top")
+        if len(shapes) == 1:
+            shapes *= len(top)
+        for blob, shape in zip(top, shapes):  # noqa: B905  no shapes: the caller reshapes the tops
+            blob.reshape(*self._share(shape))
+
+    def reshape(self, bottom: Blobs, top: Blobs) -> None:
+        pass
+
+    def forward(self, bottom: Blobs, top: Blobs) -> None:
+        pass
+
+    def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
+        pass
+
+    def _share(self, shape):
+        return (self.context.take_share(self.name, shape[0]), *shape[1:]) if shape else shape
+
+
+register("Input", Input)

@@ -1,0 +1,37 @@
+"""Labels of classes, checked once a batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scaffe.blob import Blob, around
+from scaffe.errors import LabelError
+from scaffe.layers.layer import Layer
+
+
+def class_view(layer: Layer, scores: Blob, axis: int, labels: Blob) -> tuple[int, int, int]:
+    """Return the scores' shape seen as (outer x classes x inner). Raise ShapeError unless each place has one label."""
+    outer, classes, inner = around(scores.shape, axis)
+    if labels.count != outer * inner:
+        raise layer.shape_error(
+            f"scores of shape {scores.shape}, classes on axis {axis}, need {outer * inner} labels, "
+            f"got shape {labels.shape}; give one label for each place, or name another axis"
+        )
+    return outer, classes, inner
+
+
+def class_indices(layer: Layer, blob: Blob, classes: int, ignore: int | None) -> tuple[Any, Any]:
+    """Return a blob's labels as integers, 0 where ignored, and a mask of those not ignored (None: all of them).
+
+    Raise LabelError for the first that is neither an integer from 0 to classes - 1 nor `ignore`.
+    """
+    xp, labels = layer.xp, blob.array
+    good = (labels >= 0) & (labels < classes) & (labels == xp.floor(labels))
+    kept = None
+    if ignore is not None:
+        kept = labels != ignore
+        good |= ~kept
+    if not good.all():
+        first = int(xp.argmin(good))
+        raise LabelError(layer.name, first // (blob.count // blob.num), float(labels.reshape(-1)[first]), classes)
+    return (labels if kept is None else labels * kept).astype(int), kept

@@ -1,0 +1,198 @@
+"""Pooling: the largest or the mean of each window."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from scaffe.layers.layer import Blobs, Layer, register
+
+
+class Pooling(Layer):
+    """y = the largest, or the mean, of x in each window.
+
+    x (N x C x H x W), y (N x C x pooled H x pooled W). Windows that reach over the edge are cut off there; the
+    mean counts the padding but nothing beyond it. A second top of MAX holds each winner's index h * W + w; of
+    equal values the first wins. Sizes are rounded up unless `round_mode` is FLOOR.
+    """
+
+    tops = (1, 2)
+
+    def setup(self, bottom: Blobs, top: Blobs) -> None:
+        param = self.param.pooling_param
+        if len(bottom[0].shape) != 4:
+            raise self.shape_error(f"needs a bottom with 4 axes (N x C x H x W), got shape {bottom[0].shape}")
+        if param.pool not in _METHODS:
+            raise self.error(f"pool: {param.PoolMethod.Name(param.pool)} is not available; choose MAX or AVE")
+        if len(top) > 1 and param.pool != param.MAX:
+            raise self.error("only pool: MAX has a second top, the index of each window's largest value")
+        self.kernel = None if param.global_pooling else self._pair("kernel", "kernel_size")
+        self.stride, self.pad = self._pair("stride", "stride"), self._pair("pad", "pad")
+        self._check_fields()
+
+    def _pair(self, name: str, single: str) -> tuple[int, int]:
+        """Return a field of pooling_param for both axes, given once or as _h and _w."""
+        param = self.param.pooling_param
+        pair = f"{name}_h", f"{name}_w"
+        given = [field for field in pair if param.HasField(field)]
+        if not given:
+            return getattr(param, single), getattr(param, single)
+        if param.HasField(single) or len(given) < 2:
+            raise self.error(f"pooling_param needs either {single} or both {pair[0]} and {pair[1]}")
+        return getattr(param, pair[0]), getattr(param, pair[1])
+
+    def _check_fields(self) -> None:
+        param = self.param.pooling_param
+        if self.kernel is None:
+            sizes = [f for f in ("kernel_size", "kernel_h", "kernel_w") if param.HasField(f)]
+            if sizes or self.stride != (1, 1) or self.pad != (0, 0):
+                raise self.error("global_pooling takes the whole picture: leave out kernel sizes, stride and pad")
+        elif 0 in self.kernel + self.stride:
+            raise self.error(f"kernel {self.kernel} with stride {self.stride}; give at least 1 for each axis")
+        elif any(p >= k for p, k in zip(self.pad, self.kernel, strict=True)):
+            raise self.error(f"pad {self.pad} must be smaller than the kernel {self.kernel}")
+
+    def reshape(self, bottom: Blobs, top: Blobs) -> None:
+        shape = bottom[0].shape
+        if len(shape) != 4:
+            raise self.shape_error(f"needs a bottom with 4 axes (N x C x H x W), got shape {shape}")
+        size, kernel = shape[2:], self.kernel or shape[2:]
+        out = self._pooled(shape, kernel)
+        axes = [_Axis(*numbers) for numbers in zip(size, kernel, self.stride, self.pad, out, strict=True)]
+        self.method = _METHODS[self.param.pooling_param.pool](self, *axes)
+        for blob in top:
+            blob.reshape(*shape[:2], *out)
+
+    def _pooled(self, shape, kernel) -> tuple[int, int]:
+        """Return how many windows there are on each axis, as Caffe counts them."""
+        param = self.param.pooling_param
+        out = []
+        for n, k, s, p in zip(shape[2:], kernel, self.stride, self.pad, strict=True):
+            room = n + 2 * p - k
+            count = (room // s if param.round_mode == param.FLOOR else -(-room // s)) + 1
+            if any(self.pad) and (count - 1) * s >= n + p:
+                count -= 1
+            if count < 1:
+                raise self.shape_error(f"kernel {kernel} is larger than the bottom {shape} with pad {self.pad}")
+            if (count - 1) * s - p >= n:
+                raise self.shape_error(
+                    f"the last window of kernel {kernel}, stride {self.stride} and pad {self.pad} lies wholly outside "
+                    f"the bottom {shape}; set round_mode: FLOOR, or a stride no larger than the kernel"
+                )
+            out.append(count)
+        return out[0], out[1]
+
+    def forward(self, bottom: Blobs, top: Blobs) -> None:
+        self.method.forward(_pictures(bottom[0].array), _pictures(top[0].array))
+        if len(top) > 1:
+            top[1].array[...] = self.method.winners().reshape(top[1].shape)
+
+    def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
+        if propagate_down[0]:
+            self.method.backward(_pictures(top[0].diff_array), _pictures(bottom[0].diff_array))
+
+
+class _Axis:
+    """Windows along one axis: `size` pixels, `out` windows of `kernel` places."""
+
+    def __init__(self, size: int, kernel: int, stride: int, pad: int, out: int):
+        self.size, self.kernel, self.stride, self.pad, self.out = size, kernel, stride, pad, out
+        self.start = np.arange(out) * stride - pad  # of each window; negative in the padding
+        self.length = np.minimum(self.start + kernel, size + pad) - self.start  # with padding, but nothing beyond it
+        self.places = [self._place(i) for i in range(kernel)]
+
+    def _place(self, i: int) -> tuple[slice, slice]:
+        """Return the windows whose place i is a pixel, and these pixels."""
+        first = max(0, -(-(self.pad - i) // self.stride))
+        last = min(self.out, (self.size - 1 + self.pad - i) // self.stride + 1)
+        if last <= first:
+            return slice(0, 0), slice(0, 0)
+        pixel = first * self.stride - self.pad + i
+        return slice(first, last), slice(pixel, pixel + (last - first - 1) * self.stride + 1, self.stride)
+
+
+class _Max:
+    """The largest value of each window, and which place of the window, counted row by row, holds it."""
+
+    def __init__(self, layer: Layer, rows: _Axis, columns: _Axis):
+        xp = layer.xp
+        self.layer, self.rows, self.columns = layer, rows, columns
+        self.place_type = np.min_scalar_type(rows.kernel * columns.kernel)
+        # The first place of each window that is a pixel: the winner until a larger value is found.
+        first = np.maximum(0, -rows.start)[:, None] * columns.kernel + np.maximum(0, -columns.start)
+        self.first = xp.asarray(first.astype(self.place_type))
+        # A pixel's index in its picture is the window's origin plus the offset of the place.
+        self.origin = xp.asarray(rows.start[:, None] * columns.size + columns.start)
+        offset = np.arange(rows.kernel)[:, None] * columns.size + np.arange(columns.kernel)
+        self.offset = xp.asarray(offset.reshape(-1))
+
+    def forward(self, x: Any, y: Any) -> None:
+        """Go over the places of the kernel; a place wins a window where it is larger than all before it."""
+        xp, buffer = self.layer.xp, self.layer.buffer
+        self.place = buffer("place", y.shape, self.place_type)
+        candidate, wins = buffer("candidate", y.shape, x.dtype), buffer("wins", y.shape, bool)
+        won = buffer("won", y.shape, self.place_type)
+        self.place[...] = self.first
+        y[...] = -np.inf
+        for i, (out_rows, in_rows) in enumerate(self.rows.places):
+            for j, (out_columns, in_columns) in enumerate(self.columns.places):
+                candidate[...] = -np.inf
+                candidate[:, out_rows, out_columns] = x[:, in_rows, in_columns]
+                xp.greater(candidate, y, out=wins)
+                xp.maximum(candidate, y, out=y)
+                # Places come in rising order, so the last to win is the largest number that won.
+                xp.multiply(wins, self.place_type.type(i * self.columns.kernel + j), out=won)
+                xp.maximum(self.place, won, out=self.place)
+
+    def winners(self) -> Any:
+        """Return the index h * W + w of each window's winner."""
+        return self.layer.xp.take(self.offset, self.place) + self.origin
+
+    def backward(self, dy: Any, dx: Any) -> None:
+        """Add each window's gradient to its winner's."""
+        xp = self.layer.xp
+        pixels = self.winners() + (xp.arange(len(dx)) * dx[0].size)[:, None, None]
+        dx[...] = xp.bincount(pixels.reshape(-1), weights=dy.reshape(-1), minlength=dx.size).reshape(dx.shape)
+
+
+class _Average:
+    """The mean of each window: sums along the rows, then along the columns, over the window's area."""
+
+    def __init__(self, layer: Layer, rows: _Axis, columns: _Axis):
+        self.layer, self.rows, self.columns = layer, rows, columns
+        self.area = layer.xp.asarray(np.outer(rows.length, columns.length).astype(np.float32))
+
+    def forward(self, x: Any, y: Any) -> None:
+        sums = self._sums(x)
+        sums[...] = y[...] = 0
+        for out, pixels in self.rows.places:
+            sums[:, out] += x[:, pixels]
+        for out, pixels in self.columns.places:
+            y[:, :, out] += sums[:, :, pixels]
+        y /= self.area
+
+    def backward(self, dy: Any, dx: Any) -> None:
+        """Give each pixel the shares of the windows that it lies in."""
+        sums = self._sums(dx)
+        share = dy / self.area
+        sums[...] = dx[...] = 0
+        for out, pixels in self.columns.places:
+            sums[:, :, pixels] += share[:, :, out]
+        for out, pixels in self.rows.places:
+            dx[:, pixels] += sums[:, out]
+
+    def _sums(self, x):
+        """Return the buffer for sums along the rows, (pictures x pooled H x W)."""
+        return self.layer.buffer("sums", (len(x), self.rows.out, self.columns.size), x.dtype)
+
+
+def _pictures(array):
+    """Return (N x C x H x W) as (N C x H x W), a view."""
+    return array.reshape(-1, *array.shape[2:])
+
+
+_METHODS: dict[int, type] = {0: _Max, 1: _Average}  # by PoolingParameter.PoolMethod
+
+register("Pooling", Pooling)

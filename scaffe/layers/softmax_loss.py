@@ -1,0 +1,66 @@
+"""SoftmaxWithLoss: cross entropy of the softmax of scores, with integer labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from scaffe.layers.labels import class_indices, class_view
+from scaffe.layers.layer import Blobs, register
+from scaffe.layers.loss import Loss
+from scaffe.layers.softmax import softmax
+
+SMALLEST = float(np.finfo(np.float32).tiny)  # Caffe's floor under a probability, so that the loss stays finite
+
+
+class SoftmaxWithLoss(Loss):
+    """loss = -sum of log(softmax(scores)[label]) / normaliser; a second top gets the probabilities.
+
+    Scores (outer x classes x inner), classes on `axis`; labels (outer x inner), integers held as floats.
+    Raise LabelError for a label that is no class.
+    """
+
+    tops = (1, 2)
+
+    def reshape(self, bottom: Blobs, top: Blobs) -> None:
+        scores, labels = bottom
+        self.view = self.outer, self.classes, self.inner = class_view(self, scores, self._axis(bottom), labels)
+        top[0].reshape()
+        if len(top) > 1:
+            top[1].reshape(*scores.shape)
+
+    def forward(self, bottom: Blobs, top: Blobs) -> None:
+        xp, scores = self.xp, bottom[0].array.reshape(self.view)
+        labels, self.kept = class_indices(self, bottom[1], self.classes, self.ignore)
+        self.prob = self.buffer("prob", scores.shape, scores.dtype)
+        softmax(xp, scores, self.prob)
+        self.hit = xp.arange(self.outer)[:, None], labels.reshape(self.outer, -1), xp.arange(self.inner)
+        losses = -xp.log(xp.maximum(self.prob[self.hit], SMALLEST))
+        if self.kept is not None:
+            self.kept = self.kept.reshape(self.outer, self.inner)
+            losses *= self.kept
+        self.divisor = self.normalizer(self.outer, self.inner, self.kept)
+        top[0].array[...] = losses.sum() / self.divisor
+        if len(top) > 1:
+            top[1].array[...] = self.prob.reshape(top[1].shape)
+
+    def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
+        self.check_label_down(propagate_down)
+        if not propagate_down[0]:
+            return
+        dx = bottom[0].diff_array.reshape(self.view)
+        dx[...] = self.prob
+        dx[self.hit] -= 1
+        if self.kept is not None:
+            dx *= self.kept[:, None]
+        dx *= top[0].diff_array / self.divisor
+
+    def mixes_samples(self, bottom: Blobs) -> str:
+        return "" if self._axis(bottom) else "its classes are on axis 0"
+
+    def _axis(self, bottom: Blobs) -> int:
+        return self.canonical_axis(self.param.softmax_param.axis, bottom[0])
+
+
+register("SoftmaxWithLoss", SoftmaxWithLoss)

@@ -1,0 +1,32 @@
+"""Split: one bottom seen by several layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scaffe.layers.layer import ANY, Blobs, Layer, register
+
+
+class Split(Layer):
+    """Let each top be the bottom's values; the bottom's gradient is the sum of the tops'."""
+
+    tops = (1, ANY[1])
+
+    def reshape(self, bottom: Blobs, top: Blobs) -> None:
+        for blob in top:
+            blob.reshape(*bottom[0].shape)
+
+    def forward(self, bottom: Blobs, top: Blobs) -> None:
+        for blob in top:
+            blob.array = bottom[0].array
+
+    def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
+        if not propagate_down[0]:
+            return
+        total = bottom[0].diff_array
+        total[...] = top[0].diff_array
+        for blob in top[1:]:
+            total += blob.diff_array
+
+
+register("Split", Split)

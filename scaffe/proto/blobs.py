@@ -1,0 +1,71 @@
+"""Arrays to and from BlobProto's wire format, without a Python step per element.
+
+The Python protobuf library moves repeated floats one by one, which takes minutes for the parameters of a large
+net. Their wire format is a tag, a length and the floats as they stand in memory (little-endian), so they are
+written and read as bytes. Messages that hold blobs are put together from their serialised parts: protobuf
+parsers take fields in any order.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scaffe.proto import BlobProto, BlobShape
+
+_LENGTH_DELIMITED = 2
+
+
+def field(number: int, payload: bytes) -> bytes:
+    """Return a submessage, string or packed array as a field of the message around it."""
+    return _varint(number << 3 | _LENGTH_DELIMITED) + _varint(len(payload)) + payload
+
+
+def encode(array: np.ndarray, diff: np.ndarray | None = None) -> bytes:
+    """Return a serialised BlobProto with the array's shape, its values as float32, and its gradient if given."""
+    parts = [field(BlobProto.DATA_FIELD_NUMBER, array.astype("<f4", copy=False).tobytes())]
+    if diff is not None:
+        parts.append(field(BlobProto.DIFF_FIELD_NUMBER, diff.astype("<f4", copy=False).tobytes()))
+    shape = BlobShape(dim=array.shape).SerializeToString()
+    return b"".join([*parts, field(BlobProto.SHAPE_FIELD_NUMBER, shape)])
+
+
+def values(blob: BlobProto) -> np.ndarray:
+    """Return a blob's values, flat, float32; also where they are stored as double."""
+    content = blob.SerializeToString()
+    if blob.double_data:
+        return np.frombuffer(_payload(content, BlobProto.DOUBLE_DATA_FIELD_NUMBER), "<f8").astype(np.float32)
+    return np.frombuffer(_payload(content, BlobProto.DATA_FIELD_NUMBER), "<f4")
+
+
+def _payload(content: bytes, number: int) -> memoryview:
+    """Return the payload of the length-delimited field `number` of a serialised blob, empty if it has none."""
+    at = 0
+    while at < len(content):
+        tag, at = _read_varint(content, at)
+        size, at = _read_varint(content, at)  # or, of a field that is a number, the number
+        if tag & 7 == _LENGTH_DELIMITED:
+            if tag >> 3 == number:
+                return memoryview(content)[at : at + size]
+            at += size
+    return memoryview(b"")
+
+
+def _varint(number: int) -> bytes:
+    """Return a whole number in seven-bit groups, the lowest first."""
+    groups = bytearray()
+    while number > 0x7F:
+        groups.append(number & 0x7F | 0x80)
+        number >>= 7
+    groups.append(number)
+    return bytes(groups)
+
+
+def _read_varint(content: bytes, at: int) -> tuple[int, int]:
+    """Return the number that stands at `at`, and where it ends."""
+    number = shift = 0
+    while True:
+        number |= (content[at] & 0x7F) << shift
+        at += 1
+        if content[at - 1] < 0x80:
+            return number, at
+        shift += 7
