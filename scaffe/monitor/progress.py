@@ -9,5 +9,6 @@ from tqdm import tqdm
 
 def progress(first: int, last: int, shown: bool) -> tqdm:
     """Return a bar over iterations `first` to `last`; it draws nothing unless `shown` and stderr is a terminal."""
+    tqdm.monitor_interval = 0  # no thread of tqdm's own
     hidden = not (shown and sys.stderr.isatty())
     return tqdm(initial=first, total=last, unit="iter", disable=hidden, dynamic_ncols=True)

@@ -1,0 +1,74 @@
+"""The theorem: P ranks that divide the batch compute what one rank with the whole batch computes."""
+
+import nets
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from scaffe.parallel.world import World
+from scaffe.solver import Solver
+
+COMM = MPI.COMM_WORLD
+SIZES = [size for size in (1, 2, 3, 4) if size <= COMM.size]
+pytestmark = pytest.mark.mpi
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """One folder for all ranks, with an LMDB of 50 images: not a multiple of the batch."""
+    path = COMM.bcast(tmp_path_factory.mktemp("ranks"))
+    if COMM.rank == 0:
+        nets.write_images(path / "db")
+    COMM.Barrier()
+    return path
+
+
+def train(folder, size, *, iterations=20, scaling="strong", net_options=None, **fields):
+    """Return the parameters after training on `size` ranks, on those ranks; None on the others."""
+    comm = COMM.Split(0 if COMM.rank < size else MPI.UNDEFINED)
+    if comm == MPI.COMM_NULL:
+        return None
+    param = nets.solver_with(nets.lenet(folder / "db", **(net_options or {})), **fields)
+    solver = Solver(param, world=World(comm), scaling=scaling)
+    solver.step(iterations)
+    solver.propagate.sync()
+    solver.close()
+    comm.Free()
+    return {p.label: p.blob.data.copy() for p in solver.net.parameters}
+
+
+def assert_equal(ours, expected):
+    for label, values in (ours or {}).items():
+        assert np.abs(values - expected[label]).max() <= 1e-5 * np.abs(expected[label]).max(), label
+
+
+# Where two inputs of a max pooling window nearly tie, rounding decides which one gets the gradient; average
+# pooling keeps what the other variants are about apart from that.
+VARIANTS: dict[str, dict] = {
+    "plain": {},
+    "dropout": {"net_options": {"dropout": True}},
+    "crop and mirror": {"net_options": {"transform": "crop_size: 24 mirror: true", "pool": "AVE"}},
+    "valid labels only": {"net_options": {"loss": "ignore_label: 3"}},
+    "batch size": {"net_options": {"loss": "ignore_label: 3 normalization: BATCH_SIZE"}},
+    "iter_size and clipping": {"iter_size": 2, "clip_gradients": 0.5, "iterations": 8},
+    "unnormalised": {"net_options": {"loss": "normalization: NONE"}, "base_lr": 0.0005},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_strong_scaling_equals_one_rank(folder, variant):
+    expected = COMM.bcast(train(folder, 1, **VARIANTS[variant]))
+    for size in SIZES[1:]:
+        assert_equal(train(folder, size, **VARIANTS[variant]), expected)
+
+
+def test_weak_scaling_equals_one_rank_with_all_batches(folder):
+    for size in SIZES[1:]:
+        expected = COMM.bcast(train(folder, 1, iterations=8, net_options={"batch": 6 * size}))
+        assert_equal(train(folder, size, iterations=8, scaling="weak", net_options={"batch": 6}), expected)
+
+
+def test_one_rank_does_learn(folder):
+    before = COMM.bcast(train(folder, 1, iterations=0))
+    after = COMM.bcast(train(folder, 1))
+    assert all(np.abs(after[label] - before[label]).max() > 0 for label in before)

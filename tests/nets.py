@@ -1,0 +1,95 @@
+"""Small nets, solvers and databases that tests train on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from google.protobuf import text_format
+
+from readers import encode, write_lmdb
+from scaffe.proto import SolverParameter
+
+CLASSES = 10
+
+LENET = """
+name: "LeNet"
+layer {{
+  name: "digits" type: "Data" top: "data" top: "label" include {{ phase: TRAIN }}
+  transform_param {{ scale: 0.00390625 {transform} }}
+  data_param {{ source: "{source}" batch_size: {batch} backend: LMDB }}
+}}
+layer {{
+  name: "digits" type: "Data" top: "data" top: "label" include {{ phase: TEST }}
+  transform_param {{ scale: 0.00390625 {transform} }}
+  data_param {{ source: "{source}" batch_size: {batch} backend: LMDB }}
+}}
+layer {{
+  name: "conv1" type: "Convolution" bottom: "data" top: "conv1" param {{ lr_mult: 1 }} param {{ lr_mult: 2 }}
+  convolution_param {{ num_output: 20 kernel_size: 5 weight_filler {{ type: "xavier" }} }}
+}}
+layer {{
+  name: "pool1" type: "Pooling" bottom: "conv1" top: "pool1"
+  pooling_param {{ pool: {pool} kernel_size: 2 stride: 2 }}
+}}
+layer {{
+  name: "conv2" type: "Convolution" bottom: "pool1" top: "conv2" param {{ lr_mult: 1 }} param {{ lr_mult: 2 }}
+  convolution_param {{ num_output: 50 kernel_size: 5 weight_filler {{ type: "xavier" }} }}
+}}
+layer {{
+  name: "pool2" type: "Pooling" bottom: "conv2" top: "pool2"
+  pooling_param {{ pool: {pool} kernel_size: 2 stride: 2 }}
+}}
+layer {{
+  name: "ip1" type: "InnerProduct" bottom: "pool2" top: "ip1" param {{ lr_mult: 1 }} param {{ lr_mult: 2 }}
+  inner_product_param {{ num_output: 500 weight_filler {{ type: "xavier" }} }}
+}}
+layer {{ name: "relu1" type: "ReLU" bottom: "ip1" top: "ip1" }}
+{dropout}
+layer {{
+  name: "ip2" type: "InnerProduct" bottom: "ip1" top: "ip2" param {{ lr_mult: 1 }} param {{ lr_mult: 2 }}
+  inner_product_param {{ num_output: 10 weight_filler {{ type: "xavier" }} }}
+}}
+layer {{ name: "accuracy" type: "Accuracy" bottom: "ip2" bottom: "label" top: "accuracy" }}
+layer {{
+  name: "loss" type: "SoftmaxWithLoss" bottom: "ip2" bottom: "label" top: "loss"
+  loss_param {{ {loss} }}
+}}
+"""
+DROPOUT = 'layer { name: "drop1" type: "Dropout" bottom: "ip1" top: "ip1" dropout_param { dropout_ratio: 0.4 } }'
+
+
+def lenet(source: str | Path, batch: int = 16, *, dropout: bool = False, loss: str = "", transform: str = "", pool="MAX") -> str:
+    """Return LeNet's train_val prototxt over the records of `source`."""
+    inserted = {"dropout": DROPOUT if dropout else "", "loss": loss, "transform": transform, "pool": pool}
+    return LENET.format(source=source, batch=batch, **inserted)
+
+
+def solver_with(net: str, **fields) -> SolverParameter:
+    """Return an SGD solver with the net's text inside; `fields` replace or add to what it sets."""
+    param = SolverParameter(
+        base_lr=0.01, lr_policy="fixed", momentum=0.9, weight_decay=0.0005, random_seed=7, max_iter=20
+    )
+    text_format.Parse(net, param.net_param)
+    param.snapshot_after_train = False
+    param.MergeFrom(SolverParameter(**fields))
+    return param
+
+
+def write_solver(folder: Path, net: str, **fields) -> Path:
+    """Write such a solver to `folder`/solver.prototxt, its snapshots beside it, and return the path."""
+    path = folder / "solver.prototxt"
+    fields.setdefault("snapshot_prefix", str(folder / "snap"))
+    path.write_text(text_format.MessageToString(solver_with(net, **fields)))
+    return path
+
+
+def write_images(db: Path, count: int = 50, shape: tuple[int, int, int] = (1, 28, 28), classes: int = CLASSES) -> Path:
+    """Write an LMDB of learnable images: a pattern for each class, with noise. Return its path."""
+    rng = np.random.default_rng(0)
+    patterns = rng.integers(0, 200, (classes, *shape))
+    labels = rng.integers(0, classes, count)
+    images = (patterns[labels] + rng.integers(0, 56, (count, *shape))).astype(np.uint8)
+    records = ((b"%08d" % i, encode(image, int(label))) for i, (image, label) in enumerate(zip(images, labels, strict=True)))
+    write_lmdb(db, records)
+    return db
