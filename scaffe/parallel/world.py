@@ -37,15 +37,8 @@ class World:
         self.host = socket.gethostname()
         self.cores = sorted(os.sched_getaffinity(0))
         self.places = comm.allgather((self.host, self.cores))
-        self.threads = self._fair_threads()
-
-    def _fair_threads(self) -> int:
-        """Return how many threads each rank bound to these cores can have; OMP_NUM_THREADS has the last word."""
-        if os.environ.get("OMP_NUM_THREADS", "").isdigit():
-            return int(os.environ["OMP_NUM_THREADS"])
-        mine = set(self.cores)
-        rivals = sum(host == self.host and not mine.isdisjoint(cores) for host, cores in self.places)
-        return max(1, len(self.cores) // rivals)
+        given = os.environ.get("OMP_NUM_THREADS", "")
+        self.threads = int(given) if given.isdigit() else fair_threads(self.host, self.cores, self.places)
 
     @property
     def is_root(self) -> bool:
@@ -150,6 +143,12 @@ def _check_launcher(size: int) -> None:
         hint = "mpirun and mpi4py's MPI are not the same library"
     if size == 1 and announced > 1:
         raise LaunchError(f"the launcher started {announced} processes but each is alone in its MPI world: {hint}")
+
+
+def fair_threads(host: str, cores: list[int], places: list[tuple[str, list[int]]]) -> int:
+    """Return how many threads each of the ranks can have that share these cores; `places` are all ranks'."""
+    rivals = sum(other == host and not set(cores).isdisjoint(theirs) for other, theirs in places)
+    return max(1, len(cores) // rivals)
 
 
 def launcher_rank() -> int:

@@ -1,0 +1,35 @@
+"""Agreement: equal values pass, any difference is an error on every rank that names both values."""
+
+import pytest
+from mpi4py import MPI
+
+from collectives import DisagreementError, agree
+
+COMM = MPI.COMM_WORLD
+pytestmark = pytest.mark.mpi
+
+
+def test_equal_values_pass():
+    agree(COMM, {"net": "a\nb", "solver": "x"})
+    agree(COMM, {})
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("odd", range(1, COMM.size))
+def test_every_rank_learns_who_differs_in_what(odd):
+    value = "conv1 (20, 1, 5, 5)" if COMM.rank != odd else "conv1 (32, 1, 5, 5)"
+    with pytest.raises(DisagreementError) as error:
+        agree(COMM, {"the parameters": f"same\n{value}\nsame too", "the seed": "1"})
+    assert str(error.value) == (
+        "the ranks differ in the parameters: rank 0 has 'conv1 (20, 1, 5, 5)', "
+        f"rank {odd} has 'conv1 (32, 1, 5, 5)'"
+    )
+    agree(COMM, {"the communicator": "still works"})
+
+
+@pytest.mark.mpi(min_size=2)
+def test_a_missing_value_and_a_missing_line_are_differences():
+    with pytest.raises(DisagreementError, match=r"rank 0 has 'x', rank 1 has '\(none\)'"):
+        agree(COMM, {"a": "x"} if COMM.rank == 0 else {})
+    with pytest.raises(DisagreementError, match=r"rank 0 has 'b', rank 1 has '\(nothing\)'"):
+        agree(COMM, {"a": "a\nb" if COMM.rank == 0 else "a"})

@@ -1,0 +1,94 @@
+"""World: sums, work on the root, and errors that reach every rank."""
+
+import pytest
+from mpi4py import MPI
+
+from scaffe.errors import AgreedError, LaunchError, ScaffeError
+from scaffe.parallel import world as worlds
+from scaffe.parallel.world import World
+
+pytestmark = pytest.mark.mpi
+
+
+@pytest.fixture(scope="module")
+def world():
+    return World(MPI.COMM_WORLD.Dup())
+
+
+def test_sums_are_over_all_ranks(world):
+    assert world.allsum(world.rank + 1) == world.size * (world.size + 1) / 2
+    assert list(world.allsums([1, world.rank == 0])) == [world.size, 1]
+
+
+def test_the_roots_work_is_everyones_result(world):
+    assert world.on_root(lambda: ("only", world.rank)) == ("only", 0)
+
+
+def test_an_error_on_one_rank_is_raised_on_all(world):
+    last = world.size - 1
+
+    def work():
+        if world.rank == last:
+            raise ScaffeError("no such file")
+        return "fine"
+
+    with pytest.raises(ScaffeError, match="no such file" if world.size == 1 else f"rank {last}: no such file"):
+        world.together(work)
+    assert world.together(lambda: "fine") == "fine"
+
+
+@pytest.mark.mpi(min_size=2)
+def test_the_same_error_on_all_ranks_is_told_without_a_rank(world):
+    def work():
+        raise ScaffeError("no such file")
+
+    with pytest.raises(AgreedError) as error:
+        world.together(work)
+    assert str(error.value) == "no such file"
+
+
+def test_every_rank_is_described_once(world):
+    text = "\n".join(world.describe())
+    assert all(text.count(f"rank {rank} on cores ") == 1 for rank in range(world.size))
+
+
+@pytest.mark.parametrize(
+    ("cores", "places", "threads"),
+    [
+        ([0, 1], [("a", [0, 1])], 2),
+        ([0, 1], [("a", [0, 1])] * 2, 1),
+        ([0, 1], [("a", [0, 1])] * 5, 1),
+        ([0, 1], [("a", [0, 1]), ("a", [2, 3])], 2),
+        ([0, 1, 2, 3], [("a", [0, 1, 2, 3]), ("b", [0, 1, 2, 3])], 4),
+    ],
+)
+def test_ranks_on_the_same_cores_share_them(cores, places, threads):
+    assert worlds.fair_threads("a", cores, places) == threads
+
+
+def test_omp_num_threads_has_the_last_word(world, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert World(world.comm).threads == 3
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"OMPI_COMM_WORLD_SIZE": "4"}, "started 4 processes but each is alone.*not the same library"),
+        ({"PMI_SIZE": "2"}, "started 2 processes"),
+        ({"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "3"}, "started 3 processes.*--mpi=pmi2"),
+    ],
+)
+def test_singletons_under_a_launcher_are_noticed(monkeypatch, environment, said):
+    for name in (*worlds._SIZES, "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS"):
+        monkeypatch.delenv(name, raising=False)
+    worlds._check_launcher(1)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(LaunchError, match=said):
+        worlds._check_launcher(1)
+    worlds._check_launcher(2)
+
+
+def test_core_numbers_are_told_as_ranges():
+    assert worlds._ranges([0, 1, 2, 5, 7, 8]) == "0-2,5,7-8"

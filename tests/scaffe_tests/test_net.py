@@ -1,0 +1,201 @@
+"""Net: pycaffe's interface, shared parameters, loss weights, the packed buffer."""
+
+import numpy as np
+import pytest
+from google.protobuf import text_format
+
+import scaffe
+from scaffe.errors import NetError, ScaffeError, ShapeError, WeightsError
+from scaffe.proto import NetParameter
+
+
+def build(text, phase=scaffe.TRAIN, **options):
+    return scaffe.Net(text_format.Parse(text, NetParameter()), phase, **options)
+
+
+def ip(name, bottom, top, outputs=3, more=""):
+    return f"""layer {{ name: '{name}' type: 'InnerProduct' bottom: '{bottom}' top: '{top}' {more}
+        inner_product_param {{ num_output: {outputs} weight_filler {{ type: 'xavier' }}
+        bias_filler {{ type: 'constant' value: 0.5 }} }} }}\n"""
+
+
+INPUT = "layer { name: 'in' type: 'Input' top: 'x' top: 't' input_param { shape { dim: 4 dim: 3 } } }\n"
+LOSS = "layer { name: 'loss' type: 'EuclideanLoss' bottom: 'y' bottom: 't' top: 'loss' }\n"
+
+
+@pytest.fixture
+def x():
+    return np.random.default_rng(1).standard_normal((4, 3)).astype(np.float32)
+
+
+def test_forward_takes_inputs_by_name_and_returns_outputs(x):
+    net = build(INPUT + ip("ip", "x", "y") + LOSS)
+    assert net.inputs == ["x", "t"]
+    assert net.outputs == ["loss"]
+    out = net.forward(x=x, t=np.zeros_like(x))
+    weights, bias = (blob.data for blob in net.params["ip"])
+    y = x @ weights.T + bias
+    assert np.allclose(net.blobs["y"].data, y, rtol=1e-6)
+    assert np.allclose(out["loss"], (y**2).sum() / 8, rtol=1e-6)
+    assert set(net.forward(blobs=["y"])) == {"loss", "y"}
+
+
+def test_backward_returns_the_gradients_of_the_inputs_it_was_forced_to(x):
+    net = build("force_backward: true\n" + INPUT + ip("ip", "x", "y") + LOSS)
+    net.forward(x=x, t=np.zeros_like(x))
+    diffs = net.backward()
+    y = net.blobs["y"].data
+    assert np.allclose(diffs["x"], y @ net.params["ip"][0].data / 4, rtol=1e-5)
+
+
+def test_parts_of_the_net_run_alone(x):
+    net = build(INPUT + ip("a", "x", "h") + ip("b", "h", "y") + LOSS)
+    net.blobs["x"].data[...] = x
+    assert list(net.forward(end="a")) == ["h"]
+    h = net.blobs["h"].data.copy()
+    net.blobs["h"].data[...] = 1
+    net.forward(start="b", end="b")
+    weights, bias = (blob.data for blob in net.params["b"])
+    assert np.allclose(net.blobs["y"].data, np.ones((4, 3)) @ weights.T + bias, rtol=1e-6)
+    assert not np.allclose(h, 1)
+
+
+def test_unknown_names_are_answered_with_the_known_ones(x):
+    net = build(INPUT + ip("ip", "x", "y") + LOSS)
+    with pytest.raises(ScaffeError, match="no layer 'ipp'; layers: in ip loss"):
+        net.forward(start="ipp")
+    with pytest.raises(ScaffeError, match="'z' can't be given data; the net's blobs that can: x t"):
+        net.forward(z=x)
+    with pytest.raises(ShapeError, match=r"blob 'x' has shape \(4, 3\), got \(2, 3\)"):
+        net.forward(x=x[:2])
+    with pytest.raises(ScaffeError, match="needs a phase"):
+        scaffe.Net(NetParameter())
+
+
+def test_a_reshaped_input_reshapes_the_net(x):
+    net = build(INPUT + ip("ip", "x", "y"))
+    net.forward(x=x)
+    net.blobs["x"].reshape(7, 3)
+    net.reshape()
+    assert net.blobs["y"].shape == (7, 3)
+    net.blobs["x"].reshape(2, 3)
+    assert net.forward(x=x[:2])["y"].shape == (2, 3)
+
+
+def test_a_loss_weight_scales_the_gradient_and_the_loss(x):
+    plain = build(INPUT + ip("ip", "x", "y") + LOSS)
+    tripled = build(INPUT + ip("ip", "x", "y") + LOSS[:-2] + "loss_weight: 3 }")
+    for net in (plain, tripled):
+        net.params["ip"][0].data[...] = 0.1
+        net.forward(x=x, t=np.zeros_like(x))
+        net.clear_param_diffs()
+        net.backward()
+    assert tripled.loss() == pytest.approx(3 * plain.loss())
+    assert np.allclose(tripled.params["ip"][0].diff, 3 * plain.params["ip"][0].diff, rtol=1e-6)
+
+
+def test_a_loss_that_is_used_again_still_counts(x):
+    again = "layer { name: 'r' type: 'ReLU' bottom: 'loss' top: 'z' }"
+    net = build(INPUT + ip("ip", "x", "y") + LOSS[:-2] + "loss_weight: 1 }" + again)
+    net.forward(x=x, t=np.zeros_like(x))
+    net.clear_param_diffs()
+    net.backward()
+    alone = build(INPUT + ip("ip", "x", "y") + LOSS)
+    alone.params["ip"][0].data[...] = net.params["ip"][0].data
+    alone.forward(x=x, t=np.zeros_like(x))
+    alone.clear_param_diffs()
+    alone.backward()
+    assert net.loss() == pytest.approx(alone.loss())
+    assert np.allclose(net.params["ip"][0].diff, alone.params["ip"][0].diff, rtol=1e-6)
+
+
+SHARED = "param {{ name: 'w' lr_mult: {} }} param {{ name: 'b' }}"
+
+
+def test_shared_parameters_are_one_and_add_their_gradients(x):
+    net = build(INPUT + ip("a", "x", "h", 3, SHARED.format(2)) + ip("b", "h", "y", 3, SHARED.format(2)) + LOSS)
+    assert [p.label for p in net.parameters] == ["a[0]", "a[1]"]
+    assert net.parameters[0].rate == 2
+    net.params["b"][0].data[0, 0] = 7
+    assert net.params["a"][0].data[0, 0] == 7
+    net.forward(x=x, t=np.zeros_like(x))
+    net.clear_param_diffs()
+    net.backward(end="b")
+    once = net.params["a"][1].diff.copy()
+    net.backward(start="a")
+    second = net.blobs["h"].diff.sum(0)
+    assert np.allclose(net.params["a"][1].diff, once + second, rtol=1e-5)
+
+
+def test_shared_parameters_that_disagree_are_named():
+    with pytest.raises(ShapeError, match=r"'w': a\[0\] has shape \(3, 3\), b\[0\] \(2, 3\)"):
+        build(INPUT + ip("a", "x", "h", 3, SHARED.format(1)) + ip("b", "h", "y", 2, SHARED.format(1)))
+    with pytest.raises(NetError, match=r"lr_mult is 1 in a\[0\] and 2 in b\[0\]"):
+        build(INPUT + ip("a", "x", "h", 3, SHARED.format(1)) + ip("b", "h", "y", 3, SHARED.format(2)))
+
+
+def test_parameters_stand_packed_in_layer_order_on_64_byte_boundaries():
+    net = build(INPUT + ip("a", "x", "h", 5) + ip("b", "h", "y", 3) + LOSS)
+    packed = net.packed
+    assert [p.label for p in packed.parameters] == ["a[0]", "a[1]", "b[0]", "b[1]"]
+    for parameter, part in zip(packed.parameters, packed.slices, strict=True):
+        assert parameter.blob.data.ctypes.data == packed.data[part].ctypes.data
+        assert parameter.blob.diff.ctypes.data == packed.diff[part].ctypes.data
+        assert parameter.blob.data.ctypes.data % 64 == 0
+    packed.data[...] = 2
+    assert (net.params["b"][0].data == 2).all()
+    assert packed.nbytes == 4 * (16 + 16 + 16 + 16)
+
+
+def test_a_frozen_layer_gets_no_gradient(x):
+    frozen = "param { lr_mult: 0 } param { lr_mult: 0 }"
+    net = build(INPUT + ip("a", "x", "h", 3, frozen) + ip("b", "h", "y") + LOSS)
+    net.forward(x=x, t=np.zeros_like(x))
+    net.clear_param_diffs()
+    net.backward()
+    assert not net.params["a"][0].diff.any()
+    assert net.params["b"][0].diff.any()
+
+
+def test_weights_go_round_through_a_file_and_by_layer_name(tmp_path, x):
+    net = build(INPUT + ip("a", "x", "h") + ip("b", "h", "y"))
+    net.save(tmp_path / "w.caffemodel")
+    same = scaffe.Net(net.param, str(tmp_path / "w.caffemodel"), scaffe.TEST)
+    assert np.array_equal(same.params["b"][0].data, net.params["b"][0].data)
+    other = build(INPUT + ip("a", "x", "h") + ip("new", "h", "y"))
+    kept = other.params["new"][0].data.copy()
+    other.copy_from(tmp_path / "w.caffemodel")
+    assert np.array_equal(other.params["a"][0].data, net.params["a"][0].data)
+    assert np.array_equal(other.params["new"][0].data, kept)
+
+
+def test_weights_of_other_shapes_change_nothing_and_name_the_layer(tmp_path):
+    build(INPUT + ip("a", "x", "h") + ip("b", "h", "y", 2)).save(tmp_path / "w.caffemodel")
+    net = build(INPUT + ip("a", "x", "h") + ip("b", "h", "y", 3))
+    before = net.packed.data.copy()
+    with pytest.raises(WeightsError, match=r"layer 'b', blob 0: shape \(3, 3\) in the net, \(2, 3\) in the file"):
+        net.copy_from(tmp_path / "w.caffemodel")
+    assert np.array_equal(net.packed.data, before)
+
+
+def test_a_net_shares_anothers_parameters():
+    train, test = build(INPUT + ip("a", "x", "h")), build(INPUT + ip("a", "x", "h"), scaffe.TEST)
+    test.share_with(train)
+    train.packed.data[...] = 3
+    assert (test.params["a"][0].data == 3).all()
+    with pytest.raises(ShapeError, match=r"a\[0\]: shape \(2, 3\) here, \(3, 3\) there"):
+        build(INPUT + ip("a", "x", "h", 2)).share_with(train)
+
+
+def test_two_layers_can_not_make_one_blob():
+    with pytest.raises(NetError, match="'b': another layer already produces its top 'h'"):
+        build(INPUT + ip("a", "x", "h") + ip("b", "x", "h"))
+
+
+def test_the_same_seed_gives_the_same_parameters_and_another_gives_others():
+    from scaffe.context import Context
+
+    text = text_format.Parse(INPUT + ip("a", "x", "h"), NetParameter())
+    first, again, other = (scaffe.Net(text, context=Context(seed=seed)).packed.data for seed in (1, 1, 2))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
