@@ -57,8 +57,8 @@ class Accuracy(Layer):
     def _per_class(self, correct, counted, labels, accuracies) -> None:
         xp = self.xp
         hits = xp.bincount(labels[correct], minlength=self.classes)
-        counts = [self.context.allsum(float(n)) for n in xp.bincount(counted.reshape(-1), minlength=self.classes)]
-        accuracies[...] = hits / xp.maximum(xp.asarray(counts), 1)
+        counts = xp.bincount(counted.reshape(-1), minlength=self.classes).tolist()
+        accuracies[...] = hits / xp.maximum(xp.asarray([self.context.allsum(n) for n in counts]), 1)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         if any(propagate_down):

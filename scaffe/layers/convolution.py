@@ -9,7 +9,7 @@ from typing import Any
 from scaffe.layers.im2col import Columns, Window
 from scaffe.layers.layer import ANY, Blobs, Layer, register
 
-COLUMN_BYTES = 4 << 20  # of columns at a time: larger leaves the cache, smaller makes the products too small
+COLUMN_BYTES = 8 << 20  # of columns at a time: larger leaves the cache, smaller makes the products too small
 
 
 class Convolution(Layer):

@@ -15,8 +15,8 @@ from scaffe.proto import FillerParameter
 class DummyData(Layer):
     """Fill the tops: once by constant fillers, anew at every forward pass by the others.
 
-    Shapes come from `shape`, or from `num`, `channels`, `height` and `width`; one for all tops or one each, and
-    so do the fillers (none: zeros). The values are this rank's rows of those that one rank would have.
+    Shapes come from `shape`, or from `num`, `channels`, `height` and `width`. There is one shape for all tops or
+    one each, and so with fillers; none means zeros. The values are this rank's rows of what one rank would have.
     """
 
     bottoms = (0, 0)

@@ -112,11 +112,15 @@ def register(kind: str, layer: type[Layer]) -> None:
     _types[kind] = layer
 
 
+def known_types() -> list[str]:
+    """Return the types that prototxt files can name."""
+    return sorted(_types)
+
+
 def create(param: LayerParameter, context: Context) -> Layer:
     """Return the layer that `param` describes. Raise NetError if its type is unknown."""
     if param.type not in _types:
-        known = " ".join(sorted(_types))
-        raise NetError(f"layer '{param.name}': unknown type '{param.type}'; known types: {known}")
+        raise NetError(f"layer '{param.name}': unknown type '{param.type}'; known types: {' '.join(known_types())}")
     return _types[param.type](param, context)
 
 
