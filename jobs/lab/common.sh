@@ -1,0 +1,18 @@
+# Sourced by the scripts of the lab.
+# shellcheck shell=bash
+lab=${TMPDIR:-/tmp}/scaffe-lab # where its state is
+PATH=$PATH:/usr/sbin:/sbin     # Debian keeps daemons there
+
+fail() {
+  echo "${0##*/}: $*" >&2
+  exit 2
+}
+
+usage() { # print the comment that the script begins with
+  sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+  exit 2
+}
+
+need() { # need COMMAND PACKAGE
+  command -v "$1" >/dev/null || fail "there is no $1 here; on Debian or Ubuntu: apt-get install --no-install-recommends $2"
+}

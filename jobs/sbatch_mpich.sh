@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+#SBATCH --job-name=scaffe
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=4
+#SBATCH --cpus-per-task=4
+#SBATCH --time=04:00:00
+#SBATCH --signal=B:USR1@120
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#
+# Train with MPICH, in as many jobs as it takes:
+#   sbatch jobs/sbatch_mpich.sh solver.prototxt
+# Copy it and set the lines above. SLURM sends USR1 to this script 120 s before the time limit: enough for the
+# iteration under way and a snapshot. scaffe then exits with status 75, and the job is queued again.
+set -u
+solver=${1:?usage: sbatch sbatch_mpich.sh SOLVER}
+export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}
+
+# pmi2 is how MPICH's ranks find each other; with another --mpi, srun starts many jobs of one rank each.
+srun --mpi=pmi2 --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" scaffe train --solver "$solver" --snapshot auto &
+job=$!
+trap 'kill -USR1 $job' USR1 # srun passes it on to the ranks
+
+while kill -0 $job 2>/dev/null; do wait $job; done # wait also returns when the signal arrives
+wait $job
+status=$?
+[ $status -eq 75 ] && scontrol requeue "$SLURM_JOB_ID"
+exit $status

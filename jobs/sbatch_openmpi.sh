@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+#SBATCH --job-name=scaffe
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=4
+#SBATCH --cpus-per-task=4
+#SBATCH --time=04:00:00
+#SBATCH --signal=B:USR1@120
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#
+# Train with Open MPI, in as many jobs as it takes:
+#   sbatch jobs/sbatch_openmpi.sh solver.prototxt
+# Copy it and set the lines above. SLURM sends USR1 to this script 120 s before the time limit: enough for the
+# iteration under way and a snapshot. scaffe then exits with status 75, and the job is queued again.
+set -u
+solver=${1:?usage: sbatch sbatch_openmpi.sh SOLVER}
+export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}
+
+# mpirun, not srun, which knows nothing of Open MPI unless both were built with the same PMIx. Unbound, as Open MPI
+# may otherwise give a rank and all its threads a single core.
+mpirun --bind-to none scaffe train --solver "$solver" --snapshot auto &
+job=$!
+trap 'kill -USR1 $job' USR1 # the only signal but USR2 that mpirun passes on instead of killing the ranks
+
+while kill -0 $job 2>/dev/null; do wait $job; done # wait also returns when the signal arrives
+wait $job
+status=$?
+[ $status -eq 75 ] && scontrol requeue "$SLURM_JOB_ID"
+exit $status

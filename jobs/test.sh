@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Run the test suite: all tests in one process, then the MPI tests on 2 and on 3 ranks.
+#   bash jobs/test.sh [PYTEST ARGUMENTS]        bash jobs/test.sh tests/readers_tests -k shard
+set -u
+. "$(dirname "$0")/venv.sh"
+install test
+cd "$root" || exit
+
+chosen=$# # arguments may choose tests of which none is an MPI test
+[ -t 1 ] || set -- --color=no "$@" # mpirun gives ranks a terminal even where there is none
+failed=0
+
+run() {
+  echo "+ $*"
+  "$@"
+  case $?,$chosen in 0,* | 5,[1-9]*) ;; *) failed=1 ;; esac # 5: pytest found no tests
+}
+
+run python -m pytest "$@"
+for ranks in 2 3; do
+  run jobs/mpirun.sh -n $ranks python -m mpi4py -m pytest --with-mpi -m mpi "$@"
+done
+exit $failed

@@ -1,0 +1,64 @@
+"""Fixtures that all tests share. What keeps ranks in step is in lockstep.py."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import hypothesis
+import lockstep
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.hookimpl(trylast=True)  # after the terminal reporter is there
+def pytest_configure(config: pytest.Config) -> None:
+    lockstep.configure(config)
+    # Ranks must draw the same examples; how long one takes says nothing on a shared machine.
+    hypothesis.settings.register_profile("scaffe", deadline=None, derandomize=True)
+    hypothesis.settings.load_profile("scaffe")
+
+
+@pytest.fixture(scope="session")
+def cases() -> Path:
+    """The folder of files and numbers that Caffe itself wrote; without it the test is skipped."""
+    folder = Path(os.environ.get("SCAFFE_CASES", ROOT.parent / "shared"))
+    if not (folder / "caffe").is_dir():
+        pytest.skip(f"no Caffe reference files in {folder}; SCAFFE_CASES names their folder")
+    return folder.resolve()
+
+
+class Launcher:
+    """Start programs with jobs/mpirun.sh, in this interpreter's environment."""
+
+    def start(self, n: int, *args: object, **popen: object) -> subprocess.Popen[str]:
+        """Start `n` ranks and return the running mpirun, its output piped as text."""
+        command = [str(ROOT / "jobs/mpirun.sh"), "-n", str(n), *map(str, args)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen(command, **{"env": environment(), **pipes, **popen})  # type: ignore[call-overload]
+
+    def __call__(self, n: int, *args: object, timeout: float = 60, **popen: object) -> subprocess.CompletedProcess[str]:
+        """Run `n` ranks to their end; fail the test, with what they wrote, when that takes more than `timeout` s."""
+        process = self.start(n, *args, **popen)
+        try:
+            stdout, stderr = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.terminate()  # mpirun ends its ranks when asked; killed, it would leave them running
+            stdout, stderr = process.communicate(timeout=10)
+            pytest.fail(f"{process.args} ran for more than {timeout:g} s\n{stdout}\n{stderr}", pytrace=False)
+        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+
+def environment() -> dict[str, str]:
+    """This process's environment, with the packages under test on the path and the interpreter's own mpirun first."""
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "SCAFFE_VENV": sys.prefix}
+
+
+@pytest.fixture(scope="session")
+def mpirun() -> Launcher:
+    """`mpirun(n, *command, timeout=60)` runs `n` ranks; `mpirun.start` returns the running process."""
+    return Launcher()

