@@ -19,6 +19,7 @@ from scaffe.packed import PackedParameters, Parameter
 from scaffe.proto import LayerParameter, NetParameter, NetState, Phase
 from scaffe.proto.files import read_net
 
+AUTOMATIC = "(automatic)"  # Caffe's name of a top that the prototxt leaves out
 ENGINES = ("auto", "reference")
 
 
@@ -77,6 +78,8 @@ class Net:
         layer = create(param, self.context)
         bottom = [self.blobs[name] for name in param.bottom]
         top = [self._top(param, name) for name in param.top]
+        if layer.makes_top and not top:
+            top.append(Blob((), self.context.xp))
         check_counts(layer, bottom, top)
         layer.setup(bottom, top)
         layer.reshape(bottom, top)
@@ -106,9 +109,9 @@ class Net:
             raise layer.error(f"{len(param.propagate_down)} propagate_down fields for {len(param.bottom)} bottoms")
         return Node(
             bottoms=param.bottom,
-            tops=param.top,
+            tops=list(param.top) or [AUTOMATIC] * len(self.tops[i]),
             learns=any(layer.param_propagate_down),
-            is_loss=[layer.loss_weight(j) != 0 for j in range(len(param.top))],
+            is_loss=[layer.loss_weight(j) != 0 for j in range(len(self.tops[i]))],
             propagate_down=param.propagate_down,
             can_force=[layer.allows_force_backward(j) for j in range(len(param.bottom))],
         )
@@ -158,7 +161,7 @@ class Net:
 
     def loss_weights(self) -> dict[str, float]:
         """Return the weights of the blobs that make up the loss."""
-        return {self.param.layer[i].top[j]: weight for i, j, weight in self.losses}
+        return {self.nodes[i].tops[j]: weight for i, j, weight in self.losses}
 
     def clear_param_diffs(self) -> None:
         """Set all parameters' gradients to zero."""
@@ -185,6 +188,7 @@ class Net:
 
     # pycaffe's interface.
 
+    @np.errstate(all="ignore")
     def forward(self, blobs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **inputs):
         """Run the layers from `start` to `end` after filling the `inputs`; return outputs, and `blobs`, by name."""
         for name, values in inputs.items():
@@ -197,6 +201,7 @@ class Net:
         names = list(self.param.layer[last].top) if end else self.outputs
         return {name: self.blobs[name].data for name in [*names, *(blobs or [])]}
 
+    @np.errstate(all="ignore")
     def backward(self, diffs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **tops):
         """Run the layers backward from `start` to `end` after filling the `tops`' diffs; return inputs' diffs."""
         for name, values in tops.items():
@@ -269,7 +274,7 @@ def _outputs(nodes: Sequence[Node]) -> list[str]:
     unused: set[str] = set()
     for node in nodes:
         unused = (unused - set(node.bottoms)) | set(node.tops)
-    return sorted(unused)
+    return sorted(unused - {AUTOMATIC})
 
 
 def _positional(args: Sequence[str | int], phase: int | None, weights: str | None) -> tuple[int, str | None]:

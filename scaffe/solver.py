@@ -203,12 +203,9 @@ class Solver:
 
     def _train_outputs(self) -> dict[str, np.ndarray]:
         """Return the train net's outputs; what is a part of a sum over the global batch is summed over the ranks."""
-        makers = {name: layer for layer in self.net.layers for name in layer.param.top}
+        parts = {name for layer in self.net.layers for name in layer.param.top[: layer.summed_tops]}
         outputs = {name: self.net.blobs[name].data.reshape(-1) for name in self.net.outputs}
-        return {
-            name: self.world.allsums(values) if makers[name].sums_over_ranks else values
-            for name, values in outputs.items()
-        }
+        return {name: self.world.allsums(values) if name in parts else values for name, values in outputs.items()}
 
     def _log_outputs(self, kind: str, net: Net, outputs: dict[str, np.ndarray]) -> None:
         for k, line in enumerate(output_lines(outputs, net.loss_weights())):

@@ -18,7 +18,7 @@ class Accuracy(Layer):
 
     bottoms = (2, 2)
     tops = (1, 2)
-    sums_over_ranks = True
+    summed_tops = 2
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         param = self.param.accuracy_param

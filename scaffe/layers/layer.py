@@ -31,7 +31,8 @@ class Layer:
     bottoms: tuple[int, int] = (1, 1)
     tops: tuple[int, int] = (1, 1)
     default_loss_weight = 0.0  # of the first top; losses have 1
-    sums_over_ranks = False  # tops are this rank's part of a sum over the global batch
+    summed_tops = 0  # so many of the first tops are this rank's part of a sum over the global batch
+    makes_top = False  # Caffe's losses: a top that the prototxt leaves out is made all the same
 
     def __init__(self, param: LayerParameter, context: Context):
         self.param, self.context = param, context

@@ -17,7 +17,8 @@ class Loss(Layer):
 
     bottoms = (2, 2)
     default_loss_weight = 1.0
-    sums_over_ranks = True
+    summed_tops = 1
+    makes_top = True
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         loss = self.param.loss_param

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from scaffe.net import Net
 from scaffe.parallel.aggregate import BlockingAggregate
 from scaffe.parallel.propagate import BlockingPropagate
 
 
+@np.errstate(all="ignore")  # a loss that is not finite is told once, and well
 def iterate(
     net: Net,
     propagate: BlockingPropagate,

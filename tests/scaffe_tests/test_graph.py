@@ -48,12 +48,14 @@ def test_include_and_exclude_on_one_layer_is_an_error():
 
 
 def test_a_top_with_two_users_gets_a_split_with_caffes_names():
-    split = insert_splits(net("""
+    split = insert_splits(
+        net("""
         layer { name: 'data' top: 'data' top: 'label' }
         layer { name: 'ip' bottom: 'data' top: 'ip' }
         layer { name: 'loss' bottom: 'ip' bottom: 'label' top: 'loss' }
         layer { name: 'acc' bottom: 'ip' bottom: 'label' top: 'acc' }
-    """))
+    """)
+    )
     assert names(split) == ["data", "label_data_1_split", "ip", "ip_ip_0_split", "loss", "acc"]
     assert list(split.layer[3].top) == ["ip_ip_0_split_0", "ip_ip_0_split_1"]
     assert list(split.layer[4].bottom) == ["ip_ip_0_split_0", "label_data_1_split_0"]
@@ -61,21 +63,25 @@ def test_a_top_with_two_users_gets_a_split_with_caffes_names():
 
 
 def test_an_in_place_layer_makes_a_new_top():
-    split = insert_splits(net("""
+    split = insert_splits(
+        net("""
         layer { name: 'data' top: 'x' }
         layer { name: 'relu' bottom: 'x' top: 'x' }
         layer { name: 'a' bottom: 'x' top: 'a' }
         layer { name: 'b' bottom: 'x' top: 'b' }
-    """))
+    """)
+    )
     assert names(split) == ["data", "relu", "x_relu_0_split", "a", "b"]
 
 
 def test_a_loss_that_is_used_again_moves_its_weight_to_the_split():
-    split = insert_splits(net("""
+    split = insert_splits(
+        net("""
         layer { name: 'data' top: 'x' }
         layer { name: 'loss' bottom: 'x' top: 'l' loss_weight: 3 }
         layer { name: 'use' bottom: 'l' top: 'y' }
-    """))
+    """)
+    )
     assert names(split) == ["data", "loss", "l_loss_0_split", "use"]
     assert list(split.layer[1].loss_weight) == [0]
     assert list(split.layer[2].loss_weight) == [3, 0]

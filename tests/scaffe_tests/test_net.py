@@ -109,6 +109,16 @@ def test_a_loss_that_is_used_again_still_counts(x):
     assert np.allclose(net.params["ip"][0].diff, alone.params["ip"][0].diff, rtol=1e-6)
 
 
+def test_a_loss_without_a_top_counts_and_is_no_output(x):
+    net = build(INPUT + ip("ip", "x", "y") + LOSS.replace("top: 'loss'", ""))
+    net.forward(x=x, t=np.zeros_like(x))
+    net.clear_param_diffs()
+    net.backward()
+    assert net.outputs == []
+    assert net.loss() == pytest.approx((net.blobs["y"].data ** 2).sum() / 8)
+    assert np.allclose(net.params["ip"][1].diff, net.blobs["y"].data.sum(0) / 4, rtol=1e-5)
+
+
 SHARED = "param {{ name: 'w' lr_mult: {} }} param {{ name: 'b' }}"
 
 

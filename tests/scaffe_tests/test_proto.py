@@ -12,7 +12,6 @@ from scaffe.proto.files import read_net, read_solver, read_solver_state, read_te
 from scaffe.proto.upgrade import upgrade_net
 
 
-
 def descriptor(name):
     """Return a message's definition, with each field's label, type and default as written."""
     module = next(m for m in (caffe_pb2, datum_pb2) if name in m.DESCRIPTOR.message_types_by_name)
@@ -56,7 +55,8 @@ def test_every_enum_value_is_caffes(cases):
             enum = next(enum for enum in descriptor(outer).enum_type if enum.name == inner)
             assert {value.name: value.number for value in enum.value}[row["value"]] == int(row["number"]), row
         else:
-            assert caffe_pb2.DESCRIPTOR.enum_types_by_name[inner].values_by_name[row["value"]].number == int(row["number"])
+            enum = caffe_pb2.DESCRIPTOR.enum_types_by_name[inner]
+            assert enum.values_by_name[row["value"]].number == int(row["number"]), row
 
 
 def test_our_own_fields_are_outside_caffes_numbers(cases):
