@@ -177,6 +177,15 @@ class Net:
         """Return the record that a row of the batch came from, "" where no layer knows."""
         return next(filter(None, (layer.origin(row) for layer in self.data_layers())), "")
 
+    def describe(self) -> Iterator[str]:
+        """Iterate over a line per layer: its type, bottoms and tops with their shapes."""
+        for i, node in enumerate(self.nodes):
+            bottoms, tops = (
+                ", ".join(f"{name} {blob.shape}" for name, blob in zip(names, blobs, strict=True))
+                for names, blobs in ((node.bottoms, self.bottoms[i]), (node.tops, self.tops[i]))
+            )
+            yield f"{self.layers[i].name} ({self.layers[i].type}): {bottoms} -> {tops}".replace(":  ->", ": ->")
+
     def data_layers(self) -> Iterator:
         """Iterate over the layers that read records."""
         return (layer for layer in self.layers if hasattr(layer, "origin"))

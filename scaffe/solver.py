@@ -103,14 +103,18 @@ class Solver:
         self.world.agree({"the solver": str(self.param), "the parameters": shapes, "the scaling": self.scaling})
 
     def _describe(self) -> None:
-        """Say which global batch, rate and cores are in force."""
-        world, context = self.world, self.net.context
+        """Say which cores, global batch and rate are in force, and what the net looks like."""
+        world, context, passes = self.world, self.net.context, self.param.iter_size
         for line in world.describe():
             log.info("%s, %d BLAS thread(s) each", line, world.threads)
-        total = context.total_rows or 0
-        log.info("Global batch %d: %s scaling over %d rank(s)", total, self.scaling, world.size)
-        log.info("Rank 0 takes %d of it in each of %d pass(es)", context.local_rows or 0, self.param.iter_size)
-        log.info("Learning rate %g as given: it is not scaled by the number of ranks", self.param.base_lr)
+        for line in self.net.describe():
+            log.info("%s", line)
+        if context.total_rows:
+            division = "divides it over" if self.scaling == "strong" else f"gives {context.local_rows} to each of"
+            text = "Global batch %d: %d sample(s) in each of %d pass(es); %s scaling %s %d rank(s)"
+            samples = context.total_rows
+            log.info(text, samples * passes, samples, passes, self.scaling, division, world.size)
+        log.info("Learning rate %g, as given: not scaled by the number of ranks", self.rate())
         log.info("%d parameters in %d bytes", sum(p.blob.count for p in self.net.parameters), self.net.packed.nbytes)
 
     # Training.

@@ -59,10 +59,10 @@ layer {{
 DROPOUT = 'layer { name: "drop1" type: "Dropout" bottom: "ip1" top: "ip1" dropout_param { dropout_ratio: 0.4 } }'
 
 
-def lenet(source: str | Path, batch: int = 16, *, dropout: bool = False, loss: str = "", transform: str = "", pool="MAX") -> str:
-    """Return LeNet's train_val prototxt over the records of `source`."""
-    inserted = {"dropout": DROPOUT if dropout else "", "loss": loss, "transform": transform, "pool": pool}
-    return LENET.format(source=source, batch=batch, **inserted)
+def lenet(source: str | Path, batch: int = 16, *, dropout: bool = False, pool: str = "MAX", **inserted: str) -> str:
+    """Return LeNet's train_val prototxt over the records of `source`, with fields of `loss` and `transform` given."""
+    fields = {"loss": "", "transform": "", **inserted}
+    return LENET.format(source=source, batch=batch, pool=pool, dropout=DROPOUT if dropout else "", **fields)
 
 
 def solver_with(net: str, **fields) -> SolverParameter:
@@ -90,6 +90,5 @@ def write_images(db: Path, count: int = 50, shape: tuple[int, int, int] = (1, 28
     patterns = rng.integers(0, 200, (classes, *shape))
     labels = rng.integers(0, classes, count)
     images = (patterns[labels] + rng.integers(0, 56, (count, *shape))).astype(np.uint8)
-    records = ((b"%08d" % i, encode(image, int(label))) for i, (image, label) in enumerate(zip(images, labels, strict=True)))
-    write_lmdb(db, records)
+    write_lmdb(db, ((b"%08d" % i, encode(image, int(labels[i]))) for i, image in enumerate(images)))
     return db
