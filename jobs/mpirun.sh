@@ -22,16 +22,17 @@ one_node=yes
 [ -n "${SLURM_JOB_ID:-}${PBS_JOBID:-}${LSB_JOBID:-}${PE_HOSTFILE:-}" ] && one_node=
 previous=
 for word in "$@"; do
-  case $previous in -n | -np | --np | --n | -c) [ -n "$ranks" ] || ranks=$word ;; esac
+  case $previous in -n | -np | --n | --np) [ -n "$ranks" ] || ranks=$word ;; esac
   case $word in -H | -host | --host | -hosts | -hostfile | --hostfile | -machinefile | --machinefile) one_node= ;; esac
   previous=$word
 done
 
 # Cores that this process may use: its affinity, and in a container also the processor quota.
 cores() {
-  local n=$(nproc) quota period
+  local n quota period share
+  n=$(nproc)
   if read -r quota period 2>/dev/null </sys/fs/cgroup/cpu.max && [ "$quota" != max ]; then
-    local share=$(((quota + period - 1) / period))
+    share=$(((quota + period - 1) / period))
     [ "$share" -lt "$n" ] && n=$share
   fi
   echo "$n"

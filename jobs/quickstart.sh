@@ -14,4 +14,4 @@ scaffe test --model jobs/lenet/train_test.prototxt --weights "$data/lenet_iter_4
   tee "$data/test.log"
 
 accuracy=$(sed -n 's/.*] accuracy = //p' "$data/test.log" | tail -n 1)
-echo "LeNet's accuracy on the held-out digits: $accuracy"
+echo "LeNet's accuracy on the 360 held-out digits: $accuracy"

@@ -6,8 +6,8 @@ set -u
 install test
 cd "$root" || exit
 
-chosen=$# # arguments may choose tests of which none is an MPI test
-[ -t 1 ] || set -- --color=no "$@" # mpirun gives ranks a terminal even where there is none
+[ -t 1 ] || export NO_COLOR=1 # Open MPI gives ranks a terminal even where there is none
+chosen=$#                     # arguments may choose tests of which none is an MPI test
 failed=0
 
 run() {

@@ -56,7 +56,7 @@ install() {
   if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
     [ "$mpi" = system ] || refuse_two_mpis "$mpi"
     echo "installing scaffe[$extras] in $SCAFFE_VENV"
-    "$SCAFFE_VENV/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$root[$extras]" ||
+    "$SCAFFE_VENV/bin/python" -m pip install --quiet --disable-pip-version-check --editable "${root}[$extras]" ||
       fail "cannot install scaffe[$extras]; pip's message is above"
     echo "$wanted" >"$stamp"
   fi

@@ -48,14 +48,15 @@ class Launcher:
         except subprocess.TimeoutExpired:
             process.terminate()  # mpirun ends its ranks when asked; killed, it would leave them running
             stdout, stderr = process.communicate(timeout=10)
-            pytest.fail(f"{process.args} ran for more than {timeout:g} s\n{stdout}\n{stderr}", pytrace=False)
+            pytest.fail(f"mpirun -n {n} {args} ran for more than {timeout:g} s\n{stdout}\n{stderr}", pytrace=False)
         return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 
 def environment() -> dict[str, str]:
     """This process's environment, with the packages under test on the path and the interpreter's own mpirun first."""
-    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "SCAFFE_VENV": sys.prefix}
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    # Open MPI gives ranks a terminal, so that they would write in colours.
+    return {**os.environ, "PYTHONPATH": path, "SCAFFE_VENV": sys.prefix, "NO_COLOR": "1"}
 
 
 @pytest.fixture(scope="session")

@@ -65,6 +65,26 @@ def lenet(source: str | Path, batch: int = 16, *, dropout: bool = False, pool: s
     return LENET.format(source=source, batch=batch, pool=pool, dropout=DROPOUT if dropout else "", **fields)
 
 
+SOFTMAX_REGRESSION = """
+name: "SoftmaxRegression"
+layer {{
+  name: "images" type: "Data" top: "data" top: "label"
+  transform_param {{ scale: 0.00390625 }}
+  data_param {{ source: "{source}" batch_size: {batch} backend: LMDB }}
+}}
+layer {{
+  name: "ip" type: "InnerProduct" bottom: "data" top: "ip"
+  inner_product_param {{ num_output: {outputs} weight_filler {{ type: "xavier" }} }}
+}}
+layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }}
+"""
+
+
+def softmax_regression(source: str | Path, batch: int = 8, outputs: int = CLASSES) -> str:
+    """Return the prototxt of a net of one layer, for tests that are not about layers: an iteration takes no time."""
+    return SOFTMAX_REGRESSION.format(source=source, batch=batch, outputs=outputs)
+
+
 def solver_with(net: str, **fields) -> SolverParameter:
     """Return an SGD solver with the net's text inside; `fields` replace or add to what it sets."""
     param = SolverParameter(

@@ -1,5 +1,5 @@
 # Sourced by the scripts of the lab.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 lab=${TMPDIR:-/tmp}/scaffe-lab # where its state is
 PATH=$PATH:/usr/sbin:/sbin     # Debian keeps daemons there
 

@@ -112,7 +112,7 @@ run_mpich() {
 
 for tool in ip:iproute2 tc:iproute2 nsenter:util-linux unshare:util-linux; do need "${tool%:*}" "${tool#*:}"; done
 case ${1:-} in
-  up) [ $# -ge 2 ] && [ $# -le 4 ] || usage ;;
+  up) [[ $# -ge 2 && $# -le 4 ]] || usage ;;
   run) [ $# -ge 4 ] || usage ;;
   sh) [ $# -ge 3 ] || usage ;;
   down) [ $# = 1 ] || usage ;;

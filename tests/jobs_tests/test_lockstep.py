@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 SPECIMENS = Path(__file__).with_name("specimens.py")
-PYTEST = [sys.executable, "-m", "mpi4py", "-m", "pytest", "-p", "no:cacheprovider", "--color=no"]
+PYTEST = [sys.executable, "-m", "mpi4py", "-m", "pytest", "-p", "no:cacheprovider"]
 Finished = subprocess.CompletedProcess[str]
 Run = Callable[..., Finished]
 
