@@ -30,7 +30,6 @@ class Layer:
 
     bottoms: tuple[int, int] = (1, 1)
     tops: tuple[int, int] = (1, 1)
-    default_loss_weight = 0.0  # of the first top; losses have 1
     summed_tops = 0  # so many of the first tops are this rank's part of a sum over the global batch
     makes_top = False  # Caffe's losses: a top that the prototxt leaves out is made all the same
 
@@ -60,9 +59,7 @@ class Layer:
     def loss_weight(self, top_index: int) -> float:
         """Return the weight of a top in the net's loss, 0 for none."""
         weights = self.param.loss_weight
-        if weights:
-            return weights[top_index] if top_index < len(weights) else 0.0
-        return self.default_loss_weight if top_index == 0 else 0.0
+        return weights[top_index] if top_index < len(weights) else 0.0
 
     def allows_force_backward(self, bottom_index: int) -> bool:
         """Say whether `force_backward` may ask for this bottom's gradient."""

@@ -16,11 +16,12 @@ class Loss(Layer):
     """
 
     bottoms = (2, 2)
-    default_loss_weight = 1.0
     summed_tops = 1
     makes_top = True
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
+        if not self.param.loss_weight:
+            self.param.loss_weight.append(1)  # as Caffe does, so that stored nets say it too
         loss = self.param.loss_param
         self.ignore = loss.ignore_label if loss.HasField("ignore_label") else None
         self.normalization = loss.normalization

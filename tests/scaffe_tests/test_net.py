@@ -7,6 +7,8 @@ from google.protobuf import text_format
 import scaffe
 from scaffe.errors import NetError, ScaffeError, ShapeError, WeightsError
 from scaffe.proto import NetParameter
+from scaffe.proto.files import read_weights
+from scaffe.weights import serialised
 
 
 def build(text, phase=scaffe.TRAIN, **options):
@@ -177,6 +179,12 @@ def test_weights_go_round_through_a_file_and_by_layer_name(tmp_path, x):
     other.copy_from(tmp_path / "w.caffemodel")
     assert np.array_equal(other.params["a"][0].data, net.params["a"][0].data)
     assert np.array_equal(other.params["new"][0].data, kept)
+
+
+def test_a_stored_net_is_the_message_that_caffe_stored(cases, monkeypatch):
+    monkeypatch.chdir(cases / "caffe" / "artefacts")
+    net = scaffe.Net("quick_xavier.prototxt", "quick_xavier_init.caffemodel", scaffe.TRAIN)
+    assert NetParameter.FromString(serialised(net)) == read_weights("quick_xavier_init.caffemodel")
 
 
 def test_weights_of_other_shapes_change_nothing_and_name_the_layer(tmp_path):
