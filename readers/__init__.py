@@ -16,6 +16,7 @@ from readers.batch_reader import BatchReader
 from readers.convert import compute_image_mean, convert_digits, convert_imageset
 from readers.datum import decode, encode, read_mean, write_mean
 from readers.errors import EndOfBatches, ReaderError, RecordError, SourceError
+from readers.files import replace_file
 from readers.image import decode_image, resize
 from readers.lmdb_reader import LMDBReader
 from readers.lmdb_writer import write_lmdb
@@ -40,6 +41,7 @@ __all__ = [
     "decode_image",
     "encode",
     "read_mean",
+    "replace_file",
     "resize",
     "share",
     "write_lmdb",

@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 
 from readers.datum_pb2 import BlobProto, Datum
 from readers.errors import RecordError, SourceError, reason
+from readers.files import replace_file
 from readers.image import decode_image
 
 
@@ -79,16 +80,9 @@ def write_mean(path: str | os.PathLike[str], mean: np.ndarray) -> None:
     channels, height, width = mean.shape
     blob = BlobProto(num=1, channels=channels, height=height, width=width)
     blob.data.extend(mean.astype(np.float32).ravel().tolist())
-    unfinished = f"{path}.{os.getpid()}.tmp"
     try:
-        with open(unfinished, "wb") as file:
-            file.write(blob.SerializeToString())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
+        replace_file(path, blob.SerializeToString())
     except OSError as error:
-        if os.path.exists(unfinished):
-            os.remove(unfinished)
         raise SourceError(f"{path}: can't be written: {reason(error)}") from None
 
 

@@ -1,0 +1,36 @@
+"""Files that appear complete or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+
+def replace_file(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write `content` under a temporary name beside `path`, sync it to disk and rename it.
+
+    Raises OSError where that fails: nothing is left behind then, and an older file of that name survives.
+    """
+    path = os.fspath(path)
+    unfinished = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(unfinished, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(unfinished)
+        raise
+    _sync_folder(os.path.dirname(path) or ".")
+
+
+def _sync_folder(folder: str) -> None:
+    """Make a rename durable, where the file system lets folders be synced."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
