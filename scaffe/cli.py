@@ -16,6 +16,7 @@ from scaffe.monitor.log import log
 from scaffe.net import ENGINES, Net
 from scaffe.parallel.evaluate import Batch, batch_numbers, means, run_batches
 from scaffe.parallel.world import USER_ERRORS, World, launcher_rank, open_world
+from scaffe.proto import SolverParameter
 from scaffe.proto.files import read_solver
 from scaffe.signals import REQUEUE_EXIT_CODE, Signals
 from scaffe.solver import SCALINGS, Solver
@@ -24,12 +25,11 @@ EFFECTS = ("stop", "snapshot", "none")
 
 
 class Parser(argparse.ArgumentParser):
-    """Report a wrong command line once, however many ranks there are."""
+    """Report a wrong command line in one line, and once, however many ranks there are."""
 
     def error(self, message: str):
         if launcher_rank() == 0:
-            self.print_usage(sys.stderr)
-            print(f"{self.prog}: {message}", file=sys.stderr)
+            print(f"scaffe: {message}; see {self.prog} --help", file=sys.stderr)
         self.exit(2)
 
     def flag(self, name: str, **options) -> None:
@@ -121,7 +121,7 @@ def _add_mean(commands) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; return its exit code: 0, 2 for a user's error, 75 to be requeued, 1 for a defect."""
+    """Run a command; return its exit code: 0, 2 for a user's error, 75 to be requeued, 130 after ^C, 1 for a defect."""
     arguments = parser().parse_args(argv)
     try:
         return arguments.run(arguments)
@@ -129,6 +129,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if launcher_rank() == 0:
             print(f"scaffe: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 130
 
 
 def _convert(work: Callable[[], object]) -> int:
@@ -150,16 +152,16 @@ def _on_all_ranks(run: Callable[[World], int]) -> int:
 
 
 def _train(arguments: argparse.Namespace) -> int:
-    with Signals(arguments.sigint_effect, arguments.sighup_effect) as signals:
-        return _on_all_ranks(lambda world: _train_on(world, arguments, signals))
+    return _on_all_ranks(lambda world: _train_with_signals(world, arguments))
+
+
+def _train_with_signals(world: World, a: argparse.Namespace) -> int:
+    with Signals(a.sigint_effect, a.sighup_effect) as signals:  # once MPI is open: Open MPI takes SIGHUP for itself
+        return _train_on(world, a, signals)
 
 
 def _train_on(world: World, a: argparse.Namespace, signals: Signals) -> int:
-    if a.snapshot and a.weights and a.snapshot != "auto":
-        raise ScaffeError("give --snapshot to go on with a run, or --weights to fine-tune, not both")
-    param = world.together(lambda: read_solver(a.solver))
-    _choose_device(a, param.solver_mode == param.GPU)
-    _set_state(param.train_state, a)
+    param = world.together(lambda: _solver_param(a))
     solver = Solver(
         param, world=world, scaling=a.scal, engine=a.engine, keep_snapshots=a.keep_snapshots, asked=signals.take
     )
@@ -168,6 +170,16 @@ def _train_on(world: World, a: argparse.Namespace, signals: Signals) -> int:
     solver.solve(a.snapshot)
     solver.close()
     return REQUEUE_EXIT_CODE if solver.stopped == "requeue" else 0
+
+
+def _solver_param(a: argparse.Namespace) -> SolverParameter:
+    """Return the solver file's fields, with what the flags say."""
+    if a.snapshot and a.weights and a.snapshot != "auto":
+        raise ScaffeError("give --snapshot to go on with a run, or --weights to fine-tune, not both")
+    param = read_solver(a.solver)
+    _choose_device(a, param.solver_mode == param.GPU)
+    _set_state(param.train_state, a)
+    return param
 
 
 def _set_state(state, a: argparse.Namespace) -> None:
@@ -190,18 +202,23 @@ def _test(arguments: argparse.Namespace) -> int:
 
 
 def _test_on(world: World, a: argparse.Namespace) -> int:
-    if a.iterations < 1:
-        raise ScaffeError(f"--iterations must be 1 or more, got {a.iterations}")
-    _choose_device(a)
-    context = Context(TEST, batch_numbers=batch_numbers(world, a.iterations))
-    stages = list(filter(None, a.stage.split(",")))
-    net = world.together(lambda: Net(a.model, context=context, engine=a.engine, level=a.level, stages=stages))
+    net = world.together(lambda: _test_net(world, a))
+    world.agree({"the net": str(net.param)})
     world.on_root(lambda: weight_files.load_all(net, a.weights.split(",")))
     world.comm.Bcast(net.packed.data, world.root)
     log.info("Running for %d iterations.", a.iterations)
     _report(net, run_batches(net, a.iterations, world))
     net.close()
     return 0
+
+
+def _test_net(world: World, a: argparse.Namespace) -> Net:
+    if a.iterations < 1:
+        raise ScaffeError(f"--iterations must be 1 or more, got {a.iterations}")
+    _choose_device(a)
+    context = Context(TEST, batch_numbers=batch_numbers(world, a.iterations))
+    stages = list(filter(None, a.stage.split(",")))
+    return Net(a.model, context=context, engine=a.engine, level=a.level, stages=stages)
 
 
 def _report(net: Net, batches: list[Batch]) -> None:

@@ -48,7 +48,7 @@ def save(solver: Solver) -> str:
     log.info("Snapshotting solver state to binary proto file %s", state)
     write_atomically(state, _state(solver, model))
     if solver.keep_snapshots:
-        _prune(solver.param.snapshot_prefix, solver.keep_snapshots)
+        _prune(state, solver.param.snapshot_prefix, solver.keep_snapshots)
     return state
 
 
@@ -124,16 +124,19 @@ def _restore_root(solver: Solver, path: str) -> SolverState:
 
 def _check_type(solver: Solver, state: SolverState, path: str) -> None:
     if state.HasField("solver_type") and state.solver_type != solver.rule.kind:
-        raise WeightsError(f"{path}: the state of a {state.solver_type} solver; this one is {solver.rule.kind}")
+        raise WeightsError(
+            f"{path}: the state of a solver of type {state.solver_type}; this one's is {solver.rule.kind}"
+        )
 
 
 def _model_of(state: SolverState, path: str) -> str:
     """Return where the weights are that belong to a state: as it says, or beside it."""
-    beside = os.path.join(os.path.dirname(path), os.path.basename(state.learned_net))
-    for model in (beside, state.learned_net):
+    stored = os.fsdecode(state.learned_net)  # bytes where they are no UTF-8
+    beside = os.path.join(os.path.dirname(path), os.path.basename(stored))
+    for model in (beside, stored):
         if os.path.isfile(model):
             return model
-    raise SnapshotError(f"{path}: its weights '{state.learned_net}' are missing, also beside it")
+    raise SnapshotError(f"{path}: its weights '{stored}' are missing, also beside it")
 
 
 def _restore_positions(solver: Solver, state: SolverState) -> None:
@@ -164,15 +167,18 @@ def complete(prefix: str) -> list[str]:
 def newest(prefix: str) -> str | None:
     """Return the state of the newest complete snapshot whose files can be read, None if there is none."""
     for path in reversed(complete(prefix)):
-        with contextlib.suppress(ScaffeError):
+        try:
             read_solver_state(path)
             return path
+        except ScaffeError as error:
+            log.warning("Passing over a snapshot: %s", error)
     return None
 
 
-def _prune(prefix: str, keep: int) -> None:
-    """Remove all but the newest `keep` complete snapshots, each state before its weights."""
-    for path in complete(prefix)[:-keep]:
+def _prune(state: str, prefix: str, keep: int) -> None:
+    """Of `state` and the complete snapshots before it remove all but `keep`, each state before its weights."""
+    older = [path for path in complete(prefix) if _iteration(path) < _iteration(state)]
+    for path in [*older, state][:-keep]:
         log.info("Removing older snapshot %s", path)
         for name in (path, path.removesuffix("solverstate") + "caffemodel"):
             with contextlib.suppress(FileNotFoundError):

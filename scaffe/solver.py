@@ -50,11 +50,10 @@ class Solver:
         keep_snapshots: int = 0,
         asked: Callable[[], Sequence[bool]] = lambda: [False] * len(ACTIONS),
     ):
-        if scaling not in SCALINGS:
-            raise ScaffeError(f"unknown scaling '{scaling}'; known scalings: {' '.join(SCALINGS)}")
         self.world = world or open_world()
         self.scaling, self.engine, self.keep_snapshots, self.asked = scaling, engine, keep_snapshots, asked
-        self.param = self.world.together(lambda: _load(param))
+        self.param = self.world.together(lambda: self._load(param))
+        self.world.agree({"the solver": str(self.param), "the scaling": scaling})
         self.seed = self._choose_seed()
         self.iter = 0
         self.stopped = ""  # what asked solve() to end early: "stop" or "requeue"
@@ -62,10 +61,20 @@ class Solver:
         self._losses: deque[float] = deque(maxlen=self.param.average_loss)
         self._wishes: set[str] = set()
         self.world.together(self._build)
-        self._agree_on_setup()
+        self._agree_on_net()
         self._describe()
 
     # Set-up.
+
+    def _load(self, param: str | os.PathLike | SolverParameter) -> SolverParameter:
+        """Return the solver's fields, all arguments checked. Raise ScaffeError where one makes no sense."""
+        if self.scaling not in SCALINGS:
+            raise ScaffeError(f"unknown scaling '{self.scaling}'; known scalings: {' '.join(SCALINGS)}")
+        if self.keep_snapshots < 0:
+            raise ScaffeError(f"keep_snapshots must be 0 or more, got {self.keep_snapshots}")
+        param = param if isinstance(param, SolverParameter) else read_solver(param)
+        _check(param)
+        return param
 
     def _choose_seed(self) -> int:
         """Return the solver file's seed, or one drawn by the root and shared."""
@@ -97,10 +106,10 @@ class Solver:
         net.share_with(self.net)
         return net
 
-    def _agree_on_setup(self) -> None:
-        """Raise an error on all ranks unless they build the same thing."""
-        shapes = "\n".join(f"{p.label} {p.blob.shape}" for p in self.net.parameters)
-        self.world.agree({"the solver": str(self.param), "the parameters": shapes, "the scaling": self.scaling})
+    def _agree_on_net(self) -> None:
+        """Raise an error on all ranks unless they have built the same nets: files may differ between nodes."""
+        self.world.agree({"the parameters": "\n".join(f"{p.label} {p.blob.shape}" for p in self.net.parameters)})
+        self.world.agree({"the nets": "\n".join(str(net.param) for net in (self.net, *self.test_nets))})
 
     def _describe(self) -> None:
         """Say which cores, global batch and rate are in force, and what the net looks like."""
@@ -147,7 +156,7 @@ class Solver:
         finite = isfinite(part)
         loss, broken, *wishes = self.world.allsums([part if finite else 0.0, not finite, *actions])
         if broken or not isfinite(loss):
-            newest = snapshot.newest(self.param.snapshot_prefix)
+            newest = self.world.on_root(lambda: snapshot.newest(self.param.snapshot_prefix))
             raise DivergedError(
                 f"the loss is not finite at iteration {self.iter}, learning rate {self.rate():g}: no update was "
                 f"applied; lower base_lr, or look at the data; newest snapshot: {newest or 'none'}"
@@ -258,12 +267,12 @@ def get_solver(path: str | os.PathLike, **options) -> Solver:
     return Solver(path, **options)
 
 
-def _load(param: str | os.PathLike | SolverParameter) -> SolverParameter:
-    """Return a solver's fields, checked. Raise ScaffeError where one makes no sense."""
-    if not isinstance(param, SolverParameter):
-        param = read_solver(param)
+def _check(param: SolverParameter) -> None:
+    """Raise ScaffeError where a solver's field makes no sense."""
     lr_policy.check(param)
-    for field in ("iter_size", "average_loss"):
-        if getattr(param, field) < 1:
-            raise ScaffeError(f"{field} must be 1 or more, got {getattr(param, field)}")
-    return param
+    least = {"iter_size": 1, "average_loss": 1, "snapshot": 0}
+    for field, number in least.items():
+        if getattr(param, field) < number:
+            raise ScaffeError(f"{field} must be {number} or more, got {getattr(param, field)}")
+    if any(number < 1 for number in param.test_iter):
+        raise ScaffeError(f"test_iter must be 1 or more, got {' '.join(map(str, param.test_iter))}")

@@ -1,0 +1,186 @@
+"""Snapshots: which one is gone on from, which are removed, and what a death in the middle of one leaves."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import nets
+import numpy as np
+import pytest
+from conftest import environment
+
+import scaffe
+from scaffe import snapshot
+from scaffe.proto.files import read_solver_state
+from scaffe.solver import Solver
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """The working directory, with a database to train on."""
+    monkeypatch.chdir(tmp_path)
+    nets.write_images(tmp_path / "db", 20, (1, 4, 4))
+    return tmp_path
+
+
+@pytest.fixture
+def solver():
+    """Make solvers of a small net, with the prefix 'snap'."""
+    made = []
+
+    def make(keep=0, outputs=10, **fields):
+        net = nets.softmax_regression("db", outputs=outputs)
+        param = nets.solver_with(net, snapshot_prefix="snap", **fields)
+        made.append(Solver(param, keep_snapshots=keep))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def taken(solver, *iterations):
+    """Train on to each of the iterations and take a snapshot there."""
+    for iteration in iterations:
+        solver.step(iteration - solver.iter)
+        solver.snapshot()
+    return solver
+
+
+def found():
+    """Return the iterations of the files there are."""
+    return {kind: sorted(iterations_of(kind)) for kind in ("caffemodel", "solverstate")}
+
+
+def iterations_of(kind):
+    return (int(match[1]) for name in os.listdir() if (match := re.fullmatch(rf"snap_iter_(\d+)\.{kind}", name)))
+
+
+def both(*iterations):
+    return {"caffemodel": list(iterations), "solverstate": list(iterations)}
+
+
+def resumed(solver):
+    solver.restore("auto")
+    return solver.iter
+
+
+# What "auto" takes.
+
+
+def test_auto_starts_anew_where_there_is_no_snapshot(solver):
+    fresh = solver()
+    before = fresh.net.packed.data.copy()
+    assert resumed(fresh) == 0
+    assert np.array_equal(fresh.net.packed.data, before)
+
+
+def test_auto_takes_the_newest_by_number_not_by_name(solver):
+    first = taken(solver(), 9, 10)
+    second = solver()
+    assert resumed(second) == 10
+    assert np.array_equal(second.net.packed.data, first.net.packed.data)
+
+
+def test_auto_passes_over_weights_without_a_state_and_a_state_without_weights(solver):
+    taken(solver(), 2, 4, 6)
+    os.unlink("snap_iter_6.solverstate")
+    os.unlink("snap_iter_4.caffemodel")
+    assert resumed(solver()) == 2
+
+
+@pytest.mark.parametrize("part", [0, 0.5, 0.99])
+def test_auto_passes_over_a_truncated_state_and_says_so(solver, capsys, part):
+    taken(solver(), 2, 4)
+    os.truncate("snap_iter_4.solverstate", int(os.path.getsize("snap_iter_4.solverstate") * part))
+    assert resumed(solver()) == 2
+    assert "Passing over a snapshot: snap_iter_4.solverstate" in capsys.readouterr().err
+
+
+def test_auto_takes_none_of_another_prefix(solver):
+    taken(solver(), 2)
+    for kind in ("caffemodel", "solverstate"):
+        Path(f"snapshot_iter_8.{kind}").write_bytes(Path(f"snap_iter_2.{kind}").read_bytes())
+        Path(f"snap_iter_8b.{kind}").write_bytes(b"")
+    assert resumed(solver()) == 2
+
+
+def test_weights_are_found_beside_a_state_that_was_moved(solver, folder):
+    first = taken(solver(), 2)
+    (folder / "elsewhere").mkdir()
+    for path in folder.glob("snap_iter_2.*"):
+        path.rename(folder / "elsewhere" / path.name)
+    second = solver()
+    second.restore("elsewhere/snap_iter_2.solverstate")
+    assert np.array_equal(second.net.packed.data, first.net.packed.data)
+
+
+# What is removed.
+
+
+def test_all_snapshots_are_kept_by_default(solver):
+    taken(solver(), 1, 2, 3)
+    assert found() == both(1, 2, 3)
+
+
+@pytest.mark.parametrize("keep", [1, 2, 5])
+def test_the_newest_ones_are_kept(solver, keep):
+    taken(solver(keep), 1, 2, 3, 10)
+    assert found() == both(*[1, 2, 3, 10][-keep:])
+
+
+def test_incomplete_snapshots_and_other_files_are_not_removed(solver):
+    taken(solver(), 1, 2)
+    os.unlink("snap_iter_1.solverstate")
+    Path("snap_iter_0.solverstate").write_bytes(b"")
+    taken(solver(1), 5)
+    assert found() == {"caffemodel": [1, 5], "solverstate": [0, 5]}
+
+
+def test_the_one_just_taken_is_kept_beside_newer_ones_of_another_run(solver):
+    taken(solver(), 8, 9)
+    taken(solver(1), 2, 4)
+    assert found() == both(4, 8, 9)
+
+
+# A process that dies while it writes: the kernel ends it in the middle of a write, at a byte of our choice.
+
+DIES = """
+import logging, resource, signal, sys, scaffe
+from scaffe.monitor.log import log
+solver = scaffe.get_solver("solver.prototxt")
+
+def limit(record):
+    if record.getMessage().endswith(sys.argv[1]):
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+    return True
+
+log.addFilter(limit)
+solver.solve()
+"""
+
+
+@pytest.mark.parametrize(("dying", "left"), [("iter_4.caffemodel", [2]), ("iter_4.solverstate", [2, 4])])
+def test_a_run_that_dies_while_writing_leaves_the_older_snapshot(folder, solver, dying, left):
+    net = nets.softmax_regression("db", outputs=4096)
+    nets.write_solver(folder, net, snapshot=2, max_iter=6, snapshot_prefix="snap")
+    run = subprocess.run([sys.executable, "-c", DIES, dying], env=environment(), capture_output=True, timeout=60)
+    assert run.returncode == -signal.SIGXFSZ, run.stderr
+    [unfinished] = folder.glob("*.tmp")
+    assert unfinished.name.startswith(f"snap_{dying}")
+    assert 0 < unfinished.stat().st_size <= 100_000
+    assert found() == {"caffemodel": left, "solverstate": [2]}
+    assert resumed(solver(outputs=4096)) == 2
+
+
+def test_a_snapshot_holds_what_pycaffe_users_expect(solver):
+    one = taken(solver(), 3)
+    state = read_solver_state("snap_iter_3.solverstate")
+    assert (state.iter, state.learned_net) == (3, "snap_iter_3.caffemodel")
+    net = scaffe.Net(one.net.param, "snap_iter_3.caffemodel", scaffe.TEST)
+    assert np.array_equal(net.params["ip"][0].data, one.net.params["ip"][0].data)
+    assert snapshot.newest("snap") == "snap_iter_3.solverstate"
