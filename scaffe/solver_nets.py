@@ -5,6 +5,7 @@ from __future__ import annotations
 from scaffe.errors import ScaffeError
 from scaffe.proto import NetParameter, NetState, SolverParameter
 from scaffe.proto.files import read_net
+from scaffe.proto.upgrade import upgrade_net
 
 _TRAIN_FIELDS = ("net", "net_param", "train_net", "train_net_param")
 
@@ -20,11 +21,11 @@ def train_net(p: SolverParameter) -> NetParameter:
 def test_nets(p: SolverParameter) -> list[NetParameter]:
     """Return a net per test_iter: those of test_net_param and test_net, then `net` for what is left."""
     own: list[str | NetParameter] = [*p.test_net_param, *p.test_net]
-    generic: list[str | NetParameter] = [p.net_param] if p.HasField("net_param") else [p.net] if p.HasField("net") else []
+    generic: list[str | NetParameter] = [getattr(p, field) for field in ("net_param", "net") if p.HasField(field)]
     left = len(p.test_iter) - len(own)
     if left < 0 or (left > 0 and not generic):
         raise ScaffeError(f"{len(p.test_iter)} test_iter for {len(own)} test nets; give one for each")
-    sources = own + generic * left
+    sources = own + generic[:1] * left
     if p.test_state and len(p.test_state) != len(sources):
         raise ScaffeError(f"{len(p.test_state)} test_state for {len(sources)} test nets; give one for each, or none")
     if sources and p.test_interval <= 0:
@@ -34,7 +35,11 @@ def test_nets(p: SolverParameter) -> list[NetParameter]:
 
 
 def _load(source: str | NetParameter, state: NetState) -> NetParameter:
-    net = NetParameter()
-    net.CopyFrom(source if isinstance(source, NetParameter) else read_net(source))
+    if isinstance(source, str):
+        net = read_net(source)
+    else:
+        net = NetParameter()
+        net.CopyFrom(source)
+        upgrade_net(net, "the solver's own net")
     net.state.MergeFrom(NetState(level=state.level, stage=state.stage))
     return net
