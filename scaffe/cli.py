@@ -1,4 +1,4 @@
-"""The command line: scaffe train, test and the tools that make data; Caffe's spelling of its flags works too."""
+"""The command line: scaffe train, test and the tools around them; Caffe's spelling of its flags works too."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from scaffe.parallel.evaluate import Batch, batch_numbers, means, run_batches
 from scaffe.parallel.world import USER_ERRORS, World, launcher_rank, open_world
 from scaffe.proto import SolverParameter
 from scaffe.proto.files import read_solver
+from scaffe.proto.upgrade_files import upgrade_net_file, upgrade_solver_file
 from scaffe.signals import REQUEUE_EXIT_CODE, Signals
 from scaffe.solver import SCALINGS, Solver
 
@@ -43,14 +44,17 @@ def parser() -> Parser:
     top = Parser(prog="scaffe", description="Train Caffe nets over MPI.")
     top.add_argument("--version", action="version", version=f"scaffe {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
-    for add in (_add_train, _add_test, _add_digits, _add_imageset, _add_mean):
+    for add in (_add_train, _add_test, _add_digits, _add_imageset, _add_mean, _add_upgrade_net, _add_upgrade_solver):
         add(commands)
     return top
 
 
-def _command(commands, name: str, run: Callable[[argparse.Namespace], int], text: str) -> Parser:
+def _command(
+    commands, name: str, run: Callable[[argparse.Namespace], int], text: str, caffes: Sequence[str] = ()
+) -> Parser:
+    """Add a command, by its name, by that with underscores and by those of Caffe's tools."""
     aliases = [name.replace("-", "_")] if "-" in name else []
-    command = commands.add_parser(name, aliases=aliases, help=text, description=text, allow_abbrev=False)
+    command = commands.add_parser(name, aliases=[*aliases, *caffes], help=text, description=text, allow_abbrev=False)
     command.set_defaults(run=run)
     return command
 
@@ -67,7 +71,7 @@ def _add_train(commands) -> None:
     command = _command(commands, "train", _train, "Train the net of a solver file on all ranks.")
     command.flag("solver", required=True, metavar="FILE", help="solver prototxt")
     command.flag("snapshot", metavar="FILE|auto", help="state to go on from; auto: the newest complete one, if any")
-    command.flag("weights", metavar="A,B", help=".caffemodel files to start from")
+    command.flag("weights", metavar="A,B", help=".caffemodel files, binary or HDF5, to start from")
     command.flag("sigint-effect", choices=EFFECTS, default="stop")
     command.flag("sighup-effect", choices=EFFECTS, default="snapshot")
     command.flag("scal", choices=SCALINGS, default="strong", help="do ranks divide the batch, or each take it?")
@@ -118,6 +122,27 @@ def _add_mean(commands) -> None:
     command = _command(commands, "compute-image-mean", run, "Write the mean image of an LMDB.")
     command.add_argument("db", metavar="DB")
     command.add_argument("out", metavar="OUT.binaryproto")
+
+
+def _add_upgrade_net(commands) -> None:
+    def run(a: argparse.Namespace) -> int:
+        return _convert(lambda: upgrade_net_file(a.old, a.new))
+
+    text = "Write a net, text or binary, in the present form of Caffe's prototxt."
+    caffes = ["upgrade_net_proto_text", "upgrade_net_proto_binary"]
+    command = _command(commands, "upgrade-net", run, text, caffes)
+    command.add_argument("old", metavar="IN", help="prototxt or .caffemodel, of any age")
+    command.add_argument("new", metavar="OUT", help="binary if its name ends with .caffemodel, text if with .prototxt")
+
+
+def _add_upgrade_solver(commands) -> None:
+    def run(a: argparse.Namespace) -> int:
+        return _convert(lambda: upgrade_solver_file(a.old, a.new))
+
+    text = "Write a solver in the present form of Caffe's prototxt."
+    command = _command(commands, "upgrade-solver", run, text, ["upgrade_solver_proto_text"])
+    command.add_argument("old", metavar="IN")
+    command.add_argument("new", metavar="OUT")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,8 +1,8 @@
 """Snapshots: weights and solver state, written so that a run can go on from them to the bit.
 
 PREFIX_iter_N.caffemodel is written first, PREFIX_iter_N.solverstate last: a snapshot whose state is there is
-complete. Both are Caffe's files; the state also holds, in fields that Caffe skips, the seed, the solver type and
-where each data layer stands.
+complete. Both are Caffe's files, binary or, with .h5 at the end of their names, HDF5; the state also holds, in fields
+that Caffe skips, the seed, the solver type and where each data layer stands.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from collections.abc import Callable, Iterable
 from glob import escape, glob
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from scaffe import weights
 from scaffe.atomic import write_atomically
-from scaffe.errors import ScaffeError, SnapshotError, WeightsError
+from scaffe.errors import PrototxtError, SnapshotError, WeightsError
 from scaffe.monitor.log import log
-from scaffe.proto import SolverParameter, SolverState, blobs
+from scaffe.proto import SolverParameter, SolverState, blobs, hdf5
 from scaffe.proto.files import read_solver_state
 from scaffe.solvers import lr_policy
 
@@ -26,8 +29,29 @@ if TYPE_CHECKING:
     from scaffe.solver import Solver
 
 
+class Format(NamedTuple):
+    """How a snapshot is written: what the log calls it, what its names end with, and the state's file."""
+
+    name: str
+    suffix: str
+    encode: Callable[[SolverState, Iterable[np.ndarray]], bytes]
+
+
+def _encode_binary(state: SolverState, history: Iterable[np.ndarray]) -> bytes:
+    fields = [blobs.field(SolverState.HISTORY_FIELD_NUMBER, blobs.encode(values)) for values in history]
+    return b"".join([state.SerializeToString(), *fields])
+
+
+_FORMATS = {
+    SolverParameter.BINARYPROTO: Format("binary proto", "", _encode_binary),
+    SolverParameter.HDF5: Format("HDF5", ".h5", hdf5.encode_solver_state),
+}
+
+
 def check_writable(param: SolverParameter) -> None:
-    """Raise SnapshotError now, not hours later, if the folder of the snapshots can't be written."""
+    """Raise SnapshotError now, not hours later, if h5py is missing or the snapshots' folder can't be written."""
+    if param.snapshot_format == SolverParameter.HDF5:
+        hdf5.library()
     if not (param.snapshot or param.snapshot_after_train):
         return
     folder = os.path.dirname(param.snapshot_prefix) or "."
@@ -39,21 +63,20 @@ def check_writable(param: SolverParameter) -> None:
 
 def save(solver: Solver) -> str:
     """Write the two files, remove snapshots beyond keep_snapshots, and return the state's path. The root's work."""
+    form = _FORMATS[solver.param.snapshot_format]
     stem = f"{solver.param.snapshot_prefix}_iter_{solver.iter}"
-    model, state = f"{stem}.caffemodel", f"{stem}.solverstate"
-    if solver.param.snapshot_format == SolverParameter.HDF5:
-        raise SnapshotError("snapshot_format HDF5 is not written yet; leave it out for binary protobuf")
-    log.info("Snapshotting to binary proto file %s", model)
+    model, state = f"{stem}.caffemodel{form.suffix}", f"{stem}.solverstate{form.suffix}"
+    log.info("Snapshotting to %s file %s", form.name, model)
     weights.save(solver.net, model, diffs=solver.param.snapshot_diff)
-    log.info("Snapshotting solver state to binary proto file %s", state)
-    write_atomically(state, _state(solver, model))
+    log.info("Snapshotting solver state to %s file %s", form.name, state)
+    write_atomically(state, form.encode(_state(solver, model), _history(solver)))
     if solver.keep_snapshots:
         _prune(state, solver.param.snapshot_prefix, solver.keep_snapshots)
     return state
 
 
-def _state(solver: Solver, model: str) -> bytes:
-    """Return the serialised solver state that goes with the weights in the file `model`."""
+def _state(solver: Solver, model: str) -> SolverState:
+    """Return the solver state, without its history, that goes with the weights in the file `model`."""
     step = lr_policy.current_step(solver.param, solver.iter)
     state = SolverState(iter=solver.iter, learned_net=model, current_step=step)
     state.random_seed = solver.seed
@@ -61,10 +84,13 @@ def _state(solver: Solver, model: str) -> bytes:
     for name, net in _nets(solver):
         for layer in net.data_layers():
             state.position.add(net=name, layer=layer.name, samples=_position(solver, net, layer))
+    return state
+
+
+def _history(solver: Solver) -> list[np.ndarray]:
+    """Return the rule's history in the parameters' shapes: all of its first slot, then all of the second."""
     packed = solver.net.packed
-    history = [packed.view(flat, i) for flat in solver.rule.history for i in range(len(packed.parameters))]
-    fields = [blobs.field(SolverState.HISTORY_FIELD_NUMBER, blobs.encode(array)) for array in history]
-    return b"".join([state.SerializeToString(), *fields])
+    return [packed.view(flat, i) for flat in solver.rule.history for i in range(len(packed.parameters))]
 
 
 def _nets(solver: Solver) -> list[tuple[str, Net]]:
@@ -152,25 +178,34 @@ def _restore_positions(solver: Solver, state: SolverState) -> None:
             layer.seek(stored.get((name, layer.name), counted))
 
 
+_STATE = re.compile(r"_iter_(\d+)\.solverstate(\.h5)?$")
+
+
 def _iteration(state: str) -> int:
-    found = re.search(r"_iter_(\d+)\.solverstate$", state)
+    found = _STATE.search(state)
     return int(found[1]) if found else -1
+
+
+def _model_beside(state: str) -> str:
+    return re.sub(r"\.solverstate(\.h5)?$", r".caffemodel\1", state)
 
 
 def complete(prefix: str) -> list[str]:
     """Return the states of a prefix's complete snapshots, oldest first."""
-    states = [path for path in glob(f"{escape(prefix)}_iter_*.solverstate") if _iteration(path) >= 0]
-    states = [path for path in states if os.path.isfile(path.removesuffix("solverstate") + "caffemodel")]
-    return sorted(states, key=_iteration)
+    states = [path for path in glob(f"{escape(prefix)}_iter_*.solverstate*") if _iteration(path) >= 0]
+    return sorted((path for path in states if os.path.isfile(_model_beside(path))), key=_iteration)
 
 
 def newest(prefix: str) -> str | None:
-    """Return the state of the newest complete snapshot whose files can be read, None if there is none."""
+    """Return the newest complete snapshot's state that can be read, None if there is none.
+
+    Raise SnapshotError where it is in HDF5 and h5py is missing: passing it over would start anew.
+    """
     for path in reversed(complete(prefix)):
         try:
             read_solver_state(path)
             return path
-        except ScaffeError as error:
+        except PrototxtError as error:
             log.warning("Passing over a snapshot: %s", error)
     return None
 
@@ -180,6 +215,6 @@ def _prune(state: str, prefix: str, keep: int) -> None:
     older = [path for path in complete(prefix) if _iteration(path) < _iteration(state)]
     for path in [*older, state][:-keep]:
         log.info("Removing older snapshot %s", path)
-        for name in (path, path.removesuffix("solverstate") + "caffemodel"):
+        for name in (path, _model_beside(path)):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name)

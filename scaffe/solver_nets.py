@@ -5,6 +5,7 @@ from __future__ import annotations
 from scaffe.errors import ScaffeError
 from scaffe.proto import NetParameter, NetState, SolverParameter
 from scaffe.proto.files import read_net
+from scaffe.proto.upgrade import upgrade_net
 
 _TRAIN_FIELDS = ("net", "net_param", "train_net", "train_net_param")
 
@@ -34,7 +35,11 @@ def test_nets(p: SolverParameter) -> list[NetParameter]:
 
 
 def _load(source: str | NetParameter, state: NetState) -> NetParameter:
-    net = NetParameter()
-    net.CopyFrom(source if isinstance(source, NetParameter) else read_net(source))
+    if isinstance(source, str):
+        net = read_net(source)
+    else:
+        net = NetParameter()
+        net.CopyFrom(source)
+        upgrade_net(net, "the solver's own net")
     net.state.MergeFrom(NetState(level=state.level, stage=state.stage))
     return net

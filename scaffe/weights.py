@@ -11,10 +11,11 @@ import numpy as np
 from scaffe.atomic import write_atomically
 from scaffe.errors import WeightsError
 from scaffe.monitor.log import log
-from scaffe.proto import BlobProto, LayerParameter, NetParameter, blobs
+from scaffe.proto import BlobProto, LayerParameter, NetParameter, blobs, hdf5
 from scaffe.proto.files import read_weights
 
 if TYPE_CHECKING:
+    from scaffe.blob import Blob
     from scaffe.net import Net
 
 
@@ -37,27 +38,35 @@ def from_proto(proto: BlobProto, shape: tuple[int, ...], where: str) -> np.ndarr
 
 
 def load(net: Net, path: str | os.PathLike) -> None:
-    """Copy the blobs of the file's layers into the net's layers of the same names.
+    """Copy the blobs of the file's layers, binary or HDF5, into the net's layers of the same names.
 
     Layers that only one side has are left alone, which is what fine-tuning lives on. Raise WeightsError where
     a layer's blobs differ in number or shape; the net is unchanged then.
     """
     found: list[tuple[np.ndarray, np.ndarray]] = []
+    shared = _shared(net)
     for layer in read_weights(path).layer:
         mine = net.params.get(layer.name)
         if mine is None:
             if layer.blobs:
                 log.info("Ignoring source layer %s", layer.name)
             continue
+        stored = {i: proto for i, proto in enumerate(layer.blobs) if proto.ByteSize()}  # HDF5 has gaps
+        needed = {i for i, blob in enumerate(mine) if blob not in shared}
         where = f"{path}: layer '{layer.name}'"
-        if len(mine) != len(layer.blobs):
-            raise WeightsError(f"{where}: {len(mine)} parameter blobs in the net, {len(layer.blobs)} in the file")
-        for i, (blob, proto) in enumerate(zip(mine, layer.blobs, strict=True)):
-            found.append((blob.data, from_proto(proto, blob.shape, f"{where}, blob {i}")))
+        if not needed <= stored.keys() <= set(range(len(mine))):
+            raise WeightsError(f"{where}: {len(mine)} parameter blobs in the net, {len(stored)} in the file")
+        for i, proto in stored.items():
+            found.append((mine[i].data, from_proto(proto, mine[i].shape, f"{where}, blob {i}")))
     for target, values in found:
         target[...] = values
     if not found:
         log.warning("%s: none of its layers with parameters is in the net", path)
+
+
+def _shared(net: Net) -> set[Blob]:
+    """Return the blobs that another layer owns."""
+    return {blob for parameter in net.parameters for blob in parameter.sharers}
 
 
 def load_all(net: Net, paths: Iterable[str | os.PathLike]) -> None:
@@ -67,7 +76,7 @@ def load_all(net: Net, paths: Iterable[str | os.PathLike]) -> None:
 
 
 def serialised(net: Net, diffs: bool = False) -> bytes:
-    """Return the net with its parameters, and their gradients if asked for, as Caffe stores them."""
+    """Return the net with its parameters, and their gradients if asked for, as Caffe's binary files hold them."""
     parts = [NetParameter(name=net.name).SerializeToString()]
     for param, layer in zip(net.param.layer, net.layers, strict=True):
         stored = [blobs.encode(blob.data, blob.diff if diffs else None) for blob in layer.blobs]
@@ -84,6 +93,20 @@ def _without_blobs(param: LayerParameter) -> LayerParameter:
     return bare
 
 
+def serialised_hdf5(net: Net, diffs: bool = False) -> bytes:
+    """Return the net's parameters, and their gradients if asked for, as Caffe's HDF5 files hold them."""
+    shared = _shared(net)
+    stored = (
+        hdf5.Stored(f"{layer.name}/{i}", None if blob in shared else blob.data, blob.diff)
+        for layer in net.layers
+        for i, blob in enumerate(layer.blobs)
+    )
+    return hdf5.encode_weights([layer.name for layer in net.layers], stored, diffs)
+
+
 def save(net: Net, path: str | os.PathLike, diffs: bool = False) -> None:
-    """Write the net's parameters as a .caffemodel; the file appears complete or not at all."""
-    write_atomically(path, serialised(net, diffs))
+    """Write the net's parameters as a .caffemodel, or as HDF5 where `path` ends with .h5.
+
+    The file appears complete or not at all.
+    """
+    write_atomically(path, serialised_hdf5(net, diffs) if str(path).endswith(".h5") else serialised(net, diffs))

@@ -31,7 +31,7 @@ class _Handler(logging.Handler):
     """Write above a progress bar where there is one, to whatever stderr is at the time."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        tqdm.write(self.format(record), file=sys.stderr)
+        tqdm.write(f"{self.format(record)}\n", file=sys.stderr, end="")  # in one piece: other ranks may write too
         sys.stderr.flush()
 
 

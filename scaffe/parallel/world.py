@@ -98,7 +98,8 @@ class World:
         if self.is_root or not alike:
             rank = "" if alike else f"rank {self.rank}: "
             text = str(error) if expected else "".join(traceback.format_exception(error)).rstrip()
-            print(f"scaffe: {rank}{text}", file=sys.stderr, flush=True)
+            sys.stderr.write(f"scaffe: {rank}{text}\n")  # in one piece: other ranks may be writing too
+            sys.stderr.flush()
         if not alike:
             self.comm.Abort(code)
         self.comm.Barrier()

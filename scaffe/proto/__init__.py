@@ -13,6 +13,8 @@ from scaffe.proto.caffe_pb2 import (
     PoolingParameter,
     SolverParameter,
     SolverState,
+    V0LayerParameter,
+    V1LayerParameter,
 )
 
 __all__ = [
@@ -31,4 +33,6 @@ __all__ = [
     "PoolingParameter",
     "SolverParameter",
     "SolverState",
+    "V0LayerParameter",
+    "V1LayerParameter",
 ]

@@ -10,7 +10,7 @@ from google.protobuf import text_format
 from google.protobuf.message import DecodeError, Message
 
 from scaffe.errors import PrototxtError
-from scaffe.proto import NetParameter, SolverParameter, SolverState
+from scaffe.proto import NetParameter, SolverParameter, SolverState, hdf5
 from scaffe.proto.upgrade import upgrade_net, upgrade_solver
 
 M = TypeVar("M", bound=Message)
@@ -26,10 +26,23 @@ def read_bytes(path: str | os.PathLike) -> bytes:
         raise PrototxtError(f"{path}: {(error.strerror or str(error)).lower()}{where}") from None
 
 
+def is_text(content: bytes) -> bool:
+    """Tell a prototxt from a binary message, which has control characters near its start."""
+    return not set(content[:4096]) & _CONTROL
+
+
+_CONTROL = {*range(32), 127} - set(b"\t\n\v\f\r")
+
+
 def read_text(path: str | os.PathLike, message: type[M]) -> M:
     """Parse a prototxt file. Raise PrototxtError with file and line where it isn't one."""
+    return parse_text(read_bytes(path), path, message)
+
+
+def parse_text(content: bytes, path: str | os.PathLike, message: type[M]) -> M:
+    """Parse the content of the prototxt file `path`. Raise PrototxtError as read_text does."""
     try:
-        return text_format.Parse(read_bytes(path).decode(), message())
+        return text_format.Parse(content.decode(), message())
     except UnicodeDecodeError:
         raise PrototxtError(f"{path}: not a prototxt: a binary file") from None
     except text_format.ParseError as error:
@@ -38,9 +51,8 @@ def read_text(path: str | os.PathLike, message: type[M]) -> M:
         raise PrototxtError(f"{path}{line}: {' '.join(text.split())}") from None
 
 
-def read_binary(path: str | os.PathLike, message: type[M]) -> M:
-    """Parse a binary protobuf file. Raise PrototxtError where it isn't one."""
-    content = read_bytes(path)
+def parse_binary(content: bytes, path: str | os.PathLike, message: type[M]) -> M:
+    """Parse the content of the binary file `path`. Raise PrototxtError where it isn't such a message."""
     try:
         return message.FromString(content)
     except DecodeError:
@@ -48,7 +60,7 @@ def read_binary(path: str | os.PathLike, message: type[M]) -> M:
 
 
 def read_net(path: str | os.PathLike) -> NetParameter:
-    """Return the net that a prototxt file describes, old forms of inputs upgraded."""
+    """Return the net that a prototxt file describes, old forms upgraded."""
     return upgrade_net(read_text(path, NetParameter), str(path))
 
 
@@ -58,22 +70,25 @@ def read_solver(path: str | os.PathLike) -> SolverParameter:
 
 
 def read_weights(path: str | os.PathLike) -> NetParameter:
-    """Return the net with its blobs that a binary .caffemodel holds."""
-    _refuse_hdf5(path)
-    if _is_solver_state(read_bytes(path)):
-        raise PrototxtError(f"{path}: a solver state where weights are expected; give it to --snapshot")
-    net = read_binary(path, NetParameter)
+    """Return the net with its blobs that a .caffemodel holds, binary or HDF5 (then names and blobs alone)."""
+    content = read_bytes(path)
+    if hdf5.is_hdf5(content):
+        return hdf5.decode_weights(content, path)
+    if _is_solver_state(content):
+        raise PrototxtError(f"{path}: {hdf5.STATE_FOR_WEIGHTS}")
+    net = parse_binary(content, path, NetParameter)
     if not net.layer and not net.layers:
         raise PrototxtError(f"{path}: no layers in it; expected a .caffemodel")
     return upgrade_net(net, str(path))
 
 
 def read_solver_state(path: str | os.PathLike) -> SolverState:
-    """Return the solver state that a binary .solverstate holds."""
-    _refuse_hdf5(path)
+    """Return the solver state that a .solverstate holds, binary or HDF5."""
     content = read_bytes(path)
+    if hdf5.is_hdf5(content):
+        return hdf5.decode_solver_state(content, path)
     if not _is_solver_state(content):
-        raise PrototxtError(f"{path}: not a solver state; weights (.caffemodel) are given with --weights")
+        raise PrototxtError(f"{path}: {hdf5.WEIGHTS_FOR_STATE}")
     return SolverState.FromString(content)
 
 
@@ -83,8 +98,3 @@ def _is_solver_state(content: bytes) -> bool:
         return content[:1] == b"\x08" and SolverState.FromString(content).HasField("iter")
     except DecodeError:
         return False
-
-
-def _refuse_hdf5(path: str | os.PathLike) -> None:
-    if read_bytes(path)[:4] == b"\x89HDF":
-        raise PrototxtError(f"{path}: an HDF5 file; snapshots are read in binary protobuf form only, so far")

@@ -32,4 +32,4 @@ def create(param: SolverParameter, packed: PackedParameters) -> Rule:
     return _rules[kind](param, packed)
 
 
-from scaffe.solvers import sgd  # noqa: E402, F401  registers the rules
+from scaffe.solvers import adadelta, adagrad, adam, lars, nesterov, rmsprop, sgd  # noqa: E402, F401  registers the rules

@@ -1,4 +1,4 @@
-"""Caffe's learning rate policies: the rate at an iteration, as pure functions of the solver's fields."""
+"""Caffe's learning rate policies, and a warm-up: the rate at an iteration, as pure functions of the solver's fields."""
 
 from __future__ import annotations
 
@@ -76,8 +76,21 @@ def check(p: SolverParameter) -> None:
         raise ScaffeError(f"lr_policy 'sigmoid' needs a gamma of 0 or more, got {p.gamma:g}")
     if list(p.stepvalue) != sorted(p.stepvalue):
         raise ScaffeError(f"stepvalue must rise, got {' '.join(map(str, p.stepvalue))}")
+    for field in ("warmup_iter", "warmup_start_lr"):
+        if getattr(p, field) < 0:
+            raise ScaffeError(f"{field} must be 0 or more, got {getattr(p, field):g}")
 
 
 def rate(p: SolverParameter, iteration: int) -> float:
     """Return the learning rate of `iteration`, before any parameter's lr_mult."""
-    return _policies[p.lr_policy](p, iteration)
+    return warmed_up(p, iteration, _policies[p.lr_policy](p, iteration))
+
+
+def warmed_up(p: SolverParameter, iteration: int, target: float) -> float:
+    """Return the rate on the line from warmup_start_lr to `target`, the policy's rate, which it meets at warmup_iter.
+
+    The gradual warm-up that large batches need (Goyal et al. 2017, section 2.2); with warmup_iter 0 there is none.
+    """
+    if iteration >= p.warmup_iter:
+        return target
+    return p.warmup_start_lr + (target - p.warmup_start_lr) * iteration / p.warmup_iter

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,26 +12,59 @@ from scaffe.packed import PackedParameters
 from scaffe.proto import SolverParameter
 
 REGULARIZATIONS = ("L2", "L1")
+Arrays = Sequence[np.ndarray]
+
+
+class Block(NamedTuple):
+    """Views of a run of elements of one parameter."""
+
+    data: np.ndarray
+    diff: np.ndarray
+    history: Arrays
+    scratch: Arrays
 
 
 class Rule:
     """Apply Caffe's update to the packed parameters: clip, normalise, regularise, step.
 
     Subclasses set `slots`, the number of history values per parameter, and implement `step`. `history[k]` is
-    a flat array of the parameters' layout. Nobody but the rank that holds complete sums calls `update`.
+    a flat array of the parameters' layout; a solver state holds them one after the other. Nobody but the rank
+    that holds complete sums calls `update`.
+
+    An update takes several operations over several arrays. They go over one block after the other, so that all
+    but the first find their values in the core's cache, and memory is read and written once. Elements don't
+    meet in any of them: the results are the same bits for every size of block.
     """
 
     kind = ""
     slots = 1
+    block = 1 << 15  # elements; the fastest of 2^11 to 2^17 where a core has 1 or 2 MiB of cache
 
     def __init__(self, param: SolverParameter, packed: PackedParameters):
-        if param.regularization_type not in REGULARIZATIONS:
-            raise ScaffeError(
-                f"regularization_type '{param.regularization_type}' is unknown; known: {' '.join(REGULARIZATIONS)}"
-            )
         self.param, self.packed = param, packed
+        self._require(
+            "regularization_type", param.regularization_type in REGULARIZATIONS, f"one of {' '.join(REGULARIZATIONS)}"
+        )
         self.history = [np.zeros_like(packed.data) for _ in range(self.slots)]
-        self._scratch = np.empty_like(packed.data)
+        self._scratch = [np.empty_like(packed.data[: self.block]) for _ in range(2)]
+        self._blocks = [self._cut(whole) for whole in packed.slices]
+
+    def _cut(self, whole: slice) -> list[Block]:
+        """Return a parameter's part of the flat arrays in blocks."""
+        starts = range(whole.start, whole.stop, self.block)
+        return [self._view(slice(start, min(start + self.block, whole.stop))) for start in starts]
+
+    def _view(self, part: slice) -> Block:
+        history = [flat[part] for flat in self.history]
+        scratch = [flat[: part.stop - part.start] for flat in self._scratch]
+        return Block(self.packed.data[part], self.packed.diff[part], history, scratch)
+
+    def _require(self, field: str, holds: bool, expected: str) -> None:
+        """Raise ScaffeError, with a solver field's value and what it should be, unless `holds`."""
+        if not holds:
+            value = getattr(self.param, field)
+            shown = f"{value:g}" if isinstance(value, float) else f"'{value}'"
+            raise ScaffeError(f"solver type '{self.kind}': {field} must be {expected}, got {shown}")
 
     def clip(self) -> float:
         """Scale all gradients so that their joint L2 norm is at most clip_gradients; return the norm before.
@@ -48,23 +82,30 @@ class Rule:
     def update(self, indices: Sequence[int], rate: float, iteration: int) -> None:
         """Turn the gradients of those parameters into updates and subtract them."""
         for i in indices:
-            data, diff = self.packed.data[self.packed.slices[i]], self.packed.diff[self.packed.slices[i]]
-            parameter = self.packed.parameters[i]
-            self._normalise(diff)
-            self._regularise(data, diff, parameter.decay, self._scratch[self.packed.slices[i]])
-            self.step(i, diff, rate * parameter.rate, iteration)
-            data -= diff
+            decay = np.float32(self.param.weight_decay * self.packed.parameters[i].decay)
+            local_rate = self.local_rate(i, rate)
+            for block in self._blocks[i]:
+                self._normalise(block.diff)
+                self._regularise(block.data, block.diff, decay, block.scratch[0])
+                self.step(block.diff, block.history, block.scratch, local_rate, iteration)
+                np.subtract(block.data, block.diff, out=block.data)
 
-    def step(self, i: int, diff: np.ndarray, rate: float, iteration: int) -> None:
-        """Replace a parameter's gradient by what is to be subtracted from its values."""
+    def local_rate(self, i: int, rate: float) -> float:
+        """Return the learning rate of parameter i. Its gradient is complete, and not yet normalised."""
+        return rate * self.packed.parameters[i].rate
+
+    def step(self, diff: np.ndarray, history: Arrays, scratch: Arrays, rate: float, iteration: int) -> None:
+        """Replace a gradient by what is to be subtracted from the values, and bring its `history` up to date.
+
+        All are blocks of one parameter, float32 of equal length; the two of `scratch` may be overwritten.
+        """
         raise NotImplementedError
 
     def _normalise(self, diff: np.ndarray) -> None:
         if self.param.iter_size > 1:
             diff *= np.float32(1 / self.param.iter_size)
 
-    def _regularise(self, data: np.ndarray, diff: np.ndarray, mult: float, scratch: np.ndarray) -> None:
-        decay = np.float32(self.param.weight_decay * mult)
+    def _regularise(self, data: np.ndarray, diff: np.ndarray, decay: np.float32, scratch: np.ndarray) -> None:
         if not decay:
             return
         if self.param.regularization_type == "L1":
@@ -73,3 +114,17 @@ class Rule:
         else:
             np.multiply(data, decay, out=scratch)
         diff += scratch
+
+
+def blend(history: np.ndarray, keep: float, values: np.ndarray) -> None:
+    """Let `history` be keep * history + (1 - keep) * values; `values` are overwritten."""
+    history *= np.float32(keep)
+    values *= np.float32(1) - np.float32(keep)
+    history += values
+
+
+def root(squares: np.ndarray, delta: float, out: np.ndarray) -> np.ndarray:
+    """Return sqrt(squares) + delta, in `out`."""
+    np.sqrt(squares, out=out)
+    out += np.float32(delta)
+    return out

@@ -48,3 +48,19 @@ def test_extremes_stay_finite():
 def test_fields_that_make_no_sense_are_named(fields, said):
     with pytest.raises(ScaffeError, match=said):
         lr_policy.check(SolverParameter(**fields))
+
+
+@pytest.mark.parametrize(("policy", "fields"), [("fixed", {}), ("poly", {"power": 2, "max_iter": 40})])
+def test_a_warm_up_rises_on_a_line_to_the_policys_rate(policy, fields):
+    cold = SolverParameter(base_lr=0.8, lr_policy=policy, **fields)
+    warm = SolverParameter(base_lr=0.8, lr_policy=policy, warmup_iter=10, warmup_start_lr=0.1, **fields)
+    lr_policy.check(warm)
+    assert lr_policy.rate(warm, 0) == pytest.approx(0.1)
+    assert lr_policy.rate(warm, 5) == pytest.approx((0.1 + lr_policy.rate(cold, 5)) / 2)
+    assert [lr_policy.rate(warm, i) for i in (10, 11, 30)] == [lr_policy.rate(cold, i) for i in (10, 11, 30)]
+
+
+@pytest.mark.parametrize("field", ["warmup_iter", "warmup_start_lr"])
+def test_a_warm_up_below_zero_is_refused(field):
+    with pytest.raises(ScaffeError, match=f"{field} must be 0 or more, got -1"):
+        lr_policy.check(SolverParameter(lr_policy="fixed", **{field: -1}))

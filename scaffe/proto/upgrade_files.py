@@ -1,0 +1,48 @@
+"""Write files in the present form of Caffe's: what its upgrade_net_proto_text and its fellows do."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from google.protobuf import text_format
+from google.protobuf.message import Message
+
+from scaffe.atomic import write_atomically
+from scaffe.errors import PrototxtError
+from scaffe.proto import NetParameter, SolverParameter
+from scaffe.proto.files import is_text, parse_binary, parse_text, read_bytes, read_text
+from scaffe.proto.hdf5 import is_hdf5
+from scaffe.proto.upgrade import upgrade_net, upgrade_solver_type
+
+log = logging.getLogger("scaffe")
+_TEXT, _BINARY = (".prototxt", ".txt"), (".caffemodel", ".binaryproto")
+
+
+def upgrade_net_file(old: str | os.PathLike, new: str | os.PathLike) -> None:
+    """Read the net in the file `old`, text or binary, and write it to `new` in the present form.
+
+    `new` is text or binary as its name says (.prototxt or .caffemodel), else as `old` is. Raise PrototxtError where
+    `old` can't be read or upgraded; nothing is written then.
+    """
+    content = read_bytes(old)
+    if is_hdf5(content):
+        raise PrototxtError(f"{old}: an HDF5 file has no old forms to upgrade")
+    text = is_text(content)
+    net = (parse_text if text else parse_binary)(content, old, NetParameter)
+    _write(new, upgrade_net(net, str(old)), _as_text(new, text))
+
+
+def upgrade_solver_file(old: str | os.PathLike, new: str | os.PathLike) -> None:
+    """Read the solver in the prototxt `old`, and write it to `new` in the present form. Raise as upgrade_net_file."""
+    _write(new, upgrade_solver_type(read_text(old, SolverParameter), str(old)), True)
+
+
+def _as_text(path: str | os.PathLike, otherwise: bool) -> bool:
+    name = os.fspath(path)
+    return name.endswith(_TEXT) or (otherwise and not name.endswith(_BINARY))
+
+
+def _write(path: str | os.PathLike, message: Message, as_text: bool) -> None:
+    write_atomically(path, text_format.MessageToString(message).encode() if as_text else message.SerializeToString())
+    log.info("Wrote %s", path)

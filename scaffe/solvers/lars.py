@@ -1,0 +1,42 @@
+"""LARS, layer-wise adaptive rate scaling (You, Gitman and Ginsburg 2017, algorithm 1)."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+
+from scaffe.packed import PackedParameters
+from scaffe.proto import SolverParameter
+from scaffe.solvers import register
+from scaffe.solvers.sgd import SGD
+
+
+class LARS(SGD):
+    """SGD with momentum whose rate, in each parameter blob, is in proportion to how large its values are.
+
+    The rate is multiplied by lars_trust * |data| / (|diff| + decay * |data|), with L2 norms. Where a norm is 0, as
+    that of a bias at the start, by lars_trust alone: by the paper's formula it would stay 0 for ever.
+    """
+
+    kind = "LARS"
+
+    def __init__(self, param: SolverParameter, packed: PackedParameters):
+        super().__init__(param, packed)
+        self._require("lars_trust", param.lars_trust > 0, "above 0")
+        self._require("regularization_type", param.regularization_type == "L2", "L2")
+
+    def local_rate(self, i: int, rate: float) -> float:
+        return super().local_rate(i, rate) * self.param.lars_trust * self._ratio(i)
+
+    def _ratio(self, i: int) -> float:
+        part, decay = self.packed.slices[i], self.param.weight_decay * self.packed.parameters[i].decay
+        data, diff = _norm(self.packed.data[part]), _norm(self.packed.diff[part]) / self.param.iter_size
+        return data / (diff + decay * data) if data and diff else 1.0
+
+
+def _norm(values: np.ndarray) -> float:
+    return sqrt(float(np.dot(values, values)))
+
+
+register(LARS)
