@@ -88,3 +88,12 @@ def test_a_job_that_usr1_stops_is_queued_again_and_goes_on(slurm, tmp_path: Path
     assert "JobState=COMPLETED" in state and "Restarts=1" in state, log.read_text()
     assert "Restored iteration" in log.read_text()
     assert (tmp_path / "tiny_iter_2000.solverstate").exists()
+
+
+def test_tasks_that_srun_starts_without_mpi_are_noticed_and_told_once(slurm, tmp_path: Path) -> None:
+    (tmp_path / "net.prototxt").write_text(NET)
+    (tmp_path / "solver.prototxt").write_text(SOLVER)
+    srun = ["srun", "--mpi=none", "-n", "3", "scaffe", "train", "--solver", "solver.prototxt"]
+    run = subprocess.run(srun, env=slurm, cwd=tmp_path, capture_output=True, text=True, timeout=90)
+    assert run.returncode == 2
+    assert run.stderr.count("the launcher started 3 processes but each is alone in its MPI world") == 1
