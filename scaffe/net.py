@@ -99,7 +99,8 @@ class Net:
         if len(specs) > len(layer.blobs):
             raise layer.error(f"{len(specs)} param fields for {len(layer.blobs)} parameter blob(s)")
         for index, blob in enumerate(layer.blobs):
-            parameter = Parameter.from_spec(layer.name, index, blob, specs[index] if index < len(specs) else None)
+            spec = specs[index] if index < len(specs) else None
+            parameter = Parameter.from_spec(layer.name, index, blob, spec, index in layer.statistics)
             owner = parameter.join(self.parameters)
             layer.param_propagate_down.append(owner.rate != 0 or self.param.force_backward)
 
@@ -138,10 +139,10 @@ class Net:
     # The steps of a pass, as the training iteration calls them.
 
     def forward_layer(self, i: int) -> None:
-        """Compute layer i's tops, reshaped first if its bottoms have new shapes."""
+        """Compute layer i's tops, reshaped first if its bottoms have new shapes, or it asks for that."""
         layer, bottom, top = self.layers[i], self.bottoms[i], self.tops[i]
         shapes = [blob.shape for blob in bottom]
-        if shapes != self._shapes[i]:
+        if shapes != self._shapes[i] or layer.reshapes_always:
             self._shapes[i] = shapes
             self._reshape_layer(i)
         try:

@@ -20,6 +20,7 @@ from scaffe.parallel.aggregate import BlockingAggregate
 from scaffe.parallel.evaluate import batch_numbers, means, run_batches
 from scaffe.parallel.iteration import iterate
 from scaffe.parallel.propagate import BlockingPropagate
+from scaffe.parallel.statistics import Statistics
 from scaffe.parallel.world import World, open_world
 from scaffe.proto import NetParameter, SolverParameter
 from scaffe.proto.files import read_solver
@@ -89,6 +90,7 @@ class Solver:
             snapshot.check_writable(self.param)
         self.propagate = BlockingPropagate(world, self.net.packed)
         self.aggregate = BlockingAggregate(world, self.net.packed, self._update, self.rule.clip)
+        self.statistics = Statistics(world, self.net.packed, context.share)
 
     def _test_net(self, param: NetParameter, iterations: int) -> Net:
         """Build a test net over the train net's parameters."""
@@ -135,7 +137,8 @@ class Solver:
                     return
 
     def _iterate(self) -> float:
-        return iterate(self.net, self.propagate, self.aggregate, self.param.iter_size, self._agree_on_loss)
+        ways = self.propagate, self.aggregate, self.statistics
+        return iterate(self.net, *ways, self.param.iter_size, self._agree_on_loss)
 
     def _agree_on_loss(self, part: float) -> float:
         """Return the global loss, and take note of what any rank was asked for, in one message."""
@@ -198,6 +201,7 @@ class Solver:
     def _display_final_loss(self) -> None:
         self.propagate.sync()
         self.net.forward()
+        self.statistics.average()
         self._losses.append(self.world.allsum(self.net.loss()))
         log.info("Iteration %d, loss = %.6g", self.iter, np.mean(self._losses))
 
