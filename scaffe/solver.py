@@ -35,7 +35,8 @@ class Solver:
 
     `scaling` "strong" divides the batch over the ranks, "weak" gives each rank the whole of it. `keep_snapshots`
     N removes all complete snapshots but the newest N (0 keeps all). `asked()` returns for each of
-    signals.ACTIONS whether this rank was asked for it; any rank's wish counts for all.
+    signals.ACTIONS whether this rank was asked for it; any rank's wish counts for all. `allow_python_layers` lets
+    the nets' Python layers run code.
 
     pycaffe's attributes: `net`, `test_nets`, `iter`. All methods are collective: every rank calls them alike.
     Raise ScaffeError, or what is below it, for whatever the user can mend.
@@ -49,12 +50,14 @@ class Solver:
         scaling: str = "strong",
         engine: str = "auto",
         keep_snapshots: int = 0,
+        allow_python_layers: bool = False,
         asked: Callable[[], Sequence[bool]] = lambda: [False] * len(ACTIONS),
     ):
         if scaling not in SCALINGS:
             raise ScaffeError(f"unknown scaling '{scaling}'; known scalings: {' '.join(SCALINGS)}")
         self.world = world or open_world()
         self.scaling, self.engine, self.keep_snapshots, self.asked = scaling, engine, keep_snapshots, asked
+        self.allow_python_layers = allow_python_layers
         self.param = self.world.together(lambda: _load(param))
         self.seed = self._choose_seed()
         self.iter = 0
@@ -80,6 +83,7 @@ class Solver:
         """Build the nets and the update rule, without communication."""
         world = self.world
         context = Context(TRAIN, np, self.seed, world.rank, world.size, self.scaling, world.allsum)
+        context.allow_python_layers = self.allow_python_layers
         self.net = Net(solver_nets.train_net(self.param), context=context, engine=self.engine)
         self.rule = solvers.create(self.param, self.net.packed)
         self.test_nets = [
@@ -95,7 +99,8 @@ class Solver:
     def _test_net(self, param: NetParameter, iterations: int) -> Net:
         """Build a test net over the train net's parameters."""
         numbers = batch_numbers(self.world, iterations, lambda: self.tests_done)
-        net = Net(param, context=Context(TEST, seed=self.seed, batch_numbers=numbers), engine=self.engine)
+        context = Context(TEST, seed=self.seed, batch_numbers=numbers, allow_python_layers=self.allow_python_layers)
+        net = Net(param, context=context, engine=self.engine)
         net.share_with(self.net)
         return net
 
