@@ -62,6 +62,7 @@ def _command(
 def _add_compute_flags(command: Parser) -> None:
     command.flag("gpu", metavar="IDS", help="GPU ids or 'all', as Caffe's; the same as --device cuda")
     command.flag("device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU if there is one")
+    command.flag("allow-python-layers", action="store_true", help="let the net's Python layers run code")
     command.flag("engine", choices=ENGINES, default="auto", help="which forms of the layers compute")
     command.flag("level", type=int, default=0, help="level of the net's state")
     command.flag("stage", default="", metavar="A,B", help="stages of the net's state")
@@ -188,8 +189,9 @@ def _train_with_signals(world: World, a: argparse.Namespace) -> int:
 def _train_on(world: World, a: argparse.Namespace, signals: Signals) -> int:
     param = world.together(lambda: _solver_param(a))
     solver = Solver(
-        param, world=world, scaling=a.scal, engine=a.engine, keep_snapshots=a.keep_snapshots, asked=signals.take
-    )
+        param, world=world, scaling=a.scal, engine=a.engine, keep_snapshots=a.keep_snapshots,
+        allow_python_layers=a.allow_python_layers, asked=signals.take,
+    )  # fmt: skip
     if weights := a.weights.split(",") if a.weights else list(param.weights):
         solver.copy_weights(weights)
     solver.solve(a.snapshot)
@@ -241,7 +243,8 @@ def _test_net(world: World, a: argparse.Namespace) -> Net:
     if a.iterations < 1:
         raise ScaffeError(f"--iterations must be 1 or more, got {a.iterations}")
     _choose_device(a)
-    context = Context(TEST, batch_numbers=batch_numbers(world, a.iterations))
+    numbers = batch_numbers(world, a.iterations)
+    context = Context(TEST, batch_numbers=numbers, allow_python_layers=a.allow_python_layers)
     stages = list(filter(None, a.stage.split(",")))
     return Net(a.model, context=context, engine=a.engine, level=a.level, stages=stages)
 

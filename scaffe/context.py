@@ -35,6 +35,7 @@ class Context:
     allsum: Callable[[float], float] = float  # sum of a number over the ranks, called by all of them
     batch_numbers: Callable[[], Iterator[int]] = count  # of the global batches that data layers here read
     batch_number: int = 0  # global batches consumed before this pass: what random layers are keyed by
+    allow_python_layers: bool = False  # may the prototxt name code to run?
     local_rows: int | None = None
     total_rows: int | None = None
     first_row: int = 0
@@ -67,6 +68,11 @@ class Context:
         if not self.local_rows or not self.total_rows:
             return count
         return count * self.total_rows // self.local_rows
+
+    @property
+    def share(self) -> float:
+        """This rank's part of the global batch, as a fraction."""
+        return self.local_rows / self.total_rows if self.local_rows and self.total_rows else 1 / self.size
 
     def generator(self, *key: str | int) -> np.random.Generator:
         """Return a random generator that depends on the seed and `key` alone, not on rank or history."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import ceil, sqrt
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,11 @@ def fill(values: np.ndarray, filler: FillerParameter, rng: np.random.Generator, 
     if filler.type not in _fillers:
         raise NetError(f"{where}: unknown filler '{filler.type}'; known fillers: {' '.join(sorted(_fillers))}")
     _fillers[filler.type](values, filler, rng, where)
+
+
+def given_or_constant(param: Any, value: float) -> FillerParameter:
+    """Return a layer's `filler`, or where its `param` gives none, one for a constant."""
+    return param.filler if param.HasField("filler") else FillerParameter(type="constant", value=value)
 
 
 def _constant(values, filler, rng, where):

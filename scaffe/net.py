@@ -27,6 +27,7 @@ class Net:
     """Build the net of a prototxt file or NetParameter for a phase.
 
     As in pycaffe: Net(file, phase), Net(file, weights, phase), and keywords `weights`, `level`, `stages`.
+    Python layers run code that the prototxt names: only with `allow_python_layers`, or a context that allows them.
     `blobs` and `params` map names to blobs and lists of blobs; `packed` holds all parameters in one buffer.
     Raise NetError, ShapeError or PrototxtError where the net can't be built.
     """
@@ -40,12 +41,13 @@ class Net:
         level: int = 0,
         stages: Sequence[str] = (),
         engine: str = "auto",
+        allow_python_layers: bool = False,
         context: Context | None = None,
     ):
         phase, weights = _positional(args, context.phase if context else phase, weights)
         if engine not in ENGINES:
             raise NetError(f"unknown engine '{engine}'; known engines: {' '.join(ENGINES)}")
-        self.context = context or Context(phase=phase)
+        self.context = context or Context(phase=phase, allow_python_layers=allow_python_layers)
         param = model if isinstance(model, NetParameter) else read_net(model)
         state = NetState(phase=Phase.Name(self.context.phase), level=level, stage=stages or ())
         state.MergeFrom(NetState(level=param.state.level, stage=param.state.stage))
@@ -99,7 +101,8 @@ class Net:
         if len(specs) > len(layer.blobs):
             raise layer.error(f"{len(specs)} param fields for {len(layer.blobs)} parameter blob(s)")
         for index, blob in enumerate(layer.blobs):
-            parameter = Parameter.from_spec(layer.name, index, blob, specs[index] if index < len(specs) else None)
+            spec = specs[index] if index < len(specs) else None
+            parameter = Parameter.from_spec(layer.name, index, blob, spec, index in layer.statistics)
             owner = parameter.join(self.parameters)
             layer.param_propagate_down.append(owner.rate != 0 or self.param.force_backward)
 
@@ -138,10 +141,10 @@ class Net:
     # The steps of a pass, as the training iteration calls them.
 
     def forward_layer(self, i: int) -> None:
-        """Compute layer i's tops, reshaped first if its bottoms have new shapes."""
+        """Compute layer i's tops, reshaped first if its bottoms have new shapes, or it asks for that."""
         layer, bottom, top = self.layers[i], self.bottoms[i], self.tops[i]
         shapes = [blob.shape for blob in bottom]
-        if shapes != self._shapes[i]:
+        if shapes != self._shapes[i] or layer.reshapes_always:
             self._shapes[i] = shapes
             self._reshape_layer(i)
         try:

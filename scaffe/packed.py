@@ -1,7 +1,8 @@
 """PackedParameters: all parameters of a net in one flat buffer, all gradients in another.
 
 Each blob is a view that starts on a 64-byte boundary, in layer order, so that a layer, a run of layers or the
-whole net is one contiguous message and nothing is ever packed or unpacked.
+whole net is one contiguous message and nothing is ever packed or unpacked. Statistics, which are measured instead of
+learned and so take no part in gradient messages, stand behind all that is learned.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _STEP = ALIGNMENT // 4  # elements of float32
 
 @dataclass
 class Parameter:
-    """A learnable blob: whose it is, how it learns, and the blobs of other layers that share it by `name`."""
+    """A blob that is learned or measured: whose it is, how it learns, and other layers' blobs that share its `name`."""
 
     layer: str
     index: int
@@ -30,16 +31,29 @@ class Parameter:
     lr_mult: float | None = None  # None where the prototxt says nothing: 1
     decay_mult: float | None = None
     permissive: bool = False  # may share with a blob of another shape of equal count
+    statistic: bool = False  # measured, so without a gradient
     sharers: list[Blob] = field(default_factory=list)
 
     @classmethod
-    def from_spec(cls, layer: str, index: int, blob: Blob, spec: ParamSpec | None) -> Parameter:
-        """Return the parameter of a layer's blob, as the prototxt's `param` describes it, if it does."""
-        parameter = cls(layer, index, blob)
+    def from_spec(
+        cls, layer: str, index: int, blob: Blob, spec: ParamSpec | None, statistic: bool = False
+    ) -> Parameter:
+        """Return the parameter of a layer's blob, as the prototxt's `param` describes it, if it does.
+
+        A statistic has lr_mult 0. Raise NetError where the prototxt says otherwise.
+        """
+        parameter = cls(layer, index, blob, statistic=statistic)
         if spec is not None:
             parameter.name, parameter.permissive = spec.name, spec.share_mode == ParamSpec.PERMISSIVE
             parameter.lr_mult = spec.lr_mult if spec.HasField("lr_mult") else None
             parameter.decay_mult = spec.decay_mult if spec.HasField("decay_mult") else None
+        if statistic:
+            if parameter.lr_mult:
+                raise NetError(
+                    f"layer '{layer}': blob {index} is measured, not learned, but has lr_mult {parameter.lr_mult:g}; "
+                    "leave lr_mult out, or set it to 0"
+                )
+            parameter.lr_mult = 0.0
         return parameter
 
     def join(self, parameters: list[Parameter]) -> Parameter:
@@ -94,19 +108,27 @@ class PackedParameters:
     """Move the parameters' values and gradients into `data` and `diff`, flat float32 arrays of equal length.
 
     `allocate(count)` gives an array of `count` zeros: plain memory, a shared window, a device. `slices[i]`
-    is where parameter i stands in both.
+    is where parameter i stands in both, `learned` where all do that learn, `statistics` where those that are measured.
     """
 
     def __init__(self, parameters: Sequence[Parameter], allocate: Callable = aligned_zeros):
         self.parameters = list(parameters)
-        self.slices: list[slice] = []
-        end = 0
-        for parameter in self.parameters:
-            self.slices.append(slice(end, end + parameter.blob.count))
-            end += -(-parameter.blob.count // _STEP) * _STEP
+        self.slices = [slice(0)] * len(self.parameters)
+        self.learned = self._place(0, statistics=False)
+        self.statistics = self._place(self.learned.stop, statistics=True)
+        end = self.statistics.stop
         self.data, self.diff = allocate(end), allocate(end)
         for parameter, part in zip(self.parameters, self.slices, strict=True):
             self._adopt(parameter, part)
+
+    def _place(self, start: int, statistics: bool) -> slice:
+        """Give the parameters of that kind their slices, one after the other; return where they all are."""
+        end = start
+        for i, parameter in enumerate(self.parameters):
+            if parameter.statistic == statistics:
+                self.slices[i] = slice(end, end + parameter.blob.count)
+                end += -(-parameter.blob.count // _STEP) * _STEP
+        return slice(start, end)
 
     def _adopt(self, parameter: Parameter, part: slice) -> None:
         data, diff = self.data[part], self.diff[part]

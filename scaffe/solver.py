@@ -20,6 +20,7 @@ from scaffe.parallel.aggregate import BlockingAggregate
 from scaffe.parallel.evaluate import batch_numbers, means, run_batches
 from scaffe.parallel.iteration import iterate
 from scaffe.parallel.propagate import BlockingPropagate
+from scaffe.parallel.statistics import Statistics
 from scaffe.parallel.world import World, open_world
 from scaffe.proto import NetParameter, SolverParameter
 from scaffe.proto.files import read_solver
@@ -34,7 +35,8 @@ class Solver:
 
     `scaling` "strong" divides the batch over the ranks, "weak" gives each rank the whole of it. `keep_snapshots`
     N removes all complete snapshots but the newest N (0 keeps all). `asked()` returns for each of
-    signals.ACTIONS whether this rank was asked for it; any rank's wish counts for all.
+    signals.ACTIONS whether this rank was asked for it; any rank's wish counts for all. `allow_python_layers` lets
+    the nets' Python layers run code.
 
     pycaffe's attributes: `net`, `test_nets`, `iter`. All methods are collective: every rank calls them alike.
     Raise ScaffeError, or what is below it, for whatever the user can mend.
@@ -48,10 +50,12 @@ class Solver:
         scaling: str = "strong",
         engine: str = "auto",
         keep_snapshots: int = 0,
+        allow_python_layers: bool = False,
         asked: Callable[[], Sequence[bool]] = lambda: [False] * len(ACTIONS),
     ):
         self.world = world or open_world()
         self.scaling, self.engine, self.keep_snapshots, self.asked = scaling, engine, keep_snapshots, asked
+        self.allow_python_layers = allow_python_layers
         self.param = self.world.together(lambda: self._load(param))
         self.world.agree({"the solver": str(self.param), "the scaling": scaling})
         self.seed = self._choose_seed()
@@ -88,6 +92,7 @@ class Solver:
         """Build the nets and the update rule, without communication."""
         world = self.world
         context = Context(TRAIN, np, self.seed, world.rank, world.size, self.scaling, world.allsum)
+        context.allow_python_layers = self.allow_python_layers
         self.net = Net(solver_nets.train_net(self.param), context=context, engine=self.engine)
         self.rule = solvers.create(self.param, self.net.packed)
         self.test_nets = [
@@ -98,11 +103,13 @@ class Solver:
             snapshot.check_writable(self.param)
         self.propagate = BlockingPropagate(world, self.net.packed)
         self.aggregate = BlockingAggregate(world, self.net.packed, self._update, self.rule.clip)
+        self.statistics = Statistics(world, self.net.packed, context.share)
 
     def _test_net(self, param: NetParameter, iterations: int) -> Net:
         """Build a test net over the train net's parameters."""
         numbers = batch_numbers(self.world, iterations, lambda: self.tests_done)
-        net = Net(param, context=Context(TEST, seed=self.seed, batch_numbers=numbers), engine=self.engine)
+        context = Context(TEST, seed=self.seed, batch_numbers=numbers, allow_python_layers=self.allow_python_layers)
+        net = Net(param, context=context, engine=self.engine)
         net.share_with(self.net)
         return net
 
@@ -148,7 +155,8 @@ class Solver:
                     return
 
     def _iterate(self) -> float:
-        return iterate(self.net, self.propagate, self.aggregate, self.param.iter_size, self._agree_on_loss)
+        ways = self.propagate, self.aggregate, self.statistics
+        return iterate(self.net, *ways, self.param.iter_size, self._agree_on_loss)
 
     def _agree_on_loss(self, part: float) -> float:
         """Return the global loss, and take note of what any rank was asked for, in one message."""
@@ -211,6 +219,7 @@ class Solver:
     def _display_final_loss(self) -> None:
         self.propagate.sync()
         self.net.forward()
+        self.statistics.average()
         self._losses.append(self.world.allsum(self.net.loss()))
         log.info("Iteration %d, loss = %.6g", self.iter, np.mean(self._losses))
 

@@ -61,8 +61,8 @@ class Accuracy(Layer):
         accuracies[...] = hits / xp.maximum(xp.asarray([self.context.allsum(n) for n in counts]), 1)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
-        if any(propagate_down):
-            raise self.error("has no gradient; set loss_weight 0 and no force_backward below it")
+        self.refuse_gradient(propagate_down, 0, "scores")
+        self.refuse_gradient(propagate_down, 1, "labels")
 
     def allows_force_backward(self, bottom_index: int) -> bool:
         return False

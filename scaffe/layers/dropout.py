@@ -15,6 +15,8 @@ class Dropout(Layer):
     so that any number of ranks drops the same values. Srivastava et al. 2014, section 10, scaled when training.
     """
 
+    in_place = True
+
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         self.ratio = self.param.dropout_param.dropout_ratio
         if not 0 <= self.ratio < 1:
@@ -26,7 +28,7 @@ class Dropout(Layer):
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         if self.active:
-            self.kept = self._draw(bottom[0])
+            self.kept = self.draw_uniform(bottom[0].shape) >= self.ratio
         self._drop(bottom[0].array, top[0].array)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
@@ -39,15 +41,6 @@ class Dropout(Layer):
             target *= 1 / (1 - self.ratio)
         elif target is not source:
             target[...] = source
-
-    def _draw(self, blob):
-        """Return the mask of what is kept, in the blob's shape."""
-        rows = self.context.local_rows
-        if not rows or blob.count % rows:
-            rows = blob.num
-        key = "dropout", self.name, self.context.batch_number
-        draws = self.context.rows_uniform(key, rows, blob.count // rows)
-        return self.xp.asarray(draws >= self.ratio).reshape(blob.shape)
 
 
 register("Dropout", Dropout)

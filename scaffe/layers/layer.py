@@ -7,6 +7,7 @@ new shapes, then `forward` and `backward` as often as the solver likes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from scaffe.blob import Blob, Shape
@@ -32,6 +33,9 @@ class Layer:
     tops: tuple[int, int] = (1, 1)
     summed_tops = 0  # so many of the first tops are this rank's part of a sum over the global batch
     makes_top = False  # Caffe's losses: a top that the prototxt leaves out is made all the same
+    in_place = False  # may a top be a bottom?
+    reshapes_always = False  # do the tops' shapes follow from the bottoms' values, so that each forward needs reshape?
+    statistics: tuple[int, ...] = ()  # blobs that are no parameters but measured: no gradient, averaged over ranks
 
     def __init__(self, param: LayerParameter, context: Context):
         self.param, self.context = param, context
@@ -86,12 +90,37 @@ class Layer:
             array = self._buffers[name] = self.xp.zeros(shape, dtype)
         return array
 
+    def kept_input(self, bottom: Blob, top: Blob) -> Any:
+        """Return the bottom's values for backward to read: a copy of them where the top takes their place."""
+        if top is not bottom:
+            return bottom.array
+        copy = self.buffer("kept input", bottom.shape, bottom.array.dtype)
+        copy[...] = bottom.array
+        return copy
+
+    def draw_uniform(self, shape: Shape) -> Any:
+        """Return uniform float32 numbers in [0, 1) for values of `shape`, anew for each batch.
+
+        They are keyed by the seed, the layer, the global batch's number and the sample's place in it: any number of
+        ranks draws the same.
+        """
+        rows, count = self.context.local_rows, prod(shape)
+        if not rows or count % rows:
+            rows = shape[0]
+        key = self.type.lower(), self.name, self.context.batch_number
+        return self.xp.asarray(self.context.rows_uniform(key, rows, count // rows)).reshape(shape)
+
     def canonical_axis(self, axis: int, bottom: Blob) -> int:
         """Return `axis`, counted from the end when negative, as an index into the bottom's shape."""
         axes = len(bottom.shape)
         if not -axes <= axis < axes:
             raise self.shape_error(f"axis {axis} of a bottom of shape {bottom.shape}, which has {axes} axes")
         return axis % axes if axes else axis
+
+    def refuse_gradient(self, propagate_down: Sequence[bool], index: int, what: str) -> None:
+        """Raise NetError where bottom `index`, called `what`, is asked for a gradient, which it doesn't have."""
+        if propagate_down[index]:
+            raise self.error(f"has no gradient for its {what}; set propagate_down: false for bottom {index}")
 
     def error(self, text: str) -> NetError:
         """Return a NetError that names the layer."""
@@ -123,8 +152,10 @@ def create(param: LayerParameter, context: Context) -> Layer:
 
 
 def check_counts(layer: Layer, bottom: Blobs, top: Blobs) -> None:
-    """Raise NetError unless the layer takes this many bottoms and gives this many tops."""
+    """Raise NetError unless the layer takes this many bottoms, gives this many tops, and may be in place if it is."""
     for kind, blobs, (least, most) in (("bottom", bottom, layer.bottoms), ("top", top, layer.tops)):
         if not least <= len(blobs) <= most:
             expected = f"{least}" if least == most else f"{least} or more" if most == ANY[1] else f"{least} to {most}"
             raise layer.error(f"takes {expected} {kind} blob(s), got {len(blobs)}")
+    if not layer.in_place and any(a is b for a in top for b in bottom):
+        raise layer.error("can't work in place; give its top a name of its own")

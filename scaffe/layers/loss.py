@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from scaffe.layers.layer import Blobs, Layer
@@ -47,8 +46,3 @@ class Loss(Layer):
         else:
             count = self.context.total(outer * inner)
         return max(1.0, float(count))
-
-    def check_label_down(self, propagate_down: Sequence[bool]) -> None:
-        """Raise NetError where the labels are asked for a gradient."""
-        if propagate_down[1]:
-            raise self.error("has no gradient for its labels; set propagate_down: false for the second bottom")

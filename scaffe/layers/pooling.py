@@ -1,4 +1,4 @@
-"""Pooling: the largest or the mean of each window."""
+"""Pooling: the largest, the mean, or a random value of each window."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.context import TRAIN
 from scaffe.layers.layer import Blobs, Layer, register
+from scaffe.layers.stochastic_pooling import RandomValue, WeightedMean
 
 
 class Pooling(Layer):
-    """y = the largest, or the mean, of x in each window.
+    """y = the largest, the mean, or a random one of the values of x in each window.
 
     x (N x C x H x W), y (N x C x pooled H x pooled W). Windows that reach over the edge are cut off there; the
     mean counts the padding but nothing beyond it. A second top of MAX holds each winner's index h * W + w; of
     equal values the first wins. Sizes are rounded up unless `round_mode` is FLOOR.
+
+    STOCHASTIC takes each value with a probability in proportion to it, so x should not be negative, and in the TEST
+    phase the mean weighted so. Draws are the same on any number of ranks. Zeiler and Fergus 2013, section 3.
     """
 
     tops = (1, 2)
@@ -24,13 +29,13 @@ class Pooling(Layer):
         param = self.param.pooling_param
         if len(bottom[0].shape) != 4:
             raise self.shape_error(f"needs a bottom with 4 axes (N x C x H x W), got shape {bottom[0].shape}")
-        if param.pool not in _METHODS:
-            raise self.error(f"pool: {param.PoolMethod.Name(param.pool)} is not available; choose MAX or AVE")
         if len(top) > 1 and param.pool != param.MAX:
             raise self.error("only pool: MAX has a second top, the index of each window's largest value")
         self.kernel = None if param.global_pooling else self._pair("kernel", "kernel_size")
         self.stride, self.pad = self._pair("stride", "stride"), self._pair("pad", "pad")
         self._check_fields()
+        if param.pool == param.STOCHASTIC and any(self.pad):
+            raise self.error(f"pool: STOCHASTIC takes no padding, got pad {self.pad}")
 
     def _pair(self, name: str, single: str) -> tuple[int, int]:
         """Return a field of pooling_param for both axes, given once or as _h and _w."""
@@ -60,10 +65,16 @@ class Pooling(Layer):
             raise self.shape_error(f"needs a bottom with 4 axes (N x C x H x W), got shape {shape}")
         size, kernel = shape[2:], self.kernel or shape[2:]
         out = self._pooled(shape, kernel)
-        axes = [_Axis(*numbers) for numbers in zip(size, kernel, self.stride, self.pad, out, strict=True)]
-        self.method = _METHODS[self.param.pooling_param.pool](self, *axes)
+        axes = [Axis(*numbers) for numbers in zip(size, kernel, self.stride, self.pad, out, strict=True)]
+        self.method = self._method()(self, *axes)
         for blob in top:
             blob.reshape(*shape[:2], *out)
+
+    def _method(self) -> type:
+        pool, param = self.param.pooling_param.pool, self.param.pooling_param
+        if pool == param.STOCHASTIC:
+            return RandomValue if self.context.phase == TRAIN else WeightedMean
+        return _Max if pool == param.MAX else _Average
 
     def _pooled(self, shape, kernel) -> tuple[int, int]:
         """Return how many windows there are on each axis, as Caffe counts them."""
@@ -94,7 +105,7 @@ class Pooling(Layer):
             self.method.backward(_pictures(top[0].diff_array), _pictures(bottom[0].diff_array))
 
 
-class _Axis:
+class Axis:
     """Windows along one axis: `size` pixels, `out` windows of `kernel` places."""
 
     def __init__(self, size: int, kernel: int, stride: int, pad: int, out: int):
@@ -116,7 +127,7 @@ class _Axis:
 class _Max:
     """The largest value of each window, and which place of the window, counted row by row, holds it."""
 
-    def __init__(self, layer: Layer, rows: _Axis, columns: _Axis):
+    def __init__(self, layer: Layer, rows: Axis, columns: Axis):
         xp = layer.xp
         self.layer, self.rows, self.columns = layer, rows, columns
         self.place_type = np.min_scalar_type(rows.kernel * columns.kernel)
@@ -160,7 +171,7 @@ class _Max:
 class _Average:
     """The mean of each window: sums along the rows, then along the columns, over the window's area."""
 
-    def __init__(self, layer: Layer, rows: _Axis, columns: _Axis):
+    def __init__(self, layer: Layer, rows: Axis, columns: Axis):
         self.layer, self.rows, self.columns = layer, rows, columns
         self.area = layer.xp.asarray(np.outer(rows.length, columns.length).astype(np.float32))
 
@@ -192,7 +203,5 @@ def _pictures(array):
     """Return (N x C x H x W) as (N C x H x W), a view."""
     return array.reshape(-1, *array.shape[2:])
 
-
-_METHODS: dict[int, type] = {0: _Max, 1: _Average}  # by PoolingParameter.PoolMethod
 
 register("Pooling", Pooling)

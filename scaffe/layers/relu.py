@@ -10,6 +10,8 @@ from scaffe.layers.layer import Blobs, Layer, register
 class ReLU(Layer):
     """y = max(x, 0) + negative_slope min(x, 0), elementwise; may work in place."""
 
+    in_place = True
+
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         self.slope = self.param.relu_param.negative_slope
 

@@ -20,6 +20,8 @@ def softmax(xp: ModuleType, scores: Any, out: Any) -> None:
 class Softmax(Layer):
     """y_c = exp(x_c) / sum over k of exp(x_k), over the classes on `axis`; may work in place."""
 
+    in_place = True
+
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
         shape = bottom[0].shape
         self.view = around(shape, self._axis(bottom))

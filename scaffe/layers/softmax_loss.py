@@ -24,19 +24,19 @@ class SoftmaxWithLoss(Loss):
     tops = (1, 2)
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
-        scores, labels = bottom
+        scores, labels = bottom[:2]
         self.view = self.outer, self.classes, self.inner = class_view(self, scores, self._axis(bottom), labels)
         top[0].reshape()
         if len(top) > 1:
             top[1].reshape(*scores.shape)
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
-        xp, scores = self.xp, bottom[0].array.reshape(self.view)
+        scores = bottom[0].array.reshape(self.view)
         labels, self.kept = class_indices(self, bottom[1], self.classes, self.ignore)
+        self.labels = labels.reshape(self.outer, self.inner)
         self.prob = self.buffer("prob", scores.shape, scores.dtype)
-        softmax(xp, scores, self.prob)
-        self.hit = xp.arange(self.outer)[:, None], labels.reshape(self.outer, -1), xp.arange(self.inner)
-        losses = -xp.log(xp.maximum(self.prob[self.hit], SMALLEST))
+        softmax(self.xp, scores, self.prob)
+        losses = self._losses()
         if self.kept is not None:
             self.kept = self.kept.reshape(self.outer, self.inner)
             losses *= self.kept
@@ -46,15 +46,24 @@ class SoftmaxWithLoss(Loss):
             top[1].array[...] = self.prob.reshape(top[1].shape)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
-        self.check_label_down(propagate_down)
+        self.refuse_gradient(propagate_down, 1, "labels")
         if not propagate_down[0]:
             return
         dx = bottom[0].diff_array.reshape(self.view)
-        dx[...] = self.prob
-        dx[self.hit] -= 1
+        self._differentiate(dx)
         if self.kept is not None:
             dx *= self.kept[:, None]
         dx *= top[0].diff_array / self.divisor
+
+    def _losses(self):
+        """Return the loss of each label, (outer x inner)."""
+        self.hit = self.xp.arange(self.outer)[:, None], self.labels, self.xp.arange(self.inner)
+        return -self.xp.log(self.xp.maximum(self.prob[self.hit], SMALLEST))
+
+    def _differentiate(self, dx) -> None:
+        """Write into `dx` the gradients of the sum of `_losses` by the scores."""
+        dx[...] = self.prob
+        dx[self.hit] -= 1
 
     def mixes_samples(self, bottom: Blobs) -> str:
         return "" if self._axis(bottom) else "its classes are on axis 0"

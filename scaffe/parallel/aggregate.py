@@ -27,8 +27,10 @@ class BlockingAggregate:
         update: Callable[[Sequence[int]], None],
         prepare: Callable[[], object] = lambda: None,
     ):
-        self.world, self.packed = world, packed
+        self.world = world
         self.update, self.prepare = update, prepare
+        self.diff = packed.diff[packed.learned]
+        self.learned = [i for i, parameter in enumerate(packed.parameters) if not parameter.statistic]
 
     def submit(self, layer: int) -> None:
         """Do nothing: drain reduces all layers at once."""
@@ -38,7 +40,7 @@ class BlockingAggregate:
         self._reduce()
         if self.world.is_root:
             self.prepare()
-            self.update(range(len(self.packed.parameters)))
+            self.update(self.learned)
 
     def _reduce(self) -> None:
         if self.world.size == 1:
@@ -46,6 +48,6 @@ class BlockingAggregate:
         from mpi4py import MPI
 
         if self.world.is_root:
-            self.world.comm.Reduce(MPI.IN_PLACE, self.packed.diff, MPI.SUM, self.world.root)
+            self.world.comm.Reduce(MPI.IN_PLACE, self.diff, MPI.SUM, self.world.root)
         else:
-            self.world.comm.Reduce(self.packed.diff, None, MPI.SUM, self.world.root)
+            self.world.comm.Reduce(self.diff, None, MPI.SUM, self.world.root)

@@ -9,6 +9,7 @@ import numpy as np
 from scaffe.net import Net
 from scaffe.parallel.aggregate import BlockingAggregate
 from scaffe.parallel.propagate import BlockingPropagate
+from scaffe.parallel.statistics import Statistics
 
 
 @np.errstate(all="ignore")  # a loss that is not finite is told once, and well
@@ -16,6 +17,7 @@ def iterate(
     net: Net,
     propagate: BlockingPropagate,
     aggregate: BlockingAggregate,
+    statistics: Statistics,
     passes: int,
     agree_on_loss: Callable[[float], float],
 ) -> float:
@@ -41,5 +43,6 @@ def iterate(
                 aggregate.submit(i)
         net.context.batch_number += 1
     aggregate.drain()
+    statistics.average()
     propagate.changed()
     return loss

@@ -7,7 +7,7 @@ import pytest
 from gradient_check import OneLayer, check_gradients, distinct
 
 from scaffe.errors import NetError, ShapeError
-from scaffe.layers import convolution
+from scaffe.layers import base_convolution
 
 FILLERS = 'weight_filler { type: "gaussian" } bias_filler { type: "uniform" }'
 
@@ -81,7 +81,7 @@ def test_chunks_of_the_batch_give_the_same_as_the_whole(monkeypatch, images):
     x, dy = distinct(5, 3, 6, 5), distinct(5, 2, 4, 3, seed=1)
     results = []
     for limit in (1 << 30, images * 4 * 27 * 12):
-        monkeypatch.setattr(convolution, "COLUMN_BYTES", limit)
+        monkeypatch.setattr(base_convolution, "COLUMN_BYTES", limit)
         it = OneLayer(text(2, "kernel_size: 3"), x)
         assert len(list(it.layer._chunks())) == (1 if limit == 1 << 30 else -(-5 // images))
         y, dx = it.forward()[0], it.backward(dy)[0]
@@ -165,7 +165,7 @@ def test_only_channels_on_axis_0_mix_samples(fields, mixes):
 def test_no_loop_over_images_or_pixels(monkeypatch):
     """The number of slices copied depends on the kernel and the number of chunks alone."""
     copied = []
-    places = convolution.Window.places
-    monkeypatch.setattr(convolution.Window, "places", lambda w: (copied.append(p) or p for p in places(w)))
+    places = base_convolution.Window.places
+    monkeypatch.setattr(base_convolution.Window, "places", lambda w: (copied.append(p) or p for p in places(w)))
     OneLayer(text(2, "kernel_size: 3"), distinct(7, 2, 6, 5)).forward()
     assert [place for place, _ in copied] == [(slice(None), i, j) for i, j in product(range(3), range(3))]

@@ -165,7 +165,8 @@ def test_a_kernel_larger_than_the_picture_is_refused_with_both_shapes():
 @pytest.mark.parametrize(
     ("method", "fields", "tops"),
     [
-        ("STOCHASTIC", "kernel_size: 2", 1),
+        ("STOCHASTIC", "kernel_size: 2 pad: 1", 1),
+        ("STOCHASTIC", "kernel_size: 2", 2),
         ("AVE", "kernel_size: 2", 2),
         ("MAX", "", 1),
         ("MAX", "kernel_h: 2", 1),

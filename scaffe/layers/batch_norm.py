@@ -1,0 +1,90 @@
+"""BatchNorm: each channel with mean 0 and variance 1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scaffe.blob import around
+from scaffe.context import TEST
+from scaffe.layers.layer import Blobs, Layer, register
+from scaffe.proto import FillerParameter
+
+
+class BatchNorm(Layer):
+    """y = (x - mean) / sqrt(variance + eps), for each channel (axis 1) of the rows on this rank.
+
+    x (N x C x ...); a bottom with one axis is one channel. Mean and variance are the batch's, and running sums of
+    them are kept: blobs 0 (C), 1 (C), and 2 (1), the sum of their weights. With `use_global_stats`, the default in
+    the TEST phase, they are what the sums say. May work in place. Ioffe and Szegedy 2015, algorithms 1 and 2.
+    """
+
+    in_place = True
+    statistics = (0, 1, 2)
+
+    def setup(self, bottom: Blobs, top: Blobs) -> None:
+        param = self.param.batch_norm_param
+        given = param.HasField("use_global_stats")
+        self.use_sums = param.use_global_stats if given else self.context.phase == TEST
+        self.fraction, self.eps = param.moving_average_fraction, param.eps
+        channels = self._view(bottom[0].shape)[1]
+        for count in (channels, channels, 1):
+            self.add_blob((count,), FillerParameter())
+
+    def reshape(self, bottom: Blobs, top: Blobs) -> None:
+        shape = bottom[0].shape
+        self.view = self._view(shape)
+        if self.view[1] != self.blobs[0].count:
+            raise self.shape_error(f"bottom has shape {shape}, but there are sums for {self.blobs[0].count} channels")
+        top[0].reshape(*shape)
+
+    def _view(self, shape):
+        return around(shape, 1) if len(shape) > 1 else (*shape, 1, 1)
+
+    def forward(self, bottom: Blobs, top: Blobs) -> None:
+        xp, x = self.xp, bottom[0].array.reshape(self.view)
+        y = self.normalised = self.buffer("normalised", x.shape, x.dtype)  # layers above may change the top in place
+        mean, variance = self._global() if self.use_sums else (x.mean(axis=(0, 2)), None)
+        xp.subtract(x, mean[:, None], out=y)
+        if variance is None:
+            variance = self._variance(y)
+            self._remember(mean, variance)
+        self.deviation = xp.sqrt(variance + self.eps)[:, None]
+        y /= self.deviation
+        top[0].array.reshape(self.view)[...] = y
+
+    def _global(self):
+        """Return the mean and variance that the running sums say, 0 before there are any."""
+        means, variances, (weight,) = (blob.array for blob in self.blobs)
+        scale = 0 if weight == 0 else 1 / weight
+        return means * scale, variances * scale
+
+    def _variance(self, centred):
+        """Return the mean square of values whose mean is 0, a channel."""
+        return self.xp.einsum("ncs,ncs->c", centred, centred) / (centred.shape[0] * centred.shape[2])
+
+    def _remember(self, mean, variance) -> None:
+        """Let the running sums fade and add what was measured, the variance without its bias."""
+        count = self.view[0] * self.view[2]
+        news = mean, variance * (count / (count - 1) if count > 1 else 1), 1
+        for blob, new in zip(self.blobs, news, strict=True):
+            sums = blob.array
+            sums *= self.fraction
+            sums += new
+
+    def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
+        """dx = (dy - mean(dy) - y mean(y dy)) / deviation, where the batch's own statistics were used."""
+        if not propagate_down[0]:
+            return
+        dy, dx = top[0].diff_array.reshape(self.view), bottom[0].diff_array.reshape(self.view)
+        if self.use_sums:
+            self.xp.divide(dy, self.deviation, out=dx)
+            return
+        y, count = self.normalised, self.view[0] * self.view[2]
+        mean = dy.mean(axis=(0, 2))[:, None]
+        slope = (self.xp.einsum("ncs,ncs->c", dy, y) / count)[:, None]
+        self.xp.subtract(dy, mean, out=dx)
+        dx -= self.xp.multiply(y, slope, out=self.buffer("sloped", y.shape, y.dtype))
+        dx /= self.deviation
+
+
+register("BatchNorm", BatchNorm)

@@ -1,0 +1,58 @@
+"""Broadcast: what Scale and Bias have in common."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from scaffe.blob import Blob
+from scaffe.layers.layer import Blobs, Layer
+from scaffe.proto import FillerParameter
+
+
+class Broadcast(Layer):
+    """Combine x with an operand that has some of its axes, from `axis` on, and repeats over the others.
+
+    The operand is the second bottom, whose axes these are, or else learned, with `num_axes` axes (-1: all that
+    follow; 0: one number). x is seen as (outer x operand x inner).
+    """
+
+    bottoms = (1, 2)
+    in_place = True
+
+    def add_operand(self, bottom: Blobs, axis: int, num_axes: int, filler: FillerParameter) -> None:
+        """Make the learned operand. Raise NetError or ShapeError where x has no such axes."""
+        axis, shape = self.canonical_axis(axis, bottom[0]), bottom[0].shape
+        last = len(shape) if num_axes == -1 else axis + num_axes
+        if num_axes < -1 or last > len(shape):
+            raise self.shape_error(f"num_axes {num_axes} from axis {axis} of a bottom of shape {shape}; -1 takes all")
+        self.add_blob(shape[axis:last], filler)
+
+    def operand(self, bottom: Blobs) -> Blob:
+        """Return the blob that x is combined with."""
+        return bottom[1] if len(bottom) > 1 else self.blobs[0]
+
+    def look_at(self, bottom: Blobs, axis: int) -> None:
+        """Set `view`, x's shape as three axes. Raise ShapeError where the operand's shape is not part of x's."""
+        shape, part = bottom[0].shape, self.operand(bottom).shape
+        first = self.canonical_axis(axis, bottom[0]) if part else 0
+        if shape[first : first + len(part)] != part:
+            raise self.shape_error(f"shape {part} is not that of axes {first} and on of a bottom of shape {shape}")
+        self.view = prod(shape[:first]), prod(part), prod(shape[first + len(part) :])
+
+    def spread(self, values: Any) -> Any:
+        """Return the operand's values in a form that repeats over x, a view."""
+        return values.reshape(1, -1, 1)
+
+    def add_diff(self, dy: Any, blob: Blob, overwrite: bool) -> None:
+        """Write into an operand's gradient, or add to it, that of all the values that it was combined with."""
+        diff = blob.diff_array.reshape(-1)
+        if overwrite:
+            self.xp.sum(dy, axis=(0, 2), out=diff)
+        else:
+            diff += dy.sum(axis=(0, 2))
+
+    def ties_batch(self, bottom: Blobs, axis: int) -> str:
+        """Say so where the learned operand has the batch's axis."""
+        ties = len(bottom) == 1 and self.blobs[0].shape and self.canonical_axis(axis, bottom[0]) == 0
+        return "its parameter has axis 0, one value a sample" if ties else ""

@@ -1,0 +1,53 @@
+"""What a user's Python layer finds as `import caffe`: the names of pycaffe that layers are written with."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+from scaffe.blob import Blob
+from scaffe.context import TEST, TRAIN
+
+
+class BlobVec(list[Blob]):
+    """A layer's parameters, which it adds itself."""
+
+    def __init__(self, xp: ModuleType):
+        super().__init__()
+        self.xp = xp
+
+    def add_blob(self, *shape: int) -> None:
+        """Add a parameter of zeros."""
+        self.append(Blob(shape, self.xp))
+
+
+class Layer:
+    """The base of a user's layer, which has setup, reshape, forward (self, bottom, top) and backward (self, top,
+    propagate_down, bottom). `param_str` is the prototxt's, `phase` TRAIN or TEST."""
+
+    param_str: str
+    phase: int
+    blobs: BlobVec
+
+
+def _stand_in() -> ModuleType:
+    module: Any = ModuleType("caffe", __doc__)
+    module.Layer, module.TRAIN, module.TEST = Layer, TRAIN, TEST
+    return module
+
+
+@contextmanager
+def importable() -> Iterator[None]:
+    """Let `import caffe` find the stand-in for as long as this lasts, unless there is a real caffe."""
+    if "caffe" in sys.modules or find_spec("caffe"):
+        yield
+        return
+    sys.modules["caffe"] = _stand_in()
+    try:
+        yield
+    finally:
+        del sys.modules["caffe"]

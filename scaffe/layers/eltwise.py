@@ -1,0 +1,99 @@
+"""Eltwise: blobs of one shape multiplied, added, or compared value by value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from scaffe.layers.layer import ANY, Blobs, Layer, register
+
+
+class Eltwise(Layer):
+    """y = the product, the sum weighted by `coeff`, or the largest of the bottoms' values.
+
+    Of equal largest values the second bottom's gets the gradient if it is one of them, else the first. The gradient of
+    a product is that of the other factors, or with `stable_prod_grad: false` y / x, not a number at 0.
+    """
+
+    bottoms = (2, ANY[1])
+
+    def setup(self, bottom: Blobs, top: Blobs) -> None:
+        param = self.param.eltwise_param
+        self.operation: Any = _OPERATIONS[param.operation](self)
+        self.stable = param.stable_prod_grad
+        self.coeffs = list(param.coeff)
+        if self.coeffs and param.operation != param.SUM:
+            raise self.error("eltwise_param has coeff, which only operation: SUM takes")
+        if len(self.coeffs) not in (0, len(bottom)):
+            raise self.error(f"eltwise_param has {len(self.coeffs)} coeff for {len(bottom)} bottoms; give one a bottom")
+
+    def reshape(self, bottom: Blobs, top: Blobs) -> None:
+        for blob in bottom[1:]:
+            if blob.shape != bottom[0].shape:
+                raise self.shape_error(f"bottoms have shapes {bottom[0].shape} and {blob.shape}; give all the same")
+        top[0].reshape(*bottom[0].shape)
+
+    def forward(self, bottom: Blobs, top: Blobs) -> None:
+        self.operation.forward([blob.array for blob in bottom], top[0].array)
+
+    def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
+        values = [blob.array for blob in bottom]
+        for i, (blob, down) in enumerate(zip(bottom, propagate_down, strict=True)):
+            if down:
+                self.operation.backward(i, values, top[0].array, top[0].diff_array, blob.diff_array)
+
+
+class _Product:
+    def __init__(self, layer: Eltwise):
+        self.layer = layer
+
+    def forward(self, xs: list, y: Any) -> None:
+        y[...] = xs[0]
+        for x in xs[1:]:
+            y *= x
+
+    def backward(self, i: int, xs: list, y: Any, dy: Any, dx: Any) -> None:
+        if self.layer.stable:
+            dx[...] = dy
+            for x in xs[:i] + xs[i + 1 :]:
+                dx *= x
+        else:
+            self.layer.xp.divide(y, xs[i], out=dx)
+            dx *= dy
+
+
+class _Sum:
+    def __init__(self, layer: Eltwise):
+        self.layer = layer
+
+    def forward(self, xs: list, y: Any) -> None:
+        coeffs = self.layer.coeffs or [1] * len(xs)
+        self.layer.xp.multiply(xs[0], coeffs[0], out=y)
+        for x, coeff in zip(xs[1:], coeffs[1:], strict=True):
+            y += x if coeff == 1 else coeff * x
+
+    def backward(self, i: int, xs: list, y: Any, dy: Any, dx: Any) -> None:
+        self.layer.xp.multiply(dy, self.layer.coeffs[i] if self.layer.coeffs else 1, out=dx)
+
+
+class _Max:
+    def __init__(self, layer: Eltwise):
+        self.layer = layer
+
+    def forward(self, xs: list, y: Any) -> None:
+        xp = self.layer.xp
+        self.winner = self.layer.buffer("winner", y.shape, int)
+        y[...] = xs[1]
+        self.winner[...] = 1
+        for i, x in enumerate(xs):
+            wins = x > y
+            self.winner[wins] = i
+            xp.copyto(y, x, where=wins)
+
+    def backward(self, i: int, xs: list, y: Any, dy: Any, dx: Any) -> None:
+        self.layer.xp.multiply(dy, self.winner == i, out=dx)
+
+
+_OPERATIONS: dict[int, Any] = {0: _Product, 1: _Sum, 2: _Max}  # by EltwiseParameter.EltwiseOp
+
+register("Eltwise", Eltwise)

@@ -1,0 +1,28 @@
+"""ELU: exponential linear unit."""
+
+from __future__ import annotations
+
+from scaffe.layers.elementwise import Elementwise
+from scaffe.layers.layer import Blobs, register
+
+
+class ELU(Elementwise):
+    """y = x where x > 0, else alpha (exp(x) - 1). Clevert et al. 2015, section 3."""
+
+    keeps_input = True
+
+    def setup(self, bottom: Blobs, top: Blobs) -> None:
+        self.alpha = self.param.elu_param.alpha
+
+    def f(self, x, out) -> None:
+        negative = self.xp.expm1(self.xp.minimum(x, 0))
+        negative *= self.alpha
+        self.xp.maximum(x, 0, out=out)
+        out += negative
+
+    def df(self, x, y, out) -> None:
+        self.xp.add(y, self.alpha, out=out)
+        out[x > 0] = 1
+
+
+register("ELU", ELU)

@@ -1,0 +1,55 @@
+"""HingeLoss: one against all others, with a margin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scaffe.layers.labels import class_indices
+from scaffe.layers.layer import Blobs, register
+from scaffe.layers.loss import Loss
+
+
+class HingeLoss(Loss):
+    """loss = sum of max(0, 1 - t x) / N, or of its square with `norm: L2`; t is 1 for the label's score, else -1.
+
+    Scores x (N x classes...), all axes but the first counting as classes; labels (N); N samples of the global batch.
+    Raise LabelError for a label that is no class.
+    """
+
+    def setup(self, bottom: Blobs, top: Blobs) -> None:
+        super().setup(bottom, top)
+        self.squared = self.param.hinge_loss_param.norm == self.param.hinge_loss_param.L2
+
+    def reshape(self, bottom: Blobs, top: Blobs) -> None:
+        scores, labels = bottom
+        if not scores.shape or labels.count != scores.num:
+            raise self.shape_error(f"scores of shape {scores.shape} need a label a sample, got {labels.shape}")
+        self.classes = scores.count // max(1, scores.num)
+        top[0].reshape()
+
+    def forward(self, bottom: Blobs, top: Blobs) -> None:
+        xp, x = self.xp, bottom[0].array.reshape(-1, self.classes)
+        labels, _ = class_indices(self, bottom[1], self.classes, None)
+        self.hit = xp.arange(len(x)), labels.reshape(-1)
+        loss = self.loss = self.buffer("loss", x.shape, x.dtype)
+        loss[...] = x
+        loss[self.hit] *= -1
+        loss += 1
+        xp.maximum(loss, 0, out=loss)
+        self.samples = max(1, self.context.total(len(x)))
+        top[0].array[...] = ((loss * loss) if self.squared else loss).sum() / self.samples
+
+    def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
+        self.refuse_gradient(propagate_down, 1, "labels")
+        if not propagate_down[0]:
+            return
+        dx = bottom[0].diff_array.reshape(-1, self.classes)
+        if self.squared:
+            self.xp.multiply(self.loss, 2, out=dx)
+        else:
+            self.xp.sign(self.loss, out=dx)
+        dx[self.hit] *= -1
+        dx *= top[0].diff_array / self.samples
+
+
+register("HingeLoss", HingeLoss)

@@ -1,0 +1,45 @@
+"""Power: powers of scaled and shifted values."""
+
+from __future__ import annotations
+
+from scaffe.layers.elementwise import Elementwise
+from scaffe.layers.layer import Blobs, register
+
+
+class Power(Elementwise):
+    """y = (scale x + shift) ^ power.
+
+    The gradient is power scale y / (scale x + shift), so not a number where scale x + shift is 0, unless power is
+    0, 1 or 2.
+    """
+
+    keeps_input = True
+
+    def setup(self, bottom: Blobs, top: Blobs) -> None:
+        param = self.param.power_param
+        self.power, self.scale, self.shift = param.power, param.scale, param.shift
+
+    def f(self, x, out) -> None:
+        if not self.power:
+            out[...] = 1
+            return
+        self._affine(x, out)
+        if self.power != 1:
+            self.xp.power(out, self.power, out=out)
+
+    def df(self, x, y, out) -> None:
+        slope = self.power * self.scale
+        if slope == 0 or self.power == 1:
+            out[...] = slope
+            return
+        self._affine(x, out)
+        if self.power != 2:
+            self.xp.divide(y, out, out=out)
+        out *= slope
+
+    def _affine(self, x, out) -> None:
+        self.xp.multiply(x, self.scale, out=out)
+        out += self.shift
+
+
+register("Power", Power)

@@ -1,0 +1,75 @@
+"""Python: a layer whose code is the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+from scaffe.layers import caffe_shim
+from scaffe.layers.layer import ANY, Blobs, Layer, register
+
+
+class Python(Layer):
+    """Run the class `layer` of `module`: a caffe.Layer with setup, reshape, forward and backward, as for pycaffe.
+
+    It has `param_str`, `phase` and `blobs`, and is asked for its shapes before each forward pass. Raise NetError where
+    the net's context doesn't allow Python layers, since a prototxt from elsewhere could run any code.
+
+    A loss is taken as a mean over this rank's samples, so its weight is multiplied by this rank's share of the global
+    batch. Nobody can tell whether a user's layer ties samples together. `share_in_parallel` changes nothing: each
+    rank has its own.
+    """
+
+    bottoms = ANY
+    tops = ANY
+    in_place = True
+    reshapes_always = True
+
+    def setup(self, bottom: Blobs, top: Blobs) -> None:
+        if not self.context.allow_python_layers:
+            raise self.error(
+                "runs code that the prototxt names, which must be allowed first: --allow-python-layers, "
+                "or allow_python_layers=True in Python"
+            )
+        self.blobs = caffe_shim.BlobVec(self.xp)
+        found = self._find()
+        # A class of its own: a real caffe.Layer has `blobs` as a property, and a constructor that wants C++ objects.
+        kind: Any = type(found.__name__, (found,), {"blobs": self.blobs})
+        self.user = kind.__new__(kind)
+        self.user.param_str, self.user.phase = self.param.python_param.param_str, self.context.phase
+        self.user.setup(bottom, top)
+
+    def _find(self) -> type:
+        """Return the user's class. Raise NetError where it can't be imported."""
+        param = self.param.python_param
+        for field in ("module", "layer"):
+            if not getattr(param, field):
+                raise self.error(f"python_param needs {field}")
+        try:
+            with caffe_shim.importable():
+                module = import_module(param.module)
+        except ImportError as error:
+            raise self.error(f"can't import module '{param.module}' ({error}); is its folder in PYTHONPATH?") from error
+        found = getattr(module, param.layer, None)
+        if not isinstance(found, type):
+            raise self.error(f"module '{param.module}' ({module.__file__}) has no class '{param.layer}'")
+        return found
+
+    def reshape(self, bottom: Blobs, top: Blobs) -> None:
+        self.user.reshape(bottom, top)
+
+    def forward(self, bottom: Blobs, top: Blobs) -> None:
+        self.user.forward(bottom, top)
+
+    def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
+        self.user.backward(top, list(propagate_down), bottom)
+
+    def loss_weight(self, top_index: int) -> float:
+        return super().loss_weight(top_index) * self.context.share
+
+    def mixes_samples(self, bottom: Blobs) -> str:
+        return "" if bottom else "its data are its own"
+
+
+register("Python", Python)

@@ -1,0 +1,18 @@
+"""Reshaped: what the layers that only look at their bottom in another shape have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scaffe.layers.layer import Blobs, Layer
+
+
+class Reshaped(Layer):
+    """Let the top be the bottom's values in the shape that `reshape` gave it."""
+
+    def forward(self, bottom: Blobs, top: Blobs) -> None:
+        top[0].array = bottom[0].array.reshape(top[0].shape)
+
+    def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
+        if propagate_down[0]:
+            bottom[0].diff_array[...] = top[0].diff_array.reshape(bottom[0].shape)

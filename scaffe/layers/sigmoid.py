@@ -1,0 +1,31 @@
+"""Sigmoid: the logistic function."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from scaffe.layers.elementwise import Elementwise
+from scaffe.layers.layer import register
+
+
+def sigmoid(xp: ModuleType, x: Any, out: Any) -> None:
+    """Write 1 / (1 + exp(-x)) into `out`, which may be `x`; by tanh, which never overflows."""
+    xp.multiply(x, 0.5, out=out)
+    xp.tanh(out, out=out)
+    out *= 0.5
+    out += 0.5
+
+
+class Sigmoid(Elementwise):
+    """y = 1 / (1 + exp(-x))."""
+
+    def f(self, x, out) -> None:
+        sigmoid(self.xp, x, out)
+
+    def df(self, x, y, out) -> None:
+        self.xp.subtract(1, y, out=out)
+        out *= y
+
+
+register("Sigmoid", Sigmoid)

@@ -1,0 +1,71 @@
+"""Stochastic pooling: random values of windows, and their means weighted by themselves."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from scaffe.layers.layer import Layer
+
+if TYPE_CHECKING:
+    from scaffe.layers.pooling import Axis
+
+
+class _Places:
+    """Windows seen place by place, row by row: which windows have a pixel there, and these pixels."""
+
+    def __init__(self, layer: Layer, rows: Axis, columns: Axis):
+        self.layer = layer
+        pairs = product(rows.places, columns.places)
+        self.places = [((..., r_out, c_out), (..., r_in, c_in)) for (r_out, r_in), (c_out, c_in) in pairs]
+
+    def sums(self, values: Any, out: Any) -> Any:
+        """Write the sum of each window into `out`, added in the order of the places, and return it."""
+        out[...] = 0
+        for windows, pixels in self.places:
+            out[windows] += values[pixels]
+        return out
+
+
+class RandomValue(_Places):
+    """A value of each window: the first whose running sum reaches the drawn part of the whole."""
+
+    def forward(self, x: Any, y: Any) -> None:
+        buffer = self.layer.buffer
+        self.chosen = buffer("chosen", y.shape, np.intp)  # a place
+        limit = self.sums(x, buffer("limit", y.shape, x.dtype))
+        limit *= self.layer.draw_uniform(y.shape)
+        running, missing = buffer("running", y.shape, x.dtype), buffer("missing", y.shape, bool)
+        running[...] = y[...] = 0
+        self.chosen[...], missing[...] = -1, True
+        for i, (windows, pixels) in enumerate(self.places):
+            running[windows] += x[pixels]
+            found = missing[windows] & (running[windows] >= limit[windows])
+            self.chosen[windows][found] = i
+            self.layer.xp.copyto(y[windows], x[pixels], where=found)
+            missing[windows][found] = False
+
+    def backward(self, dy: Any, dx: Any) -> None:
+        """Add each window's gradient to that of its chosen value."""
+        dx[...] = 0
+        for i, (windows, pixels) in enumerate(self.places):
+            dx[pixels] += dy[windows] * (self.chosen[windows] == i)
+
+
+class WeightedMean(_Places):
+    """The mean of each window's values weighted by themselves: sum of x^2 / sum of x, 0 where all are 0."""
+
+    def forward(self, x: Any, y: Any) -> None:
+        self.x, buffer = x, self.layer.buffer
+        self.sum = self.sums(x, buffer("sum", y.shape, x.dtype))
+        self.sum += np.finfo(np.float32).tiny
+        self.mean = self.sums(x * x, buffer("mean", y.shape, x.dtype))
+        self.mean /= self.sum
+        y[...] = self.mean
+
+    def backward(self, dy: Any, dx: Any) -> None:
+        dx[...] = 0
+        for windows, pixels in self.places:
+            dx[pixels] += dy[windows] * (2 * self.x[pixels] - self.mean[windows]) / self.sum[windows]
