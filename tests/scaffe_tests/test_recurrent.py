@@ -156,3 +156,13 @@ def test_cont_has_no_gradient_and_the_batch_is_not_divided(kind):
         it.backward(1)
     assert not it.layer.allows_force_backward(1)
     assert "time" in it.layer.mixes_samples(it.bottom)
+
+
+@pytest.mark.parametrize("case", ["lstm_static", "rnn", "rnn_expose_hidden"])
+def test_weights_that_caffe_stored_have_our_order(cases, case):
+    folder = cases / "parity" / case
+    net = scaffe.Net(folder / "net.prototxt", scaffe.TEST, weights=folder / "params.caffemodel")
+    arrays, layer = np.load(folder / "arrays.npz"), case.partition("_")[0]
+    for i, blob in enumerate(net.params[layer]):
+        np.testing.assert_array_equal(blob.data, arrays[f"param_{layer}_{i}"])
+    assert f"param_{layer}_{len(net.params[layer])}" not in arrays
