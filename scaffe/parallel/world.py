@@ -92,7 +92,7 @@ class World:
 
     def fail(self, error: BaseException) -> int:
         """Report an error and end the job: return the exit code if all ranks raised it alike, else abort them."""
-        expected = isinstance(error, USER_ERRORS)
+        expected = isinstance(error, (*USER_ERRORS, MemoryError))  # a size that no machine has is a slip of the user's
         code = 2 if expected else 1
         alike = getattr(error, "alike", False) or self.size == 1
         if self.is_root or not alike:
