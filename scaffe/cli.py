@@ -10,10 +10,11 @@ import readers
 from scaffe import __version__
 from scaffe import weights as weight_files
 from scaffe.context import TEST, Context
+from scaffe.engines import ENGINES
 from scaffe.errors import LaunchError, ScaffeError
 from scaffe.monitor import log as logs
 from scaffe.monitor.log import log
-from scaffe.net import ENGINES, Net
+from scaffe.net import Net
 from scaffe.parallel.evaluate import Batch, batch_numbers, means, run_batches
 from scaffe.parallel.world import USER_ERRORS, World, launcher_rank, open_world
 from scaffe.proto.files import read_solver
@@ -193,7 +194,7 @@ def _test_on(world: World, a: argparse.Namespace) -> int:
     if a.iterations < 1:
         raise ScaffeError(f"--iterations must be 1 or more, got {a.iterations}")
     _choose_device(a)
-    context = Context(TEST, batch_numbers=batch_numbers(world, a.iterations))
+    context = Context(TEST, batch_numbers=batch_numbers(world, a.iterations), threads=world.threads)
     stages = list(filter(None, a.stage.split(",")))
     net = world.together(lambda: Net(a.model, context=context, engine=a.engine, level=a.level, stages=stages))
     world.on_root(lambda: weight_files.load_all(net, a.weights.split(",")))

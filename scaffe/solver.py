@@ -78,7 +78,9 @@ class Solver:
     def _build(self) -> None:
         """Build the nets and the update rule, without communication."""
         world = self.world
-        context = Context(TRAIN, np, self.seed, world.rank, world.size, self.scaling, world.allsum)
+        context = Context(
+            TRAIN, np, self.seed, world.rank, world.size, self.scaling, world.allsum, threads=world.threads
+        )
         self.net = Net(solver_nets.train_net(self.param), context=context, engine=self.engine)
         self.rule = solvers.create(self.param, self.net.packed)
         self.test_nets = [
@@ -93,7 +95,8 @@ class Solver:
     def _test_net(self, param: NetParameter, iterations: int) -> Net:
         """Build a test net over the train net's parameters."""
         numbers = batch_numbers(self.world, iterations, lambda: self.tests_done)
-        net = Net(param, context=Context(TEST, seed=self.seed, batch_numbers=numbers), engine=self.engine)
+        context = Context(TEST, seed=self.seed, batch_numbers=numbers, threads=self.world.threads)
+        net = Net(param, context=context, engine=self.engine)
         net.share_with(self.net)
         return net
 
