@@ -22,7 +22,7 @@ OPENMP = 2  # in dnnl_version_t.cpu_runtime
 
 STATUS = ("success", "out_of_memory", "invalid_arguments", "unimplemented", "last_impl_reached", "runtime_error",
           "not_required")  # fmt: skip
-UNIMPLEMENTED = 3
+INVALID_ARGUMENTS, UNIMPLEMENTED = 2, 3
 
 # Values of the C API's enumerations; names without their dnnl_ and DNNL_ prefixes.
 F32, TAG_ANY, CPU, SCRATCHPAD_USER = 3, 1, 1, 1
@@ -76,6 +76,7 @@ _CREATE = {
     "stream_create": _forms("pu"),
     "memory_desc_create_with_strides": _forms("idid"),
     "memory_desc_create_with_tag": _forms("idii"),
+    "memory_desc_create_submemory": _forms("pdd"),
     "memory_desc_clone": _forms("p"),
     "memory_create": _forms("ppp"),
     "primitive_attr_create": [],

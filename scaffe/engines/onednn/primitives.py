@@ -125,6 +125,16 @@ class Engine:
         arguments = len(shape), lib.dims(shape), lib.F32, lib.dims(strides)
         return Desc(self.library, self.library.create("memory_desc_create_with_strides", *arguments), shape)
 
+    def part(self, desc: Desc, shape: Sequence[int], offsets: Sequence[int]) -> Desc:
+        """Return the descriptor of a part of a memory. Raise NoFastForm where its layout has no such part."""
+        try:
+            given = desc.handle, lib.dims(shape), lib.dims(offsets)
+            return Desc(self.library, self.library.create("memory_desc_create_submemory", *given), shape)
+        except OnednnError as error:
+            if error.status in (lib.INVALID_ARGUMENTS, lib.UNIMPLEMENTED):
+                raise NoFastForm(f"a part of shape {tuple(shape)} at {tuple(offsets)} of {desc.shape}") from None
+            raise
+
     # Primitives.
 
     def describe(self, operation: str, *arguments: Any, shapes: Any = "") -> PrimitiveDesc:
