@@ -21,8 +21,7 @@ def test_every_rank_learns_who_differs_in_what(odd):
     with pytest.raises(DisagreementError) as error:
         agree(COMM, {"the parameters": f"same\n{value}\nsame too", "the seed": "1"})
     assert str(error.value) == (
-        "the ranks differ in the parameters: rank 0 has 'conv1 (20, 1, 5, 5)', "
-        f"rank {odd} has 'conv1 (32, 1, 5, 5)'"
+        f"the ranks differ in the parameters: rank 0 has 'conv1 (20, 1, 5, 5)', rank {odd} has 'conv1 (32, 1, 5, 5)'"
     )
     agree(COMM, {"the communicator": "still works"})
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn.plan import Inlet, Plan, Planned, give
-from scaffe.engines.onednn.primitives import Memory, NoFastForm, Primitive, handles, reorder
+from scaffe.engines.onednn.primitives import Desc, Memory, NoFastForm, Primitive, PrimitiveDesc, handles, reorder
 from scaffe.layers.concat import Concat
 from scaffe.layers.layer import Blobs, register
 
@@ -22,13 +23,21 @@ class ConcatPlan(Plan):
         if not all(isinstance(form, Memory) for form in forms):
             raise NoFastForm("a bottom that comes plain")
         descs = [form.desc for form in forms if isinstance(form, Memory)]
-        given = engine.handle, engine.any(self.dst), len(bottom), self.axis, handles(descs), engine.attributes
-        described = engine.describe("concat", *given, shapes=[blob.shape for blob in bottom])
+        described = self._describe(descs)
         self.inlets = [Inlet(engine, desc) for desc in descs]
         self.y = Memory(engine, described.desc(lib.QUERY_DST, self.dst))
         self.windows = [engine.part(self.y.desc, blob.shape, offset) for blob, offset in self._offsets(bottom)]
         self.run_forward = Primitive(engine, described, {lib.ARG_DST: self.y})
         self.dy: Inlet | None = None
+
+    def _describe(self, descs: Sequence[Desc]) -> PrimitiveDesc:
+        """Return the first fast way; left to itself the library guesses the top's layout from the first bottom's."""
+        engine, shapes = self.engine, [desc.shape for desc in descs]
+        for top in (engine.any(self.dst), *engine.blocked(self.dst)):
+            given = engine.handle, top, len(descs), self.axis, handles(descs), engine.attributes
+            with suppress(NoFastForm):
+                return engine.describe("concat", *given, shapes=shapes)
+        raise NoFastForm(f"no fast way to join {shapes} in the layouts that they come in")
 
     def _offsets(self, bottom: Blobs) -> list[tuple[Any, list[int]]]:
         """Return each bottom and where it begins in the top."""

@@ -26,6 +26,7 @@ INVALID_ARGUMENTS, UNIMPLEMENTED = 2, 3
 
 # Values of the C API's enumerations; names without their dnnl_ and DNNL_ prefixes.
 F32, TAG_ANY, CPU, SCRATCHPAD_USER = 3, 1, 1, 1
+TAGS_BLOCKED = {3: (56, 69), 4: (78, 102), 5: (121, 142)}  # aBc16b aBc8b and so on, by number of axes
 FORWARD_TRAINING, FORWARD_INFERENCE = 64, 96
 CONVOLUTION_DIRECT = 1
 ELTWISE_RELU = 32

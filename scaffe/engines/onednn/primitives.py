@@ -116,6 +116,12 @@ class Engine:
         arguments = len(shape), lib.dims(shape), lib.F32, lib.TAG_ANY
         return Desc(self.library, self.library.create("memory_desc_create_with_tag", *arguments), shape)
 
+    def blocked(self, shape: Sequence[int]) -> list[Desc]:
+        """Return the descriptors of a blob whose channels lie in blocks, as convolutions like it."""
+        tags = lib.TAGS_BLOCKED.get(len(shape), ())
+        arguments = [(len(shape), lib.dims(shape), lib.F32, tag) for tag in tags]
+        return [Desc(self.library, self.library.create("memory_desc_create_with_tag", *a), shape) for a in arguments]
+
     def plain(self, shape: Sequence[int]) -> Desc:
         """Return the descriptor of an array in C order."""
         return self.strided(shape, [int(np.prod(shape[i + 1 :], dtype=np.int64)) for i in range(len(shape))])
