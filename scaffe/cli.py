@@ -7,9 +7,9 @@ import sys
 from collections.abc import Callable, Sequence
 
 import readers
-from scaffe import __version__
+from scaffe import __version__, benchmark
 from scaffe import weights as weight_files
-from scaffe.context import TEST, Context
+from scaffe.context import TEST, TRAIN, Context
 from scaffe.engines import ENGINES
 from scaffe.errors import LaunchError, ScaffeError
 from scaffe.monitor import log as logs
@@ -44,7 +44,7 @@ def parser() -> Parser:
     top = Parser(prog="scaffe", description="Train Caffe nets over MPI.")
     top.add_argument("--version", action="version", version=f"scaffe {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
-    for add in (_add_train, _add_test, _add_digits, _add_imageset, _add_mean):
+    for add in (_add_train, _add_test, _add_time, _add_digits, _add_imageset, _add_mean):
         add(commands)
     return top
 
@@ -81,6 +81,15 @@ def _add_test(commands) -> None:
     command.flag("model", required=True, metavar="FILE", help="net prototxt")
     command.flag("weights", required=True, metavar="A,B", help=".caffemodel files")
     command.flag("iterations", type=int, default=50, metavar="N", help="batches to run")
+    _add_compute_flags(command)
+
+
+def _add_time(commands) -> None:
+    command = _command(commands, "time", _time, "Time each layer of a net, forward and backward.")
+    command.flag("model", required=True, metavar="FILE", help="net prototxt")
+    command.flag("weights", metavar="A,B", help=".caffemodel files; without them the fillers'")
+    command.flag("iterations", type=int, default=50, metavar="N", help="forward and backward passes")
+    command.flag("phase", choices=("TRAIN", "TEST"), default="TRAIN")
     _add_compute_flags(command)
 
 
@@ -201,6 +210,28 @@ def _test_on(world: World, a: argparse.Namespace) -> int:
     world.comm.Bcast(net.packed.data, world.root)
     log.info("Running for %d iterations.", a.iterations)
     _report(net, run_batches(net, a.iterations, world))
+    net.close()
+    return 0
+
+
+def _time(arguments: argparse.Namespace) -> int:
+    return _on_all_ranks(lambda world: _time_on(world, arguments))
+
+
+def _time_on(world: World, a: argparse.Namespace) -> int:
+    if a.iterations < 1:
+        raise ScaffeError(f"--iterations must be 1 or more, got {a.iterations}")
+    _choose_device(a)
+    context = Context(TRAIN if a.phase == "TRAIN" else TEST, threads=world.threads)
+    stages = list(filter(None, a.stage.split(",")))
+    net = world.together(lambda: Net(a.model, context=context, engine=a.engine, level=a.level, stages=stages))
+    if a.weights:
+        world.on_root(lambda: weight_files.load_all(net, a.weights.split(",")))
+    log.info("*** Benchmark begins ***")
+    log.info("Testing for %d iterations.", a.iterations)
+    for line in benchmark.lines(net, benchmark.measure(net, a.iterations), a.iterations):
+        log.info("%s", line)
+    log.info("*** Benchmark ends ***")
     net.close()
     return 0
 

@@ -20,7 +20,10 @@ class LRNPlan(Plan):
         param, engine, shape = layer.param.lrn_param, self.engine, bottom[0].shape
         if param.norm_region == param.WITHIN_CHANNEL:
             raise NoFastForm("norm_region WITHIN_CHANNEL")
-        self.desc = desc = layout_of(engine, bottom[0].values, shape)
+        desc = layout_of(engine, bottom[0].values, shape)
+        if desc == engine.channels_last(shape):  # oneDNN 3.2 crashes making the backward primitive for some
+            desc = engine.blocked(shape)[0]
+        self.desc = desc
         numbers = param.local_size, param.alpha, param.beta, param.k
         across = lib.LRN_ACROSS_CHANNELS
         given = engine.handle, lib.FORWARD_TRAINING, across, desc, desc, *numbers, engine.attributes

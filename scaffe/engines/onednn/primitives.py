@@ -9,6 +9,7 @@ import ctypes
 import weakref
 from collections.abc import Sequence
 from ctypes import c_char_p, c_float, c_void_p
+from math import prod
 from threading import get_ident
 from typing import Any
 
@@ -124,7 +125,12 @@ class Engine:
 
     def plain(self, shape: Sequence[int]) -> Desc:
         """Return the descriptor of an array in C order."""
-        return self.strided(shape, [int(np.prod(shape[i + 1 :], dtype=np.int64)) for i in range(len(shape))])
+        return self.strided(shape, _strides(shape))
+
+    def channels_last(self, shape: Sequence[int]) -> Desc:
+        """Return the descriptor of a blob whose channels, axis 1, lie together for each pixel."""
+        images, *pixels = _strides((shape[0], *shape[2:], shape[1]))[:-1]
+        return self.strided(shape, [images, 1, *pixels])
 
     def strided(self, shape: Sequence[int], strides: Sequence[int]) -> Desc:
         """Return the descriptor of an array with these strides, elements."""
@@ -262,6 +268,11 @@ def reorder(source: Memory, target: Memory, add: bool = False) -> Primitive:
     handle = engine.library.create("reorder_primitive_desc_create", *given, what=f"shape {source.desc.shape}")
     desc = PrimitiveDesc(engine.library, handle, "reorder", given)
     return Primitive(engine, desc, {lib.ARG_SRC: source, lib.ARG_DST: target})
+
+
+def _strides(shape: Sequence[int]) -> list[int]:
+    """Return the strides of an array in C order, elements."""
+    return [prod(shape[i + 1 :]) for i in range(len(shape))]
 
 
 def _order(matrix: np.ndarray) -> tuple[bytes, int]:
