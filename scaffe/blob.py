@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 from types import ModuleType
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,16 +17,64 @@ def around(shape: Shape, axis: int) -> tuple[int, int, int]:
     return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
 
 
+class Form(Protocol):
+    """Values in an engine's own layout."""
+
+    def store(self, array: Any) -> None:
+        """Write the values into `array`, C order."""
+
+
+class Values:
+    """One of a blob's two arrays: plain, or in an engine's own form until somebody asks for it plain.
+
+    Exactly one of the two counts: `form` unless it is None, else `array`. `version` changes whenever the values
+    may have: an engine gave others, or the plain array was handed out, into which anybody may write.
+    """
+
+    __slots__ = ("array", "form", "version")
+
+    def __init__(self, array: Any = None):
+        self.array = array
+        self.form: Form | None = None
+        self.version = 0
+
+    @property
+    def empty(self) -> bool:
+        """Whether nobody has asked for these values or given any: they are zeros."""
+        return self.array is None and self.form is None
+
+    def plain(self, shape: Shape, xp: ModuleType) -> Any:
+        """Hand out the plain array, which counts from now on."""
+        if self.array is None:
+            self.array = xp.zeros(shape, np.float32)
+        if self.form is not None:
+            self.form.store(self.array)
+            self.form = None
+        self.version += 1
+        return self.array
+
+    def take(self, array: Any) -> None:
+        """Let `array` be the values, plain."""
+        self.array, self.form = array, None
+        self.version += 1
+
+    def take_form(self, form: Form) -> None:
+        """Let an engine's `form` be the values; it must stay as it is until the engine gives another."""
+        self.form = form
+        self.version += 1
+
+
 class Blob:
     """Hold `data` and `diff` of one shape, each allocated when first touched.
 
     `data` and `diff` are writable arrays on the host, as in pycaffe. `array` and `diff_array` are the same
-    values where the layers compute (`xp`); layers use these.
+    values where the layers compute (`xp`); layers use these. An engine's layers read and give `values` and
+    `diff_values`, which keep the layout that the engine likes from layer to layer.
     """
 
     def __init__(self, shape: Sequence[int] = (), xp: ModuleType = np):
         self.xp = xp
-        self._array = self._diff = None
+        self.values, self.diff_values = Values(), Values()
         self.shape: Shape = tuple(shape)
 
     @property
@@ -35,35 +84,35 @@ class Blob:
 
     def reshape(self, *shape: int) -> None:
         """Take another shape. The values survive if the count stays, else they are undefined."""
-        keep = prod(shape) == self.count
-        self._array = self._array.reshape(shape) if keep and self._array is not None else None
-        self._diff = self._diff.reshape(shape) if keep and self._diff is not None else None
-        self.shape = tuple(shape)
+        if shape != self.shape:
+            keep = prod(shape) == self.count
+            self.values = self._reshaped(self.values, shape, keep)
+            self.diff_values = self._reshaped(self.diff_values, shape, keep)
+            self.shape = tuple(shape)
+
+    def _reshaped(self, values: Values, shape: Shape, keep: bool) -> Values:
+        return Values(values.plain(self.shape, self.xp).reshape(shape)) if keep and not values.empty else Values()
 
     @property
     def array(self):
         """The values where the layers compute, C order."""
-        if self._array is None:
-            self._array = self.xp.zeros(self.shape, np.float32)
-        return self._array
+        return self.values.plain(self.shape, self.xp)
 
     @array.setter
     def array(self, array) -> None:
         """Let the blob be a view of `array`, whose shape it takes."""
         if array.shape != self.shape:
             self.reshape(*array.shape)
-        self._array = array
+        self.values.take(array)
 
     @property
     def diff_array(self):
         """The gradient where the layers compute, C order."""
-        if self._diff is None:
-            self._diff = self.xp.zeros(self.shape, np.float32)
-        return self._diff
+        return self.diff_values.plain(self.shape, self.xp)
 
     @diff_array.setter
     def diff_array(self, array) -> None:
-        self._diff = array.reshape(self.shape)
+        self.diff_values.take(array.reshape(self.shape))
 
     @property
     def data(self) -> np.ndarray:

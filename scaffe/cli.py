@@ -7,13 +7,14 @@ import sys
 from collections.abc import Callable, Sequence
 
 import readers
-from scaffe import __version__
+from scaffe import __version__, benchmark
 from scaffe import weights as weight_files
-from scaffe.context import TEST, Context
+from scaffe.context import TEST, TRAIN, Context
+from scaffe.engines import ENGINES
 from scaffe.errors import LaunchError, ScaffeError
 from scaffe.monitor import log as logs
 from scaffe.monitor.log import log
-from scaffe.net import ENGINES, Net
+from scaffe.net import Net
 from scaffe.parallel.evaluate import Batch, batch_numbers, means, run_batches
 from scaffe.parallel.world import USER_ERRORS, World, launcher_rank, open_world
 from scaffe.proto import SolverParameter
@@ -44,7 +45,8 @@ def parser() -> Parser:
     top = Parser(prog="scaffe", description="Train Caffe nets over MPI.")
     top.add_argument("--version", action="version", version=f"scaffe {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
-    for add in (_add_train, _add_test, _add_digits, _add_imageset, _add_mean, _add_upgrade_net, _add_upgrade_solver):
+    making = (_add_digits, _add_imageset, _add_mean, _add_upgrade_net, _add_upgrade_solver)
+    for add in (_add_train, _add_test, _add_time, *making):
         add(commands)
     return top
 
@@ -85,6 +87,15 @@ def _add_test(commands) -> None:
     command.flag("model", required=True, metavar="FILE", help="net prototxt")
     command.flag("weights", required=True, metavar="A,B", help=".caffemodel files")
     command.flag("iterations", type=int, default=50, metavar="N", help="batches to run")
+    _add_compute_flags(command)
+
+
+def _add_time(commands) -> None:
+    command = _command(commands, "time", _time, "Time each layer of a net, forward and backward.")
+    command.flag("model", required=True, metavar="FILE", help="net prototxt")
+    command.flag("weights", metavar="A,B", help=".caffemodel files; without them the fillers'")
+    command.flag("iterations", type=int, default=50, metavar="N", help="forward and backward passes")
+    command.flag("phase", choices=("TRAIN", "TEST"), default="TRAIN")
     _add_compute_flags(command)
 
 
@@ -229,7 +240,8 @@ def _test(arguments: argparse.Namespace) -> int:
 
 
 def _test_on(world: World, a: argparse.Namespace) -> int:
-    net = world.together(lambda: _test_net(world, a))
+    context = Context(TEST, batch_numbers=batch_numbers(world, a.iterations), threads=world.threads)
+    net = world.together(lambda: _net(a, context))
     world.agree({"the net": str(net.param)})
     world.on_root(lambda: weight_files.load_all(net, a.weights.split(",")))
     world.comm.Bcast(net.packed.data, world.root)
@@ -239,14 +251,32 @@ def _test_on(world: World, a: argparse.Namespace) -> int:
     return 0
 
 
-def _test_net(world: World, a: argparse.Namespace) -> Net:
+def _net(a: argparse.Namespace, context: Context) -> Net:
+    """Return the net of --model. Raise ScaffeError where a flag makes no sense."""
     if a.iterations < 1:
         raise ScaffeError(f"--iterations must be 1 or more, got {a.iterations}")
     _choose_device(a)
-    numbers = batch_numbers(world, a.iterations)
-    context = Context(TEST, batch_numbers=numbers, allow_python_layers=a.allow_python_layers)
+    context.allow_python_layers = a.allow_python_layers
     stages = list(filter(None, a.stage.split(",")))
     return Net(a.model, context=context, engine=a.engine, level=a.level, stages=stages)
+
+
+def _time(arguments: argparse.Namespace) -> int:
+    return _on_all_ranks(lambda world: _time_on(world, arguments))
+
+
+def _time_on(world: World, a: argparse.Namespace) -> int:
+    context = Context(TRAIN if a.phase == "TRAIN" else TEST, threads=world.threads)
+    net = world.together(lambda: _net(a, context))
+    if a.weights:
+        world.on_root(lambda: weight_files.load_all(net, a.weights.split(",")))
+    log.info("*** Benchmark begins ***")
+    log.info("Testing for %d iterations.", a.iterations)
+    for line in benchmark.lines(net, benchmark.measure(net, a.iterations), a.iterations):
+        log.info("%s", line)
+    log.info("*** Benchmark ends ***")
+    net.close()
+    return 0
 
 
 def _report(net: Net, batches: list[Batch]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from types import ModuleType
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -34,6 +35,8 @@ class Context:
     scaling: str = "strong"
     allsum: Callable[[float], float] = float  # sum of a number over the ranks, called by all of them
     batch_numbers: Callable[[], Iterator[int]] = count  # of the global batches that data layers here read
+    threads: int = 0  # that an engine computes with, 0 for its own choice
+    engine: Any = None  # whose forms of the layers compute, None for the reference forms; see scaffe.engines
     batch_number: int = 0  # global batches consumed before this pass: what random layers are keyed by
     allow_python_layers: bool = False  # may the prototxt name code to run?
     local_rows: int | None = None

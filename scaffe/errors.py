@@ -9,6 +9,8 @@ ScaffeError
 ├── WeightsError       weights or solver state that don't belong to this net or solver
 ├── SnapshotError      a snapshot that can't be written or read
 ├── LaunchError        a launcher, an MPI or a device that isn't what the user asked for
+├── EngineError        an engine that isn't there
+│   └── OnednnError    oneDNN missing, of another version, or refusing what a layer asks
 └── AgreedError        any of these, told to all ranks by the one that had it
     └── DivergedError  a loss that is not finite
 
@@ -64,6 +66,18 @@ class SnapshotError(ScaffeError):
 
 class LaunchError(ScaffeError):
     """A launcher, an MPI or a device that isn't what the user asked for."""
+
+
+class EngineError(ScaffeError):
+    """An engine that isn't there."""
+
+
+class OnednnError(EngineError):
+    """oneDNN is missing, is of another version, or refused a call; `status` is its code, 0 where there is none."""
+
+    def __init__(self, message: str, status: int = 0):
+        self.status = status
+        super().__init__(message)
 
 
 class AgreedError(ScaffeError):

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 import scaffe.layers  # noqa: F401  registers the layers
+from scaffe import engines
 from scaffe import weights as weight_files
 from scaffe.blob import Blob
 from scaffe.context import Context
@@ -20,7 +21,6 @@ from scaffe.proto import LayerParameter, NetParameter, NetState, Phase
 from scaffe.proto.files import read_net
 
 AUTOMATIC = "(automatic)"  # Caffe's name of a top that the prototxt leaves out
-ENGINES = ("auto", "reference")
 
 
 class Net:
@@ -45,9 +45,8 @@ class Net:
         context: Context | None = None,
     ):
         phase, weights = _positional(args, context.phase if context else phase, weights)
-        if engine not in ENGINES:
-            raise NetError(f"unknown engine '{engine}'; known engines: {' '.join(ENGINES)}")
         self.context = context or Context(phase=phase, allow_python_layers=allow_python_layers)
+        self.context.engine = engines.create(engine, self.context.threads)
         param = model if isinstance(model, NetParameter) else read_net(model)
         state = NetState(phase=Phase.Name(self.context.phase), level=level, stage=stages or ())
         state.MergeFrom(NetState(level=param.state.level, stage=param.state.stage))

@@ -92,7 +92,7 @@ class Solver:
         """Build the nets and the update rule, without communication."""
         world = self.world
         context = Context(TRAIN, np, self.seed, world.rank, world.size, self.scaling, world.allsum)
-        context.allow_python_layers = self.allow_python_layers
+        context.threads, context.allow_python_layers = world.threads, self.allow_python_layers
         self.net = Net(solver_nets.train_net(self.param), context=context, engine=self.engine)
         self.rule = solvers.create(self.param, self.net.packed)
         self.test_nets = [
@@ -108,7 +108,8 @@ class Solver:
     def _test_net(self, param: NetParameter, iterations: int) -> Net:
         """Build a test net over the train net's parameters."""
         numbers = batch_numbers(self.world, iterations, lambda: self.tests_done)
-        context = Context(TEST, seed=self.seed, batch_numbers=numbers, allow_python_layers=self.allow_python_layers)
+        context = Context(TEST, seed=self.seed, batch_numbers=numbers)
+        context.threads, context.allow_python_layers = self.world.threads, self.allow_python_layers
         net = Net(param, context=context, engine=self.engine)
         net.share_with(self.net)
         return net

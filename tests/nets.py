@@ -44,7 +44,7 @@ layer {{
   name: "ip1" type: "InnerProduct" bottom: "pool2" top: "ip1" param {{ lr_mult: 1 }} param {{ lr_mult: 2 }}
   inner_product_param {{ num_output: 500 weight_filler {{ type: "xavier" }} }}
 }}
-layer {{ name: "relu1" type: "ReLU" bottom: "ip1" top: "ip1" }}
+{relu}
 {dropout}
 layer {{
   name: "ip2" type: "InnerProduct" bottom: "ip1" top: "ip2" param {{ lr_mult: 1 }} param {{ lr_mult: 2 }}
@@ -56,13 +56,26 @@ layer {{
   loss_param {{ {loss} }}
 }}
 """
+RELU = 'layer { name: "relu1" type: "ReLU" bottom: "ip1" top: "ip1" }'
 DROPOUT = 'layer { name: "drop1" type: "Dropout" bottom: "ip1" top: "ip1" dropout_param { dropout_ratio: 0.4 } }'
 
 
-def lenet(source: str | Path, batch: int = 16, *, dropout: bool = False, pool: str = "MAX", **inserted: str) -> str:
-    """Return LeNet's train_val prototxt over the records of `source`, with fields of `loss` and `transform` given."""
+def lenet(
+    source: str | Path,
+    batch: int = 16,
+    *,
+    dropout: bool = False,
+    pool: str = "MAX",
+    smooth: bool = False,
+    **inserted: str,
+) -> str:
+    """Return LeNet's train_val prototxt over the records of `source`, with fields of `loss` and `transform` given.
+
+    The `smooth` one has no ReLU and no max pooling, where a rounding can turn into another gradient.
+    """
     fields = {"loss": "", "transform": "", **inserted}
-    return LENET.format(source=source, batch=batch, pool=pool, dropout=DROPOUT if dropout else "", **fields)
+    kinds = {"pool": "AVE", "relu": ""} if smooth else {"pool": pool, "relu": RELU}
+    return LENET.format(source=source, batch=batch, dropout=DROPOUT if dropout else "", **kinds, **fields)
 
 
 SOFTMAX_REGRESSION = """

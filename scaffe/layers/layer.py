@@ -131,12 +131,13 @@ class Layer:
         return ShapeError(f"layer '{self.name}' ({self.type}): {text}")
 
 
-_types: dict[str, type[Layer]] = {}
+REFERENCE = "reference"
+_types: dict[str, dict[str, type[Layer]]] = {}  # by type and engine
 
 
-def register(kind: str, layer: type[Layer]) -> None:
-    """Let prototxt files name `layer` by its type."""
-    _types[kind] = layer
+def register(kind: str, layer: type[Layer], engine: str = REFERENCE) -> None:
+    """Let prototxt files name `layer` by its type; `engine` is whose form of that type it is."""
+    _types.setdefault(kind, {})[engine] = layer
 
 
 def known_types() -> list[str]:
@@ -145,10 +146,12 @@ def known_types() -> list[str]:
 
 
 def create(param: LayerParameter, context: Context) -> Layer:
-    """Return the layer that `param` describes. Raise NetError if its type is unknown."""
+    """Return the layer that `param` describes, in its engine's form if there is one. Raise NetError for no type."""
     if param.type not in _types:
         raise NetError(f"layer '{param.name}': unknown type '{param.type}'; known types: {' '.join(known_types())}")
-    return _types[param.type](param, context)
+    forms = _types[param.type]
+    engine = context.engine.name if context.engine else REFERENCE
+    return forms.get(engine, forms[REFERENCE])(param, context)
 
 
 def check_counts(layer: Layer, bottom: Blobs, top: Blobs) -> None:

@@ -1,0 +1,86 @@
+"""Timing a net layer by layer, as `caffe time` does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from scaffe.layers.layer import Layer
+from scaffe.net import Net
+
+WARM_UP = 2  # passes before the clock starts: engines prepare themselves in the first
+
+
+@dataclass
+class Times:
+    """Mean milliseconds of each layer's forward and backward, and of whole passes."""
+
+    forward: list[float]
+    backward: list[float]
+    forward_pass: float
+    backward_pass: float
+    total: float  # of an iteration
+
+
+@np.errstate(all="ignore")
+def measure(net: Net, iterations: int) -> Times:
+    """Run the net `iterations` times forward and backward, and return the mean times."""
+    layers = len(net.layers)
+    forward, backward = np.zeros(layers), np.zeros(layers)
+    for k in range(-WARM_UP, iterations):
+        if k == 0:
+            forward[:], backward[:], start = 0, 0, time.perf_counter()
+        _pass(range(layers), net.forward_layer, forward)
+        net.context.batch_number += 1
+        _pass(reversed(range(layers)), net.backward_layer, backward)
+    total = time.perf_counter() - start
+    scale = 1e3 / iterations
+    forward *= scale
+    backward *= scale
+    return Times([*forward], [*backward], float(forward.sum()), float(backward.sum()), total * scale)
+
+
+def _pass(indices, step, seconds: np.ndarray) -> None:
+    """Run `step` for each layer in turn and add its time."""
+    then = time.perf_counter()
+    for i in indices:
+        step(i)
+        now = time.perf_counter()
+        seconds[i] += now - then
+        then = now
+
+
+def operations(net: Net) -> float:
+    """Return the floating-point operations of a forward pass, those of convolutions and inner products."""
+    return float(sum(map(_layer_operations, net.layers, net.tops)))
+
+
+def _layer_operations(layer: Layer, tops: list) -> int:
+    if layer.type not in ("Convolution", "InnerProduct"):
+        return 0
+    outputs = layer.blobs[0].shape[1 if getattr(layer, "transpose", False) else 0]
+    return sum(2 * top.count * layer.blobs[0].count // outputs for top in tops)
+
+
+def lines(net: Net, times: Times, iterations: int) -> Iterator[str]:
+    """Iterate over the lines that `caffe time` logs, images and operations a second added."""
+    yield "Average time per layer: "
+    for layer, forward, backward in zip(net.layers, times.forward, times.backward, strict=True):
+        yield f"{layer.name:>10}\tforward: {forward:.6g} ms."
+        yield f"{layer.name:>10}\tbackward: {backward:.6g} ms."
+    yield f"Average Forward pass: {times.forward_pass:.6g} ms."
+    yield f"Average Backward pass: {times.backward_pass:.6g} ms."
+    yield f"Average Forward-Backward: {times.total:.6g} ms."
+    yield f"Total Time: {times.total * iterations:.6g} ms."
+    if batch := _batch(net):
+        yield f"Images per second: {1e3 * batch / times.total:.6g}"
+    yield f"GFLOP/s forward: {operations(net) / max(times.forward_pass, 1e-9) / 1e6:.4g}"
+
+
+def _batch(net: Net) -> int:
+    """Return the number of images in a pass: axis 0 of the first blob that has several axes."""
+    first = next((blob for blob in net.blobs.values() if len(blob.shape) > 1), None)
+    return first.shape[0] if first else 0

@@ -1,0 +1,46 @@
+"""Engines: who computes the heavy layers. Each registers its own forms of them beside the reference form."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from scaffe.errors import EngineError, OnednnError
+from scaffe.layers.layer import REFERENCE
+from scaffe.monitor.log import log
+
+ENGINES = ("auto", REFERENCE, "onednn")
+
+
+def create(name: str, threads: int = 0) -> Any:
+    """Return a net's engine, with so many threads; None for the reference forms.
+
+    "auto" takes the fastest that is installed. Raise EngineError for an engine that is unknown or not there.
+    """
+    if name not in ENGINES:
+        raise EngineError(f"unknown engine '{name}'; known engines: {' '.join(ENGINES)}")
+    if name == REFERENCE or (name == "auto" and not _has_onednn()):
+        return None
+    from scaffe.engines import onednn
+
+    engine = onednn.Engine(threads)
+    _tell(f"Engine: {engine}")
+    return engine
+
+
+@cache
+def _has_onednn() -> bool:
+    """Say whether oneDNN can be loaded; if not, log why, once."""
+    from scaffe.engines.onednn import library
+
+    try:
+        library.load()
+    except OnednnError as error:
+        _tell(f"Engine: {REFERENCE}, in numpy ({error})")
+        return False
+    return True
+
+
+@cache
+def _tell(text: str) -> None:
+    log.info("%s", text)

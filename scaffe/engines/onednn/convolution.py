@@ -1,0 +1,179 @@
+"""Convolution by oneDNN, each bottom and its top in the layouts that oneDNN chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from scaffe.context import TRAIN
+from scaffe.engines.onednn import library as lib
+from scaffe.engines.onednn.plan import Gradient, Inlet, Plan, Planned, give
+from scaffe.engines.onednn.primitives import Desc, Memory, NoFastForm, Primitive
+from scaffe.layers.convolution import Convolution
+from scaffe.layers.layer import Blobs, register
+
+PADDING = 2  # times the products that matter, from which on the padded channels cost more than the layout gains
+
+
+class ConvolutionPlan(Plan):
+    """Weights are reordered in each forward pass, since whoever trains may change them in between.
+
+    Their gradients are written in oneDNN's layout and added to the plain ones.
+    """
+
+    def __init__(self, layer: Convolution, bottom: Blobs, top: Blobs):
+        super().__init__(layer, bottom, top)
+        axes = len(layer.window.size)
+        if not 1 <= axes <= 3 or len(bottom[0].shape) != axes + 2:
+            raise NoFastForm(f"a bottom of shape {bottom[0].shape} with {axes} spatial axes")
+        engine = self.engine
+        self._choose(bottom[0].shape, top[0].shape)
+        self.weights = Inlet(engine, self.on_forward.desc(lib.QUERY_WEIGHTS, self.kernel))
+        same = self.on_data.desc(lib.QUERY_WEIGHTS, self.kernel) == self.weights.desc
+        self.back_weights = self.weights if same else Inlet(engine, self.on_data.desc(lib.QUERY_WEIGHTS, self.kernel))
+        self.bias = Inlet(engine, engine.plain((layer.outputs,))) if layer.bias_term else None
+        self.weight_diff: Gradient | None = None
+        self.bias_diff = Gradient(engine, engine.plain((layer.outputs,))) if layer.bias_term else None
+        self.pairs = [_Pair(self, x.shape, y.shape) for x, y in zip(bottom, top, strict=True)]
+
+    def _choose(self, src: tuple[int, ...], dst: tuple[int, ...]) -> None:
+        """Choose the three primitives in the library's own layouts, unless these are mostly padding.
+
+        Blocks of 16 channels turn 20 into 32; with channels last nothing is padded.
+        """
+        engine = self.engine
+        self._describe(src, dst, engine.any(src), engine.any(dst))
+        x, y = self.on_forward.desc(lib.QUERY_SRC, src), self.on_forward.desc(lib.QUERY_DST, dst)
+        if (
+            self.layer.group == 1
+            and x.nbytes * y.nbytes > PADDING * engine.plain(src).nbytes * engine.plain(dst).nbytes
+        ):
+            with suppress(NoFastForm):
+                self._describe(src, dst, engine.channels_last(src), engine.channels_last(dst))
+
+    def _describe(self, src: tuple[int, ...], dst: tuple[int, ...], x: Desc, y: Desc) -> None:
+        """Choose the primitives for layouts of bottom and top. Raise NoFastForm where one is not fast."""
+        layer, engine, window = self.layer, self.engine, self.layer.window
+        groups = (layer.group,) if layer.group > 1 else ()
+        inputs, outputs = layer.channels // layer.group, layer.outputs // layer.group
+        self.kernel = (*groups, outputs, inputs, *window.kernel)
+        ends = zip(window.size, window.extent, window.stride, window.pad, window.out, strict=True)
+        end = [(out - 1) * s + extent - n - p for n, extent, s, p, out in ends]
+        geometry = [lib.dims(v) for v in (window.stride, [d - 1 for d in window.dilation], window.pad, end)]
+        w = engine.any(self.kernel)
+        b = engine.plain((layer.outputs,)) if layer.bias_term else None
+        kind = lib.FORWARD_TRAINING if layer.context.phase == TRAIN else lib.FORWARD_INFERENCE
+        shapes = f"{src} by {self.kernel}"
+
+        def describe(way: str, *arguments: Any) -> Any:
+            given = engine.handle, *arguments, engine.attributes
+            return engine.describe(f"convolution_{way}", *given, shapes=shapes)
+
+        direct = lib.CONVOLUTION_DIRECT
+        forward = describe("forward", kind, direct, x, w, b, y, *geometry)
+        data = describe("backward_data", direct, x, w, y, *geometry, forward)
+        weights = describe("backward_weights", direct, x, w, b, y, *geometry, forward)
+        self.on_forward, self.on_data, self.on_weights = forward, data, weights
+
+    def forward(self, bottom: Blobs, top: Blobs) -> None:
+        blobs = self.layer.blobs
+        weights = self.weights.fetch(blobs[0].values)
+        bias = self.bias.fetch(blobs[1].values) if self.bias else None
+        for pair, x, y in zip(self.pairs, bottom, top, strict=True):
+            pair.forward(x, y, weights, bias)
+
+    def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
+        learns = any(self.layer.param_propagate_down)
+        for pair, x, y, down in zip(self.pairs, bottom, top, propagate_down, strict=True):
+            if learns:
+                pair.backward_weights(x, y)
+            if down:
+                pair.backward_data(x, y)
+
+    def weights_for_data(self) -> Memory:
+        """Return the weights as the gradient of a bottom takes them."""
+        values = self.layer.blobs[0].values
+        return self.weights.recall(values) if self.back_weights is self.weights else self.back_weights.fetch(values)
+
+    def add_gradients(self) -> None:
+        """Add the gradients of a pair to the parameters'."""
+        learns, blobs = self.layer.param_propagate_down, self.layer.blobs
+        if learns[0] and self.weight_diff:
+            self.weight_diff.add_to(blobs[0])
+        if self.bias_diff and learns[1]:
+            self.bias_diff.add_to(blobs[1])
+
+    def gradients(self) -> tuple[Gradient, Gradient | None]:
+        """Return where the gradients of weights and bias are written."""
+        if self.weight_diff is None:
+            self.weight_diff = Gradient(self.engine, self.on_weights.desc(lib.QUERY_DIFF_WEIGHTS, self.kernel))
+        return self.weight_diff, self.bias_diff
+
+
+class _Pair:
+    """A bottom and its top."""
+
+    def __init__(self, plan: ConvolutionPlan, src: tuple[int, ...], dst: tuple[int, ...]):
+        self.plan, self.src, self.dst = plan, src, dst
+        engine, described = plan.engine, plan.on_forward
+        self.x = Inlet(engine, described.desc(lib.QUERY_SRC, src))
+        self.y = Memory(engine, described.desc(lib.QUERY_DST, dst))
+        self.run_forward = Primitive(engine, described, {lib.ARG_DST: self.y})
+        self.run_weights: Primitive | None = None
+        self.run_data: Primitive | None = None
+
+    def forward(self, bottom: Any, top: Any, weights: Memory, bias: Memory | None) -> None:
+        run = self.run_forward
+        run.bind(lib.ARG_SRC, self.x.fetch(bottom.values))
+        run.bind(lib.ARG_WEIGHTS, weights)
+        if bias is not None:
+            run.bind(lib.ARG_BIAS, bias)
+        run.run()
+        give(top.values, self.y)
+
+    def backward_weights(self, bottom: Any, top: Any) -> None:
+        if self.run_weights is None:
+            self._prepare_weights()
+        assert self.run_weights is not None
+        self.run_weights.bind(lib.ARG_SRC, self.x_for_weights.recall(bottom.values))
+        self.run_weights.bind(lib.ARG_DIFF_DST, self.dy_for_weights.fetch(top.diff_values))
+        self.run_weights.run()
+        self.plan.add_gradients()
+
+    def _prepare_weights(self) -> None:
+        plan, described = self.plan, self.plan.on_weights
+        desc = described.desc(lib.QUERY_SRC, self.src)
+        self.x_for_weights = self.x if desc == self.x.desc else Inlet(plan.engine, desc)
+        self.dy_for_weights = Inlet(plan.engine, described.desc(lib.QUERY_DIFF_DST, self.dst))
+        weights, bias = plan.gradients()
+        memories = {lib.ARG_DIFF_WEIGHTS: weights.memory}
+        if bias is not None:
+            memories[lib.ARG_DIFF_BIAS] = bias.memory
+        self.run_weights = Primitive(plan.engine, described, memories)
+
+    def backward_data(self, bottom: Any, top: Any) -> None:
+        if self.run_data is None:
+            self._prepare_data()
+        assert self.run_data is not None
+        self.run_data.bind(lib.ARG_WEIGHTS, self.plan.weights_for_data())
+        self.run_data.bind(lib.ARG_DIFF_DST, self.dy_for_data.recall(top.diff_values))
+        self.run_data.run()
+        give(bottom.diff_values, self.dx)
+
+    def _prepare_data(self) -> None:
+        engine, described = self.plan.engine, self.plan.on_data
+        desc = described.desc(lib.QUERY_DIFF_DST, self.dst)
+        shared = self.run_weights is not None and desc == self.dy_for_weights.desc
+        self.dy_for_data = self.dy_for_weights if shared else Inlet(engine, desc)
+        self.dx = Memory(engine, described.desc(lib.QUERY_DIFF_SRC, self.src))
+        self.run_data = Primitive(engine, described, {lib.ARG_DIFF_SRC: self.dx})
+
+
+class OnednnConvolution(Planned, Convolution):
+    """Convolution in one to three spatial axes."""
+
+    plan_type = ConvolutionPlan
+
+
+register("Convolution", OnednnConvolution, engine="onednn")

@@ -1,0 +1,211 @@
+"""The C library oneDNN (libdnnl, API v3) through ctypes: found, its version checked, its status codes made errors.
+
+Handles are plain pointers. ctypes lets go of Python's lock in each call, so that threads compute side by side.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from ctypes import POINTER, c_char, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_uint, c_void_p
+from ctypes.util import find_library
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from scaffe.errors import OnednnError
+
+PACKAGE, SONAME = "onednn-cpu-gomp", "libdnnl.so.3"
+OPENMP = 2  # in dnnl_version_t.cpu_runtime
+
+STATUS = ("success", "out_of_memory", "invalid_arguments", "unimplemented", "last_impl_reached", "runtime_error",
+          "not_required")  # fmt: skip
+INVALID_ARGUMENTS, UNIMPLEMENTED = 2, 3
+
+# Values of the C API's enumerations; names without their dnnl_ and DNNL_ prefixes.
+F32, TAG_ANY, CPU, SCRATCHPAD_USER = 3, 1, 1, 1
+TAGS_BLOCKED = {3: (56, 69), 4: (78, 102), 5: (121, 142)}  # aBc16b aBc8b and so on, by number of axes
+FORWARD_TRAINING, FORWARD_INFERENCE = 64, 96
+CONVOLUTION_DIRECT = 1
+ELTWISE_RELU = 32
+POOLING_MAX, POOLING_AVG_INCLUDE_PADDING, POOLING_AVG_EXCLUDE_PADDING = 511, 767, 1023
+LRN_ACROSS_CHANNELS = 2815
+SOFTMAX_ACCURATE = 196608
+
+QUERY_IMPL_INFO_STR = 8
+QUERY_SRC, QUERY_DIFF_SRC, QUERY_WEIGHTS, QUERY_DIFF_WEIGHTS, QUERY_DST, QUERY_DIFF_DST = range(129, 135)
+QUERY_WORKSPACE, QUERY_SCRATCHPAD = 135, 136
+
+ARG_SRC, ARG_DST, ARG_WEIGHTS, ARG_BIAS, ARG_WORKSPACE, ARG_SCRATCHPAD = 1, 17, 33, 41, 64, 80
+ARG_DIFF_SRC, ARG_DIFF_DST, ARG_DIFF_WEIGHTS, ARG_DIFF_BIAS = 129, 145, 161, 169
+ARG_MULTIPLE_SRC = 1024
+
+MAX_DIMS = 12
+Dims = c_int64 * MAX_DIMS
+
+
+class Version(ctypes.Structure):
+    """dnnl_version_t."""
+
+    _fields_ = [
+        ("major", c_int),
+        ("minor", c_int),
+        ("patch", c_int),
+        ("hash", c_char_p),
+        ("cpu_runtime", c_uint),
+        ("gpu_runtime", c_uint),
+    ]
+
+
+class Argument(ctypes.Structure):
+    """dnnl_exec_arg_t: what a memory is to a primitive."""
+
+    _fields_ = [("arg", c_int), ("memory", c_void_p)]
+
+
+def _forms(*names: str) -> list[Any]:
+    """Return argument types from words: p a pointer, d dims, i int, u unsigned, f float, l dim."""
+    types = {"p": c_void_p, "d": Dims, "i": c_int, "u": c_uint, "f": c_float, "l": c_int64}
+    return [types[letter] for letter in "".join(names)]
+
+
+# Arguments after the handle that a call makes, which comes first in all of them.
+_CREATE = {
+    "engine_create": _forms("i") + [c_size_t],
+    "stream_create": _forms("pu"),
+    "memory_desc_create_with_strides": _forms("idid"),
+    "memory_desc_create_with_tag": _forms("idii"),
+    "memory_desc_create_submemory": _forms("pdd"),
+    "memory_desc_clone": _forms("p"),
+    "memory_create": _forms("ppp"),
+    "primitive_attr_create": [],
+    "post_ops_create": [],
+    "primitive_create": _forms("p"),
+    "reorder_primitive_desc_create": _forms("ppppp"),
+    "convolution_forward_primitive_desc_create": _forms("pii", "pppp", "dddd", "p"),
+    "convolution_backward_data_primitive_desc_create": _forms("pi", "ppp", "dddd", "pp"),
+    "convolution_backward_weights_primitive_desc_create": _forms("pi", "pppp", "dddd", "pp"),
+    "pooling_forward_primitive_desc_create": _forms("pii", "pp", "ddddd", "p"),
+    "pooling_backward_primitive_desc_create": _forms("pi", "pp", "ddddd", "pp"),
+    "eltwise_forward_primitive_desc_create": _forms("pii", "pp", "ff", "p"),
+    "eltwise_backward_primitive_desc_create": _forms("pi", "ppp", "ff", "pp"),
+    "lrn_forward_primitive_desc_create": _forms("pii", "pp", "lfff", "p"),
+    "lrn_backward_primitive_desc_create": _forms("pi", "ppp", "lfff", "pp"),
+    "softmax_forward_primitive_desc_create": _forms("pii", "pp", "i", "p"),
+    "softmax_backward_primitive_desc_create": _forms("pi", "ppp", "i", "pp"),
+    "sum_primitive_desc_create": _forms("ppi", "pp", "p"),
+    "concat_primitive_desc_create": _forms("ppii", "p", "p"),
+}
+_CALL = {
+    "primitive_attr_set_scratchpad_mode": _forms("pi"),
+    "primitive_attr_set_post_ops": _forms("pp"),
+    "post_ops_append_sum": [c_void_p, c_float, c_int32, c_int],
+    "post_ops_append_eltwise": _forms("piff"),
+    "memory_set_data_handle": _forms("pp"),
+    "primitive_execute": _forms("ppip"),
+    "primitive_desc_query": _forms("piip"),
+    "sgemm": [c_char, c_char, c_int64, c_int64, c_int64, c_float, c_void_p, c_int64, c_void_p, c_int64, c_float,
+              c_void_p, c_int64],
+}  # fmt: skip
+_DESTROY = ("engine", "stream", "memory_desc", "memory", "primitive_attr", "post_ops", "primitive_desc", "primitive")
+
+
+class Library:
+    """libdnnl, loaded. Raise OnednnError where the file is not oneDNN 3."""
+
+    def __init__(self, path: str):
+        self.path = path
+        try:
+            self.dll = ctypes.CDLL(path)
+            self.dll.dnnl_version.restype = POINTER(Version)
+            self.version: Version = self.dll.dnnl_version().contents
+        except (OSError, AttributeError) as error:
+            raise OnednnError(f"can't load oneDNN from {path}: {error}") from None
+        if self.version.major != 3:
+            raise OnednnError(f"{path} is oneDNN {self.release}, scaffe needs version 3; pip install 'scaffe[onednn]'")
+        self._declare()
+
+    @property
+    def release(self) -> str:
+        """Version, as 3.2.0."""
+        return f"{self.version.major}.{self.version.minor}.{self.version.patch}"
+
+    def _declare(self) -> None:
+        for name, arguments in _CREATE.items():
+            self._function(name).argtypes = [POINTER(c_void_p), *arguments]
+        for name, arguments in _CALL.items():
+            self._function(name).argtypes = arguments
+        for name in _DESTROY:
+            self._function(f"{name}_destroy").argtypes = [c_void_p]
+        self._function("memory_desc_get_size").argtypes = [c_void_p]
+        self._function("memory_desc_get_size").restype = c_size_t
+        self._function("memory_desc_equal").argtypes = [c_void_p, c_void_p]
+        query = self._function("primitive_desc_query_md")
+        query.argtypes, query.restype = _forms("pii"), c_void_p
+
+    def _function(self, name: str) -> Any:
+        return getattr(self.dll, f"dnnl_{name}")
+
+    def create(self, name: str, *arguments: Any, what: str = "") -> int:
+        """Return the handle that dnnl_`name` makes. Raise OnednnError, saying `what` was asked."""
+        handle = c_void_p()
+        self.check(self._function(name)(handle, *arguments), name, what)
+        return handle.value or 0
+
+    def call(self, name: str, *arguments: Any, what: str = "") -> None:
+        """Call dnnl_`name`. Raise OnednnError, saying `what` was asked."""
+        self.check(self._function(name)(*arguments), name, what)
+
+    def check(self, status: int, name: str, what: str = "") -> None:
+        """Raise OnednnError unless `status` is success."""
+        if status:
+            text = STATUS[status] if status < len(STATUS) else f"status {status}"
+            raise OnednnError(f"oneDNN {self.release}: {name} gave {text}" + (f": {what}" if what else ""), status)
+
+    def equal(self, one: int, other: int) -> bool:
+        """Say whether two memory descriptors are the same layout."""
+        return bool(self.dll.dnnl_memory_desc_equal(one, other))
+
+
+def dims(values: Any) -> Any:
+    """Return numbers as dnnl_dims_t."""
+    return Dims(*values)
+
+
+@cache
+def load() -> Library:
+    """Return the library: the file that SCAFFE_DNNL names, else the wheel's, else the system's. Raise OnednnError."""
+    return Library(_find())
+
+
+def _find() -> str:
+    if named := os.environ.get("SCAFFE_DNNL"):
+        return named
+    found = next(filter(Path.exists, _in_wheel()), None) or find_library("dnnl")
+    if not found:
+        raise OnednnError(
+            "oneDNN is not installed: pip install 'scaffe[onednn]', or let SCAFFE_DNNL name a libdnnl.so.3"
+        )
+    return str(found)
+
+
+def _in_wheel() -> list[Path]:
+    """Return where the wheel may have put the library: by its own record, or in this environment."""
+    try:
+        files = metadata.files(PACKAGE) or []
+    except metadata.PackageNotFoundError:
+        files = []
+    return [Path(str(f.locate())).resolve() for f in files if f.name == SONAME] + [Path(sys.prefix, "lib", SONAME)]
+
+
+@cache
+def openmp() -> Any:
+    """Return the OpenMP library that libdnnl runs on, or None where it has threads of another kind."""
+    if load().version.cpu_runtime != OPENMP:
+        return None
+    try:
+        return ctypes.CDLL("libgomp.so.1")
+    except OSError:
+        return None

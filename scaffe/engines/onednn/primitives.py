@@ -1,0 +1,307 @@
+"""What oneDNN computes with: memory descriptors, memories over numpy buffers, primitives ready to run.
+
+Everything here is made once for a shape. A steady iteration binds memories and runs primitives, one call each.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Sequence
+from ctypes import c_char_p, c_float, c_void_p
+from math import prod
+from threading import get_ident
+from typing import Any
+
+import numpy as np
+
+from scaffe.engines.onednn import library as lib
+from scaffe.errors import OnednnError
+from scaffe.packed import aligned_zeros
+
+
+class NoFastForm(Exception):
+    """oneDNN has no fast implementation of what a layer asks; the text says of what."""
+
+
+class Handle:
+    """Own a handle of the library: it is freed with this object."""
+
+    def __init__(self, library: lib.Library, kind: str, handle: int):
+        self.library, self.handle = library, handle
+        free = weakref.finalize(self, getattr(library.dll, f"dnnl_{kind}_destroy"), handle)
+        free.atexit = False  # the process's end frees it, in an order that the library knows
+
+
+class Desc(Handle):
+    """A memory descriptor: dimensions and a layout, float32. `plain` is C order."""
+
+    def __init__(self, library: lib.Library, handle: int, shape: Sequence[int]):
+        super().__init__(library, "memory_desc", handle)
+        self.shape = tuple(shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of a buffer with this layout, padding included."""
+        return self.library.dll.dnnl_memory_desc_get_size(self.handle)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Desc) and self.library.equal(self.handle, other.handle))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Engine:
+    """Make descriptors, memories and primitives for one net, and run them on its thread.
+
+    A net's instances each have their own. `threads` is how many OpenMP threads a primitive uses, 0 for OpenMP's own
+    choice. All primitives share one scratchpad, since they run one after the other.
+    """
+
+    name = "onednn"
+
+    def __init__(self, threads: int = 0):
+        self.library, self.threads = lib.load(), threads
+        self._openmp = lib.openmp()
+        self._thread = 0
+        self.enter()
+        self._engine = Handle(self.library, "engine", self.library.create("engine_create", lib.CPU, 0))
+        self.handle = self._engine.handle
+        self._stream = Handle(self.library, "stream", self.library.create("stream_create", self.handle, 1))
+        self.stream = self._stream.handle
+        self.attributes = self._attributes()
+        self._scratch: np.ndarray | None = None
+        self._scratchpads: weakref.WeakSet[Memory] = weakref.WeakSet()
+
+    def __str__(self) -> str:
+        return f"oneDNN {self.library.release} ({self.library.path})"
+
+    def enter(self) -> None:
+        """Give the calling thread its number of OpenMP threads, which OpenMP keeps for each thread by itself."""
+        if self._thread != get_ident():
+            self._thread = get_ident()
+            if self.threads and self._openmp is not None:
+                self._openmp.omp_set_num_threads(self.threads)
+
+    def _attributes(self, post_ops: int = 0) -> Handle:
+        library = self.library
+        attributes = Handle(library, "primitive_attr", library.create("primitive_attr_create"))
+        library.call("primitive_attr_set_scratchpad_mode", attributes.handle, lib.SCRATCHPAD_USER)
+        if post_ops:
+            library.call("primitive_attr_set_post_ops", attributes.handle, post_ops)
+        return attributes
+
+    def adding(self) -> Handle:
+        """Return attributes of a primitive that adds to what is in its destination."""
+        post_ops = Handle(self.library, "post_ops", self.library.create("post_ops_create"))
+        self.library.call("post_ops_append_sum", post_ops.handle, 1.0, 0, 0)
+        return self._attributes(post_ops.handle)
+
+    def rectifying(self, slope: float) -> Handle:
+        """Return attributes of a primitive that applies a (leaky) ReLU to its result."""
+        post_ops = Handle(self.library, "post_ops", self.library.create("post_ops_create"))
+        self.library.call("post_ops_append_eltwise", post_ops.handle, lib.ELTWISE_RELU, slope, 0.0)
+        return self._attributes(post_ops.handle)
+
+    def gemm(self, a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool = False) -> None:
+        """Write a b into `out`, or add it. Each of a and b may be a transposed view; `out` is in C order."""
+        (rows, depth), columns = a.shape, b.shape[1]
+        (a_order, a_step), (b_order, b_step) = _order(a), _order(b)
+        given = a_order, b_order, rows, columns, depth, 1.0, address(a), a_step, address(b), b_step
+        self.library.call("sgemm", *given, float(add), address(_float32(out)), max(1, columns))
+
+    # Descriptors.
+
+    def any(self, shape: Sequence[int]) -> Desc:
+        """Return a descriptor whose layout a primitive may choose."""
+        arguments = len(shape), lib.dims(shape), lib.F32, lib.TAG_ANY
+        return Desc(self.library, self.library.create("memory_desc_create_with_tag", *arguments), shape)
+
+    def blocked(self, shape: Sequence[int]) -> list[Desc]:
+        """Return the descriptors of a blob whose channels lie in blocks, as convolutions like it."""
+        tags = lib.TAGS_BLOCKED.get(len(shape), ())
+        arguments = [(len(shape), lib.dims(shape), lib.F32, tag) for tag in tags]
+        return [Desc(self.library, self.library.create("memory_desc_create_with_tag", *a), shape) for a in arguments]
+
+    def plain(self, shape: Sequence[int]) -> Desc:
+        """Return the descriptor of an array in C order."""
+        return self.strided(shape, _strides(shape))
+
+    def channels_last(self, shape: Sequence[int]) -> Desc:
+        """Return the descriptor of a blob whose channels, axis 1, lie together for each pixel."""
+        images, *pixels = _strides((shape[0], *shape[2:], shape[1]))[:-1]
+        return self.strided(shape, [images, 1, *pixels])
+
+    def strided(self, shape: Sequence[int], strides: Sequence[int]) -> Desc:
+        """Return the descriptor of an array with these strides, elements."""
+        arguments = len(shape), lib.dims(shape), lib.F32, lib.dims(strides)
+        return Desc(self.library, self.library.create("memory_desc_create_with_strides", *arguments), shape)
+
+    def part(self, desc: Desc, shape: Sequence[int], offsets: Sequence[int]) -> Desc:
+        """Return the descriptor of a part of a memory. Raise NoFastForm where its layout has no such part."""
+        try:
+            given = desc.handle, lib.dims(shape), lib.dims(offsets)
+            return Desc(self.library, self.library.create("memory_desc_create_submemory", *given), shape)
+        except OnednnError as error:
+            if error.status in (lib.INVALID_ARGUMENTS, lib.UNIMPLEMENTED):
+                raise NoFastForm(f"a part of shape {tuple(shape)} at {tuple(offsets)} of {desc.shape}") from None
+            raise
+
+    # Primitives.
+
+    def describe(self, operation: str, *arguments: Any, shapes: Any = "") -> PrimitiveDesc:
+        """Return what the library would run: `operation` as in dnnl_<operation>_primitive_desc_create.
+
+        Raise NoFastForm where it has nothing, or its reference implementation alone, which is slower than numpy.
+        """
+        given = [a.handle if isinstance(a, Handle) else a for a in arguments]
+        try:
+            handle = self.library.create(f"{operation}_primitive_desc_create", *given, what=str(shapes))
+        except OnednnError as error:
+            if error.status == lib.UNIMPLEMENTED:
+                raise NoFastForm(f"{operation} is not implemented for {shapes}") from None
+            raise
+        found = PrimitiveDesc(self.library, handle, operation, given)
+        if found.implementation.startswith("ref"):
+            raise NoFastForm(f"{operation} of {shapes} has the implementation '{found.implementation}' alone")
+        return found
+
+    def scratchpad(self, desc: Desc) -> Memory:
+        """Return a memory over the shared scratchpad, which grows to hold it."""
+        nbytes = desc.nbytes
+        if self._scratch is None or self._scratch.nbytes < nbytes:
+            self._scratch = aligned_zeros(-(-nbytes // 4))
+            for memory in self._scratchpads:
+                memory.point(self._scratch)
+        memory = Memory(self, desc, self._scratch)
+        self._scratchpads.add(memory)
+        return memory
+
+
+class PrimitiveDesc(Handle):
+    """A primitive's description; `implementation` is the library's name of what would run."""
+
+    def __init__(self, library: lib.Library, handle: int, operation: str, arguments: Sequence[Any]):
+        super().__init__(library, "primitive_desc", handle)
+        self.operation = operation
+        name = c_char_p()
+        library.call("primitive_desc_query", handle, lib.QUERY_IMPL_INFO_STR, 0, ctypes.byref(name))
+        self.implementation = (name.value or b"").decode()
+
+    def desc(self, query: int, shape: Sequence[int] = (), index: int = 0) -> Desc:
+        """Return the layout that it chose for one of its arguments, which has this shape."""
+        borrowed = self.library.dll.dnnl_primitive_desc_query_md(self.handle, query, index)
+        return Desc(self.library, self.library.create("memory_desc_clone", borrowed), shape)
+
+
+class Memory(Handle):
+    """Values in a layout: a buffer of its own, or one that it is pointed at. What a blob keeps as an engine's form.
+
+    `array` shows the values where the layout is plain, else it is None.
+    """
+
+    def __init__(self, engine: Engine, desc: Desc, buffer: np.ndarray | None = None):
+        self.engine, self.desc = engine, desc
+        self.plain = bool(desc.shape) and desc == engine.plain(desc.shape)
+        if buffer is None:
+            buffer = aligned_zeros(-(-desc.nbytes // 4))
+            buffer = buffer.reshape(desc.shape) if self.plain else buffer
+        self.buffer = _float32(buffer)
+        handle = engine.library.create("memory_create", desc.handle, engine.handle, address(buffer))
+        super().__init__(engine.library, "memory", handle)
+        self._out: tuple[Memory, Primitive] | None = None
+
+    @property
+    def array(self) -> np.ndarray | None:
+        return self.buffer if self.plain else None
+
+    def point(self, array: np.ndarray) -> None:
+        """Let the memory be that of `array`, float32, which it keeps alive."""
+        if array is not self.buffer:
+            self.buffer = _float32(array)
+            self.library.call("memory_set_data_handle", self.handle, address(array))
+
+    def store(self, array: np.ndarray) -> None:
+        """Write the values into `array`, C order."""
+        if self._out is None:
+            target = Memory(self.engine, self.engine.plain(self.desc.shape), array)
+            self._out = target, reorder(self, target)
+        self._out[0].point(array)
+        self._out[1].run()
+
+
+class Primitive(Handle):
+    """A primitive with its arguments bound; `run` is one call."""
+
+    def __init__(self, engine: Engine, desc: PrimitiveDesc, memories: dict[int, Memory] | None = None):
+        super().__init__(engine.library, "primitive", engine.library.create("primitive_create", desc.handle))
+        self.engine, self.desc = engine, desc
+        self.memories = dict(memories or {})
+        pad = desc.desc(lib.QUERY_SCRATCHPAD)
+        if pad.nbytes:
+            self.memories[lib.ARG_SCRATCHPAD] = engine.scratchpad(pad)
+        self._execute = engine.library.dll.dnnl_primitive_execute
+        self._pack()
+
+    def _pack(self) -> None:
+        pairs = [lib.Argument(arg, memory.handle) for arg, memory in self.memories.items()]
+        self._arguments = (lib.Argument * len(pairs))(*pairs)
+
+    def bind(self, arg: int, memory: Memory) -> None:
+        """Let `memory` be an argument from now on."""
+        if self.memories.get(arg) is not memory:
+            self.memories[arg] = memory
+            self._pack()
+
+    def run(self) -> None:
+        """Compute. Raise OnednnError with the status if the library refuses."""
+        status = self._execute(self.handle, self.engine.stream, len(self._arguments), self._arguments)
+        if status:
+            self.library.check(status, "primitive_execute", f"{self.desc.operation} {self.desc.implementation}")
+
+
+def reorder(source: Memory, target: Memory, add: bool = False) -> Primitive:
+    """Return the primitive that copies, or adds, `source` to `target` across their layouts."""
+    engine = source.engine
+    attributes = engine.adding() if add else engine.attributes
+    given = source.desc.handle, engine.handle, target.desc.handle, engine.handle, attributes.handle
+    handle = engine.library.create("reorder_primitive_desc_create", *given, what=f"shape {source.desc.shape}")
+    desc = PrimitiveDesc(engine.library, handle, "reorder", given)
+    return Primitive(engine, desc, {lib.ARG_SRC: source, lib.ARG_DST: target})
+
+
+def _strides(shape: Sequence[int]) -> list[int]:
+    """Return the strides of an array in C order, elements."""
+    return [prod(shape[i + 1 :]) for i in range(len(shape))]
+
+
+def _order(matrix: np.ndarray) -> tuple[bytes, int]:
+    """Return whether a matrix is to be transposed from how it lies in memory, and the length of its rows there."""
+    if _float32(matrix).flags.c_contiguous:
+        return b"N", max(1, matrix.shape[1])
+    if matrix.flags.f_contiguous:
+        return b"T", max(1, matrix.shape[0])
+    raise OnednnError(
+        f"a matrix with strides {matrix.strides}, shape {matrix.shape}, lies in neither C nor Fortran order"
+    )
+
+
+def _float32(array: np.ndarray) -> np.ndarray:
+    if array.dtype != np.float32:
+        raise OnednnError(f"oneDNN computes in float32, got an array of {array.dtype}")
+    return array
+
+
+def address(array: np.ndarray) -> int:
+    """Return where an array's first element lies."""
+    return array.__array_interface__["data"][0]
+
+
+def handles(descs: Sequence[Desc]) -> Any:
+    """Return descriptors as a C array, for the operations that take several."""
+    return ctypes.cast((c_void_p * len(descs))(*(desc.handle for desc in descs)), c_void_p)
+
+
+def floats(values: Sequence[float]) -> Any:
+    """Return numbers as a C array of float."""
+    return ctypes.cast((c_float * len(values))(*values), c_void_p)

@@ -1,0 +1,143 @@
+"""Blobs in oneDNN's layouts: plain to whoever looks, and whoever writes is heard."""
+
+import numpy as np
+import pytest
+from both_engines import assert_alike, build, needs_onednn, run
+
+from scaffe.engines.onednn import primitives
+
+pytestmark = needs_onednn
+
+TEXT = """
+layer { name: "conv" type: "Convolution" bottom: "x0" top: "conv" convolution_param { num_output: 20 kernel_size: 3 } }
+layer { name: "relu" type: "ReLU" bottom: "conv" top: "conv" }
+layer { name: "pool" type: "Pooling" bottom: "conv" top: "pool" pooling_param { kernel_size: 3 stride: 2 } }
+layer { name: "conv2" type: "Convolution" bottom: "pool" top: "y" convolution_param { num_output: 24 kernel_size: 3 } }
+"""
+SHAPE = (2, 3, 15, 13)
+
+
+def both():
+    return build(TEXT, SHAPE), build(TEXT, SHAPE, engine="reference")
+
+
+def test_blobs_keep_the_engines_layout_between_its_layers():
+    net, _ = both()
+    net.forward()
+    assert net.blobs["conv"].values.form is not None
+    assert net.blobs["pool"].values.form is not None
+
+
+def test_reading_a_blob_shows_plain_values_and_disturbs_nothing():
+    net, reference = both()
+    for each in (net, reference):
+        each.forward()
+    for name, blob in net.blobs.items():
+        assert blob.data.flags.c_contiguous
+        np.testing.assert_allclose(blob.data, reference.blobs[name].data, atol=1e-5)
+        assert blob.values.form is None
+    assert_alike(run(net), run(reference))
+
+
+def test_values_written_into_a_blob_are_what_the_next_layers_see():
+    net, reference = both()
+    results = []
+    for each in (net, reference):
+        each.forward()
+        each.blobs["pool"].data[...] = 3
+        each.forward(start="conv2")
+        results.append(each.blobs["y"].data.copy())
+    np.testing.assert_allclose(*results, atol=1e-5)
+
+
+def test_gradients_written_into_a_blob_are_what_the_layers_below_see():
+    net, reference = both()
+    for each in (net, reference):
+        run(each)
+        each.clear_param_diffs()
+        each.blobs["pool"].diff[...] = np.arange(each.blobs["pool"].count).reshape(each.blobs["pool"].shape) % 7
+        each.backward(start="pool")
+    for ours, theirs in zip(net.params["conv"], reference.params["conv"], strict=True):
+        np.testing.assert_allclose(ours.diff, theirs.diff, rtol=1e-5, atol=1e-3)
+
+
+def test_an_input_may_be_written_through_an_array_that_was_kept():
+    net, reference = both()
+    results = []
+    for each in (net, reference):
+        kept = each.blobs["x0"].data
+        each.forward()
+        kept[...] = 0.5
+        each.forward()
+        results.append(each.blobs["y"].data.copy())
+    np.testing.assert_allclose(*results, atol=1e-5)
+
+
+@pytest.mark.parametrize("write", ["blob", "kept array", "packed"])
+def test_changed_weights_are_in_force_in_the_next_pass(write):
+    net, reference = both()
+    results = []
+    for each in (net, reference):
+        kept = each.params["conv"][0].data
+        each.forward()
+        if write == "blob":
+            each.params["conv"][0].data[...] *= -2
+        elif write == "kept array":
+            kept *= -2
+        else:
+            each.packed.data *= -2
+        run(each)
+        results.append(run(each))
+    assert_alike(*results)
+
+
+def test_gradients_of_parameters_add_up_over_passes():
+    net, _ = both()
+    once, twice = run(net), run(net, passes=1)
+    net.forward()
+    for name in net.outputs:
+        net.blobs[name].diff[...] = np.random.default_rng(1).standard_normal(net.blobs[name].shape)
+    net.backward()
+    for name, blobs in net.params.items():
+        for i, blob in enumerate(blobs):
+            np.testing.assert_allclose(blob.diff, 2 * twice[f"{name}[{i}] diff"], rtol=1e-4, atol=1e-4)
+    assert_alike(once, twice, 0)
+
+
+def test_other_shapes_make_other_plans_and_the_same_numbers():
+    net, reference = both()
+    for shape in [(3, 3, 11, 12), (1, 3, 15, 13), SHAPE]:
+        for each in (net, reference):
+            each.blobs["x0"].reshape(*shape)
+            each.reshape()
+            each.blobs["x0"].data[...] = np.random.default_rng(3).standard_normal(shape)
+        assert_alike(run(net), run(reference))
+
+
+def test_a_steady_iteration_makes_nothing(monkeypatch):
+    net, _ = both()
+
+    def iterate():
+        net.clear_param_diffs()
+        net.forward()
+        net.blobs["y"].diff[...] = 1
+        net.backward()
+
+    for _ in range(2):
+        iterate()
+    made = []
+    for kind in (primitives.Memory, primitives.Primitive, primitives.Desc):
+        start = kind.__init__
+        monkeypatch.setattr(
+            kind, "__init__", lambda self, *a, start=start, **k: (made.append(self), start(self, *a, **k))[1]
+        )
+    iterate()
+    assert not made
+
+
+def test_shared_values_of_a_split_are_one_array():
+    net = build(TEXT + 'layer { name: "power" type: "Silence" bottom: "pool" }', SHAPE)
+    net.forward()
+    splits = [name for name in net.blobs if "split" in name]
+    assert len(splits) == 2
+    assert all(net.blobs[name].values is net.blobs["pool"].values for name in splits)
