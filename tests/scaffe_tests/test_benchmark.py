@@ -40,7 +40,7 @@ def test_time_prints_caffes_table(tmp_path, capsys, phase, engine):
 
 
 def test_operations_are_counted_by_hand():
-    net = build(NET.split("layer", 2)[0] + "layer" + "layer".join(NET.split("layer")[2:]), (4, 3, 8, 6))
+    net = build(NET.split("layer", 2)[0] + "layer" + "layer".join(NET.split("layer")[2:]), (4, 3, 8, 6), engine="auto")
     convolution = 2 * 4 * 6 * (6 * 4) * (1 * 3 * 3)
     inner_product = 2 * 4 * 5 * (6 * 6 * 4)
     assert benchmark.operations(net) == convolution + inner_product
@@ -64,6 +64,7 @@ def test_a_net_can_be_timed_where_it_has_no_images():
     net = build(
         'layer { name: "p" type: "InnerProduct" bottom: "x0" top: "y" inner_product_param { num_output: 2 axis: 0 } }',
         (5,),
+        engine="auto",
     )
     times = benchmark.measure(net, 1)
     assert len(times.forward) == len(net.layers) == 2
