@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import shutil
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Generator
@@ -128,6 +130,10 @@ def configure(config: pytest.Config) -> None:
     from mpi4py import MPI
 
     config.pluginmanager.register(Watchdog(stderr, MPI.COMM_WORLD.Abort))
+    # Ranks that share pytest's folder for temporary files would clear it away under each other's hands.
+    folder = tempfile.mkdtemp(prefix=f"pytest-rank{MPI.COMM_WORLD.rank}-")
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = folder
     name, version = MPI.get_vendor()
     vendor = f"{name} {'.'.join(map(str, version))}"
     config.pluginmanager.register(Lockstep(MPI.COMM_WORLD.Dup(), vendor, stderr))

@@ -223,7 +223,7 @@ READER_DIES = """
 import scaffe, readers
 solver = scaffe.get_solver("solver.prototxt")
 def fill(self, number, batch):
-    raise MemoryError("no room for a batch")
+    raise RuntimeError("a defect of the reader")
 if solver.world.rank == 1:
     readers.BatchReader.fill = fill
 solver.step(1)
@@ -235,4 +235,4 @@ def test_a_reader_thread_that_dies_ends_all_ranks_with_its_traceback(script) -> 
     assert aborted(run, 1)
     assert len(reports(run.stderr)) == 1
     assert "scaffe: rank 1: Traceback" in run.stderr
-    assert "in _read_ahead" in run.stderr and "MemoryError: no room for a batch" in run.stderr
+    assert "in _read_ahead" in run.stderr and "RuntimeError: a defect of the reader" in run.stderr

@@ -1,5 +1,6 @@
 """What jobs/test.sh shows on 2 and 3 ranks holds on 4, where the last level of a binomial tree is full."""
 
+import re
 import sys
 
 
@@ -8,4 +9,4 @@ def test_four_ranks_equal_one(mpirun):
     tests = "tests/mpi_tests/test_ranks_equal_one.py"
     result = mpirun(4, *pytest, tests, "-k", "plain or dropout", timeout=110)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "2 passed" in result.stdout
+    assert re.search(r"= [1-9]\d* passed, \d+ deselected", result.stdout)
