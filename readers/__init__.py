@@ -14,7 +14,7 @@ In a process that is one of one:
 from readers.batch_queue import Batch, BatchQueue
 from readers.batch_reader import BatchReader
 from readers.convert import compute_image_mean, convert_digits, convert_imageset
-from readers.datum import decode, encode, read_mean, write_mean
+from readers.datum import blob_shape, decode, encode, read_mean, write_mean
 from readers.errors import EndOfBatches, ReaderError, RecordError, SourceError
 from readers.files import replace_file
 from readers.image import decode_image, resize
@@ -34,6 +34,7 @@ __all__ = [
     "Shard",
     "SourceError",
     "Transform",
+    "blob_shape",
     "compute_image_mean",
     "convert_digits",
     "convert_imageset",

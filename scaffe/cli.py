@@ -223,7 +223,11 @@ def _solver_param(a: argparse.Namespace) -> SolverParameter:
 def _set_state(state, a: argparse.Namespace) -> None:
     if a.level:
         state.level = a.level
-    state.stage.extend(filter(None, a.stage.split(",")))
+    state.stage.extend(_stages(a))
+
+
+def _stages(a: argparse.Namespace) -> list[str]:
+    return list(filter(None, a.stage.split(",")))
 
 
 def _choose_device(a: argparse.Namespace, wanted: bool = False) -> None:
@@ -257,8 +261,7 @@ def _net(a: argparse.Namespace, context: Context) -> Net:
         raise ScaffeError(f"--iterations must be 1 or more, got {a.iterations}")
     _choose_device(a)
     context.allow_python_layers = a.allow_python_layers
-    stages = list(filter(None, a.stage.split(",")))
-    return Net(a.model, context=context, engine=a.engine, level=a.level, stages=stages)
+    return Net(a.model, context=context, engine=a.engine, level=a.level, stages=_stages(a))
 
 
 def _time(arguments: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from readers import blob_shape
 from scaffe.atomic import write_atomically
 from scaffe.errors import WeightsError
 from scaffe.monitor.log import log
@@ -19,16 +20,9 @@ if TYPE_CHECKING:
     from scaffe.net import Net
 
 
-def shape_of(proto: BlobProto) -> tuple[int, ...]:
-    """Return a stored blob's shape; old files have num, channels, height and width."""
-    if proto.HasField("shape"):
-        return tuple(proto.shape.dim)
-    return (proto.num, proto.channels, proto.height, proto.width)
-
-
 def from_proto(proto: BlobProto, shape: tuple[int, ...], where: str) -> np.ndarray:
     """Return a stored blob as float32 of `shape`. Raise WeightsError, naming `where`, if it has another."""
-    stored, legacy = shape_of(proto), not proto.HasField("shape")
+    stored, legacy = blob_shape(proto), not proto.HasField("shape")
     if stored != shape and not (legacy and stored == (1,) * (4 - len(shape)) + shape):
         raise WeightsError(f"{where}: shape {shape} in the net, {stored} in the file")
     values = blobs.values(proto)

@@ -125,3 +125,12 @@ def write_images(db: Path, count: int = 50, shape: tuple[int, int, int] = (1, 28
     images = (patterns[labels] + rng.integers(0, 56, (count, *shape))).astype(np.uint8)
     write_lmdb(db, ((b"%08d" % i, encode(image, int(labels[i]))) for i, image in enumerate(images)))
     return db
+
+
+def shared_folder(comm, factory, name: str, **images) -> Path:
+    """Return one temporary folder for all ranks of `comm`, with an LMDB `db` of images in it. Collective."""
+    path = comm.bcast(factory.mktemp(name))
+    if comm.rank == 0:
+        write_images(path / "db", **images)
+    comm.Barrier()
+    return path

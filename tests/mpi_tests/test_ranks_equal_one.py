@@ -17,11 +17,7 @@ pytestmark = pytest.mark.mpi
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """One folder for all ranks, with an LMDB of 50 images: not a multiple of the batch."""
-    path = COMM.bcast(tmp_path_factory.mktemp("ranks"))
-    if COMM.rank == 0:
-        nets.write_images(path / "db")
-    COMM.Barrier()
-    return path
+    return nets.shared_folder(COMM, tmp_path_factory, "ranks")
 
 
 def train(folder, size, *, iterations=20, scaling="strong", engine="reference", net_options=None, **fields):

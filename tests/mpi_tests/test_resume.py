@@ -18,11 +18,7 @@ pytestmark = pytest.mark.mpi
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """One folder for all ranks, with an LMDB of 50 images: batches wrap around in the middle."""
-    path = COMM.bcast(tmp_path_factory.mktemp("resume"))
-    if COMM.rank == 0:
-        nets.write_images(path / "db")
-    COMM.Barrier()
-    return path
+    return nets.shared_folder(COMM, tmp_path_factory, "resume")
 
 
 class Run:

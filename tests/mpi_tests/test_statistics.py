@@ -30,11 +30,7 @@ layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """One folder for all ranks, with an LMDB of 50 images of 3 channels."""
-    path = COMM.bcast(tmp_path_factory.mktemp("statistics"))
-    if COMM.rank == 0:
-        nets.write_images(path / "db", shape=(3, 6, 6))
-    COMM.Barrier()
-    return path
+    return nets.shared_folder(COMM, tmp_path_factory, "statistics", shape=(3, 6, 6))
 
 
 def solver_on(folder, size, **options):
