@@ -28,14 +28,17 @@ class Values:
     """One of a blob's two arrays: plain, or in an engine's own form until somebody asks for it plain.
 
     Exactly one of the two counts: `form` unless it is None, else `array`. `version` changes whenever the values
-    may have: an engine gave others, or the plain array was handed out, into which anybody may write.
+    may have: an engine gave others, or the plain array was handed out, into which anybody may write. While they are
+    `cleared` they are zeros, whatever stands in the array: it is filled when somebody asks for it, unless somebody
+    who overwrites it all comes first.
     """
 
-    __slots__ = ("array", "form", "version")
+    __slots__ = ("array", "cleared", "form", "version")
 
     def __init__(self, array: Any = None):
         self.array = array
         self.form: Form | None = None
+        self.cleared = False
         self.version = 0
 
     @property
@@ -50,17 +53,34 @@ class Values:
         if self.form is not None:
             self.form.store(self.array)
             self.form = None
+        self.settle()
         self.version += 1
         return self.array
 
+    def clear(self) -> None:
+        """Let the values be zeros."""
+        self.form, self.cleared = None, self.array is not None
+        self.version += 1
+
+    def settle(self) -> None:
+        """Write the zeros of cleared values into the array."""
+        if self.cleared:
+            self.array[...] = 0
+            self.cleared = False
+
+    def to_add(self, shape: Shape, xp: ModuleType) -> tuple[Any, bool]:
+        """Hand out the plain array to add to, and whether the values are zeros: then it is to be overwritten."""
+        zeros, self.cleared = self.cleared, False
+        return self.plain(shape, xp), zeros
+
     def take(self, array: Any) -> None:
         """Let `array` be the values, plain."""
-        self.array, self.form = array, None
+        self.array, self.form, self.cleared = array, None, False
         self.version += 1
 
     def take_form(self, form: Form) -> None:
         """Let an engine's `form` be the values; it must stay as it is until the engine gives another."""
-        self.form = form
+        self.form, self.cleared = form, False
         self.version += 1
 
 

@@ -167,7 +167,7 @@ class Net:
 
     def clear_param_diffs(self) -> None:
         """Set all parameters' gradients to zero."""
-        self.packed.diff[...] = 0
+        self.packed.clear_diffs()
 
     def _reshape_layer(self, i: int) -> None:
         self.layers[i].reshape(self.bottoms[i], self.tops[i])

@@ -117,7 +117,7 @@ class PackedParameters:
         self.learned = self._place(0, statistics=False)
         self.statistics = self._place(self.learned.stop, statistics=True)
         end = self.statistics.stop
-        self.data, self.diff = allocate(end), allocate(end)
+        self.data, self._diff = allocate(end), allocate(end)
         for parameter, part in zip(self.parameters, self.slices, strict=True):
             self._adopt(parameter, part)
 
@@ -131,11 +131,30 @@ class PackedParameters:
         return slice(start, end)
 
     def _adopt(self, parameter: Parameter, part: slice) -> None:
-        data, diff = self.data[part], self.diff[part]
+        data, diff = self.data[part], self._diff[part]
         data[...] = parameter.blob.array.reshape(-1)
         for blob in (parameter.blob, *parameter.sharers):
             blob.array = data.reshape(blob.shape)
             blob.diff_array = diff.reshape(blob.shape)
+
+    @property
+    def diff(self):
+        """The gradients; asking for them writes the zeros of those that nobody has added to since `clear_diffs`."""
+        for i in range(len(self.parameters)):
+            self.settle(i)
+        return self._diff
+
+    def clear_diffs(self) -> None:
+        """Set all gradients to zero. It costs no pass over the memory where a layer then writes instead of adding."""
+        for parameter, part in zip(self.parameters, self.slices, strict=True):
+            if parameter.sharers:  # several would have to know that the first of them has written
+                self._diff[part] = 0
+            else:
+                parameter.blob.diff_values.clear()
+
+    def settle(self, i: int) -> None:
+        """Have the gradient of parameter i stand in the flat array."""
+        self.parameters[i].blob.diff_values.settle()
 
     @property
     def nbytes(self) -> int:

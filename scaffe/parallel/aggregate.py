@@ -29,7 +29,7 @@ class BlockingAggregate:
     ):
         self.world = world
         self.update, self.prepare = update, prepare
-        self.diff = packed.diff[packed.learned]
+        self.packed = packed
         self.learned = [i for i, parameter in enumerate(packed.parameters) if not parameter.statistic]
 
     def submit(self, layer: int) -> None:
@@ -47,7 +47,8 @@ class BlockingAggregate:
             return
         from mpi4py import MPI
 
+        diff = self.packed.diff[self.packed.learned]
         if self.world.is_root:
-            self.world.comm.Reduce(MPI.IN_PLACE, self.diff, MPI.SUM, self.world.root)
+            self.world.comm.Reduce(MPI.IN_PLACE, diff, MPI.SUM, self.world.root)
         else:
-            self.world.comm.Reduce(self.diff, None, MPI.SUM, self.world.root)
+            self.world.comm.Reduce(diff, None, MPI.SUM, self.world.root)

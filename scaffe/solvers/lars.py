@@ -31,7 +31,10 @@ class LARS(SGD):
 
     def _ratio(self, i: int) -> float:
         part, decay = self.packed.slices[i], self.param.weight_decay * self.packed.parameters[i].decay
-        data, diff = _norm(self.packed.data[part]), _norm(self.packed.diff[part]) / self.param.iter_size
+        data, diff = (
+            _norm(self.packed.data[part]),
+            _norm(self.packed.parameters[i].blob.diff.reshape(-1)) / self.param.iter_size,
+        )
         return data / (diff + decay * data) if data and diff else 1.0
 
 

@@ -74,14 +74,16 @@ class Rule:
         limit = self.param.clip_gradients
         if limit < 0:
             return 0.0
-        norm = float(np.sqrt(np.dot(self.packed.diff, self.packed.diff)))
+        diff = self.packed.diff
+        norm = float(np.sqrt(np.dot(diff, diff)))
         if norm > limit:
-            self.packed.diff *= np.float32(limit / norm)
+            diff *= np.float32(limit / norm)
         return norm
 
     def update(self, indices: Sequence[int], rate: float, iteration: int) -> None:
         """Turn the gradients of those parameters into updates and subtract them."""
         for i in indices:
+            self.packed.settle(i)
             decay = np.float32(self.param.weight_decay * self.packed.parameters[i].decay)
             local_rate = self.local_rate(i, rate)
             for block in self._blocks[i]:

@@ -141,3 +141,14 @@ def test_shared_values_of_a_split_are_one_array():
     splits = [name for name in net.blobs if "split" in name]
     assert len(splits) == 2
     assert all(net.blobs[name].values is net.blobs["pool"].values for name in splits)
+
+
+def test_two_passes_add_their_gradients_and_clearing_forgets_them():
+    for net in both():
+        for _ in range(2):
+            run(net)
+            net.clear_param_diffs()
+            net.backward()
+            once = net.packed.diff.copy()
+            net.backward()
+            np.testing.assert_allclose(net.packed.diff, 2 * once, rtol=1e-5, atol=1e-6)

@@ -31,3 +31,32 @@ def test_what_learns_stands_in_order_before_what_is_measured(kinds):
     assert (packed.learned.start, packed.statistics.start, packed.statistics.stop) == (
         0, packed.learned.stop, len(packed.data),
     )  # fmt: skip
+
+
+def packed_blobs(*shapes):
+    parameters = [Parameter("it", i, Blob(shape)) for i, shape in enumerate(shapes)]
+    packed = PackedParameters(parameters)
+    for parameter in parameters:
+        parameter.blob.diff[...] = 7
+    return packed, [parameter.blob for parameter in parameters]
+
+
+def test_cleared_gradients_are_zeros_wherever_one_looks():
+    for look in (lambda packed, blob: packed.diff[packed.slices[0]], lambda packed, blob: blob.diff,
+                 lambda packed, blob: packed.settle(0) or blob.diff_values.array):  # fmt: skip
+        packed, blobs = packed_blobs((3, 5), (4,))
+        packed.clear_diffs()
+        assert not look(packed, blobs[0]).any()
+
+
+def test_what_is_written_after_clearing_stays():
+    packed, (blob, _) = packed_blobs((3, 5), (4,))
+    packed.clear_diffs()
+    array, zeros = blob.diff_values.to_add(blob.shape, np)
+    array[...] = 2
+    assert zeros and not blob.diff_values.to_add(blob.shape, np)[1]
+    assert packed.diff.sum() == 2 * 15
+    packed.clear_diffs()
+    packed.diff[packed.slices[1]] = 3
+    packed.settle(1)
+    assert packed.diff.sum() == 3 * 4

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from scaffe.engines.onednn.primitives import Engine
 from scaffe.layers.inner_product import InnerProduct
 from scaffe.layers.layer import Blobs, register
@@ -27,11 +29,11 @@ class OnednnInnerProduct(InnerProduct):
             return super().backward(top, propagate_down, bottom)
         x, dy = bottom[0].array.reshape(self.rows, -1), top[0].diff_array.reshape(self.rows, -1)
         if self.param_propagate_down[0]:
-            diff = self._weight(self.blobs[0].diff_array)
+            diff, zeros = self.blobs[0].diff_values.to_add(self.blobs[0].shape, np)
             if self.transpose:
-                self._engine().gemm(x.T, dy, diff.T, add=True)
+                self._engine().gemm(x.T, dy, diff, add=not zeros)
             else:
-                self._engine().gemm(dy.T, x, diff, add=True)
+                self._engine().gemm(dy.T, x, diff, add=not zeros)
         if self.bias_term and self.param_propagate_down[1]:
             diff = self.blobs[1].diff_array
             diff += dy.sum(axis=0)

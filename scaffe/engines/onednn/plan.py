@@ -141,12 +141,13 @@ class Gradient:
 
     def add_to(self, blob: Blob) -> None:
         """Add what the primitive wrote to the blob's diff."""
-        diff = blob.diff_array
+        diff, zeros = blob.diff_values.to_add(blob.shape, np)
         if self.memory.array is not None:
-            diff += self.memory.array.reshape(diff.shape)
+            written = self.memory.array.reshape(diff.shape)
+            np.copyto(diff, written) if zeros else np.add(diff, written, out=diff)
             return
         if self._target is None:
             self._target = Memory(self.memory.engine, self._plain, diff)
-            self._sum = reorder(self.memory, self._target, add=True)
+            self._copy, self._sum = (reorder(self.memory, self._target, add) for add in (False, True))
         self._target.point(diff)
-        self._sum.run()
+        (self._copy if zeros else self._sum).run()
