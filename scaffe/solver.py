@@ -36,7 +36,8 @@ class Solver:
     `scaling` "strong" divides the batch over the ranks, "weak" gives each rank the whole of it. `keep_snapshots`
     N removes all complete snapshots but the newest N (0 keeps all). `asked()` returns for each of
     signals.ACTIONS whether this rank was asked for it; any rank's wish counts for all. `allow_python_layers` lets
-    the nets' Python layers run code.
+    the nets' Python layers run code. `threads` is how many a rank computes with; 0 for what OMP_NUM_THREADS says, or
+    else its share of the cores it is bound to.
 
     pycaffe's attributes: `net`, `test_nets`, `iter`. All methods are collective: every rank calls them alike.
     Raise ScaffeError, or what is below it, for whatever the user can mend.
@@ -51,9 +52,12 @@ class Solver:
         engine: str = "auto",
         keep_snapshots: int = 0,
         allow_python_layers: bool = False,
+        threads: int = 0,
         asked: Callable[[], Sequence[bool]] = lambda: [False] * len(ACTIONS),
     ):
         self.world = world or open_world()
+        if threads:
+            self.world.take_threads(threads)
         self.scaling, self.engine, self.keep_snapshots, self.asked = scaling, engine, keep_snapshots, asked
         self.allow_python_layers = allow_python_layers
         self.param = self.world.together(lambda: self._load(param))
@@ -123,7 +127,9 @@ class Solver:
         """Say which cores, global batch and rate are in force, and what the net looks like."""
         world, context, passes = self.world, self.net.context, self.param.iter_size
         for line in world.describe():
-            log.info("%s, %d BLAS thread(s) each", line, world.threads)
+            log.info("%s, %d thread(s) each", line, world.threads)
+        if crowding := world.crowding():
+            log.warning("%s", crowding)
         for line in self.net.describe():
             log.info("%s", line)
         if context.total_rows:

@@ -14,7 +14,8 @@ from scaffe.blob import Blob, Shape
 from scaffe.context import Context
 from scaffe.errors import NetError, ShapeError
 from scaffe.fillers import fill
-from scaffe.proto import FillerParameter, LayerParameter
+from scaffe.monitor.log import log
+from scaffe.proto import ConvolutionParameter, FillerParameter, LayerParameter
 
 Blobs = Sequence[Blob]
 
@@ -146,12 +147,22 @@ def known_types() -> list[str]:
 
 
 def create(param: LayerParameter, context: Context) -> Layer:
-    """Return the layer that `param` describes, in its engine's form if there is one. Raise NetError for no type."""
+    """Return the layer that `param` describes, in its engine's form if there is one. Raise NetError for no type.
+
+    The engine is the net's, or where the layer says `engine: CAFFE`, Caffe's plain code, the reference.
+    """
     if param.type not in _types:
         raise NetError(f"layer '{param.name}': unknown type '{param.type}'; known types: {' '.join(known_types())}")
     forms = _types[param.type]
     engine = context.engine.name if context.engine else REFERENCE
+    if engine != REFERENCE and engine in forms and _asks_for_plain_code(param):
+        log.info("layer '%s' (%s) computes in numpy: it says engine: CAFFE", param.name, param.type)
+        engine = REFERENCE
     return forms.get(engine, forms[REFERENCE])(param, context)
+
+
+def _asks_for_plain_code(param: LayerParameter) -> bool:
+    return any(getattr(value, "engine", None) == ConvolutionParameter.CAFFE for _, value in param.ListFields())
 
 
 def check_counts(layer: Layer, bottom: Blobs, top: Blobs) -> None:

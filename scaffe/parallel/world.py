@@ -38,7 +38,14 @@ class World:
         self.cores = sorted(os.sched_getaffinity(0))
         self.places = comm.allgather((self.host, self.cores))
         given = os.environ.get("OMP_NUM_THREADS", "")
-        self.threads = int(given) if given.isdigit() else fair_threads(self.host, self.cores, self.places)
+        self.take_threads(int(given) if given.isdigit() else fair_threads(self.host, self.cores, self.places))
+
+    def take_threads(self, threads: int) -> None:
+        """Let this rank compute with so many threads, numpy's BLAS too. Raise LaunchError unless 1 or more."""
+        if threads < 1:
+            raise LaunchError(f"threads must be 1 or more, got {threads}")
+        self.threads = threads
+        threadpool_limits(threads)
 
     @property
     def is_root(self) -> bool:
@@ -90,6 +97,21 @@ class World:
             nodes.setdefault(host, []).append(f"rank {rank} on cores {_ranges(cores)}")
         return [f"{host}: {', '.join(ranks)}" for host, ranks in nodes.items()]
 
+    def crowding(self) -> str:
+        """Return a warning where ranks that share cores have more threads than these; "" if not, and on all but one."""
+        sharing = {
+            rank: cores
+            for rank, (host, cores) in enumerate(self.places)
+            if host == self.host and not {*cores}.isdisjoint(self.cores)
+        }
+        cores = len({core for cores in sharing.values() for core in cores})
+        if self.rank != min(sharing) or len(sharing) * self.threads <= cores:
+            return ""
+        return (
+            f"{len(sharing)} rank(s) with {self.threads} thread(s) each share {cores} core(s) of {self.host}: they "
+            "wait for each other; start fewer ranks, or give each fewer threads with --threads"
+        )
+
     def fail(self, error: BaseException) -> int:
         """Report an error and end the job: return the exit code if all ranks raised it alike, else abort them."""
         expected = isinstance(error, (*USER_ERRORS, MemoryError))  # a size that no machine has is a slip of the user's
@@ -117,7 +139,6 @@ def open_world() -> World:
         MPI = _load_mpi()
         _check_launcher(MPI.COMM_WORLD.size)
         _world = World(MPI.COMM_WORLD.Dup())
-        threadpool_limits(_world.threads)
         if not logs.log.handlers:
             logs.start(_world.rank)
         if _world.size > 1:

@@ -2,6 +2,7 @@
 
 from readers.datum_pb2 import BlobProto, BlobProtoVector, BlobShape, Datum
 from scaffe.proto.caffe_pb2 import (
+    ConvolutionParameter,
     DataParameter,
     FillerParameter,
     LayerParameter,
@@ -21,6 +22,7 @@ __all__ = [
     "BlobProto",
     "BlobProtoVector",
     "BlobShape",
+    "ConvolutionParameter",
     "DataParameter",
     "Datum",
     "FillerParameter",

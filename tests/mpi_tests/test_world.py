@@ -92,3 +92,19 @@ def test_singletons_under_a_launcher_are_noticed(monkeypatch, environment, said)
 
 def test_core_numbers_are_told_as_ranges():
     assert worlds._ranges([0, 1, 2, 5, 7, 8]) == "0-2,5,7-8"
+
+
+def test_more_threads_than_cores_are_told_once_a_node(world):
+    fair = World(world.comm)
+    fair.places = [("a", [0, 1]), ("a", [1, 0]), ("a", [2]), ("b", [0])]
+    for rank, host, cores, threads, told in (
+        (0, "a", [0, 1], 1, False),
+        (0, "a", [0, 1], 2, True),
+        (1, "a", [1, 0], 2, False),
+        (2, "a", [2], 1, False),
+        (3, "b", [0], 3, True),
+    ):
+        fair.rank, fair.host, fair.cores, fair.threads = rank, host, cores, threads
+        assert bool(fair.crowding()) == told
+    with pytest.raises(LaunchError, match="threads must be 1 or more, got -1"):
+        fair.take_threads(-1)

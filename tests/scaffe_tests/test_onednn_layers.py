@@ -187,3 +187,12 @@ def test_a_test_phase_net_agrees():
     text = convolution(20, "kernel_size: 3", top="c", name="c") + layer("ReLU", "", ["c"], "c", "r")
     text += layer("Pooling", "pooling_param { kernel_size: 2 stride: 2 }", ["c"])
     assert_engines_agree(text, (2, 3, 9, 9), phase=scaffe.TEST)
+
+
+def test_a_layer_that_asks_for_caffes_engine_computes_in_numpy(caplog):
+    caplog.set_level("INFO")
+    text = layer("ReLU", "relu_param { engine: ENGINE negative_slope: 0.1 }")
+    for engine, fast in (("CAFFE", False), ("CUDNN", True), ("DEFAULT", True)):
+        net = assert_engines_agree(text.replace("ENGINE", engine), (2, 3, 5, 5))
+        assert hasattr(net.layer_dict["it"], "_plan") == fast
+    assert caplog.messages.count("layer 'it' (ReLU) computes in numpy: it says engine: CAFFE") == 1
