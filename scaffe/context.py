@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from types import ModuleType
 from typing import Any
@@ -12,6 +12,7 @@ from zlib import crc32
 import numpy as np
 
 from readers import share
+from scaffe.choices import Choices
 from scaffe.errors import SplitError
 
 TRAIN, TEST = 0, 1
@@ -36,6 +37,8 @@ class Context:
     allsum: Callable[[float], float] = float  # sum of a number over the ranks, called by all of them
     batch_numbers: Callable[[], Iterator[int]] = count  # of the global batches that data layers here read
     threads: int = 0  # that an engine computes with, 0 for its own choice
+    choices: Choices = field(default_factory=Choices)  # of the ways that an engine's layers compute
+    compute: str = "float32"  # or "bf16": numbers that an engine's convolutions and inner products multiply
     engine: Any = None  # whose forms of the layers compute, None for the reference forms; see scaffe.engines
     batch_number: int = 0  # global batches consumed before this pass: what random layers are keyed by
     allow_python_layers: bool = False  # may the prototxt name code to run?

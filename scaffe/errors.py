@@ -10,6 +10,7 @@ ScaffeError
 ├── SnapshotError      a snapshot that can't be written or read
 ├── LaunchError        a launcher, an MPI or a device that isn't what the user asked for
 ├── EngineError        an engine that isn't there
+│   ├── PlanError      a plan file that can't be used
 │   └── OnednnError    oneDNN missing, of another version, or refusing what a layer asks
 └── AgreedError        any of these, told to all ranks by the one that had it
     └── DivergedError  a loss that is not finite
@@ -70,6 +71,10 @@ class LaunchError(ScaffeError):
 
 class EngineError(ScaffeError):
     """An engine that isn't there."""
+
+
+class PlanError(EngineError):
+    """A plan file that can't be used."""
 
 
 class OnednnError(EngineError):

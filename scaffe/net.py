@@ -41,12 +41,13 @@ class Net:
         level: int = 0,
         stages: Sequence[str] = (),
         engine: str = "auto",
+        compute: str = "float32",
         allow_python_layers: bool = False,
         context: Context | None = None,
     ):
         phase, weights = _positional(args, context.phase if context else phase, weights)
-        self.context = context or Context(phase=phase, allow_python_layers=allow_python_layers)
-        self.context.engine = engines.create(engine, self.context.threads)
+        self.context = context or Context(phase=phase, compute=compute, allow_python_layers=allow_python_layers)
+        self.context.engine = engines.create(engine, self.context.threads, self.context.compute)
         param = model if isinstance(model, NetParameter) else read_net(model)
         state = NetState(phase=Phase.Name(self.context.phase), level=level, stage=stages or ())
         state.MergeFrom(NetState(level=param.state.level, stage=param.state.stage))
@@ -178,6 +179,11 @@ class Net:
     def _origin(self, row: int) -> str:
         """Return the record that a row of the batch came from, "" where no layer knows."""
         return next(filter(None, (layer.origin(row) for layer in self.data_layers())), "")
+
+    def replan(self) -> None:
+        """Let the engine's layers choose anew how they compute, as the context's choices now say."""
+        for layer in self.layers:
+            layer.replan()
 
     def describe(self) -> Iterator[str]:
         """Iterate over a line per layer: its type, bottoms and tops with their shapes."""

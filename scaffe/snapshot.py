@@ -2,7 +2,7 @@
 
 PREFIX_iter_N.caffemodel is written first, PREFIX_iter_N.solverstate last: a snapshot whose state is there is
 complete. Both are Caffe's files, binary or, with .h5 at the end of their names, HDF5; the state also holds, in fields
-that Caffe skips, the seed, the solver type and where each data layer stands.
+that Caffe skips, the seed, the solver type, the plan of computing and where each data layer stands.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 
 from scaffe import weights
 from scaffe.atomic import write_atomically
+from scaffe.choices import parse
 from scaffe.errors import PrototxtError, SnapshotError, WeightsError
 from scaffe.monitor.log import log
 from scaffe.proto import SolverParameter, SolverState, blobs, hdf5
@@ -81,6 +82,7 @@ def _state(solver: Solver, model: str) -> SolverState:
     state = SolverState(iter=solver.iter, learned_net=model, current_step=step)
     state.random_seed = solver.seed
     state.solver_type = solver.rule.kind
+    state.plan.extend(solver.choices.lines())
     for name, net in _nets(solver):
         for layer in net.data_layers():
             state.position.add(net=name, layer=layer.name, samples=_position(solver, net, layer))
@@ -123,6 +125,14 @@ def restore(solver: Solver, path: str | os.PathLike) -> None:
     if state.HasField("random_seed"):
         solver.seed = state.random_seed
     _restore_positions(solver, state)
+    _restore_plan(solver, parse(state.plan, source))
+
+
+def _restore_plan(solver: Solver, plan: dict[str, str]) -> None:
+    """Let the engine compute as it did: to the bit."""
+    solver.choices.taken |= plan
+    for _, net in _nets(solver):
+        net.replan()
 
 
 def _restore_root(solver: Solver, path: str) -> SolverState:

@@ -11,6 +11,7 @@ from math import isfinite
 import numpy as np
 
 from scaffe import snapshot, solver_nets, solvers, weights
+from scaffe.choices import FIXED, Choices
 from scaffe.context import TEST, TRAIN, Context
 from scaffe.errors import DivergedError, ScaffeError
 from scaffe.monitor.log import log, output_lines
@@ -37,7 +38,9 @@ class Solver:
     N removes all complete snapshots but the newest N (0 keeps all). `asked()` returns for each of
     signals.ACTIONS whether this rank was asked for it; any rank's wish counts for all. `allow_python_layers` lets
     the nets' Python layers run code. `threads` is how many a rank computes with; 0 for what OMP_NUM_THREADS says, or
-    else its share of the cores it is bound to.
+    else its share of the cores it is bound to. `compute` "bf16" has convolutions and inner products multiply bfloat16
+    numbers; parameters stay float32. `plan` says how the engine's ways to compute are chosen: "fixed", which repeats a
+    run bit for bit; "timed" before the first iteration; or a file to read, and to write once timed.
 
     pycaffe's attributes: `net`, `test_nets`, `iter`. All methods are collective: every rank calls them alike.
     Raise ScaffeError, or what is below it, for whatever the user can mend.
@@ -53,6 +56,8 @@ class Solver:
         keep_snapshots: int = 0,
         allow_python_layers: bool = False,
         threads: int = 0,
+        compute: str = "float32",
+        plan: str = FIXED,
         asked: Callable[[], Sequence[bool]] = lambda: [False] * len(ACTIONS),
     ):
         self.world = world or open_world()
@@ -60,6 +65,7 @@ class Solver:
             self.world.take_threads(threads)
         self.scaling, self.engine, self.keep_snapshots, self.asked = scaling, engine, keep_snapshots, asked
         self.allow_python_layers = allow_python_layers
+        self.compute, self.choices = compute, self.world.on_root(lambda: Choices(plan))
         self.param = self.world.together(lambda: self._load(param))
         self.world.agree({"the solver": str(self.param), "the scaling": scaling})
         self.seed = self._choose_seed()
@@ -96,7 +102,7 @@ class Solver:
         """Build the nets and the update rule, without communication."""
         world = self.world
         context = Context(TRAIN, np, self.seed, world.rank, world.size, self.scaling, world.allsum)
-        context.threads, context.allow_python_layers = world.threads, self.allow_python_layers
+        self._equip(context)
         self.net = Net(solver_nets.train_net(self.param), context=context, engine=self.engine)
         self.rule = solvers.create(self.param, self.net.packed)
         self.test_nets = [
@@ -113,10 +119,15 @@ class Solver:
         """Build a test net over the train net's parameters."""
         numbers = batch_numbers(self.world, iterations, lambda: self.tests_done)
         context = Context(TEST, seed=self.seed, batch_numbers=numbers)
-        context.threads, context.allow_python_layers = self.world.threads, self.allow_python_layers
+        self._equip(context)
         net = Net(param, context=context, engine=self.engine)
         net.share_with(self.net)
         return net
+
+    def _equip(self, context: Context) -> None:
+        """Let a net compute as was asked."""
+        context.threads, context.compute, context.choices = self.world.threads, self.compute, self.choices
+        context.allow_python_layers = self.allow_python_layers
 
     def _agree_on_net(self) -> None:
         """Raise an error on all ranks unless they have built the same nets: files may differ between nodes."""
@@ -145,6 +156,7 @@ class Solver:
     def step(self, iterations: int) -> None:
         """Run so many iterations, with displays, tests and snapshots as the solver file asks."""
         p = self.param
+        self._plan()
         shown = self.iter, time.monotonic()
         self._losses.clear()
         with progress(self.iter, self.iter + iterations, self.world.is_root) as bar:
@@ -160,6 +172,11 @@ class Solver:
                 self._act()
                 if self.stopped:
                     return
+
+    def _plan(self) -> None:
+        """Have the root choose how the engine computes, and all ranks compute so."""
+        nets = self.net, *self.test_nets
+        self.choices.taken = self.world.on_root(lambda: self.choices.time(nets))
 
     def _iterate(self) -> float:
         ways = self.propagate, self.aggregate, self.statistics

@@ -10,20 +10,26 @@ from scaffe.layers.layer import REFERENCE
 from scaffe.monitor.log import log
 
 ENGINES = ("auto", REFERENCE, "onednn")
+COMPUTE = ("float32", "bf16")
 
 
-def create(name: str, threads: int = 0) -> Any:
+def create(name: str, threads: int = 0, compute: str = "float32") -> Any:
     """Return a net's engine, with so many threads; None for the reference forms.
 
-    "auto" takes the fastest that is installed. Raise EngineError for an engine that is unknown or not there.
+    "auto" takes the fastest that is installed. `compute` "bf16" has it multiply bfloat16 numbers. Raise EngineError
+    for an engine that is unknown, not there, or can't compute so.
     """
+    if compute not in COMPUTE:
+        raise EngineError(f"unknown kind of number '{compute}'; known ones: {' '.join(COMPUTE)}")
     if name not in ENGINES:
         raise EngineError(f"unknown engine '{name}'; known engines: {' '.join(ENGINES)}")
     if name == REFERENCE or (name == "auto" and not _has_onednn()):
+        if compute != "float32":
+            raise EngineError(f"the reference forms compute in float32 alone, not in {compute}; take engine onednn")
         return None
     from scaffe.engines import onednn
 
-    engine = onednn.Engine(threads)
+    engine = onednn.Engine(threads, compute)
     _tell(f"Engine: {engine}")
     return engine
 

@@ -39,27 +39,31 @@ class InnerProduct(Layer):
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         x, y = bottom[0].array.reshape(self.rows, -1), top[0].array.reshape(self.rows, -1)
-        self.xp.matmul(x, self._weight(self.blobs[0].array).T, out=y)
+        self.xp.matmul(x, self.weight(self.blobs[0].array).T, out=y)
         if self.bias_term:
             y += self.blobs[1].array
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         x, dy = bottom[0].array.reshape(self.rows, -1), top[0].diff_array.reshape(self.rows, -1)
         if self.param_propagate_down[0]:
-            diff = self._weight(self.blobs[0].diff_array)
+            diff = self.weight(self.blobs[0].diff_array)
             diff += self.xp.matmul(dy.T, x, out=self.buffer("weight diff", diff.shape, diff.dtype))
-        if self.bias_term and self.param_propagate_down[1]:
-            diff = self.blobs[1].diff_array
-            diff += dy.sum(axis=0)
+        self.add_bias_diff(dy)
         if propagate_down[0]:
             dx = bottom[0].diff_array.reshape(self.rows, -1)
-            self.xp.matmul(dy, self._weight(self.blobs[0].array), out=dx)
+            self.xp.matmul(dy, self.weight(self.blobs[0].array), out=dx)
 
     def mixes_samples(self, bottom: Blobs) -> str:
         axis = self.canonical_axis(self.param.inner_product_param.axis, bottom[0])
         return "" if axis else "it takes the whole batch as one input (axis 0)"
 
-    def _weight(self, array):
+    def add_bias_diff(self, dy) -> None:
+        """Add the sums of a top's gradient, (rows x outputs) in any number of axes, to the bias's, if it learns."""
+        if self.bias_term and self.param_propagate_down[1]:
+            diff = self.blobs[1].diff_array
+            diff += dy.reshape(-1, self.outputs).sum(axis=0)
+
+    def weight(self, array):
         """Return the weights or their gradient as (N x K), a view."""
         return array.T if self.transpose else array
 

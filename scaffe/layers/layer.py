@@ -123,6 +123,20 @@ class Layer:
         if propagate_down[index]:
             raise self.error(f"has no gradient for its {what}; set propagate_down: false for bottom {index}")
 
+    def work(self, bottom: Blobs, top: Blobs) -> str:
+        """Name the work whose way of being done is a matter of timing, "" where there is but one way."""
+        return ""
+
+    def time_ways(self, bottom: Blobs, top: Blobs, down: bool) -> dict[str, float]:
+        """Return the seconds of a pass in each way to do `work`, the one to take without timing first.
+
+        `down`: is a bottom's gradient needed?
+        """
+        raise NotImplementedError
+
+    def replan(self) -> None:
+        """Choose the way to do `work` anew before the next forward pass."""
+
     def error(self, text: str) -> NetError:
         """Return a NetError that names the layer."""
         return NetError(f"layer '{self.name}' ({self.type}): {text}")

@@ -195,7 +195,7 @@ class ReaderPosition(_message.Message):
     def __init__(self, net: _Optional[str] = ..., layer: _Optional[str] = ..., samples: _Optional[int] = ...) -> None: ...
 
 class SolverState(_message.Message):
-    __slots__ = ("iter", "learned_net", "history", "current_step", "random_seed", "position", "solver_type")
+    __slots__ = ("iter", "learned_net", "history", "current_step", "random_seed", "position", "solver_type", "plan")
     ITER_FIELD_NUMBER: _ClassVar[int]
     LEARNED_NET_FIELD_NUMBER: _ClassVar[int]
     HISTORY_FIELD_NUMBER: _ClassVar[int]
@@ -203,6 +203,7 @@ class SolverState(_message.Message):
     RANDOM_SEED_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     SOLVER_TYPE_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
     iter: int
     learned_net: str
     history: _containers.RepeatedCompositeFieldContainer[_datum_pb2.BlobProto]
@@ -210,7 +211,8 @@ class SolverState(_message.Message):
     random_seed: int
     position: _containers.RepeatedCompositeFieldContainer[ReaderPosition]
     solver_type: str
-    def __init__(self, iter: _Optional[int] = ..., learned_net: _Optional[str] = ..., history: _Optional[_Iterable[_Union[_datum_pb2.BlobProto, _Mapping]]] = ..., current_step: _Optional[int] = ..., random_seed: _Optional[int] = ..., position: _Optional[_Iterable[_Union[ReaderPosition, _Mapping]]] = ..., solver_type: _Optional[str] = ...) -> None: ...
+    plan: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, iter: _Optional[int] = ..., learned_net: _Optional[str] = ..., history: _Optional[_Iterable[_Union[_datum_pb2.BlobProto, _Mapping]]] = ..., current_step: _Optional[int] = ..., random_seed: _Optional[int] = ..., position: _Optional[_Iterable[_Union[ReaderPosition, _Mapping]]] = ..., solver_type: _Optional[str] = ..., plan: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class NetState(_message.Message):
     __slots__ = ("phase", "level", "stage")

@@ -63,7 +63,7 @@ def test_every_enum_value_is_caffes(cases):
     ("message", "names"),
     [
         (SolverParameter, {"lars_trust", "warmup_iter", "warmup_start_lr"}),
-        (SolverState, {"random_seed", "position", "solver_type"}),
+        (SolverState, {"random_seed", "position", "solver_type", "plan"}),
     ],
 )
 def test_our_own_fields_are_outside_caffes_numbers(cases, message, names):

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 from scaffe.context import TRAIN
 from scaffe.engines.onednn import library as lib
+from scaffe.engines.onednn.convolution_ways import Ways
 from scaffe.engines.onednn.plan import Gradient, Inlet, Plan, Planned, give
-from scaffe.engines.onednn.primitives import Desc, Memory, NoFastForm, Primitive
+from scaffe.engines.onednn.primitives import Memory, NoFastForm, Primitive
 from scaffe.layers.convolution import Convolution
 from scaffe.layers.layer import Blobs, register
-
-PADDING = 2  # times the products that matter, from which on the padded channels cost more than the layout gains
 
 
 class ConvolutionPlan(Plan):
@@ -24,11 +22,11 @@ class ConvolutionPlan(Plan):
 
     def __init__(self, layer: Convolution, bottom: Blobs, top: Blobs):
         super().__init__(layer, bottom, top)
-        axes = len(layer.window.size)
-        if not 1 <= axes <= 3 or len(bottom[0].shape) != axes + 2:
-            raise NoFastForm(f"a bottom of shape {bottom[0].shape} with {axes} spatial axes")
-        engine = self.engine
-        self._choose(bottom[0].shape, top[0].shape)
+        if not spatial(layer, bottom):
+            raise NoFastForm(f"a bottom of shape {bottom[0].shape} with {len(layer.window.size)} spatial axes")
+        engine, ways = self.engine, Ways(layer, bottom[0].shape, top[0].shape)
+        self.kernel = ways.kernel
+        self.on_forward, self.on_data, self.on_weights = ways.take(layer.context.choices.of(ways.work, ways.fixed()))
         self.weights = Inlet(engine, self.on_forward.desc(lib.QUERY_WEIGHTS, self.kernel))
         same = self.on_data.desc(lib.QUERY_WEIGHTS, self.kernel) == self.weights.desc
         self.back_weights = self.weights if same else Inlet(engine, self.on_data.desc(lib.QUERY_WEIGHTS, self.kernel))
@@ -36,45 +34,6 @@ class ConvolutionPlan(Plan):
         self.weight_diff: Gradient | None = None
         self.bias_diff = Gradient(engine, engine.plain((layer.outputs,))) if layer.bias_term else None
         self.pairs = [_Pair(self, x.shape, y.shape) for x, y in zip(bottom, top, strict=True)]
-
-    def _choose(self, src: tuple[int, ...], dst: tuple[int, ...]) -> None:
-        """Choose the three primitives in the library's own layouts, unless these are mostly padding.
-
-        Blocks of 16 channels turn 20 into 32; with channels last nothing is padded.
-        """
-        engine = self.engine
-        self._describe(src, dst, engine.any(src), engine.any(dst))
-        x, y = self.on_forward.desc(lib.QUERY_SRC, src), self.on_forward.desc(lib.QUERY_DST, dst)
-        if (
-            self.layer.group == 1
-            and x.nbytes * y.nbytes > PADDING * engine.plain(src).nbytes * engine.plain(dst).nbytes
-        ):
-            with suppress(NoFastForm):
-                self._describe(src, dst, engine.channels_last(src), engine.channels_last(dst))
-
-    def _describe(self, src: tuple[int, ...], dst: tuple[int, ...], x: Desc, y: Desc) -> None:
-        """Choose the primitives for layouts of bottom and top. Raise NoFastForm where one is not fast."""
-        layer, engine, window = self.layer, self.engine, self.layer.window
-        groups = (layer.group,) if layer.group > 1 else ()
-        inputs, outputs = layer.channels // layer.group, layer.outputs // layer.group
-        self.kernel = (*groups, outputs, inputs, *window.kernel)
-        ends = zip(window.size, window.extent, window.stride, window.pad, window.out, strict=True)
-        end = [(out - 1) * s + extent - n - p for n, extent, s, p, out in ends]
-        geometry = [lib.dims(v) for v in (window.stride, [d - 1 for d in window.dilation], window.pad, end)]
-        w = engine.any(self.kernel)
-        b = engine.plain((layer.outputs,)) if layer.bias_term else None
-        kind = lib.FORWARD_TRAINING if layer.context.phase == TRAIN else lib.FORWARD_INFERENCE
-        shapes = f"{src} by {self.kernel}"
-
-        def describe(way: str, *arguments: Any) -> Any:
-            given = engine.handle, *arguments, engine.attributes
-            return engine.describe(f"convolution_{way}", *given, shapes=shapes)
-
-        direct = lib.CONVOLUTION_DIRECT
-        forward = describe("forward", kind, direct, x, w, b, y, *geometry)
-        data = describe("backward_data", direct, x, w, y, *geometry, forward)
-        weights = describe("backward_weights", direct, x, w, b, y, *geometry, forward)
-        self.on_forward, self.on_data, self.on_weights = forward, data, weights
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         blobs = self.layer.blobs
@@ -170,10 +129,23 @@ class _Pair:
         self.run_data = Primitive(engine, described, {lib.ARG_DIFF_SRC: self.dx})
 
 
+def spatial(layer: Convolution, bottom: Blobs) -> bool:
+    """Say whether all axes of a bottom from the third on are spatial, as oneDNN has it."""
+    axes = len(layer.window.size)
+    return 1 <= axes <= 3 and len(bottom[0].shape) == axes + 2
+
+
 class OnednnConvolution(Planned, Convolution):
     """Convolution in one to three spatial axes."""
 
     plan_type = ConvolutionPlan
+
+    def work(self, bottom: Blobs, top: Blobs) -> str:
+        return Ways(self, bottom[0].shape, top[0].shape).work if spatial(self, bottom) else ""
+
+    def time_ways(self, bottom: Blobs, top: Blobs, down: bool) -> dict[str, float]:
+        learns = self.context.phase == TRAIN and any(self.param_propagate_down)
+        return Ways(self, bottom[0].shape, top[0].shape).time(down, learns)
 
 
 register("Convolution", OnednnConvolution, engine="onednn")

@@ -1,51 +1,129 @@
-"""InnerProduct by oneDNN's matrix product, on plain arrays: reordering large weights would cost more than it gains."""
+"""InnerProduct by oneDNN."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from scaffe.engines.onednn.primitives import Engine
+from scaffe.blob import Values
+from scaffe.engines.onednn import library as lib
+from scaffe.engines.onednn.plan import Gradient, Inlet, Plan, Planned
+from scaffe.engines.onednn.primitives import Engine, Memory, NoFastForm, Primitive, PrimitiveDesc
 from scaffe.layers.inner_product import InnerProduct
 from scaffe.layers.layer import Blobs, register
 
 SMALL = 32  # outputs from which on oneDNN's product is faster than numpy's
 
 
-class OnednnInnerProduct(InnerProduct):
-    """The gradient of the weights is added to the plain one by the product itself, which saves a pass over it."""
+class PlainPlan(Plan):
+    """Matrix products of plain float32 arrays: reordering large weights would cost more than it gains.
+
+    The gradient of the weights is added to the plain one by the product itself, which saves a pass over it.
+    """
+
+    def __init__(self, layer: Any, bottom: Blobs, top: Blobs):
+        super().__init__(layer, bottom, top)
+        if layer.outputs < SMALL:
+            raise NoFastForm  # as it should be
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
-        if not self._pays():
-            return super().forward(bottom, top)
-        x, y = bottom[0].array.reshape(self.rows, -1), top[0].array.reshape(self.rows, -1)
-        if self.bias_term:
-            y[...] = self.blobs[1].array
-        self._engine().gemm(x, self._weight(self.blobs[0].array).T, y, add=self.bias_term)
+        layer, weights = self.layer, self.layer.weight(self.layer.blobs[0].array)
+        x, y = bottom[0].array.reshape(layer.rows, -1), top[0].array.reshape(layer.rows, -1)
+        if layer.bias_term:
+            y[...] = layer.blobs[1].array
+        self.engine.gemm(x, weights.T, y, add=layer.bias_term)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
-        if not self._pays():
-            return super().backward(top, propagate_down, bottom)
-        x, dy = bottom[0].array.reshape(self.rows, -1), top[0].diff_array.reshape(self.rows, -1)
-        if self.param_propagate_down[0]:
-            diff, zeros = self.blobs[0].diff_values.to_add(self.blobs[0].shape, np)
-            if self.transpose:
-                self._engine().gemm(x.T, dy, diff, add=not zeros)
-            else:
-                self._engine().gemm(dy.T, x, diff, add=not zeros)
-        if self.bias_term and self.param_propagate_down[1]:
-            diff = self.blobs[1].diff_array
-            diff += dy.sum(axis=0)
+        layer, (weights, *_) = self.layer, self.layer.blobs
+        x, dy = bottom[0].array.reshape(layer.rows, -1), top[0].diff_array.reshape(layer.rows, -1)
+        if layer.param_propagate_down[0]:
+            diff, zeros = weights.diff_values.to_add(weights.shape, np)
+            one, other = (x, dy) if layer.transpose else (dy, x)
+            self.engine.gemm(one.T, other, diff, add=not zeros)
+        layer.add_bias_diff(dy)
         if propagate_down[0]:
-            self._engine().gemm(dy, self._weight(self.blobs[0].array), bottom[0].diff_array.reshape(self.rows, -1))
+            self.engine.gemm(dy, layer.weight(weights.array), bottom[0].diff_array.reshape(layer.rows, -1))
 
-    def _pays(self) -> bool:
-        return self.outputs >= SMALL
 
-    def _engine(self) -> Engine:
-        self.context.engine.enter()
-        return self.context.engine
+class LowPlan(Plan):
+    """Products of bfloat16 numbers, summed in float32; the weights are converted in each forward pass."""
+
+    def __init__(self, layer: Any, bottom: Blobs, top: Blobs):
+        super().__init__(layer, bottom, top)
+        if layer.transpose:
+            raise NoFastForm("weights that lie transposed")
+        engine, self.kernel = self.engine, layer.blobs[0].shape
+        src, dst = (layer.rows, layer.inputs), (layer.rows, layer.outputs)
+        forward, data, weights = self._describe(src, dst)
+        self.x, self.dy = (Rows(engine, shape) for shape in (src, dst))
+        self.y, self.dx = (Memory(engine, engine.plain(shape)) for shape in (dst, src))
+        self.weights = Inlet(engine, forward.desc(lib.QUERY_WEIGHTS, self.kernel))
+        same = data.desc(lib.QUERY_WEIGHTS, self.kernel) == self.weights.desc
+        self.back_weights = self.weights if same else Inlet(engine, data.desc(lib.QUERY_WEIGHTS, self.kernel))
+        self.weight_diff = Gradient(engine, weights.desc(lib.QUERY_DIFF_WEIGHTS, self.kernel))
+        self.run_forward = Primitive(engine, forward, {lib.ARG_DST: self.y})
+        self.run_data = Primitive(engine, data, {lib.ARG_DIFF_SRC: self.dx})
+        self.run_weights = Primitive(engine, weights, {lib.ARG_DIFF_WEIGHTS: self.weight_diff.memory})
+
+    def _describe(self, src: Sequence[int], dst: Sequence[int]) -> list[PrimitiveDesc]:
+        """Return what the library runs for the three passes. Raise NoFastForm where one is not fast."""
+        engine, low = self.engine, self.engine.kind
+        x, dx, y, dy = engine.plain(src, low), engine.plain(src), engine.plain(dst), engine.plain(dst, low)
+        w, dw = engine.any(self.kernel, low), engine.any(self.kernel)
+
+        def describe(way: str, *arguments: Any) -> PrimitiveDesc:
+            given = engine.handle, *arguments, engine.attributes
+            return engine.describe(f"inner_product_{way}", *given, shapes=f"{src} by {self.kernel}")
+
+        forward = describe("forward", lib.FORWARD_TRAINING, x, w, None, y)
+        data = describe("backward_data", dx, w, dy, forward)
+        return [forward, data, describe("backward_weights", x, dw, None, dy, forward)]
+
+    def forward(self, bottom: Blobs, top: Blobs) -> None:
+        y = top[0].array
+        self.y.point(y)
+        self.run_forward.bind(lib.ARG_SRC, self.x.fetch(bottom[0].array))
+        self.run_forward.bind(lib.ARG_WEIGHTS, self.weights.fetch(self.layer.blobs[0].values))
+        self.run_forward.run()
+        if self.layer.bias_term:
+            y += self.layer.blobs[1].array
+
+    def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
+        weights, dy = self.layer.blobs[0], self.dy.fetch(top[0].diff_array)
+        if self.layer.param_propagate_down[0]:
+            self.run_weights.bind(lib.ARG_SRC, self.x.fetch(bottom[0].array))
+            self.run_weights.bind(lib.ARG_DIFF_DST, dy)
+            self.run_weights.run()
+            self.weight_diff.add_to(weights)
+        self.layer.add_bias_diff(top[0].diff_array)
+        if propagate_down[0]:
+            self.dx.point(bottom[0].diff_array)
+            self.run_data.bind(lib.ARG_WEIGHTS, self.back_weights.recall(weights.values))
+            self.run_data.bind(lib.ARG_DIFF_DST, dy)
+            self.run_data.run()
+
+
+class Rows:
+    """A blob's values seen as rows, converted to the engine's kind of number."""
+
+    def __init__(self, engine: Engine, shape: Sequence[int]):
+        self.shape, self.values = shape, Values()
+        self.inlet = Inlet(engine, engine.plain(shape, engine.kind))
+
+    def fetch(self, array: np.ndarray) -> Memory:
+        """Return the values of a blob's plain array."""
+        self.values.take(array.reshape(self.shape))
+        return self.inlet.fetch(self.values)
+
+
+class OnednnInnerProduct(Planned, InnerProduct):
+    """InnerProduct in float32 or bfloat16."""
+
+    @property
+    def plan_type(self) -> type[Plan]:  # type: ignore[override]
+        return PlainPlan if self.context.engine.kind == lib.F32 else LowPlan
 
 
 register("InnerProduct", OnednnInnerProduct, engine="onednn")

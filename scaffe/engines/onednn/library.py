@@ -25,6 +25,7 @@ STATUS = ("success", "out_of_memory", "invalid_arguments", "unimplemented", "las
 INVALID_ARGUMENTS, UNIMPLEMENTED = 2, 3
 
 # Values of the C API's enumerations; names without their dnnl_ and DNNL_ prefixes.
+BF16 = 2
 F32, TAG_ANY, CPU, SCRATCHPAD_USER = 3, 1, 1, 1
 TAGS_BLOCKED = {3: (56, 69), 4: (78, 102), 5: (121, 142)}  # aBc16b aBc8b and so on, by number of axes
 FORWARD_TRAINING, FORWARD_INFERENCE = 64, 96
@@ -33,6 +34,8 @@ ELTWISE_RELU = 32
 POOLING_MAX, POOLING_AVG_INCLUDE_PADDING, POOLING_AVG_EXCLUDE_PADDING = 511, 767, 1023
 LRN_ACROSS_CHANNELS = 2815
 SOFTMAX_ACCURATE = 196608
+
+ISA_AVX512, ISA_BF16, ISA_AMX = 0x20, 0x80, 0x800  # bits of dnnl_cpu_isa_t
 
 QUERY_IMPL_INFO_STR = 8
 QUERY_SRC, QUERY_DIFF_SRC, QUERY_WEIGHTS, QUERY_DIFF_WEIGHTS, QUERY_DST, QUERY_DIFF_DST = range(129, 135)
@@ -95,6 +98,9 @@ _CREATE = {
     "lrn_backward_primitive_desc_create": _forms("pi", "ppp", "lfff", "pp"),
     "softmax_forward_primitive_desc_create": _forms("pii", "pp", "i", "p"),
     "softmax_backward_primitive_desc_create": _forms("pi", "ppp", "i", "pp"),
+    "inner_product_forward_primitive_desc_create": _forms("pi", "pppp", "p"),
+    "inner_product_backward_data_primitive_desc_create": _forms("p", "ppp", "pp"),
+    "inner_product_backward_weights_primitive_desc_create": _forms("p", "pppp", "pp"),
     "sum_primitive_desc_create": _forms("ppi", "pp", "p"),
     "concat_primitive_desc_create": _forms("ppii", "p", "p"),
 }
@@ -131,6 +137,11 @@ class Library:
     def release(self) -> str:
         """Version, as 3.2.0."""
         return f"{self.version.major}.{self.version.minor}.{self.version.patch}"
+
+    @property
+    def isa(self) -> int:
+        """The instructions that it uses here, a bit for each set."""
+        return self.dll.dnnl_get_effective_cpu_isa()
 
     def _declare(self) -> None:
         for name, arguments in _CREATE.items():

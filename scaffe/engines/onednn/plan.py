@@ -45,7 +45,11 @@ class Planned(Layer):
         super().reshape(bottom, top)
         shapes = [blob.shape for blob in bottom]
         if shapes != self._shapes:
-            self._shapes, self._plan, self._planned = shapes, None, False
+            self._shapes = shapes
+            self.replan()
+
+    def replan(self) -> None:
+        self._plan, self._planned = None, False
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         if not self._planned:
@@ -68,7 +72,8 @@ class Planned(Layer):
         try:
             self._plan = self.plan_type(self, bottom, top)
         except NoFastForm as reason:
-            log.info("layer '%s' (%s) computes in numpy: %s", self.name, self.type, reason)
+            if reason.args:
+                log.info("layer '%s' (%s) computes in numpy: %s", self.name, self.type, reason)
 
 
 class Inlet:

@@ -17,11 +17,12 @@ import numpy as np
 
 from scaffe.engines.onednn import library as lib
 from scaffe.errors import OnednnError
+from scaffe.monitor.log import log
 from scaffe.packed import aligned_zeros
 
 
 class NoFastForm(Exception):
-    """oneDNN has no fast implementation of what a layer asks; the text says of what."""
+    """oneDNN has no fast implementation of what a layer asks; the text, if there is need for one, says of what."""
 
 
 class Handle:
@@ -34,7 +35,7 @@ class Handle:
 
 
 class Desc(Handle):
-    """A memory descriptor: dimensions and a layout, float32. `plain` is C order."""
+    """A memory descriptor: dimensions, a layout, and the kind of number, float32 or bfloat16."""
 
     def __init__(self, library: lib.Library, handle: int, shape: Sequence[int]):
         super().__init__(library, "memory_desc", handle)
@@ -55,13 +56,17 @@ class Engine:
     """Make descriptors, memories and primitives for one net, and run them on its thread.
 
     A net's instances each have their own. `threads` is how many OpenMP threads a primitive uses, 0 for OpenMP's own
-    choice. All primitives share one scratchpad, since they run one after the other.
+    choice. `compute` "bf16" has convolutions and inner products multiply bfloat16 numbers. All primitives share one
+    scratchpad, since they run one after the other.
     """
 
     name = "onednn"
 
-    def __init__(self, threads: int = 0):
-        self.library, self.threads = lib.load(), threads
+    def __init__(self, threads: int = 0, compute: str = "float32"):
+        self.library, self.threads, self.compute = lib.load(), threads, compute
+        self.kind = lib.BF16 if compute == "bf16" else lib.F32
+        if self.kind == lib.BF16:
+            self._check_bf16()
         self._openmp = lib.openmp()
         self._thread = 0
         self.enter()
@@ -74,7 +79,20 @@ class Engine:
         self._scratchpads: weakref.WeakSet[Memory] = weakref.WeakSet()
 
     def __str__(self) -> str:
-        return f"oneDNN {self.library.release} ({self.library.path})"
+        return f"oneDNN {self.library.release} ({self.library.path}){self.suffix}"
+
+    def _check_bf16(self) -> None:
+        """Warn where bfloat16 is emulated. Raise OnednnError where it is not even that."""
+        isa = self.library.isa
+        if not isa & lib.ISA_AVX512:
+            raise OnednnError("bf16 needs a CPU with AVX-512, which this one lacks; compute in float32")
+        if not isa & lib.ISA_BF16:
+            log.warning("This CPU has no instructions for bf16: it will be slower than float32.")
+
+    @property
+    def suffix(self) -> str:
+        """What sets apart the work that is done in other numbers than float32."""
+        return "" if self.kind == lib.F32 else f", {self.compute}"
 
     def enter(self) -> None:
         """Give the calling thread its number of OpenMP threads, which OpenMP keeps for each thread by itself."""
@@ -112,9 +130,9 @@ class Engine:
 
     # Descriptors.
 
-    def any(self, shape: Sequence[int]) -> Desc:
+    def any(self, shape: Sequence[int], kind: int = lib.F32) -> Desc:
         """Return a descriptor whose layout a primitive may choose."""
-        arguments = len(shape), lib.dims(shape), lib.F32, lib.TAG_ANY
+        arguments = len(shape), lib.dims(shape), kind, lib.TAG_ANY
         return Desc(self.library, self.library.create("memory_desc_create_with_tag", *arguments), shape)
 
     def blocked(self, shape: Sequence[int]) -> list[Desc]:
@@ -123,18 +141,18 @@ class Engine:
         arguments = [(len(shape), lib.dims(shape), lib.F32, tag) for tag in tags]
         return [Desc(self.library, self.library.create("memory_desc_create_with_tag", *a), shape) for a in arguments]
 
-    def plain(self, shape: Sequence[int]) -> Desc:
+    def plain(self, shape: Sequence[int], kind: int = lib.F32) -> Desc:
         """Return the descriptor of an array in C order."""
-        return self.strided(shape, _strides(shape))
+        return self.strided(shape, _strides(shape), kind)
 
-    def channels_last(self, shape: Sequence[int]) -> Desc:
+    def channels_last(self, shape: Sequence[int], kind: int = lib.F32) -> Desc:
         """Return the descriptor of a blob whose channels, axis 1, lie together for each pixel."""
         images, *pixels = _strides((shape[0], *shape[2:], shape[1]))[:-1]
-        return self.strided(shape, [images, 1, *pixels])
+        return self.strided(shape, [images, 1, *pixels], kind)
 
-    def strided(self, shape: Sequence[int], strides: Sequence[int]) -> Desc:
+    def strided(self, shape: Sequence[int], strides: Sequence[int], kind: int = lib.F32) -> Desc:
         """Return the descriptor of an array with these strides, elements."""
-        arguments = len(shape), lib.dims(shape), lib.F32, lib.dims(strides)
+        arguments = len(shape), lib.dims(shape), kind, lib.dims(strides)
         return Desc(self.library, self.library.create("memory_desc_create_with_strides", *arguments), shape)
 
     def part(self, desc: Desc, shape: Sequence[int], offsets: Sequence[int]) -> Desc:
