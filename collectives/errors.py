@@ -9,3 +9,7 @@ class CollectiveError(Exception):
 
 class DisagreementError(CollectiveError):
     """Ranks called a collective, or set something up, with different values."""
+
+
+class ArgumentError(CollectiveError):
+    """An argument that makes no sense: which, what was expected, what came."""

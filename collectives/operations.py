@@ -1,0 +1,67 @@
+"""What a reduction does to elements: sum, max, min, mean, in the type of the arrays; float16 is added in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from collectives.errors import ArgumentError
+
+TYPES = tuple(np.dtype(name) for name in ("float32", "float64", "float16", "int32", "int64"))
+
+
+class Operation(NamedTuple):
+    """A reduction: the ufunc that joins two arrays, and whether the result is divided by the number of ranks."""
+
+    name: str
+    ufunc: np.ufunc
+    divided: bool = False
+
+
+OPERATIONS = {
+    op.name: op
+    for op in (
+        Operation("sum", np.add),
+        Operation("max", np.maximum),
+        Operation("min", np.minimum),
+        Operation("mean", np.add, divided=True),
+    )
+}
+
+
+def operation(name: str, dtype: np.dtype) -> Operation:
+    """Return the operation of that name. Raise ArgumentError for one that is unknown or not for that type."""
+    if name not in OPERATIONS:
+        raise ArgumentError(f"unknown operation '{name}'; known operations: {' '.join(OPERATIONS)}")
+    if dtype not in TYPES:
+        raise ArgumentError(f"arrays of {dtype} can't be reduced; types that can: {' '.join(map(str, TYPES))}")
+    if OPERATIONS[name].divided and dtype.kind == "i":
+        raise ArgumentError(f"the mean of {dtype} is no {dtype}; take the sum")
+    return OPERATIONS[name]
+
+
+def wide(dtype: np.dtype) -> np.dtype:
+    """Return the type in which partial results of that type are kept."""
+    return np.dtype(np.float32) if dtype == np.float16 else dtype
+
+
+def join(op: Operation, blocks: Iterable[np.ndarray], ranks: int, out: np.ndarray, scratch: np.ndarray) -> None:
+    """Write the reduction of the ranks' `blocks`, in their order, to `out`, which may be one of them.
+
+    `scratch` is as long as they and of their wide type. A block is done with when the next but one is asked for, and
+    `out` is written last.
+    """
+    partial = out
+    for k, block in enumerate(blocks):
+        if k == 0:
+            partial = block
+        elif k < ranks - 1 or op.divided or out.dtype != scratch.dtype:
+            partial = op.ufunc(partial, block, out=scratch, dtype=scratch.dtype)
+        else:
+            partial = op.ufunc(partial, block, out=out)
+    if op.divided:
+        np.divide(partial, ranks, out=out, dtype=scratch.dtype, casting="same_kind")
+    elif partial is not out:
+        np.copyto(out, partial, casting="same_kind")
