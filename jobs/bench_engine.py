@@ -98,7 +98,7 @@ def _fields(kind: str, numbers: list[str]) -> str:
 def ours(net: scaffe.Net) -> Callable[[], None]:
     """Return one iteration of scaffe."""
     fields = {"base_lr": RATE, "momentum": MOMENTUM, "weight_decay": DECAY}
-    rule = solvers.create(SolverParameter(type="SGD", lr_policy="fixed", **fields), net.packed)
+    rule = solvers.create(SolverParameter(type="SGD", lr_policy="fixed", **fields), net.packed, net.context.engine)
     everything = range(len(net.packed.parameters))
 
     def iteration() -> None:

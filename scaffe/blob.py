@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from types import ModuleType
 from typing import Any, Protocol
@@ -28,17 +28,16 @@ class Values:
     """One of a blob's two arrays: plain, or in an engine's own form until somebody asks for it plain.
 
     Exactly one of the two counts: `form` unless it is None, else `array`. `version` changes whenever the values
-    may have: an engine gave others, or the plain array was handed out, into which anybody may write. While they are
-    `cleared` they are zeros, whatever stands in the array: it is filled when somebody asks for it, unless somebody
-    who overwrites it all comes first.
+    may have: an engine gave others, or the plain array was handed out, into which anybody may write. Deferred values
+    are what a function will write into the plain array when somebody asks for it, unless they are overwritten first.
     """
 
-    __slots__ = ("array", "cleared", "form", "version")
+    __slots__ = ("_write", "array", "form", "version")
 
     def __init__(self, array: Any = None):
         self.array = array
         self.form: Form | None = None
-        self.cleared = False
+        self._write: Callable[[Any], object] | None = None
         self.version = 0
 
     @property
@@ -57,31 +56,41 @@ class Values:
         self.version += 1
         return self.array
 
-    def clear(self) -> None:
-        """Let the values be zeros."""
-        self.form, self.cleared = None, self.array is not None
+    def defer(self, write: Callable[[Any], object]) -> None:
+        """Let the values be what `write(array)` writes, done when somebody asks for them."""
+        self.form, self._write = None, write if self.array is not None else None
         self.version += 1
 
+    def clear(self) -> None:
+        """Let the values be zeros."""
+        self.defer(_write_zeros)
+
     def settle(self) -> None:
-        """Write the zeros of cleared values into the array."""
-        if self.cleared:
-            self.array[...] = 0
-            self.cleared = False
+        """Have deferred values stand in the array."""
+        if self._write is not None:
+            self._write(self.array)
+            self._write = None
 
     def to_add(self, shape: Shape, xp: ModuleType) -> tuple[Any, bool]:
         """Hand out the plain array to add to, and whether the values are zeros: then it is to be overwritten."""
-        zeros, self.cleared = self.cleared, False
+        zeros = self._write is _write_zeros
+        if zeros:
+            self._write = None
         return self.plain(shape, xp), zeros
 
     def take(self, array: Any) -> None:
         """Let `array` be the values, plain."""
-        self.array, self.form, self.cleared = array, None, False
+        self.array, self.form, self._write = array, None, None
         self.version += 1
 
     def take_form(self, form: Form) -> None:
         """Let an engine's `form` be the values; it must stay as it is until the engine gives another."""
-        self.form, self.cleared = form, False
+        self.form, self._write = form, None
         self.version += 1
+
+
+def _write_zeros(array: Any) -> None:
+    array[...] = 0
 
 
 class Blob:

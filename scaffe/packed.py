@@ -139,7 +139,7 @@ class PackedParameters:
 
     @property
     def diff(self):
-        """The gradients; asking for them writes the zeros of those that nobody has added to since `clear_diffs`."""
+        """The gradients; asking for them has deferred ones written, such as the zeros of `clear_diffs`."""
         for i in range(len(self.parameters)):
             self.settle(i)
         return self._diff

@@ -104,7 +104,7 @@ class Solver:
         context = Context(TRAIN, np, self.seed, world.rank, world.size, self.scaling, world.allsum)
         self._equip(context)
         self.net = Net(solver_nets.train_net(self.param), context=context, engine=self.engine)
-        self.rule = solvers.create(self.param, self.net.packed)
+        self.rule = solvers.create(self.param, self.net.packed, self.net.context.engine)
         self.test_nets = [
             self._test_net(net, iterations)
             for net, iterations in zip(solver_nets.test_nets(self.param), self.param.test_iter, strict=True)

@@ -47,7 +47,7 @@ class Rule:
         )
         self.history = [np.zeros_like(packed.data) for _ in range(self.slots)]
         self._scratch = [np.empty_like(packed.data[: self.block]) for _ in range(2)]
-        self._blocks = [self._cut(whole) for whole in packed.slices]
+        self.blocks = [self._cut(whole) for whole in packed.slices]
 
     def _cut(self, whole: slice) -> list[Block]:
         """Return a parameter's part of the flat arrays in blocks."""
@@ -84,13 +84,20 @@ class Rule:
         """Turn the gradients of those parameters into updates and subtract them."""
         for i in indices:
             self.packed.settle(i)
-            decay = np.float32(self.param.weight_decay * self.packed.parameters[i].decay)
-            local_rate = self.local_rate(i, rate)
-            for block in self._blocks[i]:
-                self._normalise(block.diff)
-                self._regularise(block.data, block.diff, decay, block.scratch[0])
-                self.step(block.diff, block.history, block.scratch, local_rate, iteration)
-                np.subtract(block.data, block.diff, out=block.data)
+            decay = self.param.weight_decay * self.packed.parameters[i].decay
+            self.apply(i, self.local_rate(i, rate), decay, iteration)
+
+    def apply(self, i: int, rate: float, decay: float, iteration: int) -> None:
+        """Turn the gradient of parameter i into its update, with the rate and the decay that are its own."""
+        for block in self.blocks[i]:
+            self.apply_block(block, rate, decay, iteration)
+
+    def apply_block(self, block: Block, rate: float, decay: float, iteration: int) -> None:
+        """Do so for a block of it."""
+        self._normalise(block.diff)
+        self._regularise(block.data, block.diff, np.float32(decay), block.scratch[0])
+        self.step(block.diff, block.history, block.scratch, rate, iteration)
+        np.subtract(block.data, block.diff, out=block.data)
 
     def local_rate(self, i: int, rate: float) -> float:
         """Return the learning rate of parameter i. Its gradient is complete, and not yet normalised."""

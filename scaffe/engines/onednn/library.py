@@ -34,6 +34,7 @@ ELTWISE_RELU = 32
 POOLING_MAX, POOLING_AVG_INCLUDE_PADDING, POOLING_AVG_EXCLUDE_PADDING = 511, 767, 1023
 LRN_ACROSS_CHANNELS = 2815
 SOFTMAX_ACCURATE = 196608
+BINARY_ADD = 0x1FFF0
 
 ISA_AVX512, ISA_BF16, ISA_AMX = 0x20, 0x80, 0x800  # bits of dnnl_cpu_isa_t
 
@@ -43,7 +44,7 @@ QUERY_WORKSPACE, QUERY_SCRATCHPAD = 135, 136
 
 ARG_SRC, ARG_DST, ARG_WEIGHTS, ARG_BIAS, ARG_WORKSPACE, ARG_SCRATCHPAD = 1, 17, 33, 41, 64, 80
 ARG_DIFF_SRC, ARG_DIFF_DST, ARG_DIFF_WEIGHTS, ARG_DIFF_BIAS = 129, 145, 161, 169
-ARG_MULTIPLE_SRC = 1024
+ARG_SRC_1, ARG_MULTIPLE_SRC, ARG_SCALES = 2, 1024, 4096
 
 MAX_DIMS = 12
 Dims = c_int64 * MAX_DIMS
@@ -101,12 +102,14 @@ _CREATE = {
     "inner_product_forward_primitive_desc_create": _forms("pi", "pppp", "p"),
     "inner_product_backward_data_primitive_desc_create": _forms("p", "ppp", "pp"),
     "inner_product_backward_weights_primitive_desc_create": _forms("p", "pppp", "pp"),
+    "binary_primitive_desc_create": _forms("pi", "ppp", "p"),
     "sum_primitive_desc_create": _forms("ppi", "pp", "p"),
     "concat_primitive_desc_create": _forms("ppii", "p", "p"),
 }
 _CALL = {
     "primitive_attr_set_scratchpad_mode": _forms("pi"),
     "primitive_attr_set_post_ops": _forms("pp"),
+    "primitive_attr_set_scales_mask": _forms("pii"),
     "post_ops_append_sum": [c_void_p, c_float, c_int32, c_int],
     "post_ops_append_eltwise": _forms("piff"),
     "memory_set_data_handle": _forms("pp"),

@@ -109,11 +109,18 @@ class Engine:
             library.call("primitive_attr_set_post_ops", attributes.handle, post_ops)
         return attributes
 
-    def adding(self) -> Handle:
-        """Return attributes of a primitive that adds to what is in its destination."""
+    def adding(self, scale: float = 1.0) -> Handle:
+        """Return attributes of a primitive that adds to what is in its destination, times `scale`."""
         post_ops = Handle(self.library, "post_ops", self.library.create("post_ops_create"))
-        self.library.call("post_ops_append_sum", post_ops.handle, 1.0, 0, 0)
+        self.library.call("post_ops_append_sum", post_ops.handle, scale, 0, 0)
         return self._attributes(post_ops.handle)
+
+    def scaling(self, scale: float) -> Handle:
+        """Return such attributes of a binary primitive whose sources have factors of their own too, given at run."""
+        attributes = self.adding(scale)
+        for arg in (lib.ARG_SRC, lib.ARG_SRC_1):
+            self.library.call("primitive_attr_set_scales_mask", attributes.handle, arg, 0)
+        return attributes
 
     def rectifying(self, slope: float) -> Handle:
         """Return attributes of a primitive that applies a (leaky) ReLU to its result."""
