@@ -1,6 +1,29 @@
 """Collectives over MPI, usable without the rest of scaffe."""
 
-from collectives.agreement import agree
-from collectives.errors import CollectiveError, DisagreementError
+from __future__ import annotations
 
-__all__ = ["CollectiveError", "DisagreementError", "agree"]
+from typing import Any
+
+from collectives.agreement import agree
+from collectives.errors import AlgorithmError, ArgumentError, CollectiveError, DisagreementError, ScheduleError
+from collectives.group import Group
+
+__all__ = [
+    "AlgorithmError",
+    "ArgumentError",
+    "CollectiveError",
+    "Communicator",
+    "DisagreementError",
+    "Group",
+    "ScheduleError",
+    "agree",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load what needs MPI only when it is asked for."""
+    if name == "Communicator":
+        from collectives.communicator import Communicator
+
+        return Communicator
+    raise AttributeError(f"module 'collectives' has no attribute '{name}'")

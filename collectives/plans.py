@@ -1,0 +1,209 @@
+"""Plans: how a collective is done once its ranks, its size and its memory are known; made once, run often.
+
+Each plan is bound to arrays, then run, or started and advanced until it says that it has come to its end. All
+methods are collective, in the same order on all ranks, and called by one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from collectives.execute import Execution, message_type
+from collectives.node import Buffer, Node, Requests, blocks
+from collectives.operations import Operation, wide
+from collectives.peer import address
+from collectives.schedule import Schedule
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+Array = np.ndarray | None
+
+
+class Plan:
+    """Base of all plans; `op` is None for a broadcast. `recv` is None on ranks that get no result."""
+
+    send: np.ndarray
+    recv: Array
+    op: Operation | None = None
+    _steps: Iterator[MPI.Request] | None = None
+    _waiting: MPI.Request | None = None
+
+    def bind(self, send: np.ndarray, recv: Array) -> None:
+        """Let these be the arrays: flat, contiguous, of the type and length that the plan was made for."""
+        self.send, self.recv = send, recv
+
+    def steps(self, wait: bool) -> Requests:
+        """Do the work; yield requests to be completed before going on. With `wait` better wait than yield."""
+        raise NotImplementedError
+
+    def run(self) -> None:
+        """Run to the end."""
+        for request in self.steps(wait=True):
+            request.Wait()
+
+    def start(self) -> None:
+        """Begin, without waiting for other ranks."""
+        self._steps, self._waiting = self.steps(wait=False), None
+        self.advance()
+
+    def advance(self) -> bool:
+        """Go on as far as is possible without waiting; return whether the end is reached."""
+        while self._steps is not None and (self._waiting is None or self._waiting.Test()):
+            self._waiting = next(self._steps, None)
+            if self._waiting is None:
+                self._steps = None
+        return self._steps is None
+
+    def finish(self) -> None:
+        """Go on to the end."""
+        while self._steps is not None:
+            if self._waiting is not None:
+                self._waiting.Wait()
+                self._waiting = None
+            self.advance()
+
+
+class LibraryPlan(Plan):
+    """The MPI library's own collective."""
+
+    def __init__(self, comm: MPI.Intracomm, what: str, op: Operation | None, root: int, dtype: np.dtype):
+        from mpi4py import MPI
+
+        self.comm, self.what, self.op, self.root, self.type = comm, what, op, root, message_type(dtype)
+        self._mpi_op = {"sum": MPI.SUM, "mean": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}[op.name] if op else None
+
+    def steps(self, wait: bool) -> Requests:
+        name = self.what.capitalize() if wait else f"I{self.what}"
+        request = getattr(self.comm, name)(*self._arguments())
+        if request is not None:
+            yield request
+        if self.op and self.op.divided and self.recv is not None:
+            divide(self.recv, self.comm.size)
+
+    def _arguments(self) -> list:
+        from mpi4py import MPI
+
+        send = [self.send, self.type]
+        if self.what == "bcast":
+            return [send, self.root]
+        in_place = self.recv is not None and address(self.recv) == address(self.send)
+        recv = None if self.recv is None else [self.recv, self.type]
+        arguments = [MPI.IN_PLACE if in_place else send, recv, self._mpi_op]
+        return arguments if self.what == "allreduce" else [*arguments, self.root]
+
+
+class SchedulePlan(Plan):
+    """A schedule's steps, run by our own executor; `tag` sets apart plans that are under way side by side."""
+
+    def __init__(self, schedule: Schedule, comm: MPI.Intracomm, op: Operation | None, tag: int = 0):
+        self.schedule, self.comm, self.op, self.tag = schedule, comm, op, tag
+        self._bound: tuple[int, int] | None = None
+
+    def bind(self, send: np.ndarray, recv: Array) -> None:
+        super().bind(send, recv)
+        place = address(send), 0 if recv is None else address(recv)
+        if place != self._bound:
+            own, out = (None, send) if self.op is None else (send, recv)
+            self._execution, self._bound = Execution(self.schedule, self.comm, self.op, own, out, self.tag), place
+
+    def steps(self, wait: bool) -> Requests:
+        yield from self._execution.run()
+        start, stop = self.schedule.result(self.comm.rank)
+        if self.op and self.op.divided and self.recv is not None:
+            divide(self.recv[start:stop], self.schedule.size)
+
+
+class NodePlan(Plan):
+    """Within a node: every rank joins its slice of all contributions and puts it where the result belongs."""
+
+    def __init__(self, node: Node, what: str, op: Operation | None, root: int):
+        self.node, self.what, self.op, self.root = node, what, op, root
+
+    def steps(self, wait: bool) -> Requests:
+        node, send, recv = self.node, self.send, self.recv
+        yield from node.announce(send, send if recv is None else recv, wait)
+        if self.op is None:
+            fetch_all(node, self.root, send)
+        else:
+            start, stop = node.slice(send.size)
+            targets = node.targets if self.what == "allreduce" else [node.targets[self.root]]
+            self._reduce(start, stop, [target for target in targets if target.rank != node.rank])
+        yield from node.finish(wait)
+
+    def _reduce(self, start: int, stop: int, others: list[Buffer]) -> None:
+        """Join this rank's slice block by block; what goes to others goes while it is in the cache."""
+        assert self.op is not None
+        for at, end in blocks(start, stop):
+            there = others[0] if self.recv is None and others[0].window >= 0 else None
+            result = self.node.result(self.send.dtype, end - at) if self.recv is None else self.recv[at:end]
+            self.node.join(self.send, self.op, at, result, there)
+            if there is None:
+                for target in others:
+                    self.node.put(target, at, result)
+
+
+class LeaderPlan(Plan):
+    """Over nodes with equally many ranks: each rank of a node carries its slice (DPML, Bayatpour et al. 2017).
+
+    Inside each node its ranks join their slices; those with equal places in their nodes run `between`, a plan over
+    `cross` and the slice; then the ranks of the node that gets the result, or of each, put it together.
+    """
+
+    def __init__(self, node: Node, cross: MPI.Intracomm, between: Plan, what: str, op: Operation | None, root: Root):
+        self.node, self.cross, self.between, self.what, self.op, self.root = node, cross, between, what, op, root
+        self._slice = np.empty(0)
+
+    def bind(self, send: np.ndarray, recv: Array) -> None:
+        super().bind(send, recv)
+        start, stop = self.node.slice(send.size)
+        if self._slice.size != stop - start:
+            self._slice = np.empty(stop - start, send.dtype)
+        has_result = self.what != "reduce" or self.cross.rank == self.root.node
+        self.between.bind(self._slice, self._slice if self.op and has_result else None)
+
+    def steps(self, wait: bool) -> Requests:
+        node, send, recv = self.node, self.send, self.recv
+        start, _ = node.slice(send.size)
+        at_root = self.cross.rank == self.root.node
+        yield from node.announce(send, send if recv is None else recv, wait)
+        if self.op is not None:
+            node.join(send, self.op._replace(divided=False), start, self._slice)
+        elif at_root:
+            np.copyto(self._slice, node.fetch(node.sources[self.root.local], start, self._slice))
+        yield from self.between.steps(wait)
+        yield from node.finish(wait)  # nobody still reads what is now to be overwritten
+        if self.op and self.op.divided:
+            divide(self._slice, self.node.size * self.cross.size)
+        for target in self._targets(at_root):
+            node.put(target, start, self._slice)
+        yield from node.finish(wait)
+
+    def _targets(self, at_root: bool) -> list[Buffer]:
+        """Return the buffers of this node that get the result."""
+        if self.what == "reduce":
+            return [self.node.targets[self.root.local]] if at_root else []
+        if self.what == "bcast" and at_root:
+            return [target for target in self.node.targets if target.rank != self.root.local]
+        return self.node.targets
+
+
+class Root(NamedTuple):
+    """Where the root is: the number of its node, and its rank inside it."""
+
+    node: int
+    local: int
+
+
+def fetch_all(node: Node, root: int, array: np.ndarray) -> None:
+    """Fill the array with the root's, unless it is that."""
+    if node.rank != root and (found := node.fetch(node.sources[root], 0, array)) is not array:
+        np.copyto(array, found)
+
+
+def divide(values: np.ndarray, ranks: int) -> None:
+    """Turn a sum over `ranks` into a mean."""
+    np.divide(values, ranks, out=values, dtype=wide(values.dtype), casting="same_kind")

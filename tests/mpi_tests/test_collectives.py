@@ -1,0 +1,202 @@
+"""Collectives over MPI: every algorithm gives numpy's numbers on every rank, in every memory, by every root."""
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from collectives import AlgorithmError, ArgumentError, Communicator, DisagreementError, Group
+from collectives.operations import OPERATIONS, TYPES
+
+pytestmark = pytest.mark.mpi
+COMM = MPI.COMM_WORLD
+TREES = ["chain", "binomial", "flat", "kary-2", "two-tree", "cb-2", "cc-2", "ccb-2"]
+ALGORITHMS = {
+    "reduce": ["auto", "mpi", "slices", "leaders-chain", *TREES],
+    "bcast": ["auto", "mpi", "slices", "leaders-chain", *TREES],
+    "allreduce": ["auto", "mpi", "slices", "leaders-ring", "ring", "halving", *TREES],
+}
+CASES = [(what, algorithm) for what, algorithms in ALGORITHMS.items() for algorithm in algorithms]
+LENGTHS = (0, 1, 2, 13, 1000)
+
+
+@pytest.fixture(scope="module")
+def comm():
+    made = Communicator(COMM)
+    yield made
+    made.free()
+
+
+@pytest.fixture(scope="module")
+def nodes():
+    """One rank a node, as if."""
+    made = Communicator(COMM, group=Group.uniform(COMM.size))
+    yield made
+    made.free()
+
+
+def rows(length, dtype, size=COMM.size):
+    """Return all ranks' contributions: small whole numbers, whose sums are exact in every type."""
+    drawn = [np.random.default_rng([rank, length]).integers(-9, 9, length) for rank in range(size)]
+    return np.stack(drawn).astype(dtype)
+
+
+def check(comm, what, length, dtype, op="sum", kind="own", **how):
+    """Run one collective for two roots, in place and not, and compare."""
+    everyone = rows(length, dtype)
+    wide = everyone.astype(np.float64)
+    want = {"sum": wide.sum, "mean": wide.mean, "max": wide.max, "min": wide.min}[op](0).astype(dtype)
+    send, recv = comm.empty((2, length), dtype) if kind == "window" else np.empty((2, length), dtype)
+    for root in {0, comm.size - 1}:
+        send[...], recv[...] = everyone[comm.rank], 0
+        if what == "bcast":
+            comm.bcast(send, root, **how)
+            np.testing.assert_array_equal(send, everyone[root])
+            continue
+        if what == "allreduce":
+            comm.allreduce(send, recv, op, **how)
+        else:
+            comm.reduce(send, recv, op, root, **how)
+        has_result = what == "allreduce" or comm.rank == root
+        np.testing.assert_array_equal(send, everyone[comm.rank])
+        np.testing.assert_array_equal(recv, want if has_result else 0)
+        getattr(comm, what)(send, op=op, **how, **({} if what == "allreduce" else {"root": root}))  # in place
+        np.testing.assert_array_equal(send, want if has_result else everyone[comm.rank])
+
+
+@pytest.mark.parametrize(("what", "algorithm"), CASES)
+def test_every_algorithm_gives_numpys_numbers(comm, nodes, what, algorithm):
+    over = nodes if algorithm.startswith("leaders") else comm
+    for length in LENGTHS:
+        for kind in ("own", "window"):
+            check(over, what, length, np.dtype("f4"), kind=kind, algorithm=algorithm, chunk_bytes=64)
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("op", OPERATIONS)
+@pytest.mark.parametrize("algorithm", ["mpi", "slices", "cb-2", "leaders-chain"])
+def test_every_operation_in_every_type(comm, nodes, op, dtype, algorithm):
+    if op == "mean" and dtype.kind == "i":
+        pytest.skip("no mean of whole numbers")
+    if algorithm == "mpi" and dtype == np.float16:
+        pytest.skip("MPI has no half precision")
+    check(nodes if algorithm.startswith("leaders") else comm, "reduce", 33, dtype, op, algorithm=algorithm)
+    check(nodes if algorithm.startswith("leaders") else comm, "allreduce", 33, dtype, op, algorithm=algorithm)
+
+
+def test_arrays_of_any_type_are_broadcast(comm):
+    array = np.array([(comm.rank + 1, b"abc")], [("a", "f4"), ("b", "S3")])
+    comm.bcast(array, comm.size - 1, algorithm="chain")
+    assert array.tolist() == [(comm.size, b"abc")]
+
+
+@pytest.mark.mpi(min_size=2)
+def test_leaders_of_unequal_nodes_are_refused_and_of_equal_ones_work():
+    halves = Communicator(COMM, group=Group.of([rank // 2 for rank in range(COMM.size)]))
+    array = np.ones(100, np.float32)
+    if COMM.size % 2:
+        with pytest.raises(AlgorithmError, match="needs the same number of ranks on every node"):
+            halves.allreduce(array, algorithm="leaders-ring")
+    else:
+        for what in ALGORITHMS:
+            check(halves, what, 1000, np.dtype("f4"), algorithm="leaders-chain", chunk_bytes=256)
+            check(halves, what, 1000, np.dtype("f4"), kind="window", algorithm="leaders-chain", chunk_bytes=256)
+    halves.free()
+
+
+@pytest.mark.parametrize("algorithm", ["chain", "binomial", "cb-2", "ring", "halving", "two-tree", "slices"])
+def test_a_run_repeats_bit_for_bit_and_all_ranks_have_the_same(comm, algorithm):
+    values = np.random.default_rng(comm.rank).standard_normal(5000).astype(np.float32)
+    found = []
+    for _ in range(3):
+        array = values.copy()
+        comm.allreduce(array, algorithm=algorithm, chunk_bytes=1000)
+        found.append(array.tobytes())
+    assert len({*found, *COMM.allgather(found[0])}) == 1
+
+
+@pytest.mark.parametrize("chunk_bytes", [4, 64, 1000, 1 << 20])
+@pytest.mark.parametrize("algorithm", ["chain", "binomial", "cb-2", "cc-2"])
+def test_the_length_of_chunks_changes_no_bit(comm, algorithm, chunk_bytes):
+    values = np.random.default_rng(comm.rank).standard_normal(300).astype(np.float32)
+    whole, chunked = values.copy(), values.copy()
+    comm.reduce(whole, algorithm=algorithm, chunk_bytes=1 << 30)
+    comm.reduce(chunked, algorithm=algorithm, chunk_bytes=chunk_bytes)
+    np.testing.assert_array_equal(chunked, whole)
+
+
+def test_the_size_of_a_chain_is_part_of_the_name_or_beside_it(comm):
+    array = np.ones(10, np.float32)
+    comm.allreduce(array, algorithm="cb", chain_size=2)
+    assert array[0] == comm.size
+
+
+# What can be wrong.
+
+
+def ones(count):
+    return np.ones(count, np.float32)
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda c, last: c.reduce(ones(4 + last)), "number of elements: rank 0 has '4', rank . has '5'"),
+        (
+            lambda c, last: c.reduce(ones(4).astype("f8" if last else "f4")),
+            "type: rank 0 has 'float32', rank . has 'flo",
+        ),
+        (lambda c, last: c.reduce(ones(4), root=int(last)), "root: rank 0 has '0', rank . has '1'"),
+        (lambda c, last: c.reduce(ones(7), algorithm="chain" if last else "mpi"), "algorithm: rank 0 has 'mpi"),
+        (lambda c, last: c.allreduce(ones(6), op="max" if last else "sum"), "operation: rank 0 has 'allreduce s"),
+    ],
+)
+def test_ranks_that_differ_are_told_so_and_the_communicator_goes_on(comm, call, said):
+    with pytest.raises(DisagreementError, match=said):
+        call(comm, comm.rank == comm.size - 1)
+    array = np.ones(4, np.float32)
+    comm.allreduce(array, check=True)
+    assert array[0] == comm.size
+
+
+@pytest.mark.mpi(min_size=2)
+def test_an_array_that_is_wrong_on_one_rank_is_an_error_on_all(comm):
+    wide = np.ones((4, 6), np.float32)
+    frozen = np.ones(9, np.float32)
+    frozen.flags.writeable = False
+    last = comm.rank == comm.size - 1
+    for array, said in (
+        (wide[:, :3] if last else wide[:, :3].copy(), "send must be contiguous, got shape"),
+        (frozen if last else frozen.copy(), "recv is read-only"),
+        ([1, 2] if last else frozen.copy(), "send must be a numpy array, got list"),
+    ):
+        with pytest.raises(ArgumentError, match=f"rank {comm.size - 1}: {said}"):
+            comm.allreduce(array)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"root": 99}, "root 99 is not one of"),
+        ({"algorithm": "magic"}, "unknown tree algorithm 'magic'; known are chain"),
+        ({"algorithm": "cb", "chain_size": 0}, "chain size 0; it must be at least 1"),
+        ({"op": "xor"}, "unknown operation 'xor'"),
+        ({"recv": np.ones(3, np.float32)}, "recv has 3 of float32, send 4 of float32"),
+    ],
+)
+def test_nonsense_is_named(comm, how, said):
+    how = {"recv": np.ones(4, np.float32)} | how
+    if how.get("recv").size == 3 and comm.rank:
+        how["root"] = comm.rank  # only the root's matters
+    with pytest.raises((AlgorithmError, ArgumentError), match=said):
+        comm.reduce(np.ones(4, np.float32), **how)
+
+
+@pytest.mark.mpi(min_size=2)
+def test_check_finds_what_a_plan_that_is_there_would_not(comm):
+    same = np.ones(77, np.float32)
+    other = np.ones(78, np.float32)
+    comm.allreduce(same)
+    comm.allreduce(other)
+    with pytest.raises(DisagreementError, match="number of elements: rank 0 has '77'"):
+        comm.allreduce(other if comm.rank else same, check=True)
