@@ -28,14 +28,16 @@ class Values:
     """One of a blob's two arrays: plain, or in an engine's own form until somebody asks for it plain.
 
     Exactly one of the two counts: `form` unless it is None, else `array`. `version` changes whenever the values
-    may have: an engine gave others, or the plain array was handed out, into which anybody may write.
+    may have: an engine gave others, or the plain array was handed out, into which anybody may write. A form that is
+    `lent` is another blob's too, so that nobody may write into it.
     """
 
-    __slots__ = ("array", "form", "version")
+    __slots__ = ("array", "form", "lent", "version")
 
     def __init__(self, array: Any = None):
         self.array = array
         self.form: Form | None = None
+        self.lent = False
         self.version = 0
 
     @property
@@ -49,18 +51,18 @@ class Values:
             self.array = xp.zeros(shape, np.float32)
         if self.form is not None:
             self.form.store(self.array)
-            self.form = None
+            self.form, self.lent = None, False
         self.version += 1
         return self.array
 
     def take(self, array: Any) -> None:
         """Let `array` be the values, plain."""
-        self.array, self.form = array, None
+        self.array, self.form, self.lent = array, None, False
         self.version += 1
 
-    def take_form(self, form: Form) -> None:
+    def take_form(self, form: Form, lent: bool = False) -> None:
         """Let an engine's `form` be the values; it must stay as it is until the engine gives another."""
-        self.form = form
+        self.form, self.lent = form, lent
         self.version += 1
 
 
