@@ -27,7 +27,6 @@ SLOW = [
     ("Exp", "exp_param { base: 2 }"),
     ("Log", "log_param { shift: 9 }"),
     ("Power", "power_param { power: 3 }"),
-    ("ReLU", "relu_param { negative_slope: -0.5 }"),
 ]
 
 
@@ -57,6 +56,12 @@ def test_functions_agree(function, shape, blocked, in_place):
 @pytest.mark.parametrize("in_place", [False, True])
 def test_functions_that_oneDNN_lacks_compute_in_numpy(function, in_place):
     assert not is_fast(assert_engines_agree(net_text(*function, 16, True, in_place), (2, 16, 3, 3)), "it")
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_relu_with_a_negative_slope_below_0_agrees(in_place):
+    text = net_text("ReLU", "relu_param { negative_slope: -0.5 }", 16, True, in_place)
+    assert is_fast(assert_engines_agree(text, (2, 16, 3, 3)), "it") != in_place
 
 
 def test_log_agrees():

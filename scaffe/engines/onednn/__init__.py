@@ -1,6 +1,27 @@
 """The heavy layers by oneDNN; importing this package registers them."""
 
-from scaffe.engines.onednn import concat, convolution, elementwise, inner_product, lrn, pooling, split
+from scaffe.engines.onednn import (
+    batch_norm,
+    concat,
+    convolution,
+    elementwise,
+    inner_product,
+    lrn,
+    pooling,
+    scale,
+    split,
+)
 from scaffe.engines.onednn.primitives import Engine
 
-__all__ = ["Engine", "concat", "convolution", "elementwise", "inner_product", "lrn", "pooling", "split"]
+__all__ = [
+    "Engine",
+    "batch_norm",
+    "concat",
+    "convolution",
+    "elementwise",
+    "inner_product",
+    "lrn",
+    "pooling",
+    "scale",
+    "split",
+]

@@ -9,6 +9,7 @@ import numpy as np
 
 from scaffe.blob import Blob
 from scaffe.engines.onednn import library as lib
+from scaffe.engines.onednn.fusion import Following
 from scaffe.engines.onednn.one_to_one import OneToOne
 from scaffe.engines.onednn.plan import Planned, layout_of
 from scaffe.engines.onednn.primitives import NoFastForm, PrimitiveDesc
@@ -37,7 +38,9 @@ class Kind(NamedTuple):
 
 
 def _relu(layer: Any) -> Kind | None:
-    """The sign of y is x's for any slope from 0 up."""
+    """In place only y is left, whose sign is x's for any slope from 0 up."""
+    if list(layer.param.bottom) != list(layer.param.top):
+        return Kind(lib.ELTWISE_RELU, layer.slope)
     return Kind(lib.ELTWISE_RELU_BY_DST, layer.slope, of_y=True) if layer.slope >= 0 else None
 
 
@@ -108,6 +111,11 @@ class OnednnElementwise(Planned):
         return next(kind(self) for reference, kind in KINDS.items() if isinstance(self, reference))
 
 
-for reference in KINDS:
+class OnednnReLU(Following, OnednnElementwise, ReLU):
+    """ReLU, leaky with negative_slope, perhaps computed by the layer before it."""
+
+
+for reference in KINDS.keys() - {ReLU}:
     name = reference.__name__
     register(name, type(f"Onednn{name}", (OnednnElementwise, reference), {"__doc__": reference.__doc__}), "onednn")
+register("ReLU", OnednnReLU, "onednn")

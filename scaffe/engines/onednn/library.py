@@ -27,7 +27,8 @@ INVALID_ARGUMENTS, UNIMPLEMENTED = 2, 3
 # Values of the C API's enumerations; names without their dnnl_ and DNNL_ prefixes.
 F32, TAG_ANY, CPU, SCRATCHPAD_USER = 3, 1, 1, 1
 TAGS_BLOCKED = {3: (56, 69), 4: (78, 102), 5: (121, 142)}  # aBc16b aBc8b and so on, by number of axes
-FORWARD_TRAINING, FORWARD_INFERENCE = 64, 96
+FORWARD_TRAINING, FORWARD_INFERENCE, BACKWARD = 64, 96, 128
+NORM_GLOBAL_STATISTICS, NORM_SCALE, NORM_SHIFT, NORM_RELU = 1, 2, 4, 8
 CONVOLUTION_DIRECT = 1
 DECONVOLUTION_DIRECT = 10
 ELTWISE_RELU, ELTWISE_ELU, ELTWISE_SQUARE, ELTWISE_ABS, ELTWISE_LINEAR, ELTWISE_SOFT_RELU = 32, 34, 35, 36, 38, 39
@@ -45,6 +46,7 @@ QUERY_WORKSPACE, QUERY_SCRATCHPAD = 135, 136
 
 ARG_SRC, ARG_DST, ARG_WEIGHTS, ARG_BIAS, ARG_WORKSPACE, ARG_SCRATCHPAD = 1, 17, 33, 41, 64, 80
 ARG_DIFF_SRC, ARG_DIFF_DST, ARG_DIFF_WEIGHTS, ARG_DIFF_BIAS = 129, 145, 161, 169
+ARG_MEAN, ARG_VARIANCE, ARG_SCALE, ARG_SHIFT, ARG_DIFF_SCALE, ARG_DIFF_SHIFT = 49, 50, 51, 52, 255, 256
 ARG_MULTIPLE_SRC = 1024
 
 MAX_DIMS = 12
@@ -100,6 +102,12 @@ _CREATE = {
     "lrn_backward_primitive_desc_create": _forms("pi", "ppp", "lfff", "pp"),
     "softmax_forward_primitive_desc_create": _forms("pii", "pp", "i", "p"),
     "softmax_backward_primitive_desc_create": _forms("pi", "ppp", "i", "pp"),
+    "batch_normalization_forward_primitive_desc_create": _forms("pi", "pp", "fu", "p"),
+    "batch_normalization_backward_primitive_desc_create": _forms("pi", "ppp", "fu", "pp"),
+    "binary_primitive_desc_create": _forms("pi", "ppp", "p"),
+    "deconvolution_forward_primitive_desc_create": _forms("pii", "pppp", "dddd", "p"),
+    "deconvolution_backward_data_primitive_desc_create": _forms("pi", "ppp", "dddd", "pp"),
+    "deconvolution_backward_weights_primitive_desc_create": _forms("pi", "pppp", "dddd", "pp"),
     "sum_primitive_desc_create": _forms("ppi", "pp", "p"),
     "concat_primitive_desc_create": _forms("ppii", "p", "p"),
 }

@@ -86,7 +86,7 @@ class Inlet:
 
     def fetch(self, values: Values) -> Memory:
         """Return the values as a memory, which is good until they change."""
-        source: Any = values.form or self._wrapped(values)
+        source = values.form if isinstance(values.form, Memory) else self._wrapped(values)
         if source is not self._source:
             self._connect(source)
         if self._reorder is not None:
@@ -108,7 +108,8 @@ class Inlet:
 
     def _wrapped(self, values: Values) -> Memory:
         """Return a memory over the plain array."""
-        array = values.array if values.array is not None else values.plain(self.desc.shape, np)
+        known = values.form is None and values.array is not None
+        array = values.array if known else values.plain(self.desc.shape, np)
         if not array.flags.c_contiguous:
             strides = [stride // array.itemsize for stride in array.strides]
             return Memory(self.engine, self.engine.strided(array.shape, strides), array)
