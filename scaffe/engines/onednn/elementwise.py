@@ -115,6 +115,16 @@ class OnednnReLU(Following, OnednnElementwise, ReLU):
     """ReLU, leaky with negative_slope, perhaps computed by the layer before it."""
 
 
+def rectifier_behind(layer: Layer) -> OnednnReLU | None:
+    """Return the ReLU behind a layer that may be computed with it: in place, so that its gradient needs the top alone.
+
+    That holds for any slope from 0 up.
+    """
+    relu = layer.follower
+    in_place = relu is not None and list(relu.param.bottom) == list(relu.param.top)
+    return relu if in_place and isinstance(relu, OnednnReLU) and relu.slope >= 0 else None
+
+
 for reference in KINDS.keys() - {ReLU}:
     name = reference.__name__
     register(name, type(f"Onednn{name}", (OnednnElementwise, reference), {"__doc__": reference.__doc__}), "onednn")

@@ -25,9 +25,12 @@ class Maker(Protocol):
 
 
 class Ahead:
-    """Values that nobody has computed: `show` writes them. `then` is what the next layer is to give, once."""
+    """Values that nobody has computed: `show` writes them. `then` is what the next layer is to give, once.
 
-    def __init__(self, maker: Maker, show: Callable[[Any], None]):
+    `maker` computes the chain's backward pass too; without one each layer computes its own.
+    """
+
+    def __init__(self, maker: Maker | None, show: Callable[[Any], None]):
         self.maker, self.store = maker, show
         self.then: Memory | Ahead | None = None
 
@@ -61,7 +64,7 @@ class Following(Layer):
             super().forward(bottom, top)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
-        if self._ahead is None:
+        if self._ahead is None or self._ahead.maker is None:
             super().backward(top, propagate_down, bottom)
         else:
             self._ahead.maker.backward_of(self, top, propagate_down, bottom)

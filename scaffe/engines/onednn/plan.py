@@ -39,6 +39,7 @@ class Planned(Layer):
 
     plan_type: type[Plan]
     _plan: Plan | None = None
+    _planned = False
     _shapes: list[tuple[int, ...]] | None = None
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
@@ -57,6 +58,8 @@ class Planned(Layer):
             self._plan.forward(bottom, top)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
+        if not self._planned:  # another layer has computed the forward pass
+            self._make_plan(bottom, top)
         if self._plan is None:
             super().backward(top, propagate_down, bottom)
         else:
