@@ -127,6 +127,39 @@ def test_lrn_within_channels_computes_in_numpy():
 
 
 @given(
+    shape=st.lists(st.integers(2, 5), min_size=1, max_size=4).map(tuple),
+    axis=st.integers(-1, 1),
+    channels=st.sampled_from([3, 16, 20]),
+    blocked=st.booleans(),
+    in_place=st.booleans(),
+)
+def test_softmax_agrees(shape, axis, channels, blocked, in_place):
+    assume(axis < len(shape))
+    blocked &= len(shape) > 2
+    first = convolution(channels, "kernel_size: 1 bias_term: false", top="c", name="c") if blocked else ""
+    bottom = "c" if blocked else "x0"
+    top = bottom if in_place else "y"
+    assert_engines_agree(first + layer("Softmax", f"softmax_param {{ axis: {axis} }}", [bottom], top), shape)
+
+
+@pytest.mark.parametrize("text", ["", convolution(16, "kernel_size: 1", top="x", name="x")])
+def test_softmax_of_classes_in_rows_and_in_blocks_is_fast(text):
+    net = assert_engines_agree(text + layer("Softmax", "", ["x" if text else "x0"]), (2, 5, 3, 4) if text else (3, 7))
+    assert is_fast(net, "it")
+
+
+@pytest.mark.parametrize("phase", [scaffe.TRAIN, scaffe.TEST])
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("channels", [0, 16, 20])
+def test_dropout_drops_the_same_values(phase, in_place, channels):
+    text = convolution(channels, "kernel_size: 1", top="c", name="c") if channels else ""
+    bottom = "c" if channels else "x0"
+    text += layer("Dropout", "dropout_param { dropout_ratio: 0.3 }", [bottom], bottom if in_place else "y")
+    net = assert_engines_agree(text, (3, 4, 5, 3), passes=2, phase=phase)
+    assert is_fast(net, "it") == (in_place or phase == scaffe.TRAIN)
+
+
+@given(
     rows=st.integers(1, 5),
     inputs=st.integers(1, 40),
     outputs=st.integers(1, 70),

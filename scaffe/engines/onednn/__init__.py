@@ -4,12 +4,14 @@ from scaffe.engines.onednn import (
     batch_norm,
     concat,
     convolution,
+    dropout,
     elementwise,
     eltwise,
     inner_product,
     lrn,
     pooling,
     scale,
+    softmax,
     split,
 )
 from scaffe.engines.onednn.primitives import Engine
@@ -19,11 +21,13 @@ __all__ = [
     "batch_norm",
     "concat",
     "convolution",
+    "dropout",
     "elementwise",
     "eltwise",
     "inner_product",
     "lrn",
     "pooling",
     "scale",
+    "softmax",
     "split",
 ]
