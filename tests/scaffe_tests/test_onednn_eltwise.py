@@ -5,7 +5,7 @@ import logging
 import numpy as np
 import pytest
 from both_engines import assert_alike, assert_engines_agree, build, is_fast, needs_onednn, run
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytestmark = needs_onednn
@@ -34,6 +34,7 @@ RELU = 'layer { name: "relu" type: "ReLU" bottom: "y" top: "%s" relu_param { neg
 RELU_BELOW = 'layer { name: "r%" type: "ReLU" bottom: "c%" top: "c%" }'
 
 
+@settings(max_examples=50)
 @given(
     channels=st.sampled_from([1, 3, 16, 20, 32]),
     count=st.integers(2, 4),

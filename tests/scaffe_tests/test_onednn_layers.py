@@ -63,6 +63,29 @@ def test_convolution_whose_channels_are_not_on_axis_1_computes_in_numpy(caplog):
 
 
 @given(data=st.data())
+def test_deconvolutions_agree(data):
+    group = data.draw(st.sampled_from([1, 1, 2, 3, 16]), "group")
+    inputs, outputs = (group * data.draw(st.integers(1, 5)) for _ in "io")
+    kernel, stride = data.draw(st.tuples(st.integers(1, 4), st.integers(1, 4))), data.draw(st.integers(1, 3))
+    pad, dilation = data.draw(st.integers(0, 2)), data.draw(st.integers(1, 2))
+    size = data.draw(st.tuples(st.integers(1, 6), st.integers(1, 6)), "size")
+    assume(all(stride * (n - 1) + dilation * (k - 1) + 1 > 2 * pad for n, k in zip(size, kernel, strict=True)))
+    bias, relu = data.draw(st.booleans(), "bias"), data.draw(st.booleans(), "relu")
+    fields = f"kernel_h: {kernel[0]} kernel_w: {kernel[1]} stride: {stride} pad: {pad} dilation: {dilation}"
+    fields += f" num_output: {outputs} group: {group} bias_term: {str(bias).lower()}"
+    text = layer("Deconvolution", f"convolution_param {{ {fields} }}") + RELU * relu
+    assert_engines_agree(text, (data.draw(st.integers(1, 3), "images"), inputs, *size), passes=2)
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 9), (2, 16, 5, 6), (2, 3, 5, 6, 4)])
+@pytest.mark.parametrize("group", [1, 2])
+def test_usual_deconvolutions_are_fast(shape, group):
+    shape = (shape[0], shape[1] * group, *shape[2:])
+    fields = f"convolution_param {{ num_output: 6 kernel_size: 4 stride: 2 pad: 1 group: {group} }}"
+    assert is_fast(assert_engines_agree(layer("Deconvolution", fields), shape), "it")
+
+
+@given(data=st.data())
 def test_pooling_agrees(data):
     kind = data.draw(st.sampled_from(["MAX", "AVE"]))
     kernel, stride = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
@@ -196,6 +219,20 @@ def test_gradients_agree_with_finite_differences():
     text += layer("Pooling", "pooling_param { pool: AVE kernel_size: 2 stride: 2 }", ["b"], "c", "c")
     text += layer("InnerProduct", "inner_product_param { num_output: 33 }", ["c"])
     net = build(text, (2, 3, 5, 5))
+    found = run(net)
+    blobs = {"x0": net.blobs["x0"], **{f"{name}[{i}]": b for name, bs in net.params.items() for i, b in enumerate(bs)}}
+    for name, blob in blobs.items():
+        slope, gradient, norm = directional_slope(net, blob, found[f"{name} diff"])
+        assert abs(gradient - slope) < 1e-3 * norm, name
+
+
+def test_gradients_of_smooth_layers_agree_with_finite_differences():
+    text = layer("Deconvolution", "convolution_param { num_output: 16 kernel_size: 2 stride: 2 }", top="a", name="a")
+    text += convolution(16, "kernel_size: 2 stride: 2", bottoms=["a"], top="b", name="b")
+    text += convolution(16, "kernel_size: 1", top="c", name="c")
+    text += layer("Eltwise", "eltwise_param { coeff: 1 coeff: -0.5 }", ["b", "c"], "d", "d")
+    text += layer("TanH", "", ["d"], "d", "e") + layer("Softmax", "", ["d"])
+    net = build(text, (2, 3, 3, 3))
     found = run(net)
     blobs = {"x0": net.blobs["x0"], **{f"{name}[{i}]": b for name, bs in net.params.items() for i, b in enumerate(bs)}}
     for name, blob in blobs.items():

@@ -37,7 +37,7 @@ class ConvolutionPlan(Plan):
         self.bias = Inlet(engine, engine.plain((layer.outputs,))) if layer.bias_term else None
         self.weight_diff: Gradient | None = None
         self.bias_diff = Gradient(engine, engine.plain((layer.outputs,))) if layer.bias_term else None
-        self.pairs = [_Pair(self, x.shape, y.shape) for x, y in zip(bottom, top, strict=True)]
+        self.pairs = [Pair(self, x.shape, y.shape) for x, y in zip(bottom, top, strict=True)]
 
     def _choose(self, src: tuple[int, ...], dst: tuple[int, ...]) -> None:
         """Choose the three primitives in the library's own layouts, unless these are mostly padding.
@@ -113,7 +113,7 @@ class ConvolutionPlan(Plan):
         return self.weight_diff, self.bias_diff
 
 
-class _Pair:
+class Pair:
     """A bottom and its top, computed in one with a ReLU that works in place behind."""
 
     def __init__(self, plan: ConvolutionPlan, src: tuple[int, ...], dst: tuple[int, ...]):

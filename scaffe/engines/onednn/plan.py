@@ -75,12 +75,15 @@ class Planned(Layer):
 
 
 class Inlet:
-    """A blob's values in the layout that a primitive reads: the very memory that the blob has, or a reordered copy."""
+    """A blob's values in the layout that a primitive reads: the very memory that the blob has, or a reordered copy.
 
-    def __init__(self, engine: Engine, desc: Desc):
+    `plain` is how the blob's array lies, C order unless told.
+    """
+
+    def __init__(self, engine: Engine, desc: Desc, plain: Desc | None = None):
         self.engine, self.desc = engine, desc
         self.memory: Memory
-        self._plain = engine.plain(desc.shape)
+        self._plain = plain or engine.plain(desc.shape)
         self._over: Memory | None = None  # over the blob's plain array
         self._copy: Memory | None = None
         self._source: Memory | None = None
