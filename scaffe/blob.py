@@ -28,15 +28,17 @@ class Values:
     """One of a blob's two arrays: plain, or in an engine's own form until somebody asks for it plain.
 
     Exactly one of the two counts: `form` unless it is None, else `array`. `version` changes whenever the values
-    may have: an engine gave others, or the plain array was handed out, into which anybody may write. Deferred values
-    are what a function will write into the plain array when somebody asks for it, unless they are overwritten first.
+    may have: an engine gave others, or the plain array was handed out, into which anybody may write. A form that is
+    `lent` is another blob's too, so that nobody may write into it. Deferred values are what a function will write into
+    the plain array when somebody asks for it, unless they are overwritten first.
     """
 
-    __slots__ = ("_write", "array", "form", "version")
+    __slots__ = ("_write", "array", "form", "lent", "version")
 
     def __init__(self, array: Any = None):
         self.array = array
         self.form: Form | None = None
+        self.lent = False
         self._write: Callable[[Any], object] | None = None
         self.version = 0
 
@@ -51,7 +53,7 @@ class Values:
             self.array = xp.zeros(shape, np.float32)
         if self.form is not None:
             self.form.store(self.array)
-            self.form = None
+            self.form, self.lent = None, False
         self.settle()
         self.version += 1
         return self.array
@@ -80,12 +82,12 @@ class Values:
 
     def take(self, array: Any) -> None:
         """Let `array` be the values, plain."""
-        self.array, self.form, self._write = array, None, None
+        self.array, self.form, self.lent, self._write = array, None, False, None
         self.version += 1
 
-    def take_form(self, form: Form) -> None:
+    def take_form(self, form: Form, lent: bool = False) -> None:
         """Let an engine's `form` be the values; it must stay as it is until the engine gives another."""
-        self.form, self._write = form, None
+        self.form, self.lent, self._write = form, lent, None
         self.version += 1
 
 

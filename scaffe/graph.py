@@ -3,6 +3,7 @@
 filter_layers  keep the layers whose include and exclude rules meet the state (phase, level, stages)
 insert_splits  let each top have one user, by Split layers where it has several
 need_backward  which layers and bottoms take part in the backward pass
+followers      which layers come right behind another, so that an engine may compute both at once
 """
 
 from __future__ import annotations
@@ -154,3 +155,17 @@ def _keep_under_loss(node: Node, under_loss: set[str], skipped: set[str]) -> Non
     node.down = [down and contributes and node.backward for down in node.down]
     under_loss.update(node.bottoms if contributes else ())
     skipped.update(name for name, down in zip(node.bottoms, node.down, strict=True) if not down)
+
+
+def followers(layers: Sequence[LayerParameter]) -> dict[int, int]:
+    """Return which layer takes what another makes, where nobody else does: {maker: taker}, both with one such blob.
+
+    Splits must have been inserted, so that each top has one user.
+    """
+    makers: dict[str, int] = {}
+    pairs: dict[int, int] = {}
+    for j, layer in enumerate(layers):
+        if len(layer.bottom) == 1 and len(layers[i := makers[layer.bottom[0]]].top) == 1:
+            pairs[i] = j
+        makers.update((name, j) for name in layer.top)
+    return pairs

@@ -14,7 +14,7 @@ from scaffe import weights as weight_files
 from scaffe.blob import Blob
 from scaffe.context import Context
 from scaffe.errors import LabelError, NetError, ScaffeError, ShapeError
-from scaffe.graph import Node, filter_layers, insert_splits, need_backward
+from scaffe.graph import Node, filter_layers, followers, insert_splits, need_backward
 from scaffe.layers.layer import Layer, check_counts, create
 from scaffe.packed import PackedParameters, Parameter
 from scaffe.proto import LayerParameter, NetParameter, NetState, Phase
@@ -66,6 +66,8 @@ class Net:
         self.parameters: list[Parameter] = []
         for param in self.param.layer:
             self._add_layer(param)
+        for i, j in followers(self.param.layer).items():
+            self.layers[i].follower = self.layers[j]
         self.nodes = [self._node(i) for i in range(len(self.layers))]
         need_backward(self.nodes, self.param.force_backward)
         self._check_batch_splits()

@@ -28,9 +28,15 @@ def why_missing() -> str:
 needs_onednn = pytest.mark.skipif(bool(why_missing()), reason=why_missing() or "oneDNN is there")
 
 
-def build(layers: str, *shapes: Sequence[int], engine: str = "onednn", phase: int = scaffe.TRAIN) -> scaffe.Net:
+def build(
+    layers: str,
+    *shapes: Sequence[int],
+    engine: str = "onednn",
+    phase: int = scaffe.TRAIN,
+    force_backward: bool = True,
+) -> scaffe.Net:
     """Return the net of `layers` over Input blobs x0, x1, ... of these shapes, filled with random numbers."""
-    text = "force_backward: true\n"
+    text = f"force_backward: {str(force_backward).lower()}\n"
     for i, shape in enumerate(shapes):
         sizes = " ".join(f"dim: {size}" for size in shape)
         text += f'layer {{ name: "x{i}" type: "Input" top: "x{i}" input_param {{ shape {{ {sizes} }} }} }}\n'
@@ -79,3 +85,22 @@ def assert_engines_agree(layers: str, *shapes: Sequence[int], passes: int = 1, p
 def is_fast(net: scaffe.Net, layer: str) -> bool:
     """Say whether a layer computes by oneDNN's primitives."""
     return net.layer_dict[layer]._plan is not None
+
+
+def directional_slope(
+    net: scaffe.Net, blob: scaffe.Blob, diff: np.ndarray, step: float = 2e-2
+) -> tuple[float, float, float]:
+    """Return the net's central difference along a random direction of a blob, `diff` along it, and `diff`'s norm.
+
+    `diff` is what `run` found: the gradient of the output y, weighted as `run` does.
+    """
+    weights = np.random.default_rng(1).standard_normal(net.blobs["y"].shape).astype(np.float32).astype(np.float64)
+    direction = np.random.default_rng(2).standard_normal(blob.shape)
+    direction /= np.linalg.norm(direction)
+    kept, sides = blob.data.copy(), []
+    for sign in (1, -1):
+        blob.data[...] = kept + sign * step * direction
+        net.forward()
+        sides.append((weights * net.blobs["y"].data).sum())
+    blob.data[...] = kept
+    return (sides[0] - sides[1]) / (2 * step), float((diff * direction).sum()), float(np.linalg.norm(diff))

@@ -43,16 +43,16 @@ class BatchNorm(Layer):
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         xp, x = self.xp, bottom[0].array.reshape(self.view)
         y = self.normalised = self.buffer("normalised", x.shape, x.dtype)  # layers above may change the top in place
-        mean, variance = self._global() if self.use_sums else (x.mean(axis=(0, 2)), None)
+        mean, variance = self.global_statistics() if self.use_sums else (x.mean(axis=(0, 2)), None)
         xp.subtract(x, mean[:, None], out=y)
         if variance is None:
             variance = self._variance(y)
-            self._remember(mean, variance)
+            self.remember(mean, variance)
         self.deviation = xp.sqrt(variance + self.eps)[:, None]
         y /= self.deviation
         top[0].array.reshape(self.view)[...] = y
 
-    def _global(self):
+    def global_statistics(self):
         """Return the mean and variance that the running sums say, 0 before there are any."""
         means, variances, (weight,) = (blob.array for blob in self.blobs)
         scale = 0 if weight == 0 else 1 / weight
@@ -62,7 +62,7 @@ class BatchNorm(Layer):
         """Return the mean square of values whose mean is 0, a channel."""
         return self.xp.einsum("ncs,ncs->c", centred, centred) / (centred.shape[0] * centred.shape[2])
 
-    def _remember(self, mean, variance) -> None:
+    def remember(self, mean, variance) -> None:
         """Let the running sums fade and add what was measured, the variance without its bias."""
         count = self.view[0] * self.view[2]
         news = mean, variance * (count / (count - 1) if count > 1 else 1), 1

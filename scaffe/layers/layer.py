@@ -43,6 +43,7 @@ class Layer:
         self.name, self.type = param.name, param.type
         self.blobs: list[Blob] = []
         self.param_propagate_down: list[bool] = []
+        self.follower: Layer | None = None  # who alone takes the one top, and no other bottom
         self.xp = context.xp
         self._buffers: dict[str, Any] = {}
 

@@ -24,7 +24,8 @@ class Softmax(Layer):
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
         shape = bottom[0].shape
-        self.view = around(shape, self._axis(bottom))
+        self.axis = self._axis(bottom)
+        self.view = around(shape, self.axis)
         top[0].reshape(*shape)
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:

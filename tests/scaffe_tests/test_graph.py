@@ -4,7 +4,7 @@ import pytest
 from google.protobuf import text_format
 
 from scaffe.errors import NetError
-from scaffe.graph import Node, filter_layers, insert_splits, need_backward
+from scaffe.graph import Node, filter_layers, followers, insert_splits, need_backward
 from scaffe.proto import NetParameter, NetState
 
 
@@ -130,3 +130,31 @@ def test_force_backward_reaches_every_bottom_that_allows_it():
     nodes[1].can_force = [True, False]
     need_backward(nodes, force=True)
     assert nodes[1].down == [True, False]
+
+
+def test_a_follower_alone_takes_the_one_top():
+    split = insert_splits(
+        net("""
+        layer { name: "a" top: "a" }
+        layer { name: "b" bottom: "a" top: "a" }
+        layer { name: "c" bottom: "a" top: "c" }
+        layer { name: "d" bottom: "c" top: "d" }
+        layer { name: "e" bottom: "c" top: "e" top: "f" }
+        layer { name: "g" bottom: "d" bottom: "e" top: "g" }
+        layer { name: "h" bottom: "f" top: "h" }
+        """)
+    )
+    layers = split.layer
+    pairs = {layers[i].name: layers[j].name for i, j in followers(layers).items()}
+    assert pairs == {"a": "b", "b": "c", "c": "c_c_0_split"}
+
+
+def test_a_loss_is_a_user_too():
+    split = insert_splits(
+        net("""
+        layer { name: "a" top: "a" loss_weight: 1 }
+        layer { name: "b" bottom: "a" top: "a" }
+        """)
+    )
+    assert [layer.name for layer in split.layer] == ["a", "a_a_0_split", "b"]
+    assert followers(split.layer) == {0: 1}

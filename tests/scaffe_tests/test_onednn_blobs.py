@@ -114,8 +114,65 @@ def test_other_shapes_make_other_plans_and_the_same_numbers():
         assert_alike(run(net), run(reference))
 
 
-def test_a_steady_iteration_makes_nothing(monkeypatch):
-    net, _ = both()
+def computed_ahead(net):
+    return [layer.name for layer in net.layers if getattr(layer, "_ahead", None) is not None]
+
+
+def test_a_convolution_computes_the_relu_behind_it():
+    net, reference = both()
+    assert_alike(run(net, passes=2), run(reference, passes=2))
+    assert computed_ahead(net) == ["relu"]
+
+
+@pytest.mark.parametrize("change", [False, True])
+def test_a_pass_that_ends_at_the_convolution_shows_it_before_the_relu(change):
+    net, reference = both()
+    seen = []
+    for each in (net, reference):
+        each.forward()  # so that all plans are made
+        shown = each.forward(end="conv")["conv"].copy()
+        if change:
+            each.blobs["conv"].data[...] *= -1
+        y = each.forward(start="relu")["y"].copy()
+        each.clear_param_diffs()
+        each.backward(y=np.ones_like(y))
+        seen.append({"conv": shown, "y": y, "diff": each.params["conv"][0].diff.copy()})
+    assert (seen[0]["conv"] < 0).any()
+    assert_alike(*seen)
+    assert not computed_ahead(net)
+
+
+@pytest.mark.parametrize(
+    "relu",
+    [
+        'layer { name: "relu" type: "ReLU" bottom: "c" top: "y" }',
+        'layer { name: "relu" type: "ReLU" bottom: "c" top: "c" relu_param { negative_slope: -0.1 } }',
+        'layer { name: "relu" type: "ReLU" bottom: "c" top: "y" } layer { name: "quiet" type: "Silence" bottom: "c" }',
+    ],
+)
+def test_a_relu_that_needs_what_lies_below_computes_by_itself(relu):
+    text = TEXT.split("layer {")[1].replace('"conv"', '"c"')
+    nets = [build("layer {" + text + relu, SHAPE, engine=engine) for engine in ("onednn", "reference")]
+    assert_alike(*map(run, nets))
+    assert not computed_ahead(nets[0])
+
+
+RESIDUAL = """
+layer { name: "a" type: "Convolution" bottom: "x0" top: "a" convolution_param { num_output: 16 kernel_size: 1 } }
+layer { name: "b" type: "Convolution" bottom: "a" top: "b" convolution_param { num_output: 16 kernel_size: 1 } }
+layer { name: "bn" type: "BatchNorm" bottom: "b" top: "b" }
+layer { name: "scale" type: "Scale" bottom: "b" top: "b" scale_param { bias_term: true } }
+layer { name: "br" type: "ReLU" bottom: "b" top: "b" }
+layer { name: "sum" type: "Eltwise" bottom: "a" bottom: "b" top: "sum" }
+layer { name: "sr" type: "ReLU" bottom: "sum" top: "sum" }
+layer { name: "drop" type: "Dropout" bottom: "sum" top: "sum" }
+layer { name: "y" type: "Sigmoid" bottom: "sum" top: "y" }
+"""
+
+
+@pytest.mark.parametrize("text", [TEXT, RESIDUAL])
+def test_a_steady_iteration_makes_nothing(monkeypatch, text):
+    net = build(text, SHAPE)
 
     def iterate():
         net.clear_param_diffs()

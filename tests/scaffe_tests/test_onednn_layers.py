@@ -2,9 +2,8 @@
 
 import logging
 
-import numpy as np
 import pytest
-from both_engines import assert_engines_agree, build, is_fast, needs_onednn, run
+from both_engines import assert_engines_agree, build, directional_slope, is_fast, needs_onednn, run
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -61,6 +60,29 @@ def test_convolution_whose_channels_are_not_on_axis_1_computes_in_numpy(caplog):
         net = assert_engines_agree(convolution(2, "kernel_size: 2 axis: 2"), (2, 3, 2, 4, 3))
     assert not is_fast(net, "it")
     assert "layer 'it' (Convolution) computes in numpy" in caplog.text
+
+
+@given(data=st.data())
+def test_deconvolutions_agree(data):
+    group = data.draw(st.sampled_from([1, 1, 2, 3, 16]), "group")
+    inputs, outputs = (group * data.draw(st.integers(1, 5)) for _ in "io")
+    kernel, stride = data.draw(st.tuples(st.integers(1, 4), st.integers(1, 4))), data.draw(st.integers(1, 3))
+    pad, dilation = data.draw(st.integers(0, 2)), data.draw(st.integers(1, 2))
+    size = data.draw(st.tuples(st.integers(1, 6), st.integers(1, 6)), "size")
+    assume(all(stride * (n - 1) + dilation * (k - 1) + 1 > 2 * pad for n, k in zip(size, kernel, strict=True)))
+    bias, relu = data.draw(st.booleans(), "bias"), data.draw(st.booleans(), "relu")
+    fields = f"kernel_h: {kernel[0]} kernel_w: {kernel[1]} stride: {stride} pad: {pad} dilation: {dilation}"
+    fields += f" num_output: {outputs} group: {group} bias_term: {str(bias).lower()}"
+    text = layer("Deconvolution", f"convolution_param {{ {fields} }}") + RELU * relu
+    assert_engines_agree(text, (data.draw(st.integers(1, 3), "images"), inputs, *size), passes=2)
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 9), (2, 16, 5, 6), (2, 3, 5, 6, 4)])
+@pytest.mark.parametrize("group", [1, 2])
+def test_usual_deconvolutions_are_fast(shape, group):
+    shape = (shape[0], shape[1] * group, *shape[2:])
+    fields = f"convolution_param {{ num_output: 6 kernel_size: 4 stride: 2 pad: 1 group: {group} }}"
+    assert is_fast(assert_engines_agree(layer("Deconvolution", fields), shape), "it")
 
 
 @given(data=st.data())
@@ -128,6 +150,39 @@ def test_lrn_within_channels_computes_in_numpy():
 
 
 @given(
+    shape=st.lists(st.integers(2, 5), min_size=1, max_size=4).map(tuple),
+    axis=st.integers(-1, 1),
+    channels=st.sampled_from([3, 16, 20]),
+    blocked=st.booleans(),
+    in_place=st.booleans(),
+)
+def test_softmax_agrees(shape, axis, channels, blocked, in_place):
+    assume(axis < len(shape))
+    blocked &= len(shape) > 2
+    first = convolution(channels, "kernel_size: 1 bias_term: false", top="c", name="c") if blocked else ""
+    bottom = "c" if blocked else "x0"
+    top = bottom if in_place else "y"
+    assert_engines_agree(first + layer("Softmax", f"softmax_param {{ axis: {axis} }}", [bottom], top), shape)
+
+
+@pytest.mark.parametrize("text", ["", convolution(16, "kernel_size: 1", top="x", name="x")])
+def test_softmax_of_classes_in_rows_and_in_blocks_is_fast(text):
+    net = assert_engines_agree(text + layer("Softmax", "", ["x" if text else "x0"]), (2, 5, 3, 4) if text else (3, 7))
+    assert is_fast(net, "it")
+
+
+@pytest.mark.parametrize("phase", [scaffe.TRAIN, scaffe.TEST])
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("channels", [0, 16, 20])
+def test_dropout_drops_the_same_values(phase, in_place, channels):
+    text = convolution(channels, "kernel_size: 1", top="c", name="c") if channels else ""
+    bottom = "c" if channels else "x0"
+    text += layer("Dropout", "dropout_param { dropout_ratio: 0.3 }", [bottom], bottom if in_place else "y")
+    net = assert_engines_agree(text, (3, 4, 5, 3), passes=2, phase=phase)
+    assert is_fast(net, "it") == (in_place or phase == scaffe.TRAIN)
+
+
+@given(
     rows=st.integers(1, 5),
     inputs=st.integers(1, 40),
     outputs=st.integers(1, 70),
@@ -164,23 +219,25 @@ def test_gradients_agree_with_finite_differences():
     text += layer("Pooling", "pooling_param { pool: AVE kernel_size: 2 stride: 2 }", ["b"], "c", "c")
     text += layer("InnerProduct", "inner_product_param { num_output: 33 }", ["c"])
     net = build(text, (2, 3, 5, 5))
-    found, step = run(net), 2e-2
-    weights = np.random.default_rng(1).standard_normal(net.blobs["y"].shape).astype(np.float32).astype(np.float64)
+    found = run(net)
     blobs = {"x0": net.blobs["x0"], **{f"{name}[{i}]": b for name, bs in net.params.items() for i, b in enumerate(bs)}}
-    rng = np.random.default_rng(2)
     for name, blob in blobs.items():
-        direction = rng.standard_normal(blob.shape)
-        direction /= np.linalg.norm(direction)
-        sides = []
-        kept = blob.data.copy()
-        for sign in (1, -1):
-            blob.data[...] = kept + sign * step * direction
-            net.forward()
-            sides.append((weights * net.blobs["y"].data).sum())
-        blob.data[...] = kept
-        slope = (sides[0] - sides[1]) / (2 * step)
-        gradient = found[f"{name} diff"]
-        assert abs((gradient * direction).sum() - slope) < 1e-3 * np.linalg.norm(gradient), name
+        slope, gradient, norm = directional_slope(net, blob, found[f"{name} diff"])
+        assert abs(gradient - slope) < 1e-3 * norm, name
+
+
+def test_gradients_of_smooth_layers_agree_with_finite_differences():
+    text = layer("Deconvolution", "convolution_param { num_output: 16 kernel_size: 2 stride: 2 }", top="a", name="a")
+    text += convolution(16, "kernel_size: 2 stride: 2", bottoms=["a"], top="b", name="b")
+    text += convolution(16, "kernel_size: 1", top="c", name="c")
+    text += layer("Eltwise", "eltwise_param { coeff: 1 coeff: -0.5 }", ["b", "c"], "d", "d")
+    text += layer("TanH", "", ["d"], "d", "e") + layer("Softmax", "", ["d"])
+    net = build(text, (2, 3, 3, 3))
+    found = run(net)
+    blobs = {"x0": net.blobs["x0"], **{f"{name}[{i}]": b for name, bs in net.params.items() for i, b in enumerate(bs)}}
+    for name, blob in blobs.items():
+        slope, gradient, norm = directional_slope(net, blob, found[f"{name} diff"])
+        assert abs(gradient - slope) < 1e-3 * norm, name
 
 
 def test_a_test_phase_net_agrees():

@@ -1,6 +1,37 @@
 """The heavy layers by oneDNN; importing this package registers them."""
 
-from scaffe.engines.onednn import concat, convolution, inner_product, lrn, pooling, relu, sgd, split
+from scaffe.engines.onednn import (
+    batch_norm,
+    concat,
+    convolution,
+    deconvolution,
+    dropout,
+    elementwise,
+    eltwise,
+    inner_product,
+    lrn,
+    pooling,
+    scale,
+    sgd,
+    softmax,
+    split,
+)
 from scaffe.engines.onednn.primitives import Engine
 
-__all__ = ["Engine", "concat", "convolution", "inner_product", "lrn", "pooling", "relu", "sgd", "split"]
+__all__ = [
+    "Engine",
+    "batch_norm",
+    "concat",
+    "convolution",
+    "deconvolution",
+    "dropout",
+    "elementwise",
+    "eltwise",
+    "inner_product",
+    "lrn",
+    "pooling",
+    "scale",
+    "sgd",
+    "softmax",
+    "split",
+]

@@ -8,6 +8,8 @@ from typing import Any
 from scaffe.context import TRAIN
 from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn.convolution_ways import Ways
+from scaffe.engines.onednn.elementwise import rectifier_behind
+from scaffe.engines.onednn.fusion import Ahead
 from scaffe.engines.onednn.plan import Gradient, Inlet, Plan, Planned, give
 from scaffe.engines.onednn.primitives import Memory, NoFastForm, Primitive
 from scaffe.layers.convolution import Convolution
@@ -33,7 +35,7 @@ class ConvolutionPlan(Plan):
         self.bias = Inlet(engine, engine.plain((layer.outputs,))) if layer.bias_term else None
         self.weight_diff: Gradient | None = None
         self.bias_diff = Gradient(engine, engine.plain((layer.outputs,))) if layer.bias_term else None
-        self.pairs = [_Pair(self, x.shape, y.shape) for x, y in zip(bottom, top, strict=True)]
+        self.pairs = [Pair(self, x.shape, y.shape) for x, y in zip(bottom, top, strict=True)]
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         blobs = self.layer.blobs
@@ -70,15 +72,19 @@ class ConvolutionPlan(Plan):
         return self.weight_diff, self.bias_diff
 
 
-class _Pair:
-    """A bottom and its top."""
+class Pair:
+    """A bottom and its top, computed in one with a ReLU that works in place behind."""
 
     def __init__(self, plan: ConvolutionPlan, src: tuple[int, ...], dst: tuple[int, ...]):
         self.plan, self.src, self.dst = plan, src, dst
         engine, described = plan.engine, plan.on_forward
         self.x = Inlet(engine, described.desc(lib.QUERY_SRC, src))
         self.y = Memory(engine, described.desc(lib.QUERY_DST, dst))
-        self.run_forward = Primitive(engine, described, {lib.ARG_DST: self.y})
+        relu = rectifier_behind(plan.layer)
+        rectified = engine.rectified(described, relu.slope) if relu else None
+        self.ahead = Ahead(None, self._show_unrectified) if rectified else None
+        self.run_forward = Primitive(engine, rectified or described, {lib.ARG_DST: self.y})
+        self.run_unrectified: Primitive | None = None
         self.run_weights: Primitive | None = None
         self.run_data: Primitive | None = None
 
@@ -89,7 +95,20 @@ class _Pair:
         if bias is not None:
             run.bind(lib.ARG_BIAS, bias)
         run.run()
-        give(top.values, self.y)
+        if self.ahead:
+            top.values.take_form(self.ahead.holding(self.y))
+        else:
+            give(top.values, self.y)
+
+    def _show_unrectified(self, array: Any) -> None:
+        """Write what the ReLU behind would have seen; it has not run, so that its values are nobody's."""
+        if self.run_unrectified is None:
+            self.run_unrectified = Primitive(self.plan.engine, self.plan.on_forward)
+        for arg in self.run_forward.memories.keys() - {lib.ARG_SCRATCHPAD}:
+            self.run_unrectified.bind(arg, self.run_forward.memories[arg])
+        self.run_unrectified.run()
+        if array is not self.y.array:
+            self.y.store(array)
 
     def backward_weights(self, bottom: Any, top: Any) -> None:
         if self.run_weights is None:

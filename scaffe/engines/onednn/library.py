@@ -28,13 +28,18 @@ INVALID_ARGUMENTS, UNIMPLEMENTED = 2, 3
 BF16 = 2
 F32, TAG_ANY, CPU, SCRATCHPAD_USER = 3, 1, 1, 1
 TAGS_BLOCKED = {3: (56, 69), 4: (78, 102), 5: (121, 142)}  # aBc16b aBc8b and so on, by number of axes
-FORWARD_TRAINING, FORWARD_INFERENCE = 64, 96
+FORWARD_TRAINING, FORWARD_INFERENCE, BACKWARD = 64, 96, 128
+NORM_GLOBAL_STATISTICS, NORM_SCALE, NORM_SHIFT, NORM_RELU = 1, 2, 4, 8
 CONVOLUTION_DIRECT = 1
-ELTWISE_RELU = 32
+DECONVOLUTION_DIRECT = 10
+ELTWISE_RELU, ELTWISE_ELU, ELTWISE_SQUARE, ELTWISE_ABS, ELTWISE_LINEAR, ELTWISE_SOFT_RELU = 32, 34, 35, 36, 38, 39
+ELTWISE_SWISH, ELTWISE_LOG, ELTWISE_CLIP = 44, 45, 46
+ELTWISE_RELU_BY_DST, ELTWISE_TANH_BY_DST, ELTWISE_ELU_BY_DST = 256, 257, 258  # the derivative by y
+ELTWISE_LOGISTIC_BY_DST, ELTWISE_EXP_BY_DST = 260, 261
+BINARY_ADD, BINARY_MUL = 0x1FFF0, 0x1FFF1
 POOLING_MAX, POOLING_AVG_INCLUDE_PADDING, POOLING_AVG_EXCLUDE_PADDING = 511, 767, 1023
 LRN_ACROSS_CHANNELS = 2815
 SOFTMAX_ACCURATE = 196608
-BINARY_ADD = 0x1FFF0
 
 ISA_AVX512, ISA_BF16, ISA_AMX = 0x20, 0x80, 0x800  # bits of dnnl_cpu_isa_t
 
@@ -42,9 +47,10 @@ QUERY_IMPL_INFO_STR = 8
 QUERY_SRC, QUERY_DIFF_SRC, QUERY_WEIGHTS, QUERY_DIFF_WEIGHTS, QUERY_DST, QUERY_DIFF_DST = range(129, 135)
 QUERY_WORKSPACE, QUERY_SCRATCHPAD = 135, 136
 
-ARG_SRC, ARG_DST, ARG_WEIGHTS, ARG_BIAS, ARG_WORKSPACE, ARG_SCRATCHPAD = 1, 17, 33, 41, 64, 80
+ARG_SRC, ARG_SRC_1, ARG_DST, ARG_WEIGHTS, ARG_BIAS, ARG_WORKSPACE, ARG_SCRATCHPAD = 1, 2, 17, 33, 41, 64, 80
 ARG_DIFF_SRC, ARG_DIFF_DST, ARG_DIFF_WEIGHTS, ARG_DIFF_BIAS = 129, 145, 161, 169
-ARG_SRC_1, ARG_MULTIPLE_SRC, ARG_SCALES = 2, 1024, 4096
+ARG_MEAN, ARG_VARIANCE, ARG_SCALE, ARG_SHIFT, ARG_DIFF_SCALE, ARG_DIFF_SHIFT = 49, 50, 51, 52, 255, 256
+ARG_MULTIPLE_SRC, ARG_SCALES = 1024, 4096
 
 MAX_DIMS = 12
 Dims = c_int64 * MAX_DIMS
@@ -102,7 +108,12 @@ _CREATE = {
     "inner_product_forward_primitive_desc_create": _forms("pi", "pppp", "p"),
     "inner_product_backward_data_primitive_desc_create": _forms("p", "ppp", "pp"),
     "inner_product_backward_weights_primitive_desc_create": _forms("p", "pppp", "pp"),
+    "batch_normalization_forward_primitive_desc_create": _forms("pi", "pp", "fu", "p"),
+    "batch_normalization_backward_primitive_desc_create": _forms("pi", "ppp", "fu", "pp"),
     "binary_primitive_desc_create": _forms("pi", "ppp", "p"),
+    "deconvolution_forward_primitive_desc_create": _forms("pii", "pppp", "dddd", "p"),
+    "deconvolution_backward_data_primitive_desc_create": _forms("pi", "ppp", "dddd", "pp"),
+    "deconvolution_backward_weights_primitive_desc_create": _forms("pi", "pppp", "dddd", "pp"),
     "sum_primitive_desc_create": _forms("ppi", "pp", "p"),
     "concat_primitive_desc_create": _forms("ppii", "p", "p"),
 }

@@ -39,6 +39,7 @@ class Planned(Layer):
 
     plan_type: type[Plan]
     _plan: Plan | None = None
+    _planned = False
     _shapes: list[tuple[int, ...]] | None = None
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
@@ -61,6 +62,8 @@ class Planned(Layer):
             self._plan.forward(bottom, top)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
+        if not self._planned:  # another layer has computed the forward pass
+            self._make_plan(bottom, top)
         if self._plan is None:
             super().backward(top, propagate_down, bottom)
         else:
@@ -77,12 +80,15 @@ class Planned(Layer):
 
 
 class Inlet:
-    """A blob's values in the layout that a primitive reads: the very memory that the blob has, or a reordered copy."""
+    """A blob's values in the layout that a primitive reads: the very memory that the blob has, or a reordered copy.
 
-    def __init__(self, engine: Engine, desc: Desc):
+    `plain` is how the blob's array lies, C order unless told.
+    """
+
+    def __init__(self, engine: Engine, desc: Desc, plain: Desc | None = None):
         self.engine, self.desc = engine, desc
         self.memory: Memory
-        self._plain = engine.plain(desc.shape)
+        self._plain = plain or engine.plain(desc.shape)
         self._over: Memory | None = None  # over the blob's plain array
         self._copy: Memory | None = None
         self._source: Memory | None = None
@@ -91,7 +97,7 @@ class Inlet:
 
     def fetch(self, values: Values) -> Memory:
         """Return the values as a memory, which is good until they change."""
-        source: Any = values.form or self._wrapped(values)
+        source = values.form if isinstance(values.form, Memory) else self._wrapped(values)
         if source is not self._source:
             self._connect(source)
         if self._reorder is not None:
@@ -113,7 +119,8 @@ class Inlet:
 
     def _wrapped(self, values: Values) -> Memory:
         """Return a memory over the plain array."""
-        array = values.array if values.array is not None else values.plain(self.desc.shape, np)
+        known = values.form is None and values.array is not None
+        array = values.array if known else values.plain(self.desc.shape, np)
         if not array.flags.c_contiguous:
             strides = [stride // array.itemsize for stride in array.strides]
             return Memory(self.engine, self.engine.strided(array.shape, strides), array)

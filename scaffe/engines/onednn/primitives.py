@@ -186,10 +186,19 @@ class Engine:
             if error.status == lib.UNIMPLEMENTED:
                 raise NoFastForm(f"{operation} is not implemented for {shapes}") from None
             raise
-        found = PrimitiveDesc(self.library, handle, operation, given)
+        found = PrimitiveDesc(self.library, handle, operation, arguments)
         if found.implementation.startswith("ref"):
             raise NoFastForm(f"{operation} of {shapes} has the implementation '{found.implementation}' alone")
         return found
+
+    def rectified(self, described: PrimitiveDesc, slope: float) -> PrimitiveDesc | None:
+        """Return a description with a ReLU behind its operation, None where there is none with the same layouts."""
+        try:
+            found = self.describe(described.operation, *described.arguments[:-1], self.rectifying(slope))
+        except NoFastForm:
+            return None
+        queries = lib.QUERY_SRC, lib.QUERY_WEIGHTS, lib.QUERY_DST
+        return found if all(found.desc(query) == described.desc(query) for query in queries) else None
 
     def scratchpad(self, desc: Desc) -> Memory:
         """Return a memory over the shared scratchpad, which grows to hold it."""
@@ -208,7 +217,7 @@ class PrimitiveDesc(Handle):
 
     def __init__(self, library: lib.Library, handle: int, operation: str, arguments: Sequence[Any]):
         super().__init__(library, "primitive_desc", handle)
-        self.operation = operation
+        self.operation, self.arguments = operation, arguments
         name = c_char_p()
         library.call("primitive_desc_query", handle, lib.QUERY_IMPL_INFO_STR, 0, ctypes.byref(name))
         self.implementation = (name.value or b"").decode()

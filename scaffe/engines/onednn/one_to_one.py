@@ -1,0 +1,92 @@
+"""OneToOne: what the plans of layers with one bottom and one top share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from scaffe.blob import Blob, Values
+from scaffe.engines.onednn import library as lib
+from scaffe.engines.onednn.plan import Inlet, Plan, give
+from scaffe.engines.onednn.primitives import Memory, Primitive, PrimitiveDesc
+from scaffe.layers.layer import Blobs
+
+
+class OneToOne(Plan):
+    """A primitive forward, one backward, and the workspace that the first leaves for the second.
+
+    Subclasses describe both, and say in `reads` what the second takes besides the top's gradient. In place the values
+    are overwritten where they lie, unless the bottom's are still to be read.
+    """
+
+    reads: Sequence[int] = (lib.ARG_SRC,)  # or lib.ARG_DST, or neither
+
+    def __init__(self, layer: Any, bottom: Blobs, top: Blobs):
+        super().__init__(layer, bottom, top)
+        self.in_place = bottom[0] is top[0]
+        on_forward, self.on_backward = self.describe(bottom[0], top[0])
+        self.x_desc = on_forward.desc(lib.QUERY_SRC, bottom[0].shape)
+        self.y_desc = on_forward.desc(lib.QUERY_DST, top[0].shape)
+        self.x, self.y_again = Inlet(self.engine, self.x_desc), Inlet(self.engine, self.y_desc)
+        self.y: Memory | None = None
+        self.dx: Memory | None = None
+        self.kept: Memory | None = None  # the bottom's values, where the top's took their place
+        workspace = on_forward.desc(lib.QUERY_WORKSPACE)
+        self.workspace = {lib.ARG_WORKSPACE: Memory(self.engine, workspace)} if workspace.nbytes else {}
+        self.run_forward = Primitive(self.engine, on_forward, self.workspace)
+        self.run_backward: Primitive | None = None
+
+    def describe(self, bottom: Blob, top: Blob) -> tuple[PrimitiveDesc, PrimitiveDesc]:
+        """Return what would run forward and backward. Raise NoFastForm where there is nothing fast."""
+        raise NotImplementedError
+
+    def forward(self, bottom: Blobs, top: Blobs) -> None:
+        x, y = self._places(bottom[0].values)
+        self.run_forward.bind(lib.ARG_SRC, x)
+        self.run_forward.bind(lib.ARG_DST, y)
+        self.run_forward.run()
+        give(top[0].values, y)
+
+    def _places(self, values: Values) -> tuple[Memory, Memory]:
+        """Return where to read and where to write."""
+        x = self.x.fetch(values)
+        if self.in_place and lib.ARG_SRC not in self.reads:
+            return x, x
+        if self.y is None:
+            self.y = Memory(self.engine, self.y_desc)
+        if not self.in_place:
+            return x, self.y
+        if x.plain or x is self.y:  # what is plain stays where it is, since others may hold the array
+            self.kept = self.kept or Memory(self.engine, self.x_desc)
+            self.kept.buffer.reshape(-1)[...] = x.buffer.reshape(-1)
+            return self.kept, x
+        return x, self.y
+
+    def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
+        if not propagate_down[0]:
+            return
+        run = self.run_backward or self._prepare_backward()
+        dy = self.dy.fetch(top[0].diff_values)
+        dx = self._place_of_diff(top[0].diff_values, dy)
+        if lib.ARG_SRC in self.reads:
+            x = self.run_forward.memories[lib.ARG_SRC] if self.in_place else self.x.recall(bottom[0].values)
+            run.bind(lib.ARG_SRC, x)
+        if lib.ARG_DST in self.reads:
+            run.bind(lib.ARG_DST, self.y_again.recall(top[0].values))
+        run.bind(lib.ARG_DIFF_DST, dy)
+        run.bind(lib.ARG_DIFF_SRC, dx)
+        run.run()
+        give(bottom[0].diff_values, dx)
+
+    def _prepare_backward(self) -> Primitive:
+        self.dy = Inlet(self.engine, self.y_desc)
+        self.run_backward = Primitive(self.engine, self.on_backward, self.workspace)
+        return self.run_backward
+
+    def _place_of_diff(self, values: Values, dy: Memory) -> Memory:
+        """Return where to write the bottom's gradient: in place over the top's, if that is nobody else's."""
+        if self.in_place and not values.lent:
+            return dy
+        if self.dx is None:
+            self.dx = Memory(self.engine, self.x_desc)
+        return self.dx
