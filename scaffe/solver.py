@@ -93,6 +93,7 @@ class Solver:
         world = self.world
         context = Context(TRAIN, np, self.seed, world.rank, world.size, self.scaling, world.allsum)
         context.threads, context.allow_python_layers = world.threads, self.allow_python_layers
+        context.file_mark = world.file_mark
         self.net = Net(solver_nets.train_net(self.param), context=context, engine=self.engine)
         self.rule = solvers.create(self.param, self.net.packed)
         self.test_nets = [
@@ -110,6 +111,7 @@ class Solver:
         numbers = batch_numbers(self.world, iterations, lambda: self.tests_done)
         context = Context(TEST, seed=self.seed, batch_numbers=numbers)
         context.threads, context.allow_python_layers = self.world.threads, self.allow_python_layers
+        context.file_mark = self.world.file_mark
         net = Net(param, context=context, engine=self.engine)
         net.share_with(self.net)
         return net
