@@ -64,18 +64,21 @@ class HDF5Reader:
     def _copy(self, file: int, row: int, out: Sequence[np.ndarray], start: int, stop: int) -> None:
         """Read neighbouring rows of a file into rows [start, stop) of `out`."""
         path = self._paths[file][0]
-        rows = np.s_[row : row + stop - start]
+        last = row + stop - start - 1
         try:
             datasets = self._open(file)
             for name, array in zip(self.names, out, strict=True):
-                datasets[name].read_direct(array, rows, np.s_[start:stop])
+                array[start:stop] = datasets[name][row : last + 1]  # much faster than read_direct for few rows
         except (OSError, KeyError, TypeError, ValueError) as error:
-            raise SourceError(f"{path}: rows {rows.start} to {rows.stop - 1} can't be read: {reason(error)}") from None
+            raise SourceError(f"{path}: rows {row} to {last} can't be read: {reason(error)}") from None
 
     def _open(self, file: int) -> Any:
         if file != self._opened:
             self.close()
             self._file, self._opened = _open(self._paths[file][0]), file
+            for name, shape in zip(self.names, self.shapes, strict=True):
+                if _shape(self._file, name) != (self.rows[file], *shape):
+                    raise ValueError("the file has changed since this run began")
         return self._file
 
     def _header(self, path: str, where: str) -> int:

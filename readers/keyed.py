@@ -9,7 +9,10 @@ import numpy as np
 
 Numbers = np.ndarray | np.integer | int
 
-ROUNDS = 6  # of the Feistel network; 4 make a pseudo-random permutation (Luby, Rackoff 1988), but the halves are small
+# Of the Feistel network. Four make a pseudo-random permutation (Luby, Rackoff 1988) where the halves are large; with
+# eight, and three bits in each half, all orders of a few things are as likely.
+ROUNDS = 8
+LEAST_HALF = 3  # bits
 
 
 def key(seed: int, *numbers: Numbers) -> np.ndarray:
@@ -32,7 +35,7 @@ def permute(keys: np.ndarray, places: np.ndarray, counts: Numbers) -> np.ndarray
     """Return where each place (n) in [0, counts) is sent by the random permutation that its key names (n, int64).
 
     A Feistel network permutes the numbers of the next even number of bits; who lands at `counts` or beyond walks
-    on to where that place is sent (Black, Rogaway 2002), less than four times on average.
+    on to where that place is sent (Black, Rogaway 2002): on average less than four times, for more than 16 places.
     """
     places, counts = np.asarray(places).astype(np.uint64), np.asarray(counts).astype(np.uint64)
     keys, places, counts = np.broadcast_arrays(keys, places, counts)
@@ -46,9 +49,9 @@ def permute(keys: np.ndarray, places: np.ndarray, counts: Numbers) -> np.ndarray
 
 
 def _half_bits(counts: np.ndarray) -> np.ndarray:
-    """Return half the bits, rounded up, that the numbers below each count need, 1 at least (n, uint64)."""
-    _, bits = np.frexp((np.maximum(counts, 2) - np.uint64(1)).astype(np.float64))
-    return ((bits + 1) // 2).astype(np.uint64)
+    """Return half the bits, rounded up, that the numbers below each count need, or LEAST_HALF (n, uint64)."""
+    _, bits = np.frexp((counts - np.uint64(1)).astype(np.float64))
+    return np.maximum((bits + 1) // 2, LEAST_HALF).astype(np.uint64)
 
 
 def _feistel(keys: np.ndarray, places: np.ndarray, half: np.ndarray) -> np.ndarray:

@@ -42,7 +42,7 @@ class FileShuffle:
         return records
 
     def _epoch(self, epoch: np.integer, places: np.ndarray) -> np.ndarray:
-        files = permute(key(self.seed, FILES, epoch), np.arange(len(self._rows)), len(self._rows))
+        files = np.argsort(key(self.seed, FILES, epoch, np.arange(len(self._rows))), kind="stable")
         ends = np.cumsum(self._rows[files])
         slots = np.searchsorted(ends, places, side="right")
         file = files[slots]
