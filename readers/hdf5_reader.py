@@ -28,7 +28,8 @@ class HDF5Reader:
     def __init__(self, source: str | os.PathLike[str], names: Sequence[str]):
         self.source, self.names = os.fspath(source), tuple(names)
         self._file: Any = None
-        self._opened = -1  # the file that is open
+        self._opened = -1  # the number of the file that is open
+        self._datasets: list[Any] = []  # its own; looking one up costs more than reading a row
         self._paths = list(_listed(self.source))
         self.shapes: list[tuple[int, ...]] = []
         self.rows = [self._header(path, where) for path, where in self._paths]
@@ -59,27 +60,27 @@ class HDF5Reader:
         """Let go of the file; a later `read` opens it again."""
         if self._file is not None:
             self._file.close()
-        self._file, self._opened = None, -1
+        self._file, self._opened, self._datasets = None, -1, []
 
     def _copy(self, file: int, row: int, out: Sequence[np.ndarray], start: int, stop: int) -> None:
         """Read neighbouring rows of a file into rows [start, stop) of `out`."""
-        path = self._paths[file][0]
         last = row + stop - start - 1
         try:
-            datasets = self._open(file)
-            for name, array in zip(self.names, out, strict=True):
-                array[start:stop] = datasets[name][row : last + 1]  # much faster than read_direct for few rows
+            if file != self._opened:
+                self._open(file)
+            for dataset, array in zip(self._datasets, out, strict=True):
+                array[start:stop] = dataset[row : last + 1]  # much faster than read_direct for few rows
         except (OSError, KeyError, TypeError, ValueError) as error:
+            path = self._paths[file][0]
             raise SourceError(f"{path}: rows {row} to {last} can't be read: {reason(error)}") from None
 
-    def _open(self, file: int) -> Any:
-        if file != self._opened:
-            self.close()
-            self._file, self._opened = _open(self._paths[file][0]), file
-            for name, shape in zip(self.names, self.shapes, strict=True):
-                if _shape(self._file, name) != (self.rows[file], *shape):
-                    raise ValueError("the file has changed since this run began")
-        return self._file
+    def _open(self, file: int) -> None:
+        self.close()
+        self._file = _open(self._paths[file][0])
+        expected = [(self.rows[file], *shape) for shape in self.shapes]
+        if [_shape(self._file, name) for name in self.names] != expected:
+            raise ValueError("the file has changed since this run began")
+        self._datasets, self._opened = [self._file[name] for name in self.names], file
 
     def _header(self, path: str, where: str) -> int:
         """Return how many rows a file has, its datasets checked against each other and the first file's."""
