@@ -1,4 +1,4 @@
-"""Records for training: LMDB, Datums, Caffe's transforms, who reads what, and batches read ahead.
+"""Records for training: where they come from, Caffe's transforms, who reads what, and batches read ahead.
 
 In a process that is one of one:
 
@@ -14,26 +14,44 @@ In a process that is one of one:
 from readers.batch_queue import Batch, BatchQueue
 from readers.batch_reader import BatchReader
 from readers.convert import compute_image_mean, convert_digits, convert_imageset
+from readers.database import open_database
 from readers.datum import blob_shape, decode, encode, read_mean, write_mean
 from readers.errors import EndOfBatches, ReaderError, RecordError, SourceError
 from readers.files import replace_file
+from readers.hdf5_reader import HDF5Batches, HDF5Reader
+from readers.hdf5_writer import HDF5Writer
 from readers.image import decode_image, resize
+from readers.image_reader import ImageReader
+from readers.leveldb_reader import LevelDBReader
 from readers.lmdb_reader import LMDBReader
 from readers.lmdb_writer import write_lmdb
 from readers.shard import Shard, share
+from readers.shuffle import FileShuffle, Shuffle
 from readers.transform import Transform
+from readers.window_reader import WindowBatches, WindowReader
+from readers.window_transform import WindowTransform
 
 __all__ = [
     "Batch",
     "BatchQueue",
     "BatchReader",
     "EndOfBatches",
+    "FileShuffle",
+    "HDF5Batches",
+    "HDF5Reader",
+    "HDF5Writer",
+    "ImageReader",
     "LMDBReader",
+    "LevelDBReader",
     "ReaderError",
     "RecordError",
     "Shard",
+    "Shuffle",
     "SourceError",
     "Transform",
+    "WindowBatches",
+    "WindowReader",
+    "WindowTransform",
     "blob_shape",
     "compute_image_mean",
     "convert_digits",
@@ -41,6 +59,7 @@ __all__ = [
     "decode",
     "decode_image",
     "encode",
+    "open_database",
     "read_mean",
     "replace_file",
     "resize",

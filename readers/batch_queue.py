@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from queue import SimpleQueue
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -16,14 +16,32 @@ from readers.errors import EndOfBatches, ReaderError
 PATIENCE = 5.0  # seconds that a forgotten queue waits for its reader thread, at interpreter exit for instance
 
 
-@dataclass(eq=False)
 class Batch:
-    """One rank's part of a global batch: data (n x C x H x W) and label (n), float32, and the records' keys."""
+    """One rank's part of a global batch: its arrays (n x ..., float32), and what the records are called.
 
-    data: np.ndarray
-    label: np.ndarray
-    keys: list[bytes] = field(default_factory=list)
-    number: int = -1
+    Of images `data` (n x C x H x W) comes first, then `label` (n). `keys` are what the source describes records by.
+    """
+
+    def __init__(self, *arrays: np.ndarray):
+        self.arrays = list(arrays)
+        self.keys: list[Any] = []
+        self.number = -1
+
+    @property
+    def data(self) -> np.ndarray:
+        """The first array."""
+        return self.arrays[0]
+
+    @property
+    def label(self) -> np.ndarray:
+        """The second array."""
+        return self.arrays[1]
+
+
+def allocate(count: int, rows: int, shapes: Iterable[Sequence[int]]) -> list[Batch]:
+    """Return `count` batches of `rows` rows, an array for each of the rows' `shapes`."""
+    shapes = list(shapes)
+    return [Batch(*(np.zeros((rows, *shape), np.float32) for shape in shapes)) for _ in range(count)]
 
 
 class BatchQueue:

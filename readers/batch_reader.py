@@ -1,79 +1,103 @@
-"""A database, a shard of it and a transform: what fills a rank's batches."""
+"""A source of images, a shard of it and a transform: what fills a rank's batches."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any, Protocol
+
 import numpy as np
 
-from readers.batch_queue import Batch
-from readers.datum import decode, shape_text
+from readers.batch_queue import Batch, allocate
+from readers.datum import shape_text
 from readers.errors import RecordError
-from readers.lmdb_reader import LMDBReader
 from readers.shard import Shard
 from readers.transform import Transform
+
+
+class Source(Protocol):
+    """Labelled images by index: a database or a list. Reading is one thread's work, decoding may be several's."""
+
+    def __len__(self) -> int: ...
+
+    def read(self, indices: Iterable[int]) -> list[tuple[Any, Any]]:
+        """Return the (key, value) of each index."""
+
+    def decode(self, value: Any, color: bool | None = None) -> tuple[np.ndarray, int]:
+        """Return a value's image (C x H x W) and label. Raises RecordError for a damaged one."""
+
+    def describe(self, key: Any) -> str:
+        """Return what messages call a record."""
 
 
 class BatchReader:
     """Fills batches with this rank's records of `reader`, decoded and transformed.
 
-    `shape` (C x h x w) is that of the first record once transformed. Raises RecordError if that record can't
-    be decoded or does not fit the transform.
+    `shape` (C x h x w) is that of the first record once transformed; with batches of one image, where no rows
+    need to agree, each image keeps its own. Raises RecordError if the first record can't be decoded or does not
+    fit the transform.
     """
 
-    def __init__(self, reader: LMDBReader, shard: Shard, transform: Transform):
+    def __init__(self, reader: Source, shard: Shard, transform: Transform):
         self.reader, self.shard, self.transform = reader, shard, transform
         [(key, value)] = reader.read([0])
         self._first_shape = self._decode(key, value)[0].shape
-        try:
-            self.shape = transform.output_shape(self._first_shape)
-        except RecordError as error:
-            raise RecordError(f"{self.describe(key)} {error}") from None
+        self.shape = self._output_shape(key, self._first_shape)
 
     @property
     def records(self) -> int:
-        """Number of records in the database."""
+        """Number of records in the source."""
         return self.shard.records
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """The shapes of an image and of a label."""
+        return [self.shape, ()]
 
     def allocate(self, count: int) -> list[Batch]:
         """Return `count` empty batches of this rank's rows."""
-        rows = self.shard.rows
-        return [Batch(np.zeros((rows, *self.shape), np.float32), np.zeros(rows, np.float32)) for _ in range(count)]
+        return allocate(count, self.shard.rows, self.shapes)
 
     def fill(self, number: int, batch: Batch) -> None:
         """Read this rank's part of global batch `number`.
 
         Raises RecordError for a record that can't be decoded or whose shape is not the first one's.
         """
-        samples = self.shard.samples(number)
-        epochs, indices = np.divmod(np.arange(samples.start, samples.stop), self.records)
+        epochs, indices = self.shard.places(number)
         items = self.reader.read(indices.tolist())
-        decoded = [self._fitting(key, value) for key, value in items]
+        decoded = [self._decode(key, value) for key, value in items]
+        batch.keys = [key for key, _ in items]
+        self._fit(batch, [image.shape for image, _ in decoded])
         self.transform.apply([image for image, _ in decoded], epochs, indices, batch.data)
         batch.label[:] = [label for _, label in decoded]
-        batch.keys = [key for key, _ in items]
 
-    def describe(self, key: bytes) -> str:
-        """Return what messages call a record: its database and key."""
+    def describe(self, key: Any) -> str:
+        """Return what messages call a record."""
         return self.reader.describe(key)
 
-    def _decode(self, key: bytes, value: bytes) -> tuple[np.ndarray, int]:
+    def _decode(self, key: Any, value: Any) -> tuple[np.ndarray, int]:
         try:
-            return decode(value, self.transform.color)
+            return self.reader.decode(value, self.transform.color)
         except RecordError as error:
             raise RecordError(f"{self.describe(key)}: {error}") from None
 
-    def _fitting(self, key: bytes, value: bytes) -> tuple[np.ndarray, int]:
-        """Decode a record; one that comes out with another shape than the first is refused."""
-        image, label = self._decode(key, value)
-        if image.shape != self._first_shape:
-            self._check(key, image.shape)
-        return image, label
-
-    def _check(self, key: bytes, shape: tuple[int, ...]) -> None:
-        first = f"the first record is {shape_text(self._first_shape)}"
+    def _output_shape(self, key: Any, shape: tuple[int, ...], hint: str = "") -> tuple[int, ...]:
         try:
-            fits = self.transform.output_shape(shape) == self.shape
+            return self.transform.output_shape(shape)
         except RecordError as error:
-            raise RecordError(f"{self.describe(key)} {error}; {first}") from None
-        if not fits:
+            raise RecordError(f"{self.describe(key)} {error}{hint}") from None
+
+    def _fit(self, batch: Batch, shapes: list[tuple[int, ...]]) -> None:
+        """Refuse a record that comes out with another shape than the first; a batch of one takes its image's shape."""
+        for key, shape in zip(batch.keys, shapes, strict=True):
+            if shape != self._first_shape and self.shard.batch > 1:
+                self._check(key, shape)
+        if self.shard.batch == 1:
+            shape = self._output_shape(batch.keys[0], shapes[0])
+            if batch.data.shape[1:] != shape:
+                batch.arrays[0] = np.zeros((1, *shape), np.float32)
+
+    def _check(self, key: Any, shape: tuple[int, ...]) -> None:
+        first = f"the first record is {shape_text(self._first_shape)}"
+        if self._output_shape(key, shape, f"; {first}") != self.shape:
             hint = "" if self.transform.crop_size else "; crop_size allows sizes that differ"
             raise RecordError(f"{self.describe(key)} is {shape_text(shape)}, but {first}{hint}")

@@ -16,6 +16,7 @@ from tqdm import tqdm
 from readers.datum import decode, encode, shape_text, write_mean
 from readers.errors import ReaderError, RecordError, SourceError, reason
 from readers.image import decode_image, resize
+from readers.image_reader import read_list
 from readers.lmdb_reader import LMDBReader
 from readers.lmdb_writer import Record, write_lmdb
 
@@ -87,25 +88,6 @@ def compute_image_mean(db: str | os.PathLike[str], out: str | os.PathLike[str], 
         mean = total.astype(np.float32) / np.float32(len(reader))
     write_mean(out, mean)
     return mean
-
-
-def read_list(list_file: str | os.PathLike[str]) -> list[tuple[str, int]]:
-    """Return the (file, label) of each line; the label stands after the last blank.
-
-    Raises SourceError for a list that can't be read, or naming the line that is no `FILE LABEL`.
-    """
-    try:
-        with open(list_file, encoding="utf-8", errors="surrogateescape") as file:
-            return [_pair(line.strip(), f"{list_file}:{n}") for n, line in enumerate(file, 1) if line.strip()]
-    except OSError as error:
-        raise SourceError(f"image list {list_file}: {reason(error)}") from None
-
-
-def _pair(line: str, where: str) -> tuple[str, int]:
-    name, _, label = line.rpartition(" ")
-    if not name or not label.removeprefix("-").isdecimal() or abs(int(label)) >= 2**31:
-        raise SourceError(f"{where}: expected 'FILE LABEL' with a whole number as label, got '{line}'")
-    return name.rstrip(), int(label)
 
 
 def _image_records(root: str, lines: Callable[[], Iterable[tuple[str, int]]], form: _Form) -> Iterator[Record]:

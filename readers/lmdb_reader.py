@@ -11,7 +11,9 @@ from itertools import islice
 from weakref import WeakValueDictionary
 
 import lmdb
+import numpy as np
 
+from readers.datum import decode
 from readers.errors import SourceError, reason
 
 STRIDE = 1024  # records between two marks
@@ -54,6 +56,10 @@ class LMDBReader:
                 return [self._item(cursor, index) for index in indices]
         except (lmdb.Error, OSError) as error:
             raise SourceError(f"{self.source}: {reason(error)}") from None
+
+    def decode(self, value: bytes, color: bool | None = None) -> tuple[np.ndarray, int]:
+        """Return the image (C x H x W) and the label of a record's Datum; see datum.decode."""
+        return decode(value, color)
 
     def describe(self, key: bytes) -> str:
         """Return what messages call a record: its database and key."""

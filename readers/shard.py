@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+import numpy as np
 
 from readers.errors import ReaderError
 
@@ -12,12 +15,16 @@ def share(n: int, rank: int, size: int) -> tuple[int, int]:
     return rank * n // size, (rank + 1) * n // size
 
 
+Order = Callable[[np.ndarray, np.ndarray], np.ndarray]  # which records stand at these epochs and places; see shuffle.py
+
+
 @dataclass(frozen=True)
 class Shard:
     """One rank's part of an endless sequence of samples, cut into global batches.
 
-    Sample s is record s modulo `records`, in its epoch s // records. Global batch t holds `batch` samples from
-    first + t * batch on, whichever the number of ranks; this rank reads [start, stop) of each.
+    Sample s is record s modulo `records`, in its epoch s // records, or the one that stands there in `order`. Global
+    batch t holds `batch` samples from first + t * batch on, whichever the number of ranks; this rank reads
+    [start, stop) of each.
     """
 
     records: int
@@ -25,6 +32,7 @@ class Shard:
     start: int
     stop: int
     first: int = 0
+    order: Order | None = None
 
     def __post_init__(self) -> None:
         if self.records < 1:
@@ -64,6 +72,8 @@ class Shard:
         """Return the global sample numbers that this rank reads for batch t."""
         return range(self.position(t) + self.start, self.position(t) + self.stop)
 
-    def epoch_and_index(self, sample: int) -> tuple[int, int]:
-        """Return a sample's epoch and its record's place in key order."""
-        return divmod(sample, self.records)
+    def places(self, t: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the epochs and the records, by their place in key order, that this rank reads for batch t (n each)."""
+        samples = self.samples(t)
+        epochs, places = np.divmod(np.arange(samples.start, samples.stop), self.records)
+        return epochs, places if self.order is None else self.order(epochs, places)

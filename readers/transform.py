@@ -9,6 +9,7 @@ import numpy as np
 
 from readers.datum import shape_text
 from readers.errors import ReaderError, RecordError
+from readers.keyed import bounded, key
 
 ROW, COLUMN, MIRROR = range(3)  # what is drawn for a sample
 
@@ -98,19 +99,5 @@ class Transform:
 def draw(
     seed: int, epochs: np.ndarray, indices: np.ndarray, purpose: int, bounds: np.ndarray | np.uint64
 ) -> np.ndarray:
-    """Return uniform integers in [0, bounds) (n, uint64), each a function of its own five numbers alone.
-
-    The mixing function is SplitMix64's (Steele, Lea, Flood 2014), chained over the numbers.
-    """
-    state = np.full(len(indices), seed % 2**64, np.uint64)
-    for number in (np.uint64(purpose), epochs.astype(np.uint64), indices.astype(np.uint64)):
-        state = _mix(state + number)
-    return ((state >> np.uint64(32)) * bounds) >> np.uint64(32)
-
-
-def _mix(words: np.ndarray) -> np.ndarray:
-    """Return words (uint64) in which each bit depends on every bit of the given ones."""
-    words = words + np.uint64(0x9E3779B97F4A7C15)
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return words ^ (words >> np.uint64(31))
+    """Return uniform integers in [0, bounds) (n, uint64), each a function of its own five numbers alone."""
+    return bounded(key(seed, purpose, epochs, indices), bounds)

@@ -244,7 +244,9 @@ def _test(arguments: argparse.Namespace) -> int:
 
 
 def _test_on(world: World, a: argparse.Namespace) -> int:
-    context = Context(TEST, batch_numbers=batch_numbers(world, a.iterations), threads=world.threads)
+    context = Context(
+        TEST, batch_numbers=batch_numbers(world, a.iterations), threads=world.threads, file_mark=world.file_mark
+    )
     net = world.together(lambda: _net(a, context))
     world.agree({"the net": str(net.param)})
     world.on_root(lambda: weight_files.load_all(net, a.weights.split(",")))
@@ -269,7 +271,7 @@ def _time(arguments: argparse.Namespace) -> int:
 
 
 def _time_on(world: World, a: argparse.Namespace) -> int:
-    context = Context(TRAIN if a.phase == "TRAIN" else TEST, threads=world.threads)
+    context = Context(TRAIN if a.phase == "TRAIN" else TEST, threads=world.threads, file_mark=world.file_mark)
     net = world.together(lambda: _net(a, context))
     if a.weights:
         world.on_root(lambda: weight_files.load_all(net, a.weights.split(",")))

@@ -41,6 +41,7 @@ class Context:
     compute: str = "float32"  # or "bf16": numbers that an engine's convolutions and inner products multiply
     engine: Any = None  # whose forms of the layers compute, None for the reference forms; see scaffe.engines
     batch_number: int = 0  # global batches consumed before this pass: what random layers are keyed by
+    file_mark: str = ""  # what this rank puts into the names of files that layers write, "" where it is alone
     allow_python_layers: bool = False  # may the prototxt name code to run?
     local_rows: int | None = None
     total_rows: int | None = None

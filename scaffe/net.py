@@ -201,8 +201,8 @@ class Net:
         return (layer for layer in self.layers if hasattr(layer, "origin"))
 
     def close(self) -> None:
-        """End the data layers' reader threads."""
-        for layer in self.data_layers():
+        """End the data layers' reader threads, and complete the files that layers write."""
+        for layer in self.layers:
             layer.close()
 
     # pycaffe's interface.
@@ -230,6 +230,13 @@ class Net:
             self.backward_layer(i)
         names = list(self.param.layer[last].bottom) if end else self.inputs
         return {name: self.blobs[name].diff for name in [*names, *(diffs or [])]}
+
+    def set_input_arrays(self, data: np.ndarray, labels: np.ndarray) -> None:
+        """Let the first layer, a MemoryData, take its batches from these arrays; on several ranks each gives all."""
+        layer = self.layers[0]
+        if not hasattr(layer, "set_input_arrays"):
+            raise layer.error("the first layer must be a MemoryData layer for set_input_arrays")
+        layer.set_input_arrays(data, labels)
 
     def reshape(self) -> None:
         """Give all blobs the shapes that follow from the inputs'."""

@@ -127,7 +127,7 @@ class Solver:
     def _equip(self, context: Context) -> None:
         """Let a net compute as was asked."""
         context.threads, context.compute, context.choices = self.world.threads, self.compute, self.choices
-        context.allow_python_layers = self.allow_python_layers
+        context.allow_python_layers, context.file_mark = self.allow_python_layers, self.world.file_mark
 
     def _agree_on_net(self) -> None:
         """Raise an error on all ranks unless they have built the same nets: files may differ between nodes."""

@@ -24,8 +24,11 @@ from scaffe.layers import (
     exp,
     filter,
     flatten,
+    hdf5_data,
+    hdf5_output,
     hinge_loss,
     im2col_layer,
+    image_data,
     infogain_loss,
     inner_product,
     input,
@@ -33,6 +36,7 @@ from scaffe.layers import (
     lrn,
     lstm,
     lstm_unit,
+    memory_data,
     multinomial_logistic_loss,
     mvn,
     parameter,
@@ -57,6 +61,7 @@ from scaffe.layers import (
     tanh,
     threshold,
     tile,
+    window_data,
 )
 
 __all__ = [
@@ -83,8 +88,11 @@ __all__ = [
     "exp",
     "filter",
     "flatten",
+    "hdf5_data",
+    "hdf5_output",
     "hinge_loss",
     "im2col_layer",
+    "image_data",
     "infogain_loss",
     "inner_product",
     "input",
@@ -93,6 +101,7 @@ __all__ = [
     "lstm",
     "lstm_unit",
     "multinomial_logistic_loss",
+    "memory_data",
     "mvn",
     "parameter",
     "pooling",
@@ -116,4 +125,5 @@ __all__ = [
     "tanh",
     "threshold",
     "tile",
+    "window_data",
 ]

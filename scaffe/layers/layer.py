@@ -62,6 +62,9 @@ class Layer:
         """Compute the bottoms' `diff_array` and add to the parameters'."""
         raise NotImplementedError
 
+    def close(self) -> None:
+        """Let go of threads and files; what was written is complete then."""
+
     def loss_weight(self, top_index: int) -> float:
         """Return the weight of a top in the net's loss, 0 for none."""
         weights = self.param.loss_weight

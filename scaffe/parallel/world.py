@@ -90,6 +90,11 @@ class World:
         result = self.together(lambda: work() if self.is_root else None)
         return self.comm.bcast(result, self.root)
 
+    @property
+    def file_mark(self) -> str:
+        """What this rank puts into the names of files that each rank writes: .rank0of4, "" where it is alone."""
+        return f".rank{self.rank}of{self.size}" if self.size > 1 else ""
+
     def describe(self) -> list[str]:
         """Return a line per node: which rank has which cores."""
         nodes: dict[str, list[str]] = {}

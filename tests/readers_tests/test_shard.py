@@ -44,7 +44,8 @@ def test_weak_shards_together_are_a_batch_of_all_ranks(n, batch, size, first, t)
 def test_batches_walk_the_records_over_and_over(n, batch, size, t):
     size = min(size, batch)
     shards = [Shard.strong(n, batch, rank, size) for rank in range(size)]
-    read = [shards[0].epoch_and_index(s) for k in range(t) for shard in shards for s in shard.samples(k)]
+    parts = [shard.places(k) for k in range(t) for shard in shards]
+    read = [pair for epochs, indices in parts for pair in zip(epochs.tolist(), indices.tolist(), strict=True)]
     walked = islice(((epoch, index) for epoch in range(10**9) for index in range(n)), t * batch)
     assert read == list(walked)
     assert [index for _, index in read] == list(islice(cycle(range(n)), t * batch))

@@ -1,0 +1,165 @@
+"""Rows of HDF5 files, over all files of a list as if they were one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from readers.batch_queue import Batch, allocate
+from readers.datum import shape_text
+from readers.errors import ReaderError, SourceError, reason
+from readers.shard import Shard
+
+CHUNK_CACHE = 64 << 20  # bytes; shuffled rows of one compressed chunk should unpack it once
+
+
+class HDF5Reader:
+    """Reads rows of the datasets `names` from the HDF5 files that the list `source` names, one word a file.
+
+    Row numbers go on from file to file. `rows` has how many each file holds, `shapes` what a row of each dataset
+    looks like. Numbers of any kind are read as float32. All files' headers are looked at here, their rows when
+    they are read, one file open at a time. Raises ReaderError without h5py, SourceError for a list or file that
+    can't be read, a dataset that is missing, holds no numbers or has other rows than its fellows.
+    """
+
+    def __init__(self, source: str | os.PathLike[str], names: Sequence[str]):
+        self.source, self.names = os.fspath(source), tuple(names)
+        self._file: Any = None
+        self._opened = -1  # the number of the file that is open
+        self._datasets: list[Any] = []  # its own; looking one up costs more than reading a row
+        self._paths = list(_listed(self.source))
+        self.shapes: list[tuple[int, ...]] = []
+        self.rows = [self._header(path, where) for path, where in self._paths]
+        self._starts = np.cumsum([0, *self.rows])
+        if not len(self):
+            raise SourceError(f"{self.source}: the HDF5 files in this list hold no rows")
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def read(self, indices: np.ndarray, out: Sequence[np.ndarray]) -> None:
+        """Write the rows (n) to `out`, an array (n x ..., float32) for each dataset. Neighbours are read in one go.
+
+        Raises SourceError for a file that can't be read any more or has been changed.
+        """
+        files = np.searchsorted(self._starts, indices, side="right") - 1
+        breaks = np.flatnonzero((np.diff(indices) != 1) | (np.diff(files) != 0)) + 1
+        for start, stop in zip([0, *breaks.tolist()], [*breaks.tolist(), len(indices)], strict=True):
+            file = int(files[start])
+            self._copy(file, int(indices[start] - self._starts[file]), out, start, stop)
+
+    def describe(self, index: int) -> str:
+        """Return what messages call a row: its file and its number there, from 0."""
+        file = int(np.searchsorted(self._starts, index, side="right")) - 1
+        return f"{self._paths[file][0]}: row {index - int(self._starts[file])}"
+
+    def close(self) -> None:
+        """Let go of the file; a later `read` opens it again."""
+        if self._file is not None:
+            self._file.close()
+        self._file, self._opened, self._datasets = None, -1, []
+
+    def _copy(self, file: int, row: int, out: Sequence[np.ndarray], start: int, stop: int) -> None:
+        """Read neighbouring rows of a file into rows [start, stop) of `out`."""
+        last = row + stop - start - 1
+        try:
+            if file != self._opened:
+                self._open(file)
+            for dataset, array in zip(self._datasets, out, strict=True):
+                array[start:stop] = dataset[row : last + 1]  # much faster than read_direct for few rows
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            path = self._paths[file][0]
+            raise SourceError(f"{path}: rows {row} to {last} can't be read: {reason(error)}") from None
+
+    def _open(self, file: int) -> None:
+        self.close()
+        self._file = _open(self._paths[file][0])
+        expected = [(self.rows[file], *shape) for shape in self.shapes]
+        if [_shape(self._file, name) for name in self.names] != expected:
+            raise ValueError("the file has changed since this run began")
+        self._datasets, self._opened = [self._file[name] for name in self.names], file
+
+    def _header(self, path: str, where: str) -> int:
+        """Return how many rows a file has, its datasets checked against each other and the first file's."""
+        try:
+            with _open(path) as file:
+                shapes = [_shape(file, name) for name in self.names]
+        except (OSError, ValueError) as error:
+            raise SourceError(f"HDF5 file {path} ({where}): {reason(error)}") from None
+        rows = [shape[0] for shape in shapes]
+        if len(set(rows)) > 1:
+            counts = ", ".join(f"{row} in '{name}'" for row, name in zip(rows, self.names, strict=True))
+            raise SourceError(f"HDF5 file {path} ({where}): expected as many rows in each dataset, got {counts}")
+        self.shapes = self.shapes or [shape[1:] for shape in shapes]
+        for name, shape, first in zip(self.names, shapes, self.shapes, strict=True):
+            if shape[1:] != first:
+                text = f"rows of '{name}' are {shape_text(shape[1:])}, but in the first file {shape_text(first)}"
+                raise SourceError(f"HDF5 file {path} ({where}): {text}")
+        return rows[0]
+
+
+class HDF5Batches:
+    """Fills batches with this rank's rows of `reader`, as they are."""
+
+    def __init__(self, reader: HDF5Reader, shard: Shard):
+        self.reader, self.shard = reader, shard
+        self.shapes: Sequence[tuple[int, ...]] = reader.shapes
+
+    def allocate(self, count: int) -> list[Batch]:
+        """Return `count` empty batches of this rank's rows."""
+        return allocate(count, self.shard.rows, self.shapes)
+
+    def fill(self, number: int, batch: Batch) -> None:
+        """Read this rank's part of global batch `number`."""
+        _, indices = self.shard.places(number)
+        self.reader.read(indices, batch.arrays)
+        batch.keys = indices.tolist()
+
+    def describe(self, key: Any) -> str:
+        """Return what messages call a row."""
+        return self.reader.describe(key)
+
+
+def hdf5_library() -> Any:
+    """Return h5py. Raises ReaderError, saying how to get it, where it is not installed."""
+    try:
+        import h5py
+    except ImportError:
+        raise ReaderError("HDF5 files need h5py, which is not installed: pip install 'scaffe[hdf5]'") from None
+    return h5py
+
+
+def _open(path: str) -> Any:
+    """Open a file to read, without HDF5's file lock, which many network file systems refuse."""
+    return hdf5_library().File(path, "r", locking=False, rdcc_nbytes=CHUNK_CACHE)
+
+
+def _listed(source: str) -> Iterator[tuple[str, str]]:
+    """Yield each file of a list and where the list names it."""
+    try:
+        with open(source, encoding="utf-8", errors="surrogateescape") as file:
+            lines = file.readlines()
+    except OSError as error:
+        raise SourceError(f"HDF5 list {source}: {reason(error)}") from None
+    if lines and lines[0].startswith("\udc89HDF"):
+        raise SourceError(f"HDF5 list {source}: expected a text file with the names of HDF5 files, got an HDF5 file")
+    if not "".join(lines).strip():
+        raise SourceError(f"HDF5 list {source}: expected the names of HDF5 files, got none")
+    for number, line in enumerate(lines, 1):
+        yield from ((word, f"{source}:{number}") for word in line.split())
+
+
+def _shape(file: Any, name: str) -> tuple[int, ...]:
+    """Return the shape of a dataset of numbers. Raises ValueError for anything else."""
+    dataset = file.get(name)
+    if not hasattr(dataset, "dtype"):
+        known = ", ".join(sorted(key for key, item in file.items() if hasattr(item, "dtype"))) or "none"
+        raise ValueError(f"no dataset '{name}', which is the name of a top; datasets here: {known}")
+    if dataset.dtype.kind not in "fiu":
+        raise ValueError(f"expected numbers in '{name}', got {dataset.dtype}")
+    if not dataset.shape:
+        raise ValueError(f"expected rows in '{name}', got a scalar")
+    return dataset.shape

@@ -1,0 +1,151 @@
+"""Records of a LevelDB by their place in key order."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from readers.datum import decode
+from readers.errors import ReaderError, SourceError, reason
+
+STRIDE = 1024  # records between two marks
+OWN_FILES = ("LOCK", "LOG", "LOG.old")  # that each process which opens a LevelDB writes anew
+
+
+class LevelDBReader:
+    """Reads records of the LevelDB folder `source`, by index in key order.
+
+    LevelDB locks its folder to one process and writes into it, so each reader opens a folder of its own, with
+    links to the files, in the system's place for temporary files: the source may be read-only, and any number of
+    processes read it. LevelDB keeps no number of records, so opening walks over all of them once. Raises
+    ReaderError without plyvel, SourceError for what is no LevelDB, is damaged or holds nothing.
+    """
+
+    def __init__(self, source: str | os.PathLike[str]):
+        self.source = os.fspath(source)
+        self._lock = threading.Lock()
+        self._cursor: Any = None
+        self._marks: list[bytes] = []  # keys of the records 0, STRIDE, 2 * STRIDE ...
+        self._entries = 0
+        self._position = 0  # the record under the cursor
+        self._count()
+
+    def __len__(self) -> int:
+        return self._entries
+
+    def read(self, indices: Iterable[int]) -> list[tuple[bytes, bytes]]:
+        """Return the (key, value) of each index, 0 <= index < len(self).
+
+        Ascending indices are walked to; an index further back is reached from the nearest mark before it.
+        Raises IndexError outside the range and SourceError for a damaged database.
+        """
+        with self._lock:
+            cursor = self._cursor or self._open()
+            try:
+                return [self._item(cursor, index) for index in indices]
+            except _library().Error as error:
+                raise SourceError(f"{self.source}: {reason(error)}") from None
+
+    def decode(self, value: bytes, color: bool | None = None) -> tuple[np.ndarray, int]:
+        """Return the image (C x H x W) and the label of a record's Datum; see datum.decode."""
+        return decode(value, color)
+
+    def describe(self, key: bytes) -> str:
+        """Return what messages call a record: its database and key."""
+        return f"{self.source}: record '{key.decode(errors='backslashreplace')}'"
+
+    def close(self) -> None:
+        """Let go of the database; a later `read` opens it again."""
+        with self._lock:
+            if self._cursor is not None:
+                self._cursor = None
+                self._release()
+
+    def __enter__(self) -> LevelDBReader:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _open(self) -> Any:
+        """Open the database through links of this reader's own; return a cursor on its first record."""
+        library = _library()
+        folder = _linked(self.source)
+        try:
+            database = library.DB(folder, create_if_missing=False, paranoid_checks=True)
+        except (library.Error, OSError) as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise SourceError(f"{self.source}: the LevelDB can't be opened: {_plain(error, folder)}") from None
+        self._release = weakref.finalize(self, _close, database, folder)
+        self._cursor, self._position = database.raw_iterator(verify_checksums=True), 0
+        self._cursor.seek_to_first()
+        return self._cursor
+
+    def _count(self) -> None:
+        """Walk over all keys once and set marks."""
+        try:
+            cursor = self._open()
+            while cursor.valid():
+                if self._entries % STRIDE == 0:
+                    self._marks.append(cursor.key())
+                self._entries += 1
+                cursor.next()
+        except _library().Error as error:
+            raise SourceError(f"{self.source}: {reason(error)}") from None
+        finally:
+            self.close()
+        if not self._entries:
+            raise SourceError(f"{self.source}: the LevelDB holds no records")
+
+    def _item(self, cursor: Any, index: int) -> tuple[bytes, bytes]:
+        if not 0 <= index < self._entries:
+            raise IndexError(f"{self.source}: record {index} of {self._entries}")
+        mark = index // STRIDE
+        if not mark * STRIDE <= self._position <= index:
+            cursor.seek(self._marks[mark])
+            self._position = mark * STRIDE
+        for _ in range(index - self._position):
+            cursor.next()
+        self._position = index
+        return cursor.item()
+
+
+def _library() -> Any:
+    try:
+        import plyvel
+    except ImportError:
+        raise ReaderError(
+            "a LevelDB needs plyvel, which is not installed: pip install 'scaffe[leveldb]', or convert to LMDB"
+        ) from None
+    return plyvel
+
+
+def _linked(source: str) -> str:
+    """Return a new folder with links to a LevelDB's files; symbolic ones, since they also lead to other disks."""
+    if not os.path.isfile(os.path.join(source, "CURRENT")):
+        raise SourceError(f"{source}: expected a LevelDB folder, which holds a file CURRENT")
+    folder = tempfile.mkdtemp(prefix="scaffe-leveldb-")
+    try:
+        for name in set(os.listdir(source)).difference(OWN_FILES):
+            os.symlink(os.path.join(os.path.abspath(source), name), os.path.join(folder, name))
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise SourceError(f"{source}: the LevelDB can't be opened: {reason(error)}") from None
+    return folder
+
+
+def _close(database: Any, folder: str) -> None:
+    database.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _plain(error: Exception, folder: str) -> str:
+    """Return an error's words without the name of the folder that nobody has heard of."""
+    return reason(error).replace(folder + "/", "").replace(folder, "")

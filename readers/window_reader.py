@@ -1,0 +1,118 @@
+"""Windows of images, foreground and background, drawn at random: training data of detectors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from readers.batch_queue import Batch, allocate
+from readers.errors import ReaderError, RecordError, SourceError, reason
+from readers.image import decode_image
+from readers.image_reader import under
+from readers.keyed import bounded, key
+from readers.shard import Shard
+from readers.window_file import Windows, read_windows
+from readers.window_transform import WindowTransform
+
+WINDOW, MIRROR = range(2)  # what is drawn for a sample
+
+
+class WindowReader:
+    """Reads windows of the window file `source`: foreground and background ones, see read_windows.
+
+    Images' names are put after `root`; `cache_images` keeps the files' content in memory. Raises SourceError for
+    a file that can't be read or is no window file.
+    """
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str],
+        root: str = "",
+        fg_threshold: float = 0.5,
+        bg_threshold: float = 0.5,
+        cache_images: bool = False,
+    ):
+        self.source, self.root = os.fspath(source), root
+        self._names, self.foreground, self.background = read_windows(source, fg_threshold, bg_threshold)
+        self._cache: dict[int, bytes] | None = {} if cache_images else None
+
+    def __len__(self) -> int:
+        return len(self.foreground) + len(self.background)
+
+    def image(self, number: int) -> np.ndarray:
+        """Return an image (3 x H x W). Raises RecordError where it can't be read or decoded."""
+        try:
+            return decode_image(self._content(number), color=True)
+        except OSError as error:
+            raise RecordError(reason(error)) from None
+
+    def describe(self, image: int, line: int) -> str:
+        """Return what messages call a window: its image, and where the window file names it."""
+        return f"window in image {under(self.root, self._names[image])} ({self.source}:{line})"
+
+    def _content(self, number: int) -> bytes:
+        if self._cache is not None and number in self._cache:
+            return self._cache[number]
+        with open(under(self.root, self._names[number]), "rb") as file:
+            content = file.read()
+        if self._cache is not None:
+            self._cache[number] = content
+        return content
+
+
+class WindowBatches:
+    """Fills batches with windows: the last `fg_fraction` of each global batch foreground, the rest background.
+
+    Which window a sample is, and whether it is mirrored, depends on the seed and its number alone, so not on the
+    number of ranks. Raises SourceError where there are no windows of a kind that batches need.
+    """
+
+    def __init__(self, reader: WindowReader, shard: Shard, transform: WindowTransform, fg_fraction: float, seed: int):
+        self.reader, self.shard, self.transform, self.seed = reader, shard, transform, seed
+        self.shapes: list[tuple[int, ...]] = [(3, transform.crop_size, transform.crop_size), ()]
+        if not 0 <= fg_fraction <= 1:
+            raise ReaderError(f"expected a fg_fraction of 0 to 1, got {fg_fraction:g}")
+        foreground = int(np.float32(shard.batch) * np.float32(fg_fraction))
+        self._background = shard.batch - foreground  # rows of the global batch
+        kinds = ("foreground", foreground, reader.foreground), ("background", self._background, reader.background)
+        for kind, rows, windows in kinds:
+            if rows and not len(windows):
+                raise SourceError(
+                    f"window file {reader.source}: a batch needs {rows} {kind} windows, but there are none"
+                )
+
+    def allocate(self, count: int) -> list[Batch]:
+        """Return `count` empty batches of this rank's rows."""
+        return allocate(count, self.shard.rows, self.shapes)
+
+    def fill(self, number: int, batch: Batch) -> None:
+        """Draw and read this rank's part of global batch `number`.
+
+        Raises RecordError for an image that can't be read or is not as large as its window needs.
+        """
+        samples = np.array(self.shard.samples(number))
+        flips = bounded(key(self.seed, MIRROR, samples), 2) if self.transform.mirror else np.zeros(len(samples))
+        batch.keys = []
+        for row, (windows, index) in enumerate(self._draw(samples, samples - self.shard.position(number))):
+            name = int(windows.images[index]), int(windows.lines[index])
+            batch.keys.append(name)
+            try:
+                image = self.reader.image(name[0])
+                self.transform.apply(image, windows.boxes[index], bool(flips[row]), batch.data[row])
+            except RecordError as error:
+                raise RecordError(f"{self.describe(name)}: {error}") from None
+            batch.label[row] = windows.labels[index]
+
+    def describe(self, name: Any) -> str:
+        """Return what messages call a window."""
+        return self.reader.describe(*name)
+
+    def _draw(self, samples: np.ndarray, rows: np.ndarray) -> Iterator[tuple[Windows, int]]:
+        """Yield for each sample, at its row of the global batch, a window of the kind that stands there."""
+        words = key(self.seed, WINDOW, samples)
+        for word, row in zip(words, rows.tolist(), strict=True):
+            windows = self.reader.background if row < self._background else self.reader.foreground
+            yield windows, int(bounded(word, len(windows)))

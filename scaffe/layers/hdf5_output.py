@@ -1,0 +1,64 @@
+"""HDF5Output: write two blobs to an HDF5 file, batch after batch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from readers import HDF5Writer
+from scaffe.layers.layer import Blobs, Layer, register
+
+
+class HDF5Output(Layer):
+    """Bottom 0 becomes the dataset "data", bottom 1 "label": N x C x H x W, float32, 1 for axes that are missing.
+
+    Each forward pass appends its rows (Caffe takes only one). The file is there, complete, when the net is closed
+    or let go. Of several ranks each writes its own rows to a file of its own, NAME.rank0of4.h5 for NAME.h5, which
+    also has the dataset "row": each row's number among those of all ranks.
+    """
+
+    bottoms = (2, 2)
+    tops = (0, 0)
+
+    def setup(self, bottom: Blobs, top: Blobs) -> None:
+        name = self.param.hdf5_output_param.file_name
+        if not name:
+            raise self.error("hdf5_output_param needs a file_name")
+        stem, suffix = os.path.splitext(name)
+        self._writer = HDF5Writer(f"{stem}{self.context.file_mark}{suffix}")
+        self._numbers: Iterator[int] | None = None
+        self._first_number = 0
+
+    def reshape(self, bottom: Blobs, top: Blobs) -> None:
+        if bottom[0].num != bottom[1].num:
+            raise self.shape_error(f"needs as many labels as rows of data, got {bottom[0].shape} and {bottom[1].shape}")
+
+    def forward(self, bottom: Blobs, top: Blobs) -> None:
+        arrays = {name: _four_axes(blob.data) for name, blob in zip(("data", "label"), bottom, strict=True)}
+        if self.context.file_mark:
+            arrays["row"] = self._rows(bottom[0].num)
+        self._writer.append(**arrays)
+
+    def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
+        for blob, down in zip(bottom, propagate_down, strict=True):
+            if down:
+                blob.diff_array[...] = 0
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _rows(self, count: int) -> np.ndarray:
+        """Return the numbers, over all ranks and from the first batch of all on, of this pass's rows (n, int64)."""
+        if self._numbers is None:
+            self._numbers, self._first_number = self.context.batch_numbers(), self.context.batch_number
+        number = self._first_number + next(self._numbers)
+        return number * self.context.total(count) + self.context.first_row + np.arange(count)
+
+
+def _four_axes(array: np.ndarray) -> np.ndarray:
+    return array.reshape(*array.shape, *[1] * (4 - array.ndim))
+
+
+register("HDF5Output", HDF5Output)

@@ -1,0 +1,69 @@
+"""MemoryData: arrays that the caller hands over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from scaffe.layers.base_data import BaseData
+from scaffe.layers.layer import Blobs, register
+
+
+class MemoryData(BaseData):
+    """Top 0: data (n x C x H x W); top 1: labels (n): the rows of the arrays in turn, over and over.
+
+    Every rank is given the same arrays, and n is its share of batch_size.
+    """
+
+    tops = (2, 2)
+
+    def setup(self, bottom: Blobs, top: Blobs) -> None:
+        p = self.param.memory_data_param
+        self._shape = p.channels, p.height, p.width
+        if min(p.batch_size, *self._shape) < 1:
+            raise self.error("memory_data_param needs a batch_size, channels, height and width of 1 or more")
+        self._arrays: tuple[np.ndarray, ...] = ()
+        self._numbers: Iterator[int] | None = None
+        self.take_part(p.batch_size, p.batch_size)
+
+    def set_input_arrays(self, data: np.ndarray, labels: np.ndarray) -> None:
+        """Read from the row on that a snapshot was taken before, else from the first one.
+
+        `data` (N x C x H x W) and `labels` (N, or N x 1 x 1 x 1) are kept without a copy where they are float32
+        in C order. Raise ShapeError unless N is a multiple of batch_size and the rest is the layer's.
+        """
+        data, labels = (np.ascontiguousarray(array, np.float32) for array in (data, labels))
+        batch = self.param.memory_data_param.batch_size
+        if data.ndim != 4 or data.shape[1:] != self._shape:
+            raise self.shape_error(f"expected data of shape (N, {', '.join(map(str, self._shape))}), got {data.shape}")
+        if not len(data) or len(data) % batch:
+            raise self.shape_error(f"expected a multiple of batch_size {batch} rows, got {len(data)}")
+        if labels.shape[:1] != data.shape[:1] or labels.size != len(labels):
+            raise self.shape_error(f"expected {len(data)} labels, one for each row, got shape {labels.shape}")
+        first = 0 if self.consumed else self.first
+        self.shard = replace(self.shard, records=len(data))
+        self._arrays = data, labels.reshape(-1)
+        self.seek(first)
+
+    def reshape(self, bottom: Blobs, top: Blobs) -> None:
+        top[0].reshape(self.shard.rows, *self._shape)
+        top[1].reshape(self.shard.rows)
+
+    def forward(self, bottom: Blobs, top: Blobs) -> None:
+        if not self._arrays:
+            raise self.error("has no data yet; call net.set_input_arrays(data, labels) first")
+        self._numbers = self._numbers or self.context.batch_numbers()
+        number = next(self._numbers)
+        _, rows = self.shard.places(number)
+        for blob, array in zip(top, self._arrays, strict=True):
+            np.take(array, rows, 0, out=blob.array, mode="clip")  # the mode that writes without a copy between
+        self.consumed = number + 1
+
+    def close(self) -> None:
+        """Let the next forward pass count batches anew."""
+        self._numbers = None
+
+
+register("MemoryData", MemoryData)
