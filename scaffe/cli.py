@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 
 import readers
 from scaffe import __version__, benchmark
 from scaffe import weights as weight_files
+from scaffe.choices import TIMED, Choices
 from scaffe.context import TEST, TRAIN, Context
-from scaffe.engines import ENGINES
+from scaffe.engines import COMPUTE, ENGINES
 from scaffe.errors import LaunchError, ScaffeError
 from scaffe.monitor import log as logs
 from scaffe.monitor.log import log
@@ -66,6 +68,9 @@ def _add_compute_flags(command: Parser) -> None:
     command.flag("device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU if there is one")
     command.flag("allow-python-layers", action="store_true", help="let the net's Python layers run code")
     command.flag("engine", choices=ENGINES, default="auto", help="which forms of the layers compute")
+    command.flag("compute", choices=COMPUTE, default="float32", help="what convolutions and inner products multiply")
+    command.flag("plan", default=TIMED, metavar="fixed|timed|FILE", help="how the engine's ways to compute are chosen")
+    command.flag("threads", type=int, default=0, metavar="N", help="of each rank; 0: OMP_NUM_THREADS, or its cores")
     command.flag("level", type=int, default=0, help="level of the net's state")
     command.flag("stage", default="", metavar="A,B", help="stages of the net's state")
 
@@ -201,7 +206,8 @@ def _train_on(world: World, a: argparse.Namespace, signals: Signals) -> int:
     param = world.together(lambda: _solver_param(a))
     solver = Solver(
         param, world=world, scaling=a.scal, engine=a.engine, keep_snapshots=a.keep_snapshots,
-        allow_python_layers=a.allow_python_layers, asked=signals.take,
+        allow_python_layers=a.allow_python_layers, threads=a.threads, compute=a.compute, plan=a.plan,
+        asked=signals.take,
     )  # fmt: skip
     if weights := a.weights.split(",") if a.weights else list(param.weights):
         solver.copy_weights(weights)
@@ -244,25 +250,34 @@ def _test(arguments: argparse.Namespace) -> int:
 
 
 def _test_on(world: World, a: argparse.Namespace) -> int:
-    context = Context(
-        TEST, batch_numbers=batch_numbers(world, a.iterations), threads=world.threads, file_mark=world.file_mark
-    )
-    net = world.together(lambda: _net(a, context))
-    world.agree({"the net": str(net.param)})
-    world.on_root(lambda: weight_files.load_all(net, a.weights.split(",")))
-    world.comm.Bcast(net.packed.data, world.root)
+    net = _open_net(world, a, TEST, batch_numbers(world, a.iterations))
     log.info("Running for %d iterations.", a.iterations)
     _report(net, run_batches(net, a.iterations, world))
     net.close()
     return 0
 
 
-def _net(a: argparse.Namespace, context: Context) -> Net:
+def _open_net(world: World, a: argparse.Namespace, phase: int, numbers: Callable[[], Iterator[int]] = count) -> Net:
+    """Return the net of --model with --weights, if any, on all ranks, as the flags want it computed. Collective."""
+    context = Context(phase, batch_numbers=numbers, file_mark=world.file_mark)
+    net = world.together(lambda: _net(world, a, context))
+    world.agree({"the net": str(net.param)})
+    if a.weights:
+        world.on_root(lambda: weight_files.load_all(net, a.weights.split(",")))
+        world.comm.Bcast(net.packed.data, world.root)
+    choices = world.on_root(lambda: Choices(a.plan))
+    context.choices.taken = world.on_root(lambda: choices.time([net]))
+    return net
+
+
+def _net(world: World, a: argparse.Namespace, context: Context) -> Net:
     """Return the net of --model. Raise ScaffeError where a flag makes no sense."""
     if a.iterations < 1:
         raise ScaffeError(f"--iterations must be 1 or more, got {a.iterations}")
     _choose_device(a)
-    context.allow_python_layers = a.allow_python_layers
+    if a.threads:
+        world.take_threads(a.threads)
+    context.threads, context.compute, context.allow_python_layers = world.threads, a.compute, a.allow_python_layers
     return Net(a.model, context=context, engine=a.engine, level=a.level, stages=_stages(a))
 
 
@@ -271,10 +286,7 @@ def _time(arguments: argparse.Namespace) -> int:
 
 
 def _time_on(world: World, a: argparse.Namespace) -> int:
-    context = Context(TRAIN if a.phase == "TRAIN" else TEST, threads=world.threads, file_mark=world.file_mark)
-    net = world.together(lambda: _net(a, context))
-    if a.weights:
-        world.on_root(lambda: weight_files.load_all(net, a.weights.split(",")))
+    net = _open_net(world, a, TRAIN if a.phase == "TRAIN" else TEST)
     log.info("*** Benchmark begins ***")
     log.info("Testing for %d iterations.", a.iterations)
     for line in benchmark.lines(net, benchmark.measure(net, a.iterations), a.iterations):
