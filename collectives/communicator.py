@@ -137,6 +137,10 @@ class Communicator:
         plan.bind(send.reshape(-1), None if recv is None else recv.reshape(-1))
         return plan
 
+    def forget(self) -> None:
+        """Let go of all plans, and with them of the arrays that they keep."""
+        self._plans.clear()
+
     def free(self) -> None:
         """Give back windows and communicators. Collective."""
         self._plans.clear()
