@@ -15,7 +15,8 @@ from scaffe.blob import Blob
 from scaffe.context import Context
 from scaffe.errors import LabelError, NetError, ScaffeError, ShapeError
 from scaffe.graph import Node, filter_layers, followers, insert_splits, need_backward
-from scaffe.layers.layer import Layer, check_counts, create
+from scaffe.layers.layer import Layer, asks_for_plain_code, check_counts, create
+from scaffe.monitor.log import log
 from scaffe.packed import PackedParameters, Parameter
 from scaffe.proto import LayerParameter, NetParameter, NetState, Phase
 from scaffe.proto.files import read_net
@@ -80,6 +81,8 @@ class Net:
     def _add_layer(self, param: LayerParameter) -> None:
         param.MergeFrom(LayerParameter(phase=Phase.Name(self.context.phase)))
         layer = create(param, self.context)
+        if self.context.engine and asks_for_plain_code(param):
+            log.info("layer '%s' (%s) computes in numpy: it says engine: CAFFE", layer.name, layer.type)
         bottom = [self.blobs[name] for name in param.bottom]
         top = [self._top(param, name) for name in param.top]
         if layer.makes_top and not top:

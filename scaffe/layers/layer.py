@@ -14,7 +14,6 @@ from scaffe.blob import Blob, Shape
 from scaffe.context import Context
 from scaffe.errors import NetError, ShapeError
 from scaffe.fillers import fill
-from scaffe.monitor.log import log
 from scaffe.proto import ConvolutionParameter, FillerParameter, LayerParameter
 
 Blobs = Sequence[Blob]
@@ -173,13 +172,13 @@ def create(param: LayerParameter, context: Context) -> Layer:
         raise NetError(f"layer '{param.name}': unknown type '{param.type}'; known types: {' '.join(known_types())}")
     forms = _types[param.type]
     engine = context.engine.name if context.engine else REFERENCE
-    if engine != REFERENCE and engine in forms and _asks_for_plain_code(param):
-        log.info("layer '%s' (%s) computes in numpy: it says engine: CAFFE", param.name, param.type)
+    if asks_for_plain_code(param):
         engine = REFERENCE
     return forms.get(engine, forms[REFERENCE])(param, context)
 
 
-def _asks_for_plain_code(param: LayerParameter) -> bool:
+def asks_for_plain_code(param: LayerParameter) -> bool:
+    """Say whether a layer's prototxt wants it computed by Caffe's plain code."""
     return any(getattr(value, "engine", None) == ConvolutionParameter.CAFFE for _, value in param.ListFields())
 
 
