@@ -183,7 +183,7 @@ class NetSpec:
     def __init__(self) -> None:
         super().__setattr__("tops", {})
 
-    def __setattr__(self, name: str, value: Top | Function) -> None:
+    def __setattr__(self, name: str, value: Any) -> None:
         self[name] = value
 
     def __getattr__(self, name: str) -> Any:

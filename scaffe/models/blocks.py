@@ -20,6 +20,11 @@ def gaussian(std: float) -> Filler:
     return dict(type="gaussian", std=std)
 
 
+def constant(value: float) -> Filler:
+    """Return the filler that sets all to a value, which goes without saying when 0."""
+    return dict(type="constant", value=value) if value else dict(type="constant")
+
+
 def conv(
     n: NetSpec,
     name: str,
@@ -33,7 +38,7 @@ def conv(
 ) -> Top:
     """Add a Convolution and, if it has a name, a ReLU in place; return the last top."""
     fields.setdefault("param", RATES_AND_DECAYS)
-    fields["bias_filler"] = dict(type="constant", value=bias)
+    fields["bias_filler"] = constant(bias)
     n[name] = L.Convolution(bottom, num_output=outputs, kernel_size=kernel, weight_filler=weights, **fields)
     return rectified(n, n[name], relu)
 
@@ -50,7 +55,7 @@ def fc(
 ) -> Top:
     """Add an InnerProduct and, if it has a name, a ReLU in place; return the last top."""
     fields.setdefault("param", RATES_AND_DECAYS)
-    fields["bias_filler"] = dict(type="constant", value=bias)
+    fields["bias_filler"] = constant(bias)
     n[name] = L.InnerProduct(bottom, num_output=outputs, weight_filler=weights, **fields)
     return rectified(n, n[name], relu)
 
