@@ -16,6 +16,7 @@ from scaffe.context import TEST, TRAIN
 from scaffe.errors import ScaffeError
 from scaffe.layers.layer import Layer
 from scaffe.net import Net
+from scaffe.netspec import NetSpec, to_proto
 from scaffe.solver import Solver, get_solver
 
-__all__ = ["TEST", "TRAIN", "Blob", "Layer", "Net", "ScaffeError", "Solver", "get_solver"]
+__all__ = ["TEST", "TRAIN", "Blob", "Layer", "Net", "NetSpec", "ScaffeError", "Solver", "get_solver", "to_proto"]

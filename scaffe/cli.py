@@ -14,6 +14,7 @@ from scaffe.choices import TIMED, Choices
 from scaffe.context import TEST, TRAIN, Context
 from scaffe.engines import COMPUTE, ENGINES
 from scaffe.errors import LaunchError, ScaffeError
+from scaffe.models.command import add_models
 from scaffe.monitor import log as logs
 from scaffe.monitor.log import log
 from scaffe.net import Net
@@ -47,7 +48,7 @@ def parser() -> Parser:
     top = Parser(prog="scaffe", description="Train Caffe nets over MPI.")
     top.add_argument("--version", action="version", version=f"scaffe {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
-    making = (_add_digits, _add_imageset, _add_mean, _add_upgrade_net, _add_upgrade_solver)
+    making = (_add_digits, _add_imageset, _add_mean, _add_upgrade_net, _add_upgrade_solver, add_models)
     for add in (_add_train, _add_test, _add_time, *making):
         add(commands)
     return top

@@ -3,6 +3,7 @@
 ScaffeError
 ├── PrototxtError      a prototxt or binary protobuf that can't be read: file, line
 ├── NetError           a net that can't be built: layer, blob
+│   ├── UnknownNameError  a layer type or constant that `scaffe.layers` or `scaffe.params` doesn't have
 │   ├── ShapeError     bottoms or parameters whose shapes don't meet
 │   └── SplitError     a batch that can't be divided over the ranks
 ├── LabelError         a label outside the classes: row, later its record
@@ -34,6 +35,10 @@ class PrototxtError(ScaffeError):
 
 class NetError(ScaffeError):
     """A net that can't be built."""
+
+
+class UnknownNameError(NetError, AttributeError):
+    """A layer type or constant that a module doesn't have; an AttributeError too, as Python asks of modules."""
 
 
 class ShapeError(NetError):

@@ -1,5 +1,14 @@
-"""The layers, one a file; importing this package registers them all."""
+"""The layers, one a file; importing this package registers them all.
 
+For nets written in Python, each layer type is also a function here, as in pycaffe: see scaffe.netspec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from scaffe.errors import UnknownNameError
 from scaffe.layers import (
     absval,
     accuracy,
@@ -63,6 +72,8 @@ from scaffe.layers import (
     tile,
     window_data,
 )
+from scaffe.layers.layer import known_types
+from scaffe.netspec import Function, Top
 
 __all__ = [
     "absval",
@@ -127,3 +138,19 @@ __all__ = [
     "tile",
     "window_data",
 ]
+
+
+def __getattr__(name: str) -> Callable[..., Any]:
+    """Return the function that adds a layer of the type `name` to a net, given its bottoms and fields."""
+    if name not in known_types():
+        raise UnknownNameError(f"no layer type is called '{name}'; known types: {' '.join(known_types())}")
+
+    def layer(*bottoms: Top, **fields: Any) -> Any:
+        return Function(name, bottoms, fields).result()
+
+    layer.__name__ = name
+    return layer
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *known_types()]

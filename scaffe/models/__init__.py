@@ -1,0 +1,33 @@
+"""Well-known nets, written with NetSpec: each as train_val, deploy and solver.
+
+from scaffe import models
+models.get("googlenet").train_val(batch=32)
+
+Layers are called as in the prototxt files that the nets are known by, so that published .caffemodel files load.
+"""
+
+from __future__ import annotations
+
+from scaffe.errors import ScaffeError
+from scaffe.models.googlenet import GOOGLENET, INCEPTION_BN
+from scaffe.models.imagenet import ALEXNET, CAFFENET, NIN, VGG16, VGG19
+from scaffe.models.lstm import LSTM
+from scaffe.models.mobilenet import MOBILENET
+from scaffe.models.model import DATA, Head, Model
+from scaffe.models.resnet import RESNET50, RESNET101
+from scaffe.models.small import CIFAR10_FULL, CIFAR10_QUICK, LENET
+
+__all__ = ["DATA", "MODELS", "Head", "Model", "get"]
+
+_ALL = (
+    LENET, CIFAR10_QUICK, CIFAR10_FULL, ALEXNET, CAFFENET, NIN, VGG16, VGG19, GOOGLENET, INCEPTION_BN, RESNET50,
+    RESNET101, MOBILENET, LSTM,
+)  # fmt: skip
+MODELS: dict[str, Model] = {model.name: model for model in _ALL}
+
+
+def get(name: str) -> Model:
+    """Return the model of that name. Raise ScaffeError, which names the known ones, if there is none."""
+    if name not in MODELS:
+        raise ScaffeError(f"unknown model '{name}'; known models: {' '.join(MODELS)}")
+    return MODELS[name]

@@ -1,0 +1,66 @@
+"""A word model: two LSTM layers that predict each next word of a text."""
+
+from __future__ import annotations
+
+from scaffe import layers as L
+from scaffe.models.blocks import dropout
+from scaffe.models.model import TESTING, TRAINING, Head, Model
+from scaffe.netspec import Function, NetSpec
+
+STEPS = 35
+_WIDTH = 650
+_UNIFORM = dict(type="uniform", min=-0.05, max=0.05)
+
+
+class WordModel(Model):
+    """A net over sequences, steps x sequences: words, whether each goes on from the one before, and the next words."""
+
+    def inputs(self, batch: int) -> dict[str, list[int]]:
+        return dict.fromkeys(("words", "cont", "targets"), [*self.shape, batch])
+
+    def add_files(self, n: NetSpec, batch: int) -> None:
+        """Read HDF5 files, whose lists of names are the sources; a file's rows are steps."""
+        train, test = (self.source.format(part) for part in self.sources)
+        # One row a step: the batch of an HDF5Data layer is axis 0, which is time.
+        fields = dict(source=train, batch_size=self.shape[0])
+        n.words, n.cont, n.targets = Function("HDF5Data", (), dict(ntop=3, include=TRAINING, **fields)).tops
+        fields = dict(fields, source=test, name="words", top=["words", "cont", "targets"])
+        n["words of tests"] = Function("HDF5Data", (), dict(ntop=0, include=TESTING, **fields))
+
+    def add_dummy(self, n: NetSpec, batch: int) -> None:
+        """Add one word, said again and again."""
+        shapes = [dict(dim=shape) for shape in self.inputs(batch).values()]
+        fillers = [dict(type="constant", value=value) for value in (0, 1, 0)]
+        n.words, n.cont, n.targets = L.DummyData(ntop=3, shape=shapes, data_filler=fillers)
+
+
+def _body(n: NetSpec, classes: int, training: bool) -> list[Head]:
+    n.embedding = L.Embed(n.words, input_dim=classes, num_output=_WIDTH, bias_term=False, weight_filler=_UNIFORM)
+    x = dropout(n, "embedding_drop", n.embedding)
+    for i in (1, 2):
+        n[f"lstm{i}"] = L.LSTM(x, n.cont, num_output=_WIDTH, weight_filler=_UNIFORM, bias_filler=_UNIFORM)
+        x = dropout(n, f"lstm{i}_drop", n[f"lstm{i}"])
+    n.predict = L.InnerProduct(x, num_output=classes, axis=2, weight_filler=_UNIFORM, bias_filler=_UNIFORM)
+    # The paper sums over the steps, where SoftmaxWithLoss averages.
+    return [Head(n.predict, weight=STEPS, axis=2)]
+
+
+# The medium model of section 4.1: a rate of 1, divided by 1.2 at each epoch after the sixth, 39 epochs, of 1,327
+# batches of 20 x 35 words of the Penn Tree Bank; the norm of the gradient is clipped at 5.
+_EPOCH = 1327
+LSTM = WordModel(
+    name="lstm",
+    title="LSTM_words",
+    paper="Zaremba et al. 2014, the medium model",
+    body=_body,
+    shape=(STEPS,),
+    parameters=19_775_200,
+    classes=10_000,
+    batch=20,
+    source="examples/ptb/{}.txt",
+    sources=("train", "valid"),
+    solver_fields=dict(
+        base_lr=1.0, lr_policy="multistep", gamma=1 / 1.2, stepvalue=[_EPOCH * i for i in range(6, 39)],
+        max_iter=_EPOCH * 39, clip_gradients=5.0, test_iter=[105], test_interval=_EPOCH, display=100, snapshot=_EPOCH,
+    ),
+)  # fmt: skip

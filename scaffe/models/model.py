@@ -1,0 +1,131 @@
+"""Model: what the well-known nets have in common, and how each becomes train_val, deploy and solver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from scaffe import layers as L
+from scaffe import params as P
+from scaffe.errors import ScaffeError
+from scaffe.netspec import NetSpec, Top
+from scaffe.proto import NetParameter, SolverParameter
+
+DATA = ("files", "input", "dummy")  # where a train_val net's batches come from
+TRAINING, TESTING = dict(phase="TRAIN"), dict(phase="TEST")
+
+
+@dataclass(frozen=True)
+class Head:
+    """The scores that a net ends in, and what its loss and accuracy layers are called; axis is that of the classes."""
+
+    score: Top
+    loss: str = "loss"
+    accuracy: str = "accuracy"
+    top5: str = ""
+    weight: float | None = None
+    axis: int = 1
+
+
+# Add the layers from the inputs to the scores, given the number of classes and whether auxiliary heads are wanted; the
+# last head is the net's own.
+Body = Callable[[NetSpec, int, bool], Sequence[Head]]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A net over images (channels x height x width) of so many classes.
+
+    `parameters` counts what a deploy net learns. `source` is the path of the databases, where {} is "train" or "val";
+    `transform` the transform_param of both phases and `train_transform` what training adds.
+    """
+
+    name: str
+    title: str  # the net's name in prototxt
+    paper: str
+    body: Body
+    shape: tuple[int, ...]
+    parameters: int
+    solver_fields: Mapping[str, Any]
+    classes: int = 1000
+    batch: int = 256
+    test_batch: int = 50
+    source: str = "examples/imagenet/ilsvrc12_{}_lmdb"
+    sources: tuple[str, str] = ("train", "val")
+    transform: Mapping[str, Any] = field(default_factory=dict)
+    train_transform: Mapping[str, Any] = field(default_factory=dict)
+
+    def train_val(self, batch: int | None = None, classes: int | None = None, data: str = "files") -> NetParameter:
+        """Return the net to train and test, over databases, over Input layers or over random DummyData.
+
+        `batch` is that of training and, without files, of testing too. Raise ScaffeError where an argument is wrong.
+        """
+        batch, classes = _checked("batch", batch, self.batch), _checked("classes", classes, self.classes)
+        if data not in DATA:
+            raise ScaffeError(f"unknown data '{data}'; known: {' '.join(DATA)}")
+        n = NetSpec()
+        {"files": self.add_files, "input": self.add_input, "dummy": self.add_dummy}[data](n, batch)
+        for head in self.body(n, classes, True):
+            self._add_losses(n, head, classes)
+        return self._named(n)
+
+    def deploy(self, batch: int | None = None, classes: int | None = None) -> NetParameter:
+        """Return the net that classifies what its Input holds, one sample by default."""
+        n = NetSpec()
+        for name, shape in list(self.inputs(_checked("batch", batch, 1)).items())[:-1]:
+            n[name] = L.Input(shape=dict(dim=shape))
+        head = self.body(n, _checked("classes", classes, self.classes), False)[-1]
+        axis = {} if head.axis == 1 else {"axis": head.axis}
+        n.prob = L.Softmax(head.score, **axis)
+        return self._named(n)
+
+    def solver(self, net: str = "train_val.prototxt") -> SolverParameter:
+        """Return the solver that the paper, or the net's well-known prototxt, describes."""
+        return SolverParameter(net=net, snapshot_prefix=self.name, **self.solver_fields)
+
+    def inputs(self, batch: int) -> dict[str, list[int]]:
+        """Return the shapes of the blobs that a batch consists of, the labels last."""
+        return {"data": [batch, *self.shape], "label": [batch]}
+
+    def add_files(self, n: NetSpec, batch: int) -> None:
+        """Add the layers that read records, for both phases."""
+        train, test = (self.source.format(part) for part in self.sources)
+        n.data, n.label = L.Data(
+            ntop=2, include=TRAINING, transform_param={**self.transform, **self.train_transform},
+            source=train, batch_size=batch, backend=P.Data.LMDB,
+        )  # fmt: skip
+        n["data of tests"] = L.Data(
+            ntop=0, name="data", top=["data", "label"], include=TESTING, transform_param=dict(self.transform),
+            source=test, batch_size=self.test_batch, backend=P.Data.LMDB,
+        )  # fmt: skip
+
+    def add_input(self, n: NetSpec, batch: int) -> None:
+        """Add blobs that the caller fills."""
+        for name, shape in self.inputs(batch).items():
+            n[name] = L.Input(shape=dict(dim=shape))
+
+    def add_dummy(self, n: NetSpec, batch: int) -> None:
+        """Add random images, new ones in each iteration, all of class 0."""
+        shapes = [dict(dim=shape) for shape in self.inputs(batch).values()]
+        n.data, n.label = L.DummyData(ntop=2, shape=shapes, data_filler=[dict(type="gaussian"), dict(type="constant")])
+
+    def _add_losses(self, n: NetSpec, head: Head, classes: int) -> None:
+        label = n[list(self.inputs(1))[-1]]
+        axis = {} if head.axis == 1 else {"axis": head.axis}
+        n[head.accuracy] = L.Accuracy(head.score, label, include=TESTING, **axis)
+        if head.top5 and classes > 5:
+            n[head.top5] = L.Accuracy(head.score, label, include=TESTING, top_k=5, **axis)
+        weight = {} if head.weight is None else {"loss_weight": head.weight}
+        n[head.loss] = L.SoftmaxWithLoss(head.score, label, **weight, **axis)
+
+    def _named(self, n: NetSpec) -> NetParameter:
+        net = NetParameter(name=self.title)
+        net.MergeFrom(n.to_proto())
+        return net
+
+
+def _checked(what: str, value: int | None, default: int) -> int:
+    if value is not None and value < 1:
+        raise ScaffeError(f"{what} must be 1 or more, got {value}")
+    return default if value is None else value

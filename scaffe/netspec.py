@@ -1,0 +1,274 @@
+"""NetSpec: nets written in Python, with pycaffe's names.
+
+import scaffe
+from scaffe import layers as L, params as P
+
+n = scaffe.NetSpec()
+n.data, n.label = L.Data(ntop=2, source="train_lmdb", backend=P.Data.LMDB, batch_size=64)
+n.conv1 = L.Convolution(n.data, num_output=20, kernel_size=5, weight_filler=dict(type="xavier"))
+n.pool1 = L.Pooling(n.conv1, pool=P.Pooling.MAX, kernel_size=2, stride=2)
+n.score = L.InnerProduct(n.pool1, num_output=10)
+n.relu = L.ReLU(n.score, in_place=True)
+n.loss = L.SoftmaxWithLoss(n.relu, n.label)
+net = n.to_proto()
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import Message
+
+from scaffe.errors import NetError
+from scaffe.proto import LayerParameter, NetParameter
+
+
+@dataclass(frozen=True, eq=False)
+class Top:
+    """Top `index` of a function, to be assigned to a NetSpec or given to the next layer."""
+
+    function: Function
+    index: int
+
+    def to_proto(self) -> NetParameter:
+        """Return the net of this top and all that it is computed from."""
+        return to_proto(self)
+
+
+class Function:
+    """A layer of a type over its bottoms, and the tops that it has.
+
+    Of the fields, `ntop` is the number of tops, 1 by default, `in_place` lets the tops be the bottoms, and the others
+    are the layer's: those of its own message, such as `num_output`, or those of every layer, such as `loss_weight`.
+    """
+
+    def __init__(self, type_name: str, inputs: Iterable[Top], fields: dict[str, Any]):
+        self.type_name, self.inputs, self.fields = type_name, list(inputs), dict(fields)
+        self.ntop = self.fields.pop("ntop", 1)
+        self.in_place = self.fields.pop("in_place", False)
+        for i, bottom in enumerate(self.inputs):
+            if not isinstance(bottom, Top):
+                raise NetError(f"{type_name}: bottom {i} must be the top of a layer, got {bottom!r}")
+        if self.in_place and self.ntop != len(self.inputs):
+            raise NetError(f"{type_name}: in_place with {len(self.inputs)} bottom(s) and {self.ntop} top(s)")
+        self.tops = tuple(Top(self, i) for i in range(self.ntop))
+        self.param = self._param()  # here, so that an error shows the line that gives the field
+
+    def _param(self) -> LayerParameter:
+        layer = LayerParameter(type=self.type_name)
+        own = own_field(self.type_name)
+        own_names = _FIELDS[own].message_type.fields_by_name if own else {}
+        for name, value in self.fields.items():
+            if own and name in own_names:
+                _assign(getattr(layer, own), name, value, self.type_name)
+            elif name in _FIELDS:
+                _assign(layer, name, value, self.type_name)
+            else:
+                known = f"{own}: {' '.join(own_names)}; of every layer: {_common()}" if own else _common()
+                raise NetError(f"{self.type_name}: unknown field '{name}'; known fields: {known}")
+        return layer
+
+    def result(self) -> Any:
+        """Return what a call of the layer gives: its top, a tuple of several, or with no top the function itself."""
+        return self if self.ntop == 0 else self.tops[0] if self.ntop == 1 else self.tops
+
+    def to_proto(self) -> NetParameter:
+        """Return the net of this layer and all that it is computed from."""
+        return to_proto(self)
+
+
+# Types whose fields are in another type's message; elsewhere Pooling's are in PoolingParameter.
+_SHARED = {
+    "Deconvolution": "convolution_param",
+    "Im2col": "convolution_param",
+    "LSTM": "recurrent_param",
+    "RNN": "recurrent_param",
+    "SoftmaxWithLoss": "softmax_param",
+}
+_FIELDS: dict[str, Any] = dict(LayerParameter.DESCRIPTOR.fields_by_name)
+_OWN = {
+    field.message_type.name.removesuffix("Parameter"): name
+    for name, field in _FIELDS.items()
+    if name.endswith("_param") and name not in ("transform_param", "loss_param")
+}
+
+
+def own_field(type_name: str) -> str | None:
+    """Return the field of LayerParameter that holds what this type alone has, None if nothing."""
+    return _SHARED.get(type_name) or _OWN.get(type_name)
+
+
+def _common() -> str:
+    fields = (name for name in _FIELDS if not name.endswith("_param"))
+    return " ".join((*fields, "transform_param", "loss_param"))
+
+
+def _assign(message: Message, name: str, value: Any, where: str) -> None:
+    """Set a field from a number, text, a dict, or a list of these; a single value for a repeated field is a list of it.
+
+    Raise NetError, which says `where`, for an unknown field or a value that it can't take.
+    """
+    field: Any = message.DESCRIPTOR.fields_by_name.get(name)
+    if field is None:
+        known = " ".join(message.DESCRIPTOR.fields_by_name)
+        raise NetError(f"{where}: {message.DESCRIPTOR.name} has no field '{name}'; known fields: {known}")
+    where = f"{where}, {name}"
+    values = getattr(message, name)
+    if not hasattr(values, "extend"):
+        _set_one(message, field, value, where)
+        return
+    for one in value if isinstance(value, (list, tuple)) else [value]:
+        _add_one(values, field, one, where)
+
+
+def _set_one(message: Message, field: Any, value: Any, where: str) -> None:
+    if field.message_type:
+        submessage = getattr(message, field.name)
+        submessage.SetInParent()
+        _fill(submessage, value, where)
+        return
+    try:
+        setattr(message, field.name, _scalar(field, value))
+    except (TypeError, ValueError) as error:
+        raise _refused(field, value, where) from error
+
+
+def _add_one(values: Any, field: Any, value: Any, where: str) -> None:
+    if field.message_type:
+        _fill(values.add(), value, where)
+        return
+    try:
+        values.append(_scalar(field, value))
+    except (TypeError, ValueError) as error:
+        raise _refused(field, value, where) from error
+
+
+def _fill(message: Message, value: Any, where: str) -> None:
+    """Set a message from a dict, or from another message of its kind."""
+    if isinstance(value, type(message)):
+        message.CopyFrom(value)
+    elif isinstance(value, dict):
+        for name, part in value.items():
+            _assign(message, name, part, where)
+    else:
+        raise NetError(f"{where}: expected dict({message.DESCRIPTOR.fields[0].name}=..., ...), got {value!r}")
+
+
+def _scalar(field: Any, value: Any) -> Any:
+    """Return what protobuf takes for `value`: an enum's name stands for its number."""
+    if field.enum_type and isinstance(value, str) and value in field.enum_type.values_by_name:
+        return field.enum_type.values_by_name[value].number
+    return value
+
+
+def _refused(field: Any, value: Any, where: str) -> NetError:
+    kinds = {field.CPPTYPE_BOOL: "True or False", field.CPPTYPE_STRING: "text", field.CPPTYPE_FLOAT: "a number"}
+    names = ", ".join(field.enum_type.values_by_name) if field.enum_type else ""
+    kind = f"one of {names}" if names else kinds.get(field.cpp_type, "a whole number in its range")
+    return NetError(f"{where}: expected {kind}, got {value!r}")
+
+
+class NetSpec:
+    """Collect tops by name, by attribute or by item, and turn them into a net.
+
+    A layer has the name of its first top, or the field `name`; a top that nobody named has its layer's type and a
+    number. Layers stand in the order in which their tops were first named, each behind those that it needs.
+    """
+
+    tops: dict[str, Top | Function]
+
+    def __init__(self) -> None:
+        super().__setattr__("tops", {})
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.tops[name]
+        except KeyError:
+            raise AttributeError(f"this NetSpec has no top '{name}'; tops: {' '.join(self.tops) or 'none'}") from None
+
+    def __delattr__(self, name: str) -> None:
+        del self[name]
+
+    def __setitem__(self, name: str, value: Top | Function) -> None:
+        if not isinstance(value, (Top, Function)):
+            raise NetError(f"'{name}' must be the top of a layer, got {value!r}; several tops go to several names")
+        self.tops[name] = value
+
+    def __getitem__(self, name: str) -> Any:
+        return self.tops[name]
+
+    def __delitem__(self, name: str) -> None:
+        del self.tops[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.tops
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tops)
+
+    def keys(self) -> list[str]:
+        """Return the names."""
+        return list(self.tops)
+
+    def vals(self) -> list[Top | Function]:
+        """Return what the names stand for."""
+        return list(self.tops.values())
+
+    def update(self, others: dict[str, Top | Function]) -> None:
+        """Take names and tops of a dict."""
+        for name, value in others.items():
+            self[name] = value
+
+    def to_proto(self) -> NetParameter:
+        """Return the net of all tops."""
+        return _Writer({value: name for name, value in self.tops.items()}).net(self.tops.values())
+
+
+def to_proto(*tops: Top | Function) -> NetParameter:
+    """Return the net that computes `tops`; names are automatic."""
+    return _Writer({}).net(tops)
+
+
+class _Writer:
+    """Write functions as layers, each once, behind those that it needs."""
+
+    def __init__(self, names: dict[Top | Function, str]):
+        self.names = names
+        self.layers: dict[Function, LayerParameter] = {}
+        self.numbers: Counter[str] = Counter()  # of automatic names, by type
+
+    def net(self, tops: Iterable[Top | Function]) -> NetParameter:
+        for top in tops:
+            self._write(top.function if isinstance(top, Top) else top)
+        return NetParameter(layer=self.layers.values())
+
+    def _write(self, wanted: Function) -> None:
+        pending = [wanted]  # a stack in place of recursion: nets are deeper than Python's
+        while pending:
+            function = pending[-1]
+            missing = [top.function for top in function.inputs if top.function not in self.layers]
+            if function not in self.layers and not missing:
+                self.layers[function] = self._layer(function)
+            pending.extend(missing[:1])
+            if not missing:
+                pending.pop()
+
+    def _layer(self, function: Function) -> LayerParameter:
+        bottoms = [self.layers[top.function].top[top.index] for top in function.inputs]
+        tops = bottoms if function.in_place else [self._name(top, function) for top in function.tops]
+        layer = LayerParameter(type=function.type_name, bottom=bottoms, top=tops)
+        layer.name = self._name(function.tops[0] if function.tops else function, function)
+        layer.MergeFrom(function.param)
+        return layer
+
+    def _name(self, value: Top | Function, function: Function) -> str:
+        if value not in self.names:
+            self.numbers[function.type_name] += 1
+            self.names[value] = f"{function.type_name}{self.numbers[function.type_name]}"
+        return self.names[value]
