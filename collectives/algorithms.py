@@ -2,85 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from collectives.errors import AlgorithmError
-from collectives.schedule import OUT, OWN, Part, Schedule, Slice, Step, chunks
-from collectives.trees import Tree, make_trees
+from collectives.exchange_steps import HalvingPlan, RingPlan
+from collectives.schedule import Plan, Schedule
+from collectives.tree_steps import TreePlan
+from collectives.trees import NAMES, make_trees
 
 DEPTH = 4  # chunks in scratch for each child: enough to hide an add, few enough to stay in cache
-UP, DOWN = 0, 1  # an allreduce's two directions have tags of their own
-
-
-@dataclass(frozen=True)
-class Stream:
-    """A tree and the slices that go over it, one after the other; `lane` is 0, or 1 for the second of two trees."""
-
-    tree: Tree
-    slices: list[Slice]
-    lane: int
-
-    def tag(self, direction: int) -> int:
-        return 2 * self.lane + direction
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What all ranks of a tree schedule share; `order` maps virtual ranks to ranks, `virtual` back."""
-
-    streams: list[Stream]
-    order: Sequence[int]
-    virtual: Sequence[int]
-    depth: int
-    elements: int
-
-    def part(self, rank: int, up: bool, down: bool) -> list[Step]:
-        """Return the steps of `rank`: all that goes up, then all that comes down."""
-        v, part = self.virtual[rank], Part(self.depth)
-        if len(self.order) == 1 and up and self.elements:
-            part.copy((0, self.elements))
-        if up:
-            for stream, chunk in turns(self.streams, lambda tree: tree.height(v)):
-                self._up(part, v, stream, chunk)
-        if down:
-            for stream, chunk in turns(self.streams, lambda tree: tree.depth(v)):
-                self._down(part, v, stream, chunk)
-        return part.steps
-
-    def _up(self, part: Part, v: int, stream: Stream, chunk: Slice) -> None:
-        """Add the children's chunks to this rank's, in a scratch slot or at the root in OUT; send the sum on."""
-        parent, tag = stream.tree.parent(v), stream.tag(UP)
-        total = OWN
-        for child in stream.tree.children(v):
-            slot = part.slot(0 if total == OWN else 1)
-            source, total = total, OUT if parent is None else slot if total == OWN else total
-            part.recv_add(self.order[child], tag, chunk, slot, source, total)
-        if parent is not None:
-            part.send(self.order[parent], tag, chunk, total)
-
-    def _down(self, part: Part, v: int, stream: Stream, chunk: Slice) -> None:
-        """Take the parent's chunk and hand it on, first to the child with most ranks below it."""
-        parent, tag = stream.tree.parent(v), stream.tag(DOWN)
-        if parent is not None:
-            part.recv(self.order[parent], tag, chunk)
-        for child in reversed(stream.tree.children(v)):
-            part.send(self.order[child], tag, chunk, OUT)
-
-
-def turns(streams: list[Stream], lag: Callable[[Tree], int]) -> Iterator[tuple[Stream, Slice]]:
-    """Yield chunks in the order of time: a rank gets chunk k of a tree in round k + lag.
-
-    Of two trees a rank is a leaf in one: its chunks there go out ahead of the sums that it waits for in the other.
-    """
-    if len(streams) == 1:
-        return ((streams[0], chunk) for chunk in streams[0].slices)
-    lags = [lag(stream.tree) for stream in streams]
-    timed = [(lags[s.lane] + k, s.lane, k) for s in streams for k in range(len(s.slices))]
-    return ((streams[lane], streams[lane].slices[k]) for _, lane, k in sorted(timed))
-
-
-OPS = {"reduce": (True, False), "bcast": (False, True), "allreduce": (True, True)}
+TREE_OPS = ("reduce", "bcast", "allreduce")
+EXCHANGE_OPS = ("allreduce", "reduce_scatter")
+EXCHANGES: dict[str, type[RingPlan] | type[HalvingPlan]] = {"ring": RingPlan, "halving": HalvingPlan}
 
 
 def make_schedule(
@@ -95,38 +28,42 @@ def make_schedule(
     order: Sequence[int] | None = None,
     depth: int = DEPTH,
 ) -> Schedule:
-    """Return the schedule of `op` ("reduce", "bcast", "allreduce") over `size` ranks by `algorithm`.
+    """Return the schedule of `op` ("reduce", "bcast", "allreduce", "reduce_scatter") over `size` ranks.
 
-    `chunk` is the most elements in a message. `order` lists the ranks by their place in the algorithm, the root
-    first (`Group.order`); without it ranks follow the root in a circle. `depth` chunks of scratch for each child.
-    AlgorithmError for unknown names and impossible numbers.
+    `algorithm` names trees (`collectives.trees.make_trees`), or `ring` or `halving` for an allreduce or a
+    reduce_scatter. `chunk` is the most elements in a message, `depth` how many chunks of scratch there are for a
+    child. `order` lists the ranks by virtual rank (`Group.order`, `Group.round_robin`), the root first; without it
+    they follow the root in a circle. AlgorithmError for unknown names and impossible numbers.
     """
-    if op not in OPS:
-        raise AlgorithmError(f"unknown collective '{op}'; known are {', '.join(OPS)}")
-    for name, value, least in (("size", size, 1), ("elements", elements, 0), ("chunk", chunk, 1), ("depth", depth, 1)):
+    _check_numbers(op, size=(size, 1), elements=(elements, 0), chunk=(chunk, 1), depth=(depth, 1))
+    if op not in (*TREE_OPS, *EXCHANGE_OPS):
+        raise AlgorithmError(f"unknown collective '{op}'; known are reduce, bcast, allreduce, reduce_scatter")
+    order = _numbering(op, size, root, order)
+    plan = _plan(op, algorithm, order, elements, chunk, chain_size, depth)
+    name = algorithm if chain_size is None else f"{algorithm}-{chain_size}"
+    return Schedule(op, name, size, elements, chunk, root, depth, min(chunk, elements), plan)
+
+
+def _plan(
+    op: str, algorithm: str, order: Sequence[int], elements: int, chunk: int, chain_size: int | None, depth: int
+) -> Plan:
+    if algorithm in EXCHANGES and op in EXCHANGE_OPS:
+        return EXCHANGES[algorithm](order, _inverse(order), elements, chunk, depth, share=op == "allreduce")
+    if algorithm in EXCHANGES or op not in TREE_OPS:
+        known = NAMES if op in TREE_OPS else ", ".join(EXCHANGES)
+        raise AlgorithmError(f"{op} has no algorithm '{algorithm}'; known are {known}")
+    trees = make_trees(algorithm, len(order), chain_size)
+    up, down = op != "bcast", op != "reduce"
+    return TreePlan(trees, order, _inverse(order), elements, chunk, depth, up, down)
+
+
+def _check_numbers(op: str, **numbers: tuple[int, int]) -> None:
+    for name, (value, least) in numbers.items():
         if value < least:
             raise AlgorithmError(f"{op}: {name} is {value}; it must be at least {least}")
-    order = numbering(op, size, root, order)
-    trees = make_trees(algorithm, size, chain_size)
-    share = [elements * i // len(trees) for i in range(len(trees) + 1)]
-    streams = [Stream(tree, list(chunks(share[i], share[i + 1], chunk)), i) for i, tree in enumerate(trees)]
-    plan = Plan(streams, order, inverse(order), depth, elements)
-    everywhere = op != "reduce"
-    return Schedule(
-        op,
-        algorithm if chain_size is None else f"{algorithm}-{chain_size}",
-        size,
-        elements,
-        chunk,
-        root,
-        depth,
-        min(chunk, elements),
-        part=lambda rank: plan.part(rank, *OPS[op]),
-        block=lambda rank: (0, elements) if everywhere or rank == root else (0, 0),
-    )
 
 
-def numbering(op: str, size: int, root: int, order: Sequence[int] | None) -> Sequence[int]:
+def _numbering(op: str, size: int, root: int, order: Sequence[int] | None) -> Sequence[int]:
     """Return the ranks by virtual rank: `order`, or a circle from the root on."""
     if not 0 <= root < size:
         raise AlgorithmError(f"{op}: root {root} is not one of {size} ranks")
@@ -137,7 +74,7 @@ def numbering(op: str, size: int, root: int, order: Sequence[int] | None) -> Seq
     return order
 
 
-def inverse(order: Sequence[int]) -> list[int]:
+def _inverse(order: Sequence[int]) -> list[int]:
     virtual = [0] * len(order)
     for v, rank in enumerate(order):
         virtual[rank] = v

@@ -31,10 +31,10 @@ before step i starts it waits for those whose number is at most `steps[i].after`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from collectives.errors import AlgorithmError
 
@@ -78,6 +78,14 @@ def _name(place: int) -> str:
     return {OWN: "own", OUT: "out"}.get(place, f"slot {place}")
 
 
+class Plan(Protocol):
+    """What an algorithm gives: the steps of each rank, and the slice of OUT where its result stands."""
+
+    def part(self, rank: int) -> list[Step]: ...
+
+    def block(self, rank: int) -> Slice: ...
+
+
 @dataclass(frozen=True)
 class Schedule:
     """A collective `op` ("reduce", "bcast", "allreduce", "reduce_scatter") by `algorithm` on `size` ranks.
@@ -94,18 +102,17 @@ class Schedule:
     root: int
     depth: int
     slot_elements: int
-    part: Callable[[int], list[Step]] = field(repr=False, compare=False)
-    block: Callable[[int], Slice] = field(repr=False, compare=False)
+    plan: Plan = field(repr=False, compare=False)
 
     def rank(self, rank: int) -> list[Step]:
         """Return `rank`'s steps; each call computes them anew."""
         if not 0 <= rank < self.size:
             raise AlgorithmError(f"rank {rank} of a schedule for {self.size} ranks")
-        return self.part(rank)
+        return self.plan.part(rank)
 
     def result(self, rank: int) -> Slice:
         """Return the slice [start, stop) of OUT where the result stands on `rank`; elsewhere OUT is undefined."""
-        return self.block(rank)
+        return self.plan.block(rank)
 
     def __str__(self) -> str:
         lines = [f"{self.op} of {self.elements} elements over {self.size} ranks, {self.algorithm}, chunk {self.chunk}"]

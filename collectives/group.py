@@ -1,0 +1,76 @@
+"""Group: on which node and supernode each rank stands, and the orders of ranks that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+from collectives.errors import AlgorithmError
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+@dataclass(frozen=True)
+class Group:
+    """The node, and the supernode, of each rank; nodes and supernodes are numbered as they first appear."""
+
+    nodes: tuple[int, ...]
+    supernodes: tuple[int, ...]
+
+    @classmethod
+    def of(cls, nodes: Sequence[Hashable], supernodes: Sequence[Hashable] | None = None) -> Group:
+        """Return the group of ranks on the `nodes` named; without supernodes all are in one."""
+        return cls(_numbered(nodes), _numbered(supernodes if supernodes is not None else [0] * len(nodes)))
+
+    @classmethod
+    def uniform(cls, size: int, ranks_per_node: int = 1, nodes_per_supernode: int | None = None) -> Group:
+        """Return `size` ranks that fill node after node and supernode after supernode."""
+        if min(size, ranks_per_node, nodes_per_supernode or 1) < 1:
+            raise AlgorithmError("a group needs at least one rank, one rank a node and one node a supernode")
+        nodes = tuple(rank // ranks_per_node for rank in range(size))
+        return cls(nodes, tuple(node // (nodes_per_supernode or size) for node in nodes))
+
+    @classmethod
+    def from_comm(cls, comm: MPI.Intracomm) -> Group:
+        """Return where the ranks of `comm` stand: ranks that can share memory stand on one node. Collective."""
+        from mpi4py import MPI
+
+        with_me = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.rank)
+        leader = with_me.bcast(comm.rank)
+        with_me.Free()
+        return cls.of(comm.allgather(leader))
+
+    @property
+    def size(self) -> int:
+        return len(self.nodes)
+
+    def order(self, root: int = 0) -> list[int]:
+        """Return all ranks, `root` first, then those of its node, of its supernode, and so on round the circle.
+
+        Neighbours in it are neighbours on the machine wherever the root is, so a chain leaves each node once.
+        """
+        if not 0 <= root < self.size:
+            raise AlgorithmError(f"root {root} is not one of {self.size} ranks")
+        own, above, n = self.nodes[root], self.supernodes[root], self.size
+        return sorted(
+            range(n),
+            key=lambda r: ((self.supernodes[r] - above) % n, (self.nodes[r] - own) % n, (r - root) % n),
+        )
+
+    def round_robin(self) -> list[int]:
+        """Return the ranks dealt from the supernodes in turn, so that virtual ranks 0, S, 2S, ... share one of S.
+
+        Recursive halving over it crosses supernodes in its last rounds, where least is sent (swCaffe, section V.A).
+        """
+        hands: dict[int, list[int]] = {}
+        for rank in self.order():
+            hands.setdefault(self.supernodes[rank], []).append(rank)
+        return [rank for hand in zip_longest(*hands.values()) for rank in hand if rank is not None]
+
+
+def _numbered(names: Iterable[Hashable]) -> tuple[int, ...]:
+    numbers: dict[Hashable, int] = {}
+    return tuple(numbers.setdefault(name, len(numbers)) for name in names)
