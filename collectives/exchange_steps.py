@@ -53,7 +53,7 @@ class RingPlan(ExchangePlan):
     def part(self, rank: int) -> list[Step]:
         v, part = self.virtual[rank], Part(self.depth)
         cut = self._pieces([self.own_block(rank) for rank in self.order])
-        together = min(2, self.depth)
+        together = 2 if self.depth > 2 else 1
         for first in range(0, len(cut[0]), together):
             self._lap(part, v, [block[first : first + together] for block in cut])
         if self.size == 1 and self.elements:

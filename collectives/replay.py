@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from collectives.errors import ScheduleError
 from collectives.schedule import Op, Schedule, Step
 
+SAME = 1 + 1e-12  # times that differ by less are one time, computed in two ways
 Channel = tuple[int, int, int]  # source, destination, tag
 
 
@@ -32,22 +33,24 @@ class Window:
 
 @dataclass(slots=True)
 class Message:
-    """A send and its receive: each end's time of starting, and the time at which both have finished."""
+    """A send and its receive: when each was started, when both were, and when the message has arrived."""
 
     source: int
     dest: int
     elements: int
     sent: float | None = None
     posted: float | None = None
+    ready: float = 0.0
     done: float | None = None
+    turn: int = 0  # the number of the receive among its rank's steps
     data: Any = None
 
 
 class Network(Protocol):
     """What messages and additions cost."""
 
-    def transfer(self, messages: Sequence[Message], ready: float) -> None:
-        """Set `done` of messages whose ends are all ready at the same time `ready`."""
+    def transfer(self, messages: Sequence[Message], now: float) -> list[tuple[float, Message]]:
+        """Start messages, first come first, at the time `now`: set `done`, or return those that must wait till when."""
 
     def add(self, rank: int, elements: int) -> float:
         """Return the seconds that `rank` takes to add `elements`."""
@@ -64,9 +67,10 @@ class Memory(Protocol):
 class Instant:
     """A network on which everything takes no time."""
 
-    def transfer(self, messages: Sequence[Message], ready: float) -> None:
+    def transfer(self, messages: Sequence[Message], now: float) -> list[tuple[float, Message]]:
         for message in messages:
-            message.done = ready
+            message.done = now
+        return []
 
     def add(self, rank: int, elements: int) -> float:
         return 0.0
@@ -118,20 +122,22 @@ class _Replay:
         self._window, self._network, self._memory, self._tests_sends = window, network, memory, tests_sends
         self._ranks = [_start(rank, schedule.rank(rank)) for rank in range(schedule.size)]
         self._halves: defaultdict[Channel, deque[Message]] = defaultdict(deque)  # sends or receives without the other
-        self._ready: list[tuple[float, int, Message]] = []
+        self._ready: list[tuple[float, float, int, int, Message]] = []  # by time, first come first
         self._count = 0
 
     def run(self) -> float:
         for rank in self._ranks:
             self._advance(rank)
         while self._ready:
-            ready, _, message = heapq.heappop(self._ready)
-            together = [message]
-            while self._ready and self._ready[0][0] <= ready * (1 + 1e-12):
-                together.append(heapq.heappop(self._ready)[2])
-            self._network.transfer(together, ready)
+            now = self._ready[0][0]
+            together = []
+            while self._ready and self._ready[0][0] <= now * SAME:
+                together.append(heapq.heappop(self._ready)[-1])
+            for time, message in self._network.transfer(together, now):
+                self._queue(time, message)
             for message in together:
-                self._wake(message)
+                if message.done is not None:
+                    self._wake(message)
         stuck = [rank for rank in self._ranks if rank.at < len(rank.steps) or rank.sends]
         if stuck:
             raise ScheduleError(_deadlock(stuck))
@@ -219,11 +225,17 @@ class _Replay:
         else:
             message = Message(channel[0], channel[1], step.stop - step.start)
             halves.append(message)
+        if end == "posted":
+            message.turn = rank.receives[rank.posted]
         setattr(message, end, rank.clock)
         if message.sent is not None and message.posted is not None:
-            self._count += 1
-            heapq.heappush(self._ready, (max(message.sent, message.posted), self._count, message))
+            message.ready = max(message.sent, message.posted)
+            self._queue(message.ready, message)
         return message
+
+    def _queue(self, time: float, message: Message) -> None:
+        self._count += 1
+        heapq.heappush(self._ready, (time, message.ready, message.turn, self._count, message))
 
 
 def _start(number: int, steps: list[Step]) -> _Rank:
