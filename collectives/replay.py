@@ -42,7 +42,7 @@ class Message:
     posted: float | None = None
     ready: float = 0.0
     done: float | None = None
-    turn: int = 0  # the number of the receive among its rank's steps
+    turns: tuple[int, int] = 0, 0  # the numbers of the send and the receive among their ranks' steps
     data: Any = None
 
 
@@ -122,7 +122,7 @@ class _Replay:
         self._window, self._network, self._memory, self._tests_sends = window, network, memory, tests_sends
         self._ranks = [_start(rank, schedule.rank(rank)) for rank in range(schedule.size)]
         self._halves: defaultdict[Channel, deque[Message]] = defaultdict(deque)  # sends or receives without the other
-        self._ready: list[tuple[float, float, int, int, Message]] = []  # by time, first come first
+        self._ready: list[tuple[float, float, tuple[int, int], int, Message]] = []  # by time, first come first
         self._count = 0
 
     def run(self) -> float:
@@ -166,7 +166,7 @@ class _Replay:
         if step.op is Op.SEND:
             if len(rank.sends) >= self._window.sends and not self._finish_sends(rank, rank.sends[0][0]):
                 return False
-            message = self._half(rank, step, "sent", (rank.number, step.peer, step.tag))
+            message = self._send(rank, step)
             message.data = self._memory.send(rank.number, step)
             rank.sends.append((rank.at, message))
         elif step.op is Op.COPY:
@@ -202,10 +202,10 @@ class _Replay:
         """Post receives ahead, in order, as far as the window goes and nothing in use would be overwritten."""
         while rank.posted < len(rank.receives) and rank.posted - rank.taken < self._window.receives:
             number = rank.receives[rank.posted]
-            step = rank.steps[number]
-            if step.after >= rank.at or self._in_flight(rank, step.after):
+            after = rank.steps[number].after
+            if after >= rank.at or self._in_flight(rank, after):
                 return
-            rank.messages[number] = self._half(rank, step, "posted", (step.peer, rank.number, step.tag))
+            rank.messages[number] = self._receive(rank, number)
             rank.posted += 1
 
     def _in_flight(self, rank: _Rank, last: int) -> bool:
@@ -217,25 +217,35 @@ class _Replay:
             rank.sends.popleft()
         return bool(rank.sends) and rank.sends[0][0] <= last
 
-    def _half(self, rank: _Rank, step: Step, end: str, channel: Channel) -> Message:
-        """Start a send or post a receive; with both ends there the message is ready to go."""
+    def _send(self, rank: _Rank, step: Step) -> Message:
+        message = self._half("sent", (rank.number, step.peer, step.tag), step)
+        message.sent, message.turns = rank.clock, (rank.at, message.turns[1])
+        self._pair(message)
+        return message
+
+    def _receive(self, rank: _Rank, number: int) -> Message:
+        step = rank.steps[number]
+        message = self._half("posted", (step.peer, rank.number, step.tag), step)
+        message.posted, message.turns = rank.clock, (message.turns[0], number)
+        self._pair(message)
+        return message
+
+    def _half(self, end: str, channel: Channel, step: Step) -> Message:
+        """Return the first message on the channel that has no such `end` yet."""
         halves = self._halves[channel]
         if halves and getattr(halves[0], end) is None:
-            message = halves.popleft()
-        else:
-            message = Message(channel[0], channel[1], step.stop - step.start)
-            halves.append(message)
-        if end == "posted":
-            message.turn = rank.receives[rank.posted]
-        setattr(message, end, rank.clock)
+            return halves.popleft()
+        halves.append(Message(channel[0], channel[1], step.stop - step.start))
+        return halves[-1]
+
+    def _pair(self, message: Message) -> None:
         if message.sent is not None and message.posted is not None:
             message.ready = max(message.sent, message.posted)
             self._queue(message.ready, message)
-        return message
 
     def _queue(self, time: float, message: Message) -> None:
         self._count += 1
-        heapq.heappush(self._ready, (time, message.ready, message.turn, self._count, message))
+        heapq.heappush(self._ready, (time, message.ready, message.turns, self._count, message))
 
 
 def _start(number: int, steps: list[Step]) -> _Rank:
