@@ -48,8 +48,8 @@ class Cells:
     def __init__(self, schedule: Schedule, parts: Sequence[Sequence[Step]]) -> None:
         ends = {end for steps in parts for step in steps for end in (step.start, step.stop)}
         ends |= {end for rank in range(schedule.size) for end in schedule.result(rank)}
-        if not ends <= set(range(schedule.elements + 1)):
-            raise ScheduleError(f"a step reaches beyond the {schedule.elements} elements: to {max(ends)}")
+        if min(ends) < 0 or max(ends) > schedule.elements:
+            raise ScheduleError(f"a step reaches beyond the {schedule.elements} elements: {min(ends)} to {max(ends)}")
         self._number = {end: number for number, end in enumerate(sorted(ends))}
 
     def __len__(self) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from collectives.exchange import Round, bounds, fold, halving, pieces, ring, survivors
+from collectives.exchange import Round, block, fold, halving, pieces, ring, survivors
 from collectives.schedule import OUT, OWN, Part, Slice, Step, chunks
 
 SUM, SHARE = 0, 1  # tags: what is to be added, and sums that go round
@@ -47,8 +47,7 @@ class RingPlan(ExchangePlan):
 
     def own_block(self, rank: int) -> Slice:
         """The block with the rank's own number."""
-        ends = bounds(self.elements, self.size)
-        return ends[rank], ends[rank + 1]
+        return block(self.elements, self.size, rank)
 
     def part(self, rank: int) -> list[Step]:
         v, part = self.virtual[rank], Part(self.depth)
@@ -105,8 +104,8 @@ class HalvingPlan(ExchangePlan):
         return (0, 0) if v >= power else self._blocks((v, v + 1))
 
     def _blocks(self, numbers: Slice) -> Slice:
-        ends = bounds(self.elements, survivors(self.size))
-        return ends[numbers[0]], ends[numbers[1]]
+        power = survivors(self.size)
+        return self.elements * numbers[0] // power, self.elements * numbers[1] // power
 
     def part(self, rank: int) -> list[Step]:
         v, part = self.virtual[rank], Part(self.depth)

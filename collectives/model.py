@@ -72,7 +72,7 @@ ALGORITHMS = {
 }
 SCAFFE = ("chain", "binomial", "cb-4", "cb-8", "cc-8")
 SCAFFE_CHUNKS = 8  # by equations 1 and 2 a chain of 8 gains most, as S-Caffe found, with 7 to 17 chunks
-MOST_STEPS = 60_000  # of which a table replays every event; what takes more is left out
+MOST_STEPS = 30_000  # of which a table replays every event; finer chunks are left out
 LEAST_CHUNK, MOST_CHUNKS = 16 << 10, 512
 
 
@@ -85,15 +85,17 @@ def scaffe_row(algorithm: str, cluster: Cluster, ranks: int, elements: int, item
 
 
 def best_row(op: str, algorithm: str, cluster: Cluster, ranks: int, elements: int, itemsize: int = 4) -> Row | None:
-    """Return `algorithm` with its best chunk among powers of two; None where every chunk makes too many steps."""
+    """Return `algorithm` with its best chunk among powers of two; None where even whole blocks make too many steps."""
     group = cluster.group(ranks)
     order = group.round_robin() if algorithm.endswith(RENUMBERED) else None
-    rows = []
+    rows: list[Row] = []
     for chunk in _chunks(elements, itemsize):
         name = algorithm.removesuffix(RENUMBERED)
         schedule = make_schedule(op, name, ranks, elements, chunk=chunk, order=order)
-        if _short_way(schedule, cluster, group) or len(schedule.rank(ranks // 2)) * ranks <= MOST_STEPS:
-            rows.append(Row(algorithm, chunk * itemsize, predict(schedule, cluster, group=group, itemsize=itemsize)))
+        steps = 0 if _short_way(schedule, cluster, group) else len(schedule.rank(ranks // 2)) * ranks
+        if steps > (MOST_STEPS if rows else 10 * MOST_STEPS):
+            break
+        rows.append(Row(algorithm, chunk * itemsize, predict(schedule, cluster, group=group, itemsize=itemsize)))
     return min(rows, key=lambda row: row.seconds, default=None)
 
 
@@ -107,9 +109,12 @@ def _chunks(elements: int, itemsize: int) -> Iterator[int]:
             return
 
 
-def tuned_row(op: str, cluster: Cluster, ranks: int, elements: int, itemsize: int = 4) -> Row:
-    """Return the fastest algorithm with its best chunk."""
-    rows = [best_row(op, algorithm, cluster, ranks, elements, itemsize) for algorithm in ALGORITHMS[op]]
+def tuned_row(
+    op: str, cluster: Cluster, ranks: int, elements: int, itemsize: int = 4, algorithms: Sequence[str] | None = None
+) -> Row:
+    """Return the fastest of `algorithms` (without them: of all) with its best chunk."""
+    names = ALGORITHMS[op] if algorithms is None else algorithms
+    rows = [best_row(op, name, cluster, ranks, elements, itemsize) for name in names]
     return min((row for row in rows if row), key=lambda row: row.seconds)
 
 

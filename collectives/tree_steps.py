@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from collectives.exchange import bounds
+from collectives.exchange import block
 from collectives.schedule import OUT, OWN, Part, Slice, Step, chunks
 from collectives.trees import Tree
 
@@ -48,8 +48,7 @@ class TreePlan:
 
     def slices(self, lane: int) -> list[Slice]:
         """Return the chunks that go over tree number `lane`."""
-        ends = bounds(self.elements, len(self.trees))
-        return list(chunks(ends[lane], ends[lane + 1], self.chunk))
+        return list(chunks(*block(self.elements, len(self.trees), lane), self.chunk))
 
     def _turns(self, v: int, lag: Callable[[Tree, int], int]) -> Iterator[tuple[int, Slice]]:
         """Yield chunks in the order of time: a rank gets chunk k of a tree in round k + `lag`.

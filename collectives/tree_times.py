@@ -42,7 +42,13 @@ class TreeTimes:
 
     def __init__(self, plan: TreePlan, cluster: Cluster, group: Group, itemsize: int) -> None:
         self._plan, self._cluster, self._group = plan, cluster, group
-        self._bytes = np.array([stop - start for start, stop in plan.slices(0)], float) * itemsize
+        n = np.array([stop - start for start, stop in plan.slices(0)], float) * itemsize
+        self._bytes = n
+        self._add_one = Service(n * cluster.gamma)
+        self._within, self._across = (
+            Service(alpha + n * beta)
+            for alpha, beta in ((cluster.alpha_in, cluster.beta_in), (cluster.alpha, cluster.beta))
+        )
 
     def finish(self) -> float:
         """Return when the last rank has finished."""
@@ -68,19 +74,17 @@ class TreeTimes:
         """Return when v has added each chunk of all children, who sent them at the times `sent`."""
         if not children:
             return np.zeros(len(self._bytes))
-        arrived = self._receive(sent, v, children)
-        add = np.repeat(self._bytes * self._cluster.gamma, len(children))
-        return queue(arrived, add)[len(children) - 1 :: len(children)]
-
-    def _receive(self, sent: Sequence[Times], v: int, children: Sequence[int]) -> Times:
-        """Return when messages have come through v's port, first come first served, chunk by chunk."""
-        ready = np.stack(sent, axis=1).ravel()
-        service = np.stack([self._transfer(v, child) for child in children], axis=1).ravel()
         if len(children) == 1:
-            return queue(ready, service)
+            return self._add_one.ends(self._transfer(v, children[0]).ends(sent[0]))
+        arrived = self._receive(np.stack(sent, axis=1).ravel(), self._transfers(v, children))
+        adds = Service(np.repeat(self._add_one.each, len(children)))
+        return adds.ends(arrived)[len(children) - 1 :: len(children)]
+
+    def _receive(self, ready: Times, service: Times) -> Times:
+        """Return when messages have come through a rank's port, first come first served, chunk by chunk."""
         by_time = np.argsort(ready, kind="stable")
         arrived = np.empty_like(ready)
-        arrived[by_time] = queue(ready[by_time], service[by_time])
+        arrived[by_time] = Service(service[by_time]).ends(ready[by_time])
         return arrived
 
     def _spread(self, at_root: Times) -> float:
@@ -89,22 +93,32 @@ class TreeTimes:
         for v in range(tree.size):
             children = tree.children(v)[::-1]
             have = had.pop(v)
-            if children:
-                service = np.stack([self._transfer(v, child) for child in children], axis=1).ravel()
-                sent = queue(np.repeat(have, len(children)), service).reshape(-1, len(children))
-                had |= {child: sent[:, i] for i, child in enumerate(children)}
+            if len(children) == 1:
+                had[children[0]] = self._transfer(v, children[0]).ends(have)
+            elif children:
+                sent = Service(self._transfers(v, children)).ends(np.repeat(have, len(children)))
+                had |= {child: sent[i :: len(children)] for i, child in enumerate(children)}
             last = max(last, float(have[-1]))
         return last
 
-    def _transfer(self, u: int, v: int) -> Times:
-        """Return the seconds that each chunk takes between virtual ranks u and v."""
-        cluster, nodes, order = self._cluster, self._group.nodes, self._plan.order
-        if nodes[order[u]] == nodes[order[v]]:
-            return cluster.alpha_in + self._bytes * cluster.beta_in
-        return cluster.alpha + self._bytes * cluster.beta
+    def _transfer(self, u: int, v: int) -> Service:
+        """Return what the chunks take between virtual ranks u and v."""
+        nodes, order = self._group.nodes, self._plan.order
+        return self._within if nodes[order[u]] == nodes[order[v]] else self._across
+
+    def _transfers(self, v: int, others: Sequence[int]) -> Times:
+        """Return the seconds of each chunk between v and each of several others, chunk by chunk."""
+        return np.stack([self._transfer(v, other).each for other in others], axis=1).ravel()
 
 
-def queue(ready: Times, service: Times) -> Times:
-    """Return when jobs end that are ready at the times `ready` and served one by one in the order given."""
-    total = np.cumsum(service)
-    return total + np.maximum.accumulate(ready - (total - service))
+class Service:
+    """A queue's jobs, served one by one in the order given, that take `each` seconds."""
+
+    def __init__(self, each: Times) -> None:
+        self.each = each
+        self._end = np.cumsum(each)
+        self._start = self._end - each
+
+    def ends(self, ready: Times) -> Times:
+        """Return when jobs end that are ready at the times `ready`."""
+        return self._end + np.maximum.accumulate(ready - self._start)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from collectives.exchange import bounds, fold, halving, pieces, ring, survivors
+from collectives.exchange import block, fold, halving, pieces, ring, survivors
 
 
 @pytest.mark.parametrize("power", [1, 2, 4, 8, 64])
@@ -40,5 +40,5 @@ def test_pieces_cover_a_slice_in_order(start: int, stop: int, count: int) -> Non
     assert max(b - a for a, b in cut) - min(b - a for a, b in cut) <= 1
 
 
-def test_bounds_of_fewer_elements_than_blocks() -> None:
-    assert bounds(2, 4) == [0, 0, 1, 1, 2]
+def test_blocks_of_fewer_elements_than_ranks() -> None:
+    assert [block(2, 4, i) for i in range(4)] == [(0, 0), (0, 1), (1, 1), (1, 2)]
