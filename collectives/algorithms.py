@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 from collectives.errors import AlgorithmError
 from collectives.exchange_steps import HalvingPlan, RingPlan
+from collectives.level_steps import LevelPlan
 from collectives.schedule import Plan, Schedule
 from collectives.tree_steps import TreePlan
 from collectives.trees import NAMES, make_trees
 
 DEPTH = 4  # chunks in scratch for each child: enough to hide an add, few enough to stay in cache
+IN_TURN = ":levels"
 TREE_OPS = ("reduce", "bcast", "allreduce")
 EXCHANGE_OPS = ("allreduce", "reduce_scatter")
 EXCHANGES: dict[str, type[RingPlan] | type[HalvingPlan]] = {"ring": RingPlan, "halving": HalvingPlan}
@@ -31,17 +33,19 @@ def make_schedule(
     """Return the schedule of `op` ("reduce", "bcast", "allreduce", "reduce_scatter") over `size` ranks.
 
     `algorithm` names trees (`collectives.trees.make_trees`), or `ring` or `halving` for an allreduce or a
-    reduce_scatter. `chunk` is the most elements in a message, `depth` how many chunks of scratch there are for a
-    child. `order` lists the ranks by virtual rank (`Group.order`, `Group.round_robin`), the root first; without it
-    they follow the root in a circle. AlgorithmError for unknown names and impossible numbers.
+    reduce_scatter; `cb-8:levels` is S-Caffe's own reduce, one level after the other. `chunk` is the most elements in
+    a message, `depth` how many chunks of scratch there are for a child. `order` lists the ranks by virtual rank
+    (`Group.order`, `Group.round_robin`), the root first; without it they follow the root in a circle.
+    AlgorithmError for unknown names and impossible numbers.
     """
-    _check_numbers(op, size=(size, 1), elements=(elements, 0), chunk=(chunk, 1), depth=(depth, 1))
+    _check_numbers(op, size=(size, 1), elements=(elements, 0), chunk=(chunk, 1), depth=(depth, 2))
     if op not in (*TREE_OPS, *EXCHANGE_OPS):
         raise AlgorithmError(f"unknown collective '{op}'; known are reduce, bcast, allreduce, reduce_scatter")
     order = _numbering(op, size, root, order)
     plan = _plan(op, algorithm, order, elements, chunk, chain_size, depth)
-    name = algorithm if chain_size is None else f"{algorithm}-{chain_size}"
-    return Schedule(op, name, size, elements, chunk, root, depth, min(chunk, elements), plan)
+    name = algorithm if chain_size is None else f"{algorithm}, chain size {chain_size}"
+    longest = elements if isinstance(plan, LevelPlan) else min(chunk, elements)
+    return Schedule(op, name, size, elements, chunk, root, depth, longest, plan)
 
 
 def _plan(
@@ -52,7 +56,11 @@ def _plan(
     if algorithm in EXCHANGES or op not in TREE_OPS:
         known = NAMES if op in TREE_OPS else ", ".join(EXCHANGES)
         raise AlgorithmError(f"{op} has no algorithm '{algorithm}'; known are {known}")
-    trees = make_trees(algorithm, len(order), chain_size)
+    trees = make_trees(algorithm.removesuffix(IN_TURN), len(order), chain_size)
+    if algorithm.endswith(IN_TURN):
+        if op != "reduce" or len(trees) > 1:
+            raise AlgorithmError(f"{op} has no algorithm '{algorithm}': '{IN_TURN}' goes with a reduce over one tree")
+        return LevelPlan(trees[0], order, _inverse(order), elements, chunk, depth)
     up, down = op != "bcast", op != "reduce"
     return TreePlan(trees, order, _inverse(order), elements, chunk, depth, up, down)
 

@@ -64,12 +64,12 @@ def ring(v: int, size: int) -> Iterator[tuple[int, int]]:
         yield (v - step) % size, (v - step - 1) % size
 
 
-def bounds(elements: int, parts: int) -> list[int]:
-    """Return the parts + 1 ends of nearly equal blocks."""
-    return [elements * i // parts for i in range(parts + 1)]
+def block(elements: int, parts: int, number: int) -> Slice:
+    """Return one of `parts` nearly equal blocks that make up all elements."""
+    return elements * number // parts, elements * (number + 1) // parts
 
 
 def pieces(start: int, stop: int, count: int) -> list[Slice]:
     """Cut [start, stop) into `count` nearly equal pieces, some of them empty where there are fewer elements."""
-    cuts = [start + cut for cut in bounds(stop - start, count)]
+    cuts = [start + (stop - start) * i // count for i in range(count + 1)]
     return list(pairwise(cuts))

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from collectives.exchange import Round, bounds, fold, halving, pieces, ring, survivors
+from collectives.exchange import Round, block, fold, halving, pieces, ring, survivors
 from collectives.schedule import OUT, OWN, Part, Slice, Step, chunks
 
 SUM, SHARE = 0, 1  # tags: what is to be added, and sums that go round
 
 
 @dataclass(frozen=True)
-class ExchangePlan:
+class ExchangePlan(ABC):
     """What all ranks of an exchange share; `order` maps virtual ranks to ranks, `virtual` back."""
 
     order: Sequence[int]
@@ -27,6 +28,13 @@ class ExchangePlan:
     def size(self) -> int:
         return len(self.order)
 
+    @abstractmethod
+    def own_block(self, rank: int) -> Slice:
+        """Return the slice whose sum stands on `rank` after the first half."""
+
+    def block(self, rank: int) -> Slice:
+        return (0, self.elements) if self.share else self.own_block(rank)
+
     def _pieces(self, blocks: Sequence[Slice]) -> list[list[Slice]]:
         """Cut each of some blocks into the same number of pieces, none longer than a chunk."""
         longest = max(stop - start for start, stop in blocks)
@@ -37,15 +45,14 @@ class ExchangePlan:
 class RingPlan(ExchangePlan):
     """Pieces of all blocks go round the ring two by two, so that one is added while the next one is on its way."""
 
-    def block(self, rank: int) -> Slice:
-        """Return the block that stands on `rank` after the first half: the one with the rank's own number."""
-        ends = bounds(self.elements, self.size)
-        return ends[rank], ends[rank + 1]
+    def own_block(self, rank: int) -> Slice:
+        """The block with the rank's own number."""
+        return block(self.elements, self.size, rank)
 
     def part(self, rank: int) -> list[Step]:
         v, part = self.virtual[rank], Part(self.depth)
-        cut = self._pieces([self.block(rank) for rank in self.order])
-        together = min(2, self.depth)
+        cut = self._pieces([self.own_block(rank) for rank in self.order])
+        together = 2 if self.depth > 2 else 1
         for first in range(0, len(cut[0]), together):
             self._lap(part, v, [block[first : first + together] for block in cut])
         if self.size == 1 and self.elements:
@@ -91,14 +98,14 @@ class RingPlan(ExchangePlan):
 class HalvingPlan(ExchangePlan):
     """The ranks left over by the largest power of two fold into others first and get the result last."""
 
-    def block(self, rank: int) -> Slice:
-        """Return the block that stands on `rank` after the halving: nothing on ranks that folded into others."""
+    def own_block(self, rank: int) -> Slice:
+        """The block with the rank's virtual number; nothing on ranks that folded into others."""
         v, power = self.virtual[rank], survivors(self.size)
         return (0, 0) if v >= power else self._blocks((v, v + 1))
 
     def _blocks(self, numbers: Slice) -> Slice:
-        ends = bounds(self.elements, survivors(self.size))
-        return ends[numbers[0]], ends[numbers[1]]
+        power = survivors(self.size)
+        return self.elements * numbers[0] // power, self.elements * numbers[1] // power
 
     def part(self, rank: int) -> list[Step]:
         v, part = self.virtual[rank], Part(self.depth)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from collectives.exchange import bounds
+from collectives.exchange import block
 from collectives.schedule import OUT, OWN, Part, Slice, Step, chunks
 from collectives.trees import Tree
 
@@ -35,20 +35,20 @@ class TreePlan:
     def part(self, rank: int) -> list[Step]:
         """Return the steps of `rank`: all that goes up, then all that comes down."""
         v, part = self.virtual[rank], Part(self.depth)
+        kin = [(tree.parent(v), tree.children(v)) for tree in self.trees]
         if self.up and len(self.order) == 1 and self.elements:
             part.copy((0, self.elements))
         if self.up:
             for lane, chunk in self._turns(v, Tree.height):
-                self._up(part, v, lane, chunk)
+                self._up(part, *kin[lane], LANES * lane + UP, chunk)
         if self.down:
             for lane, chunk in self._turns(v, Tree.depth):
-                self._down(part, v, lane, chunk)
+                self._down(part, *kin[lane], LANES * lane + DOWN, chunk)
         return part.steps
 
     def slices(self, lane: int) -> list[Slice]:
         """Return the chunks that go over tree number `lane`."""
-        ends = bounds(self.elements, len(self.trees))
-        return list(chunks(ends[lane], ends[lane + 1], self.chunk))
+        return list(chunks(*block(self.elements, len(self.trees), lane), self.chunk))
 
     def _turns(self, v: int, lag: Callable[[Tree, int], int]) -> Iterator[tuple[int, Slice]]:
         """Yield chunks in the order of time: a rank gets chunk k of a tree in round k + `lag`.
@@ -62,11 +62,10 @@ class TreePlan:
         timed = [(k + lags[lane], lane, s) for lane in range(len(lags)) for k, s in enumerate(self.slices(lane))]
         return ((lane, chunk) for _, lane, chunk in sorted(timed))
 
-    def _up(self, part: Part, v: int, lane: int, chunk: Slice) -> None:
+    def _up(self, part: Part, parent: int | None, children: Sequence[int], tag: int, chunk: Slice) -> None:
         """Add the children's chunks to this rank's, in a scratch slot or at the root in OUT; send the sum on."""
-        tree, tag = self.trees[lane], LANES * lane + UP
-        parent, place = tree.parent(v), OWN
-        for child in tree.children(v):
+        place = OWN
+        for child in children:
             first = place == OWN
             slot, source = part.slot(0 if first else 1), place
             place = OUT if parent is None else slot if first else place
@@ -74,11 +73,9 @@ class TreePlan:
         if parent is not None:
             part.send(self.order[parent], tag, chunk, place)
 
-    def _down(self, part: Part, v: int, lane: int, chunk: Slice) -> None:
+    def _down(self, part: Part, parent: int | None, children: Sequence[int], tag: int, chunk: Slice) -> None:
         """Take the parent's chunk and hand it on, first to the child with most ranks below it."""
-        tree, tag = self.trees[lane], LANES * lane + DOWN
-        parent = tree.parent(v)
         if parent is not None:
             part.recv(self.order[parent], tag, chunk)
-        for child in reversed(tree.children(v)):
+        for child in reversed(children):
             part.send(self.order[child], tag, chunk, OUT)

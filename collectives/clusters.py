@@ -1,0 +1,103 @@
+"""Descriptions of clusters for the model: what a paper or a data sheet gives, and what is assumed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from collectives.errors import CollectiveError
+from collectives.group import Group
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Times of a cluster. A message of b bytes takes alpha + b beta seconds on free links, an addition b gamma.
+
+    `alpha_in`, `beta_in` hold between ranks of a node, `alpha`, `beta` between nodes. `nics` messages leave, and as
+    many enter, a node at full speed at a time; more share. Of a supernode's nodes one in `oversubscription` can send
+    out of it at full speed at a time.
+    """
+
+    name: str
+    nodes: int
+    ranks_per_node: int
+    alpha_in: float
+    beta_in: float
+    alpha: float
+    beta: float
+    gamma: float
+    nics: int = 1
+    nodes_per_supernode: int | None = None
+    oversubscription: float = 1.0
+    source: str = ""
+
+    def group(self, ranks: int) -> Group:
+        """Return `ranks` ranks that fill node after node; more of them than the cluster holds are taken as well."""
+        return Group.uniform(ranks, self.ranks_per_node, self.nodes_per_supernode)
+
+
+KESCH = Cluster(
+    name="kesch",
+    nodes=12,
+    ranks_per_node=16,
+    alpha_in=20e-6,
+    beta_in=1 / 8e9,
+    alpha=30e-6,
+    beta=1 / 6e9,
+    gamma=1 / 60e9,
+    source="S-Caffe, section 6.1, Cluster-A: 12 nodes of 8 K-80 (16 devices), Connect-IB. Assumed: 8 GB/s between "
+    "devices over PCIe 3, 6 GB/s between nodes (one FDR port), a kernel start and a rendezvous in each alpha, adds at "
+    "a quarter of the device's 240 GB/s.",
+)
+
+CLUSTER_B = Cluster(
+    name="cluster-b",
+    nodes=20,
+    ranks_per_node=2,
+    alpha_in=20e-6,
+    beta_in=1 / 10e9,
+    alpha=30e-6,
+    beta=1 / 10e9,
+    gamma=1 / 60e9,
+    source="S-Caffe, section 6.1, Cluster-B: 20 nodes of one K-80 (2 devices), EDR. Assumed: 10 GB/s on both.",
+)
+
+TAIHULIGHT = Cluster(
+    name="taihulight",
+    nodes=40960,
+    ranks_per_node=1,
+    alpha_in=1e-6,
+    beta_in=1 / 28e9,
+    alpha=5e-6,
+    beta=1 / 12e9,
+    gamma=3 / 28e9,
+    nodes_per_supernode=256,
+    oversubscription=4,
+    source="swCaffe, section II.B: supernodes of 256 nodes, 12 GB/s between nodes with MPI, a quarter of it between "
+    "supernodes; section III: 28 GB/s of memory, of which an addition moves three times its bytes. Assumed: alpha "
+    "(the paper's microseconds); 40,960 nodes is the machine's size.",
+)
+
+NVLINK_NDR = Cluster(
+    name="nvlink-ndr",
+    nodes=12500,
+    ranks_per_node=8,
+    alpha_in=8e-6,
+    beta_in=1 / 300e9,
+    alpha=12e-6,
+    beta=1 / 45e9,
+    gamma=1 / 800e9,
+    nics=8,
+    nodes_per_supernode=32,
+    source="A node of 8 devices with NVLink 4 (450 GB/s one way by its data sheet) and 8 NDR adapters (400 Gbit/s "
+    "each), full fat tree. Assumed: two thirds and nine tenths of that, a kernel start in each alpha, adds at a "
+    "quarter of 3.35 TB/s.",
+)
+
+CLUSTERS = {cluster.name: cluster for cluster in (KESCH, CLUSTER_B, TAIHULIGHT, NVLINK_NDR)}
+
+
+def find_cluster(name: str) -> Cluster:
+    """Return the cluster described under `name`; CollectiveError for an unknown one."""
+    if name not in CLUSTERS:
+        raise CollectiveError(f"unknown cluster '{name}'; known are {', '.join(CLUSTERS)}")
+    return CLUSTERS[name]
