@@ -24,6 +24,7 @@ from threadpoolctl import threadpool_limits
 
 import scaffe
 from scaffe import benchmark, models, solvers
+from scaffe.choices import TIMED
 from scaffe.engines import ENGINES
 from scaffe.proto import NetParameter, SolverParameter
 
@@ -32,9 +33,9 @@ NETS = {"lenet": 64, "cifar10_quick": 100, "alexnet": 32, "caffenet": 32, "googl
 RATE, MOMENTUM, DECAY = 1e-6, 0.9, 5e-4
 
 
-def build(param: NetParameter, engine: str) -> scaffe.Net:
+def build(param: NetParameter, engine: str, plan: str = TIMED) -> scaffe.Net:
     """Return the net over random images of class 0."""
-    net = scaffe.Net(param, scaffe.TRAIN, engine=engine)
+    net = scaffe.Net(param, scaffe.TRAIN, engine=engine, plan=plan)
     net.blobs["data"].data[...] = np.random.default_rng(0).standard_normal(net.blobs["data"].shape)
     return net
 
@@ -95,12 +96,12 @@ def peak(clock: Callable[[], float], size: int = 2048) -> float:
     return max(2e-9 * size**3 / seconds(lambda: np.matmul(a, b, out=out), clock) for _ in range(5))
 
 
-def bench(name: str, rounds: int, engine: str, top: float, clock: Callable[[], float]) -> str:
+def bench(name: str, rounds: int, engine: str, plan: str, top: float, clock: Callable[[], float]) -> str:
     """Return a line of the table."""
     batch = NETS[name]
     if HAS_TORCH:
         check(name, engine)
-    net = build(models.get(name).train_val(batch=batch, data="input"), engine)
+    net = build(models.get(name).train_val(batch=batch, data="input"), engine, plan)
     rivals = [ours(net), *(theirs(net) if HAS_TORCH else [])]
     for rival in rivals * 2:
         rival()
@@ -123,6 +124,7 @@ def main() -> None:
     parser.add_argument("--nets", default=",".join(NETS), help="of these, which are the default")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--engine", default="auto", choices=ENGINES)
+    parser.add_argument("--plan", default=TIMED, metavar="fixed|timed|FILE")
     parser.add_argument("--clock", default="wall", choices=CLOCKS, help="cpu: for a machine that others use too")
     parser.add_argument("--memory", action="store_true", help="measure each rival's peak memory too")
     arguments = parser.parse_args()
@@ -137,7 +139,7 @@ def main() -> None:
     memory = "  peak MiB, PyTorch's" if arguments.memory else ""
     print(f"net            batch        ms     img/s   PyTorch   ratio                GFLOP/s   {memory}")
     for name in names:
-        line = bench(name, arguments.rounds, arguments.engine, top, clock)
+        line = bench(name, arguments.rounds, arguments.engine, arguments.plan, top, clock)
         peaks = bench_memory.peaks(name, NETS[name], arguments.engine, HAS_TORCH) if arguments.memory else []
         print(line, *(f"{size:8.0f}" for size in peaks), flush=True)
 

@@ -12,6 +12,7 @@ import scaffe.layers  # noqa: F401  registers the layers
 from scaffe import engines
 from scaffe import weights as weight_files
 from scaffe.blob import Blob
+from scaffe.choices import FIXED, Choices
 from scaffe.context import Context
 from scaffe.errors import LabelError, NetError, ScaffeError, ShapeError
 from scaffe.graph import Node, filter_layers, followers, insert_splits, need_backward
@@ -28,6 +29,7 @@ class Net:
     """Build the net of a prototxt file or NetParameter for a phase.
 
     As in pycaffe: Net(file, phase), Net(file, weights, phase), and keywords `weights`, `level`, `stages`.
+    `compute` and `plan` are as Solver's, but for the plan that a context has.
     Python layers run code that the prototxt names: only with `allow_python_layers`, or a context that allows them.
     `blobs` and `params` map names to blobs and lists of blobs; `packed` holds all parameters in one buffer.
     Raise NetError, ShapeError or PrototxtError where the net can't be built.
@@ -43,11 +45,14 @@ class Net:
         stages: Sequence[str] = (),
         engine: str = "auto",
         compute: str = "float32",
+        plan: str = FIXED,
         allow_python_layers: bool = False,
         context: Context | None = None,
     ):
         phase, weights = _positional(args, context.phase if context else phase, weights)
-        self.context = context or Context(phase=phase, compute=compute, allow_python_layers=allow_python_layers)
+        self.context = context or Context(
+            phase=phase, compute=compute, choices=Choices(plan), allow_python_layers=allow_python_layers
+        )
         self.context.engine = engines.create(engine, self.context.threads, self.context.compute)
         param = model if isinstance(model, NetParameter) else read_net(model)
         state = NetState(phase=Phase.Name(self.context.phase), level=level, stage=stages or ())
@@ -57,6 +62,8 @@ class Net:
         self._build()
         if weights:
             self.copy_from(weights)
+        if context is None:
+            self.context.choices.time([self])
 
     def _build(self) -> None:
         self.blobs: OrderedDict[str, Blob] = OrderedDict()
