@@ -147,7 +147,6 @@ class Part:
         self._depth = depth
         self._taken = [0, 0]
         self._used: dict[object, int] = {}  # by slot, or slice of the vectors: the last step that touched it
-        self._sent: dict[object, int] = {}  # by slice: the last step that sent it
 
     def slot(self, pool: int) -> int:
         """Return the next slot of pool 0 (sums that are sent on) or 1 (data that is added and done with)."""
@@ -155,17 +154,13 @@ class Part:
         return pool * self._depth + (self._taken[pool] - 1) % self._depth
 
     def send(self, peer: int, tag: int, part: Slice, source: int) -> None:
-        if source < 0:
-            self._sent[part] = len(self.steps)
         self._add(Step(Op.SEND, peer, tag, *part, source=source), source)
 
     def recv(self, peer: int, tag: int, part: Slice) -> None:
         self._add(Step(Op.RECV, peer, tag, *part, after=self._used.get(part, -1)), OUT)
 
     def recv_add(self, peer: int, tag: int, part: Slice, slot: int, source: int, target: int) -> None:
-        after = self._used.get(slot, -1)
-        if target < 0:  # written at its turn, when all earlier steps but sends have finished
-            after = max(after, self._sent.get(part, -1))
+        after = self._used.get(slot, -1)  # no algorithm adds to what it has sent; check would tell
         self._add(Step(Op.RECV_ADD, peer, tag, *part, source, target, slot, after), source, target, slot)
 
     def copy(self, part: Slice) -> None:
