@@ -19,7 +19,7 @@ KINDS += [(op, name) for op in ("allreduce", "reduce_scatter") for name in ("rin
 KINDS += [("reduce", "cb-4:levels")]
 
 
-@settings(max_examples=120)
+@settings(max_examples=80)
 @given(
     kind=st.sampled_from(KINDS),
     size=st.integers(1, 20),
@@ -34,7 +34,7 @@ def test_every_algorithm_is_right(
     check(make_schedule(*kind, size, elements, chunk=chunk, root=size // 2, depth=depth), window)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_every_root_is_right(size: int) -> None:
     for op, algorithm in KINDS:
         for root in range(size):
@@ -46,13 +46,13 @@ def test_the_least_scratch_and_window_suffice(op: str, algorithm: str) -> None:
     check(make_schedule(op, algorithm, 6, 60, chunk=2, depth=2), Window(receives=2, sends=2))
 
 
-@pytest.mark.parametrize("size", [63, 100, 128, 200])
+@pytest.mark.parametrize("size", [100, 200])
 @pytest.mark.parametrize("algorithm", ["chain", "binomial", "cb-8", "ccb-8", "two-tree"])
 def test_many_ranks_are_right(algorithm: str, size: int) -> None:
     check(make_schedule("reduce", algorithm, size, 11, chunk=3, root=size - 3))
 
 
-@pytest.mark.parametrize(("op", "algorithm", "size"), [("allreduce", "halving", 150), ("reduce_scatter", "ring", 43)])
+@pytest.mark.parametrize(("op", "algorithm", "size"), [("allreduce", "halving", 100), ("reduce_scatter", "ring", 31)])
 def test_exchanges_of_many_ranks_are_right(op: str, algorithm: str, size: int) -> None:
     check(make_schedule(op, algorithm, size, 301, chunk=100))
 

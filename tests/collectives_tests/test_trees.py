@@ -25,7 +25,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_parents_and_children_agree_and_reach_every_rank_once(name: str) -> None:
-    for size in [*range(1, 70), 127, 128, 160, 199, 200]:
+    for size in [*range(1, 40), 127, 128, 160, 199]:
         for tree in make_trees(name, size):
             children = [child for v in range(size) for child in tree.children(v)]
             assert sorted(children) == list(range(1, size))
@@ -65,7 +65,7 @@ def test_hierarchy_of_three_levels() -> None:
 
 
 def test_a_rank_with_children_in_one_of_two_trees_is_a_leaf_in_the_other() -> None:
-    for size in range(1, 200):
+    for size in [*range(1, 40), 127, 128, 199, 200]:
         first, second = make_trees("two-tree", size)
         assert all(not first.children(v) or not second.children(v) for v in range(1, size))
         assert max(len(tree.children(v)) for tree in (first, second) for v in range(size)) <= 2
