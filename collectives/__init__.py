@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from collectives.agreement import agree
+from collectives.algorithms import make_schedule
 from collectives.errors import AlgorithmError, ArgumentError, CollectiveError, DisagreementError, ScheduleError
 from collectives.group import Group
+from collectives.schedule import Schedule
 
 __all__ = [
     "AlgorithmError",
@@ -15,8 +17,10 @@ __all__ = [
     "Communicator",
     "DisagreementError",
     "Group",
+    "Schedule",
     "ScheduleError",
     "agree",
+    "make_schedule",
 ]
 
 

@@ -13,7 +13,7 @@ import argparse
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from collectives.algorithms import make_schedule
 from collectives.clusters import CLUSTERS, Cluster, find_cluster
@@ -55,11 +55,15 @@ def _short_way(schedule: Schedule, cluster: Cluster, group: Group) -> TreePlan |
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table: an algorithm with the chunk (in bytes) that suits it best, and its seconds."""
+    """One line of a table: an algorithm with the chunk (in bytes) that suits it best, and its seconds.
+
+    `cut` where finer chunks, which may suit it better, make too many steps to replay.
+    """
 
     algorithm: str
     chunk: int
     seconds: float
+    cut: bool = False
 
 
 RENUMBERED = ", renumbered"
@@ -73,6 +77,7 @@ ALGORITHMS = {
 SCAFFE = ("chain", "binomial", "cb-4", "cb-8", "cc-8")
 SCAFFE_CHUNKS = 8  # by equations 1 and 2 a chain of 8 gains most, as S-Caffe found, with 7 to 17 chunks
 MOST_STEPS = 30_000  # of which a table replays every event; finer chunks are left out
+MANY_RANKS = 10_000
 LEAST_CHUNK, MOST_CHUNKS = 16 << 10, 512
 
 
@@ -85,26 +90,32 @@ def scaffe_row(algorithm: str, cluster: Cluster, ranks: int, elements: int, item
 
 
 def best_row(op: str, algorithm: str, cluster: Cluster, ranks: int, elements: int, itemsize: int = 4) -> Row | None:
-    """Return `algorithm` with its best chunk among powers of two; None where even whole blocks make too many steps."""
+    """Return `algorithm` with its best chunk; None where even its largest messages make too many steps.
+
+    Chunks go down in powers of two (of many ranks, of eight) until the time goes up.
+    """
     group = cluster.group(ranks)
     order = group.round_robin() if algorithm.endswith(RENUMBERED) else None
-    rows: list[Row] = []
-    for chunk in _chunks(elements, itemsize):
+    best: Row | None = None
+    for chunk in _chunks(elements, itemsize, 2 if ranks < MANY_RANKS else 8):
         name = algorithm.removesuffix(RENUMBERED)
         schedule = make_schedule(op, name, ranks, elements, chunk=chunk, order=order)
         steps = 0 if _short_way(schedule, cluster, group) else len(schedule.rank(ranks // 2)) * ranks
-        if steps > (MOST_STEPS if rows else 10 * MOST_STEPS):
+        if steps > (MOST_STEPS if best else 10 * MOST_STEPS):
+            return best and replace(best, cut=True)
+        row = Row(algorithm, chunk * itemsize, predict(schedule, cluster, group=group, itemsize=itemsize))
+        if best and row.seconds > best.seconds:
             break
-        rows.append(Row(algorithm, chunk * itemsize, predict(schedule, cluster, group=group, itemsize=itemsize)))
-    return min(rows, key=lambda row: row.seconds, default=None)
+        best = row
+    return best
 
 
-def _chunks(elements: int, itemsize: int) -> Iterator[int]:
-    """Yield lengths of chunks: the whole vector, its half, and so on to the least that is worth a message."""
+def _chunks(elements: int, itemsize: int, by: int) -> Iterator[int]:
+    """Yield lengths of chunks: the whole vector, a part `by` times smaller, and so on while it is worth a message."""
     chunk = max(1, elements)
     while True:
         yield chunk
-        chunk = -(-chunk // 2)
+        chunk = -(-chunk // by)
         if chunk * itemsize < LEAST_CHUNK or -(-elements // chunk) > MOST_CHUNKS:
             return
 
@@ -118,11 +129,13 @@ def tuned_row(
     return min((row for row in rows if row), key=lambda row: row.seconds)
 
 
-def table(op: str, cluster: Cluster, ranks: int, elements: int, itemsize: int = 4) -> list[Row]:
-    """Return rows for all algorithms, fastest first, with S-Caffe's own forms among them for a reduce."""
-    rows = [best_row(op, algorithm, cluster, ranks, elements, itemsize) for algorithm in ALGORITHMS[op]]
-    if op == "reduce" and ranks > 1:
-        rows += [scaffe_row(algorithm, cluster, ranks, elements, itemsize) for algorithm in SCAFFE]
+def table(
+    op: str, cluster: Cluster, ranks: int, elements: int, itemsize: int = 4, algorithms: Sequence[str] | None = None
+) -> list[Row]:
+    """Return a row for each algorithm, fastest first; without `algorithms` all, and S-Caffe's own for a reduce."""
+    rows = [best_row(op, name, cluster, ranks, elements, itemsize) for name in algorithms or ALGORITHMS[op]]
+    if op == "reduce" and 1 < ranks < MANY_RANKS and not algorithms:
+        rows += [scaffe_row(name, cluster, ranks, elements, itemsize) for name in SCAFFE]
     return sorted((row for row in rows if row), key=lambda row: row.seconds)
 
 
@@ -150,16 +163,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--bytes", type=parse_bytes, default=64 << 20, help="as in 64M (the default)")
     parser.add_argument("--cluster", default="kesch", help=f"{', '.join(CLUSTERS)} (default: kesch)")
     parser.add_argument("--itemsize", type=int, default=4, choices=(2, 4, 8), help="bytes of an element (default: 4)")
+    parser.add_argument("--algorithms", help="some instead of all, as in chain,cb-8")
     options = parser.parse_args(arguments)
+    names = options.algorithms.split(",") if options.algorithms else list(ALGORITHMS[options.op])
     try:
         cluster = find_cluster(options.cluster)
         if options.ranks < 1:
             raise AlgorithmError(f"--ranks is {options.ranks}; it must be at least 1")
-        rows = table(options.op, cluster, options.ranks, options.bytes // options.itemsize, options.itemsize)
+        elements = options.bytes // options.itemsize
+        rows = table(options.op, cluster, options.ranks, elements, options.itemsize, options.algorithms and names)
     except CollectiveError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     _print(options.op, cluster, options.ranks, options.bytes, rows)
+    left_out = set(names) - {row.algorithm for row in rows}
+    if left_out:
+        print(f"left out, too many messages to replay: {', '.join(sorted(left_out))}")
+    print(f"\n{cluster.source}")
     return 0
 
 
@@ -169,11 +189,8 @@ def _print(op: str, cluster: Cluster, ranks: int, n: int, rows: Sequence[Row]) -
     print(f"{'algorithm':<22}{'chunk, bytes':>14}{'ms':>12}{'x bound':>9}")
     for row in rows:
         ratio = f"{row.seconds / least:9.2f}" if least else f"{'-':>9}"
-        print(f"{row.algorithm:<22}{row.chunk:>14}{row.seconds * 1e3:>12.3f}{ratio}")
-    left_out = [name for name in ALGORITHMS[op] if name not in {row.algorithm for row in rows}]
-    if left_out:
-        print(f"left out, too many messages to replay: {', '.join(left_out)}")
-    print(f"\n{cluster.source}")
+        note = "  finer chunks not tried" if row.cut else ""
+        print(f"{row.algorithm:<22}{row.chunk:>14}{row.seconds * 1e3:>12.3f}{ratio}{note}")
 
 
 if __name__ == "__main__":

@@ -5,12 +5,12 @@ A schedule is made by `collectives.algorithms`, printed by `str`, counted by `co
 alone, so that one rank of 100,000 costs what one of 8 does.
 
 **Memory.** A rank has two vectors of `elements`: OWN, its contribution, which is only read, and OUT. They may be
-the same memory (in place). Besides it has `depth`-bounded scratch: slots 0, 1, ... of `slot_elements` each
-(`slots(steps)` says how many). A step's [start, stop) counts elements of the vectors; in a slot the same data
-lies at [0, stop - start). A broadcast has OUT alone, which the root brings filled. A rank touches OUT if it is a
-root, if the result stands there, or if any step names it (`uses_out`); others need none.
+the same memory (in place). Besides, it has scratch: slots 0, 1, ... of `slot_elements` each, at most 2 `depth` of them
+(`slots(steps)` says how many). A step's [start, stop) counts elements of the vectors; in a slot the same data lies at
+[0, stop - start). A broadcast has OUT alone, which the root brings filled. OUT is needed where `uses_out(steps)`; that
+includes ranks without a result that halving, or S-Caffe's levels, leave sums on. Elsewhere there need be none.
 
-**Steps**, in order; the sum is over as many ranks as there are:
+**Steps** ("add" stands for the operation that reduces):
 
 | op | what it does |
 |---|---|
@@ -19,12 +19,13 @@ root, if the result stands there, or if any step names it (`uses_out`); others n
 | RECV_ADD | receive from `peer` into slot `slot`, then `target` = `source` + it; target may be that slot |
 | COPY | `target` = `source`; nothing to do in place |
 
-**Order.** A rank takes its steps in order. RECV, RECV_ADD and COPY are finished when they have been taken; a SEND
-goes on in the background, and it has finished when its request has. Receives are *posted* ahead of their turn,
-in the order of the steps, as many as the executor's window allows. A step may not start (a receive: be posted)
-before all steps up to and including step number `after` have finished; that is what keeps data in flight from
-being overwritten, and it holds in place and not. So an executor keeps a first-in-first-out queue of sends, and
-before step i starts it waits for those whose number is at most `steps[i].after`. At the end it waits for all.
+**Order.** A rank takes its steps in order. RECV, RECV_ADD and COPY are finished when they have been taken; a SEND goes
+on in the background and is finished when its request is. Receives are *posted* ahead of their turn, in the order of
+the steps, as many as the executor's window allows. A step may not start (a receive: be posted) before all steps up to
+and including number `after` have finished; that keeps data in flight from being overwritten, in place or not. So an
+executor keeps a first-in-first-out queue of sends, waits before step i for those numbered `steps[i].after` or less,
+and at the end for all. A receive whose `after` has not finished when its post would be due is posted later, at its
+turn at the latest. Room for two receives and two sends is enough; more hides more.
 
 **Messages** of one (source, destination, tag) match in order, as MPI's do; tags are small numbers from 0.
 """
@@ -147,7 +148,6 @@ class Part:
         self._depth = depth
         self._taken = [0, 0]
         self._used: dict[object, int] = {}  # by slot, or slice of the vectors: the last step that touched it
-        self._sent: dict[object, int] = {}  # by slice: the last step that sent it
 
     def slot(self, pool: int) -> int:
         """Return the next slot of pool 0 (sums that are sent on) or 1 (data that is added and done with)."""
@@ -155,17 +155,13 @@ class Part:
         return pool * self._depth + (self._taken[pool] - 1) % self._depth
 
     def send(self, peer: int, tag: int, part: Slice, source: int) -> None:
-        if source < 0:
-            self._sent[part] = len(self.steps)
         self._add(Step(Op.SEND, peer, tag, *part, source=source), source)
 
     def recv(self, peer: int, tag: int, part: Slice) -> None:
         self._add(Step(Op.RECV, peer, tag, *part, after=self._used.get(part, -1)), OUT)
 
     def recv_add(self, peer: int, tag: int, part: Slice, slot: int, source: int, target: int) -> None:
-        after = self._used.get(slot, -1)
-        if target < 0:  # written at its turn, when all earlier steps but sends have finished
-            after = max(after, self._sent.get(part, -1))
+        after = self._used.get(slot, -1)  # no algorithm adds to what it has sent; check would tell
         self._add(Step(Op.RECV_ADD, peer, tag, *part, source, target, slot, after), source, target, slot)
 
     def copy(self, part: Slice) -> None:

@@ -9,7 +9,6 @@ seconds. It supposes that receives are posted, and sends finished, before anythi
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
@@ -24,17 +23,15 @@ Times = NDArray[np.float64]
 
 def crowded(plan: TreePlan, cluster: Cluster, group: Group) -> bool:
     """Say whether more ranks use a shared link, in one direction, than it takes at full speed."""
-    tree, users = plan.trees[0], defaultdict(set)
-    for v in range(1, len(plan.order)):
-        child, parent = plan.order[v], plan.order[tree.parent(v) or 0]
-        if group.nodes[child] != group.nodes[parent]:
-            users["node", "child", group.nodes[child]].add(child)
-            users["node", "parent", group.nodes[parent]].add(parent)
-        if group.supernodes[child] != group.supernodes[parent]:
-            users["supernode", "child", group.supernodes[child]].add(child)
-            users["supernode", "parent", group.supernodes[parent]].add(parent)
+    tree, order = plan.trees[0], np.array(plan.order)
+    children, parents = order[1:], order[[tree.parent(v) or 0 for v in range(1, tree.size)]]
     across = (cluster.nodes_per_supernode or 1) * cluster.nics / cluster.oversubscription
-    return any(len(ranks) > (cluster.nics if link[0] == "node" else across) for link, ranks in users.items())
+    for places, most in ((np.array(group.nodes), cluster.nics), (np.array(group.supernodes), across)):
+        outside = places[children] != places[parents]
+        for ranks in (children[outside], parents[outside]):
+            if np.bincount(places[np.unique(ranks)]).max(initial=0) > most:
+                return True
+    return False
 
 
 class TreeTimes:

@@ -19,7 +19,7 @@ KINDS += [(op, name) for op in ("allreduce", "reduce_scatter") for name in ("rin
 KINDS += [("reduce", "cb-4:levels")]
 
 
-@settings(max_examples=120)
+@settings(max_examples=80)
 @given(
     kind=st.sampled_from(KINDS),
     size=st.integers(1, 20),
@@ -34,20 +34,25 @@ def test_every_algorithm_is_right(
     check(make_schedule(*kind, size, elements, chunk=chunk, root=size // 2, depth=depth), window)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_every_root_is_right(size: int) -> None:
     for op, algorithm in KINDS:
         for root in range(size):
             check(make_schedule(op, algorithm, size, 7, chunk=2, root=root))
 
 
-@pytest.mark.parametrize("size", [63, 100, 128, 200])
+@pytest.mark.parametrize(("op", "algorithm"), KINDS)
+def test_the_least_scratch_and_window_suffice(op: str, algorithm: str) -> None:
+    check(make_schedule(op, algorithm, 6, 60, chunk=2, depth=2), Window(receives=2, sends=2))
+
+
+@pytest.mark.parametrize("size", [100, 200])
 @pytest.mark.parametrize("algorithm", ["chain", "binomial", "cb-8", "ccb-8", "two-tree"])
 def test_many_ranks_are_right(algorithm: str, size: int) -> None:
     check(make_schedule("reduce", algorithm, size, 11, chunk=3, root=size - 3))
 
 
-@pytest.mark.parametrize(("op", "algorithm", "size"), [("allreduce", "halving", 150), ("reduce_scatter", "ring", 43)])
+@pytest.mark.parametrize(("op", "algorithm", "size"), [("allreduce", "halving", 100), ("reduce_scatter", "ring", 31)])
 def test_exchanges_of_many_ranks_are_right(op: str, algorithm: str, size: int) -> None:
     check(make_schedule(op, algorithm, size, 301, chunk=100))
 
@@ -157,6 +162,21 @@ def test_a_contribution_that_is_added_twice_is_caught() -> None:
     schedule = edited(edited(pair, 0, lambda s: s.append(again)), 1, lambda s: s.append(s[0]))
     with pytest.raises(ScheduleError, match=r"rank 0, \[0:3\], has the contribution of rank 1 2 times instead of 1"):
         check(schedule)
+
+
+def test_a_sum_written_over_what_is_being_sent_is_caught() -> None:
+    """In place, a rank may put the sum over its contribution only when the other one has that."""
+
+    def swap(after: int) -> Schedule:
+        first = [Step(Op.SEND, 1, 0, 0, 3, OWN), Step(Op.RECV_ADD, 1, 0, 0, 3, OWN, OUT, slot=0, after=0)]
+        add, send = Step(Op.RECV_ADD, 0, 0, 0, 3, OWN, target=0, slot=0), Step(Op.SEND, 0, 0, 0, 3, OWN)
+        second = [add, send, Step(Op.COPY, -1, -1, 0, 3, source=0, target=OUT, after=after)]
+        plan = Edited({0: first, 1: second}, {0: (0, 3), 1: (0, 3)})
+        return replace(make_schedule("allreduce", "chain", 2, 3), plan=plan)
+
+    check(swap(after=1))
+    with pytest.raises(ScheduleError, match="rank 1, step 2 .* must wait for step 1"):
+        check(swap(after=-1))
 
 
 def test_ranks_that_all_wait_for_each_other_are_caught_and_named() -> None:

@@ -36,11 +36,11 @@ def test_a_ring_takes_twice_p_minus_1_rounds_and_moves_the_least(size: int) -> N
 
 @pytest.mark.parametrize("size", [15, 16])
 def test_in_two_trees_no_rank_sends_or_receives_more_than_once_the_data(size: int) -> None:
-    cost = count(make_schedule("reduce", "two-tree", size, 640, chunk=4))
-    assert all(cost.sent(rank) == (160, 640) and cost.received(rank)[1] <= 640 for rank in range(1, size))
-    assert cost.received(0) == (160, 640) and cost.sent(0) == (0, 0)
-    binomial = count(make_schedule("reduce", "binomial", size, 640, chunk=4))
-    assert 160 <= cost.rounds < 160 + 4 * log2(size) * log2(size) < binomial.rounds
+    cost = count(make_schedule("reduce", "two-tree", size, 320, chunk=4))
+    assert all(cost.sent(rank) == (80, 320) and cost.received(rank)[1] <= 320 for rank in range(1, size))
+    assert cost.received(0) == (80, 320) and cost.sent(0) == (0, 0)
+    binomial = count(make_schedule("reduce", "binomial", size, 320, chunk=4))
+    assert 80 <= cost.rounds < 80 + 4 * log2(size) * log2(size) < binomial.rounds
 
 
 def test_reduces_send_each_ranks_data_once() -> None:

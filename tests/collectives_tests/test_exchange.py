@@ -16,14 +16,14 @@ def test_halving_pairs_ranks_that_give_what_the_other_keeps(power: int) -> None:
         assert not rounds or rounds[-1].keep == (v, v + 1)
 
 
-@pytest.mark.parametrize("size", range(1, 40))
-def test_ranks_beyond_the_power_of_two_fold_into_one_partner_each(size: int) -> None:
-    partners = [fold(v, size) for v in range(size)]
-    assert all(partner is None or partners[partner] == v for v, partner in enumerate(partners))
-    assert sum(partner is None for partner in partners) == 2 * survivors(size) - size
+def test_ranks_beyond_the_power_of_two_fold_into_one_partner_each() -> None:
+    for size in range(1, 40):
+        partners = [fold(v, size) for v in range(size)]
+        assert all(partner is None or partners[partner] == v for v, partner in enumerate(partners))
+        assert sum(partner is None for partner in partners) == 2 * survivors(size) - size
 
 
-@pytest.mark.parametrize("size", range(2, 20))
+@pytest.mark.parametrize("size", [2, 3, 4, 7, 16])
 def test_ring_neighbours_pass_each_block_all_the_way_round(size: int) -> None:
     rounds = [list(ring(v, size)) for v in range(size)]
     for v in range(size):

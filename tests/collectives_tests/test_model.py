@@ -68,7 +68,7 @@ def test_the_best_chunk_of_a_chain_is_where_the_model_is_fastest() -> None:
 
 
 @pytest.mark.parametrize(("op", "chunk"), [("reduce", 200), ("reduce", 2000), ("bcast", 200), ("allreduce", 2000)])
-@pytest.mark.parametrize("name", ["chain", "binomial", "flat", "cb-8", "cc-8", "ccb-4", "kary-3"])
+@pytest.mark.parametrize("name", ["chain", "binomial", "cb-8", "cc-8", "ccb-4", "kary-3"])
 def test_the_short_way_gives_what_a_replay_of_every_event_gives(op: str, name: str, chunk: int) -> None:
     cluster = replace(NVLINK_NDR, nics=64)
     long = make_schedule(op, name, 45, 2000, chunk=chunk, depth=1000)
@@ -89,7 +89,7 @@ def test_messages_that_share_a_nodes_adapter_share_its_speed() -> None:
     assert predict(exchange, replace(cluster, nics=4)) == pytest.approx(across + within + 2e-6, rel=1e-9)
 
 
-@pytest.mark.parametrize(("p", "q"), [(64, 16), (16, 16), (1024, 256)])
+@pytest.mark.parametrize(("p", "q"), [(64, 16), (16, 16)])
 def test_the_model_agrees_with_equations_3_and_5_of_swcaffe(p: int, q: int) -> None:
     n = 4 * MEGABYTE
     cluster = replace(TAIHULIGHT, nodes_per_supernode=q)
@@ -99,7 +99,7 @@ def test_the_model_agrees_with_equations_3_and_5_of_swcaffe(p: int, q: int) -> N
     assert new == pytest.approx(new_reduce_scatter_time(**terms, gamma=cluster.gamma), rel=1e-9)
 
 
-@pytest.mark.parametrize(("p", "q"), [(64, 16), (256, 64)])
+@pytest.mark.parametrize(("p", "q"), [(64, 16), (1024, 256)])
 def test_the_model_agrees_with_equations_2_4_and_6_of_swcaffe(p: int, q: int) -> None:
     n = 4 * MEGABYTE
     cluster = replace(TAIHULIGHT, nodes_per_supernode=q)
@@ -153,13 +153,19 @@ def test_a_hundred_thousand_ranks_are_timed() -> None:
 
 
 def test_the_table_names_algorithms_chunks_and_ratios(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["allreduce", "--ranks", "16", "--bytes", "1M", "--cluster", "taihulight"]) == 0
+    assert main(["allreduce", "--ranks", "8", "--bytes", "1M", "--cluster", "taihulight"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("allreduce of 1048576 bytes over 16 ranks of taihulight: links allow 0.16")
-    rows = {line[:22].strip(): line.split()[-2:] for line in lines[2:10]}
+    assert lines[0].startswith("allreduce of 1048576 bytes over 8 ranks of taihulight: links allow 0.15")
+    rows = {line[:22].strip(): [float(number) for number in line[22:57].split()] for line in lines[2:10]}
     assert {"chain", "ring", "halving", "halving, renumbered", "two-tree"} <= set(rows)
-    times = [float(line.split()[-2]) for line in lines[2:10]]
-    assert times == sorted(times) and all(float(ratio) > 1 for _, ratio in rows.values())
+    times = [time for _, time, _ in rows.values()]
+    assert times == sorted(times) and all(ratio > 1 for _, _, ratio in rows.values())
+    assert lines[-1].startswith("swCaffe, section II.B")
+
+
+def test_the_table_says_what_it_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["allreduce", "--ranks", "600", "--bytes", "1K", "--algorithms", "ring,binomial"]) == 0
+    assert "left out, too many messages to replay: ring\n" in capsys.readouterr().out
 
 
 def test_wrong_options_end_with_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,7 +25,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_parents_and_children_agree_and_reach_every_rank_once(name: str) -> None:
-    for size in [*range(1, 70), 127, 128, 160, 199, 200]:
+    for size in [*range(1, 40), 127, 128, 160, 199]:
         for tree in make_trees(name, size):
             children = [child for v in range(size) for child in tree.children(v)]
             assert sorted(children) == list(range(1, size))
@@ -38,9 +38,9 @@ def test_height_of_a_plain_tree(name: str, height: int) -> None:
     assert make_trees(name, 160)[0].height(0) == height
 
 
-@pytest.mark.parametrize("size", range(2, 200))
-def test_binomial_tree_has_log_p_rounds(size: int) -> None:
-    assert rounds(make_trees("binomial", size)[0], 0) == ceil(log2(size))
+def test_binomial_tree_has_log_p_rounds() -> None:
+    for size in range(2, 200):
+        assert rounds(make_trees("binomial", size)[0], 0) == ceil(log2(size))
 
 
 def rounds(tree: Tree, v: int) -> int:
@@ -64,12 +64,12 @@ def test_hierarchy_of_three_levels() -> None:
     assert tree.height(0) == 3 + 1 + 2
 
 
-@pytest.mark.parametrize("size", range(1, 200))
-def test_a_rank_with_children_in_one_of_two_trees_is_a_leaf_in_the_other(size: int) -> None:
-    first, second = make_trees("two-tree", size)
-    assert all(not first.children(v) or not second.children(v) for v in range(1, size))
-    assert max(len(tree.children(v)) for tree in (first, second) for v in range(size)) <= 2
-    assert max(first.height(0), second.height(0)) <= ceil(log2(max(size, 1))) + 1
+def test_a_rank_with_children_in_one_of_two_trees_is_a_leaf_in_the_other() -> None:
+    for size in [*range(1, 40), 127, 128, 199, 200]:
+        first, second = make_trees("two-tree", size)
+        assert all(not first.children(v) or not second.children(v) for v in range(1, size))
+        assert max(len(tree.children(v)) for tree in (first, second) for v in range(size)) <= 2
+        assert max(first.height(0), second.height(0)) <= ceil(log2(size)) + 1
 
 
 def test_names_take_the_chain_size_in_both_forms() -> None:
