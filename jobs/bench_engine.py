@@ -45,6 +45,7 @@ def ours(net: scaffe.Net) -> Callable[[], None]:
     fields = {"base_lr": RATE, "momentum": MOMENTUM, "weight_decay": DECAY}
     rule = solvers.create(SolverParameter(type="SGD", lr_policy="fixed", **fields), net.packed, net.context.engine)
     everything = range(len(net.packed.parameters))
+    net.keep_diffs = False
 
     def iteration() -> None:
         net.clear_param_diffs()

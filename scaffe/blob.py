@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
+
+from scaffe.errors import ScaffeError
 
 Shape = tuple[int, ...]
 
@@ -17,11 +19,18 @@ def around(shape: Shape, axis: int) -> tuple[int, int, int]:
     return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
 
 
-class Form(Protocol):
-    """Values in an engine's own layout."""
+class Form:
+    """Values in an engine's own layout; it hears how many blobs hold it."""
 
     def store(self, array: Any) -> None:
         """Write the values into `array`, C order."""
+        raise NotImplementedError
+
+    def hold(self) -> None:
+        """Take note that one blob more holds it."""
+
+    def drop(self) -> None:
+        """Take note that one blob less holds it."""
 
 
 class Values:
@@ -30,15 +39,15 @@ class Values:
     Exactly one of the two counts: `form` unless it is None, else `array`. `version` changes whenever the values
     may have: an engine gave others, or the plain array was handed out, into which anybody may write. A form that is
     `lent` is another blob's too, so that nobody may write into it. Deferred values are what a function will write into
-    the plain array when somebody asks for it, unless they are overwritten first.
+    the plain array when somebody asks for it, unless they are overwritten first. Values are `gone` after `release`.
     """
 
-    __slots__ = ("_write", "array", "form", "lent", "version")
+    __slots__ = ("_write", "array", "form", "gone", "lent", "version")
 
     def __init__(self, array: Any = None):
         self.array = array
         self.form: Form | None = None
-        self.lent = False
+        self.lent = self.gone = False
         self._write: Callable[[Any], object] | None = None
         self.version = 0
 
@@ -53,14 +62,15 @@ class Values:
             self.array = xp.zeros(shape, np.float32)
         if self.form is not None:
             self.form.store(self.array)
-            self.form, self.lent = None, False
+        self._replace(None)
         self.settle()
         self.version += 1
         return self.array
 
     def defer(self, write: Callable[[Any], object]) -> None:
         """Let the values be what `write(array)` writes, done when somebody asks for them."""
-        self.form, self._write = None, write if self.array is not None else None
+        self._replace(None)
+        self._write = write if self.array is not None else None
         self.version += 1
 
     def clear(self) -> None:
@@ -82,13 +92,30 @@ class Values:
 
     def take(self, array: Any) -> None:
         """Let `array` be the values, plain."""
-        self.array, self.form, self.lent, self._write = array, None, False, None
+        self._replace(None)
+        self.array, self._write = array, None
         self.version += 1
 
     def take_form(self, form: Form, lent: bool = False) -> None:
         """Let an engine's `form` be the values; it must stay as it is until the engine gives another."""
-        self.form, self.lent, self._write = form, lent, None
+        self._replace(form, lent)
+        self._write = None
         self.version += 1
+
+    def release(self) -> None:
+        """Give up the values, which nobody reads any more, if they are in a form: its memory serves others then."""
+        if self.form is not None:
+            self._replace(None)
+            self.gone = True
+
+    def _replace(self, form: Form | None, lent: bool = False) -> None:
+        """Hold another form, or none."""
+        old = self.form
+        if form is not None:
+            form.hold()
+        self.form, self.lent, self.gone = form, lent, False
+        if old is not None:
+            old.drop()
 
 
 def _write_zeros(array: Any) -> None:
@@ -152,7 +179,9 @@ class Blob:
 
     @property
     def diff(self) -> np.ndarray:
-        """The gradient on the host; writing into it changes the blob."""
+        """The gradient on the host; writing into it changes the blob. Raise ScaffeError where it was not kept."""
+        if self.diff_values.gone:
+            raise ScaffeError("this blob's gradient was given up after use, as in training; net.keep_diffs keeps them")
         return self.diff_array
 
     @property

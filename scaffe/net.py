@@ -58,6 +58,7 @@ class Net:
         state = NetState(phase=Phase.Name(self.context.phase), level=level, stage=stages or ())
         state.MergeFrom(NetState(level=param.state.level, stage=param.state.stage))
         self.param = insert_splits(filter_layers(param, state))
+        self.keep_diffs = True  # of blobs; without, an engine's gradients take turns with less memory
         self.name = param.name
         self._build()
         if weights:
@@ -169,6 +170,10 @@ class Net:
         node = self.nodes[i]
         if node.backward:
             self.layers[i].backward(self.tops[i], node.down, self.bottoms[i])
+        if not self.keep_diffs:
+            for top in self.tops[i]:
+                if not any(top is bottom for bottom in self.bottoms[i]):
+                    top.diff_values.release()
 
     def loss(self) -> float:
         """Return the loss of the last forward pass; with several ranks, this rank's part of it."""

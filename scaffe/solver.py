@@ -40,7 +40,8 @@ class Solver:
     the nets' Python layers run code. `threads` is how many a rank computes with; 0 for what OMP_NUM_THREADS says, or
     else its share of the cores it is bound to. `compute` "bf16" has convolutions and inner products multiply bfloat16
     numbers; parameters stay float32. `plan` says how the engine's ways to compute are chosen: "fixed", which repeats a
-    run bit for bit; "timed" before the first iteration; or a file to read, and to write once timed.
+    run bit for bit; "timed" before the first iteration; or a file to read, and to write once timed. `keep_diffs` keeps
+    the gradients of all blobs after an iteration, not those of parameters alone, which takes more memory.
 
     pycaffe's attributes: `net`, `test_nets`, `iter`. All methods are collective: every rank calls them alike.
     Raise ScaffeError, or what is below it, for whatever the user can mend.
@@ -58,6 +59,7 @@ class Solver:
         threads: int = 0,
         compute: str = "float32",
         plan: str = FIXED,
+        keep_diffs: bool = False,
         asked: Callable[[], Sequence[bool]] = lambda: [False] * len(ACTIONS),
     ):
         self.world = world or open_world()
@@ -65,6 +67,7 @@ class Solver:
             self.world.take_threads(threads)
         self.scaling, self.engine, self.keep_snapshots, self.asked = scaling, engine, keep_snapshots, asked
         self.allow_python_layers = allow_python_layers
+        self.keep_diffs = keep_diffs
         self.compute, self.choices = compute, self.world.on_root(lambda: Choices(plan))
         self.param = self.world.together(lambda: self._load(param))
         self.world.agree({"the solver": str(self.param), "the scaling": scaling})
@@ -104,6 +107,7 @@ class Solver:
         context = Context(TRAIN, np, self.seed, world.rank, world.size, self.scaling, world.allsum)
         self._equip(context)
         self.net = Net(solver_nets.train_net(self.param), context=context, engine=self.engine)
+        self.net.keep_diffs = self.keep_diffs
         self.rule = solvers.create(self.param, self.net.packed, self.net.context.engine)
         self.test_nets = [
             self._test_net(net, iterations)

@@ -14,7 +14,7 @@ from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn.elementwise import OnednnReLU
 from scaffe.engines.onednn.fusion import Ahead, hand_on
 from scaffe.engines.onednn.plan import Gradient, Inlet, Plan, Planned, give, layout_of
-from scaffe.engines.onednn.primitives import Memory, NoFastForm, Primitive
+from scaffe.engines.onednn.primitives import Memory, NoFastForm, Primitive, passing
 from scaffe.engines.onednn.scale import OnednnScale
 from scaffe.layers.batch_norm import BatchNorm
 from scaffe.layers.layer import Blobs, Layer, register
@@ -110,7 +110,13 @@ class BatchNormPlan(Plan):
         ahead = values.form
         given = ahead.then if isinstance(ahead, Ahead) else None
         self.given = given if isinstance(given, Memory) else self.dy.fetch(values)
-        then = self.given if place else self.together.backward(self.source, self.given)
+        if place:
+            then = self.given
+            then.hold()  # until the first link needs it
+        else:
+            then = self.together.backward(self.source, self.given)
+            if given is self.given:
+                given.drop()
         if propagate_down[0]:
             bottom[0].diff_values.take_form(self.between_diffs[place].holding(then))
 
@@ -182,6 +188,7 @@ class _Normalise:
     def backward(self, source: Memory, dy: Memory) -> Memory:
         """Return the gradient of the bottom, and add those of the parameters."""
         run = self.run_backward or self._prepare_backward()
+        run.memories[lib.ARG_DIFF_SRC].taken()
         run.bind(lib.ARG_SRC, source)
         run.bind(lib.ARG_DIFF_DST, dy)
         self._bind_operands(run, lib.ARG_SCALE)
@@ -193,7 +200,7 @@ class _Normalise:
 
     def _prepare_backward(self) -> Primitive:
         plan, engine = self.plan, self.plan.engine
-        plan.dx = plan.dx or Memory(engine, plan.desc)
+        plan.dx = plan.dx or passing(engine, plan.desc)
         self.gradients = [Gradient(engine, engine.plain(plan.shape[1:2])) for _ in self.blobs]
         memories = {lib.ARG_DIFF_SRC: plan.dx, **self.common}
         for arg, gradient in zip((lib.ARG_DIFF_SCALE, lib.ARG_DIFF_SHIFT), self.gradients, strict=False):

@@ -8,7 +8,16 @@ from typing import Any
 
 from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn.plan import Inlet, Plan, Planned, give
-from scaffe.engines.onednn.primitives import Desc, Memory, NoFastForm, Primitive, PrimitiveDesc, handles, reorder
+from scaffe.engines.onednn.primitives import (
+    Desc,
+    Memory,
+    NoFastForm,
+    Primitive,
+    PrimitiveDesc,
+    handles,
+    passing,
+    reorder,
+)
 from scaffe.layers.concat import Concat
 from scaffe.layers.layer import Blobs, register
 
@@ -61,13 +70,14 @@ class ConcatPlan(Plan):
         for blob, down, window, run, dx in zip(bottom, propagate_down, self.parts, self.copies, self.dx, strict=True):
             if down:
                 window.point(dy.buffer)
+                dx.taken()
                 run.run()
                 give(blob.diff_values, dx)
 
     def _prepare_backward(self) -> None:
         self.dy = Inlet(self.engine, self.y.desc)
         self.parts = [Memory(self.engine, window, self.y.buffer) for window in self.windows]
-        self.dx = [Memory(self.engine, inlet.desc) for inlet in self.inlets]
+        self.dx = [passing(self.engine, inlet.desc) for inlet in self.inlets]
         self.copies = [reorder(part, dx) for part, dx in zip(self.parts, self.dx, strict=True)]
 
 

@@ -11,7 +11,7 @@ from scaffe.engines.onednn.convolution_ways import Ways
 from scaffe.engines.onednn.elementwise import rectifier_behind
 from scaffe.engines.onednn.fusion import Ahead
 from scaffe.engines.onednn.plan import Gradient, Inlet, Plan, Planned, give
-from scaffe.engines.onednn.primitives import Memory, NoFastForm, Primitive
+from scaffe.engines.onednn.primitives import Memory, NoFastForm, Primitive, passing
 from scaffe.layers.convolution import Convolution
 from scaffe.layers.layer import Blobs, register
 
@@ -136,6 +136,7 @@ class Pair:
         assert self.run_data is not None
         self.run_data.bind(lib.ARG_WEIGHTS, self.plan.weights_for_data())
         self.run_data.bind(lib.ARG_DIFF_DST, self.dy_for_data.recall(top.diff_values))
+        self.dx.taken()
         self.run_data.run()
         give(bottom.diff_values, self.dx)
 
@@ -144,7 +145,7 @@ class Pair:
         desc = described.desc(lib.QUERY_DIFF_DST, self.dst)
         shared = self.run_weights is not None and desc == self.dy_for_weights.desc
         self.dy_for_data = self.dy_for_weights if shared else Inlet(engine, desc)
-        self.dx = Memory(engine, described.desc(lib.QUERY_DIFF_SRC, self.src))
+        self.dx = passing(engine, described.desc(lib.QUERY_DIFF_SRC, self.src))
         self.run_data = Primitive(engine, described, {lib.ARG_DIFF_SRC: self.dx})
 
 

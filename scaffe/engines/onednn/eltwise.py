@@ -11,7 +11,7 @@ from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn.elementwise import rectifier_behind
 from scaffe.engines.onednn.fusion import Ahead
 from scaffe.engines.onednn.plan import Inlet, Plan, Planned, give, layout_of
-from scaffe.engines.onednn.primitives import Memory, NoFastForm, Primitive
+from scaffe.engines.onednn.primitives import Memory, NoFastForm, Primitive, passing
 from scaffe.engines.onednn.sum import Sum, best_layout, can_rectify
 from scaffe.layers.eltwise import Eltwise
 from scaffe.layers.layer import Blobs, register
@@ -56,6 +56,7 @@ class EltwisePlan(Plan):
             elif down:
                 run = self.scaled.get(i) or self._prepare_scaled(i)
                 run.bind(lib.ARG_SRC, dy)
+                run.memories[lib.ARG_DST].taken()
                 run.run()
                 give(blob.diff_values, run.memories[lib.ARG_DST])
 
@@ -63,7 +64,7 @@ class EltwisePlan(Plan):
         engine, desc = self.engine, self.desc
         given = engine.handle, lib.FORWARD_INFERENCE, lib.ELTWISE_LINEAR, desc, desc, self.coeffs[i], 0.0
         described = engine.describe("eltwise_forward", *given, engine.attributes, shapes=desc.shape)
-        self.scaled[i] = Primitive(engine, described, {lib.ARG_DST: Memory(engine, desc)})
+        self.scaled[i] = Primitive(engine, described, {lib.ARG_DST: passing(engine, desc)})
         return self.scaled[i]
 
 

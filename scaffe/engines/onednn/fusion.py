@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from scaffe.blob import Values
+from scaffe.blob import Form, Values
 from scaffe.engines.onednn.plan import give
 from scaffe.engines.onednn.primitives import Memory
 from scaffe.layers.layer import Blobs, Layer
@@ -24,15 +24,18 @@ class Maker(Protocol):
         """Do a following layer's part of the backward pass."""
 
 
-class Ahead:
+class Ahead(Form):
     """Values that nobody has computed: `show` writes them. `then` is what the next layer is to give, once.
 
     `maker` computes the chain's backward pass too; without one each layer computes its own.
     """
 
     def __init__(self, maker: Maker | None, show: Callable[[Any], None]):
-        self.maker, self.store = maker, show
+        self.maker, self._show = maker, show
         self.then: Memory | Ahead | None = None
+
+    def store(self, array: Any) -> None:
+        self._show(array)
 
     def holding(self, then: Memory | Ahead) -> Ahead:
         """Return this with what the next layer is to give."""

@@ -8,7 +8,7 @@ from typing import Any
 from scaffe.blob import Blob, Values
 from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn.plan import Inlet, Plan, give
-from scaffe.engines.onednn.primitives import Memory, Primitive, PrimitiveDesc
+from scaffe.engines.onednn.primitives import Memory, Primitive, PrimitiveDesc, passing
 from scaffe.layers.layer import Blobs
 
 
@@ -88,5 +88,5 @@ class OneToOne(Plan):
         if self.in_place and not values.lent:
             return dy
         if self.dx is None:
-            self.dx = Memory(self.engine, self.x_desc)
-        return self.dx
+            self.dx = passing(self.engine, self.x_desc)
+        return self.dx.taken()

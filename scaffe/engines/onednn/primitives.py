@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.blob import Form
 from scaffe.engines.onednn import library as lib
 from scaffe.errors import OnednnError
 from scaffe.monitor.log import log
@@ -77,6 +78,7 @@ class Engine:
         self.attributes = self._attributes()
         self._scratch: np.ndarray | None = None
         self._scratchpads: weakref.WeakSet[Memory] = weakref.WeakSet()
+        self.gradients = Gradients()
 
     def __str__(self) -> str:
         return f"oneDNN {self.library.release} ({self.library.path}){self.suffix}"
@@ -228,7 +230,7 @@ class PrimitiveDesc(Handle):
         return Desc(self.library, self.library.create("memory_desc_clone", borrowed), shape)
 
 
-class Memory(Handle):
+class Memory(Handle, Form):
     """Values in a layout: a buffer of its own, or one that it is pointed at. What a blob keeps as an engine's form.
 
     `array` shows the values where the layout is plain, else it is None.
@@ -244,6 +246,10 @@ class Memory(Handle):
         handle = engine.library.create("memory_create", desc.handle, engine.handle, address(buffer))
         super().__init__(engine.library, "memory", handle)
         self._out: tuple[Memory, Primitive] | None = None
+
+    def taken(self) -> Memory:
+        """Return this, ready to be written."""
+        return self
 
     @property
     def array(self) -> np.ndarray | None:
@@ -292,6 +298,57 @@ class Primitive(Handle):
         status = self._execute(self.handle, self.engine.stream, len(self._arguments), self._arguments)
         if status:
             self.library.check(status, "primitive_execute", f"{self.desc.operation} {self.desc.implementation}")
+
+
+class Gradients:
+    """Memory that gradients of blobs take turns with: one gives it back when no blob holds it any more."""
+
+    def __init__(self) -> None:
+        self.free: list[np.ndarray] = []
+
+    def take(self, count: int) -> np.ndarray:
+        """Return a buffer of so many elements of float32."""
+        fitting = [buffer for buffer in self.free if count <= buffer.size <= 2 * count]
+        if not fitting:
+            return aligned_zeros(count)
+        best = min(fitting, key=lambda buffer: buffer.size)
+        self.free = [buffer for buffer in self.free if buffer is not best]
+        return best
+
+    def give(self, buffer: np.ndarray) -> None:
+        """Take a buffer back."""
+        self.free.append(buffer)
+
+
+class Passing(Memory):
+    """Values that are in the way once they have been used: their buffer is the engine's, from `taken` on."""
+
+    def __init__(self, engine: Engine, desc: Desc):
+        self.pool, self._holders = engine.gradients, 0
+        self._whole: np.ndarray | None = None
+        super().__init__(engine, desc, np.empty(0, np.float32))
+
+    def taken(self) -> Passing:
+        """Have a buffer, and return this."""
+        if self._whole is None:
+            count = -(-self.desc.nbytes // 4)
+            self._whole = self.pool.take(count)
+            self.point(self._whole[:count])
+        return self
+
+    def hold(self) -> None:
+        self._holders += 1
+
+    def drop(self) -> None:
+        self._holders -= 1
+        if not self._holders and self._whole is not None:
+            self.pool.give(self._whole)
+            self._whole = None
+
+
+def passing(engine: Engine, desc: Desc) -> Memory:
+    """Return a memory for a gradient of a blob: a plain one, which the blob itself will keep, or a passing one."""
+    return Memory(engine, desc) if desc == engine.plain(desc.shape) else Passing(engine, desc)
 
 
 def reorder(source: Memory, target: Memory, add: bool = False) -> Primitive:

@@ -46,7 +46,7 @@ class OnednnSplit(Split):
         if first is None:
             return None
         try:
-            return Sum(engine, layout_of(engine, first.diff_values, first.shape), [1.0] * len(parts))
+            return Sum(engine, layout_of(engine, first.diff_values, first.shape), [1.0] * len(parts), gradient=True)
         except NoFastForm:
             return None
 

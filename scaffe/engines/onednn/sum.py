@@ -7,15 +7,30 @@ from collections.abc import Sequence
 from scaffe.blob import Values
 from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn.plan import Inlet
-from scaffe.engines.onednn.primitives import Desc, Engine, Memory, NoFastForm, Primitive, PrimitiveDesc, floats, handles
+from scaffe.engines.onednn.primitives import (
+    Desc,
+    Engine,
+    Memory,
+    NoFastForm,
+    Primitive,
+    PrimitiveDesc,
+    floats,
+    handles,
+    passing,
+)
 
 
 class Sum:
-    """Add values in one layout, each times its coefficient; with `slope` rectify the sum, if `can_rectify`."""
+    """Add values in one layout, each times its coefficient; with `slope` rectify the sum, if `can_rectify`.
 
-    def __init__(self, engine: Engine, desc: Desc, coeffs: Sequence[float], slope: float | None = None):
+    `gradient`: are they gradients, whose sum need not be kept?
+    """
+
+    def __init__(
+        self, engine: Engine, desc: Desc, coeffs: Sequence[float], slope: float | None = None, gradient: bool = False
+    ):
         self.inlets = [Inlet(engine, desc) for _ in coeffs]
-        self.total = Memory(engine, desc)
+        self.total = passing(engine, desc) if gradient else Memory(engine, desc)
         if can_rectify(coeffs):
             described, self.places = _binary(engine, desc, slope), [lib.ARG_SRC, lib.ARG_SRC_1]
         else:
@@ -26,6 +41,7 @@ class Sum:
         """Return the sum, which the next call overwrites."""
         for place, inlet, values in zip(self.places, self.inlets, parts, strict=True):
             self.run.bind(place, inlet.fetch(values))
+        self.total.taken()
         self.run.run()
         return self.total
 
