@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 
 import scaffe
 from scaffe import benchmark, models, solvers
-from scaffe.choices import TIMED
+from scaffe.choices import FIXED
 from scaffe.engines import ENGINES
 from scaffe.proto import NetParameter, SolverParameter
 
@@ -33,7 +33,7 @@ NETS = {"lenet": 64, "cifar10_quick": 100, "alexnet": 32, "caffenet": 32, "googl
 RATE, MOMENTUM, DECAY = 1e-6, 0.9, 5e-4
 
 
-def build(param: NetParameter, engine: str, plan: str = TIMED) -> scaffe.Net:
+def build(param: NetParameter, engine: str, plan: str = FIXED) -> scaffe.Net:
     """Return the net over random images of class 0."""
     net = scaffe.Net(param, scaffe.TRAIN, engine=engine, plan=plan)
     net.blobs["data"].data[...] = np.random.default_rng(0).standard_normal(net.blobs["data"].shape)
@@ -125,7 +125,7 @@ def main() -> None:
     parser.add_argument("--nets", default=",".join(NETS), help="of these, which are the default")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--engine", default="auto", choices=ENGINES)
-    parser.add_argument("--plan", default=TIMED, metavar="fixed|timed|FILE")
+    parser.add_argument("--plan", default=FIXED, metavar="fixed|timed|FILE")
     parser.add_argument("--clock", default="wall", choices=CLOCKS, help="cpu: for a machine that others use too")
     parser.add_argument("--memory", action="store_true", help="measure each rival's peak memory too")
     arguments = parser.parse_args()

@@ -10,7 +10,7 @@ from itertools import count
 import readers
 from scaffe import __version__, benchmark
 from scaffe import weights as weight_files
-from scaffe.choices import TIMED, Choices
+from scaffe.choices import FIXED, Choices
 from scaffe.context import TEST, TRAIN, Context
 from scaffe.engines import COMPUTE, ENGINES
 from scaffe.errors import LaunchError, ScaffeError
@@ -70,7 +70,7 @@ def _add_compute_flags(command: Parser) -> None:
     command.flag("allow-python-layers", action="store_true", help="let the net's Python layers run code")
     command.flag("engine", choices=ENGINES, default="auto", help="which forms of the layers compute")
     command.flag("compute", choices=COMPUTE, default="float32", help="what convolutions and inner products multiply")
-    command.flag("plan", default=TIMED, metavar="fixed|timed|FILE", help="how the engine's ways to compute are chosen")
+    command.flag("plan", default=FIXED, metavar="fixed|timed|FILE", help="how the engine's ways to compute are chosen")
     command.flag("threads", type=int, default=0, metavar="N", help="of each rank; 0: OMP_NUM_THREADS, or its cores")
     command.flag("level", type=int, default=0, help="level of the net's state")
     command.flag("stage", default="", metavar="A,B", help="stages of the net's state")

@@ -94,19 +94,19 @@ class Ways:
     def time(self, down: bool, learns: bool) -> dict[str, float]:
         """Return the seconds of a pass over the batch in each way there is, the fixed one first.
 
-        A layout other than the fixed one is charged for half of the reorders between it and neighbours that have the
-        fixed one, and for those between its own two.
+        A layout other than the fixed one is charged for the reorders between it and neighbours that have the fixed one,
+        and for those between its own two. The plain one is not tried: it would cost the layers around their fast forms.
         """
         fixed = self.fixed()
         layouts = {fixed: self.describe(fixed)}
-        for layout in LAYOUTS:
+        for layout in (BLOCKED, CHANNELS_LAST):
             with suppress(NoFastForm):
                 layouts.setdefault(layout, self.describe(layout))
         main = self._best(layouts, [Described.forward, Described.data][: 1 + down])
         gradient = self._best(layouts, [Described.weights][: int(learns)])
         found = {}
         for a, whole in layouts.items():
-            moved = main[a] + self._reorders(layouts[fixed], whole) * (1 + down) / 2
+            moved = main[a] + self._reorders(layouts[fixed], whole) * (1 + down)
             for b, other in layouts.items():
                 way = a if a == b else f"{a}{GRADIENT}{b}"
                 found[way] = moved + gradient[b] + (self._reorders(whole, other) if learns else 0.0)
