@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-BELOW_THE_NET = {"net", "graph", "packed", "solver", "solvers", "snapshot", "parallel", "monitor", "cli"}
+BELOW_THE_NET = {"net", "graph", "packed", "solver", "solvers", "snapshot", "parallel", "monitor", "cli", "commands"}
 
 
 def imports(package: str) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,41 @@
+"""scaffe time."""
+
+from __future__ import annotations
+
+import argparse
+
+from scaffe import benchmark
+from scaffe import weights as weight_files
+from scaffe.commands.parser import add_command, add_compute_flags
+from scaffe.commands.running import net_for, on_all_ranks
+from scaffe.context import TEST, TRAIN, Context
+from scaffe.monitor.log import log
+from scaffe.parallel.world import World
+
+
+def add(commands) -> None:
+    """Add `time`."""
+    command = add_command(commands, "time", _time, "Time each layer of a net, forward and backward.")
+    command.flag("model", required=True, metavar="FILE", help="net prototxt")
+    command.flag("weights", metavar="A,B", help=".caffemodel files; without them the fillers'")
+    command.flag("iterations", type=int, default=50, metavar="N", help="forward and backward passes")
+    command.flag("phase", choices=("TRAIN", "TEST"), default="TRAIN")
+    add_compute_flags(command)
+
+
+def _time(arguments: argparse.Namespace) -> int:
+    return on_all_ranks(lambda world: _measure(world, arguments))
+
+
+def _measure(world: World, a: argparse.Namespace) -> int:
+    context = Context(TRAIN if a.phase == "TRAIN" else TEST, threads=world.threads)
+    net = world.together(lambda: net_for(a, context))
+    if a.weights:
+        world.on_root(lambda: weight_files.load_all(net, a.weights.split(",")))
+    log.info("*** Benchmark begins ***")
+    log.info("Testing for %d iterations.", a.iterations)
+    for line in benchmark.lines(net, benchmark.measure(net, a.iterations), a.iterations):
+        log.info("%s", line)
+    log.info("*** Benchmark ends ***")
+    net.close()
+    return 0
