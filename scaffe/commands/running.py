@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 
+from scaffe import weights as weight_files
 from scaffe.context import Context
 from scaffe.errors import LaunchError, ScaffeError
 from scaffe.monitor import log as logs
@@ -46,8 +48,21 @@ def stages(a: argparse.Namespace) -> list[str]:
     return list(filter(None, a.stage.split(",")))
 
 
-def net_for(a: argparse.Namespace, context: Context) -> Net:
-    """Return the net of --model. Raise ScaffeError where a flag makes no sense."""
+def open_net(world: World, a: argparse.Namespace, phase: int, numbers: Callable[[], Iterator[int]] = count) -> Net:
+    """Return the net of --model with --weights, if any, on all ranks. Collective.
+
+    `numbers` are the batches that this rank's data layers read. Raise ScaffeError where a flag makes no sense.
+    """
+    context = Context(phase, batch_numbers=numbers, threads=world.threads)
+    net = world.together(lambda: _net(a, context))
+    world.agree({"the net": str(net.param)})
+    if a.weights:
+        world.on_root(lambda: weight_files.load_all(net, a.weights.split(",")))
+        world.comm.Bcast(net.packed.data, world.root)
+    return net
+
+
+def _net(a: argparse.Namespace, context: Context) -> Net:
     if a.iterations < 1:
         raise ScaffeError(f"--iterations must be 1 or more, got {a.iterations}")
     choose_device(a)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from scaffe import weights as weight_files
 from scaffe.commands.parser import add_command, add_compute_flags
-from scaffe.commands.running import net_for, on_all_ranks
-from scaffe.context import TEST, Context
+from scaffe.commands.running import on_all_ranks, open_net
+from scaffe.context import TEST
 from scaffe.monitor import log as logs
 from scaffe.monitor.log import log
 from scaffe.net import Net
@@ -29,11 +28,7 @@ def _test(arguments: argparse.Namespace) -> int:
 
 
 def _score(world: World, a: argparse.Namespace) -> int:
-    context = Context(TEST, batch_numbers=batch_numbers(world, a.iterations), threads=world.threads)
-    net = world.together(lambda: net_for(a, context))
-    world.agree({"the net": str(net.param)})
-    world.on_root(lambda: weight_files.load_all(net, a.weights.split(",")))
-    world.comm.Bcast(net.packed.data, world.root)
+    net = open_net(world, a, TEST, batch_numbers(world, a.iterations))
     log.info("Running for %d iterations.", a.iterations)
     _report(net, run_batches(net, a.iterations, world))
     net.close()

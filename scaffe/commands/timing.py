@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 
 from scaffe import benchmark
-from scaffe import weights as weight_files
 from scaffe.commands.parser import add_command, add_compute_flags
-from scaffe.commands.running import net_for, on_all_ranks
-from scaffe.context import TEST, TRAIN, Context
+from scaffe.commands.running import on_all_ranks, open_net
+from scaffe.context import TEST, TRAIN
 from scaffe.monitor.log import log
 from scaffe.parallel.world import World
 
@@ -28,10 +27,7 @@ def _time(arguments: argparse.Namespace) -> int:
 
 
 def _measure(world: World, a: argparse.Namespace) -> int:
-    context = Context(TRAIN if a.phase == "TRAIN" else TEST, threads=world.threads)
-    net = world.together(lambda: net_for(a, context))
-    if a.weights:
-        world.on_root(lambda: weight_files.load_all(net, a.weights.split(",")))
+    net = open_net(world, a, TRAIN if a.phase == "TRAIN" else TEST)
     log.info("*** Benchmark begins ***")
     log.info("Testing for %d iterations.", a.iterations)
     for line in benchmark.lines(net, benchmark.measure(net, a.iterations), a.iterations):
