@@ -19,7 +19,7 @@ from readers.errors import EndOfBatches, ReaderError, RecordError, SourceError
 from readers.files import replace_file
 from readers.image import decode_image, resize
 from readers.lmdb_reader import LMDBReader
-from readers.lmdb_writer import write_lmdb
+from readers.lmdb_writer import LMDBWriter, write_lmdb
 from readers.shard import Shard, share
 from readers.transform import Transform
 
@@ -29,6 +29,7 @@ __all__ = [
     "BatchReader",
     "EndOfBatches",
     "LMDBReader",
+    "LMDBWriter",
     "ReaderError",
     "RecordError",
     "Shard",

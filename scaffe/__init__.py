@@ -11,11 +11,13 @@ net.forward(data=batch)
 
 __version__ = "0.1.0"
 
+from scaffe import io
 from scaffe.blob import Blob
+from scaffe.classifier import Classifier
 from scaffe.context import TEST, TRAIN
 from scaffe.errors import ScaffeError
 from scaffe.layers.layer import Layer
 from scaffe.net import Net
 from scaffe.solver import Solver, get_solver
 
-__all__ = ["TEST", "TRAIN", "Blob", "Layer", "Net", "ScaffeError", "Solver", "get_solver"]
+__all__ = ["TEST", "TRAIN", "Blob", "Classifier", "Layer", "Net", "ScaffeError", "Solver", "get_solver", "io"]

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from scaffe import __version__
-from scaffe.commands import converting, testing, timing, training, upgrading
+from scaffe.commands import classifying, converting, testing, timing, training, upgrading
 from scaffe.commands.parser import Parser
 from scaffe.parallel.world import USER_ERRORS, launcher_rank
 
@@ -14,6 +14,7 @@ COMMANDS = (
     training,
     testing,
     timing,
+    classifying,
     converting,
     upgrading,
 )  # families, in the order that --help lists them

@@ -12,13 +12,14 @@ from scaffe.errors import LaunchError, ScaffeError
 from scaffe.monitor import log as logs
 from scaffe.monitor.log import log
 from scaffe.net import Net
-from scaffe.parallel.world import World, open_world
+from scaffe.parallel.world import World, launcher_rank, open_world
 
 
 def alone(work: Callable[[], object]) -> int:
-    """Do a tool's work, which needs no MPI; return its exit code."""
-    logs.start()
-    work()
+    """Do a tool's work, which needs no MPI, on the first rank if there are several; return its exit code."""
+    if launcher_rank() == 0:
+        logs.start()
+        work()
     return 0
 
 
