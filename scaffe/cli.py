@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from scaffe import __version__
-from scaffe.commands import classifying, converting, testing, timing, training, upgrading
+from scaffe.commands import classifying, converting, drawing, testing, timing, training, upgrading
 from scaffe.commands.parser import Parser
 from scaffe.parallel.world import USER_ERRORS, launcher_rank
 
@@ -17,6 +17,7 @@ COMMANDS = (
     classifying,
     converting,
     upgrading,
+    drawing,
 )  # families, in the order that --help lists them
 
 
