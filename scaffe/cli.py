@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from scaffe import __version__
-from scaffe.commands import classifying, converting, drawing, extracting, testing, timing, training, upgrading
+from scaffe.commands import classifying, converting, drawing, extracting, querying, testing, timing, training, upgrading
 from scaffe.commands.parser import Parser
 from scaffe.parallel.world import USER_ERRORS, launcher_rank
 
@@ -19,6 +19,7 @@ COMMANDS = (
     converting,
     upgrading,
     drawing,
+    querying,
 )  # families, in the order that --help lists them
 
 

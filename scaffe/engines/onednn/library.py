@@ -132,6 +132,11 @@ class Library:
         """Version, as 3.2.0."""
         return f"{self.version.major}.{self.version.minor}.{self.version.patch}"
 
+    @property
+    def isa(self) -> int:
+        """The instructions that it uses here, a bit for each set."""
+        return self.dll.dnnl_get_effective_cpu_isa()
+
     def _declare(self) -> None:
         for name, arguments in _CREATE.items():
             self._function(name).argtypes = [POINTER(c_void_p), *arguments]
