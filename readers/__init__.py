@@ -24,7 +24,7 @@ from readers.image import decode_image, resize
 from readers.image_reader import ImageReader
 from readers.leveldb_reader import LevelDBReader
 from readers.lmdb_reader import LMDBReader
-from readers.lmdb_writer import write_lmdb
+from readers.lmdb_writer import LMDBWriter, write_lmdb
 from readers.shard import Shard, share
 from readers.shuffle import FileShuffle, Shuffle
 from readers.transform import Transform
@@ -42,6 +42,7 @@ __all__ = [
     "HDF5Writer",
     "ImageReader",
     "LMDBReader",
+    "LMDBWriter",
     "LevelDBReader",
     "ReaderError",
     "RecordError",

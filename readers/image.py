@@ -30,10 +30,15 @@ def decode_image(content: bytes, color: bool | None = None) -> np.ndarray:
 
 
 def resize(image: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Resize uint8 (C x H x W) bilinearly to (C x height x width), bit for bit as cv::resize with INTER_LINEAR."""
+    """Resize (C x H x W) bilinearly to (C x height x width), of the same type, as cv::resize with INTER_LINEAR.
+
+    uint8 comes out bit for bit as OpenCV's, floating point without rounding to whole numbers.
+    """
     source_height, source_width = image.shape[1:]
     if (source_height, source_width) == (height, width):
         return image.copy()
+    if image.dtype != np.uint8:
+        return _resize_floats(image, height, width)
     if (source_height, source_width) == (2 * height, 2 * width):
         return _halve(image)
     left, right, left_weight, right_weight = _interpolation(source_width, width, clamped=True)
@@ -77,6 +82,21 @@ def _halve(image: np.ndarray) -> np.ndarray:
     pixels = image.astype(np.int32)
     rows = pixels[:, 0::2] + pixels[:, 1::2]
     return ((rows[:, :, 0::2] + rows[:, :, 1::2] + 2) >> 2).astype(np.uint8)
+
+
+def _resize_floats(image: np.ndarray, height: int, width: int) -> np.ndarray:
+    left, right, share = _neighbours(image.shape[2], width)
+    rows = image[:, :, left] * (1 - share) + image[:, :, right] * share
+    above, below, share = _neighbours(image.shape[1], height)
+    share = share[:, None]
+    return (rows[:, above] * (1 - share) + rows[:, below] * share).astype(image.dtype, copy=False)
+
+
+def _neighbours(source: int, target: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return for each target pixel its two source pixels, at the edges the same one, and the second's share."""
+    place = ((np.arange(target) + 0.5) * (source / target) - 0.5).astype(np.float32).clip(0, source - 1)
+    first = np.floor(place).astype(np.int64)
+    return first, np.minimum(first + 1, source - 1), place - first.astype(np.float32)
 
 
 def _interpolation(source: int, target: int, clamped: bool) -> tuple[np.ndarray, ...]:

@@ -6,6 +6,8 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
 
 import lmdb
 
@@ -20,36 +22,68 @@ Record = tuple[bytes, bytes]
 def write_lmdb(db: str | os.PathLike[str], records: Iterable[Record], replace: bool = False) -> int:
     """Write (key, value) records to the new LMDB folder `db`; return how many there were.
 
-    They are written beside it and renamed at the end. With `replace` an older database gives way to the new
-    one in one step, and its readers keep the old one. Raises SourceError if `db` exists otherwise, if there
-    are no records or if it can't be written.
+    `replace` and errors are LMDBWriter's. The records may be made one by one: few are held at a time.
     """
-    db = os.fspath(db).rstrip("/")
-    if os.path.lexists(db) and not replace:
-        raise SourceError(f"{db} exists already: remove it or choose another name")
-    folder = f"{db}.{secrets.token_hex(4)}.tmp"
-    try:
-        os.mkdir(folder)
-        count = _fill(folder, records)
-        if not count:
-            raise SourceError(f"{db}: there are no records to write")
-        _publish(folder, db)
-    except (lmdb.Error, OSError) as error:
-        raise SourceError(f"{db}: can't be written: {reason(error)}") from None
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    return count
-
-
-def _fill(folder: str, records: Iterable[Record]) -> int:
-    """Write the records to a database of which nobody knows yet; return how many."""
-    count = 0
-    with lmdb.open(folder, map_size=FIRST_MAP, lock=False, sync=False) as environment:
+    with LMDBWriter(db, replace) as writer:
         for chunk in _chunks(records):
-            _commit(environment, chunk)
-            count += len(chunk)
-        environment.sync(True)
-    return count
+            writer.append(chunk)
+    return writer.count
+
+
+class LMDBWriter:
+    """Append records to the new LMDB folder `db`, within a `with` block at whose end it appears.
+
+    They are written beside it and renamed then; after an exception nothing is left. With `replace` an older
+    database gives way to the new one in one step, and its readers keep the old one. Raises SourceError if `db`
+    exists otherwise, if there are no records or if it can't be written.
+    """
+
+    def __init__(self, db: str | os.PathLike[str], replace: bool = False):
+        self.db = os.fspath(db).rstrip("/")
+        self.count = 0
+        if os.path.lexists(self.db) and not replace:
+            raise SourceError(f"{self.db} exists already: remove it or choose another name")
+        self._folder = f"{self.db}.{secrets.token_hex(4)}.tmp"
+
+    def __enter__(self) -> LMDBWriter:
+        with self._reported():
+            os.mkdir(self._folder)
+            self._environment = lmdb.open(self._folder, map_size=FIRST_MAP, lock=False, sync=False)
+        return self
+
+    def append(self, records: list[Record]) -> None:
+        """Write records in one transaction."""
+        with self._reported():
+            _commit(self._environment, records)
+        self.count += len(records)
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            with self._reported():
+                if kind is None:
+                    self._environment.sync(True)
+                self._environment.close()
+                if kind is None:
+                    self._publish()
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _publish(self) -> None:
+        """Give the finished database its name: a folder that exists gets its file exchanged, in one step."""
+        if not self.count:
+            raise SourceError(f"{self.db}: there are no records to write")
+        if os.path.isdir(self.db):
+            os.replace(os.path.join(self._folder, "data.mdb"), os.path.join(self.db, "data.mdb"))
+        else:
+            os.rename(self._folder, self.db)
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        try:
+            yield
+        except (lmdb.Error, OSError) as error:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise SourceError(f"{self.db}: can't be written: {reason(error)}") from None
 
 
 def _commit(environment: lmdb.Environment, chunk: list[Record]) -> None:
@@ -75,11 +109,3 @@ def _chunks(records: Iterable[Record]) -> Iterator[list[Record]]:
             chunk, size = [], 0
     if chunk:
         yield chunk
-
-
-def _publish(folder: str, db: str) -> None:
-    """Give a finished database its name: a folder that exists gets its file exchanged, in one step."""
-    if os.path.isdir(db):
-        os.replace(os.path.join(folder, "data.mdb"), os.path.join(db, "data.mdb"))
-    else:
-        os.rename(folder, db)

@@ -11,7 +11,9 @@ net.forward(data=batch)
 
 __version__ = "0.1.0"
 
+from scaffe import io
 from scaffe.blob import Blob
+from scaffe.classifier import Classifier
 from scaffe.context import TEST, TRAIN
 from scaffe.errors import ScaffeError
 from scaffe.layers.layer import Layer
@@ -19,4 +21,17 @@ from scaffe.net import Net
 from scaffe.netspec import NetSpec, to_proto
 from scaffe.solver import Solver, get_solver
 
-__all__ = ["TEST", "TRAIN", "Blob", "Layer", "Net", "NetSpec", "ScaffeError", "Solver", "get_solver", "to_proto"]
+__all__ = [
+    "TEST",
+    "TRAIN",
+    "Blob",
+    "Classifier",
+    "Layer",
+    "Net",
+    "NetSpec",
+    "ScaffeError",
+    "Solver",
+    "get_solver",
+    "io",
+    "to_proto",
+]

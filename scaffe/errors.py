@@ -89,6 +89,10 @@ class OnednnError(EngineError):
         self.status = status
         super().__init__(message)
 
+    def located(self, layer: str) -> OnednnError:
+        """Return the same error with the layer that asked, and its shapes."""
+        return OnednnError(f"{layer}: {self}; --engine reference computes it without oneDNN", self.status)
+
 
 class AgreedError(ScaffeError):
     """An error that all ranks raise at the same point, so that one report is enough."""

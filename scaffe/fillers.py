@@ -16,7 +16,18 @@ def fill(values: np.ndarray, filler: FillerParameter, rng: np.random.Generator, 
     """Fill `values` (float32, any shape) in place. Raise NetError, naming `where`, if the type doesn't fit or exist."""
     if filler.type not in _fillers:
         raise NetError(f"{where}: unknown filler '{filler.type}'; known fillers: {' '.join(sorted(_fillers))}")
+    _check(filler, where)
     _fillers[filler.type](values, filler, rng, where)
+
+
+def _check(filler: FillerParameter, where: str) -> None:
+    """Raise NetError where a field is outside Caffe's range."""
+    if filler.type == "uniform" and not filler.min <= filler.max:
+        raise NetError(f"{where}: filler 'uniform' has min {filler.min:g} above max {filler.max:g}")
+    if filler.type == "gaussian" and not filler.std >= 0:
+        raise NetError(f"{where}: filler 'gaussian' has std {filler.std:g}; give 0 or more")
+    if filler.sparse != -1 and (filler.type != "gaussian" or filler.sparse < -1):
+        raise NetError(f"{where}: filler '{filler.type}' has sparse {filler.sparse}; 'gaussian' alone takes it, from 0")
 
 
 def given_or_constant(param: Any, value: float) -> FillerParameter:

@@ -14,7 +14,7 @@ from scaffe import weights as weight_files
 from scaffe.blob import Blob
 from scaffe.choices import FIXED, Choices
 from scaffe.context import Context
-from scaffe.errors import LabelError, NetError, ScaffeError, ShapeError
+from scaffe.errors import LabelError, NetError, OnednnError, ScaffeError, ShapeError
 from scaffe.graph import Node, filter_layers, followers, insert_splits, need_backward
 from scaffe.layers.layer import Layer, asks_for_plain_code, check_counts, create
 from scaffe.monitor.log import log
@@ -98,6 +98,8 @@ class Net:
         check_counts(layer, bottom, top)
         layer.setup(bottom, top)
         layer.reshape(bottom, top)
+        for blob in top:
+            layer.check_size(blob.shape, "a top")
         self.layers.append(layer)
         self.bottoms.append(bottom)
         self.tops.append(top)
@@ -164,16 +166,33 @@ class Net:
             layer.forward(bottom, top)
         except LabelError as error:
             raise error.located(self._origin(error.row)) from None
+        except (OnednnError, MemoryError) as error:
+            raise self._located(error, i) from None
 
     def backward_layer(self, i: int) -> None:
         """Compute the gradients of layer i's bottoms and add those of its parameters, if any are needed."""
         node = self.nodes[i]
-        if node.backward:
-            self.layers[i].backward(self.tops[i], node.down, self.bottoms[i])
+        try:
+            if node.backward:
+                self.layers[i].backward(self.tops[i], node.down, self.bottoms[i])
+        except (OnednnError, MemoryError) as error:
+            raise self._located(error, i) from None
         if not self.keep_diffs:
-            for top in self.tops[i]:
-                if not any(top is bottom for bottom in self.bottoms[i]):
-                    top.diff_values.release()
+            self._release_diffs(i)
+
+    def _release_diffs(self, i: int) -> None:
+        """Give up the gradients of layer i's tops: it was the last that read them, unless they are its bottoms too."""
+        for top in self.tops[i]:
+            if not any(top is bottom for bottom in self.bottoms[i]):
+                top.diff_values.release()
+
+    def _located(self, error: OnednnError | MemoryError, i: int) -> ScaffeError:
+        """Return an error that names layer i and its shapes."""
+        layer = self.layers[i]
+        shapes = [[blob.shape for blob in blobs] for blobs in (self.bottoms[i], self.tops[i])]
+        if isinstance(error, OnednnError):
+            return error.located(f"layer '{layer.name}' ({layer.type}), {shapes[0]} -> {shapes[1]}")
+        return layer.shape_error(f"no memory for {shapes[0]} -> {shapes[1]}: {error or 'out of memory'}")
 
     def loss(self) -> float:
         """Return the loss of the last forward pass; with several ranks, this rank's part of it."""

@@ -307,9 +307,14 @@ def get_solver(path: str | os.PathLike, **options) -> Solver:
 def _check(param: SolverParameter) -> None:
     """Raise ScaffeError where a solver's field makes no sense."""
     lr_policy.check(param)
-    least = {"iter_size": 1, "average_loss": 1, "snapshot": 0}
+    least = {"iter_size": 1, "average_loss": 1, "snapshot": 0, "max_iter": 0}
     for field, number in least.items():
         if getattr(param, field) < number:
             raise ScaffeError(f"{field} must be {number} or more, got {getattr(param, field)}")
+    for field in ("base_lr", "weight_decay", "clip_gradients"):
+        if not isfinite(getattr(param, field)):
+            raise ScaffeError(f"{field} must be a number, got {getattr(param, field):g}")
+    if not 0 <= param.momentum < 1:
+        raise ScaffeError(f"momentum must be 0 or more and below 1, got {param.momentum:g}")
     if any(number < 1 for number in param.test_iter):
         raise ScaffeError(f"test_iter must be 1 or more, got {' '.join(map(str, param.test_iter))}")

@@ -17,6 +17,7 @@ class Accuracy(Layer):
     """
 
     bottoms = (2, 2)
+    bottom_names = "scores, labels"
     tops = (1, 2)
     summed_tops = 2
 

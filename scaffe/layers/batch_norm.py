@@ -26,6 +26,10 @@ class BatchNorm(Layer):
         given = param.HasField("use_global_stats")
         self.use_sums = param.use_global_stats if given else self.context.phase == TEST
         self.fraction, self.eps = param.moving_average_fraction, param.eps
+        if not 0 <= self.fraction <= 1:
+            raise self.error(f"batch_norm_param has moving_average_fraction {self.fraction:g}; give one from 0 to 1")
+        if not self.eps >= 0:
+            raise self.error(f"batch_norm_param has eps {self.eps:g}; give 0 or more")
         channels = self._view(bottom[0].shape)[1]
         for count in (channels, channels, 1):
             self.add_blob((count,), FillerParameter())

@@ -12,6 +12,7 @@ class BatchReindex(Layer):
     """y_i = x_(indices_i). x (N x ...), indices (M), y (M x ...). Raise LabelError for an index outside 0 to N - 1."""
 
     bottoms = (2, 2)
+    bottom_names = "samples, indices"
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
         x, indices = bottom

@@ -18,6 +18,7 @@ class Broadcast(Layer):
     """
 
     bottoms = (1, 2)
+    bottom_names = "x, the operand unless it is learned"
     in_place = True
 
     def add_operand(self, bottom: Blobs, axis: int, num_axes: int, filler: FillerParameter) -> None:

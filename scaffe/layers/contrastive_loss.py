@@ -18,6 +18,7 @@ class ContrastiveLoss(Loss):
     """
 
     bottoms = (3, 3)
+    bottom_names = "a, b, are they alike"
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         super().setup(bottom, top)

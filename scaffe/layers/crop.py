@@ -14,6 +14,7 @@ class Crop(Layer):
     """
 
     bottoms = (2, 2)
+    bottom_names = "what to crop, one of the size wanted"
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
         shape, wanted = bottom[0].shape, bottom[1].shape

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 import numpy as np
 
 from scaffe.fillers import fill
 from scaffe.layers.layer import ANY, Blobs, Layer, register
 from scaffe.proto import FillerParameter
+
+LEGACY = ("num", "channels", "height", "width")
 
 
 class DummyData(Layer):
@@ -24,7 +25,9 @@ class DummyData(Layer):
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         param = self.param.dummy_data_param
-        shapes = [tuple(shape.dim) for shape in param.shape] or self._legacy_shapes(param)
+        if param.shape and any(getattr(param, field) for field in LEGACY):
+            raise self.error(f"dummy_data_param has both shape and {', '.join(LEGACY)}; give shape alone")
+        shapes = [tuple(shape.dim) for shape in param.shape] or self._legacy_shapes(param, len(top))
         self.fillers = self._one_each(list(param.data_filler) or [FillerParameter()], top, "data_filler")
         shapes = self._one_each(shapes, top, "shape")
         self.rows = [self._share(blob, shape) for blob, shape in zip(top, shapes, strict=True)]
@@ -54,16 +57,20 @@ class DummyData(Layer):
 
     def _share(self, blob, shape) -> tuple[int, int]:
         """Give a top its rows; return the first of them and how many all ranks have."""
-        if not prod(shape):
-            raise self.shape_error(f"shape {shape} has no elements; give each axis at least 1")
+        if not shape or min(shape) < 1:
+            raise self.shape_error(f"dummy_data_param has shape {shape}; give it axes, each at least 1")
         blob.reshape(self.context.take_share(self.name, shape[0]), *shape[1:])
         return self.context.first_row, self.context.total_rows or blob.num
 
-    def _legacy_shapes(self, param):
-        counts = {len(param.num), len(param.channels), len(param.height), len(param.width)}
-        if len(counts) > 1:
-            raise self.error("dummy_data_param needs num, channels, height and width equally often, or shape")
-        return list(zip(param.num, param.channels, param.height, param.width, strict=True))
+    def _legacy_shapes(self, param, tops):
+        """Return the shapes that the old fields give, each of them once or once a top."""
+        fields = [list(getattr(param, field)) for field in LEGACY]
+        if not any(fields):
+            return []
+        for name, values in zip(LEGACY, fields, strict=True):
+            if len(values) not in (1, tops):
+                raise self.error(f"dummy_data_param has {len(values)} {name} for {tops} tops; give one, or one a top")
+        return list(zip(*(values * tops if len(values) == 1 else values for values in fields), strict=True))
 
     def _one_each(self, values, top, field):
         if len(values) not in (1, len(top)):

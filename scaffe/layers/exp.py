@@ -13,7 +13,7 @@ class Exp(Elementwise):
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         param = self.param.exp_param
-        if param.base != -1 and param.base <= 0:
+        if param.base != -1 and not param.base > 0:
             raise self.error(f"exp_param has base {param.base:g}; give one above 0, or -1 for e")
         log_base = 1.0 if param.base == -1 else log(param.base)
         self.rate, self.shift = log_base * param.scale, log_base * param.shift

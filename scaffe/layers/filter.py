@@ -15,6 +15,7 @@ class Filter(Layer):
     """
 
     bottoms = (2, ANY[1])
+    bottom_names = "what to filter, the selector last"
     tops = (1, ANY[1])
     reshapes_always = True
 

@@ -19,6 +19,7 @@ class InfogainLoss(SoftmaxWithLoss):
     """
 
     bottoms = (2, 3)
+    bottom_names = "scores, labels, weights unless source gives them"
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         super().setup(bottom, top)

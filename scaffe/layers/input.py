@@ -32,6 +32,8 @@ class Input(Layer):
         pass
 
     def _share(self, shape):
+        if min(shape, default=1) < 1:
+            raise self.shape_error(f"input_param has shape {shape}; give each axis at least 1")
         return (self.context.take_share(self.name, shape[0]), *shape[1:]) if shape else shape
 
 

@@ -19,6 +19,7 @@ from scaffe.proto import ConvolutionParameter, FillerParameter, LayerParameter
 Blobs = Sequence[Blob]
 
 ANY = (0, 10**6)
+LARGEST = 2**46  # elements; no machine addresses more
 
 
 class Layer:
@@ -31,6 +32,7 @@ class Layer:
 
     bottoms: tuple[int, int] = (1, 1)
     tops: tuple[int, int] = (1, 1)
+    bottom_names = ""  # what they are, for who gives another number of them
     summed_tops = 0  # so many of the first tops are this rank's part of a sum over the global batch
     makes_top = False  # Caffe's losses: a top that the prototxt leaves out is made all the same
     in_place = False  # may a top be a bottom?
@@ -79,9 +81,13 @@ class Layer:
 
     def add_blob(self, shape: Shape, filler: FillerParameter) -> Blob:
         """Make a parameter filled by `filler`, keyed by the seed, the layer's name and the blob's index."""
+        self.check_size(shape, "a parameter")
         blob = Blob(shape, self.xp)
         rng = self.context.generator("filler", self.name, len(self.blobs))
-        values = blob.data
+        try:
+            values = blob.data
+        except MemoryError:
+            raise self.shape_error(f"no memory for a parameter of shape {shape}: {prod(shape) * 4:.3g} bytes") from None
         fill(values, filler, rng, f"layer '{self.name}'")
         blob.data[...] = values
         self.blobs.append(blob)
@@ -113,6 +119,11 @@ class Layer:
             rows = shape[0]
         key = self.type.lower(), self.name, self.context.batch_number
         return self.xp.asarray(self.context.rows_uniform(key, rows, count // rows)).reshape(shape)
+
+    def check_size(self, shape: Shape, what: str) -> None:
+        """Raise ShapeError where no blob, called `what`, can have this shape."""
+        if min(shape, default=0) < 0 or prod(shape) > LARGEST:
+            raise self.shape_error(f"{what} can't have the shape {shape}; give sizes that make sense")
 
     def canonical_axis(self, axis: int, bottom: Blob) -> int:
         """Return `axis`, counted from the end when negative, as an index into the bottom's shape."""
@@ -187,6 +198,11 @@ def check_counts(layer: Layer, bottom: Blobs, top: Blobs) -> None:
     for kind, blobs, (least, most) in (("bottom", bottom, layer.bottoms), ("top", top, layer.tops)):
         if not least <= len(blobs) <= most:
             expected = f"{least}" if least == most else f"{least} or more" if most == ANY[1] else f"{least} to {most}"
-            raise layer.error(f"takes {expected} {kind} blob(s), got {len(blobs)}")
+            plural = "" if most == 1 else "s"
+            named = f" ({layer.bottom_names})" if kind == "bottom" and layer.bottom_names else ""
+            raise layer.error(f"takes {expected} {kind}{plural}{named}, got {len(blobs)}")
+    weights = len(layer.param.loss_weight)
+    if weights not in (0, len(top)) and not (layer.makes_top and weights == 1):
+        raise layer.error(f"{weights} loss_weight fields for {len(top)} tops; give none, or one for each")
     if not layer.in_place and any(a is b for a in top for b in bottom):
         raise layer.error("can't work in place; give its top a name of its own")

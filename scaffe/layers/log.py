@@ -15,7 +15,7 @@ class Log(Elementwise):
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         param = self.param.log_param
-        if param.base != -1 and (param.base <= 0 or param.base == 1):
+        if param.base != -1 and (not param.base > 0 or param.base == 1):
             raise self.error(f"log_param has base {param.base:g}; give one above 0 that is not 1, or -1 for e")
         self.scale, self.shift = param.scale, param.shift
         self.per_e = 1.0 if param.base == -1 else 1 / log(param.base)

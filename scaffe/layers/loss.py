@@ -15,6 +15,7 @@ class Loss(Layer):
     """
 
     bottoms = (2, 2)
+    bottom_names = "the prediction, labels"
     summed_tops = 1
     makes_top = True
 

@@ -54,6 +54,7 @@ class LSTMUnit(Layer):
     """
 
     bottoms = (3, 3)
+    bottom_names = "the cell before, inputs of the gates, cont"
     tops = (2, 2)
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:

@@ -87,6 +87,10 @@ SET_UP = {
     "train --solver net.prototxt": 'net.prototxt:2: Message type "SolverParameter" has no field named "name"',
     "test --model missing --weights w": "missing: no such file or directory",
     "test --model net.prototxt --weights w --iterations 0": "--iterations must be 1 or more, got 0",
+    "train --solver bad_solver.prototxt": "layer 'ip' (InnerProduct): inner_product_param needs num_output, at least 1",
+    "time --model bad.prototxt": "layer 'ip' (InnerProduct): inner_product_param needs num_output, at least 1",
+    "extract-features w bad.prototxt ip f 1": "layer 'ip' (InnerProduct): inner_product_param needs num_output",
+    "extract-features w net.prototxt ip f,g 1": "1 blob(s) ip for 2 output(s) f,g: name one for each",
 }
 
 
@@ -94,6 +98,8 @@ SET_UP = {
 def set_up_errors(mpirun, tmp_path_factory: pytest.TempPathFactory):
     """Run all commands of SET_UP in one job of two ranks."""
     folder = trainable(tmp_path_factory.mktemp("set_up"))
+    (folder / "bad.prototxt").write_text(nets.softmax_regression("db", outputs=0))
+    (folder / "bad_solver.prototxt").write_text(SOLVER.replace("net.prototxt", "bad.prototxt"))
     commands = json.dumps([command.split() for command in SET_UP])
     return mpirun(2, sys.executable, "-c", MAIN, commands, cwd=folder, timeout=SECONDS)
 

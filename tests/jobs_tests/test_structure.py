@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-BELOW_THE_NET = {"net", "graph", "packed", "solver", "solvers", "snapshot", "parallel", "monitor", "cli"}
+BELOW_THE_NET = {"net", "graph", "packed", "solver", "solvers", "snapshot", "parallel", "monitor", "cli", "commands"}
 
 
 def imports(package: str) -> Iterator[tuple[str, str]]:
@@ -54,7 +54,7 @@ def test_every_package_that_is_imported_is_a_requirement() -> None:
     setup.read(ROOT / "setup.cfg")
     options = [setup["options"]["install_requires"], *setup["options.extras_require"].values()]
     required = {line.strip() for option in options for line in option.splitlines()}
-    known = {"PIL": "pillow", "google": "protobuf", "sklearn": "scikit-learn"}
+    known = {"PIL": "pillow", "google": "protobuf", "sklearn": "scikit-learn", "cupy": "cupy-cuda13x"}
     for package in ("collectives", "readers", "scaffe"):
         for file, name in imports(package):
             top = name.split(".")[0]

@@ -41,6 +41,15 @@ def test_resizing_is_bilinear_interpolation(height, width, to_height, to_width, 
     np.testing.assert_allclose(resized, expected, atol=1.5)
 
 
+@given(sides, sides, sides, sides, st.integers(0, 9))
+def test_floats_are_resized_without_rounding_to_whole_numbers(height, width, to_height, to_width, seed):
+    image = np.random.RandomState(seed).rand(2, height, width).astype(np.float32)
+    resized = resize(image, to_height, to_width)
+    expected = [bilinear(plane, to_height, to_width) for plane in image.astype(float)]
+    assert (resized.dtype, resized.shape) == (np.float32, (2, to_height, to_width))
+    np.testing.assert_allclose(resized, expected, atol=1e-5)
+
+
 @given(sides, sides, st.integers(0, 255))
 def test_an_image_of_one_colour_keeps_it(height, width, value):
     assert (resize(np.full((3, 7, 9), value, np.uint8), height, width) == value).all()

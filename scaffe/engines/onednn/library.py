@@ -18,6 +18,7 @@ from typing import Any
 from scaffe.errors import OnednnError
 
 PACKAGE, SONAME = "onednn-cpu-gomp", "libdnnl.so.3"
+INSTALL = "pip install 'scaffe[onednn]', or let SCAFFE_DNNL name a libdnnl.so.3"
 OPENMP = 2  # in dnnl_version_t.cpu_runtime
 
 STATUS = ("success", "out_of_memory", "invalid_arguments", "unimplemented", "last_impl_reached", "runtime_error",
@@ -141,11 +142,16 @@ class Library:
             self.dll = ctypes.CDLL(path)
             self.dll.dnnl_version.restype = POINTER(Version)
             self.version: Version = self.dll.dnnl_version().contents
-        except (OSError, AttributeError) as error:
-            raise OnednnError(f"can't load oneDNN from {path}: {error}") from None
+        except OSError as error:
+            raise OnednnError(f"can't load oneDNN from {path}: {error}; {INSTALL}") from None
+        except AttributeError:
+            raise OnednnError(f"can't load oneDNN from {path}: it has no dnnl_version; {INSTALL}") from None
         if self.version.major != 3:
-            raise OnednnError(f"{path} is oneDNN {self.release}, scaffe needs version 3; pip install 'scaffe[onednn]'")
-        self._declare()
+            raise OnednnError(f"{path} is oneDNN {self.release}, scaffe needs version 3; {INSTALL}")
+        try:
+            self._declare()
+        except AttributeError as error:
+            raise OnednnError(f"{path}, oneDNN {self.release}, is too old: {error}; {INSTALL}") from None
 
     @property
     def release(self) -> str:
@@ -210,9 +216,7 @@ def _find() -> str:
         return named
     found = next(filter(Path.exists, _in_wheel()), None) or find_library("dnnl")
     if not found:
-        raise OnednnError(
-            "oneDNN is not installed: pip install 'scaffe[onednn]', or let SCAFFE_DNNL name a libdnnl.so.3"
-        )
+        raise OnednnError(f"oneDNN is not installed; {INSTALL}")
     return str(found)
 
 

@@ -10,7 +10,7 @@ from scaffe.errors import ScaffeError
 from scaffe.models import DATA, MODELS, Model, get
 
 
-def add_models(commands) -> None:
+def add(commands) -> None:
     """Add the command to the command line's."""
     text = "List well-known nets, or print one's train_val, deploy or solver prototxt."
     command = commands.add_parser("models", help=text, description=text, allow_abbrev=False)

@@ -1,0 +1,22 @@
+"""scaffe draw-net."""
+
+from __future__ import annotations
+
+import argparse
+
+from scaffe import draw
+from scaffe.commands.parser import add_command
+from scaffe.commands.running import alone
+
+
+def add(commands) -> None:
+    """Add `draw-net`."""
+
+    def run(a: argparse.Namespace) -> int:
+        return alone(lambda: draw.draw_net(a.net, a.out, a.rankdir, a.phase))
+
+    command = add_command(commands, "draw-net", run, "Draw a net's layers and blobs by graphviz.")
+    command.add_argument("net", metavar="NET", help="net prototxt")
+    command.add_argument("out", metavar="OUT", help="OUT.png, .svg, .pdf or .jpg; OUT.dot needs no program")
+    command.flag("rankdir", choices=draw.RANKDIRS, default="TB", help="where the picture goes: TB is top to bottom")
+    command.flag("phase", choices=tuple(draw.PHASES), default="ALL", help="draw the layers of one phase alone")

@@ -1,0 +1,59 @@
+"""scaffe extract-features, with the arguments of Caffe's tool."""
+
+from __future__ import annotations
+
+import argparse
+
+from scaffe.commands.parser import add_command, add_compute_flags
+from scaffe.commands.running import on_all_ranks, open_net
+from scaffe.context import TEST
+from scaffe.errors import ScaffeError
+from scaffe.features import FORMATS, extract
+from scaffe.monitor.log import log
+from scaffe.parallel.evaluate import batch_numbers
+from scaffe.parallel.world import World
+
+
+def add(commands) -> None:
+    """Add `extract-features`."""
+    text = "Write what blobs hold for a net's test data, the batches divided over all ranks."
+    command = add_command(commands, "extract-features", _extract, text)
+    command.add_argument("weights", metavar="WEIGHTS", help=".caffemodel files, A,B")
+    command.add_argument("model", metavar="NET", help="net prototxt with a data layer, run in the TEST phase")
+    command.add_argument("blobs", metavar="BLOB[,BLOB]")
+    command.add_argument("out", metavar="OUT[,OUT]", help="a database or file for each blob")
+    command.add_argument("iterations", metavar="BATCHES", type=int, help="batches to run")
+    command.add_argument("format", metavar="FORMAT", nargs="?", choices=tuple(FORMATS), help="the same as --db")
+    command.add_argument("mode", metavar="CPU|GPU", nargs="?", choices=("CPU", "GPU"), help="as in Caffe; see --device")
+    command.flag("db", choices=tuple(FORMATS), help="lmdb of Datums (the default), hdf5 or npy")
+    add_compute_flags(command)
+
+
+def _extract(arguments: argparse.Namespace) -> int:
+    return on_all_ranks(lambda world: _write(world, arguments))
+
+
+def _write(world: World, a: argparse.Namespace) -> int:
+    outputs, db = world.together(lambda: _outputs(a))
+    net = open_net(world, a, TEST, batch_numbers(world, a.iterations))
+    log.info("Extracting features of %d batches", a.iterations)
+    for name, count in extract(net, outputs, a.iterations, world, db).items():
+        log.info("Extracted features of %d query images for feature blob %s", count, name)
+    log.info("Successfully extracted the features!")
+    net.close()
+    return 0
+
+
+def _outputs(a: argparse.Namespace) -> tuple[dict[str, str], str]:
+    """Return where each blob is to be written and in which format; --device says it where the mode does."""
+    names, paths = a.blobs.split(","), a.out.split(",")
+    if len(names) != len(paths):
+        raise ScaffeError(f"{len(names)} blob(s) {a.blobs} for {len(paths)} output(s) {a.out}: name one for each")
+    for what, given in (("blob", names), ("output", paths)):
+        if len(set(given)) < len(given) or "" in given:
+            raise ScaffeError(f"each {what} must be named once, got {','.join(given)}")
+    if a.db and a.format and a.db != a.format:
+        raise ScaffeError(f"--db {a.db} contradicts the format {a.format}: give one")
+    if a.mode == "GPU":
+        a.device = "cuda"
+    return dict(zip(names, paths, strict=True)), a.db or a.format or "lmdb"

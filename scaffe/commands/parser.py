@@ -1,0 +1,48 @@
+"""Parser: the command line's words, in scaffe's spelling and in Caffe's."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+
+from scaffe.choices import FIXED
+from scaffe.engines import COMPUTE, ENGINES
+from scaffe.parallel.world import launcher_rank
+
+
+class Parser(argparse.ArgumentParser):
+    """Report a wrong command line in one line, and once, however many ranks there are."""
+
+    def error(self, message: str):
+        if launcher_rank() == 0:
+            print(f"scaffe: {message}; see {self.prog} --help", file=sys.stderr)
+        self.exit(2)
+
+    def flag(self, name: str, **options) -> None:
+        """Add --name, also as -name and with underscores for hyphens: Caffe's own spelling."""
+        names = dict.fromkeys(dash + spelling for dash in ("--", "-") for spelling in (name, name.replace("-", "_")))
+        self.add_argument(*names, **options)
+
+
+def add_command(
+    commands, name: str, run: Callable[[argparse.Namespace], int], text: str, caffes: Sequence[str] = ()
+) -> Parser:
+    """Add a command, by its name, by that with underscores and by those of Caffe's tools."""
+    aliases = [name.replace("-", "_")] if "-" in name else []
+    command = commands.add_parser(name, aliases=[*aliases, *caffes], help=text, description=text, allow_abbrev=False)
+    command.set_defaults(run=run)
+    return command
+
+
+def add_compute_flags(command: Parser) -> None:
+    """Add the flags that say where and by whose forms a net computes, and its state."""
+    command.flag("gpu", metavar="IDS", help="GPU ids or 'all', as Caffe's; the same as --device cuda")
+    command.flag("device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU if there is one")
+    command.flag("allow-python-layers", action="store_true", help="let the net's Python layers run code")
+    command.flag("engine", choices=ENGINES, default="auto", help="which forms of the layers compute")
+    command.flag("compute", choices=COMPUTE, default="float32", help="what convolutions and inner products multiply")
+    command.flag("plan", default=FIXED, metavar="fixed|timed|FILE", help="how the engine's ways to compute are chosen")
+    command.flag("threads", type=int, default=0, metavar="N", help="of each rank; 0: OMP_NUM_THREADS, or its cores")
+    command.flag("level", type=int, default=0, help="level of the net's state")
+    command.flag("stage", default="", metavar="A,B", help="stages of the net's state")

@@ -1,0 +1,37 @@
+"""scaffe time."""
+
+from __future__ import annotations
+
+import argparse
+
+from scaffe import benchmark
+from scaffe.commands.parser import add_command, add_compute_flags
+from scaffe.commands.running import on_all_ranks, open_net
+from scaffe.context import TEST, TRAIN
+from scaffe.monitor.log import log
+from scaffe.parallel.world import World
+
+
+def add(commands) -> None:
+    """Add `time`."""
+    command = add_command(commands, "time", _time, "Time each layer of a net, forward and backward.")
+    command.flag("model", required=True, metavar="FILE", help="net prototxt")
+    command.flag("weights", metavar="A,B", help=".caffemodel files; without them the fillers'")
+    command.flag("iterations", type=int, default=50, metavar="N", help="forward and backward passes")
+    command.flag("phase", choices=("TRAIN", "TEST"), default="TRAIN")
+    add_compute_flags(command)
+
+
+def _time(arguments: argparse.Namespace) -> int:
+    return on_all_ranks(lambda world: _measure(world, arguments))
+
+
+def _measure(world: World, a: argparse.Namespace) -> int:
+    net = open_net(world, a, TRAIN if a.phase == "TRAIN" else TEST)
+    log.info("*** Benchmark begins ***")
+    log.info("Testing for %d iterations.", a.iterations)
+    for line in benchmark.lines(net, benchmark.measure(net, a.iterations), a.iterations):
+        log.info("%s", line)
+    log.info("*** Benchmark ends ***")
+    net.close()
+    return 0

@@ -1,0 +1,64 @@
+"""scaffe train."""
+
+from __future__ import annotations
+
+import argparse
+
+from scaffe.commands.parser import add_command, add_compute_flags
+from scaffe.commands.running import choose_device, on_all_ranks, stages
+from scaffe.errors import ScaffeError
+from scaffe.parallel.world import World
+from scaffe.proto import SolverParameter
+from scaffe.proto.files import read_solver
+from scaffe.signals import REQUEUE_EXIT_CODE, Signals
+from scaffe.solver import SCALINGS, Solver
+
+EFFECTS = ("stop", "snapshot", "none")
+
+
+def add(commands) -> None:
+    """Add `train`."""
+    command = add_command(commands, "train", _train, "Train the net of a solver file on all ranks.")
+    command.flag("solver", required=True, metavar="FILE", help="solver prototxt")
+    command.flag("snapshot", metavar="FILE|auto", help="state to go on from; auto: the newest complete one, if any")
+    command.flag("weights", metavar="A,B", help=".caffemodel files, binary or HDF5, to start from")
+    command.flag("sigint-effect", choices=EFFECTS, default="stop")
+    command.flag("sighup-effect", choices=EFFECTS, default="snapshot")
+    command.flag("scal", choices=SCALINGS, default="strong", help="do ranks divide the batch, or each take it?")
+    command.flag("keep-snapshots", type=int, default=0, metavar="N", help="remove all but the newest N (0: keep all)")
+    add_compute_flags(command)
+
+
+def _train(arguments: argparse.Namespace) -> int:
+    return on_all_ranks(lambda world: _with_signals(world, arguments))
+
+
+def _with_signals(world: World, a: argparse.Namespace) -> int:
+    with Signals(a.sigint_effect, a.sighup_effect) as signals:  # once MPI is open: Open MPI takes SIGHUP for itself
+        return _solve(world, a, signals)
+
+
+def _solve(world: World, a: argparse.Namespace, signals: Signals) -> int:
+    param = world.together(lambda: _solver_param(a))
+    solver = Solver(
+        param, world=world, scaling=a.scal, engine=a.engine, keep_snapshots=a.keep_snapshots,
+        allow_python_layers=a.allow_python_layers, threads=a.threads, compute=a.compute, plan=a.plan,
+        asked=signals.take,
+    )  # fmt: skip
+    if weights := a.weights.split(",") if a.weights else list(param.weights):
+        solver.copy_weights(weights)
+    solver.solve(a.snapshot)
+    solver.close()
+    return REQUEUE_EXIT_CODE if solver.stopped == "requeue" else 0
+
+
+def _solver_param(a: argparse.Namespace) -> SolverParameter:
+    """Return the solver file's fields, with what the flags say."""
+    if a.snapshot and a.weights and a.snapshot != "auto":
+        raise ScaffeError("give --snapshot to go on with a run, or --weights to fine-tune, not both")
+    param = read_solver(a.solver)
+    choose_device(a, param.solver_mode == param.GPU)
+    if a.level:
+        param.train_state.level = a.level
+    param.train_state.stage.extend(stages(a))
+    return param

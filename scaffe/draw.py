@@ -1,0 +1,200 @@
+"""Pictures of nets: what Caffe's draw_net.py draws, by graphviz.
+
+`plan` says what is drawn, in plain lists; `source` puts it in graphviz's language; `draw_net` writes a file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from scaffe.atomic import write_atomically
+from scaffe.context import TEST, TRAIN
+from scaffe.errors import ScaffeError
+from scaffe.graph import filter_layers
+from scaffe.monitor.log import log
+from scaffe.net import Net
+from scaffe.parallel.world import USER_ERRORS
+from scaffe.proto import LayerParameter, NetParameter, NetState, Phase, PoolingParameter
+from scaffe.proto.files import read_net
+
+PHASES = {"TRAIN": (TRAIN,), "TEST": (TEST,), "ALL": (TRAIN, TEST)}
+RANKDIRS = ("TB", "LR", "BT", "RL")
+SOURCE_SUFFIXES = ("dot", "gv")
+PICTURE_SUFFIXES = ("png", "svg", "pdf", "jpg")
+
+BLOB_STYLE = {"shape": "octagon", "fillcolor": "#E0E0E0", "style": "filled"}
+LAYER_STYLE = {"shape": "box", "style": "filled"}
+WINDOWED, POOLED, DENSE, LOSS, SOURCE, OTHER = "#FF8080", "#FFB347", "#CC99FF", "#F4E04D", "#9FD8CB", "#8FB4F0"
+DENSE_FIELDS = {
+    "InnerProduct": "inner_product_param",
+    "Embed": "embed_param",
+    "LSTM": "recurrent_param",
+    "RNN": "recurrent_param",
+}
+COLOURS = {
+    **dict.fromkeys(("Convolution", "Deconvolution", "Im2col"), WINDOWED),
+    **dict.fromkeys(("Pooling", "SPP"), POOLED),
+    **dict.fromkeys(DENSE_FIELDS, DENSE),
+    **dict.fromkeys(("Input", "DummyData", "Data", "HDF5Data", "ImageData", "MemoryData", "WindowData"), SOURCE),
+}
+
+
+@dataclass
+class Drawing:
+    """Boxes: a list of lines and a colour for each, by id; blobs by id; edges (from, to, label)."""
+
+    boxes: dict[str, tuple[list[str], str]] = field(default_factory=dict)
+    blobs: dict[str, str] = field(default_factory=dict)
+    edges: list[tuple[str, str, str]] = field(default_factory=list)
+
+
+def draw_net(model: str | os.PathLike, out: str | os.PathLike, rankdir: str = "TB", phase: str = "ALL") -> None:
+    """Draw the net of a prototxt file to `out`, in the format that its suffix names, complete or not at all.
+
+    `phase` TRAIN or TEST draws that phase's layers, ALL all of them. Raise ScaffeError for an unknown format, where
+    graphviz is missing, or where the file can't be written.
+    """
+    suffix = os.path.splitext(os.fspath(out))[1].lstrip(".").lower()
+    if suffix not in SOURCE_SUFFIXES + PICTURE_SUFFIXES:
+        known = " ".join(f".{one}" for one in PICTURE_SUFFIXES + SOURCE_SUFFIXES)
+        raise ScaffeError(f"{out}: the name says no known format; known: {known}")
+    net = read_net(model)
+    graph = source(plan(net, phase, shapes(net, phase)), net.name, rankdir)
+    write_atomically(out, graph.source.encode() if suffix in SOURCE_SUFFIXES else _render(graph, suffix))
+
+
+def shapes(net: NetParameter, phase: str) -> dict[str, str]:
+    """Return the blobs' shapes as text, those of both phases where they differ; none where the net can't be built."""
+    found: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    for one in PHASES[phase]:
+        try:
+            built = Net(net, one, engine="reference")
+        except USER_ERRORS as error:
+            log.warning(
+                "The shapes of phase %s are not drawn, since it can't be built here: %s", Phase.Name(one), error
+            )
+            continue
+        for name, blob in built.blobs.items():
+            found[name][" x ".join(map(str, blob.shape)) or "1"] = None
+        built.close()
+    return {name: " or ".join(texts) for name, texts in found.items()}
+
+
+def plan(net: NetParameter, phase: str = "ALL", shapes: Mapping[str, str] | None = None) -> Drawing:
+    """Return what is to be drawn; `shapes` label the edges to the blobs.
+
+    A layer that works in place on one blob is a line in the box of the layer before it, so that the picture has no
+    circles.
+    """
+    layers = net.layer if phase == "ALL" else filter_layers(net, NetState(phase=phase)).layer
+    shapes, drawing = shapes or {}, Drawing()
+    makers: dict[str, str] = {}  # the box that each blob comes from
+    for i, layer in enumerate(layers):
+        host = makers.get(layer.bottom[0]) if list(layer.bottom) == list(layer.top) and len(layer.top) == 1 else None
+        if host:
+            drawing.boxes[host][0].append(f"+ {title(layer)}")
+            continue
+        box = f"layer {i}"
+        drawing.boxes[box] = [title(layer), *details(layer), *_rule(layer, phase)], _colour(layer)
+        drawing.edges += [(_blob(drawing, name), box, "") for name in layer.bottom]
+        drawing.edges += [(box, _blob(drawing, name), shapes.get(name, "")) for name in layer.top]
+        makers.update(dict.fromkeys(layer.top, box))
+    return drawing
+
+
+def _blob(drawing: Drawing, name: str) -> str:
+    drawing.blobs[f"blob {name}"] = name
+    return f"blob {name}"
+
+
+def title(layer: LayerParameter) -> str:
+    """Return a layer's name and type."""
+    method = ""
+    if layer.type == "Pooling":
+        method = f"{PoolingParameter.PoolMethod.Name(layer.pooling_param.pool)} "
+    return f"{layer.name} ({method}{layer.type})"
+
+
+def details(layer: LayerParameter) -> list[str]:
+    """Return what a layer's box says below its title."""
+    if layer.type in ("Convolution", "Deconvolution", "Im2col"):
+        p = layer.convolution_param
+        more = [f"outputs {p.num_output}"] if layer.type != "Im2col" else []
+        more += [f"groups {p.group}"] if p.group != 1 else []
+        more += [f"dilation {_joined(p.dilation)}"] if any(d != 1 for d in p.dilation) else []
+        return [_window(p), *more]
+    if layer.type == "Pooling":
+        return ["global"] if layer.pooling_param.global_pooling else [_window(layer.pooling_param)]
+    if layer.type in DENSE_FIELDS:
+        return [f"outputs {getattr(layer, DENSE_FIELDS[layer.type]).num_output}"]
+    return []
+
+
+def _rule(layer: LayerParameter, phase: str) -> list[str]:
+    """Return a line that tells the layer from those of the other phase, where both are drawn."""
+    only = [Phase.Name(rule.phase) for rule in layer.include if rule.HasField("phase")]
+    return [f"{' '.join(only)} only"] if only and phase == "ALL" else []
+
+
+def _window(p: Any) -> str:
+    return ", ".join(
+        f"{what} {text}"
+        for what, field in (("kernel", "kernel_size"), ("stride", "stride"), ("pad", "pad"))
+        if (text := _sizes(p, what, field))
+    )
+
+
+def _sizes(p: Any, what: str, field: str) -> str:
+    """Return a window's field as text: one number, or one an axis; "" where it isn't given."""
+    if p.HasField(f"{what}_h") or p.HasField(f"{what}_w"):
+        return f"{getattr(p, f'{what}_h')} x {getattr(p, f'{what}_w')}"
+    value = getattr(p, field)
+    return (str(value) if p.HasField(field) else "") if isinstance(value, int) else _joined(value)
+
+
+def _joined(values: Sequence[int]) -> str:
+    return " x ".join(map(str, values))
+
+
+def _colour(layer: LayerParameter) -> str:
+    return COLOURS.get(layer.type, LOSS if layer.type.endswith("Loss") or layer.type == "Accuracy" else OTHER)
+
+
+def source(drawing: Drawing, name: str, rankdir: str) -> Any:
+    """Return the drawing as a graphviz.Digraph. Raise ScaffeError where the package is missing."""
+    try:
+        import graphviz
+    except ImportError:
+        raise ScaffeError("pictures need the package graphviz: pip install 'scaffe[draw]'") from None
+    escape = graphviz.escape
+    graph = graphviz.Digraph(
+        escape(name or "net"), graph_attr={"rankdir": rankdir}, node_attr={"fontname": "Helvetica"}
+    )
+    graph.attr("edge", fontname="Helvetica", fontsize="10")
+    ids = {key: f"n{i}" for i, key in enumerate([*drawing.boxes, *drawing.blobs])}  # names may hold any character
+    for key, (lines, colour) in drawing.boxes.items():
+        graph.node(ids[key], escape("\n".join(lines)), **LAYER_STYLE, fillcolor=colour)
+    for key, blob in drawing.blobs.items():
+        graph.node(ids[key], escape(blob), **BLOB_STYLE)
+    for tail, head, label in drawing.edges:
+        graph.edge(ids[tail], ids[head], label=escape(label) if label else None)
+    return graph
+
+
+def _render(graph: Any, suffix: str) -> bytes:
+    import graphviz
+
+    try:
+        return graph.pipe(format=suffix)
+    except graphviz.ExecutableNotFound:
+        raise ScaffeError(
+            "graphviz's program dot is not on the path: install graphviz (apt install graphviz, or conda install "
+            "graphviz), or write a .dot file, which needs no program"
+        ) from None
+    except graphviz.CalledProcessError as error:
+        lines = (error.stderr or b"").decode(errors="replace").split("\n")
+        raise ScaffeError(f"dot failed: {lines[0] or f'exit status {error.returncode}'}") from None

@@ -1,0 +1,141 @@
+"""Features: what a net's blobs hold for batch after batch, in files, as Caffe's extract_features writes them."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Protocol
+
+import numpy as np
+
+from readers import LMDBWriter
+from scaffe.atomic import write_atomically
+from scaffe.errors import ScaffeError
+from scaffe.net import Net
+from scaffe.parallel.world import World
+from scaffe.proto import Datum, hdf5
+
+DATUM_AXES = 3  # channels, height, width
+
+
+def extract(net: Net, outputs: Mapping[str, str], iterations: int, world: World, db: str = "lmdb") -> dict[str, int]:
+    """Run `iterations` batches, divided over the ranks; write each blob's values to the path that `outputs` names.
+
+    Samples come in the order of one rank, and the files, which the root writes, appear complete or not at all. Return
+    the number of samples of each blob, 0 on ranks other than the root. Raise ScaffeError for an unknown blob, or where
+    a file can't be written. Collective.
+    """
+    world.together(lambda: _check(net, outputs, db))
+    counts = dict.fromkeys(outputs, 0)
+    with ExitStack() as stack:
+        files = world.together(lambda: _open(stack, outputs, db) if world.is_root else {})
+        for first in range(0, iterations, world.size):
+            mine = _forward(net, outputs) if first + world.rank < iterations else None
+            for batch in filter(None, world.comm.gather(mine, world.root) or []):
+                for name, file in files.items():
+                    file.append(batch[name])
+                    counts[name] += len(batch[name])
+    return counts
+
+
+def _check(net: Net, outputs: Mapping[str, str], db: str) -> None:
+    if db not in FORMATS:
+        raise ScaffeError(f"unknown format '{db}'; known formats: {' '.join(FORMATS)}")
+    for name in outputs:
+        if name not in net.blobs:
+            raise ScaffeError(f"no blob '{name}' in net '{net.name}'; its blobs: {' '.join(net.blobs)}")
+        shape = net.blobs[name].shape
+        if db == "lmdb" and len(shape) > 1 + DATUM_AXES:
+            raise ScaffeError(
+                f"blob '{name}' has shape {shape}: a Datum holds {DATUM_AXES} axes a sample; use --db npy"
+            )
+
+
+def _open(stack: ExitStack, outputs: Mapping[str, str], db: str) -> dict[str, Output]:
+    return {name: stack.enter_context(FORMATS[db](path, name)) for name, path in outputs.items()}
+
+
+def _forward(net: Net, names: Mapping[str, str]) -> dict[str, np.ndarray]:
+    """Return copies of the blobs after a forward pass, (N x ...); a number is one sample."""
+    net.forward()
+    return {name: np.atleast_1d(net.blobs[name].data.copy()) for name in names}
+
+
+class Output(Protocol):
+    """A file that batches are appended to, within a `with` block at whose end it appears."""
+
+    def __enter__(self) -> Output: ...
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+
+    def append(self, batch: np.ndarray) -> None:
+        """Write a batch of features (N x ...)."""
+
+
+class DatumsLMDB:
+    """An LMDB of Datums with float_data, as Caffe's tool writes it: the keys are 0000000000 and on."""
+
+    def __init__(self, path: str, blob: str):
+        self._writer = LMDBWriter(path)
+
+    def __enter__(self) -> DatumsLMDB:
+        self._writer.__enter__()
+        return self
+
+    def append(self, batch: np.ndarray) -> None:
+        channels, height, width = (*batch.shape[1:], 1, 1, 1)[:DATUM_AXES]
+        rows, first = batch.reshape(len(batch), -1).tolist(), self._writer.count
+        datums = (Datum(channels=channels, height=height, width=width, float_data=row) for row in rows)
+        self._writer.append([(b"%010d" % key, datum.SerializeToString()) for key, datum in enumerate(datums, first)])
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._writer.__exit__(kind, error, trace)
+
+
+class WholeFile:
+    """A file that is written at once; until then its batches are in memory."""
+
+    def __init__(self, path: str, blob: str, encode: Callable[[str, np.ndarray], bytes]):
+        self.path, self.blob, self.encode = path, blob, encode
+        self.batches: list[np.ndarray] = []
+        folder = os.path.dirname(path) or "."
+        if not os.path.isdir(folder):
+            raise ScaffeError(f"{path}: no such folder: {folder}")
+
+    def __enter__(self) -> WholeFile:
+        return self
+
+    def append(self, batch: np.ndarray) -> None:
+        self.batches.append(batch)
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            write_atomically(self.path, self.encode(self.blob, np.concatenate(self.batches)))
+
+
+def _npy(path: str, blob: str) -> WholeFile:
+    def encode(blob: str, values: np.ndarray) -> bytes:
+        buffer = io.BytesIO()
+        np.save(buffer, values)
+        return buffer.getvalue()
+
+    return WholeFile(path, blob, encode)
+
+
+def _hdf5(path: str, blob: str) -> WholeFile:
+    """One dataset with the blob's name."""
+    library = hdf5.library()  # told before the batches are run
+
+    def encode(blob: str, values: np.ndarray) -> bytes:
+        buffer = io.BytesIO()
+        with library.File(buffer, "w") as file:
+            file[blob] = values
+        return buffer.getvalue()
+
+    return WholeFile(path, blob, encode)
+
+
+FORMATS: dict[str, Callable[[str, str], Output]] = {"lmdb": DatumsLMDB, "hdf5": _hdf5, "npy": _npy}

@@ -1,0 +1,125 @@
+"""What this process computes on: cores, caches, memory, libraries, GPUs, each as a line for people."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from threadpoolctl import threadpool_info
+
+from scaffe.engines import create
+from scaffe.errors import LaunchError, OnednnError
+
+ISAS = {  # dnnl_cpu_isa_t
+    0x1: "SSE4.1",
+    0x3: "AVX",
+    0x7: "AVX2",
+    0xF: "AVX2 with VNNI",
+    0x1F: "AVX2 with VNNI 2",
+    0x27: "AVX-512",
+    0x67: "AVX-512 with VNNI",
+    0xE7: "AVX-512 with BF16",
+    0x1EF: "AVX-512 with FP16",
+    0xFEF: "AVX-512 with AMX",
+    0x1FEF: "AVX-512 with AMX FP16",
+}
+GIB = 1 << 30
+
+
+def processor_lines() -> Iterator[str]:
+    """Iterate over lines about the cores that this process is bound to, and the memory behind them."""
+    cores = sorted(os.sched_getaffinity(0))
+    yield f"Processor: {_model()}"
+    yield f"Cores: bound to {len(cores)} of {os.cpu_count()}: {' '.join(map(str, cores))}"
+    yield f"SIMD: {_simd()}"
+    yield f"Caches: {', '.join(_caches(cores[0])) or 'unknown'}"
+    yield f"Memory: {_memory()}"
+    yield f"NUMA nodes: {', '.join(_numa_nodes()) or 'unknown'}"
+
+
+def library_lines() -> Iterator[str]:
+    """Iterate over lines about the libraries that compute, and the engine that `auto` takes."""
+    yield f"Engine that auto takes: {create('auto') or 'reference, in numpy'}"
+    for library in threadpool_info():
+        kind = {"blas": "BLAS", "openmp": "OpenMP"}.get(library["user_api"], library["user_api"])
+        version = f" {library['version']}" if library.get("version") else ""
+        yield f"{kind}: {library['internal_api']}{version}, {library['num_threads']} thread(s) ({library['filepath']})"
+
+
+def gpu_lines(wanted: str | None = None) -> Iterator[str]:
+    """Iterate over a line for each GPU, or for those of Caffe's --gpu, "all" or ids such as 0,2.
+
+    Raise LaunchError for an id that is no number, or not there though there are GPUs.
+    """
+    ids = None if wanted in (None, "", "all") else [*map(_id, str(wanted).split(","))]
+    try:
+        import cupy
+
+        count = cupy.cuda.runtime.getDeviceCount()
+    except ImportError:
+        yield "GPUs: none: cupy is not installed (pip install 'scaffe[cuda]')"
+        return
+    except Exception as error:  # cupy's error of the driver's, whose class needs a cupy that works
+        yield f"GPUs: none: {' '.join(str(error).split())}"
+        return
+    for i in range(count) if ids is None else ids:
+        if i >= count:
+            raise LaunchError(f"no GPU {i}: there are {count}, counted from 0")
+        found = cupy.cuda.runtime.getDeviceProperties(i)
+        memory = found["totalGlobalMem"] / GIB
+        yield f"GPU {i}: {found['name'].decode()}, {memory:.1f} GiB, compute {found['major']}.{found['minor']}"
+
+
+def _id(text: str) -> int:
+    if not text.isdecimal():
+        raise LaunchError(f"--gpu takes 'all' or ids such as 0,2, got '{text}'")
+    return int(text)
+
+
+def _model() -> str:
+    found = re.search(r"^model name\s*: (.*)$", _read("/proc/cpuinfo"), re.MULTILINE)
+    return found.group(1).strip() if found else platform.processor() or platform.machine()
+
+
+def _simd() -> str:
+    """Return the instructions that oneDNN uses here, which ONEDNN_MAX_CPU_ISA may have limited."""
+    from scaffe.engines.onednn import library
+
+    try:
+        isa = library.load().isa
+    except OnednnError as error:
+        return f"unknown, since oneDNN tells it: {error}"
+    return f"{ISAS.get(isa, f'oneDNN set {isa:#x}')} (as oneDNN uses it)"
+
+
+def _caches(core: int) -> Iterator[str]:
+    kinds = {"Data": "d", "Instruction": "i"}
+    for folder in sorted(Path(f"/sys/devices/system/cpu/cpu{core}/cache").glob("index*")):
+        level, kind, size = (_read(folder / name).strip() for name in ("level", "type", "size"))
+        if level:
+            yield f"L{level}{kinds.get(kind, '')} {size}"
+
+
+def _memory() -> str:
+    sizes = dict(re.findall(r"^(\w+):\s+(\d+) kB$", _read("/proc/meminfo"), re.MULTILINE))
+    total, free = (int(sizes.get(name, 0)) / (1 << 20) for name in ("MemTotal", "MemAvailable"))
+    limit = _read("/sys/fs/cgroup/memory.max").strip()
+    limited = f", limited to {int(limit) / GIB:.1f} GiB" if limit.isdecimal() else ""
+    return f"{total:.1f} GiB, {free:.1f} GiB of it available{limited}"
+
+
+def _numa_nodes() -> Iterable[str]:
+    folders = Path("/sys/devices/system/node").glob("node[0-9]*")
+    for folder in sorted(folders, key=lambda folder: int(folder.name[4:])):
+        yield f"{folder.name[4:]} with cores {_read(folder / 'cpulist').strip()}"
+
+
+def _read(path: str | Path) -> str:
+    """Return a system file's text, "" where there is none."""
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,96 @@
+"""Weights and snapshots that belong elsewhere are refused, and change nothing."""
+
+import os
+
+import pytest
+from bad_input import Refused, edit, train, trainable, trained
+
+from scaffe.proto import SolverState
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    return trainable(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def refused(folder, capsys):
+    return Refused(folder, capsys)
+
+
+def test_weights_of_another_shape_are_told_with_layer_and_both_shapes(refused, folder):
+    model, _ = trained(folder)
+    edit("net.prototxt", "num_output: 10", "num_output: 12")
+    said = "layer 'ip', blob 0: shape (12, 16) in the net, (10, 16) in the file"
+    assert said in refused(*train("--weights", model))
+    assert said in refused("test", "--model", "net.prototxt", "--weights", model)
+
+
+def test_another_number_of_blobs_is_told(refused, folder):
+    model, _ = trained(folder)
+    edit("net.prototxt", "num_output: 10", "num_output: 10 bias_term: false")
+    assert "layer 'ip': 1 parameter blobs in the net, 2 in the file" in refused(*train("--weights", model))
+
+
+def test_weights_and_snapshots_are_not_taken_for_each_other(refused, folder):
+    model, state = trained(folder)
+    assert f"{model}: not a solver state; weights (.caffemodel) are given with --weights" in refused(
+        *train("--snapshot", model)
+    )
+    for command in (train("--weights", state), ("test", "--model", "net.prototxt", "--weights", state)):
+        assert f"{state}: a solver state where weights are expected; give it to --snapshot" in refused(*command)
+
+
+def test_prototxt_files_are_not_taken_for_weights_or_snapshots(refused):
+    assert "net.prototxt: not a binary NetParameter" in refused(*train("--weights", "net.prototxt"))
+    assert "net.prototxt: not a solver state" in refused(*train("--snapshot", "net.prototxt"))
+
+
+def rewrite(path, change):
+    state = SolverState.FromString(path.read_bytes())
+    change(state)
+    path.write_bytes(state.SerializeToString())
+
+
+def test_the_state_of_another_solver_type_is_refused(refused, folder):
+    _, state = trained(folder)
+    rewrite(state, lambda s: setattr(s, "solver_type", "Adam"))
+    assert f"{state}: the state of a solver of type Adam; this one's is SGD" in refused(*train("--snapshot", state))
+
+
+def test_the_history_of_caffes_adam_is_refused(refused, folder):
+    _, state = trained(folder)
+
+    def as_caffe_writes_adam(s):
+        for field in ("solver_type", "random_seed", "position"):
+            s.ClearField(field)
+        s.history.extend(list(s.history))
+
+    rewrite(state, as_caffe_writes_adam)
+    assert "4 history blobs, but SGD with this net has 2" in refused(*train("--snapshot", state))
+
+
+def test_the_state_of_another_net_is_refused_and_changes_nothing(refused, folder):
+    _, state = trained(folder)
+    edit("net.prototxt", "num_output: 10", "num_output: 12")
+    assert "history of ip[0]: shape (12, 16) in the net, (10, 16) in the file" in refused(*train("--snapshot", state))
+
+
+def test_a_state_without_its_weights_is_refused(refused, folder):
+    model, state = trained(folder)
+    model.unlink()
+    assert f"{state}: its weights 'snap_iter_4.caffemodel' are missing" in refused(*train("--snapshot", state))
+
+
+@pytest.mark.parametrize("part", [0, 0.3, 0.9])
+def test_truncated_weights_and_states_are_refused(refused, folder, part):
+    model, state = trained(folder)
+    for path in (model, state):
+        os.truncate(path, int(path.stat().st_size * part))
+    assert str(model) in refused(*train("--weights", model))
+    assert str(state) in refused(*train("--snapshot", state))
+
+
+def test_snapshot_and_weights_together_are_refused(refused, folder):
+    model, state = trained(folder)
+    assert "not both" in refused(*train("--snapshot", state, "--weights", model))

@@ -1,0 +1,163 @@
+"""scaffe.io: pycaffe's caffe.io, against its formulas in plain numpy."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+import scaffe
+from scaffe import io
+from scaffe.errors import ScaffeError, ShapeError
+from scaffe.proto import BlobProto, Datum
+
+RNG = np.random.default_rng(0)
+PIXELS = RNG.integers(0, 256, (6, 5, 3)).astype(np.uint8)
+
+
+@pytest.fixture
+def image(tmp_path):
+    Image.fromarray(PIXELS).save(tmp_path / "image.png")
+    return tmp_path / "image.png"
+
+
+def test_a_loaded_image_is_rgb_from_0_to_1(image):
+    loaded = io.load_image(image)
+    assert loaded.dtype == np.float32
+    np.testing.assert_allclose(loaded, PIXELS / 255, rtol=1e-6)
+
+
+def test_an_image_loaded_without_colour_has_one_channel(image):
+    grey = io.load_image(image, color=False)
+    assert grey.shape == (6, 5, 1)
+    np.testing.assert_allclose(grey[:, :, 0], PIXELS @ [0.299, 0.587, 0.114] / 255, atol=2 / 255)
+
+
+def test_an_image_that_is_none_is_named(tmp_path):
+    (tmp_path / "text.png").write_text("words")
+    with pytest.raises(ScaffeError, match="text.png can't be decoded as an image"):
+        io.load_image(tmp_path / "text.png")
+    with pytest.raises(ScaffeError, match="no.png: no such file"):
+        io.load_image(tmp_path / "no.png")
+
+
+@given(st.integers(1, 5))
+def test_a_resized_ramp_is_a_ramp(channels):
+    ramp = np.repeat(np.arange(8.0)[:, None, None], 4, axis=1).repeat(channels, axis=2)
+    resized = io.resize_image(ramp, (16, 6))
+    expected = np.clip((np.arange(16) + 0.5) / 2 - 0.5, 0, 7)
+    assert (resized.dtype, resized.shape) == (np.float32, (16, 6, channels))
+    np.testing.assert_allclose(resized, np.broadcast_to(expected[:, None, None], resized.shape), atol=1e-5)
+
+
+def test_oversampling_takes_corners_and_centre_then_their_mirrors():
+    images = RNG.random((2, 7, 9, 3)).astype(np.float32)
+    crops = io.oversample(images, (4, 5))
+    assert crops.shape == (20, 4, 5, 3)
+    for im, ten in zip(images, crops.reshape(2, 10, 4, 5, 3), strict=True):
+        expected = [im[:4, :5], im[:4, 4:], im[3:, :5], im[3:, 4:], im[1:5, 2:7]]
+        np.testing.assert_array_equal(ten[:5], expected)
+        np.testing.assert_array_equal(ten[5:], [crop[:, ::-1] for crop in expected])
+
+
+def test_crops_larger_than_the_image_are_refused_with_both_sizes():
+    with pytest.raises(ShapeError, match="can't crop 8 x 5 out of images of 7 x 9"):
+        io.oversample(np.zeros((1, 7, 9, 3)), (8, 5))
+
+
+@pytest.fixture
+def transformer():
+    return io.Transformer({"data": (1, 3, 6, 5)})
+
+
+def test_nothing_set_leaves_the_image_as_it_is(transformer):
+    image = PIXELS / 255
+    np.testing.assert_array_equal(transformer.preprocess("data", image), image.astype(np.float32))
+
+
+def everything(transformer, mean):
+    transformer.set_transpose("data", (2, 0, 1))
+    transformer.set_channel_swap("data", (2, 0, 1))
+    transformer.set_raw_scale("data", 255)
+    transformer.set_mean("data", mean)
+    transformer.set_input_scale("data", 0.5)
+    return transformer
+
+
+@pytest.mark.parametrize("mean", [np.array([10.0, 20, 30]), RNG.random((3, 6, 5)) * 9, RNG.random((6, 5)) * 9])
+def test_steps_come_in_pycaffes_order(transformer, mean):
+    image = (PIXELS / 255).astype(np.float32)
+    found = everything(transformer, mean).preprocess("data", image)
+    spread = mean[:, None, None] if mean.ndim == 1 else mean
+    expected = (image.transpose(2, 0, 1)[[2, 0, 1]] * 255 - spread) * 0.5
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
+    np.testing.assert_array_equal(image, (PIXELS / 255).astype(np.float32))  # the caller's own is left alone
+
+
+def test_deprocess_undoes_preprocess(transformer):
+    image = (PIXELS / 255).astype(np.float32)
+    everything(transformer, np.array([10.0, 20, 30]))
+    batch = transformer.preprocess("data", image)[None]
+    np.testing.assert_allclose(transformer.deprocess("data", batch), image, atol=1e-6)
+
+
+def test_images_and_means_of_another_size_are_resized_to_the_inputs(transformer):
+    transformer.set_transpose("data", (2, 0, 1))
+    transformer.set_mean("data", np.full((3, 12, 10), 0.25))
+    found = transformer.preprocess("data", np.full((9, 4, 3), 0.75))
+    np.testing.assert_allclose(found, np.full((3, 6, 5), 0.5), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "said"),
+    [
+        ("transpose", (2, 0), "must name each of its 3 axes once, got \\(2, 0\\)"),
+        ("channel_swap", (2, 1, 0, 3), "each of its 3 once, got"),
+        ("channel_swap", (0, 0, 1), "each of its 3 once, got"),
+        ("mean", np.zeros(4), "a mean of shape \\(4, 1, 1\\) doesn't fit its channels"),
+        ("mean", np.zeros((4, 6, 5)), "doesn't fit"),
+        ("mean", np.zeros((1, 3, 6, 5)), "doesn't fit"),
+    ],
+)
+def test_a_setting_that_does_not_fit_is_refused_by_the_input(transformer, setting, value, said):
+    with pytest.raises(ShapeError, match=f"input 'data'.*{said}"):
+        getattr(transformer, f"set_{setting}")("data", value)
+
+
+def test_an_unknown_input_is_told_with_the_known_ones(transformer):
+    with pytest.raises(ScaffeError, match="'date' is no input; inputs: data"):
+        transformer.preprocess("date", PIXELS)
+
+
+def test_blobs_keep_values_and_gradients():
+    values, diff = RNG.random((2, 3, 4)).astype(np.float32), RNG.random((2, 3, 4)).astype(np.float32)
+    blob = BlobProto.FromString(io.array_to_blobproto(values, diff).SerializeToString())
+    assert list(blob.shape.dim) == [2, 3, 4]
+    np.testing.assert_array_equal(io.blobproto_to_array(blob), values)
+    np.testing.assert_array_equal(io.blobproto_to_array(blob, return_diff=True), diff)
+
+
+def test_old_blobs_have_four_axes(cases):
+    with open(cases / "caffe/artefacts/mean.binaryproto", "rb") as file:
+        blob = BlobProto.FromString(file.read())
+    assert io.blobproto_to_array(blob).shape == (1, 3, 32, 32)
+    assert io.blobproto_to_array(blob).sum() == pytest.approx(np.sum(blob.data), rel=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64])
+def test_datums_keep_what_they_are_given(dtype):
+    values = RNG.integers(0, 256, (3, 2, 4)).astype(dtype)
+    datum = Datum.FromString(io.array_to_datum(values, 7).SerializeToString())
+    assert datum.label == 7
+    assert bool(datum.data) == (dtype == np.uint8)
+    np.testing.assert_array_equal(io.datum_to_array(datum), values)
+
+
+def test_a_datum_has_three_axes():
+    with pytest.raises(ShapeError, match=r"got shape \(2, 3\)"):
+        io.array_to_datum(np.zeros((2, 3)))
+
+
+def test_pycaffes_names_are_there():
+    assert scaffe.io.Transformer and scaffe.Classifier
