@@ -187,10 +187,10 @@ class NetSpec:
         self[name] = value
 
     def __getattr__(self, name: str) -> Any:
-        try:
-            return self.tops[name]
-        except KeyError:
-            raise AttributeError(f"this NetSpec has no top '{name}'; tops: {' '.join(self.tops) or 'none'}") from None
+        tops = vars(self).get("tops", {})  # not yet there while Python copies
+        if name not in tops:
+            raise AttributeError(f"this NetSpec has no top '{name}'; tops: {' '.join(tops) or 'none'}")
+        return tops[name]
 
     def __delattr__(self, name: str) -> None:
         del self[name]

@@ -1,5 +1,7 @@
 """NetSpec, layers and params: nets written in Python are those that the same net's prototxt describes."""
 
+import copy
+
 import pytest
 from google.protobuf import text_format
 
@@ -106,6 +108,12 @@ def test_tops_are_there_by_name_and_can_go():
     assert list(n) == ["data"]
     with pytest.raises(AttributeError, match="no top 'x'; tops: data$"):
         n.x  # noqa: B018
+
+
+def test_a_copy_is_the_same_net():
+    n = data(scaffe.NetSpec())
+    m = copy.copy(n)
+    assert m.to_proto() == n.to_proto()
 
 
 def test_a_net_deeper_than_pythons_stack():
