@@ -158,12 +158,11 @@ class Net:
     def backward_layer(self, i: int) -> None:
         """Compute the gradients of layer i's bottoms and add those of its parameters, if any are needed."""
         node = self.nodes[i]
-        if not node.backward:
-            return
-        try:
-            self.layers[i].backward(self.tops[i], node.down, self.bottoms[i])
-        except (OnednnError, MemoryError) as error:
-            raise self._located(error, i) from None
+        if node.backward:
+            try:
+                self.layers[i].backward(self.tops[i], node.down, self.bottoms[i])
+            except (OnednnError, MemoryError) as error:
+                raise self._located(error, i) from None
 
     def _located(self, error: OnednnError | MemoryError, i: int) -> ScaffeError:
         """Return an error that names layer i and its shapes."""
