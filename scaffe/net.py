@@ -29,7 +29,7 @@ class Net:
     """Build the net of a prototxt file or NetParameter for a phase.
 
     As in pycaffe: Net(file, phase), Net(file, weights, phase), and keywords `weights`, `level`, `stages`.
-    `compute` and `plan` are as Solver's, but for the plan that a context has.
+    `compute`, `plan` and `threads`, the engine's, are as Solver's; a context has its own.
     Python layers run code that the prototxt names: only with `allow_python_layers`, or a context that allows them.
     `blobs` and `params` map names to blobs and lists of blobs; `packed` holds all parameters in one buffer.
     Raise NetError, ShapeError or PrototxtError where the net can't be built.
@@ -46,12 +46,17 @@ class Net:
         engine: str = "auto",
         compute: str = "float32",
         plan: str = FIXED,
+        threads: int = 0,
         allow_python_layers: bool = False,
         context: Context | None = None,
     ):
         phase, weights = _positional(args, context.phase if context else phase, weights)
         self.context = context or Context(
-            phase=phase, compute=compute, choices=Choices(plan), allow_python_layers=allow_python_layers
+            phase=phase,
+            compute=compute,
+            choices=Choices(plan),
+            threads=threads,
+            allow_python_layers=allow_python_layers,
         )
         self.context.engine = engines.create(engine, self.context.threads, self.context.compute)
         param = model if isinstance(model, NetParameter) else read_net(model)
