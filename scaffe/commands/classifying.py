@@ -70,7 +70,8 @@ def _classifier(a: argparse.Namespace, mean: np.ndarray | None) -> Classifier:
     swap = a.channel_swap or (None if a.gray else (2, 1, 0))
     return Classifier(
         a.model, a.weights, a.images_dim, mean, a.input_scale, a.raw_scale, swap,
-        engine=a.engine, compute=a.compute, plan=a.plan, threads=a.threads, allow_python_layers=a.allow_python_layers, level=a.level, stages=stages(a),
+        engine=a.engine, compute=a.compute, plan=a.plan, threads=a.threads,
+        allow_python_layers=a.allow_python_layers, level=a.level, stages=stages(a),
     )  # fmt: skip
 
 
