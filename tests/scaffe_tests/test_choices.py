@@ -141,6 +141,9 @@ def low_net(layer, shape, compute):
     net.blobs["y"].diff[...] = low(rng.standard_normal(net.blobs["y"].shape))
     for _ in range(2):
         net.backward()
+    net.packed.data *= -2  # as an update does, past the blobs
+    net.forward()
+    net.backward()
     found = {"y": net.blobs["y"].data, "x diff": net.blobs["x0"].diff}
     return net, found | {f"it[{i}]": blob.diff for i, blob in enumerate(net.params["it"])}
 

@@ -100,9 +100,13 @@ class LowPlan(Plan):
         self.layer.add_bias_diff(top[0].diff_array)
         if propagate_down[0]:
             self.dx.point(bottom[0].diff_array)
-            self.run_data.bind(lib.ARG_WEIGHTS, self.back_weights.recall(weights.values))
+            self.run_data.bind(lib.ARG_WEIGHTS, self._weights_for_data(weights.values))
             self.run_data.bind(lib.ARG_DIFF_DST, dy)
             self.run_data.run()
+
+    def _weights_for_data(self, values: Values) -> Memory:
+        """Return the weights as the bottom's gradient takes them; an update changes them unseen by their version."""
+        return self.weights.recall(values) if self.back_weights is self.weights else self.back_weights.fetch(values)
 
 
 class Rows:
