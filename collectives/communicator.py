@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from collectives.tuning import Choice, Shape
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-CHUNK, TAGS = 1 << 16, 16  # bytes; tags of a schedule
+CHUNK = 1 << 16  # bytes
 
 
 class Call(NamedTuple):
@@ -58,15 +59,28 @@ class Communicator:
     All methods are collective and called by one thread, in the same order on all ranks.
     """
 
-    def __init__(self, comm: MPI.Intracomm, table: tuning.Table | None = None, group: Group | None = None):
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        table: tuning.Table | None = None,
+        group: Group | None = None,
+        node: Node | None = None,
+    ):
         self.comm = comm.Dup()
         self.rank, self.size = comm.rank, comm.size
         self.group = group or Group.from_comm(self.comm)
         self._local = _split(self.comm, self.group.nodes[self.rank])
-        self.node = Node(self._local)
+        self.node, self._owns = Node(self._local, node), node is None
         self.table = table or tuning.shipped()
         self._cross: MPI.Intracomm | None = None
         self._plans: dict[tuple[Call, int], Plan] = {}
+
+    def dup(self) -> Communicator:
+        """Return another over the same ranks and windows, whose collectives can be under way beside this one's.
+
+        Collective; so is its `free`, which leaves the windows to this one.
+        """
+        return Communicator(self.comm, self.table, self.group, self.node)
 
     def empty(self, shape: int | tuple[int, ...], dtype: np.typing.DTypeLike = np.float32) -> np.ndarray:
         """Return zeros in memory that the ranks of a node share, where collectives are fastest. Collective.
@@ -115,10 +129,11 @@ class Communicator:
         chain_size: int | None = None,
         chunk_bytes: int = 0,
         check: bool = False,
-        tag: int = 0,
+        number: int = 0,
     ) -> Plan:
-        """Return the plan of a collective, bound to these arrays; `tag` sets apart those that run side by side."""
+        """Return the plan of a collective, bound to these arrays; calls that are alike share one plan a `number`."""
         algorithm = algorithm if chain_size is None else f"{algorithm}-{chain_size}"
+        root = 0 if what == "allreduce" else root
         if what == "reduce" and self.rank != root:
             recv = None
         elif what != "bcast" and recv is None:
@@ -129,13 +144,17 @@ class Communicator:
             send = _bytes(send)
         dtype, count = str(getattr(send, "dtype", type(send).__name__)), int(getattr(send, "size", 0))
         call = Call(what, op, root, count, dtype, algorithm, chunk_bytes, held, problem)
-        plan = self._plans.get((call, tag))
+        plan = self._plans.get((call, number))
         if plan is None or check:
             shared = self._agree(call)
         if plan is None:
-            plan = self._plans[call, tag] = self._make(call, shared, tag)
+            plan = self._plans[call, number] = self._make(call, shared)
         plan.bind(send.reshape(-1), None if recv is None else recv.reshape(-1))
         return plan
+
+    def agree(self, values: Mapping[str, str]) -> None:
+        """Raise DisagreementError on every rank unless all ranks have the same `values`. Collective."""
+        agree(self.comm, values)
 
     def forget(self) -> None:
         """Let go of all plans, and with them of the arrays that they keep."""
@@ -144,7 +163,8 @@ class Communicator:
     def free(self) -> None:
         """Give back windows and communicators. Collective."""
         self._plans.clear()
-        self.node.free()
+        if self._owns:
+            self.node.free()
         for comm in (self._cross, self._local, self.comm):
             if comm is not None:
                 comm.Free()
@@ -175,7 +195,7 @@ class Communicator:
         if wrong := next(filter(None, problems), ""):
             where = "" if set(problems) == {wrong} else f"rank {problems.index(wrong)}: "
             raise ArgumentError(where + wrong)
-        agree(self.comm, call.described())
+        self.agree(call.described())
         return all(held for _, held in told)
 
     def _choose(self, what: str, nbytes: int, shared: bool) -> Choice:
@@ -184,7 +204,7 @@ class Communicator:
             return Choice("mpi", why="processes here can't read each other's memory")
         return choice
 
-    def _make(self, call: Call, shared: bool, tag: int) -> Plan:
+    def _make(self, call: Call, shared: bool) -> Plan:
         """Return a new plan. Raise AlgorithmError, on all ranks, for an algorithm that is unknown or not for this."""
         nbytes = call.elements * np.dtype(call.dtype).itemsize
         choice = Choice(call.algorithm, call.chunk_bytes)
@@ -199,8 +219,8 @@ class Communicator:
                 raise AlgorithmError(f"algorithm 'slices' works inside one node, these ranks are on {self.shape.nodes}")
             return NodePlan(self.node, call.what, op, call.root)
         if name.startswith("leaders-"):
-            return self._leaders(call, name.removeprefix("leaders-"), chunk_bytes, op, tag)
-        return self._scheduled(call, name, chunk_bytes, op, call.elements, call.root, self.comm, self.group, tag)
+            return self._leaders(call, name.removeprefix("leaders-"), chunk_bytes, op)
+        return self._scheduled(call, name, chunk_bytes, op, call.elements, call.root, self.comm, self.group)
 
     def _scheduled(
         self,
@@ -212,7 +232,6 @@ class Communicator:
         root: int,
         comm: MPI.Intracomm,
         group: Group,
-        tag: int,
     ) -> Plan:
         """Return the plan of a schedule over the ranks of `comm`."""
         if name == "mpi":
@@ -220,9 +239,9 @@ class Communicator:
         order = group.round_robin() if name == "halving" else group.order(root)
         chunk = max(1, chunk_bytes // np.dtype(call.dtype).itemsize)
         schedule = make_schedule(call.what, name, group.size, count, chunk=chunk, root=root, order=order)
-        return SchedulePlan(schedule, comm, op, tag * TAGS)
+        return SchedulePlan(schedule, comm, op)
 
-    def _leaders(self, call: Call, name: str, chunk_bytes: int, op: Operation | None, tag: int) -> Plan:
+    def _leaders(self, call: Call, name: str, chunk_bytes: int, op: Operation | None) -> Plan:
         """Return the plan in which each rank of a node carries its slice between the nodes."""
         if not self.shape.ranks:
             raise AlgorithmError(f"algorithm 'leaders-{name}' needs the same number of ranks on every node")
@@ -233,7 +252,7 @@ class Communicator:
         start, stop = self.node.slice(call.elements)
         inner = op._replace(divided=False) if op else None
         group = Group.uniform(self.shape.nodes)
-        between = self._scheduled(call, name, chunk_bytes, inner, stop - start, root.node, self._cross, group, tag)
+        between = self._scheduled(call, name, chunk_bytes, inner, stop - start, root.node, self._cross, group)
         return LeaderPlan(self.node, self._cross, between, call.what, op, root)
 
 

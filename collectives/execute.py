@@ -29,8 +29,8 @@ class Execution:
     """A rank's steps over its arrays, made once and run any number of times: a run allocates nothing.
 
     `own` is the rank's contribution and `out` where the result, or for a broadcast the data, stands: flat, contiguous,
-    of one type; they may be the same, and either may be None where the steps don't touch it. Messages have the tags
-    of the schedule from `tag` on; nothing else that `comm` carries at the same time may have these.
+    of one type; they may be the same, and either may be None where the steps don't touch it. Messages have the
+    schedule's tags; `comm` carries nothing else at the same time.
     """
 
     def __init__(
@@ -40,11 +40,10 @@ class Execution:
         op: Operation | None,
         own: np.ndarray | None,
         out: np.ndarray | None,
-        tag: int = 0,
     ):
         given = out if own is None else own
         assert given is not None
-        self.comm, self.op, self.tag, self.steps = comm, op, tag, schedule.rank(comm.rank)
+        self.comm, self.op, self.steps = comm, op, schedule.rank(comm.rank)
         self.dtype, self._type = given.dtype, message_type(given.dtype)
         self._places = {OWN: own, OUT: out}
         self._scratch = np.empty((slots(self.steps), schedule.slot_elements), self.dtype)
@@ -62,7 +61,7 @@ class Execution:
                 yield self._requests.pop(self._sends.popleft())
             message, operands = self._work[i]
             if step.op is Op.SEND:
-                self._requests[i] = self.comm.Isend(message, step.peer, self.tag + step.tag)
+                self._requests[i] = self.comm.Isend(message, step.peer, step.tag)
                 self._sends.append(i)
             elif step.op is Op.COPY:
                 np.copyto(operands[0], operands[1])
@@ -88,7 +87,7 @@ class Execution:
 
     def _receive(self, i: int) -> None:
         step = self.steps[i]
-        self._requests[i] = self.comm.Irecv(self._work[i][0], step.peer, self.tag + step.tag)
+        self._requests[i] = self.comm.Irecv(self._work[i][0], step.peer, step.tag)
         self._posted += 1
 
     def _has_sent(self, last: int) -> bool:

@@ -41,11 +41,12 @@ class Node:
     alike on all ranks.
     """
 
-    def __init__(self, comm: MPI.Intracomm):
+    def __init__(self, comm: MPI.Intracomm, of: Node | None = None):
+        """Find out what `comm` can do, or take that and the windows from a node of the same ranks."""
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
-        self.pids = comm.allgather(os.getpid())
-        self.has_peers = peer.works(comm)
-        self.windows: list[Window] = []
+        self.pids: list[int] = of.pids if of else comm.allgather(os.getpid())
+        self.has_peers: bool = of.has_peers if of else peer.works(comm)
+        self.windows: list[Window] = of.windows if of else []
         self._mine = np.empty(5, np.int64)  # bytes, and where the two arrays are
         self._announced = np.empty((self.size, 5), np.int64)
         self._scratch: dict[np.dtype, tuple[np.ndarray, ...]] = {}

@@ -29,6 +29,7 @@ class Plan:
     send: np.ndarray
     recv: Array
     op: Operation | None = None
+    taken = 0  # requests that `advance` has seen complete: a sign of life
     _steps: Iterator[MPI.Request] | None = None
     _waiting: MPI.Request | None = None
 
@@ -54,6 +55,7 @@ class Plan:
         """Go on as far as is possible without waiting; return whether the end is reached."""
         while self._steps is not None and (self._waiting is None or self._waiting.Test()):
             self._waiting = next(self._steps, None)
+            self.taken += 1
             if self._waiting is None:
                 self._steps = None
         return self._steps is None
@@ -97,10 +99,10 @@ class LibraryPlan(Plan):
 
 
 class SchedulePlan(Plan):
-    """A schedule's steps, run by our own executor; `tag` sets apart plans that are under way side by side."""
+    """A schedule's steps, run by our own executor."""
 
-    def __init__(self, schedule: Schedule, comm: MPI.Intracomm, op: Operation | None, tag: int = 0):
-        self.schedule, self.comm, self.op, self.tag = schedule, comm, op, tag
+    def __init__(self, schedule: Schedule, comm: MPI.Intracomm, op: Operation | None):
+        self.schedule, self.comm, self.op = schedule, comm, op
         self._bound: tuple[int, int] | None = None
 
     def bind(self, send: np.ndarray, recv: Array) -> None:
@@ -108,7 +110,7 @@ class SchedulePlan(Plan):
         place = address(send), 0 if recv is None else address(recv)
         if place != self._bound:
             own, out = (None, send) if self.op is None else (send, recv)
-            self._execution, self._bound = Execution(self.schedule, self.comm, self.op, own, out, self.tag), place
+            self._execution, self._bound = Execution(self.schedule, self.comm, self.op, own, out), place
 
     def steps(self, wait: bool) -> Requests:
         yield from self._execution.run()
