@@ -19,6 +19,7 @@ __all__ = [
     "Group",
     "Schedule",
     "ScheduleError",
+    "Staged",
     "agree",
     "make_schedule",
 ]
@@ -30,4 +31,8 @@ def __getattr__(name: str) -> Any:
         from collectives.communicator import Communicator
 
         return Communicator
+    if name == "Staged":
+        from collectives.staged import Staged
+
+        return Staged
     raise AttributeError(f"module 'collectives' has no attribute '{name}'")

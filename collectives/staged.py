@@ -1,0 +1,143 @@
+"""Staged collectives: one for each of several arrays, going on side by side while their rank computes.
+
+    staged = Staged(comm, "reduce", layers)     # plans are made and agreed on once
+    staged.start()                              # each iteration
+    staged.ready(3)                             # any thread: layer 3's gradients are complete
+    staged.progress()                           # one thread, now and then: all that can go on does
+    staged.wait(0)                              # the same thread: until layer 0's sum stands
+
+This is how S-Caffe propagates parameters under the forward pass and aggregates gradients under the backward pass
+(sections 4.2 and 4.3). Non-blocking collectives go on only while their process is inside MPI; `progress` is the way in.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from collectives.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from collectives.communicator import Communicator
+
+LANES = 2  # stages under way at once: one fills the pipeline while the one before it drains
+LONGEST_PAUSE = 200e-6  # seconds: a wait that finds nothing to do leaves the processor to those who compute
+
+
+class Staged:
+    """The collective `what` ("reduce", "bcast", "allreduce") of each of `arrays`, the stages, over and over.
+
+    Stages begin in the order of `arrays`, the same on all ranks, each once it is ready here; up to `lanes` are under
+    way at once. `recv`, as many arrays, takes the results; without it they replace the contributions. `op`, `root`
+    and `how` are as in `Communicator.reduce`. Making it is collective, so is `free`; all ranks see the same errors as
+    there. `ready` may be called by any thread, all else by one, the only one to call MPI here.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        what: str,
+        arrays: Sequence[np.ndarray],
+        recv: Sequence[np.ndarray] | None = None,
+        op: str = "sum",
+        root: int = 0,
+        lanes: int = LANES,
+        **how: object,
+    ):
+        if lanes < 1:
+            raise ArgumentError(f"lanes is {lanes}; at least 1 stage must be under way")
+        comm.agree({"the number of stages": str(len(arrays)), "the number of lanes": str(lanes)})
+        self._lanes = [comm.dup() for _ in range(min(lanes, len(arrays)))]
+        self._plans = [
+            self._lanes[i % lanes].plan(what, array, recv[i] if recv else None, op, root, number=i, **how)  # type: ignore
+            for i, array in enumerate(arrays)
+        ]
+        self._ready = [False] * len(self._plans)
+        self._begun = len(self._plans)  # stages 0 to this have begun
+        self._under_way: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._plans)
+
+    def start(self, ready: bool = False) -> None:
+        """Begin anew: no stage is complete, and none ready unless all are. Calls no MPI.
+
+        Raise ArgumentError while a stage of the last time is not complete.
+        """
+        if not self.done():
+            raise ArgumentError(f"stage {self._first_open()} has not been completed since the last start; wait for it")
+        self._ready = [ready] * len(self._plans)
+        self._begun = 0
+
+    def ready(self, stage: int) -> None:
+        """Say that a stage's array holds this rank's contribution (a broadcast: may be sent or overwritten).
+
+        Calls no MPI. Raise ArgumentError where the stage is none, or was ready already.
+        """
+        self._check(stage)
+        if self._ready[stage]:
+            raise ArgumentError(f"stage {stage} is ready for the second time since the start")
+        self._ready[stage] = True
+
+    def done(self, stage: int | None = None) -> bool:
+        """Say whether a stage, or without a number all, has come to its end on this rank. Calls no MPI."""
+        if stage is None:
+            return self._begun == len(self._plans) and not self._under_way
+        self._check(stage)
+        return stage < self._begun and stage not in self._under_way
+
+    def progress(self) -> bool:
+        """Let all go on that can without waiting; return whether all stages are complete."""
+        self._advance()
+        return self.done()
+
+    def wait(self, stage: int | None = None) -> None:
+        """Go on until a stage, or all of them, has come to its end here.
+
+        Stages that are not ready yet must be made so by another thread.
+        """
+        pause = 0.0
+        while not self.done(stage):
+            moved = self._advance()
+            pause = 0.0 if moved else min(LONGEST_PAUSE, 2 * pause + 1e-6)
+            if not moved:
+                time.sleep(pause if pause > LONGEST_PAUSE / 8 else 0)
+
+    def free(self) -> None:
+        """Give back the communicators. Collective."""
+        for lane in self._lanes:
+            lane.free()
+        self._lanes, self._plans, self._begun = [], [], 0
+
+    def _advance(self) -> bool:
+        """Advance what is under way and begin what may; return whether anything moved."""
+        moved = False
+        for stage in list(self._under_way):
+            plan = self._plans[stage]
+            before = plan.taken
+            if plan.advance():
+                self._under_way.remove(stage)
+            moved |= plan.taken != before or stage not in self._under_way
+        while self._may_begin():
+            stage, moved = self._begun, True
+            self._begun += 1
+            self._plans[stage].start()
+            self._under_way.append(stage)
+        return moved
+
+    def _may_begin(self) -> bool:
+        """Say whether the next stage is ready and its lane free."""
+        stage, lanes = self._begun, len(self._lanes)
+        if stage == len(self._plans) or not self._ready[stage]:
+            return False
+        return all(other % lanes != stage % lanes for other in self._under_way)
+
+    def _first_open(self) -> int:
+        return min([*self._under_way, self._begun])
+
+    def _check(self, stage: int) -> None:
+        if not 0 <= stage < len(self._plans):
+            raise ArgumentError(f"stage {stage} is not one of {len(self._plans)}")
