@@ -31,7 +31,8 @@ class ConvolutionPlan(Plan):
         self.on_forward, self.on_data, self.on_weights = ways.take(layer.context.choices.of(ways.work, ways.fixed()))
         self.weights = Inlet(engine, self.on_forward.desc(lib.QUERY_WEIGHTS, self.kernel))
         same = self.on_data.desc(lib.QUERY_WEIGHTS, self.kernel) == self.weights.desc
-        self.back_weights = self.weights if same else Inlet(engine, self.on_data.desc(lib.QUERY_WEIGHTS, self.kernel))
+        desc = self.on_data.desc(lib.QUERY_WEIGHTS, self.kernel)
+        self.back_weights = self.weights if same else Inlet(engine, desc, brief=True)
         self.bias = Inlet(engine, engine.plain((layer.outputs,))) if layer.bias_term else None
         self.weight_diff: Gradient | None = None
         self.bias_diff = Gradient(engine, engine.plain((layer.outputs,))) if layer.bias_term else None
@@ -51,6 +52,7 @@ class ConvolutionPlan(Plan):
                 pair.backward_weights(x, y)
             if down:
                 pair.backward_data(x, y)
+            pair.done()
 
     def weights_for_data(self) -> Memory:
         """Return the weights as the gradient of a bottom takes them."""
@@ -87,6 +89,7 @@ class Pair:
         self.run_unrectified: Primitive | None = None
         self.run_weights: Primitive | None = None
         self.run_data: Primitive | None = None
+        self.read: list[Inlet] = []  # by the backward pass
 
     def forward(self, bottom: Any, top: Any, weights: Memory, bias: Memory | None) -> None:
         run = self.run_forward
@@ -116,14 +119,16 @@ class Pair:
         assert self.run_weights is not None
         self.run_weights.bind(lib.ARG_SRC, self.x_for_weights.recall(bottom.values))
         self.run_weights.bind(lib.ARG_DIFF_DST, self.dy_for_weights.fetch(top.diff_values))
+        self.plan.gradients()[0].memory.taken()
         self.run_weights.run()
         self.plan.add_gradients()
 
     def _prepare_weights(self) -> None:
         plan, described = self.plan, self.plan.on_weights
         desc = described.desc(lib.QUERY_SRC, self.src)
-        self.x_for_weights = self.x if desc == self.x.desc else Inlet(plan.engine, desc)
-        self.dy_for_weights = Inlet(plan.engine, described.desc(lib.QUERY_DIFF_DST, self.dst))
+        self.x_for_weights = self.x if desc == self.x.desc else Inlet(plan.engine, desc, brief=True)
+        self.dy_for_weights = Inlet(plan.engine, described.desc(lib.QUERY_DIFF_DST, self.dst), brief=True)
+        self.read += [self.x_for_weights, self.dy_for_weights]
         weights, bias = plan.gradients()
         memories = {lib.ARG_DIFF_WEIGHTS: weights.memory}
         if bias is not None:
@@ -140,11 +145,17 @@ class Pair:
         self.run_data.run()
         give(bottom.diff_values, self.dx)
 
+    def done(self) -> None:
+        """Let copies that the backward pass needed go."""
+        for inlet in self.read:
+            inlet.done()
+
     def _prepare_data(self) -> None:
         engine, described = self.plan.engine, self.plan.on_data
         desc = described.desc(lib.QUERY_DIFF_DST, self.dst)
         shared = self.run_weights is not None and desc == self.dy_for_weights.desc
-        self.dy_for_data = self.dy_for_weights if shared else Inlet(engine, desc)
+        self.dy_for_data = self.dy_for_weights if shared else Inlet(engine, desc, brief=True)
+        self.read += [self.dy_for_data, self.plan.back_weights]
         self.dx = passing(engine, described.desc(lib.QUERY_DIFF_SRC, self.src))
         self.run_data = Primitive(engine, described, {lib.ARG_DIFF_SRC: self.dx})
 

@@ -61,7 +61,8 @@ class LowPlan(Plan):
         self.y, self.dx = (Memory(engine, engine.plain(shape)) for shape in (dst, src))
         self.weights = Inlet(engine, forward.desc(lib.QUERY_WEIGHTS, self.kernel))
         same = data.desc(lib.QUERY_WEIGHTS, self.kernel) == self.weights.desc
-        self.back_weights = self.weights if same else Inlet(engine, data.desc(lib.QUERY_WEIGHTS, self.kernel))
+        desc = data.desc(lib.QUERY_WEIGHTS, self.kernel)
+        self.back_weights = self.weights if same else Inlet(engine, desc, brief=True)
         self.weight_diff = Gradient(engine, weights.desc(lib.QUERY_DIFF_WEIGHTS, self.kernel))
         self.run_forward = Primitive(engine, forward, {lib.ARG_DST: self.y})
         self.run_data = Primitive(engine, data, {lib.ARG_DIFF_SRC: self.dx})
@@ -95,6 +96,7 @@ class LowPlan(Plan):
         if self.layer.param_propagate_down[0]:
             self.run_weights.bind(lib.ARG_SRC, self.x.fetch(bottom[0].array))
             self.run_weights.bind(lib.ARG_DIFF_DST, dy)
+            self.weight_diff.memory.taken()
             self.run_weights.run()
             self.weight_diff.add_to(weights)
         self.layer.add_bias_diff(top[0].diff_array)
@@ -103,6 +105,7 @@ class LowPlan(Plan):
             self.run_data.bind(lib.ARG_WEIGHTS, self._weights_for_data(weights.values))
             self.run_data.bind(lib.ARG_DIFF_DST, dy)
             self.run_data.run()
+            self.back_weights.done()
 
     def _weights_for_data(self, values: Values) -> Memory:
         """Return the weights as the bottom's gradient takes them; an update changes them unseen by their version."""

@@ -77,9 +77,10 @@ class OneToOne(Plan):
         run.bind(lib.ARG_DIFF_SRC, dx)
         run.run()
         give(bottom[0].diff_values, dx)
+        self.dy.done()
 
     def _prepare_backward(self) -> Primitive:
-        self.dy = Inlet(self.engine, self.y_desc)
+        self.dy = Inlet(self.engine, self.y_desc, brief=True)
         self.run_backward = Primitive(self.engine, self.on_backward, self.workspace)
         return self.run_backward
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.blob import Blob, Values
-from scaffe.engines.onednn.primitives import Desc, Engine, Memory, NoFastForm, Primitive, reorder
+from scaffe.engines.onednn.primitives import Desc, Engine, Memory, NoFastForm, Primitive, passing, reorder
 from scaffe.layers.layer import Blobs, Layer
 from scaffe.monitor.log import log
 
@@ -82,11 +82,11 @@ class Planned(Layer):
 class Inlet:
     """A blob's values in the layout that a primitive reads: the very memory that the blob has, or a reordered copy.
 
-    `plain` is how the blob's array lies, C order unless told.
+    `plain` is how the blob's array lies, C order unless told. A `brief` one's copy is good until `done`.
     """
 
-    def __init__(self, engine: Engine, desc: Desc, plain: Desc | None = None):
-        self.engine, self.desc = engine, desc
+    def __init__(self, engine: Engine, desc: Desc, plain: Desc | None = None, brief: bool = False):
+        self.engine, self.desc, self.brief = engine, desc, brief
         self.memory: Memory
         self._plain = plain or engine.plain(desc.shape)
         self._over: Memory | None = None  # over the blob's plain array
@@ -101,6 +101,7 @@ class Inlet:
         if source is not self._source:
             self._connect(source)
         if self._reorder is not None:
+            self.memory.taken()
             self._reorder.run()
         self._version = values.version
         return self.memory
@@ -109,12 +110,18 @@ class Inlet:
         """Return the values as the last fetch did, fetched again only if they may have changed since."""
         return self.memory if values.version == self._version else self.fetch(values)
 
+    def done(self) -> None:
+        """Let the memory of a copy serve others."""
+        if self.brief and self._copy is not None:
+            self._copy.done()
+            self._version = -1
+
     def _connect(self, source: Memory) -> None:
         self._source, self._reorder = source, None
         if source.desc == self.desc:
             self.memory = source
         else:
-            self._copy = self._copy or Memory(self.engine, self.desc)
+            self._copy = self._copy or (passing if self.brief else Memory)(self.engine, self.desc)
             self.memory, self._reorder = self._copy, reorder(source, self._copy)
 
     def _wrapped(self, values: Values) -> Memory:
@@ -144,10 +151,13 @@ def layout_of(engine: Engine, values: Values, shape: Sequence[int]) -> Desc:
 
 
 class Gradient:
-    """A parameter's gradient as a primitive writes it, added to the plain one after each run."""
+    """A parameter's gradient as a primitive writes it, added to the plain one after each run.
+
+    The memory is to be `taken` before a run.
+    """
 
     def __init__(self, engine: Engine, desc: Desc):
-        self.memory = Memory(engine, desc)
+        self.memory = passing(engine, desc)
         self._target: Memory | None = None
         self._plain = engine.plain(desc.shape)
 
@@ -163,3 +173,4 @@ class Gradient:
             self._copy, self._sum = (reorder(self.memory, self._target, add) for add in (False, True))
         self._target.point(diff)
         (self._copy if zeros else self._sum).run()
+        self.memory.done()

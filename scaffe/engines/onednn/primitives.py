@@ -251,6 +251,9 @@ class Memory(Handle, Form):
         """Return this, ready to be written."""
         return self
 
+    def done(self) -> None:
+        """Take note that its values have been read."""
+
     @property
     def array(self) -> np.ndarray | None:
         return self.buffer if self.plain else None
@@ -301,14 +304,14 @@ class Primitive(Handle):
 
 
 class Gradients:
-    """Memory that gradients of blobs take turns with: one gives it back when no blob holds it any more."""
+    """Memory that gradients take turns with, and copies for one use: one gives it back when no blob holds it."""
 
     def __init__(self) -> None:
         self.free: list[np.ndarray] = []
 
     def take(self, count: int) -> np.ndarray:
         """Return a buffer of so many elements of float32."""
-        fitting = [buffer for buffer in self.free if count <= buffer.size <= 2 * count]
+        fitting = [buffer for buffer in self.free if count <= buffer.size <= 4 * count]
         if not fitting:
             return aligned_zeros(count)
         best = min(fitting, key=lambda buffer: buffer.size)
@@ -341,13 +344,17 @@ class Passing(Memory):
 
     def drop(self) -> None:
         self._holders -= 1
+        self.done()
+
+    def done(self) -> None:
+        """Give the buffer back unless a blob holds it."""
         if not self._holders and self._whole is not None:
             self.pool.give(self._whole)
             self._whole = None
 
 
 def passing(engine: Engine, desc: Desc) -> Memory:
-    """Return a memory for a gradient of a blob: a plain one, which the blob itself will keep, or a passing one."""
+    """Return a memory for values that soon have been used; a plain one, which a blob may keep as its array, stays."""
     return Memory(engine, desc) if desc == engine.plain(desc.shape) else Passing(engine, desc)
 
 
