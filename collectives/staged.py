@@ -27,6 +27,19 @@ LANES = 2  # stages under way at once: one fills the pipeline while the one befo
 LONGEST_PAUSE = 200e-6  # seconds: a wait that finds nothing to do leaves the processor to those who compute
 
 
+class Pause:
+    """Leave the processor to others while nothing moves: at first for a moment, in the end for LONGEST_PAUSE."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+
+    def after(self, moved: bool) -> None:
+        """Sleep a little longer than the last time, unless something `moved` since."""
+        self._seconds = 0.0 if moved else min(LONGEST_PAUSE, 2 * self._seconds + 1e-6)
+        if not moved:
+            time.sleep(self._seconds if self._seconds > LONGEST_PAUSE / 8 else 0)
+
+
 class Staged:
     """The collective `what` ("reduce", "bcast", "allreduce") of each of `arrays`, the stages, over and over.
 
@@ -90,30 +103,7 @@ class Staged:
         return stage < self._begun and stage not in self._under_way
 
     def progress(self) -> bool:
-        """Let all go on that can without waiting; return whether all stages are complete."""
-        self._advance()
-        return self.done()
-
-    def wait(self, stage: int | None = None) -> None:
-        """Go on until a stage, or all of them, has come to its end here.
-
-        Stages that are not ready yet must be made so by another thread.
-        """
-        pause = 0.0
-        while not self.done(stage):
-            moved = self._advance()
-            pause = 0.0 if moved else min(LONGEST_PAUSE, 2 * pause + 1e-6)
-            if not moved:
-                time.sleep(pause if pause > LONGEST_PAUSE / 8 else 0)
-
-    def free(self) -> None:
-        """Give back the communicators. Collective."""
-        for lane in self._lanes:
-            lane.free()
-        self._lanes, self._plans, self._begun = [], [], 0
-
-    def _advance(self) -> bool:
-        """Advance what is under way and begin what may; return whether anything moved."""
+        """Let all go on that can without waiting; return whether anything did."""
         moved = False
         for stage in list(self._under_way):
             plan = self._plans[stage]
@@ -124,9 +114,24 @@ class Staged:
         while self._may_begin():
             stage, moved = self._begun, True
             self._begun += 1
-            self._plans[stage].start()
             self._under_way.append(stage)
+            self._plans[stage].start()
         return moved
+
+    def wait(self, stage: int | None = None) -> None:
+        """Go on until a stage, or all of them, has come to its end here.
+
+        Stages that are not ready yet must be made so by another thread.
+        """
+        pause = Pause()
+        while not self.done(stage):
+            pause.after(self.progress())
+
+    def free(self) -> None:
+        """Give back the communicators. Collective."""
+        for lane in self._lanes:
+            lane.free()
+        self._lanes, self._plans, self._begun = [], [], 0
 
     def _may_begin(self) -> bool:
         """Say whether the next stage is ready and its lane free."""

@@ -107,8 +107,9 @@ def test_two_staged_collectives_go_on_side_by_side_in_any_order(comm, algorithm)
     aggregate.start(ready=True)
     propagate.start(ready=True)
     both = [aggregate, propagate] if comm.rank % 2 else [propagate, aggregate]
-    while not all([staged.progress() for staged in both]):
-        pass
+    while not all(staged.done() for staged in both):
+        for staged in both:
+            staged.progress()
     if comm.rank == 0:
         compare(gradients, want[0], algorithm)
     compare(parameters, want[1], "bcast")
@@ -142,7 +143,7 @@ def test_a_stage_is_done_when_it_has_come_to_its_end(comm):
     for stage in range(1, len(staged)):
         staged.ready(stage)
     staged.wait()
-    assert staged.done() and staged.progress()
+    assert staged.done() and not staged.progress()
     staged.free()
 
 
