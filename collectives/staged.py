@@ -13,7 +13,7 @@ This is how S-Caffe propagates parameters under the forward pass and aggregates 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,11 +33,11 @@ class Pause:
     def __init__(self) -> None:
         self._seconds = 0.0
 
-    def after(self, moved: bool) -> None:
+    def after(self, moved: bool, sleep: Callable[[float], object] = time.sleep) -> None:
         """Sleep a little longer than the last time, unless something `moved` since."""
         self._seconds = 0.0 if moved else min(LONGEST_PAUSE, 2 * self._seconds + 1e-6)
         if not moved:
-            time.sleep(self._seconds if self._seconds > LONGEST_PAUSE / 8 else 0)
+            sleep(self._seconds if self._seconds > LONGEST_PAUSE / 8 else 0)
 
 
 class Staged:

@@ -119,6 +119,15 @@ class PackedParameters:
         end = self.statistics.stop
         self.data, self._diff = allocate(end), allocate(end)
         for parameter, part in zip(self.parameters, self.slices, strict=True):
+            self.data[part] = parameter.blob.array.reshape(-1)
+            self._adopt(parameter, part)
+
+    def move(self, allocate: Callable) -> None:
+        """Go to other memory; views of the old are left behind."""
+        values, gradients = self.data, self.diff
+        self.data, self._diff = allocate(values.size), allocate(values.size)
+        self.data[...], self._diff[...] = values, gradients
+        for parameter, part in zip(self.parameters, self.slices, strict=True):
             self._adopt(parameter, part)
 
     def _place(self, start: int, statistics: bool) -> slice:
@@ -132,7 +141,6 @@ class PackedParameters:
 
     def _adopt(self, parameter: Parameter, part: slice) -> None:
         data, diff = self.data[part], self._diff[part]
-        data[...] = parameter.blob.array.reshape(-1)
         for blob in (parameter.blob, *parameter.sharers):
             blob.array = data.reshape(blob.shape)
             blob.diff_array = diff.reshape(blob.shape)

@@ -10,6 +10,7 @@ from math import isfinite
 
 import numpy as np
 
+from collectives import Communicator
 from scaffe import snapshot, solver_nets, solvers, weights
 from scaffe.choices import FIXED, Choices
 from scaffe.context import TEST, TRAIN, Context
@@ -17,11 +18,12 @@ from scaffe.errors import DivergedError, ScaffeError
 from scaffe.monitor.log import log, output_lines
 from scaffe.monitor.progress import progress
 from scaffe.net import Net
-from scaffe.parallel.aggregate import BlockingAggregate
+from scaffe.packed import aligned_zeros
 from scaffe.parallel.evaluate import batch_numbers, means, run_batches
 from scaffe.parallel.iteration import iterate
-from scaffe.parallel.propagate import BlockingPropagate
+from scaffe.parallel.propagate import Propagate
 from scaffe.parallel.statistics import Statistics
+from scaffe.parallel.workflow import Run, make_workflow
 from scaffe.parallel.world import World, open_world
 from scaffe.proto import NetParameter, SolverParameter
 from scaffe.proto.files import read_solver
@@ -41,7 +43,8 @@ class Solver:
     else its share of the cores it is bound to. `compute` "bf16" has convolutions and inner products multiply bfloat16
     numbers; parameters stay float32. `plan` says how the engine's ways to compute are chosen: "fixed", which repeats a
     run bit for bit; "timed" before the first iteration; or a file to read, and to write once timed. `keep_diffs` keeps
-    the gradients of all blobs after an iteration, not those of parameters alone, which takes more memory.
+    the gradients of all blobs after an iteration, not those of parameters alone, which takes more memory. `run` says
+    when and by which collectives parameters and gradients travel.
 
     pycaffe's attributes: `net`, `test_nets`, `iter`. All methods are collective: every rank calls them alike.
     Raise ScaffeError, or what is below it, for whatever the user can mend.
@@ -60,6 +63,7 @@ class Solver:
         compute: str = "float32",
         plan: str = FIXED,
         keep_diffs: bool = False,
+        run: Run | None = None,
         asked: Callable[[], Sequence[bool]] = lambda: [False] * len(ACTIONS),
     ):
         self.world = world or open_world()
@@ -67,18 +71,30 @@ class Solver:
             self.world.take_threads(threads)
         self.scaling, self.engine, self.keep_snapshots, self.asked = scaling, engine, keep_snapshots, asked
         self.allow_python_layers = allow_python_layers
-        self.keep_diffs = keep_diffs
+        self.keep_diffs, self.run = keep_diffs, run or Run()
         self.compute, self.choices = compute, self.world.on_root(lambda: Choices(plan))
         self.param = self.world.together(lambda: self._load(param))
-        self.world.agree({"the solver": str(self.param), "the scaling": scaling})
+        self.world.agree({"the solver": str(self.param), "the scaling": scaling, "the run's settings": str(self.run)})
         self.seed = self._choose_seed()
         self.iter = 0
         self.stopped = ""  # what asked solve() to end early: "stop" or "requeue"
         self.tests_done = 0
         self._losses: deque[float] = deque(maxlen=self.param.average_loss)
         self._wishes: set[str] = set()
+        self.world.together(self._build_train_net)
+        self._agree_on([self.net])
+        self.collectives = self._open_collectives()
         self.world.together(self._build)
-        self._agree_on_net()
+        self._agree_on(self.test_nets)
+        self.workflow = make_workflow(
+            self.run,
+            self.world,
+            self.collectives,
+            self.net,
+            self._update,
+            self.rule.clip,
+            self.param.clip_gradients >= 0,
+        )
         self._describe()
 
     # Set-up.
@@ -91,6 +107,7 @@ class Solver:
             raise ScaffeError(f"keep_snapshots must be 0 or more, got {self.keep_snapshots}")
         param = param if isinstance(param, SolverParameter) else read_solver(param)
         _check(param)
+        self.run.check()
         return param
 
     def _choose_seed(self) -> int:
@@ -101,23 +118,33 @@ class Solver:
         log.info("Random seed %d: drawn, since the solver sets none; random_seed: %d repeats this run", seed, seed)
         return seed
 
-    def _build(self) -> None:
-        """Build the nets and the update rule, without communication."""
+    def _build_train_net(self) -> None:
+        """Build the train net, without communication."""
         world = self.world
         context = Context(TRAIN, np, self.seed, world.rank, world.size, self.scaling, world.allsum)
         self._equip(context)
         self.net = Net(solver_nets.train_net(self.param), context=context, engine=self.engine)
         self.net.keep_diffs = self.keep_diffs
+
+    def _open_collectives(self) -> Communicator | None:
+        """Return the collectives over the ranks, with the parameters where these are fastest. Collective."""
+        if self.world.size == 1:
+            return None
+        comm = Communicator(self.world.comm)
+        if comm.node.size > 1 and self.run.reduce.startswith(("auto", "slices", "leaders")):
+            self.net.packed.move(comm.empty)
+        return comm
+
+    def _build(self) -> None:
+        """Build the update rule and the test nets, without communication."""
+        self.statistics = Statistics(self.world, self.net.packed, self.net.context.share)
         self.rule = solvers.create(self.param, self.net.packed, self.net.context.engine)
         self.test_nets = [
             self._test_net(net, iterations)
             for net, iterations in zip(solver_nets.test_nets(self.param), self.param.test_iter, strict=True)
         ]
-        if world.is_root:
+        if self.world.is_root:
             snapshot.check_writable(self.param)
-        self.propagate = BlockingPropagate(world, self.net.packed)
-        self.aggregate = BlockingAggregate(world, self.net.packed, self._update, self.rule.clip)
-        self.statistics = Statistics(world, self.net.packed, context.share)
 
     def _test_net(self, param: NetParameter, iterations: int) -> Net:
         """Build a test net over the train net's parameters."""
@@ -133,10 +160,11 @@ class Solver:
         context.threads, context.compute, context.choices = self.world.threads, self.compute, self.choices
         context.allow_python_layers, context.file_mark = self.allow_python_layers, self.world.file_mark
 
-    def _agree_on_net(self) -> None:
+    def _agree_on(self, nets: Sequence[Net]) -> None:
         """Raise an error on all ranks unless they have built the same nets: files may differ between nodes."""
-        self.world.agree({"the parameters": "\n".join(f"{p.label} {p.blob.shape}" for p in self.net.parameters)})
-        self.world.agree({"the nets": "\n".join(str(net.param) for net in (self.net, *self.test_nets))})
+        parameters = [parameter for net in nets for parameter in net.parameters]
+        self.world.agree({"the parameters": "\n".join(f"{p.label} {p.blob.shape}" for p in parameters)})
+        self.world.agree({"the nets": "\n".join(str(net.param) for net in nets)})
 
     def _describe(self) -> None:
         """Say which cores, global batch and rate are in force, and what the net looks like."""
@@ -183,8 +211,7 @@ class Solver:
         self.choices.taken = self.world.on_root(lambda: self.choices.time(nets))
 
     def _iterate(self) -> float:
-        ways = self.propagate, self.aggregate, self.statistics
-        return iterate(self.net, *ways, self.param.iter_size, self._agree_on_loss)
+        return iterate(self.net, self.workflow, self.statistics, self.param.iter_size, self._agree_on_loss)
 
     def _agree_on_loss(self, part: float) -> float:
         """Return the global loss, and take note of what any rank was asked for, in one message."""
@@ -202,6 +229,11 @@ class Solver:
 
     def _update(self, indices: Sequence[int]) -> None:
         self.rule.update(indices, self.rate(), self.iter)
+
+    @property
+    def propagate(self) -> Propagate:
+        """How the root's parameters reach the other ranks."""
+        return self.workflow.propagate
 
     def rate(self) -> float:
         """Return the learning rate of the current iteration, before any lr_mult."""
@@ -294,9 +326,15 @@ class Solver:
         self.propagate.changed()
 
     def close(self) -> None:
-        """End the nets' reader threads."""
+        """End the nets' reader threads, and the workflow. Collective."""
         for net in (self.net, *self.test_nets):
             net.close()
+        self.workflow.close()
+        if self.collectives is not None:
+            self.net.packed.move(aligned_zeros)  # the nets may be used on
+            for net in self.test_nets:
+                net.share_with(self.net)
+            self.collectives.free()
 
 
 def get_solver(path: str | os.PathLike, **options) -> Solver:

@@ -1,54 +1,146 @@
 """Aggregation: how the ranks' gradients meet, and who updates what when.
 
-Every way has the same methods. `submit(i)` says that layer i's gradients of this pass are complete here;
-`drain()` returns when all sums are, and all updates done where they are to be done. The ways call
-`update(indices)` on the rank that holds complete sums of those parameters.
+Every way has the same methods. `begin()` comes before the backward pass whose gradients are to meet, `submit(i)` says
+that layer i's are complete here, `drain()` returns when all sums are, and all updates done where they are to be done.
+The ways call `update(parameters)` on the ranks that hold complete sums of those parameters, and tell `propagate`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from collectives import Communicator, Staged
 from scaffe.packed import PackedParameters
+from scaffe.parallel.buckets import Bucket
+from scaffe.parallel.propagate import Propagate
 from scaffe.parallel.world import World
 
 
-class BlockingAggregate:
-    """One reduce of all gradients to the root after the backward pass (SC-B, S-Caffe section 4.1).
+class Aggregate:
+    """One reduce of all gradients after the backward pass (SC-B, S-Caffe section 4.1): `join(diff)`, in place.
 
-    `prepare()` is called on the root once all sums are complete, before the update: gradient clipping needs
-    the norm of them all.
+    `prepare()` is called once all sums are complete, before any update: gradient clipping needs the norm of them all.
+    If `what` is "allreduce" every rank gets the sums and updates, if "reduce" the root does.
     """
 
     def __init__(
         self,
         world: World,
         packed: PackedParameters,
+        buckets: Sequence[Bucket],
+        propagate: Propagate,
         update: Callable[[Sequence[int]], None],
-        prepare: Callable[[], object] = lambda: None,
+        prepare: Callable[[], object],
+        what: str = "reduce",
     ):
-        self.world = world
-        self.update, self.prepare = update, prepare
-        self.packed = packed
-        self.learned = [i for i, parameter in enumerate(packed.parameters) if not parameter.statistic]
+        self.world, self.packed, self.buckets, self.propagate = world, packed, buckets, propagate
+        self.update, self.prepare, self.what = update, prepare, what
+        self.updates = what == "allreduce" or world.is_root
+
+    def begin(self) -> None:
+        """Expect all layers' gradients."""
 
     def submit(self, layer: int) -> None:
         """Do nothing: drain reduces all layers at once."""
 
+    def progress(self) -> bool:
+        """Return that nothing moves but in `drain`."""
+        return False
+
     def drain(self) -> None:
-        """Reduce, and update on the root. Collective."""
-        self._reduce()
-        if self.world.is_root:
+        """Reduce, and update. Collective."""
+        self.join()
+        self._update_all()
+
+    def join(self) -> None:
+        """Make the sums of all ranks' gradients."""
+
+    def close(self) -> None:
+        """Give back what it holds."""
+
+    def _update_all(self) -> None:
+        if self.updates:
             self.prepare()
-            self.update(self.learned)
+        for k, bucket in enumerate(self.buckets):
+            if self.updates:
+                self.update(bucket.parameters)
+            self.propagate.updated(k)
 
-    def _reduce(self) -> None:
-        if self.world.size == 1:
-            return
-        from mpi4py import MPI
 
+class BlockingAggregate(Aggregate):
+    """One reduce, or allreduce, of all gradients after the backward pass (SC-B, S-Caffe section 4.1)."""
+
+    def __init__(self, *given, comm: Communicator, **how: object):
+        super().__init__(*given)
+        self._comm, self._how = comm, how
+
+    def join(self) -> None:
         diff = self.packed.diff[self.packed.learned]
-        if self.world.is_root:
-            self.world.comm.Reduce(MPI.IN_PLACE, diff, MPI.SUM, self.world.root)
+        if self.what == "allreduce":
+            self._comm.allreduce(diff, **self._how)
         else:
-            self.world.comm.Reduce(diff, None, MPI.SUM, self.world.root)
+            self._comm.reduce(diff, root=self.world.root, **self._how)
+
+
+class StagedAggregate(Aggregate):
+    """A reduce for each bucket, begun when the backward pass has been through its layers (SC-OBR, S-Caffe section 4.3).
+
+    Buckets go in one order on all ranks, the last layers' first. With `early` a bucket is updated as soon as its sum
+    is complete, without when all are. `wait_until(condition)` lets messages go on until that holds.
+    """
+
+    def __init__(
+        self,
+        *given,
+        comm: Communicator,
+        early: bool,
+        wait_until: Callable[[Callable[[], bool]], None],
+        **how: object,
+    ):
+        super().__init__(*given)
+        self.early, self.wait_until = early, wait_until
+        self._order = list(reversed(range(len(self.buckets))))  # bucket by stage
+        arrays = [self.packed.diff[self.buckets[k].part] for k in self._order]
+        self._staged = Staged(comm, self.what, arrays, root=self.world.root, **how)
+        self._users: dict[int, list[int]] = {}  # stages by layer
+        for stage, k in enumerate(self._order):
+            for layer in self.buckets[k].layers:
+                self._users.setdefault(layer, []).append(stage)
+        self._missing: list[int] = []
+        self._finished = len(self._order)
+
+    def begin(self) -> None:
+        self._missing = [len(self.buckets[k].layers) for k in self._order]
+        self._finished = 0
+        self._staged.start()
+        self.propagate.begin()
+
+    def submit(self, layer: int) -> None:
+        """Take note that the backward pass has been through a layer; called by the thread that computes."""
+        for stage in self._users.get(layer, ()):
+            self._missing[stage] -= 1
+            if not self._missing[stage]:
+                for i in self.buckets[self._order[stage]].parameters:
+                    self.packed.settle(i)
+                self._staged.ready(stage)
+
+    def progress(self) -> bool:
+        moved = self._staged.progress()
+        while self._finished < len(self._order) and self._staged.done(self._finished):
+            stage, self._finished = self._finished, self._finished + 1
+            if self.early:
+                self._update(self._order[stage])
+        return moved
+
+    def drain(self) -> None:
+        self.wait_until(lambda: self._finished == len(self._order))
+        if not self.early:
+            self._update_all()
+
+    def _update(self, k: int) -> None:
+        if self.updates:
+            self.update(self.buckets[k].parameters)
+        self.propagate.updated(k)
+
+    def close(self) -> None:
+        self._staged.free()

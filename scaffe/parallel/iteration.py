@@ -7,42 +7,46 @@ from collections.abc import Callable
 import numpy as np
 
 from scaffe.net import Net
-from scaffe.parallel.aggregate import BlockingAggregate
-from scaffe.parallel.propagate import BlockingPropagate
 from scaffe.parallel.statistics import Statistics
+from scaffe.parallel.workflow import Workflow
 
 
 @np.errstate(all="ignore")  # a loss that is not finite is told once, and well
 def iterate(
-    net: Net,
-    propagate: BlockingPropagate,
-    aggregate: BlockingAggregate,
-    statistics: Statistics,
-    passes: int,
-    agree_on_loss: Callable[[float], float],
+    net: Net, workflow: Workflow, statistics: Statistics, passes: int, agree_on_loss: Callable[[float], float]
 ) -> float:
     """Run one iteration of `passes` forward and backward passes, and have the parameters updated.
 
     `agree_on_loss` gets this rank's part of the mean loss after the last forward pass and returns the global
     loss, or raises on all ranks: before any gradient of this iteration has changed a parameter.
     """
-    net.clear_param_diffs()
-    propagate.post()
-    loss = 0.0
-    for k in range(passes):
+    propagate, aggregate, drive = workflow.propagate, workflow.aggregate, workflow.drive
+
+    def forward() -> None:
         for i in range(len(net.layers)):
             propagate.wait(i)
             net.forward_layer(i)
-        loss += net.loss() / passes
-        last = k == passes - 1
-        if last:
-            loss = agree_on_loss(loss)
+            drive.between()
+
+    def backward() -> None:
         for i in reversed(range(len(net.layers))):
             net.backward_layer(i)
             if last:
                 aggregate.submit(i)
+            drive.between()
+
+    net.clear_param_diffs()
+    propagate.post()
+    loss = 0.0
+    for k in range(passes):
+        drive.run(forward)
+        loss += net.loss() / passes
+        last = k == passes - 1
+        if last:
+            loss = agree_on_loss(loss)
+            aggregate.begin()
+        drive.run(backward)
         net.context.batch_number += 1
     aggregate.drain()
     statistics.average()
-    propagate.changed()
     return loss

@@ -1,35 +1,131 @@
 """Propagation: how the root's parameters reach the other ranks before an iteration uses them.
 
-Every way has the same methods. `post()` starts it for all layers, `wait(i)` returns once layer i's parameters are
-here, `sync()` once all are; `changed()` says that the root's parameters are newer than the others'.
+Every way has the same methods. `post()` comes at the start of an iteration, `wait(i)` returns once layer i's
+parameters are here, `sync()` once all are. `updated(k)` says that bucket k's new parameters stand on the root, and on
+another rank that its old ones are no longer needed there; `changed()` that all have been changed outside an iteration.
+All but `wait` and `updated` are collective.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from collectives import Communicator, Staged
 from scaffe.packed import PackedParameters
+from scaffe.parallel.buckets import Bucket
 from scaffe.parallel.world import World
 
 
-class BlockingPropagate:
-    """One broadcast of all parameters before the forward pass (SC-B, S-Caffe section 4.1)."""
+class Propagate:
+    """One broadcast of all parameters before the forward pass (SC-B, S-Caffe section 4.1).
 
-    def __init__(self, world: World, packed: PackedParameters):
-        self.world, self.packed = world, packed
+    Where every rank updates its own, `everywhere`, only changes from outside are broadcast.
+    """
+
+    def __init__(self, world: World, packed: PackedParameters, everywhere: bool = False):
+        self.world, self.packed, self.everywhere = world, packed, everywhere
         self.stale = True
 
     def post(self) -> None:
-        """Broadcast, unless nothing changed since the last time. Collective."""
+        """Broadcast, unless nothing changed since the last time."""
         if self.stale:
-            self.world.comm.Bcast(self.packed.data, self.world.root)
+            self.broadcast()
             self.stale = False
+
+    def broadcast(self) -> None:
+        """Give all ranks the root's parameters."""
+        if self.world.size > 1:
+            self.world.comm.Bcast(self.packed.data, self.world.root)
 
     def wait(self, layer: int) -> None:
         """Return at once: post waited for everything."""
 
     def sync(self) -> None:
-        """Make all ranks' parameters the root's, before a test or a snapshot. Collective."""
+        """Make all ranks' parameters the root's, before a test or a snapshot."""
         self.post()
 
     def changed(self) -> None:
-        """Note that the root has updated its parameters. Called on all ranks alike."""
+        """Note that the root's parameters have been changed from outside."""
         self.stale = True
+
+    def begin(self) -> None:
+        """Note that updates may come."""
+
+    def updated(self, bucket: int) -> None:
+        """Note that the root has updated."""
+        if not self.everywhere:
+            self.stale = True
+
+    def progress(self) -> bool:
+        """Return that nothing moves but in `post`."""
+        return False
+
+    def close(self) -> None:
+        """Give back what it holds."""
+
+
+class StagedPropagate(Propagate):
+    """A broadcast for each bucket, under way while the layers before it compute (SC-OB, S-Caffe section 4.2).
+
+    With `early` a bucket's begins as soon as the root has updated it, in the order of the backward pass, and may be
+    under way until the next iteration's forward pass needs it; without, all begin in `post`, in the order of the
+    layers. `wait_until(condition)` lets messages go on until that holds.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        packed: PackedParameters,
+        buckets: Sequence[Bucket],
+        comm: Communicator,
+        early: bool,
+        wait_until: Callable[[Callable[[], bool]], None],
+        **how: object,
+    ):
+        super().__init__(world, packed)
+        self.early, self.wait_until = early, wait_until
+        order = range(len(buckets))
+        self.stages = [len(buckets) - 1 - k for k in order] if early else list(order)  # by bucket
+        arrays = [packed.data[bucket.part] for bucket in buckets]
+        self.staged = Staged(comm, "bcast", arrays[::-1] if early else arrays, root=world.root, **how)
+        self._needed: dict[int, list[int]] = {}  # by layer: the stages of the buckets that it uses
+        for k, bucket in enumerate(buckets):
+            for layer in bucket.layers:
+                self._needed.setdefault(layer, []).append(self.stages[k])
+        self._pending = False
+
+    def post(self) -> None:
+        if self.stale:
+            self.wait_until(self.staged.done)
+            self.broadcast()
+            self.stale = self._pending = False
+        elif self._pending:
+            self.staged.start(ready=True)
+            self._pending = False
+
+    def wait(self, layer: int) -> None:
+        """Return when layer's parameters are here; called by the thread that computes."""
+        for stage in self._needed.get(layer, ()):
+            if not self.staged.done(stage):
+                self.wait_until(partial(self.staged.done, stage))
+
+    def sync(self) -> None:
+        self.post()
+        self.wait_until(self.staged.done)
+
+    def begin(self) -> None:
+        if self.early:
+            self.staged.start()
+
+    def updated(self, bucket: int) -> None:
+        if self.early:
+            self.staged.ready(self.stages[bucket])
+        else:
+            self._pending = True
+
+    def progress(self) -> bool:
+        return self.staged.progress()
+
+    def close(self) -> None:
+        self.staged.free()

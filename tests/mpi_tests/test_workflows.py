@@ -1,0 +1,88 @@
+"""Whatever the workflow, buckets and driver: the parameters are SC-B's, to the bit where sums have one order."""
+
+import nets
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from scaffe.parallel.workflow import Run
+from scaffe.parallel.world import World
+from scaffe.solver import Solver
+
+COMM = MPI.COMM_WORLD
+pytestmark = [pytest.mark.mpi(min_size=2)]
+ONE_ORDER = ["mpi", "chain", "binomial", "cb-2", "cc-2", "slices"]
+WAYS = {
+    "SC-OB, helper": {"workflow": "SC-OB", "drive": "helper"},
+    "SC-OB, hook": {"workflow": "SC-OB", "drive": "hook"},
+    "SC-OBR, helper": {"workflow": "SC-OBR", "drive": "helper"},
+    "SC-OBR, hook": {"workflow": "SC-OBR", "drive": "hook"},
+    "SC-OBR, a message a layer": {"workflow": "SC-OBR", "bucket_bytes": "0"},
+    "SC-OBR, one message": {"workflow": "SC-OBR", "bucket_bytes": "inf"},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return nets.shared_folder(COMM, tmp_path_factory, "workflows")
+
+
+def train(folder, run, iterations=10, **fields):
+    """Return the parameters after some iterations."""
+    param = nets.solver_with(nets.tower(folder / "db"), base_lr=0.1, **fields)
+    solver = Solver(param, world=World(COMM), engine="reference", run=Run(**{"bucket_bytes": "3K", **run}))
+    solver.step(iterations)
+    solver.propagate.sync()
+    solver.close()
+    return {p.label: p.blob.data.copy() for p in solver.net.parameters}
+
+
+def assert_same_bits(ours, expected):
+    for label, values in ours.items():
+        assert values.tobytes() == expected[label].tobytes(), label
+
+
+def assert_close(ours, expected):
+    for label, values in ours.items():
+        assert np.abs(values - expected[label]).max() <= 1e-5 * np.abs(expected[label]).max(), label
+
+
+def assert_ranks_alike(ours):
+    for label, values in ours.items():
+        assert len(set(COMM.allgather(values.tobytes()))) == 1, label
+
+
+@pytest.mark.parametrize("reduce", ONE_ORDER)
+def test_every_workflow_gives_the_bits_of_sc_b(folder, reduce):
+    expected = train(folder, {"workflow": "SC-B", "reduce": reduce})
+    for way in WAYS.values():
+        if reduce != "mpi":
+            assert_same_bits(train(folder, {**way, "reduce": reduce}), expected)
+        else:
+            assert_close(train(folder, {**way, "reduce": reduce}), expected)
+
+
+@pytest.mark.parametrize("reduce", ["mpi", "chain", "ring", "halving", "two-tree", "auto"])
+@pytest.mark.parametrize("workflow", ["SC-B", "SC-OB", "SC-OBR"])
+def test_allreduce_keeps_all_ranks_alike(folder, workflow, reduce):
+    ours = train(folder, {"workflow": workflow, "sync": "allreduce", "reduce": reduce})
+    assert_ranks_alike(ours)
+    assert_close(ours, train(folder, {}))
+    if reduce == "chain":
+        assert_same_bits(ours, train(folder, {"reduce": "chain"}))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"clip_gradients": 0.05},
+        {"iter_size": 2},
+        {"iter_size": 2, "clip_gradients": 0.05},
+        {"type": "AdaGrad", "momentum": 0},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("way", WAYS)
+def test_clipping_and_passes(folder, way, fields):
+    expected = train(folder, {"reduce": "chain"}, **fields)
+    assert_same_bits(train(folder, {**WAYS[way], "reduce": "chain"}, **fields), expected)
