@@ -22,8 +22,9 @@ from scaffe.packed import aligned_zeros
 from scaffe.parallel.evaluate import batch_numbers, means, run_batches
 from scaffe.parallel.iteration import iterate
 from scaffe.parallel.propagate import Propagate
+from scaffe.parallel.run import Run
 from scaffe.parallel.statistics import Statistics
-from scaffe.parallel.workflow import Run, make_workflow
+from scaffe.parallel.workflow import make_workflow
 from scaffe.parallel.world import World, open_world
 from scaffe.proto import NetParameter, SolverParameter
 from scaffe.proto.files import read_solver
@@ -107,7 +108,6 @@ class Solver:
             raise ScaffeError(f"keep_snapshots must be 0 or more, got {self.keep_snapshots}")
         param = param if isinstance(param, SolverParameter) else read_solver(param)
         _check(param)
-        self.run.check()
         return param
 
     def _choose_seed(self) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from scaffe.choices import FIXED
 from scaffe.engines import COMPUTE, ENGINES
+from scaffe.parallel.run import KNOWN, SYNCS, WORKFLOWS
 from scaffe.parallel.world import launcher_rank
 
 
@@ -46,3 +47,15 @@ def add_compute_flags(command: Parser) -> None:
     command.flag("threads", type=int, default=0, metavar="N", help="of each rank; 0: OMP_NUM_THREADS, or its cores")
     command.flag("level", type=int, default=0, help="level of the net's state")
     command.flag("stage", default="", metavar="A,B", help="stages of the net's state")
+
+
+def add_run_flags(command: Parser) -> None:
+    """Add the flags that say how the ranks work together; those not given are the configuration's, or run.Run's."""
+    command.flag("run-config", metavar="FILE", help="TOML file with these settings, spelled as the flags")
+    command.flag("workflow", choices=WORKFLOWS, help="what overlaps: nothing, propagation, aggregation too")
+    command.flag("sync", choices=SYNCS, help="does the root update, or every rank?")
+    command.flag("reduce", metavar="NAME", help="collectives' algorithm: auto, mpi, chain, binomial, cb, ring, ...")
+    command.flag("chain-size", type=int, metavar="N", help="ranks in a chain of cb, cc, ccb")
+    command.flag("chunk-bytes", type=int, metavar="N", help="a message's bytes; 0: as tuned")
+    command.flag("bucket-bytes", metavar="N", help="gradients that go together: 0 (a layer's), 4M, ..., inf (all)")
+    command.flag("drive", choices=KNOWN["drive"], help="who lets messages go on: between layers, or a helper computes")

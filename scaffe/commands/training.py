@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import fields
 
-from scaffe.commands.parser import add_command, add_compute_flags
+from scaffe.commands.parser import add_command, add_compute_flags, add_run_flags
 from scaffe.commands.running import choose_device, on_all_ranks, stages
 from scaffe.errors import ScaffeError
+from scaffe.parallel.run import Run, over, read_run
 from scaffe.parallel.world import World
 from scaffe.proto import SolverParameter
 from scaffe.proto.files import read_solver
@@ -27,6 +29,7 @@ def add(commands) -> None:
     command.flag("scal", choices=SCALINGS, default="strong", help="do ranks divide the batch, or each take it?")
     command.flag("keep-snapshots", type=int, default=0, metavar="N", help="remove all but the newest N (0: keep all)")
     add_compute_flags(command)
+    add_run_flags(command)
 
 
 def _train(arguments: argparse.Namespace) -> int:
@@ -43,13 +46,19 @@ def _solve(world: World, a: argparse.Namespace, signals: Signals) -> int:
     solver = Solver(
         param, world=world, scaling=a.scal, engine=a.engine, keep_snapshots=a.keep_snapshots,
         allow_python_layers=a.allow_python_layers, threads=a.threads, compute=a.compute, plan=a.plan,
-        asked=signals.take,
+        run=world.together(lambda: _run(a)), asked=signals.take,
     )  # fmt: skip
     if weights := a.weights.split(",") if a.weights else list(param.weights):
         solver.copy_weights(weights)
     solver.solve(a.snapshot)
     solver.close()
     return REQUEUE_EXIT_CODE if solver.stopped == "requeue" else 0
+
+
+def _run(a: argparse.Namespace) -> Run:
+    """Return the run's settings: the file's, and over them the flags'."""
+    given = read_run(a.run_config) if a.run_config else Run()
+    return over(given, **{field.name: getattr(a, field.name) for field in fields(Run)})
 
 
 def _solver_param(a: argparse.Namespace) -> SolverParameter:

@@ -11,54 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from collectives import Communicator
-from scaffe.errors import ScaffeError
 from scaffe.net import Net
 from scaffe.parallel.aggregate import Aggregate, BlockingAggregate, StagedAggregate
 from scaffe.parallel.buckets import make_buckets, parse_bytes
 from scaffe.parallel.drive import DRIVES, Helper, Hook
 from scaffe.parallel.propagate import Propagate, StagedPropagate
+from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
-
-WORKFLOWS = ("auto", "SC-B", "SC-OB", "SC-OBR")
-SYNCS = ("reduce-bcast", "allreduce")
-
-
-@dataclass(frozen=True)
-class Run:
-    """How the ranks work together, as the command line and a run's configuration name it.
-
-    `workflow` is one of WORKFLOWS, `sync` of SYNCS, `drive` of DRIVES or "auto". `reduce` names the collectives'
-    algorithm ("auto", "mpi", "chain", "cb", ...), `chain_size` its groups, `chunk_bytes` its messages (0: as tuned).
-    Buckets have up to `bucket_bytes` ("0", "4M", "inf").
-    """
-
-    workflow: str = "SC-B"
-    sync: str = "reduce-bcast"
-    reduce: str = "mpi"
-    chain_size: int | None = None
-    chunk_bytes: int = 0
-    bucket_bytes: str = "4M"
-    drive: str = "helper"
-
-    def check(self) -> None:
-        """Raise ScaffeError where a field makes no sense."""
-        known = {"workflow": WORKFLOWS, "sync": SYNCS, "drive": ("auto", *DRIVES)}
-        for field, values in known.items():
-            if getattr(self, field) not in values:
-                raise ScaffeError(f"unknown {field} '{getattr(self, field)}'; known: {' '.join(values)}")
-        if self.chunk_bytes < 0:
-            raise ScaffeError(f"chunk-bytes must be 0 or more, got {self.chunk_bytes}")
-        try:
-            parse_bytes(self.bucket_bytes)
-        except ValueError:
-            raise ScaffeError(
-                f"bucket-bytes must be a number of bytes such as 4M, or inf: '{self.bucket_bytes}'"
-            ) from None
-
-    @property
-    def how(self) -> dict[str, object]:
-        """What the collectives are told."""
-        return {"algorithm": self.reduce, "chain_size": self.chain_size, "chunk_bytes": self.chunk_bytes}
 
 
 @dataclass
@@ -95,15 +54,15 @@ def make_workflow(
         propagate = Propagate(world, net.packed)
         return Workflow(propagate, Aggregate(world, net.packed, buckets, propagate, update, prepare), drive)
     what = "allreduce" if run.sync == "allreduce" else "reduce"
-    overlaps = run.workflow in ("SC-OB", "SC-OBR", "auto")
-    drive = DRIVES["helper" if run.drive == "auto" else run.drive]() if overlaps else Hook()
-    early = run.workflow in ("SC-OBR", "auto") and not clips
-    if overlaps and run.sync != "allreduce":
+    forward, backward = run.overlaps
+    drive = DRIVES["helper" if run.drive == "auto" else run.drive]() if forward else Hook()
+    early = backward and not clips
+    if forward and what == "reduce":
         propagate = StagedPropagate(world, net.packed, buckets, comm, early, drive.wait, **run.how)
     else:
-        propagate = Propagate(world, net.packed, everywhere=run.sync == "allreduce")
+        propagate = Propagate(world, net.packed, everywhere=what == "allreduce")
     given = world, net.packed, buckets, propagate, update, prepare, what
-    if run.workflow in ("SC-OBR", "auto"):
+    if backward:
         aggregate: Aggregate = StagedAggregate(*given, comm=comm, early=early, wait_until=drive.wait, **run.how)
     else:
         aggregate = BlockingAggregate(*given, comm=comm, **run.how)

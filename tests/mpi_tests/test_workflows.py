@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from scaffe.parallel.workflow import Run
+from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
 from scaffe.solver import Solver
 

@@ -1,0 +1,72 @@
+"""What fails while messages are under way ends the job, with its reason and within seconds."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+import nets
+import pytest
+
+SECONDS = 30
+pytestmark = pytest.mark.mpi_skip  # they start an mpirun of their own
+BREAKING = """
+import os, signal
+from mpi4py import MPI
+import caffe
+
+class Breaking(caffe.Layer):
+    calls = 0
+
+    def setup(self, bottom, top):
+        pass
+
+    def reshape(self, bottom, top):
+        top[0].reshape(*bottom[0].data.shape)
+
+    def forward(self, bottom, top):
+        top[0].data[...] = bottom[0].data
+
+    def backward(self, top, propagate_down, bottom):
+        bottom[0].diff[...] = top[0].diff
+        self.calls += 1
+        if self.calls == 3 and MPI.COMM_WORLD.rank == 1:
+            {act}
+"""
+LAYER = """
+layer {
+  name: "breaking" type: "Python" bottom: "ip1" top: "broken" python_param { module: "breaking" layer: "Breaking" }
+}
+layer { name: "ip2" type: "InnerProduct" bottom: "broken" """
+
+
+@pytest.fixture
+def train(mpirun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Train a net on two ranks whose backward pass does `act` on rank 1 in iteration 2."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    nets.write_images(tmp_path / "db", 24)
+    net = nets.tower("db").replace('layer {\n  name: "ip2" type: "InnerProduct" bottom: "ip1" ', LAYER.strip() + " ")
+    assert "Breaking" in net
+    nets.write_solver(tmp_path, net, snapshot_prefix="snap")
+
+    def run(act: str, *flags: str):
+        (tmp_path / "breaking.py").write_text(BREAKING.format(act=act))
+        command = [sys.executable, "-m", "scaffe", "train", "--solver", "solver.prototxt", "--allow-python-layers"]
+        return mpirun(2, *command, "--workflow", "SC-OBR", "--reduce", "chain", *flags, cwd=tmp_path, timeout=SECONDS)
+
+    return run
+
+
+@pytest.mark.parametrize("drive", ["helper", "hook"])
+def test_a_layer_that_throws_ends_the_job_with_its_reason(train, tmp_path, drive):
+    run = train('raise ValueError("no more gradients")', "--drive", drive)
+    assert run.returncode in (1, signal.SIGKILL)
+    assert "no more gradients" in run.stderr and "rank 1" in run.stderr
+    assert not list(tmp_path.glob("snap*"))
+
+
+def test_a_rank_that_dies_ends_the_job(train, tmp_path):
+    run = train("os.kill(os.getpid(), signal.SIGKILL)")
+    assert run.returncode != 0
+    assert not list(tmp_path.glob("snap*"))

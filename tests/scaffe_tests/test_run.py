@@ -1,0 +1,59 @@
+"""A run's settings: by flags, by a cluster's file, and what is wrong with them."""
+
+import pytest
+
+from scaffe.errors import ScaffeError
+from scaffe.parallel.run import Run, over, read_run
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Write a run's configuration and return its path."""
+
+    def write(text):
+        path = tmp_path / "cluster.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_a_file_spells_keys_as_the_flags_do(written):
+    run = read_run(written('workflow = "SC-OB"\nreduce = "cb"\nchain-size = 8\nbucket-bytes = 65536\n'))
+    assert run == Run(workflow="SC-OB", reduce="cb", chain_size=8, bucket_bytes="65536")
+    assert run.how == {"algorithm": "cb", "chain_size": 8, "chunk_bytes": 0}
+
+
+def test_flags_go_over_the_file(written):
+    run = read_run(written('workflow = "SC-OB"\nreduce = "chain"\n'))
+    assert over(run, workflow="SC-OBR", reduce=None, sync=None) == Run(workflow="SC-OBR", reduce="chain")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('workflow = "SC-X"', "unknown workflow 'SC-X'; known: auto SC-B SC-OB SC-OBR"),
+        ('sync = "gossip"', "unknown sync 'gossip'; known: reduce-bcast allreduce"),
+        ('drive = "spin"', "unknown drive 'spin'; known: auto hook helper"),
+        ("chain-size = -1", "chain_size must be 0 or more, got -1"),
+        ("chunk-bytes = -4", "chunk_bytes must be 0 or more, got -4"),
+        ('bucket-bytes = "some"', "bucket_bytes must be bytes such as 4M, or inf; got 'some'"),
+        ("bucket-bytes = -1", "bucket_bytes must be bytes such as 4M, or inf; got '-1'"),
+        ("workflow = 3", "workflow must be a string, got 3"),
+        ("chain-size = true", "chain-size must be a whole number, got True"),
+        ('work-flow = "SC-B"', "unknown key 'work-flow'; known: workflow sync reduce chain-size"),
+        ("sync = [\n]\nsync = 1 2", "line 3"),
+        ("\udcff", "utf-8"),
+    ],
+)
+def test_a_wrong_file_is_told_with_its_path(tmp_path, text, message):
+    path = tmp_path / "cluster.toml"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ScaffeError) as caught:
+        read_run(path)
+    assert str(caught.value).startswith(f"{path}: ") and message in str(caught.value)
+
+
+def test_a_missing_file_is_told(tmp_path):
+    with pytest.raises(ScaffeError, match="none.toml: no such file or directory"):
+        read_run(tmp_path / "none.toml")
