@@ -11,7 +11,7 @@ from math import isfinite
 import numpy as np
 
 from collectives import Communicator
-from scaffe import snapshot, solver_nets, solvers, weights
+from scaffe import replay, snapshot, solver_nets, solvers, weights
 from scaffe.choices import FIXED, Choices
 from scaffe.context import TEST, TRAIN, Context
 from scaffe.errors import DivergedError, ScaffeError
@@ -37,15 +37,15 @@ SCALINGS = ("strong", "weak")
 class Solver:
     """Train the net of a solver file, together with the other ranks of `world`.
 
-    `scaling` "strong" divides the batch over the ranks, "weak" gives each rank the whole of it. `keep_snapshots`
-    N removes all complete snapshots but the newest N (0 keeps all). `asked()` returns for each of
-    signals.ACTIONS whether this rank was asked for it; any rank's wish counts for all. `allow_python_layers` lets
-    the nets' Python layers run code. `threads` is how many a rank computes with; 0 for what OMP_NUM_THREADS says, or
-    else its share of the cores it is bound to. `compute` "bf16" has convolutions and inner products multiply bfloat16
-    numbers; parameters stay float32. `plan` says how the engine's ways to compute are chosen: "fixed", which repeats a
-    run bit for bit; "timed" before the first iteration; or a file to read, and to write once timed. `keep_diffs` keeps
-    the gradients of all blobs after an iteration, not those of parameters alone, which takes more memory. `run` says
-    when and by which collectives parameters and gradients travel.
+    `scaling` "strong" divides the batch over the ranks, "weak" gives each rank the whole of it. `keep_snapshots` N
+    removes all complete snapshots but the newest N (0 keeps all). `asked()` returns for each of signals.ACTIONS whether
+    this rank was asked for it; any rank's wish counts for all. `allow_python_layers` lets the nets' Python layers run
+    code. `threads` is how many a rank computes with; 0 for what OMP_NUM_THREADS says, or else its share of the cores it
+    is bound to. `compute` "bf16" has convolutions and inner products multiply bfloat16 numbers; parameters stay
+    float32; "replay:FILE" has layers take the times of a profile and compute nothing. `plan` says how the engine's ways
+    to compute are chosen: "fixed", which repeats a run bit for bit; "timed" before the first iteration; or a file to
+    read, and to write once timed. `keep_diffs` keeps the gradients of all blobs after an iteration, not those of
+    parameters alone, which takes more memory. `run` says when and by which collectives parameters and gradients travel.
 
     pycaffe's attributes: `net`, `test_nets`, `iter`. All methods are collective: every rank calls them alike.
     Raise ScaffeError, or what is below it, for whatever the user can mend.
@@ -72,6 +72,7 @@ class Solver:
             self.world.take_threads(threads)
         self.scaling, self.engine, self.keep_snapshots, self.asked = scaling, engine, keep_snapshots, asked
         self.allow_python_layers = allow_python_layers
+        self.replay: replay.Replay | None = None
         self.keep_diffs, self.run = keep_diffs, run or Run()
         self.compute, self.choices = compute, self.world.on_root(lambda: Choices(plan))
         self.param = self.world.together(lambda: self._load(param))
@@ -125,6 +126,8 @@ class Solver:
         self._equip(context)
         self.net = Net(solver_nets.train_net(self.param), context=context, engine=self.engine)
         self.net.keep_diffs = self.keep_diffs
+        if self.compute.startswith(replay.PREFIX):
+            self.replay = replay.Replay(self.net, replay.load(self.compute.removeprefix(replay.PREFIX)))
 
     def _open_collectives(self) -> Communicator | None:
         """Return the collectives over the ranks, with the parameters where these are fastest. Collective."""
@@ -157,7 +160,8 @@ class Solver:
 
     def _equip(self, context: Context) -> None:
         """Let a net compute as was asked."""
-        context.threads, context.compute, context.choices = self.world.threads, self.compute, self.choices
+        context.threads, context.choices = self.world.threads, self.choices
+        context.compute = "float32" if self.compute.startswith(replay.PREFIX) else self.compute
         context.allow_python_layers, context.file_mark = self.allow_python_layers, self.world.file_mark
 
     def _agree_on(self, nets: Sequence[Net]) -> None:
@@ -228,7 +232,10 @@ class Solver:
         return float(loss)
 
     def _update(self, indices: Sequence[int]) -> None:
-        self.rule.update(indices, self.rate(), self.iter)
+        if self.replay:
+            self.replay.update(indices)
+        else:
+            self.rule.update(indices, self.rate(), self.iter)
 
     @property
     def propagate(self) -> Propagate:

@@ -10,6 +10,7 @@ from scaffe.choices import FIXED
 from scaffe.engines import COMPUTE, ENGINES
 from scaffe.parallel.run import KNOWN, SYNCS, WORKFLOWS
 from scaffe.parallel.world import launcher_rank
+from scaffe.replay import PREFIX
 
 
 class Parser(argparse.ArgumentParser):
@@ -42,11 +43,21 @@ def add_compute_flags(command: Parser) -> None:
     command.flag("device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU if there is one")
     command.flag("allow-python-layers", action="store_true", help="let the net's Python layers run code")
     command.flag("engine", choices=ENGINES, default="auto", help="which forms of the layers compute")
-    command.flag("compute", choices=COMPUTE, default="float32", help="what convolutions and inner products multiply")
+    command.flag(
+        "compute", type=_compute, default="float32", metavar="|".join(COMPUTE), help="what convolutions and inner "
+        "products multiply; train also takes replay:PROFILE.json"
+    )  # fmt: skip
     command.flag("plan", default=FIXED, metavar="fixed|timed|FILE", help="how the engine's ways to compute are chosen")
     command.flag("threads", type=int, default=0, metavar="N", help="of each rank; 0: OMP_NUM_THREADS, or its cores")
     command.flag("level", type=int, default=0, help="level of the net's state")
     command.flag("stage", default="", metavar="A,B", help="stages of the net's state")
+
+
+def _compute(text: str) -> str:
+    """Return what `--compute` names."""
+    if text not in COMPUTE and not text.startswith(PREFIX):
+        raise argparse.ArgumentTypeError(f"unknown '{text}'; known: {' '.join(COMPUTE)} {PREFIX}PROFILE.json")
+    return text
 
 
 def add_run_flags(command: Parser) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from scaffe import benchmark
+from scaffe import benchmark, replay
 from scaffe.commands.parser import add_command, add_compute_flags
 from scaffe.commands.running import on_all_ranks, open_net
 from scaffe.context import TEST, TRAIN
@@ -19,6 +19,7 @@ def add(commands) -> None:
     command.flag("weights", metavar="A,B", help=".caffemodel files; without them the fillers'")
     command.flag("iterations", type=int, default=50, metavar="N", help="forward and backward passes")
     command.flag("phase", choices=("TRAIN", "TEST"), default="TRAIN")
+    command.flag("profile", metavar="FILE.json", help="write the times for train's --compute replay:FILE.json")
     add_compute_flags(command)
 
 
@@ -30,8 +31,11 @@ def _measure(world: World, a: argparse.Namespace) -> int:
     net = open_net(world, a, TRAIN if a.phase == "TRAIN" else TEST)
     log.info("*** Benchmark begins ***")
     log.info("Testing for %d iterations.", a.iterations)
-    for line in benchmark.lines(net, benchmark.measure(net, a.iterations), a.iterations):
+    times = benchmark.measure(net, a.iterations)
+    for line in benchmark.lines(net, times, a.iterations):
         log.info("%s", line)
+    if a.profile:
+        world.on_root(lambda: replay.profile(net, times).save(a.profile))
     log.info("*** Benchmark ends ***")
     net.close()
     return 0
