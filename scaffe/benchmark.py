@@ -55,10 +55,11 @@ def _pass(indices, step, seconds: np.ndarray) -> None:
 
 def operations(net: Net) -> float:
     """Return the floating-point operations of a forward pass, those of convolutions and inner products."""
-    return float(sum(map(_layer_operations, net.layers, net.tops)))
+    return float(sum(map(layer_operations, net.layers, net.tops)))
 
 
-def _layer_operations(layer: Layer, tops: list) -> int:
+def layer_operations(layer: Layer, tops: list) -> int:
+    """Return those of one layer with these tops."""
     if layer.type not in ("Convolution", "InnerProduct"):
         return 0
     outputs = layer.blobs[0].shape[1 if getattr(layer, "transpose", False) else 0]
