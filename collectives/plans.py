@@ -135,15 +135,20 @@ class NodePlan(Plan):
         yield from node.finish(wait)
 
     def _reduce(self, start: int, stop: int, others: list[Buffer]) -> None:
-        """Join this rank's slice block by block; what goes to others goes while it is in the cache."""
+        """Join this rank's slice; what goes where it can't be joined goes block by block, while it is in the cache."""
         assert self.op is not None
+        node, dtype = self.node, self.send.dtype
+        own = None if self.recv is None else self.recv[start:stop]
+        if own is None and others[0].window >= 0:
+            own = node.view(others.pop(0), start, stop - start, dtype)
+        if own is not None and not others:
+            node.join(self.send, self.op, start, own)
+            return
         for at, end in blocks(start, stop):
-            there = others[0] if self.recv is None and others[0].window >= 0 else None
-            result = self.node.result(self.send.dtype, end - at) if self.recv is None else self.recv[at:end]
-            self.node.join(self.send, self.op, at, result, there)
-            if there is None:
-                for target in others:
-                    self.node.put(target, at, result)
+            result = node.result(dtype, end - at) if own is None else own[at - start : end - start]
+            node.join(self.send, self.op, at, result)
+            for target in others:
+                node.put(target, at, result)
 
 
 class LeaderPlan(Plan):

@@ -136,17 +136,17 @@ class Lab:
             self.refused.add(start.setting)
             print(f"left out: {start.group} {start.setting} does not work here", file=sys.stderr)
             return
-        for op, nbytes, name, seconds in json.loads(told.splitlines()[-1]):
+        for op, nbytes, name, seconds in json.loads(told.splitlines()[-1])[:-1]:
             setting = name if start.names else start.setting
             self.seconds.setdefault((start.group, setting, (op, nbytes)), []).append(seconds)
 
-    def _jobs(self, start: Start, nbytes: int) -> list[tuple[str, int, list[str]]]:
+    def _jobs(self, start: Start, nbytes: int) -> list[tuple[str, int, list[str], int]]:
         """Return what ranks are to measure: operations, bytes and the names of algorithms."""
         jobs = []
         for op in self.options.ops:
             names = start.names.get(op, () if (start.group, op) == ("adapt", "allreduce") else ("mpi",))
             worth = [name for name in names if self._is_worth(start.group, start.setting or name, (op, nbytes))]
-            jobs.append((op, nbytes, worth))
+            jobs.append((op, nbytes, worth, 1))
         return [job for job in jobs if job[2]]
 
     def _is_worth(self, group: str, setting: str, key: Key) -> bool:

@@ -1,9 +1,10 @@
-"""Time collectives on the emulated cluster: what bench_lab.py starts on each rank.
+"""Time collectives: what bench_lab.py and bench_node.py start on each rank.
 
-    rank.py '[["reduce", 8388608, ["auto", "chain", "chain/32768", "mpi"]], ...]'
+    rank.py '[["reduce", 8388608, ["auto", "chain/32768", "mpi", "auto@plain"], 3], ...]'
 
-Rank 0 prints a JSON list of [op, bytes, algorithm, seconds]; after a slash stand the bytes of a chunk. Seconds are
-those of the last rank, from a barrier on. A call of the same algorithm that isn't timed comes first.
+That is an operation, bytes, algorithms that take turns, and how often. After a slash stand the bytes of a chunk; @plain
+stands for buffers that the ranks of a node don't share. Rank 0 prints a JSON list of [op, bytes, algorithm, seconds],
+an entry for each call, and ["memory", 0, "", seconds per byte] last. Seconds are the last rank's, from a barrier on.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,26 +20,10 @@ import numpy as np
 from mpi4py import MPI
 
 from collectives import Communicator
+from collectives.plans import Plan
 
 WARM_UP = 1 << 18  # elements
-
-
-def timed(comm: Communicator, op: str, name: str, send: np.ndarray, recv: np.ndarray) -> float:
-    """Return the seconds of one call; raise ValueError if its result is wrong."""
-    algorithm, _, chunk = name.partition("/")
-    how = {"algorithm": algorithm, "chunk_bytes": int(chunk or 0)}
-    comm.plan(op, send[:WARM_UP], None if op == "bcast" else recv[:WARM_UP], **how).run()
-    send[...], recv[...] = comm.rank + 1, 0
-    plan = comm.plan(op, send, None if op == "bcast" else recv, **how)
-    comm.comm.Barrier()
-    start = time.perf_counter()
-    plan.run()
-    seconds = comm.comm.allreduce(time.perf_counter() - start, MPI.MAX)
-    found, want = (send, 1) if op == "bcast" else (recv, comm.size * (comm.size + 1) / 2)
-    if (op != "reduce" or comm.rank == 0) and not (found == want).all():
-        raise ValueError(f"{op} of {send.nbytes} bytes by {name} gave wrong numbers")
-    comm.forget()
-    return seconds
+Row = tuple[str, int, str, float]
 
 
 def take_precedence() -> None:
@@ -46,17 +32,70 @@ def take_precedence() -> None:
         Path("/proc/self/autogroup").write_text("-19")
 
 
+class Bench:
+    """The ranks with their buffers, shared and plain, of the most bytes that are asked for."""
+
+    def __init__(self, comm: Communicator, nbytes: int):
+        self.comm, n = comm, nbytes // 4
+        self.buffers = {
+            "": (comm.empty(n), comm.empty(n)),
+            "plain": (np.zeros(n, np.float32), np.zeros(n, np.float32)),
+        }
+
+    def plan(self, op: str, name: str, count: int) -> Plan:
+        """Return the plan of an algorithm over the first `count` elements, with other numbers in each rank's."""
+        name, _, kind = name.partition("@")
+        algorithm, _, chunk = name.partition("/")
+        send, recv = (buffer[:count] for buffer in self.buffers[kind])
+        send[...], recv[...] = self.comm.rank + 1, 0
+        how = {"algorithm": algorithm, "chunk_bytes": int(chunk or 0)}
+        return self.comm.plan(op, send, None if op == "bcast" else recv, **how)
+
+    def call(self, op: str, name: str, count: int) -> float:
+        """Return the seconds of a call."""
+        plan = self.plan(op, name, count)
+        self.comm.comm.Barrier()
+        start = time.perf_counter()
+        plan.run()
+        return self.comm.comm.allreduce(time.perf_counter() - start, MPI.MAX)
+
+    def check(self, op: str, name: str, count: int) -> None:
+        """Raise ValueError if the call before gave wrong numbers."""
+        size, (send, recv) = self.comm.size, self.buffers[name.partition("@")[2]]
+        found, want = (send, 1) if op == "bcast" else (recv, size * (size + 1) / 2)
+        if (op != "reduce" or self.comm.rank == 0) and not (found[:count] == want).all():
+            raise ValueError(f"{op} of {4 * count} bytes by {name} gave wrong numbers")
+
+    def rows(self, op: str, nbytes: int, names: list[str], calls: int) -> Iterator[Row]:
+        """Yield what each call takes, after one of each that opens connections."""
+        for name in names:
+            self.call(op, name, min(WARM_UP, nbytes // 4))
+        for i in range(calls):
+            for name in names:
+                yield op, nbytes, name, self.call(op, name, nbytes // 4)
+                if i == 0:
+                    self.check(op, name, nbytes // 4)
+        self.comm.forget()
+
+    def memory(self) -> float:
+        """Return the seconds that a byte of memory traffic takes while all ranks add arrays, best of three."""
+        (a, b), (c, _) = self.buffers.values()
+        found = []
+        for _ in range(3):
+            self.comm.comm.Barrier()
+            start = time.perf_counter()
+            np.add(a, b, out=c)
+            found.append(self.comm.comm.allreduce(time.perf_counter() - start, MPI.MAX))
+        return min(found) / (3 * a.nbytes * self.comm.size)
+
+
 def main() -> None:
     take_precedence()
     jobs = json.loads(sys.argv[1])
     comm = Communicator(MPI.COMM_WORLD)
-    longest = max(nbytes for _, nbytes, _ in jobs) // 4
-    send, recv = comm.empty(longest), comm.empty(longest)
-    rows = [
-        (op, nbytes, name, timed(comm, op, name, send[: nbytes // 4], recv[: nbytes // 4]))
-        for op, nbytes, names in jobs
-        for name in names
-    ]
+    bench = Bench(comm, max(nbytes for _, nbytes, *_ in jobs))
+    rows = [row for job in jobs for row in bench.rows(*job)]
+    rows.append(("memory", 0, "", bench.memory()))
     if comm.rank == 0:
         print(json.dumps(rows))
     comm.free()
