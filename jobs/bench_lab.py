@@ -132,9 +132,10 @@ class Lab:
         variables["NETLAB_MPIARGS"] = " ".join(start.options)
         try:
             told = netlab("run", start.mpi, str(self.ranks), *command, **variables)
-        except subprocess.SubprocessError:
+        except subprocess.SubprocessError as error:
             self.refused.add(start.setting)
-            print(f"left out: {start.group} {start.setting} does not work here", file=sys.stderr)
+            why = error.stderr.strip().splitlines()[-1:] if error.stderr else [""]
+            print(f"left out: {start.group} {start.setting} does not work here", *why, file=sys.stderr)
             return
         for op, nbytes, name, seconds in json.loads(told.splitlines()[-1])[:-1]:
             setting = name if start.names else start.setting
@@ -173,7 +174,7 @@ def netlab(*arguments: str, **variables: str) -> str:
     """Run netlab.sh and return what it prints. Raise SubprocessError where it fails or takes minutes."""
     command = [str(LAB / "netlab.sh"), *arguments]
     environment = {**os.environ, **variables}
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True, timeout=300)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300)
     return done.stdout
 
 
@@ -194,7 +195,7 @@ def table(labs: Sequence[Lab]) -> Iterator[str]:
     """Yield the lines of the table, and then which of the settings were best."""
     notes = []
     yield f"{'':6}{'':10}{'MB':>4}{'bound ms':>10}" + "".join(
-        f"{title:>13}" for title in (*(title for title, *_ in COLUMNS), "rival/auto", "Open MPI/auto", "bound/auto")
+        f"{title:>14}" for title in (*(title for title, *_ in COLUMNS), "rival/auto", "Open MPI/auto", "bound/auto")
     )
     for lab in labs:
         for key in lab.keys:
@@ -202,7 +203,7 @@ def table(labs: Sequence[Lab]) -> Iterator[str]:
             yield (
                 label
                 + f"{lab.bound(key) * 1e3:10.1f}"
-                + "".join(f"{x:13.2f}" if x else f"{'-':>13}" for x in line(lab, key))
+                + "".join(f"{x:14.2f}" if x else f"{'-':>14}" for x in line(lab, key))
             )
             notes.append(f"{label}  " + "; ".join(f"{group}: {name}" for _, group, name in rivals(lab, key)))
     yield from ("", "Rivals, best first:", *notes)
@@ -242,7 +243,8 @@ def main() -> int:
                 for start in options.rounds * starts():
                     labs[-1].run(start, mb << 20)
     except subprocess.CalledProcessError as error:
-        return error.returncode  # netlab.sh has said why
+        print(error.stderr, end="", file=sys.stderr)
+        return error.returncode
     finally:
         netlab("down")
     print(*table(labs), sep="\n")
