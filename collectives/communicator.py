@@ -68,6 +68,7 @@ class Communicator:
         self.table = table or tuning.shipped()
         self._cross: MPI.Intracomm | None = None
         self._plans: dict[tuple[Call, int], Plan] = {}
+        self._last: dict[tuple, Plan] = {}  # the plan of the last call with such arguments, whatever its arrays
 
     def empty(self, shape: int | tuple[int, ...], dtype: np.typing.DTypeLike = np.float32) -> np.ndarray:
         """Return zeros in memory that the ranks of a node share, where collectives are fastest. Collective.
@@ -119,6 +120,7 @@ class Communicator:
         tag: int = 0,
     ) -> Plan:
         """Return the plan of a collective, bound to these arrays; `tag` sets apart those that run side by side."""
+        given = send, recv
         algorithm = algorithm if chain_size is None else f"{algorithm}-{chain_size}"
         if what == "reduce" and self.rank != root:
             recv = None
@@ -136,22 +138,28 @@ class Communicator:
         if plan is None:
             plan = self._plans[call, tag] = self._make(call, shared, tag)
         plan.bind(send.reshape(-1), None if recv is None else recv.reshape(-1))
+        plan.given = given
         return plan
 
     def forget(self) -> None:
         """Let go of all plans, and with them of the arrays that they keep."""
         self._plans.clear()
+        self._last.clear()
 
     def free(self) -> None:
         """Give back windows and communicators. Collective."""
-        self._plans.clear()
+        self.forget()
         self.node.free()
         for comm in (self._cross, self._local, self.comm):
             if comm is not None:
                 comm.Free()
 
     def _run(self, what: str, send: np.ndarray, recv: np.ndarray | None, op: str, root: int, **how) -> None:
-        self.plan(what, send, recv, op, root, **how).run()
+        key = what, op, root, *how.items()
+        plan = self._last.get(key)
+        if plan is None or plan.given[0] is not send or plan.given[1] is not recv or how.get("check"):
+            plan = self._last[key] = self.plan(what, send, recv, op, root, **how)
+        plan.run()
 
     def _problem(self, what: str, send: Any, recv: Any, op: str, root: int) -> str:
         """Return why this rank can't take part, "" if it can."""

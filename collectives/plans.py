@@ -7,6 +7,7 @@ methods are collective, in the same order on all ranks, and called by one thread
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ class Plan:
     send: np.ndarray
     recv: Array
     op: Operation | None = None
+    given: tuple[object, object] = (None, None)  # the caller's arrays
     _steps: Iterator[MPI.Request] | None = None
     _waiting: MPI.Request | None = None
 
@@ -76,11 +78,19 @@ class LibraryPlan(Plan):
         self.comm, self.what, self.op, self.root, self.type = comm, what, op, root, message_type(dtype)
         self._mpi_op = {"sum": MPI.SUM, "mean": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}[op.name] if op else None
 
+    def bind(self, send: np.ndarray, recv: Array) -> None:
+        super().bind(send, recv)
+        self._call = partial(getattr(self.comm, self.what.capitalize()), *self._arguments())
+
+    def run(self) -> None:
+        self._call()
+        self._divide()
+
     def steps(self, wait: bool) -> Requests:
-        name = self.what.capitalize() if wait else f"I{self.what}"
-        request = getattr(self.comm, name)(*self._arguments())
-        if request is not None:
-            yield request
+        yield getattr(self.comm, f"I{self.what}")(*self._arguments())
+        self._divide()
+
+    def _divide(self) -> None:
         if self.op and self.op.divided and self.recv is not None:
             divide(self.recv, self.comm.size)
 

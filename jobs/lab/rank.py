@@ -12,15 +12,15 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from mpi4py import MPI
 
 from collectives import Communicator
-from collectives.plans import Plan
 
 WARM_UP = 1 << 18  # elements
 Row = tuple[str, int, str, float]
@@ -42,21 +42,29 @@ class Bench:
             "plain": (np.zeros(n, np.float32), np.zeros(n, np.float32)),
         }
 
-    def plan(self, op: str, name: str, count: int) -> Plan:
-        """Return the plan of an algorithm over the first `count` elements, with other numbers in each rank's."""
+    def action(self, op: str, name: str, count: int) -> Callable[[], None]:
+        """Return a call over the first `count` elements, with other numbers in each rank's; MPI's own is plain MPI."""
         name, _, kind = name.partition("@")
         algorithm, _, chunk = name.partition("/")
         send, recv = (buffer[:count] for buffer in self.buffers[kind])
         send[...], recv[...] = self.comm.rank + 1, 0
+        if algorithm == "mpi":
+            call = getattr(self.comm.comm, op.capitalize())
+            return (
+                partial(call, [send, MPI.FLOAT])
+                if op == "bcast"
+                else partial(call, [send, MPI.FLOAT], [recv, MPI.FLOAT])
+            )
         how = {"algorithm": algorithm, "chunk_bytes": int(chunk or 0)}
-        return self.comm.plan(op, send, None if op == "bcast" else recv, **how)
+        self.comm.plan(op, send, None if op == "bcast" else recv, **how)
+        return partial(getattr(self.comm, op), send, **({} if op == "bcast" else {"recv": recv}), **how)
 
     def call(self, op: str, name: str, count: int) -> float:
         """Return the seconds of a call."""
-        plan = self.plan(op, name, count)
+        action = self.action(op, name, count)
         self.comm.comm.Barrier()
         start = time.perf_counter()
-        plan.run()
+        action()
         return self.comm.comm.allreduce(time.perf_counter() - start, MPI.MAX)
 
     def check(self, op: str, name: str, count: int) -> None:
