@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 CHUNK = 60 << 10  # bytes: with its header a message below the 64 KiB up to which TCP transports send without asking
 TAGS = 16  # of a schedule
+MOST_CALLS = 1000  # whose plans are found at once
 
 
 class Call(NamedTuple):
@@ -68,7 +69,7 @@ class Communicator:
         self.table = table or tuning.shipped()
         self._cross: MPI.Intracomm | None = None
         self._plans: dict[tuple[Call, int], Plan] = {}
-        self._last: dict[tuple, Plan] = {}  # the plan of the last call with such arguments, whatever its arrays
+        self._last: dict[tuple, Plan] = {}  # by a call's arguments: the plan that it had
 
     def empty(self, shape: int | tuple[int, ...], dtype: np.typing.DTypeLike = np.float32) -> np.ndarray:
         """Return zeros in memory that the ranks of a node share, where collectives are fastest. Collective.
@@ -155,9 +156,11 @@ class Communicator:
                 comm.Free()
 
     def _run(self, what: str, send: np.ndarray, recv: np.ndarray | None, op: str, root: int, **how) -> None:
-        key = what, op, root, *how.items()
+        key = what, op, root, id(send), id(recv), *how.items()
         plan = self._last.get(key)
         if plan is None or plan.given[0] is not send or plan.given[1] is not recv or how.get("check"):
+            if len(self._last) == MOST_CALLS:
+                self._last.clear()
             plan = self._last[key] = self.plan(what, send, recv, op, root, **how)
         plan.run()
 

@@ -43,11 +43,10 @@ class Bench:
         }
 
     def action(self, op: str, name: str, count: int) -> Callable[[], None]:
-        """Return a call over the first `count` elements, with other numbers in each rank's; MPI's own is plain MPI."""
+        """Return a call over the first `count` elements; MPI's own is plain MPI."""
         name, _, kind = name.partition("@")
         algorithm, _, chunk = name.partition("/")
         send, recv = (buffer[:count] for buffer in self.buffers[kind])
-        send[...], recv[...] = self.comm.rank + 1, 0
         if algorithm == "mpi":
             call = getattr(self.comm.comm, op.capitalize())
             return (
@@ -59,9 +58,10 @@ class Bench:
         self.comm.plan(op, send, None if op == "bcast" else recv, **how)
         return partial(getattr(self.comm, op), send, **({} if op == "bcast" else {"recv": recv}), **how)
 
-    def call(self, op: str, name: str, count: int) -> float:
-        """Return the seconds of a call."""
-        action = self.action(op, name, count)
+    def seconds(self, action: Callable[[], None], kind: str, count: int) -> float:
+        """Return the seconds of a call over buffers with other numbers in each rank's."""
+        send, recv = self.buffers[kind]
+        send[:count], recv[:count] = self.comm.rank + 1, 0
         self.comm.comm.Barrier()
         start = time.perf_counter()
         action()
@@ -76,13 +76,16 @@ class Bench:
 
     def rows(self, op: str, nbytes: int, names: list[str], calls: int) -> Iterator[Row]:
         """Yield what each call takes, after one of each that opens connections."""
-        for name in names:
-            self.call(op, name, min(WARM_UP, nbytes // 4))
+        kinds, count = {name: name.partition("@")[2] for name in names}, nbytes // 4
+        for name, kind in kinds.items():
+            short = min(WARM_UP, count)
+            self.seconds(self.action(op, name, short), kind, short)
+        actions = {name: self.action(op, name, count) for name in names}
         for i in range(calls):
-            for name in names:
-                yield op, nbytes, name, self.call(op, name, nbytes // 4)
+            for name, kind in kinds.items():
+                yield op, nbytes, name, self.seconds(actions[name], kind, count)
                 if i == 0:
-                    self.check(op, name, nbytes // 4)
+                    self.check(op, name, count)
         self.comm.forget()
 
     def memory(self) -> float:
