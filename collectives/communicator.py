@@ -21,7 +21,8 @@ from collectives.tuning import Choice, Shape
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-CHUNK = 1 << 16  # bytes
+CHUNK = 60 << 10  # bytes: with its header a message below the 64 KiB up to which TCP transports send without asking
+MOST_CALLS = 1000  # whose plans are found at once
 
 
 class Call(NamedTuple):
@@ -74,6 +75,7 @@ class Communicator:
         self.table = table or tuning.shipped()
         self._cross: MPI.Intracomm | None = None
         self._plans: dict[tuple[Call, int], Plan] = {}
+        self._last: dict[tuple, Plan] = {}  # by a call's arguments: the plan that it had
 
     def dup(self) -> Communicator:
         """Return another over the same ranks and windows, whose collectives can be under way beside this one's.
@@ -132,6 +134,7 @@ class Communicator:
         number: int = 0,
     ) -> Plan:
         """Return the plan of a collective, bound to these arrays; calls that are alike share one plan a `number`."""
+        given = send, recv
         algorithm = algorithm if chain_size is None else f"{algorithm}-{chain_size}"
         root = 0 if what == "allreduce" else root
         if what == "reduce" and self.rank != root:
@@ -150,6 +153,7 @@ class Communicator:
         if plan is None:
             plan = self._plans[call, number] = self._make(call, shared)
         plan.bind(send.reshape(-1), None if recv is None else recv.reshape(-1))
+        plan.given = given
         return plan
 
     def agree(self, values: Mapping[str, str]) -> None:
@@ -159,10 +163,11 @@ class Communicator:
     def forget(self) -> None:
         """Let go of all plans, and with them of the arrays that they keep."""
         self._plans.clear()
+        self._last.clear()
 
     def free(self) -> None:
         """Give back windows and communicators. Collective."""
-        self._plans.clear()
+        self.forget()
         if self._owns:
             self.node.free()
         for comm in (self._cross, self._local, self.comm):
@@ -170,7 +175,13 @@ class Communicator:
                 comm.Free()
 
     def _run(self, what: str, send: np.ndarray, recv: np.ndarray | None, op: str, root: int, **how) -> None:
-        self.plan(what, send, recv, op, root, **how).run()
+        key = what, op, root, id(send), id(recv), *how.items()
+        plan = self._last.get(key)
+        if plan is None or plan.given[0] is not send or plan.given[1] is not recv or how.get("check"):
+            if len(self._last) == MOST_CALLS:
+                self._last.clear()
+            plan = self._last[key] = self.plan(what, send, recv, op, root, **how)
+        plan.run()
 
     def _problem(self, what: str, send: Any, recv: Any, op: str, root: int) -> str:
         """Return why this rank can't take part, "" if it can."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 AHEAD = 4  # receives that are posted before their turn
+IN_FLIGHT = 1 << 19  # bytes that a rank sends before it knows of their arrival, but two messages always
 
 
 def message_type(dtype: np.dtype) -> MPI.Datatype:
@@ -49,6 +50,12 @@ class Execution:
         self._scratch = np.empty((slots(self.steps), schedule.slot_elements), self.dtype)
         self._work = [self._prepare(step) for step in self.steps]
         self._receives = [i for i, step in enumerate(self.steps) if step.op in (Op.RECV, Op.RECV_ADD)]
+        sends = [i for i, step in enumerate(self.steps) if step.op is Op.SEND]
+        longest = max((self.steps[i].stop - self.steps[i].start for i in sends), default=0) * self.dtype.itemsize
+        self._window = max(2, IN_FLIGHT // max(longest, 1))
+        # A short message's send is complete once it is copied: without some that tell of their arrival a fast rank
+        # would fill the memory of MPI, and the links' queues, with all that it has.
+        self._telling = set(sends[self._window // 2 :: self._window // 2])
 
     def run(self) -> Iterator[MPI.Request]:
         """Take the steps; yield each request that has to be complete before the next step can be taken."""
@@ -61,7 +68,10 @@ class Execution:
                 yield self._requests.pop(self._sends.popleft())
             message, operands = self._work[i]
             if step.op is Op.SEND:
-                self._requests[i] = self.comm.Isend(message, step.peer, step.tag)
+                while len(self._sends) >= self._window:
+                    yield self._requests.pop(self._sends.popleft())
+                send = self.comm.Issend if i in self._telling else self.comm.Isend
+                self._requests[i] = send(message, step.peer, step.tag)
                 self._sends.append(i)
             elif step.op is Op.COPY:
                 np.copyto(operands[0], operands[1])

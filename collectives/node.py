@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 Requests = Iterator["MPI.Request"]
-BLOCK = 1 << 16  # elements: a core's cache holds the few blocks that are joined
+BLOCK = 1 << 18  # elements: few enough for a cache, many enough that Python between the blocks takes no time
 
 
 class Buffer(NamedTuple):
@@ -95,17 +95,23 @@ class Node:
         """Return where this rank's slice of `count` elements begins and ends."""
         return count * self.rank // self.size, count * (self.rank + 1) // self.size
 
-    def join(self, send: np.ndarray, op: Operation, start: int, out: np.ndarray, target: Buffer | None = None) -> None:
-        """Join elements of all ranks' sources, from `start` on, into `out`, or where it can be seen into `target`."""
+    def join(self, send: np.ndarray, op: Operation, start: int, out: np.ndarray) -> None:
+        """Join elements of all ranks' sources, from `start` on, into `out`."""
         one, other, scratch, _ = self._space(out.dtype)
-        for at, end in blocks(0, out.size):
+        for at, end in blocks(0, out.size, self._block(op, out)):
             n, first = end - at, start + at
             views = (
-                send[first : first + n] if rank == self.rank else self.fetch(source, first, (one, other)[rank % 2][:n])
+                send[first : first + n] if rank == self.rank
+                else self.view(source, first, n, out.dtype) if source.window >= 0
+                else self.fetch(source, first, (one, other)[rank % 2][:n])
                 for rank, source in enumerate(self.sources)
-            )
-            result = out[at:end] if target is None else self._view(target, first, out[at:end])
-            join(op, views, self.size, result, scratch[:n])
+            )  # fmt: skip
+            join(op, views, self.size, out[at:end], scratch[:n])
+
+    def _block(self, op: Operation, out: np.ndarray) -> int:
+        """Return how many elements to join at once: all if nothing on the way has to stay in the cache."""
+        seen = all(source.window >= 0 for source in self.sources)
+        return max(out.size, 1) if self.size == 2 and seen and op.exact(out.dtype) else BLOCK
 
     def result(self, dtype: np.dtype, count: int) -> np.ndarray:
         """Return room for the result of a block that doesn't belong here, until the next is joined."""
@@ -114,20 +120,20 @@ class Node:
     def fetch(self, source: Buffer, start: int, into: np.ndarray) -> np.ndarray:
         """Return as many of a rank's elements as `into` has: where they lie, if that can be seen, else in it."""
         if source.window >= 0:
-            return self._view(source, start, into)
+            return self.view(source, start, into.size, into.dtype)
         peer.read(self._place(source, start, into), into)
         return into
 
     def put(self, target: Buffer, start: int, values: np.ndarray) -> None:
         """Write values to a rank's elements."""
         if target.window >= 0:
-            np.copyto(self._view(target, start, values), values)
+            np.copyto(self.view(target, start, values.size, values.dtype), values)
         else:
             peer.write(values, self._place(target, start, values))
 
-    def _view(self, buffer: Buffer, start: int, like: np.ndarray) -> np.ndarray:
-        offset = buffer.where + start * like.itemsize
-        return self.windows[buffer.window].view(buffer.rank, offset, like.size, like.dtype)
+    def view(self, buffer: Buffer, start: int, count: int, dtype: np.dtype) -> np.ndarray:
+        """Return elements of a rank's buffer in a window, where they lie."""
+        return self.windows[buffer.window].view(buffer.rank, buffer.where + start * dtype.itemsize, count, dtype)
 
     def _place(self, buffer: Buffer, start: int, like: np.ndarray) -> peer.Place:
         return peer.Place(self.pids[buffer.rank], buffer.where + start * like.itemsize)
@@ -159,7 +165,7 @@ class Node:
             self.windows.pop().free()
 
 
-def blocks(start: int, stop: int) -> Iterator[tuple[int, int]]:
+def blocks(start: int, stop: int, length: int = BLOCK) -> Iterator[tuple[int, int]]:
     """Iterate over the blocks of a slice."""
-    for at in range(start, stop, BLOCK):
-        yield at, min(at + BLOCK, stop)
+    for at in range(start, stop, length):
+        yield at, min(at + length, stop)

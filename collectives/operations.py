@@ -19,6 +19,10 @@ class Operation(NamedTuple):
     ufunc: np.ufunc
     divided: bool = False
 
+    def exact(self, dtype: np.dtype) -> bool:
+        """Say whether two arrays are joined in one step, without a partial result in another type."""
+        return not self.divided and wide(dtype) == dtype
+
 
 OPERATIONS = {
     op.name: op
@@ -57,7 +61,7 @@ def join(op: Operation, blocks: Iterable[np.ndarray], ranks: int, out: np.ndarra
     for k, block in enumerate(blocks):
         if k == 0:
             partial = block
-        elif k < ranks - 1 or op.divided or out.dtype != scratch.dtype:
+        elif k < ranks - 1 or not op.exact(out.dtype):
             partial = op.ufunc(partial, block, out=scratch, dtype=scratch.dtype)
         else:
             partial = op.ufunc(partial, block, out=out)

@@ -7,6 +7,7 @@ methods are collective, in the same order on all ranks, and called by one thread
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ class Plan:
     recv: Array
     op: Operation | None = None
     taken = 0  # requests that `advance` has seen complete: a sign of life
+    given: tuple[object, object] = (None, None)  # the caller's arrays
     _steps: Iterator[MPI.Request] | None = None
     _waiting: MPI.Request | None = None
 
@@ -78,11 +80,19 @@ class LibraryPlan(Plan):
         self.comm, self.what, self.op, self.root, self.type = comm, what, op, root, message_type(dtype)
         self._mpi_op = {"sum": MPI.SUM, "mean": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}[op.name] if op else None
 
+    def bind(self, send: np.ndarray, recv: Array) -> None:
+        super().bind(send, recv)
+        self._call = partial(getattr(self.comm, self.what.capitalize()), *self._arguments())
+
+    def run(self) -> None:
+        self._call()
+        self._divide()
+
     def steps(self, wait: bool) -> Requests:
-        name = self.what.capitalize() if wait else f"I{self.what}"
-        request = getattr(self.comm, name)(*self._arguments())
-        if request is not None:
-            yield request
+        yield getattr(self.comm, f"I{self.what}")(*self._arguments())
+        self._divide()
+
+    def _divide(self) -> None:
         if self.op and self.op.divided and self.recv is not None:
             divide(self.recv, self.comm.size)
 
@@ -137,15 +147,20 @@ class NodePlan(Plan):
         yield from node.finish(wait)
 
     def _reduce(self, start: int, stop: int, others: list[Buffer]) -> None:
-        """Join this rank's slice block by block; what goes to others goes while it is in the cache."""
+        """Join this rank's slice; what goes where it can't be joined goes block by block, while it is in the cache."""
         assert self.op is not None
+        node, dtype = self.node, self.send.dtype
+        own = None if self.recv is None else self.recv[start:stop]
+        if own is None and others[0].window >= 0:
+            own = node.view(others.pop(0), start, stop - start, dtype)
+        if own is not None and not others:
+            node.join(self.send, self.op, start, own)
+            return
         for at, end in blocks(start, stop):
-            there = others[0] if self.recv is None and others[0].window >= 0 else None
-            result = self.node.result(self.send.dtype, end - at) if self.recv is None else self.recv[at:end]
-            self.node.join(self.send, self.op, at, result, there)
-            if there is None:
-                for target in others:
-                    self.node.put(target, at, result)
+            result = node.result(dtype, end - at) if own is None else own[at - start : end - start]
+            node.join(self.send, self.op, at, result)
+            for target in others:
+                node.put(target, at, result)
 
 
 class LeaderPlan(Plan):

@@ -38,6 +38,8 @@ join() { # join I: make node I and plug it into the switch
   ip -n "nl$1" addr add "10.77.0.$(($1 + 1))/24" dev eth0
   ip -n "nl$1" link set lo up
   ip -n "nl$1" link set eth0 up
+  # Where BBR is the default it lets a link run dry for 200 ms every now and then, to measure it.
+  ip netns exec "nl$1" tee /proc/sys/net/ipv4/tcp_congestion_control <<<reno >/dev/null
 }
 
 shape() { # shape NAMESPACE DEVICE RATE DELAY: limit what the device sends

@@ -1,0 +1,44 @@
+"""Measure a link of the emulated cluster, both ways at once: `link.py serve`, then on another node `link.py HOST`.
+
+Prints the seconds that a byte takes. Plain sockets, so that no MPI library's habits are in the bound.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import time
+
+PORT, WARM_UP, NBYTES = 7777, 4 << 20, 32 << 20
+
+
+def exchange(connection: socket.socket, nbytes: int) -> float:
+    """Send and receive so many bytes at once; return the seconds until both are done."""
+    start = time.perf_counter()
+    sender = threading.Thread(target=connection.sendall, args=(bytes(nbytes),))
+    sender.start()
+    buffer, left = bytearray(1 << 18), nbytes
+    while left and (got := connection.recv_into(buffer, min(left, len(buffer)))):
+        left -= got
+    sender.join()
+    return time.perf_counter() - start
+
+
+def both(connection: socket.socket) -> float:
+    with connection:
+        exchange(connection, WARM_UP)
+        return exchange(connection, NBYTES) / NBYTES
+
+
+def main(host: str) -> None:
+    if host == "serve":
+        with socket.create_server(("", PORT)) as server:
+            print("ready", flush=True)
+            both(server.accept()[0])
+    else:
+        print(both(socket.create_connection((host, PORT))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
