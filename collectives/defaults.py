@@ -16,7 +16,8 @@ from collectives.algorithms import make_schedule
 from collectives.clusters import Cluster, find_cluster
 from collectives.errors import ArgumentError
 from collectives.formulas import allgather_time, best_chain_chunk, binomial_time, reduce_scatter_time
-from collectives.model import predict
+from collectives.tree_steps import TreePlan
+from collectives.tree_times import TreeTimes, crowded
 from collectives.search import LIBRARY, Candidate, Seconds, rows
 from collectives.tuning import FABRIC, TCP, Row, Shape
 
@@ -26,7 +27,7 @@ RANKS = (1, 2, 4, 8)
 LEAST, MOST = 256 << 10, 64 << 20  # bytes
 CHUNKS = tuple(kib << 10 for kib in (16, 32, 60, 128, 256, 512, 1024))
 STEP = 10e-6  # seconds of Python for a message: 2.5 to 11 us were measured
-FLAT = 1024  # ranks up to which a tree over all of them is worth the time to predict it
+FLAT = 256  # ranks up to which a tree over all of them is worth the time to predict it
 
 
 def model_rows(clusters: Sequence[str]) -> list[Row]:
@@ -102,8 +103,10 @@ class Place:
         for name, longest in (("chain", size), ("cb-8", 8 + ceil(log2(size)))):
             chunk = self._chunk(best_chain_chunk(longest, n, cluster.alpha, cluster.beta + cluster.gamma))
             if name == "chain" or size > 8:
-                schedule = make_schedule(self.op, name, size, n // 4, chunk=chunk // 4)
-                found[Candidate(name, chunk)] = predict(schedule, cluster)
+                plan = make_schedule(self.op, name, size, n // 4, chunk=chunk // 4).plan
+                group = cluster.group(size)
+                if isinstance(plan, TreePlan) and not crowded(plan, cluster, group):
+                    found[Candidate(name, chunk)] = TreeTimes(plan, cluster, group, 4).finish()
         return found
 
     def _chunk(self, best: float) -> int:
