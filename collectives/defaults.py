@@ -10,29 +10,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from math import ceil, log2
 
 from collectives.algorithms import make_schedule
 from collectives.clusters import Cluster, find_cluster
 from collectives.errors import ArgumentError
 from collectives.formulas import allgather_time, best_chain_chunk, binomial_time, reduce_scatter_time
+from collectives.search import LIBRARY, Candidate, Seconds, rows
 from collectives.tree_steps import TreePlan
 from collectives.tree_times import TreeTimes, crowded
-from collectives.search import LIBRARY, Candidate, Seconds, rows
 from collectives.tuning import FABRIC, TCP, Row, Shape
 
 OPS = ("reduce", "bcast", "allreduce")
-NODES = (2, 4, 8, 16, 32, 64, 256, 1024)
+NODES = (2, 4, 8, 32, 128, 1024)
 RANKS = (1, 2, 4, 8)
 LEAST, MOST = 256 << 10, 64 << 20  # bytes
 CHUNKS = tuple(kib << 10 for kib in (16, 32, 60, 128, 256, 512, 1024))
 STEP = 10e-6  # seconds of Python for a message: 2.5 to 11 us were measured
-FLAT = 256  # ranks up to which a tree over all of them is worth the time to predict it
+FLAT = 1024  # ranks up to which a tree over all of them is worth the time to predict it
 
 
 def model_rows(clusters: Sequence[str]) -> list[Row]:
     """Return the rows for described clusters; CollectiveError for one that is unknown or too briefly described."""
-    places = {shape: find_cluster(name) for name in clusters for shape in shapes(find_cluster(name))}
+    places: dict[Shape, Cluster] = {}
+    for cluster in map(find_cluster, clusters):
+        places = dict.fromkeys(shapes(cluster), cluster) | places
     return [row for shape, cluster in places.items() for row in shape_rows(cluster, shape)]
 
 
@@ -53,7 +56,7 @@ def shape_rows(cluster: Cluster, shape: Shape) -> list[Row]:
         for shared in (True, False):
             places = {n: Place(cluster, shape, shared, op, n) for n in _sizes(by)}
             seconds = {n: place.seconds() for n, place in places.items()}
-            found += rows(op, shape, shared, seconds, f"by the model of {cluster.name}")
+            found += rows(op, shape, shared, seconds, f"the model of {cluster.name}")
     return found
 
 
@@ -99,14 +102,12 @@ class Place:
                 for name, time in times.items()
                 if cluster.ranks_per_node == 1 or name == "ring"
             }
-        found = {}
+        found: dict[Candidate, float] = {}
         for name, longest in (("chain", size), ("cb-8", 8 + ceil(log2(size)))):
             chunk = self._chunk(best_chain_chunk(longest, n, cluster.alpha, cluster.beta + cluster.gamma))
             if name == "chain" or size > 8:
-                plan = make_schedule(self.op, name, size, n // 4, chunk=chunk // 4).plan
-                group = cluster.group(size)
-                if isinstance(plan, TreePlan) and not crowded(plan, cluster, group):
-                    found[Candidate(name, chunk)] = TreeTimes(plan, cluster, group, 4).finish()
+                time = _tree(self.op, name, size, n, chunk, cluster)
+                found |= {Candidate(name, chunk): time} if time else {}
         return found
 
     def _chunk(self, best: float) -> int:
@@ -130,6 +131,15 @@ class Place:
         return min(whole, _ring(exchanged, size, n, n))
 
 
+@cache
+def _tree(op: str, name: str, size: int, n: int, chunk: int, cluster: Cluster) -> float:
+    """Return the seconds of a schedule over one tree; 0 where it crowds links, which would take long to replay."""
+    plan, group = make_schedule(op, name, size, n // 4, chunk=chunk // 4).plan, cluster.group(size)
+    if not isinstance(plan, TreePlan) or crowded(plan, cluster, group):
+        return 0.0
+    return TreeTimes(plan, cluster, group, 4).finish()
+
+
 def _ring(cluster: Cluster, size: int, n: int, chunk: int) -> float:
     """Return the seconds of 2 (P - 1) rounds, of which each sends a part of the vector in chunks."""
     part = n / size
@@ -139,9 +149,9 @@ def _ring(cluster: Cluster, size: int, n: int, chunk: int) -> float:
 
 def _halving(cluster: Cluster, size: int, n: int, chunk: int) -> float:
     """Return the seconds of halving and doubling: swCaffe's equations, and the starts of chunks."""
-    terms = {"p": size, "q": size, "n": n, "alpha": cluster.alpha, "beta1": cluster.beta, "beta2": cluster.beta}
+    terms = size, size, n, cluster.alpha, cluster.beta, cluster.beta
     starts = 2 * (n // chunk) * cluster.alpha
-    return starts + reduce_scatter_time(**terms, gamma=cluster.gamma) + allgather_time(**terms)
+    return starts + reduce_scatter_time(*terms, gamma=cluster.gamma) + allgather_time(*terms)
 
 
 def _sizes(by: int) -> list[int]:

@@ -10,6 +10,7 @@ names the table that all communicators follow; Communicator(table=collectives.tu
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import sys
 import time
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 OPS = ("reduce", "bcast", "allreduce")
 MEMORY = {"shared": (True,), "foreign": (False,), "both": (True, False)}
+BUSY = 0.5  # processes that want to run, for each core, before ours have begun
 SHORT = 1 << 16  # bytes
 TIMING, MOST_CALLS = 20e-3, 50  # seconds that one timing takes at least, and the calls that this may take
 
@@ -130,7 +132,8 @@ class Tuning:
 
     def __init__(self, world: Communicator, options: argparse.Namespace):
         self.world, self.options = world, options
-        self.sizes = sizes(*options.message_size, options.step)
+        least, most = options.message_size
+        self.sizes = sizes(least, most, options.step)
         self.say = partial(print, flush=True) if world.rank == 0 else lambda *_: None
         self.end = time.monotonic() + options.seconds
         self.work = sum(map(_weight, self.sizes)) * len(options.ops) * len(MEMORY[options.memory])
@@ -139,6 +142,9 @@ class Tuning:
         """Measure everything, printing what is chosen; return the table's rows."""
         source, found = self.world.comm.bcast(_source()), []
         self.say(f"{self.world.shape}; {source}")
+        others = os.getloadavg()[0]
+        if others > BUSY * (os.cpu_count() or 1):
+            self.say(f"warning: this machine is busy (load {others:.1f}), so the table will not hold on an idle one")
         self.say(f"{'op':<10}{'memory':<9}{'bytes':>10}{'mpi, us':>11}{'best, us':>11}{'/ mpi':>7}  chosen")
         for shared in MEMORY[self.options.memory]:
             make = self.world.empty if shared else np.zeros
@@ -228,7 +234,8 @@ def _source() -> str:
 
     vendor, version = MPI.get_vendor()
     library = f"{vendor} {'.'.join(map(str, version))}"
-    return f"measured on {platform.node()} ({platform.machine()}) with {library}, {time.strftime('%Y-%m-%d')}"
+    machine = f"{platform.node()} ({os.cpu_count()} processors, {platform.machine()})"
+    return f"measured on {machine} with {library}, {time.strftime('%Y-%m-%d')}"
 
 
 def _names(text: str) -> list[str]:
