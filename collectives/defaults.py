@@ -28,6 +28,7 @@ RANKS = (1, 2, 4, 8)
 LEAST, MOST = 256 << 10, 64 << 20  # bytes
 CHUNKS = tuple(kib << 10 for kib in (16, 32, 60, 128, 256, 512, 1024))
 STEP = 10e-6  # seconds of Python for a message: 2.5 to 11 us were measured
+BOTH_WAYS = 2.0  # times as long two ranks of a node take to copy from each other at once
 FLAT = 1024  # ranks up to which a tree over all of them is worth the time to predict it
 
 
@@ -119,15 +120,15 @@ class Place:
         """Return the seconds of the MPI library: the best of textbook algorithms that send messages whole."""
         n, c, size = self.n, self.cluster, self.nodes * self.ranks
 
-        def tree(gamma: float, two_way: float = 1.0) -> float:
+        def tree(gamma: float, two_way: float = 1.0, two_way_in: float = 1.0) -> float:
             rounds = binomial_time(self.nodes, c.alpha + n * (c.beta * two_way + gamma))
-            return rounds + binomial_time(self.ranks, c.alpha_in + n * (c.beta_in + gamma))
+            return rounds + binomial_time(self.ranks, c.alpha_in + n * (c.beta_in * two_way_in + gamma))
 
         if self.op == "reduce":
             return tree(c.gamma)
-        link = c if self.nodes > 1 else replace(c, alpha=c.alpha_in, beta=c.beta_in)
-        exchanged = replace(link, beta=link.beta * c.two_way, gamma=c.gamma if self.op == "allreduce" else 0.0)
-        whole = tree(0.0) if self.op == "bcast" else tree(c.gamma, c.two_way)
+        link = c if self.nodes > 1 else replace(c, alpha=c.alpha_in, beta=c.beta_in, two_way=BOTH_WAYS)
+        exchanged = replace(link, beta=link.beta * link.two_way, gamma=c.gamma if self.op == "allreduce" else 0.0)
+        whole = tree(0.0) if self.op == "bcast" else tree(c.gamma, c.two_way, BOTH_WAYS)
         return min(whole, _ring(exchanged, size, n, n))
 
 
