@@ -72,7 +72,7 @@ class Communicator:
         self.group = group or Group.from_comm(self.comm)
         self._local = _split(self.comm, self.group.nodes[self.rank])
         self.node, self._owns = Node(self._local, node), node is None
-        self.table = table or tuning.shipped()
+        self.table, self._network = table or tuning.shipped(), self.comm.bcast(tuning.network())
         self._cross: MPI.Intracomm | None = None
         self._plans: dict[tuple[Call, int], Plan] = {}
         self._last: dict[tuple, Plan] = {}  # by a call's arguments: the plan that it had
@@ -112,13 +112,14 @@ class Communicator:
     def explain(self, what: str, nbytes: int, shared: bool = True) -> str:
         """Say what "auto" does with so many bytes, in a window or not, and why."""
         choice = self._choose(what, nbytes, shared)
-        return f"{what} of {nbytes} bytes, {self.shape}: {choice.algorithm}, {choice.why}"
+        return f"{what} of {nbytes} bytes, {self.shape}: {choice}, {choice.why}"
 
     @property
     def shape(self) -> Shape:
-        """How many nodes there are, and ranks on each; 0 ranks where the nodes have different numbers."""
+        """How many nodes there are, and ranks on each, 0 where they differ; and what rank 0 sees between them."""
         ranks = Counter(self.group.nodes)
-        return Shape(len(ranks), self.group.nodes.count(0) if len(set(ranks.values())) == 1 else 0)
+        each = self.group.nodes.count(0) if len(set(ranks.values())) == 1 else 0
+        return Shape(len(ranks), each, self._network if len(ranks) > 1 else "")
 
     def plan(
         self,

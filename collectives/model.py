@@ -66,7 +66,7 @@ class Row:
     cut: bool = False
 
 
-RENUMBERED = ", renumbered"
+RENUMBERED, THEIRS, TUNED = ", renumbered", "S-Caffe's", "tuned"
 TREES = ("chain", "binomial", "kary-2", "cb-4", "cb-8", "cb-16", "cc-8", "cc-16", "ccb-8", "two-tree")
 ALGORITHMS = {
     "reduce": TREES,
@@ -86,7 +86,7 @@ def scaffe_row(algorithm: str, cluster: Cluster, ranks: int, elements: int, item
     chunk = max(1, elements if algorithm == "binomial" else -(-elements // SCAFFE_CHUNKS))
     name = algorithm if algorithm in ("chain", "binomial") else f"{algorithm}:levels"
     schedule = make_schedule("reduce", name, ranks, elements, chunk=chunk)
-    return Row(f"S-Caffe's {algorithm}", chunk * itemsize, predict(schedule, cluster, itemsize=itemsize))
+    return Row(f"{THEIRS} {algorithm}", chunk * itemsize, predict(schedule, cluster, itemsize=itemsize))
 
 
 def best_row(op: str, algorithm: str, cluster: Cluster, ranks: int, elements: int, itemsize: int = 4) -> Row | None:
@@ -187,9 +187,11 @@ def _print(op: str, cluster: Cluster, ranks: int, n: int, rows: Sequence[Row]) -
     least = bound(op, cluster, ranks, n)
     print(f"{op} of {n} bytes over {ranks} ranks of {cluster.name}: links allow {least * 1e3:.3f} ms")
     print(f"{'algorithm':<22}{'chunk, bytes':>14}{'ms':>12}{'x bound':>9}")
-    for row in rows:
+    ours = [row for row in rows if not row.algorithm.startswith(THEIRS)]
+    for row in [replace(row, algorithm=TUNED) for row in ours[:1]] + list(rows):
         ratio = f"{row.seconds / least:9.2f}" if least else f"{'-':>9}"
         note = "  finer chunks not tried" if row.cut else ""
+        note = f"  {ours[0].algorithm}" if row.algorithm == TUNED else note
         print(f"{row.algorithm:<22}{row.chunk:>14}{row.seconds * 1e3:>12.3f}{ratio}{note}")
 
 

@@ -1,10 +1,15 @@
-"""Tuning: which algorithm and chunk for an operation, a number of bytes, a shape of the job and a kind of memory."""
+"""Tuning: which algorithm and chunk for an operation, a number of bytes, a shape of the job and a kind of memory.
+
+Tables come from `python -m collectives.tune`, which measures a machine or asks the model.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from math import log2
 from pathlib import Path
@@ -13,16 +18,20 @@ from typing import NamedTuple
 from collectives.errors import ArgumentError
 
 SHIPPED = Path(__file__).parent / "tables" / "shipped.json"
+DEVICES = Path("/sys/class/infiniband")
+TCP, FABRIC = "tcp", "fabric"
 
 
 class Shape(NamedTuple):
-    """How many nodes a job has, and ranks on each; 0 where their numbers differ."""
+    """How many nodes a job has, and ranks on each (0 where their numbers differ), and what joins the nodes."""
 
     nodes: int
     ranks: int
+    network: str = ""  # TCP, FABRIC, or nothing
 
     def __str__(self) -> str:
-        return f"{self.nodes} node(s) with {self.ranks or 'unequal numbers of'} rank(s) each"
+        joined = f", joined by {self.network}" if self.network else ""
+        return f"{self.nodes} node(s) with {self.ranks or 'unequal numbers of'} rank(s) each{joined}"
 
 
 class Choice(NamedTuple):
@@ -32,10 +41,17 @@ class Choice(NamedTuple):
     chunk_bytes: int = 0
     why: str = ""
 
+    def __str__(self) -> str:
+        return self.algorithm + (f" in chunks of {self.chunk_bytes} bytes" if self.chunk_bytes else "")
+
 
 @dataclass(frozen=True)
 class Row:
-    """From `from_bytes` on, in windows or in other memory, on such a shape, an operation is best done so."""
+    """From `from_bytes` on, in windows or in other memory, on such a shape, an operation is best done so.
+
+    No `network` means any. `seconds`, at `from_bytes`, those of the MPI library and of the next best are there where
+    they were measured or predicted, as `source` says.
+    """
 
     op: str
     nodes: int
@@ -44,32 +60,67 @@ class Row:
     from_bytes: int
     algorithm: str
     chunk_bytes: int = 0
+    network: str = ""
+    seconds: float = 0.0
+    library_seconds: float = 0.0
+    next_best: str = ""
+    next_seconds: float = 0.0
+    source: str = ""
+
+    @property
+    def place(self) -> tuple[str, int, int, bool, str]:
+        """What the row is for, but the bytes."""
+        return self.op, self.nodes, self.ranks, self.shared, self.network
+
+    def why(self, table: str) -> str:
+        """Say where the row stands, and what it rests on."""
+        where = f"best from {self.from_bytes} bytes on {Shape(self.nodes, self.ranks, self.network)} in {table}"
+        if not self.source:
+            return where
+        found = f"{1e6 * self.seconds:.1f} us" if self.seconds else ""
+        if self.seconds and self.library_seconds and self.algorithm != "mpi":
+            found += f", {self.seconds / self.library_seconds:.2f} of the MPI library's"
+        if self.seconds and self.next_best:
+            found += f"; next {self.next_best}, {self.next_seconds / self.seconds:.2f} times as long"
+        return f"{where}; {self.source}" + (f": there {found}" if found else "")
 
 
 class Table:
     """Rows, of which the one counts whose shape is nearest, and then the last whose bytes are reached."""
 
-    def __init__(self, rows: list[Row], source: str):
-        self.rows, self.source = rows, source
+    def __init__(self, rows: Sequence[Row], source: str):
+        self.rows, self.source = list(rows), source
 
     def choose(self, op: str, shape: Shape, shared: bool, nbytes: int) -> Choice:
         """Return the choice for so many bytes; the MPI library's own collective where no row fits."""
         known = [row for row in self.rows if (row.op, row.shared) == (op, shared)]
         known = [row for row in known if (row.nodes > 1) == (shape.nodes > 1) and (row.ranks > 1) == (shape.ranks > 1)]
+        known = [row for row in known if row.network in ("", shape.network)]
         if not known:
             return Choice("mpi", why=f"{self.source} has no row for {shape}")
         nearest = min(known, key=lambda row: _distance(row, shape))
-        rows = [row for row in known if (row.nodes, row.ranks) == (nearest.nodes, nearest.ranks)]
-        rows = sorted((row for row in rows if row.from_bytes <= nbytes), key=lambda row: row.from_bytes)
+        rows = [row for row in known if row.place == nearest.place and row.from_bytes <= nbytes]
         if not rows:
             return Choice("mpi", why=f"{self.source} has no row for so few bytes")
-        row = rows[-1]
-        why = f"best from {row.from_bytes} bytes on {Shape(row.nodes, row.ranks)} in {self.source}"
-        return Choice(row.algorithm, row.chunk_bytes, why)
+        row = max(rows, key=lambda row: row.from_bytes)
+        return Choice(row.algorithm, row.chunk_bytes, row.why(self.source))
+
+    def merged(self, rows: Sequence[Row]) -> Table:
+        """Return the table with `rows` instead of all that it has for the same operation, shape and memory."""
+        places = {row.place for row in rows}
+        return Table([row for row in self.rows if row.place not in places] + list(rows), self.source)
 
     def save(self, path: str | os.PathLike) -> None:
-        """Write the table."""
-        Path(path).write_text(json.dumps([asdict(row) for row in self.rows], indent=1) + "\n")
+        """Write the table, whole or not at all. Raise ArgumentError where that fails."""
+        text = ",\n".join(" " + json.dumps(_brief(row)) for row in self.rows)
+        unfinished = _beside(path)
+        try:
+            unfinished.write_text(f"[\n{text}\n]\n")
+            unfinished.replace(path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
+            raise _unwritable(path, error) from None
 
 
 def load(path: str | os.PathLike) -> Table:
@@ -82,11 +133,41 @@ def load(path: str | os.PathLike) -> Table:
         raise ArgumentError(f"{path} is no table of python -m collectives.tune: {error}") from None
 
 
+def check_writable(path: str | os.PathLike) -> None:
+    """Raise ArgumentError unless a table can be written, and one that is there can be read."""
+    try:
+        _beside(path).touch()
+        _beside(path).unlink()
+    except OSError as error:
+        raise _unwritable(path, error) from None
+    if Path(path).exists():
+        load(path)
+
+
 @cache
 def shipped() -> Table:
     """Return the table that COLLECTIVES_TABLE names, or the one that comes with the package."""
     named = os.environ.get("COLLECTIVES_TABLE")
     return load(named) if named else Table(load(SHIPPED).rows, "the shipped table")
+
+
+def network() -> str:
+    """Return FABRIC on a machine with an adapter that the kernel lists as InfiniBand (EFA and RoCE are), else TCP."""
+    return FABRIC if DEVICES.is_dir() and any(DEVICES.iterdir()) else TCP
+
+
+def _brief(row: Row) -> dict[str, object]:
+    """Return the fields of a row but those that say nothing."""
+    values = asdict(row)
+    return {f.name: values[f.name] for f in fields(row) if f.name == "chunk_bytes" or values[f.name] != f.default}
+
+
+def _beside(path: str | os.PathLike) -> Path:
+    return Path(f"{os.fspath(path)}.{os.getpid()}.tmp")
+
+
+def _unwritable(path: str | os.PathLike, error: OSError) -> ArgumentError:
+    return ArgumentError(f"{path}: can't be written: {(error.strerror or str(error)).lower()}")
 
 
 def _distance(row: Row, shape: Shape) -> float:

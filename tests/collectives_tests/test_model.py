@@ -157,10 +157,19 @@ def test_the_table_names_algorithms_chunks_and_ratios(capsys: pytest.CaptureFixt
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("allreduce of 1048576 bytes over 8 ranks of taihulight: links allow 0.15")
     rows = {line[:22].strip(): [float(number) for number in line[22:57].split()] for line in lines[2:10]}
-    assert {"chain", "ring", "halving", "halving, renumbered", "two-tree"} <= set(rows)
+    assert {"tuned", "chain", "ring", "halving", "halving, renumbered"} <= set(rows)
+    assert lines[2].endswith(f"  {lines[3][:22].strip()}") and rows["tuned"] == rows[lines[3][:22].strip()]
     times = [time for _, time, _ in rows.values()]
     assert times == sorted(times) and all(ratio > 1 for _, _, ratio in rows.values())
     assert lines[-1].startswith("swCaffe, section II.B")
+
+
+def test_tuned_is_the_best_of_ours_and_stands_first(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reduce", "--ranks", "24", "--bytes", "256K"]) == 0
+    lines = capsys.readouterr().out.splitlines()[2:-2]
+    best = next(line for line in lines[1:] if not line.startswith("S-Caffe's"))
+    assert lines[0][:22].strip() == "tuned" and lines[0][22:57] == best[22:57]
+    assert lines[0].split()[-1] == best.split()[0]
 
 
 def test_the_table_says_what_it_left_out(capsys: pytest.CaptureFixture[str]) -> None:
