@@ -6,12 +6,12 @@ methods are collective, in the same order on all ranks, and called by one thread
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from collectives.execute import Execution, message_type
+from collectives.memory import HostMemory, Memory, Request
 from collectives.node import Buffer, Node, Requests, blocks
 from collectives.operations import Operation, wide
 from collectives.peer import address
@@ -29,8 +29,8 @@ class Plan:
     send: np.ndarray
     recv: Array
     op: Operation | None = None
-    _steps: Iterator[MPI.Request] | None = None
-    _waiting: MPI.Request | None = None
+    _steps: Requests | None = None
+    _waiting: Request | None = None
 
     def bind(self, send: np.ndarray, recv: Array) -> None:
         """Let these be the arrays: flat, contiguous, of the type and length that the plan was made for."""
@@ -99,8 +99,16 @@ class LibraryPlan(Plan):
 class SchedulePlan(Plan):
     """A schedule's steps, run by our own executor; `tag` sets apart plans that are under way side by side."""
 
-    def __init__(self, schedule: Schedule, comm: MPI.Intracomm, op: Operation | None, tag: int = 0):
+    def __init__(
+        self,
+        schedule: Schedule,
+        comm: MPI.Intracomm,
+        op: Operation | None,
+        tag: int = 0,
+        memory: Memory | None = None,
+    ):
         self.schedule, self.comm, self.op, self.tag = schedule, comm, op, tag
+        self.memory: Memory = HostMemory() if memory is None else memory
         self._bound: tuple[int, int] | None = None
 
     def bind(self, send: np.ndarray, recv: Array) -> None:
@@ -108,13 +116,16 @@ class SchedulePlan(Plan):
         place = address(send), 0 if recv is None else address(recv)
         if place != self._bound:
             own, out = (None, send) if self.op is None else (send, recv)
-            self._execution, self._bound = Execution(self.schedule, self.comm, self.op, own, out, self.tag), place
+            self._execution = Execution(self.schedule, self.comm, self.op, own, out, self.tag, self.memory)
+            self._bound = place
 
     def steps(self, wait: bool) -> Requests:
         yield from self._execution.run()
         start, stop = self.schedule.result(self.comm.rank)
         if self.op and self.op.divided and self.recv is not None:
-            divide(self.recv[start:stop], self.schedule.size)
+            self.memory.divide(self.recv[start:stop], self.schedule.size)
+        if (last := self.memory.end()) is not None:
+            yield last
 
 
 class NodePlan(Plan):
