@@ -36,6 +36,9 @@ class Plan:
         """Let these be the arrays: flat, contiguous, of the type and length that the plan was made for."""
         self.send, self.recv = send, recv
 
+    def free(self) -> None:
+        """Give back what is held besides memory of this process. Nothing may be under way."""
+
     def steps(self, wait: bool) -> Requests:
         """Do the work; yield requests to be completed before going on. With `wait` better wait than yield."""
         raise NotImplementedError
