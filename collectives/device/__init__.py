@@ -10,5 +10,5 @@
 | plans.py | the plans that no schedule makes: slices of a node by CUDA IPC, and the library's own collective |
 
 What tells devices apart is in device.py alone, so that a stand-in can take the GPU's place: the tests run all the rest
-with one whose copies and kernels happen late and out of step, as a GPU's do.
+with one whose copies and kernels happen late and out of step, as a GPU's do. On a real GPU nothing here has run yet.
 """

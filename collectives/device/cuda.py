@@ -1,4 +1,7 @@
-"""The device of CuPy: an NVIDIA GPU. Written against CuPy 14; the tests of tests/device_tests run it where one is."""
+"""The device of CuPy: an NVIDIA GPU.
+
+Written against CuPy 14 and its documentation; it has not run on a GPU yet. tests/device_tests is what to run there.
+"""
 
 from __future__ import annotations
 
