@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from collectives import tuning
 from collectives.agreement import agree
 from collectives.algorithms import make_schedule
+from collectives.device.choice import DEVICE_CHUNK, DevicePlans
 from collectives.errors import AlgorithmError, ArgumentError
 from collectives.group import Group
 from collectives.node import Node
@@ -21,12 +22,15 @@ from collectives.tuning import Choice, Shape
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+    from collectives.device.device import Device
+    from collectives.memory import Memory
+
 CHUNK = 60 << 10  # bytes: with its header a message below the 64 KiB up to which TCP transports send without asking
 MOST_CALLS = 1000  # whose plans are found at once
 
 
 class Call(NamedTuple):
-    """What a plan is made for: all that must be the same on all ranks, but the last two."""
+    """What a plan is made for: all that must be the same on all ranks, but `held` and `problem`."""
 
     what: str
     op: str
@@ -37,12 +41,14 @@ class Call(NamedTuple):
     chunk_bytes: int
     held: bool = False  # do this rank's arrays lie in windows?
     problem: str = ""  # why this rank can't take part
+    memory: str = "host"  # or "device"
 
     def described(self) -> dict[str, str]:
         """Return what the ranks must agree on."""
         return {
             "the operation": f"{self.what} {self.op}".strip(),
             "the root": str(self.root),
+            "the memory of the arrays": self.memory,
             "the type": self.dtype,
             "the number of elements": str(self.elements),
             "the algorithm": f"{self.algorithm}, chunks of {self.chunk_bytes} bytes",
@@ -50,13 +56,14 @@ class Call(NamedTuple):
 
 
 class Communicator:
-    """Reduce, broadcast and allreduce flat numpy arrays over the ranks of `comm`.
+    """Reduce, broadcast and allreduce arrays, of numpy or all of CuPy, over the ranks of `comm`.
 
     A plan is made at the first call for an operation, size, root and kind of memory, when the ranks check that they
     agree; `check=True` has them check at each call. A plan keeps the arrays of its last call. Raise, on all ranks and
     before any data moves, ArgumentError, AlgorithmError or DisagreementError; the communicator stays usable.
 
-    `group` says which ranks share a node, if MPI is not to be asked; `table`, what "auto" does.
+    `group` says which ranks share a node, if MPI is not to be asked; `table`, what "auto" does; `device`, whose the
+    device arrays are, if that is not CuPy's current GPU.
     All methods are collective and called by one thread, in the same order on all ranks.
     """
 
@@ -66,6 +73,7 @@ class Communicator:
         table: tuning.Table | None = None,
         group: Group | None = None,
         node: Node | None = None,
+        device: Device | None = None,
     ):
         self.comm = comm.Dup()
         self.rank, self.size = comm.rank, comm.size
@@ -76,20 +84,29 @@ class Communicator:
         self._cross: MPI.Intracomm | None = None
         self._plans: dict[tuple[Call, int], Plan] = {}
         self._last: dict[tuple, Plan] = {}  # by a call's arguments: the plan that it had
+        self._given_device = device
+        self._device_plans: DevicePlans | None = None
 
     def dup(self) -> Communicator:
         """Return another over the same ranks and windows, whose collectives can be under way beside this one's.
 
         Collective; so is its `free`, which leaves the windows to this one.
         """
-        return Communicator(self.comm, self.table, self.group, self.node)
+        return Communicator(self.comm, self.table, self.group, self.node, self._given_device)
 
-    def empty(self, shape: int | tuple[int, ...], dtype: np.typing.DTypeLike = np.float32) -> np.ndarray:
-        """Return zeros in memory that the ranks of a node share, where collectives are fastest. Collective.
+    def empty(
+        self, shape: int | tuple[int, ...], dtype: np.typing.DTypeLike = np.float32, device: str = "cpu"
+    ) -> np.ndarray:
+        """Return zeros in memory where collectives are fastest: one that the ranks of a node share. Collective.
 
-        All ranks of a node ask for the same. The memory is theirs until `free`.
+        All ranks of a node ask for the same. The memory is theirs until `free`. With `device="cuda"`: a CuPy array on
+        the current GPU. Raise ArgumentError, on all ranks, where one has no CuPy or GPU.
         """
-        return self.node.empty((shape,) if isinstance(shape, int) else tuple(shape), np.dtype(dtype))
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        if device == "cpu":
+            return self.node.empty(shape, np.dtype(dtype))
+        self._raise_first(self.comm.allgather(_problem_of(lambda: self._device_for(device))))
+        return self._device_for(device).zeros(shape, np.dtype(dtype))
 
     def reduce(
         self, send: np.ndarray, recv: np.ndarray | None = None, op: str = "sum", root: int = 0, **how: object
@@ -143,11 +160,13 @@ class Communicator:
         elif what != "bcast" and recv is None:
             recv = send
         problem = self._problem(what, send, recv, op, root)
-        held = not problem and all(self.node.holds(array) for array in (send, recv) if array is not None)
+        memory = memory_of(send)
+        arrays = [array for array in (send, recv) if array is not None]
+        held = not problem and memory == "host" and all(self.node.holds(array) for array in arrays)
         if not problem and send.dtype not in TYPES:
             send = _bytes(send)
         dtype, count = str(getattr(send, "dtype", type(send).__name__)), int(getattr(send, "size", 0))
-        call = Call(what, op, root, count, dtype, algorithm, chunk_bytes, held, problem)
+        call = Call(what, op, root, count, dtype, algorithm, chunk_bytes, held, problem, memory)
         plan = self._plans.get((call, number))
         if plan is None or check:
             shared = self._agree(call)
@@ -163,6 +182,8 @@ class Communicator:
 
     def forget(self) -> None:
         """Let go of all plans, and with them of the arrays that they keep."""
+        for plan in self._plans.values():
+            plan.free()
         self._plans.clear()
         self._last.clear()
 
@@ -184,6 +205,16 @@ class Communicator:
             plan = self._last[key] = self.plan(what, send, recv, op, root, **how)
         plan.run()
 
+    def _device_for(self, name: str = "cuda") -> Device:
+        """Return the device that arrays of that name lie on. Raise ArgumentError where there is none."""
+        if name != "cuda":
+            raise ArgumentError(f"unknown device '{name}'; known devices: cpu cuda")
+        if self._given_device is None:
+            from collectives.device import cuda
+
+            self._given_device = cuda.find()
+        return self._given_device
+
     def _problem(self, what: str, send: Any, recv: Any, op: str, root: int) -> str:
         """Return why this rank can't take part, "" if it can."""
         try:
@@ -191,7 +222,10 @@ class Communicator:
                 raise ArgumentError(f"root {root} is not one of {self.size} ranks")
             for name, array in (("send", send), ("recv", recv)):
                 if array is not None:
-                    _check_array(name, array, written=name == "recv" or (what == "bcast" and self.rank != root))
+                    written = name == "recv" or (what == "bcast" and self.rank != root)
+                    _check_array(name, array, written, self._device_for if on_device(array) else None)
+            if recv is not None and on_device(recv) != on_device(send):
+                raise ArgumentError(f"recv is in {memory_of(recv)} memory, send in {memory_of(send)} memory")
             if recv is not None and (recv.dtype, recv.size) != (send.dtype, send.size):
                 raise ArgumentError(f"recv has {recv.size} of {recv.dtype}, send {send.size} of {send.dtype}")
             if what != "bcast":
@@ -203,12 +237,15 @@ class Communicator:
     def _agree(self, call: Call) -> bool:
         """Raise on all ranks what is wrong on any; return whether all have their arrays in windows. Collective."""
         told = self.comm.allgather((call.problem, call.held))
-        problems = [problem for problem, _ in told]
+        self._raise_first([problem for problem, _ in told])
+        self.agree(call.described())
+        return all(held for _, held in told)
+
+    def _raise_first(self, problems: list[str]) -> None:
+        """Raise ArgumentError for the first rank that has a problem."""
         if wrong := next(filter(None, problems), ""):
             where = "" if set(problems) == {wrong} else f"rank {problems.index(wrong)}: "
             raise ArgumentError(where + wrong)
-        self.agree(call.described())
-        return all(held for _, held in told)
 
     def _choose(self, what: str, nbytes: int, shared: bool) -> Choice:
         choice = self.table.choose(what, self.shape, shared, nbytes)
@@ -221,7 +258,9 @@ class Communicator:
         nbytes = call.elements * np.dtype(call.dtype).itemsize
         choice = Choice(call.algorithm, call.chunk_bytes)
         if call.algorithm == "auto":
-            choice = self._choose(call.what, nbytes, shared)
+            choice = self._choose(call.what, nbytes, shared or call.memory == "device")
+        if call.memory == "device":
+            return self._make_device(call, choice)
         op = None if call.what == "bcast" else operation(call.op, np.dtype(call.dtype))
         name, chunk_bytes = choice.algorithm, call.chunk_bytes or choice.chunk_bytes or CHUNK
         if name == "mpi" or not nbytes:
@@ -234,6 +273,21 @@ class Communicator:
             return self._leaders(call, name.removeprefix("leaders-"), chunk_bytes, op)
         return self._scheduled(call, name, chunk_bytes, op, call.elements, call.root, self.comm, self.group)
 
+    def _make_device(self, call: Call, choice: Choice) -> Plan:
+        """Return a new plan for device arrays."""
+        if self._device_plans is None:
+            self._device_plans = DevicePlans(self.comm, self._local, self._device_for())
+        plans, dtype = self._device_plans, np.dtype(call.dtype)
+        op = None if call.what == "bcast" else operation(call.op, dtype)
+        choice = plans.choose(call.what, choice, self.shape.nodes, dtype, call.elements)
+        if choice.algorithm == "mpi":
+            return plans.library(LibraryPlan(self.comm, call.what, op, call.root, dtype))
+        if choice.algorithm == "slices":
+            return plans.slices(call.what, op, call.root)
+        chunk = call.chunk_bytes or choice.chunk_bytes or DEVICE_CHUNK
+        given = (call, choice.algorithm, chunk, op, call.elements, call.root, self.comm, self.group)
+        return self._scheduled(*given, memory=plans.memory())
+
     def _scheduled(
         self,
         call: Call,
@@ -244,6 +298,7 @@ class Communicator:
         root: int,
         comm: MPI.Intracomm,
         group: Group,
+        memory: Memory | None = None,
     ) -> Plan:
         """Return the plan of a schedule over the ranks of `comm`."""
         if name == "mpi":
@@ -251,7 +306,7 @@ class Communicator:
         order = group.round_robin() if name == "halving" else group.order(root)
         chunk = max(1, chunk_bytes // np.dtype(call.dtype).itemsize)
         schedule = make_schedule(call.what, name, group.size, count, chunk=chunk, root=root, order=order)
-        return SchedulePlan(schedule, comm, op)
+        return SchedulePlan(schedule, comm, op, memory)
 
     def _leaders(self, call: Call, name: str, chunk_bytes: int, op: Operation | None) -> Plan:
         """Return the plan in which each rank of a node carries its slice between the nodes."""
@@ -278,11 +333,32 @@ def _split(comm: MPI.Intracomm, color: int) -> MPI.Intracomm:
     return comm.Split(color, comm.rank)  # type: ignore[return-value]
 
 
-def _check_array(name: str, array: Any, written: bool) -> None:
+def on_device(array: Any) -> bool:
+    """Say whether something is an array in device memory."""
+    return hasattr(array, "__cuda_array_interface__")
+
+
+def memory_of(array: Any) -> str:
+    """Return "host" or "device"."""
+    return "device" if on_device(array) else "host"
+
+
+def _problem_of(attempt: Callable[[], object]) -> str:
+    """Return what ArgumentError an attempt raises, "" for none."""
+    try:
+        attempt()
+    except ArgumentError as error:
+        return str(error)
+    return ""
+
+
+def _check_array(name: str, array: Any, written: bool, device: Callable[[], Device] | None) -> None:
     """Raise ArgumentError for what is no array that can be sent, or written into, where it lies."""
-    if not isinstance(array, np.ndarray):
+    if device is None and not isinstance(array, np.ndarray):
         raise ArgumentError(f"{name} must be a numpy array, got {type(array).__name__}")
+    if device is not None and not device().holds(array):
+        raise ArgumentError(f"{name} must be a CuPy array on {device().name}, got {type(array).__name__}")
     if not array.flags.c_contiguous:
         raise ArgumentError(f"{name} must be contiguous, got shape {array.shape} with strides {array.strides}")
-    if written and not array.flags.writeable:
+    if device is None and written and not array.flags.writeable:
         raise ArgumentError(f"{name} is read-only, but the result goes there")

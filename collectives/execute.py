@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collectives.operations import Operation, wide
+from collectives.memory import HostMemory, Memory, Request
+from collectives.operations import Operation
 from collectives.schedule import OUT, OWN, Op, Schedule, Step, slots
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ class Execution:
 
     `own` is the rank's contribution and `out` where the result, or for a broadcast the data, stands: flat, contiguous,
     of one type; they may be the same, and either may be None where the steps don't touch it. Messages have the
-    schedule's tags; `comm` carries nothing else at the same time.
+    schedule's tags; `comm` carries nothing else at the same time. `memory` is the kind that the arrays lie in, and no
+    other execution's.
     """
 
     def __init__(
@@ -39,15 +41,18 @@ class Execution:
         schedule: Schedule,
         comm: MPI.Intracomm,
         op: Operation | None,
-        own: np.ndarray | None,
-        out: np.ndarray | None,
+        own: Any,
+        out: Any,
+        memory: Memory | None = None,
     ):
         given = out if own is None else own
         assert given is not None
         self.comm, self.op, self.steps = comm, op, schedule.rank(comm.rank)
         self.dtype, self._type = given.dtype, message_type(given.dtype)
         self._places = {OWN: own, OUT: out}
-        self._scratch = np.empty((slots(self.steps), schedule.slot_elements), self.dtype)
+        self.memory: Memory = HostMemory() if memory is None else memory
+        self.memory.prepare(self.dtype.itemsize * max((step.stop - step.start for step in self.steps), default=0))
+        self._scratch = self.memory.empty((slots(self.steps), schedule.slot_elements), self.dtype)
         self._work = [self._prepare(step) for step in self.steps]
         self._receives = [i for i, step in enumerate(self.steps) if step.op in (Op.RECV, Op.RECV_ADD)]
         sends = [i for i, step in enumerate(self.steps) if step.op is Op.SEND]
@@ -57,35 +62,45 @@ class Execution:
         # would fill the memory of MPI, and the links' queues, with all that it has.
         self._telling = set(sends[self._window // 2 :: self._window // 2])
 
-    def run(self) -> Iterator[MPI.Request]:
-        """Take the steps; yield each request that has to be complete before the next step can be taken."""
-        self._requests: dict[int, MPI.Request] = {}
-        self._sends: deque[int] = deque()
+    def run(self) -> Iterator[Request]:
+        """Take the steps; yield each request that has to be complete before the next step can be taken.
+
+        What device memory does at the end may still be under way when they are all taken: `memory.end` tells.
+        """
+        memory = self.memory
+        self._requests: dict[int, Request] = {}
+        self._sends: deque[int] = deque()  # and what else goes on in the background, in the order of the steps
         self._posted = self._received = 0
+        if (ready := memory.begin()) is not None:
+            yield ready
         self._post(0)
         for i, step in enumerate(self.steps):
-            while self._sends and self._sends[0] <= step.after:
+            while self._sends and (self._sends[0] <= step.after or len(self._sends) >= memory.window):
                 yield self._requests.pop(self._sends.popleft())
             message, operands = self._work[i]
             if step.op is Op.SEND:
                 while len(self._sends) >= self._window:
                     yield self._requests.pop(self._sends.popleft())
-                send = self.comm.Issend if i in self._telling else self.comm.Isend
-                self._requests[i] = send(message, step.peer, step.tag)
-                self._sends.append(i)
+                self._go_on(i, memory.send(self.comm, message, step.peer, step.tag, i in self._telling))
             elif step.op is Op.COPY:
-                np.copyto(operands[0], operands[1])
+                self._go_on(i, memory.copy(*operands))
             else:
                 if i not in self._requests:
                     self._receive(i)
                 yield self._requests.pop(i)
                 self._received += 1
+                memory.land(message)
                 if self.op and operands:
-                    target, source, arrived = operands
-                    self.op.ufunc(source, arrived, out=target, dtype=wide(self.dtype), casting="same_kind")
+                    self._go_on(i, memory.join(self.op, *operands))
             self._post(i + 1)
         for i in self._sends:
             yield self._requests[i]
+
+    def _go_on(self, i: int, request: Request | None) -> None:
+        """Leave what step `i` has under way, if anything, in the background."""
+        if request is not None:
+            self._requests[i] = request
+            self._sends.append(i)
 
     def _post(self, at: int) -> None:
         """Post receives ahead of step `at`, as many as may be and whose places are free."""
@@ -97,7 +112,7 @@ class Execution:
 
     def _receive(self, i: int) -> None:
         step = self.steps[i]
-        self._requests[i] = self.comm.Irecv(self._work[i][0], step.peer, step.tag)
+        self._requests[i] = self.memory.receive(self.comm, self._work[i][0], step.peer, step.tag)
         self._posted += 1
 
     def _has_sent(self, last: int) -> bool:
@@ -108,18 +123,18 @@ class Execution:
             del self._requests[self._sends.popleft()]
         return True
 
-    def _prepare(self, step: Step) -> tuple[list, tuple[np.ndarray, ...]]:
-        """Return a step's message as mpi4py takes it, and the arrays that it copies or adds, the target first."""
+    def _prepare(self, step: Step) -> tuple[Any, tuple[Any, ...]]:
+        """Return a step's message as the memory takes it, and the arrays that it copies or adds, the target first."""
         if step.op is Op.COPY:
             return [], (self._view(step.target, step), self._view(step.source, step))
         place = {Op.SEND: step.source, Op.RECV: step.target, Op.RECV_ADD: step.slot}[step.op]
         moved = self._view(place, step)
-        message = [moved.view(np.int16) if self.dtype == np.float16 else moved, self._type]
+        message = self.memory.message(moved, self._type, sent=step.op is Op.SEND)
         if step.op is not Op.RECV_ADD:
             return message, ()
         return message, (self._view(step.target, step), self._view(step.source, step), moved)
 
-    def _view(self, place: int, step: Step) -> np.ndarray:
+    def _view(self, place: int, step: Step) -> Any:
         """Return the elements of a step in the vectors or in a slot."""
         if place >= 0:
             return self._scratch[place, : step.stop - step.start]

@@ -16,13 +16,14 @@ import numpy as np
 
 from collectives import peer
 from collectives.errors import DisagreementError
+from collectives.memory import Request
 from collectives.operations import Operation, join, wide
 from collectives.window import Window
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-Requests = Iterator["MPI.Request"]
+Requests = Iterator[Request]
 BLOCK = 1 << 18  # elements: few enough for a cache, many enough that Python between the blocks takes no time
 
 

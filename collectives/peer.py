@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -30,9 +30,11 @@ class Place(NamedTuple):
     address: int
 
 
-def address(array: np.ndarray) -> int:
-    """Return where an array's first element lies."""
-    return array.__array_interface__["data"][0]
+def address(array: Any) -> int:
+    """Return where the first element of an array, of numpy's or a device's, lies."""
+    if isinstance(array, np.ndarray):
+        return array.__array_interface__["data"][0]
+    return array.__cuda_array_interface__["data"][0]
 
 
 def read(source: Place, target: np.ndarray) -> None:

@@ -6,13 +6,13 @@ methods are collective, in the same order on all ranks, and called by one thread
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from collectives.execute import Execution, message_type
+from collectives.memory import HostMemory, Memory, Request
 from collectives.node import Buffer, Node, Requests, blocks
 from collectives.operations import Operation, wide
 from collectives.peer import address
@@ -32,12 +32,15 @@ class Plan:
     op: Operation | None = None
     taken = 0  # requests that `advance` has seen complete: a sign of life
     given: tuple[object, object] = (None, None)  # the caller's arrays
-    _steps: Iterator[MPI.Request] | None = None
-    _waiting: MPI.Request | None = None
+    _steps: Requests | None = None
+    _waiting: Request | None = None
 
     def bind(self, send: np.ndarray, recv: Array) -> None:
         """Let these be the arrays: flat, contiguous, of the type and length that the plan was made for."""
         self.send, self.recv = send, recv
+
+    def free(self) -> None:
+        """Give back what is held besides memory of this process. Nothing may be under way."""
 
     def steps(self, wait: bool) -> Requests:
         """Do the work; yield requests to be completed before going on. With `wait` better wait than yield."""
@@ -111,8 +114,9 @@ class LibraryPlan(Plan):
 class SchedulePlan(Plan):
     """A schedule's steps, run by our own executor."""
 
-    def __init__(self, schedule: Schedule, comm: MPI.Intracomm, op: Operation | None):
+    def __init__(self, schedule: Schedule, comm: MPI.Intracomm, op: Operation | None, memory: Memory | None = None):
         self.schedule, self.comm, self.op = schedule, comm, op
+        self.memory: Memory = HostMemory() if memory is None else memory
         self._bound: tuple[int, int] | None = None
 
     def bind(self, send: np.ndarray, recv: Array) -> None:
@@ -120,13 +124,16 @@ class SchedulePlan(Plan):
         place = address(send), 0 if recv is None else address(recv)
         if place != self._bound:
             own, out = (None, send) if self.op is None else (send, recv)
-            self._execution, self._bound = Execution(self.schedule, self.comm, self.op, own, out), place
+            self._execution = Execution(self.schedule, self.comm, self.op, own, out, self.memory)
+            self._bound = place
 
     def steps(self, wait: bool) -> Requests:
         yield from self._execution.run()
         start, stop = self.schedule.result(self.comm.rank)
         if self.op and self.op.divided and self.recv is not None:
-            divide(self.recv[start:stop], self.schedule.size)
+            self.memory.divide(self.recv[start:stop], self.schedule.size)
+        if (last := self.memory.end()) is not None:
+            yield last
 
 
 class NodePlan(Plan):

@@ -1,0 +1,108 @@
+"""Collectives on CuPy arrays, on a real GPU; several ranks may share one.
+
+jobs/mpirun.sh -n 4 python -m mpi4py -m pytest --with-mpi -m mpi tests/device_tests
+"""
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from collectives import ArgumentError, Communicator
+from collectives.device import aware, cuda
+from collectives.operations import OPERATIONS, TYPES
+
+try:
+    DEVICE, MISSING = cuda.find(), ""
+except ArgumentError as error:
+    DEVICE, MISSING = None, str(error)
+
+pytestmark = [pytest.mark.mpi, pytest.mark.skipif(DEVICE is None, reason=MISSING)]
+COMM = MPI.COMM_WORLD
+TREES = ["chain", "binomial", "flat", "two-tree", "cb-2", "cc-2"]
+ALGORITHMS = {"reduce": TREES, "bcast": TREES, "allreduce": [*TREES, "ring", "halving"]}
+CASES = [(what, name) for what, names in ALGORITHMS.items() for name in ["auto", "mpi", "slices", *names]]
+LENGTH = 300_007
+CHUNK = 1 << 16
+
+
+@pytest.fixture(scope="module", params=["staged", "as the library says"])
+def comm(request):
+    made = Communicator(COMM)
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "staged":
+            patch.setenv(aware.VARIABLE, "0")
+        made.allreduce(made.empty(1, device="cuda"), algorithm="chain")  # asks the variable
+    yield made
+    made.free()
+
+
+def rows(length, dtype):
+    drawn = [np.random.default_rng([rank, length]).integers(-9, 9, length) for rank in range(COMM.size)]
+    return np.stack(drawn).astype(dtype)
+
+
+def check(comm, what, dtype, op="sum", **how):
+    """Run one collective for two roots, in place and not, and compare; nothing here waits for the device."""
+    import cupy
+
+    everyone = rows(LENGTH, dtype)
+    wide = everyone.astype(np.float64)
+    want = {"sum": wide.sum, "mean": wide.mean, "max": wide.max, "min": wide.min}[op](0).astype(dtype)
+    for root in {0, comm.size - 1}:
+        send, recv = cupy.asarray(everyone[comm.rank]), cupy.zeros(LENGTH, dtype)
+        if what == "bcast":
+            comm.bcast(send, root, **how)
+            np.testing.assert_array_equal(send.get(), everyone[root])
+            continue
+        where = {} if what == "allreduce" else {"root": root}
+        getattr(comm, what)(send, recv, op, **where, **how)
+        has_result = what == "allreduce" or comm.rank == root
+        np.testing.assert_array_equal(send.get(), everyone[comm.rank])
+        np.testing.assert_array_equal(recv.get(), want if has_result else 0)
+        getattr(comm, what)(send, op=op, **where, **how)  # in place
+        np.testing.assert_array_equal(send.get(), want if has_result else everyone[comm.rank])
+
+
+@pytest.mark.parametrize(("what", "algorithm"), CASES)
+def test_every_algorithm_on_the_gpu_gives_numpys_numbers(comm, what, algorithm):
+    check(comm, what, np.dtype("f4"), algorithm=algorithm, chunk_bytes=CHUNK)
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("op", OPERATIONS)
+@pytest.mark.parametrize("algorithm", ["mpi", "slices", "cb-2"])
+def test_every_kernel_gives_numpys_numbers(comm, op, dtype, algorithm):
+    if op == "mean" and dtype.kind == "i":
+        pytest.skip("no mean of whole numbers")
+    check(comm, "allreduce", dtype, op, algorithm=algorithm, chunk_bytes=CHUNK)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+@pytest.mark.parametrize("algorithm", ["chain", "halving"])
+def test_a_gpu_gives_the_hosts_bits(comm, algorithm, dtype):
+    import cupy
+
+    host = np.random.default_rng(comm.rank).standard_normal(LENGTH).astype(dtype)
+    host[comm.rank] = np.nan
+    for op in OPERATIONS:
+        values, ours = host.copy(), cupy.asarray(host)
+        comm.allreduce(values, op=op, algorithm=algorithm, chunk_bytes=CHUNK)
+        comm.allreduce(ours, op=op, algorithm=algorithm, chunk_bytes=CHUNK)
+        np.testing.assert_array_equal(ours.get(), values)
+
+
+def test_what_the_caller_has_under_way_on_a_stream_of_its_own_is_waited_for(comm):
+    import cupy
+
+    with cupy.cuda.Stream(non_blocking=True):
+        array = cupy.zeros(1 << 24, np.float32)
+        for _ in range(50):
+            array += 1
+        comm.allreduce(array, algorithm="ring", chunk_bytes=1 << 20)
+        array += 1
+        assert (array.get() == 50 * comm.size + 1).all()
+
+
+@pytest.mark.mpi(min_size=2)
+def test_ranks_of_a_node_map_each_others_memory(comm):
+    assert comm._device_plans.why_no_peers == ""

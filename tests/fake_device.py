@@ -1,0 +1,200 @@
+"""A stand-in for a GPU: numpy arrays, but copies and joins happen late and out of step, one each time that it is asked.
+
+Not a GPU's arithmetic, speed or errors: only its order of things. What is put on a stream is done when events are
+polled, one piece of work of one stream, drawn at random, at a time; new memory holds rubbish. So whoever forgets to
+wait, or waits for the wrong event, gets wrong numbers.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import random
+from collections import deque
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import numpy as np
+
+from collectives.device.device import HANDLE
+from collectives.errors import ArgumentError
+from collectives.operations import join, wide
+
+RUBBISH = 0x5B
+
+
+class FakeEvent:
+    """Counts how often it was recorded, and how often that has come to pass."""
+
+    def __init__(self, device):
+        self.device, self.recorded, self.passed = device, 0, 0
+
+    def record(self, stream):
+        self.recorded += 1
+        stream.work.append((None, 0, lambda ticket=self.recorded: setattr(self, "passed", ticket)))
+
+    def Test(self):
+        if self.passed < self.recorded:
+            self.device.tick()
+        return self.passed >= self.recorded
+
+    def Wait(self):
+        while not self.Test():
+            pass
+
+
+class FakeStream:
+    """Work in order: an event and how often it must have been passed before, and what to do then."""
+
+    def __init__(self):
+        self.work: deque[tuple[FakeEvent | None, int, Callable[[], object]]] = deque()
+
+    def wait_event(self, event):
+        self.work.append((event, event.recorded, lambda: None))
+
+    @property
+    def can_go_on(self):
+        return bool(self.work) and (self.work[0][0] is None or self.work[0][0].passed >= self.work[0][1])
+
+
+class FakeArray:
+    """An array that only its device reads and writes; `get` and `set` go over the caller's stream, as CuPy's do."""
+
+    def __init__(self, device, values):
+        self.device, self.values = device, values
+        self.dtype, self.shape, self.size, self.nbytes = values.dtype, values.shape, values.size, values.nbytes
+        self.strides = values.strides
+        self.flags = SimpleNamespace(c_contiguous=values.flags.c_contiguous)
+
+    @property
+    def __cuda_array_interface__(self):
+        return self.values.__array_interface__ | {"version": 3}
+
+    def __getitem__(self, part):
+        return FakeArray(self.device, self.values[part])
+
+    def reshape(self, *shape):
+        return FakeArray(self.device, self.values.reshape(*shape))
+
+    def view(self, dtype):
+        return FakeArray(self.device, self.values.view(dtype))
+
+    def set(self, values):
+        self.device.put(self.device.current(), np.copyto, self.values, np.array(values, self.dtype))
+
+    def get(self):
+        """Return the values when the caller's stream has come to its end, and no other."""
+        event = self.device.event()
+        event.record(self.device.current())
+        event.Wait()
+        return self.values.copy()
+
+
+class FakeDevice:
+    """What collectives.device.Device asks for; `sharing` says whether other processes may map its memory."""
+
+    name = "a fake GPU"
+
+    def __init__(self, seed=0, sharing=True):
+        self.random, self.sharing = random.Random(seed), sharing
+        self.streams = [FakeStream()]
+        self.maps, self.mapped = [], {}
+        self.done = 0
+
+    def tick(self):
+        """Do one piece of work of one stream, if any can go on."""
+        if streams := [stream for stream in self.streams if stream.can_go_on]:
+            self.random.choice(streams).work.popleft()[2]()
+            self.done += 1
+
+    def put(self, stream, function, *arguments, **how):
+        stream.work.append((None, 0, lambda: function(*arguments, **how)))
+
+    def holds(self, array):
+        return isinstance(array, FakeArray) and array.device is self
+
+    def empty(self, shape, dtype):
+        nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        number = os.memfd_create("fake")
+        os.truncate(number, max(nbytes, 1))
+        memory = mmap.mmap(number, max(nbytes, 1))
+        self.maps.append((np.frombuffer(memory, np.uint8), f"{os.getpid()} {number}".encode()))
+        self.maps[-1][0][...] = RUBBISH
+        return FakeArray(self, self.maps[-1][0][:nbytes].view(dtype).reshape(shape))
+
+    def zeros(self, shape, dtype):
+        array = self.empty(shape, dtype)
+        array.values[...] = 0
+        return array
+
+    def pinned(self, nbytes):
+        return np.full(nbytes, RUBBISH, np.uint8)
+
+    def stream(self):
+        self.streams.append(FakeStream())
+        return self.streams[-1]
+
+    def current(self):
+        return self.streams[0]
+
+    def event(self):
+        return FakeEvent(self)
+
+    def copy(self, target, source, stream):
+        self.put(stream, np.copyto, _bytes(target), _bytes(source))
+
+    def join(self, op, target, source, arrived, stream):
+        values = source.values, arrived.values
+        self.put(stream, op.ufunc, *values, out=target.values, dtype=wide(target.dtype), casting="same_kind")
+
+    def divide(self, values, ranks, stream):
+        given = values.values
+        self.put(stream, np.divide, given, ranks, out=given, dtype=wide(given.dtype), casting="same_kind")
+
+    def table(self, pointers):
+        return list(pointers)
+
+    def join_all(self, op, targets, sources, part, dtype, stream):
+        def work():
+            blocks = [self._at(pointer, part.stop * dtype.itemsize).view(dtype)[part] for pointer in sources]
+            result = np.empty(part.stop - part.start, dtype)
+            join(op, blocks, len(blocks), result, np.empty(result.size, wide(dtype)))
+            for pointer in targets:
+                self._at(pointer, part.stop * dtype.itemsize).view(dtype)[part] = result
+
+        self.put(stream, work)
+
+    def copy_from(self, target, pointer, stream):
+        self.put(stream, np.copyto, _bytes(target), self._at(pointer, target.nbytes))
+
+    def export(self, array):
+        where = array.values.__array_interface__["data"][0]
+        for memory, handle in self.maps:
+            offset = where - memory.__array_interface__["data"][0]
+            if 0 <= offset < memory.size and self.sharing:
+                return handle.ljust(HANDLE, b"\0"), offset
+        raise ArgumentError("a fake that shares nothing")
+
+    def open(self, handle):
+        process, number = handle.rstrip(b"\0").split()
+        with open(f"/proc/{int(process)}/fd/{int(number)}", "r+b") as file:
+            memory = np.frombuffer(mmap.mmap(file.fileno(), 0), np.uint8)
+        pointer = memory.__array_interface__["data"][0]
+        self.mapped[pointer] = memory
+        return pointer
+
+    def close(self, pointer):
+        del self.mapped[pointer]
+
+    def _at(self, pointer, nbytes):
+        """Return the bytes at a pointer, of this process's memory or of what it has mapped."""
+        for memory in [*self.mapped.values(), *(memory for memory, _ in self.maps)]:
+            offset = pointer - memory.__array_interface__["data"][0]
+            if 0 <= offset < memory.size or (nbytes == 0 and offset == 0):
+                return memory[offset : offset + nbytes]
+        raise AssertionError(f"the device has no memory at {pointer:#x}")
+
+
+def _bytes(array):
+    values = array.values if isinstance(array, FakeArray) else array
+    return values.reshape(-1).view(np.uint8)

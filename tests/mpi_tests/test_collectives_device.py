@@ -1,0 +1,197 @@
+"""Collectives on device arrays, over a fake device: what the host does, in what order, and for what it waits.
+
+Each way is run as on a GPU: chunks through pinned memory, device pointers handed to MPI, slices by mapped memory.
+"""
+
+import logging
+
+import numpy as np
+import pytest
+from fake_device import FakeDevice
+from mpi4py import MPI
+
+from collectives import ArgumentError, Communicator, DisagreementError, Group
+from collectives.device import aware
+from collectives.device.moves import SLOTS
+from collectives.device.plans import PeerPlan
+from collectives.operations import OPERATIONS, TYPES
+from collectives.plans import SchedulePlan
+
+pytestmark = pytest.mark.mpi
+COMM = MPI.COMM_WORLD
+TREES = ["chain", "binomial", "flat", "kary-2", "two-tree", "cb-2", "cc-2", "ccb-2"]
+ALGORITHMS = {"reduce": TREES, "bcast": TREES, "allreduce": [*TREES, "ring", "halving"]}
+CASES = [(what, name) for what, names in ALGORITHMS.items() for name in ["auto", "mpi", "slices", *names]]
+
+
+def communicator(way, **how):
+    """Return a communicator over a fake device, and the device."""
+    device = FakeDevice(seed=COMM.rank, sharing=how.pop("sharing", True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(aware.VARIABLE, "1" if way == "direct" else "0")
+        made = Communicator(COMM, device=device, **how)
+        made.allreduce(device.zeros((1,), np.dtype("f4")), algorithm="chain")  # asks the variable
+    return made, device
+
+
+@pytest.fixture(scope="module", params=["staged", "direct"])
+def on_device(request):
+    made, device = communicator(request.param)
+    yield made, device
+    made.free()
+    assert not device.mapped
+
+
+def rows(length, dtype):
+    """Return all ranks' contributions: small whole numbers, whose sums are exact in every type."""
+    drawn = [np.random.default_rng([rank, length]).integers(-9, 9, length) for rank in range(COMM.size)]
+    return np.stack(drawn).astype(dtype)
+
+
+def check(comm, device, what, length, dtype, op="sum", **how):
+    """Run one collective for every root, in place and not, and compare."""
+    everyone = rows(length, dtype)
+    wide = everyone.astype(np.float64)
+    want = {"sum": wide.sum, "mean": wide.mean, "max": wide.max, "min": wide.min}[op](0).astype(dtype)
+    send, recv = device.empty((length,), dtype), device.empty((length,), dtype)
+    for root in range(comm.size) if what != "allreduce" else [0]:
+        send.set(everyone[comm.rank])
+        recv.set(np.zeros(length))
+        if what == "bcast":
+            comm.bcast(send, root, **how)
+            np.testing.assert_array_equal(send.get(), everyone[root])
+            continue
+        where = {} if what == "allreduce" else {"root": root}
+        getattr(comm, what)(send, recv, op, **where, **how)
+        has_result = what == "allreduce" or comm.rank == root
+        np.testing.assert_array_equal(send.get(), everyone[comm.rank])
+        np.testing.assert_array_equal(recv.get(), want if has_result else 0)
+        getattr(comm, what)(send, op=op, **where, **how)  # in place
+        np.testing.assert_array_equal(send.get(), want if has_result else everyone[comm.rank])
+
+
+@pytest.mark.parametrize(("what", "algorithm"), CASES)
+def test_every_algorithm_gives_numpys_numbers(on_device, what, algorithm):
+    for length in (0, 2, 13, 500):
+        check(*on_device, what, length, np.dtype("f4"), algorithm=algorithm, chunk_bytes=100)
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("op", OPERATIONS)
+@pytest.mark.parametrize("algorithm", ["mpi", "slices", "cb-2"])
+def test_every_operation_in_every_type(on_device, op, dtype, algorithm):
+    if op == "mean" and dtype.kind == "i":
+        pytest.skip("no mean of whole numbers")
+    check(*on_device, "reduce", 33, dtype, op, algorithm=algorithm, chunk_bytes=16)
+    check(*on_device, "allreduce", 33, dtype, op, algorithm=algorithm, chunk_bytes=16)
+
+
+def test_half_precision_is_added_as_on_the_host_bit_for_bit(on_device):
+    comm, device = on_device
+    values = np.random.default_rng(comm.rank).standard_normal(500).astype(np.float16)
+    for algorithm in ("chain", "halving", "slices"):
+        host, ours = values.copy(), device.empty((500,), values.dtype)
+        ours.set(values)
+        comm.allreduce(host, op="mean", algorithm=algorithm, chunk_bytes=64)
+        comm.allreduce(ours, op="mean", algorithm=algorithm, chunk_bytes=64)
+        assert ours.get().tobytes() == host.tobytes()
+
+
+def test_plans_side_by_side_go_on_without_waiting(on_device):
+    comm, device = on_device
+    arrays = [device.empty((300 + k,), np.dtype("f4")) for k in range(3)]
+    for array in arrays:
+        array.set(np.full(array.size, comm.rank + 1))
+    comms = [comm.dup() for _ in arrays]
+    ways = zip(comms, arrays, ("ring", "cb-2", "slices"), strict=True)
+    plans = [each.plan("allreduce", array, algorithm=name, chunk_bytes=64) for each, array, name in ways]
+    for plan in plans:
+        plan.start()
+    while not all([plan.advance() for plan in plans]):
+        pass
+    for array in arrays:
+        np.testing.assert_array_equal(array.get(), comm.size * (comm.size + 1) / 2)
+    for each in comms:
+        each.free()
+
+
+@pytest.mark.mpi(min_size=2)
+def test_a_staged_plan_has_a_fixed_number_of_slots_and_makes_nothing_anew():
+    comm, device = communicator("staged")
+    array = device.zeros((5000,), np.dtype("f4"))
+    plan = comm.plan("reduce", array, algorithm="chain", chunk_bytes=64)
+    assert isinstance(plan, SchedulePlan)
+    plan.run()
+    pinned, streams, maps = plan.memory._pinned, len(device.streams), len(device.maps)
+    assert pinned.shape == (2, SLOTS, 64)
+    plan.run()
+    assert plan.memory._pinned is pinned
+    assert (len(device.streams), len(device.maps)) == (streams, maps)
+    comm.free()
+
+
+@pytest.mark.mpi(min_size=2)
+def test_memory_that_changes_is_mapped_anew_and_let_go_in_the_end():
+    comm, device = communicator("staged")
+    for _ in range(3):
+        array = device.zeros((50,), np.dtype("f4"))
+        comm.allreduce(array, algorithm="slices")
+        assert len(device.mapped) == comm.size - 1
+    comm.free()
+    assert not device.mapped
+
+
+@pytest.mark.mpi(min_size=2)
+def test_without_access_to_each_others_memory_a_schedule_runs_and_the_log_says_why(caplog):
+    comm, device = communicator("staged", sharing=COMM.rank != 1)
+    with caplog.at_level(logging.INFO, "collectives.device"):
+        check(comm, device, "allreduce", 40, np.dtype("f4"), algorithm="slices")
+    assert "allreduce of device arrays by ring instead of slices: a fake that shares nothing" in caplog.text
+    comm.free()
+
+
+@pytest.mark.mpi(min_size=2)
+def test_between_nodes_schedules_take_the_place_of_leaders():
+    comm, device = communicator("staged", group=Group.uniform(COMM.size))
+    check(comm, device, "reduce", 40, np.dtype("f4"), algorithm="leaders-chain")
+    check(comm, device, "reduce", 40, np.dtype("f4"), algorithm="slices")
+    comm.free()
+
+
+def test_slices_are_what_auto_takes_for_large_arrays_of_one_node():
+    comm, device = communicator("direct")
+    if comm.size > 1:
+        plan = comm.plan("allreduce", device.zeros((1 << 22,), np.dtype("f4")))
+        assert isinstance(plan, PeerPlan)
+    comm.free()
+
+
+# What can be wrong.
+
+
+@pytest.mark.mpi(min_size=2)
+def test_host_on_one_rank_and_device_on_another_is_an_error_on_every_rank(on_device):
+    comm, device = on_device
+    array = device.zeros((8,), np.dtype("f4")) if comm.rank == comm.size - 1 else np.zeros(8, np.float32)
+    with pytest.raises(DisagreementError, match=f"memory of the arrays: rank 0 has 'host', rank {comm.size - 1} has"):
+        comm.allreduce(array)
+
+
+def test_host_and_device_in_one_call_is_an_error_on_every_rank(on_device):
+    comm, device = on_device
+    with pytest.raises(ArgumentError, match="recv is in host memory, send in device memory"):
+        comm.allreduce(device.zeros((8,), np.dtype("f4")), np.zeros(8, np.float32))
+
+
+def test_a_strided_array_and_one_of_another_device_are_errors(on_device):
+    comm, device = on_device
+    with pytest.raises(ArgumentError, match=r"send must be contiguous, got shape \(4,\) with strides"):
+        comm.allreduce(device.zeros((8,), np.dtype("f4"))[::2])
+    with pytest.raises(ArgumentError, match="send must be a CuPy array on a fake GPU, got FakeArray"):
+        comm.allreduce(FakeDevice().zeros((8,), np.dtype("f4")))
+
+
+def test_no_window_is_made_on_an_unknown_device(on_device):
+    with pytest.raises(ArgumentError, match="unknown device 'tpu'; known devices: cpu cuda"):
+        on_device[0].empty(3, device="tpu")
+    assert on_device[0].empty(3, device="cuda").get().tolist() == [0, 0, 0]
