@@ -71,7 +71,7 @@ class Communicator:
     def empty(self, shape: int | tuple[int, ...], dtype: np.typing.DTypeLike = np.float32) -> np.ndarray:
         """Return zeros in memory that the ranks of a node share, where collectives are fastest. Collective.
 
-        All ranks of a node ask for the same. The memory is theirs until `free`.
+        All ranks of a node ask for the same. The memory is theirs until `give_back` or `free`.
         """
         return self.node.empty((shape,) if isinstance(shape, int) else tuple(shape), np.dtype(dtype))
 
@@ -140,6 +140,15 @@ class Communicator:
     def forget(self) -> None:
         """Let go of all plans, and with them of the arrays that they keep."""
         self._plans.clear()
+
+    def give_back(self, *arrays: np.ndarray) -> None:
+        """Free the memory of arrays from `empty`, which nothing may use afterwards, and forget all plans. Collective.
+
+        Raise ArgumentError for other arrays.
+        """
+        self.forget()
+        for array in arrays:
+            self.node.give_back(array)
 
     def free(self) -> None:
         """Give back windows and communicators. Collective."""
