@@ -39,9 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         options = parse(argv, world.rank)
         _check(world, options)
-        comm = Communicator(world)
-        rows = bench(comm, options, say)
-        comm.free()
+        rows = _with_communicator(world, options, say)
         _on_root(world, lambda: _write(rows, options))
     except WrongNumbers as error:
         say(f"DATA VALIDATION ERROR: {error}")
@@ -50,6 +48,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         say(f"collectives.bench: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def _with_communicator(world: MPI.Intracomm, options: argparse.Namespace, say: Say) -> list[Row]:
+    """Return the rows; free what was taken even after errors, which all ranks have alike."""
+    comm = Communicator(world)
+    try:
+        rows = bench(comm, options, say)
+    except CollectiveError:
+        comm.free()
+        raise
+    comm.free()
+    return rows
 
 
 def bench(comm: Communicator, options: argparse.Namespace, say: Say) -> list[Row]:

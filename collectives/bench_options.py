@@ -106,8 +106,9 @@ def sizes(found: argparse.Namespace, itemsize: int) -> tuple[list[int], str]:
         chosen += [size] * (size >= itemsize)
         size *= 2
     if not chosen:
+        least = found.message_size[0]
         raise ArgumentError(
-            f"no message size from {found.message_size[0]} to {min(most, limit)} holds {itemsize} bytes"
+            f"argument -m: no size from {least} to {min(most, limit)} holds the type's {itemsize} bytes"
         )
     return chosen, warning
 
