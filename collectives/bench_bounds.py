@@ -23,8 +23,8 @@ class Bounds:
     - bcast reads the root's bytes once, as the others may read them from a cache that they share, and writes the
       P - 1 copies: P n.
     These go at the pace at which all ranks at once add arrays of the same total size in place, so that what fits in
-    caches counts alike; in place, since no line is then read only to be overwritten, and the bound stays one. Below some
-    10 KB it is the time of a call of numpy.
+    caches counts alike; in place, since no line is then read only to be overwritten, and the bound stays one.
+    Below some 10 KB it is the time of a call of numpy.
 
     Over N nodes the links decide. The root's node, or each that gets a broadcast, takes in n bytes at least: n beta;
     in an allreduce each sends and takes in 2 n (N - 1) / N. Beta is a node's time per byte while every node sends to
