@@ -107,9 +107,7 @@ def sizes(found: argparse.Namespace, itemsize: int) -> tuple[list[int], str]:
         size *= 2
     if not chosen:
         least = found.message_size[0]
-        raise ArgumentError(
-            f"argument -m: no size from {least} to {min(most, limit)} holds the type's {itemsize} bytes"
-        )
+        raise ArgumentError(f"argument -m: no size from {least} to {min(most, limit)} holds an element's {itemsize}")
     return chosen, warning
 
 
