@@ -99,7 +99,7 @@ class Communicator:
     ) -> np.ndarray:
         """Return zeros in memory where collectives are fastest: one that the ranks of a node share. Collective.
 
-        All ranks of a node ask for the same. The memory is theirs until `free`. With `device="cuda"`: a CuPy array on
+        All ranks of a node ask for the same. The memory is theirs until `give_back` or `free`. With `device="cuda"`: a CuPy array on
         the current GPU. Raise ArgumentError, on all ranks, where one has no CuPy or GPU.
         """
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
@@ -186,6 +186,15 @@ class Communicator:
             plan.free()
         self._plans.clear()
         self._last.clear()
+
+    def give_back(self, *arrays: np.ndarray) -> None:
+        """Free the memory of arrays from `empty`, which nothing may use afterwards, and forget all plans. Collective.
+
+        Raise ArgumentError for other arrays.
+        """
+        self.forget()
+        for array in arrays:
+            self.node.give_back(array)
 
     def free(self) -> None:
         """Give back windows and communicators. Collective."""

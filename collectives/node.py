@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from collectives import peer
-from collectives.errors import DisagreementError
+from collectives.errors import ArgumentError, DisagreementError
 from collectives.memory import Request
 from collectives.operations import Operation, join, wide
 from collectives.window import Window
@@ -56,6 +56,14 @@ class Node:
         """Return zeros in a window, which all ranks must ask for alike."""
         self.windows.append(Window(self.comm, prod(shape) * dtype.itemsize))
         return self.windows[-1].array(shape, dtype)
+
+    def give_back(self, array: np.ndarray) -> None:
+        """Free the window that an array begins. Raise ArgumentError where there is none."""
+        number, offset = self._find(array)
+        if array.nbytes and (number < 0 or offset):
+            raise ArgumentError("only arrays that `empty` returned, and that are not given back yet, can be given back")
+        if array.nbytes:
+            self.windows.pop(number).free()
 
     def holds(self, array: np.ndarray) -> bool:
         """Say whether an array lies in a window."""

@@ -1,63 +1,230 @@
-"""The benchmark of collectives: OSU's table, and what is wrong on its command line."""
+"""The benchmark of collectives: OSU's table as its readers see it, our columns beside it, and bad command lines."""
 
 import json
 import re
 
+import numpy as np
 import pytest
 from mpi4py import MPI
 
-from collectives import bench
+from collectives import Communicator, bench, bench_table, bench_times
+from collectives.bench_bounds import Bounds
+from collectives.errors import ArgumentError
+from collectives.group import Group
 
 pytestmark = pytest.mark.mpi
-ROOT = MPI.COMM_WORLD.rank == 0
+WORLD = MPI.COMM_WORLD
+ROOT = WORLD.rank == 0
+FEW = ["-i", "3", "-x", "1"]
+
+# As osu_reduce -f of version 7.3 printed it, but for the numbers.
+RECORDED = """
+# OSU MPI Reduce Latency Test v7.5
+# Datatype: MPI_FLOAT.
+# Size       Avg Latency(us)   Min Latency(us)   Max Latency(us)  Iterations
+4                      53.34             24.80            158.96        1000
+1024                   55.48             24.05            134.61        1000
+1048576              2152.71            623.64          12127.55         100
+"""
+NON_BLOCKING = """
+# OSU MPI Non-blocking Broadcast Latency Test v7.5
+# Overall = Coll. Init + Compute + MPI_Test + MPI_Wait
+
+# Datatype: MPI_FLOAT.
+# Size           Overall(us)       Compute(us)    Pure Comm.(us)        Overlap(%)
+1024                    3.93              2.28              1.73              4.88
+"""
 
 
-def table(capsys):
-    """Return the comment lines and the numbers of the others, as OSU's parsers read them."""
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == ""
-    return [x for x in lines if x.startswith("#")], [list(map(float, x.split())) for x in lines[1:] if x[0] != "#"]
+@pytest.fixture
+def run(capsys):
+    """Return a function that runs the benchmark and returns what this rank printed."""
+
+    def run(*argv, status=0):
+        assert bench.main(argv) == status
+        captured = capsys.readouterr()
+        return captured.err if status == 2 else captured.out
+
+    return run
 
 
-@pytest.mark.parametrize("op", ["reduce", "bcast", "allreduce"])
-def test_the_table_is_osus(capsys, tmp_path, op):
-    path = tmp_path / "rows.json"
-    options = ["-m", "4:64", "-i", "3", "-x", "1", "-f", "-c", "--algorithm", "chain,mpi", "--json", str(path)]
-    assert bench.main([op, *options]) == 0
+def shape(text):
+    """Return the text with each number replaced by its last column, so that only the format is left."""
+    return [x if x.startswith("#") else [m.end() for m in re.finditer(r"\S+", x)][1:] for x in text.split("\n")]
+
+
+def numbers(text):
+    """Return the rows as awk '/^[0-9]/ {print $1, $2, ...}' sees them."""
+    return [line.split() for line in text.splitlines() if re.match("[0-9]", line)]
+
+
+def test_a_plain_table_has_osus_bytes_but_for_the_numbers(run):
+    text = run("reduce", "-m", "4:4", "-f", *FEW)
+    if ROOT:
+        assert shape(text)[:5] == shape(RECORDED)[:5]
+        assert shape(text)[5:] == [""] or shape(text)[5:] == [[]]
+
+
+def test_a_plain_non_blocking_table_has_osus_bytes_but_for_the_numbers(run):
+    text = run("ibcast", "-m", "1024:1024", *FEW)
+    if ROOT:
+        assert shape(text) == shape(NON_BLOCKING)
+
+
+@pytest.mark.parametrize(("op", "name"), [("bcast", "Broadcast"), ("allreduce", "Allreduce")])
+@pytest.mark.parametrize("device", [[], ["--foreign"]])
+def test_one_size_a_line(run, op, name, device):
+    text = run(op, "-m", "1:64", "-f", "-c", "-u", "1", *FEW, *device)
+    if ROOT:
+        assert text.startswith(f"\n# OSU MPI {name} Latency Test v7.5\n# Datatype: MPI_FLOAT.\n# Size ")
+        rows = numbers(text)
+        assert [int(row[0]) for row in rows] == [4, 8, 16, 32, 64]  # 1 and 2 hold no float
+        for _, average, least, most, iterations, validation in rows:
+            assert float(least) <= float(average) <= float(most)
+            assert (iterations, validation) == ("3", "Pass")
+
+
+def test_sizes_of_char_begin_at_one_byte(run):
+    text = run("bcast", "-m", "1:4", "-T", "mpi_char", *FEW)
+    if ROOT:
+        assert "# Datatype: MPI_CHAR.\n" in text
+        assert [row[0] for row in numbers(text)] == ["1", "2", "4"]
+
+
+def test_full_tables_of_non_blocking_ones_have_the_phases(run, tmp_path):
+    path = str(tmp_path / "rows.json")
+    text = run("ireduce", "-m", "4096:8192", "-f", "-c", "-t", "5", *FEW, "--algorithm", "cb-2,slices", "--json", path)
     if not ROOT:
         return
-    comments, rows = table(capsys)
-    assert re.fullmatch(r"# OSU MPI \w+ Latency Test v[\d.]+", comments[0])
-    start = "# Size       Avg Latency(us)   Min Latency(us)   Max Latency(us)  Iterations"
-    assert comments[-1].startswith(start)
-    assert [row[0] for row in rows] == [4, 8, 16, 32, 64]
-    for _, average, least, most, iterations, _ in rows:
-        assert least <= average <= most and iterations == 3
-    stored = json.loads(path.read_text())
-    assert [(row["bytes"], row["algorithm"]) for row in stored[:2]] == [(4, "chain"), (4, "mpi")]
-    assert stored[1]["ratio_to_mpi"] == 1
+    names = re.split(r"\s{2,}", text.splitlines()[5])
+    assert names[1:11] == [*bench_table.PHASES, "Validation"]
+    for row in json.loads((tmp_path / "rows.json").read_text()):
+        phases = row["compute_us"] + row["init_us"] + row["test_us"] + row["wait_us"]
+        assert phases == pytest.approx(row["overall_us"])
+        hidden = 100 - 100 * (row["overall_us"] - row["compute_us"]) / row["avg_us"]
+        assert row["overlap"] == pytest.approx(max(0, hidden))
+        assert row["compute_us"] >= row["min_us"]  # it computes as long as the communication alone took
 
 
-@pytest.mark.parametrize("op", ["ireduce", "ibcast", "iallreduce"])
-@pytest.mark.parametrize("algorithm", ["mpi", "cb-2", "slices"])
-def test_overlap_is_told_in_percent(capsys, op, algorithm):
-    assert bench.main([op, "-m", "1024:4096", "-i", "2", "-x", "0", "--algorithm", algorithm, "--foreign"]) == 0
+def test_algorithms_stand_beside_osus_columns_with_their_ratios_to_mpi(run, tmp_path):
+    path = str(tmp_path / "rows.json")
+    text = run("allreduce", "-m", "64:128", "--algorithm", "ring,mpi,slices", "--bound", "--json", path, *FEW)
+    if not ROOT:
+        return
+    header = next(line for line in text.splitlines() if line.startswith("# Size"))
+    assert header.split()[4:] == ["mpi(us)", "slices(us)", "ring/mpi", "slices/mpi", "Bound(us)", "Bound/Avg"]
+    assert text.splitlines()[-1].startswith("# OSU's columns are those of ring;")
+    stored = json.loads((tmp_path / "rows.json").read_text())
+    assert [(row["bytes"], row["algorithm"]) for row in stored[:3]] == [(64, "ring"), (64, "mpi"), (64, "slices")]
+    ring, mpi, slices = stored[:3]
+    assert mpi["ratio_to_mpi"] == 1
+    assert ring["ratio_to_mpi"] == pytest.approx(ring["avg_us"] / mpi["avg_us"])
+    shown = [ring["avg_us"], mpi["avg_us"], slices["avg_us"], ring["ratio_to_mpi"], slices["ratio_to_mpi"]]
+    assert numbers(text)[0][1:6] == [f"{value:.2f}" for value in shown]
+    assert ring["bound_us"] == slices["bound_us"] > 0
+    assert slices["bound_fraction"] == pytest.approx(slices["bound_us"] / slices["avg_us"])
+
+
+def test_percentiles_are_of_the_averages_over_ranks():
+    taken = np.arange(200.0)[::-1] + WORLD.rank  # sorted, the k-th average is k + (size - 1) / 2
+    middle = (WORLD.size - 1) / 2
+    assert bench_times.percentiles(WORLD, taken, (0, 50, 99, 100)) == {p: x + middle for p, x in PERCENTILES.items()}
+
+
+PERCENTILES = {0: 0, 50: 99, 99: 197, 100: 199}
+
+
+def test_percentiles_are_columns(run):
+    text = run("reduce", "-m", "64:64", "-z", "50,99", "-k", "rotate", "-l", "-c", *FEW)
     if ROOT:
-        comments, rows = table(capsys)
-        assert comments[-1] == "# Size           Overall(us)       Compute(us)    Pure Comm.(us)        Overlap(%)"
-        assert [row[0] for row in rows] == [1024, 2048, 4096]
-        assert all(row[4] >= 0 for row in rows)
+        assert text.splitlines()[3].endswith("        Validation  P50 Tail Lat(us)  P99 Tail Lat(us)")
+        _, average, validation, middle, tail = numbers(text)[0]
+        assert validation == "Pass" and float(middle) <= float(tail)
+
+
+def test_wrong_numbers_are_told_and_end_the_run(run, monkeypatch):
+    monkeypatch.setattr(bench_times.Case, "run", lambda self, i: None)
+    text = run("allreduce", "-m", "64:128", "-c", "--algorithm", "ring", *FEW, status=1)
+    if ROOT:
+        assert numbers(text)[0][2] == "Fail"
+        assert text.splitlines()[-1] == "DATA VALIDATION ERROR: allreduce by ring on message size 64."
+        assert len(numbers(text)) == 1
+
+
+def test_the_memory_limit_is_a_warning_as_osus(capsys):
+    assert bench.main(["bcast", "-m", "1048576:4194304", "-M", "1048576", "-i", "1", "-x", "0"]) == 0
+    captured = capsys.readouterr()
+    if ROOT:
+        assert [row[0] for row in numbers(captured.out)] == ["1048576"]
+        assert captured.err.startswith("Warning! Limiting max message size to: 1048576.")
+
+
+def test_python_share_is_a_column_where_there_are_chunks(run):
+    text = run("bcast", "-m", "2048:4096", "--python-share", "--chunk-bytes", "4096", "--algorithm", "chain", *FEW)
+    if ROOT:
+        (_, _, absent), (_, _, percent) = numbers(text)
+        assert absent == "-" and float(percent) > 0
+
+
+@pytest.mark.parametrize("nodes", [1, WORLD.size])
+def test_bounds_count_what_must_be_moved(nodes):
+    comm = Communicator(WORLD, group=Group.uniform(WORLD.size) if nodes > 1 else None)
+    bounds, ranks = Bounds(comm), WORLD.size
+    bounds.bandwidth = lambda touched: 2.0
+    bounds._beta = 0.5
+    found = [bounds.seconds(what, 100) for what in ("reduce", "bcast", "allreduce")]
+    factors = (ranks + 1, ranks, 2 * ranks) if nodes == 1 else (1, 1, 2 * (nodes - 1) / nodes)
+    assert found == [50 * factor for factor in factors]
+    comm.free()
+
+
+def test_links_between_nodes_are_measured_by_all_of_their_ranks():
+    group = Group.uniform(WORLD.size)
+    comm = Communicator(WORLD, group=group)
+    assert 0 < Bounds(comm).beta() < 1e-6
+    comm.free()
+
+
+def test_given_back_arrays_leave_the_others_in_use():
+    comm = Communicator(WORLD)
+    first, second = comm.empty(8), comm.empty(8)
+    second[...] = WORLD.rank
+    comm.allreduce(first)
+    comm.give_back(first)
+    comm.allreduce(second, algorithm="slices")
+    assert (second == sum(range(WORLD.size))).all()
+    with pytest.raises(ArgumentError, match="only arrays that `empty` returned"):
+        comm.give_back(np.zeros(8))
+    comm.free()
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["-m", "8:4"], "message sizes '8:4': expected"),
+        (["-m", "8:4"], "argument -m/--message-size: expected [MIN:]MAX in bytes, 1 <= MIN <= MAX, got '8:4'"),
+        (["-m", "4:x"], "got '4:x'"),
+        (["-m", "1:2"], "argument -m: no size from 1 to 2 holds an element's 4"),
+        (["-i", "0"], "expected a whole number from 1 on, got '0'"),
+        (["-z", "50,101"], "expected up to five percentiles from 0 to 100, got '50,101'"),
+        (["-k", "fixed:99"], f"expected a root below {WORLD.size}, the number of ranks, got 99"),
+        (["-k", "first"], "expected fixed:RANK or rotate, got 'first'"),
+        (["-T", "mpi_char"], "reduce adds mpi_int or mpi_float, got mpi_char"),
+        (["-q"], "unrecognized arguments: -q"),
         (["--algorithm", "magic"], "unknown tree algorithm 'magic'"),
-        (["-d", "cuda"], "device buffers are not there yet"),
+        (["--algorithm", "mpi,mpi"], "expected different names, got 'mpi,mpi'"),
+        (["--json", "/nowhere/rows.json"], "can't write /nowhere/rows.json: no folder /nowhere"),
+        (["--plot", "/"], "can't write /: a folder"),
     ],
 )
-def test_nonsense_is_one_line(capsys, options, said):
-    assert bench.main(["reduce", "-i", "1", "-x", "0", *options]) == 2
-    text = capsys.readouterr().err
-    assert (said in text and text.count("\n") == 1) if ROOT else not text
+def test_nonsense_is_one_line_before_any_table(capsys, options, said):
+    assert bench.main(["reduce", "-m", "4:4", *FEW, *options]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert (said in captured.err and captured.err.count("\n") == 1) if ROOT else not captured.err
+
+
+def test_a_plot_without_matplotlib_is_refused_before_measuring(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert bench.main(["reduce", "--plot", str(tmp_path / "rows.png")]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and ("pip install 'scaffe[plot]'" in captured.err) == ROOT

@@ -1,0 +1,164 @@
+"""The benchmark's table, in the format of the OSU microbenchmarks 7.
+
+Comment lines, then a line a size: columns 10 and then 18 wide, two decimals, "Iterations" 12 wide. What OSU doesn't
+have stands to the right of its columns, so that whoever reads those by their number or by a pattern goes on to work;
+nothing is added above them, since there are readers that skip a fixed number of lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+NAMES = {"reduce": "Reduce", "bcast": "Broadcast", "allreduce": "Allreduce"}
+WIDTH = 18
+PHASES = {  # the columns of non-blocking collectives, and the fields of a row that they show
+    "Overall(us)": "overall_us",
+    "Compute(us)": "compute_us",
+    "Coll. Init(us)": "init_us",
+    "MPI_Test(us)": "test_us",
+    "MPI_Wait(us)": "wait_us",
+    "Pure Comm.(us)": "avg_us",
+    "Min Comm.(us)": "min_us",
+    "Max Comm.(us)": "max_us",
+    "Overlap(%)": "overlap",
+}
+SHORT = ("Overall(us)", "Compute(us)", "Pure Comm.(us)", "Overlap(%)")
+OVERALL = "Coll. Init + Compute + MPI_Test + MPI_Wait"
+
+
+@dataclass
+class Row:
+    """A size and an algorithm. Times are microseconds: the average over ranks, and the least and most of any rank."""
+
+    op: str
+    algorithm: str
+    ranks: int
+    bytes: int
+    avg_us: float
+    min_us: float
+    max_us: float
+    iterations: int
+    ratio_to_mpi: float | None = None
+    bound_us: float | None = None
+    bound_fraction: float | None = None
+    python_percent: float | None = None
+    valid: bool | None = None
+    percentiles: dict[int, float] | None = None
+    overall_us: float | None = None
+    compute_us: float | None = None
+    init_us: float | None = None
+    test_us: float | None = None
+    wait_us: float | None = None
+    overlap: float | None = None
+
+
+def preamble(options: argparse.Namespace) -> str:
+    """Return the lines above the sizes."""
+    device = "-CUDA" if options.accelerator == "cuda" else ""
+    kind, overall = ("", "") if options.blocking else ("Non-blocking ", f"# Overall = {OVERALL}\n\n")
+    title = f"\n# OSU MPI{device} {kind}{NAMES[options.what]} Latency Test v7.5\n{overall}"
+    names = "".join(f"{name:>{width}}" for name, width, _ in columns(options, []))
+    return f"{title}# Datatype: {options.type.upper()}.\n{'# Size':10}{names}"
+
+
+def line(options: argparse.Namespace, found: Sequence[Row]) -> str:
+    """Return a size's line."""
+    return f"{found[0].bytes:<10}" + "".join(f"{value:>{width}}" for _, width, value in columns(options, found))
+
+
+def footer(options: argparse.Namespace) -> str:
+    """Return a line below the sizes that tells what OSU's columns can't, "" where nothing of ours was asked for."""
+    if options.algorithm == "auto" and not options.foreign:
+        return ""
+    buffers = "plain" if options.foreign else "those of empty(), which the ranks of a node share"
+    return f"# OSU's columns are those of {options.algorithms[0]}; buffers: {buffers}."
+
+
+def columns(options: argparse.Namespace, found: Sequence[Row]) -> Iterator[tuple[str, int, str]]:
+    """Iterate over names, widths and values; without rows the values are empty."""
+    first = found[0] if found else None
+    yield from _times(options, first)
+    if options.validation:
+        yield "Validation", WIDTH, "Pass" if found and all(row.valid for row in found) else "Fail"
+    for p in options.tail_lat or ():
+        yield f"P{p} Tail Lat(us)", WIDTH, _number(first.percentiles[p] if first and first.percentiles else None)
+    yield from _comparison(options, found)
+    if options.bound:
+        yield "Bound(us)", WIDTH, _field(first, "bound_us")
+        yield "Bound/Avg", WIDTH, _field(first, "bound_fraction")
+    if options.python_share:
+        yield "Python(%)", WIDTH, _field(first, "python_percent")
+
+
+def _times(options: argparse.Namespace, row: Row | None) -> Iterator[tuple[str, int, str]]:
+    if not options.blocking:
+        for name in PHASES if options.full else SHORT:
+            yield name, WIDTH, _field(row, PHASES[name])
+        return
+    yield "Avg Latency(us)", WIDTH, _field(row, "avg_us")
+    if options.full:
+        yield "Min Latency(us)", WIDTH, _field(row, "min_us")
+        yield "Max Latency(us)", WIDTH, _field(row, "max_us")
+        yield "Iterations", 12, str(row.iterations) if row else ""
+
+
+def _comparison(options: argparse.Namespace, found: Sequence[Row]) -> Iterator[tuple[str, int, str]]:
+    """The averages of all algorithms but the first, whose stands in OSU's column; then the ratios to the library's."""
+    for k, name in enumerate(options.algorithms[1:], 1):
+        yield _name(f"{name}(us)"), WIDTH, _number(found[k].avg_us if found else None)
+    if "mpi" in options.algorithms:
+        for k, name in enumerate(options.algorithms):
+            if name != "mpi":
+                yield _name(f"{name}/mpi"), WIDTH, _number(found[k].ratio_to_mpi if found else None)
+
+
+def _name(text: str) -> str:
+    """Return a column's name, apart from its left neighbour however long it is."""
+    return text if len(text) < WIDTH else f" {text}"
+
+
+def _field(row: Row | None, name: str) -> str:
+    return _number(getattr(row, name) if row else None)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def write_json(rows: Sequence[Row], path: str) -> None:
+    """Write the rows, whole or not at all."""
+    part = f"{path}.part"
+    with open(part, "w") as file:
+        json.dump([asdict(row) for row in rows], file, indent=1)
+        file.write("\n")
+    os.replace(part, path)
+
+
+def plot(rows: Sequence[Row], path: str) -> None:
+    """Draw latency over size, a line an algorithm, and the bound dashed."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4.5))
+    names = list(dict.fromkeys(row.algorithm for row in rows))
+    for name in names:
+        points = [(row.bytes, row.avg_us) for row in rows if row.algorithm == name]
+        axes.plot(*zip(*points, strict=True), marker="o", markersize=3, label=name)
+    bound = [(row.bytes, row.bound_us) for row in rows if row.algorithm == names[0] and row.bound_us]
+    if bound:
+        axes.plot(*zip(*bound, strict=True), "k--", linewidth=1, label="bound")
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set(xlabel="message (bytes)", ylabel="average latency (microseconds)")
+    axes.set_title(f"{rows[0].op}, {rows[0].ranks} ranks")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    part = f"{path}.part"
+    figure.savefig(part, dpi=150, bbox_inches="tight", format="png")
+    os.replace(part, path)
