@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from collectives import AlgorithmError, ArgumentError, Communicator, DisagreementError, Group
+from collectives import AlgorithmError, ArgumentError, Communicator, DisagreementError, Group, execute
 from collectives.operations import OPERATIONS, TYPES
 
 pytestmark = pytest.mark.mpi
@@ -200,3 +200,22 @@ def test_check_finds_what_a_plan_that_is_there_would_not(comm):
     comm.allreduce(other)
     with pytest.raises(DisagreementError, match="number of elements: rank 0 has '77'"):
         comm.allreduce(other if comm.rank else same, check=True)
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "mpi", "chain", "slices"])
+def test_calls_that_alternate_between_arrays_find_the_right_ones(comm, algorithm):
+    first, second = np.empty(7, np.float32), comm.empty(7)
+    for turn in range(3):
+        for array in (first, second, first.copy()):
+            array[...] = comm.rank + turn
+            comm.allreduce(array, algorithm=algorithm)
+            assert (array == comm.size * turn + sum(range(comm.size))).all()
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("algorithm", ["chain", "two-tree", "ring", "halving"])
+def test_many_chunks_pass_though_a_rank_sends_only_so_much_ahead(comm, monkeypatch, algorithm):
+    monkeypatch.setattr(execute, "IN_FLIGHT", 1)  # two messages
+    array = np.arange(5000, dtype=np.float32)
+    comm.allreduce(array, algorithm=algorithm, chunk_bytes=64)
+    np.testing.assert_array_equal(array, comm.size * np.arange(5000))
