@@ -2,57 +2,29 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from collectives import tuning
 from collectives.agreement import agree
-from collectives.algorithms import make_schedule
-from collectives.device.choice import DEVICE_CHUNK, DevicePlans
-from collectives.errors import AlgorithmError, ArgumentError
+from collectives.errors import ArgumentError
 from collectives.group import Group
+from collectives.maker import Call, PlanMaker, split
 from collectives.node import Node
-from collectives.operations import TYPES, Operation, operation
-from collectives.plans import LeaderPlan, LibraryPlan, NodePlan, Plan, Root, SchedulePlan
+from collectives.operations import TYPES, operation
+from collectives.plans import Plan
 from collectives.tuning import Choice, Shape
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
     from collectives.device.device import Device
-    from collectives.memory import Memory
 
-CHUNK = 60 << 10  # bytes: with its header a message below the 64 KiB up to which TCP transports send without asking
 MOST_CALLS = 1000  # whose plans are found at once
-
-
-class Call(NamedTuple):
-    """What a plan is made for: all that must be the same on all ranks, but `held` and `problem`."""
-
-    what: str
-    op: str
-    root: int
-    elements: int
-    dtype: str
-    algorithm: str
-    chunk_bytes: int
-    held: bool = False  # do this rank's arrays lie in windows?
-    problem: str = ""  # why this rank can't take part
-    memory: str = "host"  # or "device"
-
-    def described(self) -> dict[str, str]:
-        """Return what the ranks must agree on."""
-        return {
-            "the operation": f"{self.what} {self.op}".strip(),
-            "the root": str(self.root),
-            "the memory of the arrays": self.memory,
-            "the type": self.dtype,
-            "the number of elements": str(self.elements),
-            "the algorithm": f"{self.algorithm}, chunks of {self.chunk_bytes} bytes",
-        }
+OWN = {"reduce": ("binomial", "chain"), "bcast": ("binomial", "chain"), "allreduce": ("halving", "ring")}
+LARGE = 1 << 18  # bytes, from where on the second of these does what the library can't
 
 
 class Communicator:
@@ -78,14 +50,13 @@ class Communicator:
         self.comm = comm.Dup()
         self.rank, self.size = comm.rank, comm.size
         self.group = group or Group.from_comm(self.comm)
-        self._local = _split(self.comm, self.group.nodes[self.rank])
+        self._local = split(self.comm, self.group.nodes[self.rank])
         self.node, self._owns = Node(self._local, node), node is None
         self.table, self._network = table or tuning.shipped(), self.comm.bcast(tuning.network())
-        self._cross: MPI.Intracomm | None = None
         self._plans: dict[tuple[Call, int], Plan] = {}
         self._last: dict[tuple, Plan] = {}  # by a call's arguments: the plan that it had
         self._given_device = device
-        self._device_plans: DevicePlans | None = None
+        self._maker = PlanMaker(self.comm, self._local, self.group, self.node, self._device_for)
 
     def dup(self) -> Communicator:
         """Return another over the same ranks and windows, whose collectives can be under way beside this one's.
@@ -99,8 +70,8 @@ class Communicator:
     ) -> np.ndarray:
         """Return zeros in memory where collectives are fastest: one that the ranks of a node share. Collective.
 
-        All ranks of a node ask for the same. The memory is theirs until `give_back` or `free`. With `device="cuda"`: a CuPy array on
-        the current GPU. Raise ArgumentError, on all ranks, where one has no CuPy or GPU.
+        All ranks of a node ask for the same. The memory is theirs until `give_back` or `free`. With `device="cuda"`: a
+        CuPy array on the current GPU. Raise ArgumentError, on all ranks, where one has no CuPy or GPU.
         """
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         if device == "cpu":
@@ -134,9 +105,8 @@ class Communicator:
     @property
     def shape(self) -> Shape:
         """How many nodes there are, and ranks on each, 0 where they differ; and what rank 0 sees between them."""
-        ranks = Counter(self.group.nodes)
-        each = self.group.nodes.count(0) if len(set(ranks.values())) == 1 else 0
-        return Shape(len(ranks), each, self._network if len(ranks) > 1 else "")
+        nodes, each = self.group.shape
+        return Shape(nodes, each, self._network if nodes > 1 else "")
 
     def plan(
         self,
@@ -150,8 +120,12 @@ class Communicator:
         chunk_bytes: int = 0,
         check: bool = False,
         number: int = 0,
+        staged: bool = False,
     ) -> Plan:
-        """Return the plan of a collective, bound to these arrays; calls that are alike share one plan a `number`."""
+        """Return the plan of a collective, bound to these arrays; calls that are alike share one plan a `number`.
+
+        A `staged` plan goes on now and then while its rank computes: "auto" then leaves out the MPI library's own.
+        """
         given = send, recv
         algorithm = algorithm if chain_size is None else f"{algorithm}-{chain_size}"
         root = 0 if what == "allreduce" else root
@@ -166,12 +140,12 @@ class Communicator:
         if not problem and send.dtype not in TYPES:
             send = _bytes(send)
         dtype, count = str(getattr(send, "dtype", type(send).__name__)), int(getattr(send, "size", 0))
-        call = Call(what, op, root, count, dtype, algorithm, chunk_bytes, held, problem, memory)
+        call = Call(what, op, root, count, dtype, algorithm, chunk_bytes, staged, held, problem, memory)
         plan = self._plans.get((call, number))
         if plan is None or check:
             shared = self._agree(call)
         if plan is None:
-            plan = self._plans[call, number] = self._make(call, shared)
+            plan = self._plans[call, number] = self._maker.make(call, self._choice(call, shared))
         plan.bind(send.reshape(-1), None if recv is None else recv.reshape(-1))
         plan.given = given
         return plan
@@ -194,16 +168,17 @@ class Communicator:
         """
         self.forget()
         for array in arrays:
-            self.node.give_back(array)
+            if not on_device(array):
+                self.node.give_back(array)
 
     def free(self) -> None:
         """Give back windows and communicators. Collective."""
         self.forget()
         if self._owns:
             self.node.free()
-        for comm in (self._cross, self._local, self.comm):
-            if comm is not None:
-                comm.Free()
+        self._maker.free()
+        self._local.Free()
+        self.comm.Free()
 
     def _run(self, what: str, send: np.ndarray, recv: np.ndarray | None, op: str, root: int, **how) -> None:
         key = what, op, root, id(send), id(recv), *how.items()
@@ -256,90 +231,28 @@ class Communicator:
             where = "" if set(problems) == {wrong} else f"rank {problems.index(wrong)}: "
             raise ArgumentError(where + wrong)
 
+    def _choice(self, call: Call, shared: bool) -> Choice:
+        """Return how a call is done: as it says, or by the table."""
+        if call.algorithm != "auto":
+            return Choice(call.algorithm, call.chunk_bytes)
+        choice = self._choose(call.what, call.nbytes, shared or call.memory == "device")
+        if choice.algorithm == "mpi" and call.nbytes and (call.staged or call.is_half_sum):
+            algorithm = OWN[call.what][call.nbytes >= LARGE]
+            one_node = self.shape.nodes == 1 and (shared or self.node.has_peers)
+            return Choice("slices" if one_node else algorithm)
+        return choice
+
     def _choose(self, what: str, nbytes: int, shared: bool) -> Choice:
+        """Return what the table says, as far as it can be done here."""
         choice = self.table.choose(what, self.shape, shared, nbytes)
         if choice.algorithm.startswith(("slices", "leaders")) and not (shared or self.node.has_peers):
             return Choice("mpi", why="processes here can't read each other's memory")
         return choice
 
-    def _make(self, call: Call, shared: bool) -> Plan:
-        """Return a new plan. Raise AlgorithmError, on all ranks, for an algorithm that is unknown or not for this."""
-        nbytes = call.elements * np.dtype(call.dtype).itemsize
-        choice = Choice(call.algorithm, call.chunk_bytes)
-        if call.algorithm == "auto":
-            choice = self._choose(call.what, nbytes, shared or call.memory == "device")
-        if call.memory == "device":
-            return self._make_device(call, choice)
-        op = None if call.what == "bcast" else operation(call.op, np.dtype(call.dtype))
-        name, chunk_bytes = choice.algorithm, call.chunk_bytes or choice.chunk_bytes or CHUNK
-        if name == "mpi" or not nbytes:
-            return LibraryPlan(self.comm, call.what, op, call.root, np.dtype(call.dtype))
-        if name == "slices":
-            if self.shape.nodes > 1:
-                raise AlgorithmError(f"algorithm 'slices' works inside one node, these ranks are on {self.shape.nodes}")
-            return NodePlan(self.node, call.what, op, call.root)
-        if name.startswith("leaders-"):
-            return self._leaders(call, name.removeprefix("leaders-"), chunk_bytes, op)
-        return self._scheduled(call, name, chunk_bytes, op, call.elements, call.root, self.comm, self.group)
-
-    def _make_device(self, call: Call, choice: Choice) -> Plan:
-        """Return a new plan for device arrays."""
-        if self._device_plans is None:
-            self._device_plans = DevicePlans(self.comm, self._local, self._device_for())
-        plans, dtype = self._device_plans, np.dtype(call.dtype)
-        op = None if call.what == "bcast" else operation(call.op, dtype)
-        choice = plans.choose(call.what, choice, self.shape.nodes, dtype, call.elements)
-        if choice.algorithm == "mpi":
-            return plans.library(LibraryPlan(self.comm, call.what, op, call.root, dtype))
-        if choice.algorithm == "slices":
-            return plans.slices(call.what, op, call.root)
-        chunk = call.chunk_bytes or choice.chunk_bytes or DEVICE_CHUNK
-        given = (call, choice.algorithm, chunk, op, call.elements, call.root, self.comm, self.group)
-        return self._scheduled(*given, memory=plans.memory())
-
-    def _scheduled(
-        self,
-        call: Call,
-        name: str,
-        chunk_bytes: int,
-        op: Operation | None,
-        count: int,
-        root: int,
-        comm: MPI.Intracomm,
-        group: Group,
-        memory: Memory | None = None,
-    ) -> Plan:
-        """Return the plan of a schedule over the ranks of `comm`."""
-        if name == "mpi":
-            return LibraryPlan(comm, call.what, op, root, np.dtype(call.dtype))
-        order = group.round_robin() if name == "halving" else group.order(root)
-        chunk = max(1, chunk_bytes // np.dtype(call.dtype).itemsize)
-        schedule = make_schedule(call.what, name, group.size, count, chunk=chunk, root=root, order=order)
-        return SchedulePlan(schedule, comm, op, memory)
-
-    def _leaders(self, call: Call, name: str, chunk_bytes: int, op: Operation | None) -> Plan:
-        """Return the plan in which each rank of a node carries its slice between the nodes."""
-        if not self.shape.ranks:
-            raise AlgorithmError(f"algorithm 'leaders-{name}' needs the same number of ranks on every node")
-        local, nodes = self._local.rank, self.group.nodes
-        if self._cross is None:
-            self._cross = _split(self.comm, local)
-        root = Root(nodes[call.root], nodes[: call.root].count(nodes[call.root]))
-        start, stop = self.node.slice(call.elements)
-        inner = op._replace(divided=False) if op else None
-        group = Group.uniform(self.shape.nodes)
-        between = self._scheduled(call, name, chunk_bytes, inner, stop - start, root.node, self._cross, group)
-        return LeaderPlan(self.node, self._cross, between, call.what, op, root)
-
 
 def _bytes(array: np.ndarray) -> np.ndarray:
     """Return the bytes of an array, a view."""
     return array.reshape(-1).view(np.uint8)
-
-
-def _split(comm: MPI.Intracomm, color: int) -> MPI.Intracomm:
-    """Return the communicator of the ranks with this one's color."""
-    return comm.Split(color, comm.rank)  # type: ignore[return-value]
 
 
 def on_device(array: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -46,6 +47,12 @@ class Group:
     @property
     def size(self) -> int:
         return len(self.nodes)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many nodes there are, and ranks on each, 0 where they differ."""
+        ranks = Counter(self.nodes)
+        return len(ranks), ranks[0] if len(set(ranks.values())) == 1 else 0
 
     def order(self, root: int = 0) -> list[int]:
         """Return all ranks, `root` first, then those of its node, of its supernode, and so on round the circle.

@@ -45,7 +45,8 @@ class Staged:
 
     Stages begin in the order of `arrays`, the same on all ranks, each once it is ready here; up to `lanes` are under
     way at once. `recv`, as many arrays, takes the results; without it they replace the contributions. `op`, `root`
-    and `how` are as in `Communicator.reduce`. Making it is collective, so is `free`; all ranks see the same errors as
+    and `how` are as in `Communicator.reduce`; "auto" leaves out the MPI library's own, which goes on a segment a look
+    and so is slow while somebody computes. Making it is collective, so is `free`; all ranks see the same errors as
     there. `ready` may be called by any thread, all else by one, the only one to call MPI here.
     """
 
@@ -65,7 +66,7 @@ class Staged:
         comm.agree({"the number of stages": str(len(arrays)), "the number of lanes": str(lanes)})
         self._lanes = [comm.dup() for _ in range(min(lanes, len(arrays)))]
         self._plans = [
-            self._lanes[i % lanes].plan(what, array, recv[i] if recv else None, op, root, number=i, **how)  # type: ignore
+            self._lanes[i % lanes].plan(what, array, recv[i] if recv else None, op, root, number=i, staged=True, **how)  # type: ignore
             for i, array in enumerate(arrays)
         ]
         self._ready = [False] * len(self._plans)

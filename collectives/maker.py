@@ -1,0 +1,153 @@
+"""Making plans: which kind of plan does a call, once it is checked and its algorithm chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from collectives.algorithms import make_schedule
+from collectives.device.choice import DEVICE_CHUNK, DevicePlans
+from collectives.errors import AlgorithmError
+from collectives.group import Group
+from collectives.node import Node
+from collectives.operations import Operation, operation
+from collectives.plans import LeaderPlan, LibraryPlan, NodePlan, Plan, Root, SchedulePlan
+from collectives.tuning import Choice
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from collectives.device.device import Device
+    from collectives.memory import Memory
+
+CHUNK = 60 << 10  # bytes: with its header a message below the 64 KiB up to which TCP transports send without asking
+
+
+class Call(NamedTuple):
+    """What a plan is made for: all that must be the same on all ranks, but `held` and `problem`."""
+
+    what: str
+    op: str
+    root: int
+    elements: int
+    dtype: str
+    algorithm: str
+    chunk_bytes: int
+    staged: bool = False  # does it go on now and then, while its ranks compute?
+    held: bool = False  # do this rank's arrays lie in windows?
+    problem: str = ""  # why this rank can't take part
+    memory: str = "host"  # or "device"
+
+    def described(self) -> dict[str, str]:
+        """Return what the ranks must agree on."""
+        return {
+            "the operation": f"{self.what} {self.op}".strip(),
+            "the root": str(self.root),
+            "the memory of the arrays": self.memory,
+            "the type": self.dtype,
+            "the number of elements": str(self.elements),
+            "the algorithm": f"{self.algorithm}, chunks of {self.chunk_bytes} bytes",
+        }
+
+    @property
+    def nbytes(self) -> int:
+        return self.elements * np.dtype(self.dtype).itemsize
+
+    @property
+    def is_half_sum(self) -> bool:
+        """Whether half precision is to be reduced, which MPI doesn't know."""
+        return self.what != "bcast" and self.dtype == "float16"
+
+
+class PlanMaker:
+    """Makes plans over `comm`, whose ranks on this node are `local`'s; `device()` is whose the device arrays are."""
+
+    def __init__(
+        self, comm: MPI.Intracomm, local: MPI.Intracomm, group: Group, node: Node, device: Callable[[], Device]
+    ):
+        self.comm, self.local, self.group, self.node, self._device = comm, local, group, node, device
+        self.nodes, self.ranks = group.shape
+        self._cross: MPI.Intracomm | None = None
+        self._device_plans: DevicePlans | None = None
+
+    def free(self) -> None:
+        """Give back the communicator between nodes. Collective."""
+        if self._cross is not None:
+            self._cross.Free()
+            self._cross = None
+
+    def make(self, call: Call, choice: Choice) -> Plan:
+        """Return a new plan. Raise AlgorithmError, on all ranks, for an algorithm that is unknown or not for this."""
+        if call.memory == "device":
+            return self._make_device(call, choice)
+        op = None if call.what == "bcast" else operation(call.op, np.dtype(call.dtype))
+        name, chunk_bytes = choice.algorithm, call.chunk_bytes or choice.chunk_bytes or CHUNK
+        if name == "mpi" and call.nbytes and call.is_half_sum:
+            raise AlgorithmError(
+                f"algorithm 'mpi' can't {call.what} {call.dtype}, which MPI doesn't know; take another"
+            )
+        if name == "mpi" or not call.nbytes:
+            return LibraryPlan(self.comm, call.what, op, call.root, np.dtype(call.dtype))
+        if name == "slices":
+            if self.nodes > 1:
+                raise AlgorithmError(f"algorithm 'slices' works inside one node, these ranks are on {self.nodes}")
+            return NodePlan(self.node, call.what, op, call.root)
+        if name.startswith("leaders-"):
+            return self._leaders(call, name.removeprefix("leaders-"), chunk_bytes, op)
+        return self._scheduled(call, name, chunk_bytes, op, call.elements, call.root, self.comm, self.group)
+
+    def _make_device(self, call: Call, choice: Choice) -> Plan:
+        """Return a new plan for device arrays."""
+        if self._device_plans is None:
+            self._device_plans = DevicePlans(self.comm, self.local, self._device())
+        plans, dtype = self._device_plans, np.dtype(call.dtype)
+        op = None if call.what == "bcast" else operation(call.op, dtype)
+        choice = plans.choose(call.what, choice, self.nodes, dtype, call.elements)
+        if choice.algorithm == "mpi":
+            return plans.library(LibraryPlan(self.comm, call.what, op, call.root, dtype))
+        if choice.algorithm == "slices":
+            return plans.slices(call.what, op, call.root)
+        chunk = call.chunk_bytes or choice.chunk_bytes or DEVICE_CHUNK
+        given = (call, choice.algorithm, chunk, op, call.elements, call.root, self.comm, self.group)
+        return self._scheduled(*given, memory=plans.memory())
+
+    def _scheduled(
+        self,
+        call: Call,
+        name: str,
+        chunk_bytes: int,
+        op: Operation | None,
+        count: int,
+        root: int,
+        comm: MPI.Intracomm,
+        group: Group,
+        memory: Memory | None = None,
+    ) -> Plan:
+        """Return the plan of a schedule over the ranks of `comm`."""
+        if name == "mpi":
+            return LibraryPlan(comm, call.what, op, root, np.dtype(call.dtype))
+        order = group.round_robin() if name == "halving" else group.order(root)
+        chunk = max(1, chunk_bytes // np.dtype(call.dtype).itemsize)
+        schedule = make_schedule(call.what, name, group.size, count, chunk=chunk, root=root, order=order)
+        return SchedulePlan(schedule, comm, op, memory)
+
+    def _leaders(self, call: Call, name: str, chunk_bytes: int, op: Operation | None) -> Plan:
+        """Return the plan in which each rank of a node carries its slice between the nodes."""
+        if not self.ranks:
+            raise AlgorithmError(f"algorithm 'leaders-{name}' needs the same number of ranks on every node")
+        local, nodes = self.local.rank, self.group.nodes
+        if self._cross is None:
+            self._cross = split(self.comm, local)
+        root = Root(nodes[call.root], nodes[: call.root].count(nodes[call.root]))
+        start, stop = self.node.slice(call.elements)
+        inner = op._replace(divided=False) if op else None
+        group = Group.uniform(self.nodes)
+        between = self._scheduled(call, name, chunk_bytes, inner, stop - start, root.node, self._cross, group)
+        return LeaderPlan(self.node, self._cross, between, call.what, op, root)
+
+
+def split(comm: MPI.Intracomm, color: int) -> MPI.Intracomm:
+    """Return the communicator of the ranks with this one's color."""
+    return comm.Split(color, comm.rank)  # type: ignore[return-value]
