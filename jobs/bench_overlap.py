@@ -4,7 +4,7 @@
 
 With a profile layers take its times (scaffe's replay); `flops:RATE` makes one of the layers' operations at so many
 a second, backward twice the forward; with `real` the processor computes. Rows: computing alone, communicating alone
-(SC-B without computing), then the workflows. Columns: median ms, the least and the most of the rounds, ratios to SC-B
+(SC-OBR without computing), then the workflows. Columns: median ms, the least and the most of the rounds, ratios to SC-B
 and to the greater of the two alone.
 """
 
@@ -76,15 +76,16 @@ def main() -> None:
         solver.replay = Replay(solver.net, profile)
     names = a.runs.split(";") if a.runs else list(RUNS)
     rows: dict[str, Callable[[], None]] = {"computing alone": workflow_step(solver, alone(solver), a.iterations)}
+    given = world, solver.collectives, solver.net, solver._update, solver.rule.clip, False
+    if solver.replay:
+        talking = workflow_step(solver, make_workflow(RUNS["SC-OBR auto"], *given), a.iterations)
+        rows["communicating alone"] = without_computing(solver.replay, talking)
     for name in names:
         run = Run(**{**RUNS[name].__dict__, "bucket_bytes": a.bucket_bytes})
-        given = world, solver.collectives, solver.net, solver._update, solver.rule.clip, False
         rows[name] = workflow_step(solver, make_workflow(run, *given), a.iterations)
     spent = measure(world, rows, a.rounds, a.iterations)
     if world.is_root:
-        print(
-            table(world.size, a, solver, {name: [1e3 * s / a.iterations for s in each] for name, each in spent.items()})
-        )
+        print(table(world.size, a, solver, spent))
     world.comm.Barrier()
 
 
@@ -116,16 +117,16 @@ def measure(world: World, rows: dict[str, Callable[[], None]], rounds: int, iter
 def table(ranks: int, a: argparse.Namespace, solver: Solver, spent: dict[str, list[float]]) -> str:
     """Return the table."""
     middle = {name: median(each) for name, each in spent.items()}
-    slowest = middle["computing alone"]
+    slowest = max(middle["computing alone"], middle.get("communicating alone", 0.0))
     lines = [
         f"{a.net}, batch {a.batch} a rank, {ranks} ranks, {solver.net.packed.nbytes / 2**20:.0f} MiB, "
         f"profile {a.profile}, buckets of {a.bucket_bytes}",
-        f"{'':24}{'ms':>9}{'least':>9}{'most':>9}{'/ SC-B':>9}{'/ computing':>13}",
+        f"{'':24}{'ms':>9}{'least':>9}{'most':>9}{'/ SC-B':>9}{'/ greater':>11}",
     ]
     for name, each in spent.items():
         ratio = middle[name] / middle.get("SC-B", np.nan)
         lines.append(
-            f"{name:24}{middle[name]:9.1f}{min(each):9.1f}{max(each):9.1f}{ratio:9.2f}{middle[name] / slowest:13.2f}"
+            f"{name:24}{middle[name]:9.1f}{min(each):9.1f}{max(each):9.1f}{ratio:9.2f}{middle[name] / slowest:11.2f}"
         )
     return "\n".join(lines)
 

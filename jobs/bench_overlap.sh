@@ -2,10 +2,10 @@
 # bench_overlap.sh [NODES [RATE [NET ...]]]   what each workflow hides, over NODES emulated nodes with links of RATE
 #
 # One rank a node; layers take the time of a GPU of 5 TFLOP/s (jobs/bench_overlap.py has the options: ARGS="...").
-# Needs root. Rows are medians of turns within one run; other work on the machine falsifies them.
+# Needs root, and an environment with Open MPI: $SCAFFE_VENV, or .venv as jobs/test.sh makes it. Rows are medians of turns within one run; other work on the machine falsifies them.
 set -eu
 cd "$(dirname "$0")/.."
-. jobs/venv.sh
+PATH=${SCAFFE_VENV:-$PWD/.venv}/bin:$PATH
 nodes=${1:-4} rate=${2:-1gbit}
 shift $(($# < 2 ? $# : 2))
 [ $# -gt 0 ] || set -- caffenet googlenet

@@ -80,6 +80,7 @@ class Replay:
         self._per_element = profile.update / max(1, sum(p.blob.count for p in net.packed.parameters))
         self._counts = [p.blob.count for p in net.packed.parameters]
         self._until = 0.0
+        self.factor = 1.0  # of all times
         net.forward_layer = self.forward_layer  # type: ignore[method-assign]
         net.backward_layer = self.backward_layer  # type: ignore[method-assign]
 
@@ -93,10 +94,10 @@ class Replay:
 
     def update(self, parameters) -> None:
         """Take the time of these parameters' update."""
-        time.sleep(self._per_element * sum(self._counts[i] for i in parameters))
+        time.sleep(self.factor * self._per_element * sum(self._counts[i] for i in parameters))
 
     def _take(self, seconds: float) -> None:
         now = time.perf_counter()
-        self._until = max(self._until, now - SLACK) + seconds
+        self._until = max(self._until, now - SLACK) + self.factor * seconds
         if self._until > now:
             time.sleep(self._until - now)
