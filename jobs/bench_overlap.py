@@ -100,6 +100,17 @@ def workflow_step(solver: Solver, workflow: Workflow, iterations: int) -> Callab
     return step
 
 
+def without_computing(replay: Replay, step: Callable[[], None]) -> Callable[[], None]:
+    """Return the step with layers that take no time."""
+
+    def still() -> None:
+        replay.factor = 0.0
+        step()
+        replay.factor = 1.0
+
+    return still
+
+
 def measure(world: World, rows: dict[str, Callable[[], None]], rounds: int, iterations: int) -> dict[str, list[float]]:
     """Return the last rank's ms an iteration in each round, taken in turn after a round that doesn't count."""
     spent: dict[str, list[float]] = {name: [] for name in rows}

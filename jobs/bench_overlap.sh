@@ -5,7 +5,7 @@
 # Needs root, and an environment with Open MPI: $SCAFFE_VENV, or .venv as jobs/test.sh makes it. Rows are medians of turns within one run; other work on the machine falsifies them.
 set -eu
 cd "$(dirname "$0")/.."
-PATH=${SCAFFE_VENV:-$PWD/.venv}/bin:$PATH
+export PATH=${SCAFFE_VENV:-$PWD/.venv}/bin:$PATH PYTHONPATH=$PWD
 nodes=${1:-4} rate=${2:-1gbit}
 shift $(($# < 2 ? $# : 2))
 [ $# -gt 0 ] || set -- caffenet googlenet
