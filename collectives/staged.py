@@ -103,6 +103,10 @@ class Staged:
         self._check(stage)
         return stage < self._begun and stage not in self._under_way
 
+    def idle(self) -> bool:
+        """Say whether nothing can move until a stage is made ready. Calls no MPI."""
+        return not self._under_way and not self._may_begin()
+
     def progress(self) -> bool:
         """Let all go on that can without waiting; return whether anything did."""
         moved = False

@@ -49,7 +49,7 @@ def by_operations(net: Net, rate: float) -> Profile:
 
 def alone(solver: Solver) -> Workflow:
     """Return the ways of a rank that has nobody to talk to: it computes, and that is all."""
-    propagate = Propagate(solver.world, solver.net.packed, everywhere=True)
+    propagate = Propagate(solver.world, solver.net.packed, None, everywhere=True)
     propagate.stale = False
     aggregate = Aggregate(solver.world, solver.net.packed, [], propagate, solver._update, lambda: None)
     return Workflow(propagate, aggregate, solver.workflow.drive)

@@ -47,6 +47,10 @@ class Aggregate:
         """Return that nothing moves but in `drain`."""
         return False
 
+    def idle(self) -> bool:
+        """Say whether nothing can move until gradients are submitted."""
+        return True
+
     def drain(self) -> None:
         """Reduce, and update. Collective."""
         self.join()
@@ -131,6 +135,9 @@ class StagedAggregate(Aggregate):
             if self.early:
                 self._update(self._order[stage])
         return moved
+
+    def idle(self) -> bool:
+        return self._staged.idle()
 
     def drain(self) -> None:
         self.wait_until(lambda: self._finished == len(self._order))

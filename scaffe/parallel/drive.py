@@ -23,6 +23,9 @@ class Way(Protocol):
     def progress(self) -> bool:
         """Let messages go on; return whether anything moved."""
 
+    def idle(self) -> bool:
+        """Say whether nothing can move until the computation has come further."""
+
 
 class Hook:
     """One thread: computes, and lets messages go on between layers."""
@@ -60,7 +63,8 @@ class Helper:
         self.ways = ways
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._moved = threading.Condition()
-        self._finished = threading.Event()
+        self._finished = False
+        self._further = threading.Event()  # the helper has come further
         self._failure: BaseException | None = None
         self._stop: BaseException | None = None
         self._thread = threading.Thread(target=self._compute, name="compute", daemon=True)
@@ -68,16 +72,20 @@ class Helper:
 
     def run(self, work: Callable[[], None]) -> None:
         """Have the work done by the helper, and raise here what it raises there."""
-        self._finished.clear()
+        self._finished = False
         self._work.put(work)
         pause = Pause()
         try:
-            while not self._finished.is_set():
+            while not self._finished:
                 moved = any([way.progress() for way in self.ways])
                 if moved:
                     with self._moved:
                         self._moved.notify_all()
-                pause.after(moved, self._finished.wait)
+                if all(way.idle() for way in self.ways):
+                    self._further.wait()
+                else:
+                    pause.after(moved, self._further.wait)
+                self._further.clear()
         except BaseException as error:
             self._release(error)
             raise
@@ -86,12 +94,14 @@ class Helper:
             raise failure
 
     def between(self) -> None:
-        """Do nothing: the main thread does."""
+        """Tell the main thread, which may be asleep for want of messages."""
+        self._further.set()
 
     def wait(self, is_done: Callable[[], bool]) -> None:
         """Wait until that is so: in the helper until the main thread has made it so, elsewhere by making it so."""
         if threading.current_thread() is not self._thread:
             return Hook(*self.ways).wait(is_done)
+        self._further.set()
         with self._moved:
             self._moved.wait_for(lambda: is_done() or self._stop is not None)
         if self._stop is not None:
@@ -109,7 +119,8 @@ class Helper:
                     work()
             except BaseException as error:  # told by the main thread, as if it had happened there
                 self._failure = error
-            self._finished.set()
+            self._finished = True
+            self._further.set()
 
     def _release(self, error: BaseException) -> None:
         """Let the helper go, which may be waiting for what now never comes."""

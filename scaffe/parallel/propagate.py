@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from collectives import Communicator, Staged
 from scaffe.packed import PackedParameters
@@ -20,12 +21,20 @@ from scaffe.parallel.world import World
 class Propagate:
     """One broadcast of all parameters before the forward pass (SC-B, S-Caffe section 4.1).
 
-    Where every rank updates its own, `everywhere`, only changes from outside are broadcast.
+    Where every rank updates its own, `everywhere`, only changes from outside are broadcast. A rank alone has no `comm`.
     """
 
-    def __init__(self, world: World, packed: PackedParameters, everywhere: bool = False):
+    def __init__(
+        self,
+        world: World,
+        packed: PackedParameters,
+        comm: Communicator | None,
+        everywhere: bool = False,
+        **how: Any,
+    ):
         self.world, self.packed, self.everywhere = world, packed, everywhere
         self.stale = True
+        self._comm, self._how = comm, how
 
     def post(self) -> None:
         """Broadcast, unless nothing changed since the last time."""
@@ -35,8 +44,8 @@ class Propagate:
 
     def broadcast(self) -> None:
         """Give all ranks the root's parameters."""
-        if self.world.size > 1:
-            self.world.comm.Bcast(self.packed.data, self.world.root)
+        if self._comm is not None:
+            self._comm.bcast(self.packed.data, self.world.root, **self._how)
 
     def wait(self, layer: int) -> None:
         """Return at once: post waited for everything."""
@@ -61,6 +70,10 @@ class Propagate:
         """Return that nothing moves but in `post`."""
         return False
 
+    def idle(self) -> bool:
+        """Say whether nothing can move until an update, or a layer that waits."""
+        return True
+
     def close(self) -> None:
         """Give back what it holds."""
 
@@ -81,9 +94,9 @@ class StagedPropagate(Propagate):
         comm: Communicator,
         early: bool,
         wait_until: Callable[[Callable[[], bool]], None],
-        **how: object,
+        **how: Any,
     ):
-        super().__init__(world, packed)
+        super().__init__(world, packed, comm, **how)
         self.early, self.wait_until = early, wait_until
         order = range(len(buckets))
         self.stages = [len(buckets) - 1 - k for k in order] if early else list(order)  # by bucket
@@ -126,6 +139,9 @@ class StagedPropagate(Propagate):
 
     def progress(self) -> bool:
         return self.staged.progress()
+
+    def idle(self) -> bool:
+        return self.staged.idle()
 
     def close(self) -> None:
         self.staged.free()

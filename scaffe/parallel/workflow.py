@@ -51,7 +51,7 @@ def make_workflow(
     buckets = make_buckets(net, parse_bytes(run.bucket_bytes))
     drive: Hook | Helper = Hook()
     if comm is None or world.size == 1:
-        propagate = Propagate(world, net.packed)
+        propagate = Propagate(world, net.packed, None)
         return Workflow(propagate, Aggregate(world, net.packed, buckets, propagate, update, prepare), drive)
     what = "allreduce" if run.sync == "allreduce" else "reduce"
     forward, backward = run.overlaps
@@ -60,7 +60,9 @@ def make_workflow(
     if forward and what == "reduce":
         propagate = StagedPropagate(world, net.packed, buckets, comm, early, drive.wait, **run.how)
     else:
-        propagate = Propagate(world, net.packed, everywhere=what == "allreduce")
+        everywhere = what == "allreduce"
+        how = {"algorithm": "auto"} if everywhere else run.how  # a ring, say, is no broadcast
+        propagate = Propagate(world, net.packed, comm, everywhere, **how)
     given = world, net.packed, buckets, propagate, update, prepare, what
     if backward:
         aggregate: Aggregate = StagedAggregate(*given, comm=comm, early=early, wait_until=drive.wait, **run.how)
