@@ -19,6 +19,7 @@ import numpy as np
 
 from scaffe import Net, benchmark, models
 from scaffe.parallel.aggregate import Aggregate
+from scaffe.parallel.drive import Hook, Trial
 from scaffe.parallel.propagate import Propagate
 from scaffe.parallel.run import Run
 from scaffe.parallel.workflow import Workflow, make_workflow
@@ -29,15 +30,15 @@ from scaffe.solver import Solver
 
 RUNS = {
     "SC-B": Run(),
-    "SC-OB": Run("SC-OB"),
-    "SC-OBR": Run("SC-OBR"),
+    "SC-OB": Run("SC-OB", drive="helper"),
+    "SC-OBR": Run("SC-OBR", drive="helper"),
     "SC-B auto": Run(reduce="auto"),
-    "SC-OB auto": Run("SC-OB", reduce="auto"),
-    "SC-OBR auto": Run("SC-OBR", reduce="auto"),
-    "SC-OBR chain": Run("SC-OBR", reduce="chain"),
-    "SC-OBR cb-4": Run("SC-OBR", reduce="cb-4"),
+    "SC-OB auto": Run("SC-OB", reduce="auto", drive="helper"),
+    "SC-OBR auto": Run("SC-OBR", reduce="auto", drive="helper"),
+    "SC-OBR chain": Run("SC-OBR", reduce="chain", drive="helper"),
+    "SC-OBR cb-4": Run("SC-OBR", reduce="cb-4", drive="helper"),
     "SC-OBR auto, hook": Run("SC-OBR", reduce="auto", drive="hook"),
-    "allreduce auto": Run("SC-OBR", "allreduce", reduce="auto"),
+    "allreduce auto": Run("SC-OBR", "allreduce", reduce="auto", drive="helper"),
 }
 
 
@@ -52,7 +53,7 @@ def alone(solver: Solver) -> Workflow:
     propagate = Propagate(solver.world, solver.net.packed, None, everywhere=True)
     propagate.stale = False
     aggregate = Aggregate(solver.world, solver.net.packed, [], propagate, solver._update, lambda: None)
-    return Workflow(propagate, aggregate, solver.workflow.drive)
+    return Workflow(propagate, aggregate, Trial([Hook()], solver.world.allsums))
 
 
 def main() -> None:

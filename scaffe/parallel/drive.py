@@ -8,7 +8,7 @@ who computes: a GPU leaves the processor to MPI, cores that compute do not.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Protocol
 
@@ -127,6 +127,48 @@ class Helper:
         with self._moved:
             self._stop = error
             self._moved.notify_all()
+
+
+class Trial:
+    """Several drives in turn for some iterations each; then the fastest, by the seconds of all ranks together.
+
+    Every rank calls `took` after each iteration; the results of these don't depend on who drives.
+    """
+
+    ROUNDS, ITERATIONS = 2, 3  # of a round the first iteration doesn't count: it may end what another drive began
+
+    def __init__(self, drives: Sequence[Hook | Helper], sums: Callable[[np.ndarray], np.ndarray]):
+        self._drives, self._sums = list(drives), sums
+        self._seconds = np.zeros(len(drives))
+        self._taken, self._chosen = 0, 0 if len(drives) == 1 else None
+
+    def take_ways(self, *ways: Way) -> None:
+        """Let these be what is driven."""
+        for drive in self._drives:
+            drive.ways = ways
+
+    @property
+    def drive(self) -> Hook | Helper:
+        """The one whose turn it is, or that was chosen."""
+        turn = self._taken // self.ITERATIONS % len(self._drives)
+        return self._drives[turn if self._chosen is None else self._chosen]
+
+    def took(self, seconds: float) -> str:
+        """Take note of an iteration's time; return the chosen drive's name when the last of the trial was done."""
+        if self._chosen is not None:
+            return ""
+        if self._taken % self.ITERATIONS:
+            self._seconds[self._drives.index(self.drive)] += seconds
+        self._taken += 1
+        if self._taken < self.ROUNDS * self.ITERATIONS * len(self._drives):
+            return ""
+        self._chosen = int(np.argmin(self._sums(self._seconds)))
+        return self.drive.name
+
+    def close(self) -> None:
+        """End the drives."""
+        for drive in self._drives:
+            drive.close()
 
 
 DRIVES: dict[str, type[Hook] | type[Helper]] = {"hook": Hook, "helper": Helper}

@@ -14,7 +14,7 @@ from collectives import Communicator
 from scaffe.net import Net
 from scaffe.parallel.aggregate import Aggregate, BlockingAggregate, StagedAggregate
 from scaffe.parallel.buckets import make_buckets, parse_bytes
-from scaffe.parallel.drive import DRIVES, Helper, Hook
+from scaffe.parallel.drive import DRIVES, Helper, Hook, Trial
 from scaffe.parallel.propagate import Propagate, StagedPropagate
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
@@ -26,11 +26,16 @@ class Workflow:
 
     propagate: Propagate
     aggregate: Aggregate
-    drive: Hook | Helper
+    trial: Trial
+
+    @property
+    def drive(self) -> Hook | Helper:
+        """Who drives the next iteration."""
+        return self.trial.drive
 
     def close(self) -> None:
         """End the helper thread, and give back what the ways hold. Collective."""
-        self.drive.close()
+        self.trial.close()
         self.propagate.close()
         self.aggregate.close()
 
@@ -49,24 +54,29 @@ def make_workflow(
     `clips` says that all sums are needed before the first update.
     """
     buckets = make_buckets(net, parse_bytes(run.bucket_bytes))
-    drive: Hook | Helper = Hook()
     if comm is None or world.size == 1:
-        propagate = Propagate(world, net.packed, None)
-        return Workflow(propagate, Aggregate(world, net.packed, buckets, propagate, update, prepare), drive)
+        alone = Propagate(world, net.packed, None)
+        updating = Aggregate(world, net.packed, buckets, alone, update, prepare)
+        return Workflow(alone, updating, Trial([Hook()], world.allsums))
     what = "allreduce" if run.sync == "allreduce" else "reduce"
     forward, backward = run.overlaps
-    drive = DRIVES["helper" if run.drive == "auto" else run.drive]() if forward else Hook()
+    names = [] if not forward else list(DRIVES) if run.drive == "auto" else [run.drive]
+    trial = Trial([DRIVES[name]() for name in names or ["hook"]], world.allsums)
+
+    def wait(is_done: Callable[[], bool]) -> None:
+        trial.drive.wait(is_done)
+
     early = backward and not clips
     if forward and what == "reduce":
-        propagate = StagedPropagate(world, net.packed, buckets, comm, early, drive.wait, **run.how)
+        propagate: Propagate = StagedPropagate(world, net.packed, buckets, comm, early, wait, **run.how)
     else:
         everywhere = what == "allreduce"
         how = {"algorithm": "auto"} if everywhere else run.how  # a ring, say, is no broadcast
         propagate = Propagate(world, net.packed, comm, everywhere, **how)
     given = world, net.packed, buckets, propagate, update, prepare, what
     if backward:
-        aggregate: Aggregate = StagedAggregate(*given, comm=comm, early=early, wait_until=drive.wait, **run.how)
+        aggregate: Aggregate = StagedAggregate(*given, comm=comm, early=early, wait_until=wait, **run.how)
     else:
         aggregate = BlockingAggregate(*given, comm=comm, **run.how)
-    drive.ways = (aggregate, propagate)
-    return Workflow(propagate, aggregate, drive)
+    trial.take_ways(aggregate, propagate)
+    return Workflow(propagate, aggregate, trial)

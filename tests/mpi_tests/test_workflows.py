@@ -17,6 +17,7 @@ WAYS = {
     "SC-OB, hook": {"workflow": "SC-OB", "drive": "hook"},
     "SC-OBR, helper": {"workflow": "SC-OBR", "drive": "helper"},
     "SC-OBR, hook": {"workflow": "SC-OBR", "drive": "hook"},
+    "SC-OBR, tried": {"workflow": "SC-OBR", "drive": "auto"},
     "SC-OBR, a message a layer": {"workflow": "SC-OBR", "bucket_bytes": "0"},
     "SC-OBR, one message": {"workflow": "SC-OBR", "bucket_bytes": "inf"},
 }
@@ -27,7 +28,7 @@ def folder(tmp_path_factory):
     return nets.shared_folder(COMM, tmp_path_factory, "workflows")
 
 
-def train(folder, run, iterations=10, **fields):
+def train(folder, run, iterations=14, **fields):
     """Return the parameters after some iterations."""
     param = nets.solver_with(nets.tower(folder / "db"), base_lr=0.1, **fields)
     solver = Solver(param, world=World(COMM), engine="reference", run=Run(**{"bucket_bytes": "3K", **run}))

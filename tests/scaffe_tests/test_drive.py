@@ -1,0 +1,83 @@
+"""Drives: who computes and who lets messages go on; what fails in one thread is told in the other."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from scaffe.parallel.drive import Helper, Hook, Trial
+
+
+class Messages:
+    """A way on which so many messages move, each when it has been let."""
+
+    def __init__(self, count=0):
+        self.count, self.moved, self.threads = count, 0, set()
+
+    def progress(self):
+        self.threads.add(threading.current_thread().name)
+        self.moved += self.moved < self.count
+        return self.moved <= self.count
+
+    def idle(self):
+        return self.moved == self.count
+
+
+@pytest.fixture(params=[Hook, Helper])
+def drive(request):
+    made = request.param()
+    yield made
+    made.close()
+
+
+def test_work_waits_for_messages_that_the_main_thread_moves(drive):
+    messages, seen = Messages(20), []
+    drive.ways = (messages,)
+
+    def work():
+        drive.between()
+        drive.wait(lambda: messages.moved == 20)
+        seen.append((messages.moved, threading.current_thread().name))
+
+    drive.run(work)
+    assert seen == [(20, "compute" if isinstance(drive, Helper) else "MainThread")]
+    assert messages.threads == {"MainThread"}
+
+
+def test_what_the_work_raises_is_raised_to_the_caller_and_the_next_work_runs(drive):
+    drive.ways = (Messages(),)
+    for number in range(3):
+        with pytest.raises(ZeroDivisionError):
+            drive.run(lambda: 1 // 0)
+        done = []
+        drive.run(lambda number=number, done=done: done.append(number))
+        assert done == [number]
+
+
+def test_a_failure_of_messages_ends_the_work_that_waits_for_them(drive):
+    class Broken(Messages):
+        def progress(self):
+            raise ConnectionError("a rank is gone")
+
+    drive.ways = (Broken(1),)
+    with pytest.raises(ConnectionError, match="a rank is gone"):
+        drive.run(lambda: drive.wait(lambda: False))
+
+
+def test_a_trial_takes_the_drive_that_is_fastest_on_all_ranks_together():
+    drives = Hook(), Hook()
+    drives[0].name, drives[1].name = "first", "second"
+    others = np.array([100.0, 0.0])  # the other ranks' seconds: far better with the second
+    trial = Trial(drives, lambda seconds: seconds + others)
+    chosen, turns = [], []
+    while not any(chosen):
+        turns.append(trial.drive.name)
+        chosen.append(trial.took(1.0 if trial.drive is drives[0] else 2.0))
+    assert chosen[-1] == "second" and trial.drive is drives[1]
+    assert turns == (["first"] * Trial.ITERATIONS + ["second"] * Trial.ITERATIONS) * Trial.ROUNDS
+    assert trial.took(1.0) == ""
+
+
+def test_one_drive_needs_no_trial():
+    trial = Trial([Hook()], lambda seconds: seconds)
+    assert trial.took(1.0) == ""
