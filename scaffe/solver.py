@@ -19,6 +19,7 @@ from scaffe.monitor.log import log, output_lines
 from scaffe.monitor.progress import progress
 from scaffe.net import Net
 from scaffe.packed import aligned_zeros
+from scaffe.parallel import meter
 from scaffe.parallel.evaluate import batch_numbers, means, run_batches
 from scaffe.parallel.iteration import iterate
 from scaffe.parallel.propagate import Propagate
@@ -253,7 +254,9 @@ class Solver:
         log.info("Learning Rate Policy: %s", p.lr_policy)
         if resume:
             self.restore(resume)
-        self.step(max(0, p.max_iter - self.iter))
+        first = self.iter
+        self.step(max(0, p.max_iter - first))
+        self._log_overlap(self.iter - first)
         if p.snapshot_after_train and self.stopped != "requeue" and not (p.snapshot and self.iter % p.snapshot == 0):
             self.snapshot()
         if self.stopped:
@@ -266,6 +269,12 @@ class Solver:
         log.info("Optimization Done.")
 
     # Display.
+
+    def _log_overlap(self, iterations: int) -> None:
+        """Say how much of the communication was hidden under computation; one rank alone has none."""
+        if self.world.size > 1 and iterations:
+            meters = self.workflow.propagate.meter, self.workflow.aggregate.meter
+            log.info("Overlap: %s", meter.describe(self.world, meters, iterations))
 
     def _display(self, since: int, then: float) -> tuple[int, float]:
         """Log the smoothed loss, the train net's outputs and the rate. Return this iteration and the time."""

@@ -14,6 +14,7 @@ from functools import partial
 from collectives import Communicator, Staged
 from scaffe.packed import PackedParameters
 from scaffe.parallel.buckets import Bucket
+from scaffe.parallel.meter import ALL, Meter
 from scaffe.parallel.world import World
 
 
@@ -25,6 +26,7 @@ class Propagate:
 
     def __init__(self, world: World, packed: PackedParameters, everywhere: bool = False):
         self.world, self.packed, self.everywhere = world, packed, everywhere
+        self.meter = Meter("propagation")
         self.stale = True
 
     def post(self) -> None:
@@ -36,7 +38,7 @@ class Propagate:
     def broadcast(self) -> None:
         """Give all ranks the root's parameters."""
         if self.world.size > 1:
-            self.world.comm.Bcast(self.packed.data, self.world.root)
+            self.meter.block(lambda: self.world.comm.Bcast(self.packed.data, self.world.root))
 
     def wait(self, layer: int) -> None:
         """Return at once: post waited for everything."""
@@ -89,15 +91,16 @@ class StagedPropagate(Propagate):
         self.stages = [len(buckets) - 1 - k for k in order] if early else list(order)  # by bucket
         arrays = [packed.data[bucket.part] for bucket in buckets]
         self.staged = Staged(comm, "bcast", arrays[::-1] if early else arrays, root=world.root, **how)
-        self._needed: dict[int, list[int]] = {}  # by layer: the stages of the buckets that it uses
+        self.meter.follow(self.staged, [self.stages.index(stage) for stage in order])
+        self._needed: dict[int, list[int]] = {}  # by layer: the buckets that it uses
         for k, bucket in enumerate(buckets):
             for layer in bucket.layers:
-                self._needed.setdefault(layer, []).append(self.stages[k])
+                self._needed.setdefault(layer, []).append(k)
         self._pending = False
 
     def post(self) -> None:
         if self.stale:
-            self.wait_until(self.staged.done)
+            self._wait_for_all()
             self.broadcast()
             self.stale = self._pending = False
         elif self._pending:
@@ -106,13 +109,18 @@ class StagedPropagate(Propagate):
 
     def wait(self, layer: int) -> None:
         """Return when layer's parameters are here; called by the thread that computes."""
-        for stage in self._needed.get(layer, ()):
-            if not self.staged.done(stage):
-                self.wait_until(partial(self.staged.done, stage))
+        for k in self._needed.get(layer, ()):
+            is_done = partial(self.staged.done, self.stages[k])
+            if not is_done():
+                self.meter.wait(k, partial(self.wait_until, is_done))
 
     def sync(self) -> None:
         self.post()
-        self.wait_until(self.staged.done)
+        self._wait_for_all()
+
+    def _wait_for_all(self) -> None:
+        if not self.staged.done():
+            self.meter.wait(ALL, partial(self.wait_until, self.staged.done))
 
     def begin(self) -> None:
         if self.early:
