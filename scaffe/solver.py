@@ -6,6 +6,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from math import isfinite
 
 import numpy as np
@@ -15,6 +16,8 @@ from scaffe import snapshot, solver_nets, solvers, weights
 from scaffe.choices import FIXED, Choices
 from scaffe.context import TEST, TRAIN, Context
 from scaffe.errors import DivergedError, ScaffeError
+from scaffe.monitor import timeline as timelines
+from scaffe.monitor import trace
 from scaffe.monitor.log import log, output_lines
 from scaffe.monitor.progress import progress
 from scaffe.net import Net
@@ -46,7 +49,8 @@ class Solver:
     numbers; parameters stay float32. `plan` says how the engine's ways to compute are chosen: "fixed", which repeats a
     run bit for bit; "timed" before the first iteration; or a file to read, and to write once timed. `keep_diffs` keeps
     the gradients of all blobs after an iteration, not those of parameters alone, which takes more memory. `run` says
-    when and by which collectives parameters and gradients travel.
+    when and by which collectives parameters and gradients travel. `timeline` is a file to write at `close`: what each
+    rank's threads did when, in Chrome's trace format, for the last iterations (monitor.timeline.LIMIT spans a rank).
 
     pycaffe's attributes: `net`, `test_nets`, `iter`. All methods are collective: every rank calls them alike.
     Raise ScaffeError, or what is below it, for whatever the user can mend.
@@ -66,6 +70,7 @@ class Solver:
         plan: str = FIXED,
         keep_diffs: bool = False,
         run: Run | None = None,
+        timeline: str | os.PathLike | None = None,
         asked: Callable[[], Sequence[bool]] = lambda: [False] * len(ACTIONS),
     ):
         self.world = world or open_world()
@@ -79,6 +84,8 @@ class Solver:
         self.world.agree({"the solver": str(self.param), "the scaling": scaling, "the run's settings": str(self.run)})
         self.seed = self._choose_seed()
         self.iter = 0
+        self.timeline_path = timeline
+        self.timeline = timelines.Timeline(timelines.limit(self.world.size)) if timeline else None
         self.stopped = ""  # what asked solve() to end early: "stop" or "requeue"
         self.tests_done = 0
         self._losses: deque[float] = deque(maxlen=self.param.average_loss)
@@ -97,6 +104,8 @@ class Solver:
             self.rule.clip,
             self.param.clip_gradients >= 0,
         )
+        if self.timeline:
+            self.timeline.watch(self.net, self.workflow, self.statistics)
         self._describe()
 
     # Set-up.
@@ -146,6 +155,8 @@ class Solver:
         ]
         if self.world.is_root:
             snapshot.check_writable(self.param)
+            if self.timeline_path:
+                trace.check_writable(self.timeline_path)
 
     def _test_net(self, param: NetParameter, iterations: int) -> Net:
         """Build a test net over the train net's parameters."""
@@ -212,7 +223,11 @@ class Solver:
         self.choices.taken = self.world.on_root(lambda: self.choices.time(nets))
 
     def _iterate(self) -> float:
-        return iterate(self.net, self.workflow, self.statistics, self.param.iter_size, self._agree_on_loss)
+        run, agree = iterate, self._agree_on_loss
+        if self.timeline:
+            run = self.timeline.timed(timelines.ITERATION, self.iter, run)
+            agree = self.timeline.timed(timelines.WAIT, 0, agree, timelines.LOSS)
+        return run(self.net, self.workflow, self.statistics, self.param.iter_size, agree)
 
     def _agree_on_loss(self, part: float) -> float:
         """Return the global loss, and take note of what any rank was asked for, in one message."""
@@ -302,6 +317,13 @@ class Solver:
         for k, line in enumerate(output_lines(outputs, net.loss_weights())):
             log.info("    %s net output #%d: %s", kind, k, line)
 
+    def _write_timeline(self, timeline: timelines.Timeline, path: str | os.PathLike) -> None:
+        buckets = self.workflow.aggregate.buckets
+        nbytes = {b.label(self.net): self.net.packed.data[b.part].nbytes for b in buckets}
+        about = {"run": asdict(self.run), "buckets": nbytes}
+        trace.write(self.world, path, timeline.spans(), about)
+        log.info("Timeline in %s; scaffe timeline %s tells what it says", path, path)
+
     # Tests.
 
     def _is_test_due(self) -> bool:
@@ -335,7 +357,12 @@ class Solver:
         self.propagate.changed()
 
     def close(self) -> None:
-        """End the nets' reader threads, and the workflow. Collective."""
+        """End the nets' reader threads, and the workflow; write the timeline. Collective.
+
+        Raise SnapshotError where it can't be written.
+        """
+        if self.timeline and self.timeline_path:
+            self._write_timeline(self.timeline, self.timeline_path)
         for net in (self.net, *self.test_nets):
             net.close()
         self.workflow.close()
