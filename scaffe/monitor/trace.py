@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
 from scaffe import __version__
 from scaffe.atomic import write_atomically
-from scaffe.errors import ScaffeError
+from scaffe.errors import ScaffeError, TimelineError
 from scaffe.monitor.timeline import ITERATION, Span
 from scaffe.parallel.world import World
 
@@ -119,3 +121,59 @@ def _event(span: Span, rank: int, track: int, offset: float) -> dict[str, Any]:
     if span.awaited:
         event["args"] = {"for": span.awaited}
     return event
+
+
+@dataclass
+class Rank:
+    """A rank's spans in a trace, in seconds on the root's clock; `tracks` are in the order to show them in."""
+
+    name: str = ""
+    tracks: dict[int, str] = field(default_factory=dict)
+    spans: list[Span] = field(default_factory=list)
+
+
+@dataclass
+class Trace:
+    """All ranks by number, the run's settings, and the buckets' bytes by name."""
+
+    ranks: dict[int, Rank]
+    run: Mapping[str, Any]
+    buckets: Mapping[str, int]
+
+
+def read_trace(path: str | os.PathLike) -> Trace:
+    """Return what `scaffe train --timeline` wrote. Raise TimelineError for any other file."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except OSError as error:
+        raise TimelineError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    except UnicodeDecodeError:
+        raise TimelineError(f"{path}: not a timeline, but a binary file") from None
+    if not text.strip():
+        raise TimelineError(f"{path}: empty")
+    try:
+        content = json.loads(text)
+        trace = _trace(content["traceEvents"], content["otherData"])
+    except json.JSONDecodeError as error:
+        raise TimelineError(f"{path}: not a timeline: no JSON at line {error.lineno}: {error.msg}") from None
+    except (KeyError, TypeError, AttributeError, ValueError):
+        raise TimelineError(f"{path}: not a timeline that scaffe train --timeline wrote") from None
+    if not any(span.kind == ITERATION for rank in trace.ranks.values() for span in rank.spans):
+        raise TimelineError(f"{path}: holds no iteration")
+    return trace
+
+
+def _trace(events: Iterable[Mapping[str, Any]], other: Mapping[str, Any]) -> Trace:
+    ranks: defaultdict[int, Rank] = defaultdict(Rank)
+    for event in events:
+        rank, track = ranks[int(event["pid"])], int(event["tid"])
+        if event["name"] == "process_name":
+            rank.name = str(event["args"]["name"])
+        elif event["name"] == "thread_name":
+            rank.tracks[track] = str(event["args"]["name"])
+        elif event["ph"] == "X":
+            begin, end = (1e-6 * float(time) for time in (event["ts"], event["ts"] + event["dur"]))
+            awaited = event.get("args", {}).get("for", "")
+            rank.spans.append(Span(event["cat"], event["name"], begin, end, rank.tracks[track], awaited))
+    return Trace(dict(sorted(ranks.items())), dict(other["run"]), dict(other["buckets"]))

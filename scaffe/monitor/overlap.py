@@ -1,0 +1,197 @@
+"""What a trace says: how long each phase takes, how much of communication computation waits for, and what to try."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from scaffe.errors import TimelineError
+from scaffe.monitor.timeline import (
+    AGGREGATION,
+    BACKWARD,
+    FORWARD,
+    ITERATION,
+    LOSS,
+    MESSAGES,
+    PROPAGATION,
+    READ,
+    TRANSFORM,
+    UPDATE,
+    WAIT,
+    Span,
+)
+from scaffe.monitor.trace import Rank, Trace
+
+PHASES = READ, TRANSFORM, FORWARD, PROPAGATION, BACKWARD, AGGREGATION, UPDATE
+OVERLAPPED = READ, TRANSFORM, PROPAGATION, AGGREGATION  # phases that go on beside computation
+
+Interval = tuple[float, float]
+
+
+# Intervals: lists of (begin, end).
+
+
+def union(intervals: Iterable[Interval]) -> list[Interval]:
+    """Return the times that any of the intervals cover, disjoint and in order."""
+    joined: list[Interval] = []
+    for begin, end in sorted(intervals):
+        if joined and begin <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((begin, end))
+    return joined
+
+
+def length(intervals: Iterable[Interval]) -> float:
+    """Return the seconds that intervals, disjoint ones, cover."""
+    return sum(end - begin for begin, end in intervals)
+
+
+def overlap(some: Iterable[Interval], others: Iterable[Interval]) -> float:
+    """Return the seconds that both cover."""
+    some, others = union(some), union(others)
+    return length(some) + length(others) - length(union([*some, *others]))
+
+
+# Iterations.
+
+
+@dataclass
+class Costs:
+    """Seconds of one rank in one iteration: by phase, waits by what for, and waits by (kind, bucket)."""
+
+    total: float
+    busy: dict[str, float]
+    exposed: dict[str, float]
+    waits: dict[tuple[str, str], float]
+    loss: float
+
+    @property
+    def own(self) -> float:
+        """What the rank takes whatever the other ranks do: computing and waiting for records."""
+        computed = sum(self.busy[kind] for kind in (FORWARD, BACKWARD, UPDATE))
+        return computed + self.exposed[READ] + self.exposed[TRANSFORM]
+
+
+def iterations(rank: Rank) -> dict[str, Costs]:
+    """Return what each iteration cost a rank, by the iterations' names."""
+    windows = sorted((span for span in rank.spans if span.kind == ITERATION), key=lambda span: span.begin)
+    begins = [window.begin for window in windows]
+    inside: list[list[Span]] = [[] for _ in windows]
+    for span in rank.spans:
+        first = max(0, bisect_right(begins, span.begin) - 1)
+        for k in range(first, bisect_right(begins, span.end)):
+            inside[k].append(span)
+    return {window.name: _costs(window, spans) for window, spans in zip(windows, inside, strict=True)}
+
+
+def _costs(window: Span, spans: Sequence[Span]) -> Costs:
+    """Return the seconds that these spans have within an iteration."""
+    times: defaultdict[str, list[Interval]] = defaultdict(list)
+    waits: defaultdict[tuple[str, str], list[Interval]] = defaultdict(list)
+    for span in spans:
+        begin, end = max(span.begin, window.begin), min(span.end, window.end)
+        if begin < end:
+            times[span.kind].append((begin, end))
+            if span.kind == WAIT:
+                waits[span.awaited, span.name].append((begin, end))
+    # Records are waited for as long as they are read and transformed; what is updated within a wait is no waiting.
+    awaited = {kind: [t for (what, _), ts in waits.items() if what == kind for t in ts] for kind in (READ, *MESSAGES)}
+    exposed = {kind: overlap(awaited[READ], times[kind]) for kind in (READ, TRANSFORM)}
+    exposed |= {kind: _waited(awaited[kind], times[UPDATE]) for kind in MESSAGES}
+    return Costs(
+        total=window.end - window.begin,
+        busy={kind: length(union(times[kind])) for kind in PHASES},
+        exposed=exposed,
+        waits={key: _waited(ts, times[UPDATE]) for key, ts in waits.items() if key[0] in MESSAGES},
+        loss=sum(length(ts) for (what, _), ts in waits.items() if what == LOSS),
+    )
+
+
+def _waited(waits: Sequence[Interval], updates: Sequence[Interval]) -> float:
+    return length(union(waits)) - overlap(waits, updates)
+
+
+# Reports.
+
+
+@dataclass
+class Phase:
+    """Seconds of an iteration: medians over the iterations of the mean over the ranks that have this phase."""
+
+    busy: float
+    exposed: float
+    worst_rank: int
+    worst_exposed: float
+
+    @property
+    def hidden(self) -> float:
+        """Seconds that computation did not wait for."""
+        return max(0.0, self.busy - self.exposed)
+
+
+@dataclass
+class Report:
+    """What a trace says. All seconds are those of a typical iteration."""
+
+    trace: Trace
+    names: list[str]  # of the iterations that all ranks have
+    total: float
+    phases: dict[str, Phase]
+    own: dict[int, float]  # by rank: computing and waiting for records
+    loss: float  # waiting for all ranks' losses
+    waits: dict[tuple[str, str], float]  # by (kind, bucket), mean over ranks and iterations
+
+    @property
+    def slowest(self) -> int:
+        """The rank that takes longest without the others."""
+        return max(self.own, key=lambda rank: self.own[rank])
+
+    @property
+    def lag(self) -> float:
+        """By which part the slowest rank takes longer than the median of the others; 0 of a rank alone."""
+        others = [seconds for rank, seconds in self.own.items() if rank != self.slowest]
+        return self.own[self.slowest] / median(others) - 1 if others and median(others) > 0 else 0.0
+
+
+def report(trace: Trace) -> Report:
+    """Return what a trace says. Raise TimelineError where its ranks have no iteration in common."""
+    costs = {rank: iterations(one) for rank, one in trace.ranks.items()}
+    shared = set.intersection(*(set(by_name) for by_name in costs.values()))
+    names = [name for name in next(iter(costs.values())) if name in shared]
+    if not names:
+        raise TimelineError("the ranks have no whole iteration in common: too few spans were kept")
+    rows = {rank: [by_name[name] for name in names] for rank, by_name in costs.items()}
+    return Report(
+        trace,
+        names,
+        total=median(fmean(row.total for row in column) for column in zip(*rows.values(), strict=True)),
+        phases={kind: _phase(rows, kind) for kind in PHASES},
+        own={rank: median(row.own for row in mine) for rank, mine in rows.items()},
+        loss=median(fmean(row.loss for row in column) for column in zip(*rows.values(), strict=True)),
+        waits=_waits(rows),
+    )
+
+
+def _phase(rows: Mapping[int, Sequence[Costs]], kind: str) -> Phase:
+    exposed = {rank: median(row.exposed.get(kind, 0.0) for row in mine) for rank, mine in rows.items()}
+    worst = max(exposed, key=lambda rank: exposed[rank])
+    columns = list(zip(*rows.values(), strict=True))
+    return Phase(
+        busy=median(fmean([row.busy[kind] for row in column if row.busy[kind]] or [0.0]) for column in columns),
+        exposed=median(fmean(row.exposed.get(kind, 0.0) for row in column) for column in columns),
+        worst_rank=worst,
+        worst_exposed=exposed[worst],
+    )
+
+
+def _waits(rows: Mapping[int, Sequence[Costs]]) -> dict[tuple[str, str], float]:
+    sums: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for mine in rows.values():
+        for row in mine:
+            for key, seconds in row.waits.items():
+                sums[key] += seconds / (len(mine) * len(rows))
+    return dict(sums)
