@@ -28,7 +28,7 @@ def lines(report: Report) -> Iterator[str]:
             yield f"{kind:<13}{_ms(phase.busy) if phase.busy else '-':>12}"
     if ranks > 1:
         name, own = report.trace.ranks[report.slowest].name, _ms(report.own[report.slowest])
-        yield f"Slowest: {name}, {own} an iteration of its own, {report.lag:+.0%} to the others' median"
+        yield f"Slowest: {name}, {own} an iteration of its own, {report.lag:.0%} more than the others' median"
         yield _most_awaited(report)
     yield f"Advice: {advice(report)}"
 
@@ -87,7 +87,7 @@ def _remedy(report: Report, kind: str) -> str:
     if kind == AGGREGATION and run["workflow"] in ("SC-B", "SC-OB"):
         return f", since {run['workflow']} does not overlap it: try --workflow SC-OBR"
     if kind == PROPAGATION and run["workflow"] == "SC-B":
-        return ", since SC-B does not overlap it: try --workflow SC-OB, or SC-OBR"
+        return ", since SC-B does not overlap it: try --workflow SC-OBR, or SC-OB"
     if kind == PROPAGATION and run["workflow"] == "SC-OB":
         return ", of which forward passes hide no more: try --workflow SC-OBR, which begins it during backward"
     if phase.busy > compute:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
@@ -120,7 +120,7 @@ def _waited(waits: Sequence[Interval], updates: Sequence[Interval]) -> float:
 
 @dataclass
 class Phase:
-    """Seconds of an iteration: medians over the iterations of the mean over the ranks that have this phase."""
+    """Seconds of an iteration: medians over the iterations, mean over the ranks that have this phase."""
 
     busy: float
     exposed: float
@@ -135,7 +135,7 @@ class Phase:
 
 @dataclass
 class Report:
-    """What a trace says. All seconds are those of a typical iteration."""
+    """What a trace says. Seconds are each rank's median over the iterations, and where no rank is named their mean."""
 
     trace: Trace
     names: list[str]  # of the iterations that all ranks have
@@ -143,7 +143,7 @@ class Report:
     phases: dict[str, Phase]
     own: dict[int, float]  # by rank: computing and waiting for records
     loss: float  # waiting for all ranks' losses
-    waits: dict[tuple[str, str], float]  # by (kind, bucket), mean over ranks and iterations
+    waits: dict[tuple[str, str], float]  # by (kind, bucket)
 
     @property
     def slowest(self) -> int:
@@ -168,30 +168,27 @@ def report(trace: Trace) -> Report:
     return Report(
         trace,
         names,
-        total=median(fmean(row.total for row in column) for column in zip(*rows.values(), strict=True)),
+        total=fmean(_medians(rows, lambda row: row.total).values()),
         phases={kind: _phase(rows, kind) for kind in PHASES},
-        own={rank: median(row.own for row in mine) for rank, mine in rows.items()},
-        loss=median(fmean(row.loss for row in column) for column in zip(*rows.values(), strict=True)),
+        own=_medians(rows, lambda row: row.own),
+        loss=fmean(_medians(rows, lambda row: row.loss).values()),
         waits=_waits(rows),
     )
 
 
+def _medians(rows: Mapping[int, Sequence[Costs]], seconds: Callable[[Costs], float]) -> dict[int, float]:
+    """Return each rank's median over its iterations."""
+    return {rank: median(map(seconds, mine)) for rank, mine in rows.items()}
+
+
 def _phase(rows: Mapping[int, Sequence[Costs]], kind: str) -> Phase:
-    exposed = {rank: median(row.exposed.get(kind, 0.0) for row in mine) for rank, mine in rows.items()}
+    busy = _medians(rows, lambda row: row.busy[kind])
+    exposed = _medians(rows, lambda row: row.exposed.get(kind, 0.0))
     worst = max(exposed, key=lambda rank: exposed[rank])
-    columns = list(zip(*rows.values(), strict=True))
-    return Phase(
-        busy=median(fmean([row.busy[kind] for row in column if row.busy[kind]] or [0.0]) for column in columns),
-        exposed=median(fmean(row.exposed.get(kind, 0.0) for row in column) for column in columns),
-        worst_rank=worst,
-        worst_exposed=exposed[worst],
-    )
+    return Phase(fmean(list(filter(None, busy.values())) or [0.0]), fmean(exposed.values()), worst, exposed[worst])
 
 
 def _waits(rows: Mapping[int, Sequence[Costs]]) -> dict[tuple[str, str], float]:
-    sums: defaultdict[tuple[str, str], float] = defaultdict(float)
-    for mine in rows.values():
-        for row in mine:
-            for key, seconds in row.waits.items():
-                sums[key] += seconds / (len(mine) * len(rows))
-    return dict(sums)
+    keys = {key for mine in rows.values() for row in mine for key in row.waits}
+    waits = {key: fmean(_medians(rows, lambda row: row.waits.get(key, 0.0)).values()) for key in sorted(keys)}  # noqa: B023
+    return {key: seconds for key, seconds in waits.items() if seconds > 0}

@@ -63,6 +63,8 @@ def draw(report: Report) -> Any:
         for span in spans:
             _bar(axes, y, span, begin, end)
     axes.set_yticks(range(len(rows)), [label for label, _ in rows], fontsize=8)
+    for label, (_, spans) in zip(axes.get_yticklabels(), rows, strict=True):
+        label.set_fontweight("normal" if spans else "bold")
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(0, 1e3 * (end - begin))
     axes.set_xlabel("ms")
@@ -97,16 +99,12 @@ def typical(report: Report) -> tuple[str, float, float]:
 
 
 def _rows(report: Report, begin: float, end: float) -> list[tuple[str, list[Span]]]:
-    """Return the tracks that show anything then, with labels, an empty one between ranks."""
+    """Return the tracks that show anything then, each rank's under its name."""
     rows: list[tuple[str, list[Span]]] = []
     for rank in list(report.trace.ranks.values())[:MOST_RANKS]:
         shown = [span for span in rank.spans if span.kind != ITERATION and span.begin < end and span.end > begin]
-        rows += [("", [])] if rows else []
-        first = True
-        for track in rank.tracks.values():
-            if spans := [span for span in shown if span.track == track]:
-                rows.append((f"{rank.name}   {track}" if first else track, spans))
-                first = False
+        by_track = [(track, [span for span in shown if span.track == track]) for track in rank.tracks.values()]
+        rows += [(rank.name, []), *((track, spans) for track, spans in by_track if spans)]
     return rows
 
 
@@ -116,4 +114,8 @@ def _bar(axes: Any, y: int, span: Span, begin: float, end: float) -> None:
     axes.barh(y, right - left, left=left, height=0.82, color=COLOURS[span.kind], edgecolor="white", linewidth=0.4)
     label = f"wait: {span.name}" if span.kind == WAIT else span.name
     if right - left > NARROW * len(label) * 1e3 * (end - begin):
-        axes.text((left + right) / 2, y, label, ha="center", va="center", fontsize=7, clip_on=True)
+        axes.text((left + right) / 2, y, label, ha="center", va="center", fontsize=7, color=_ink(span.kind))
+
+
+def _ink(kind: str) -> str:
+    return "white" if kind in (FORWARD, BACKWARD, UPDATE) else "black"
