@@ -84,11 +84,11 @@ def _remedy(report: Report, kind: str) -> str:
     run, phase, buckets = report.trace.run, report.phases[kind], report.trace.buckets
     compute = report.phases[FORWARD].busy + report.phases[BACKWARD].busy
     bucket, share = _share_of_most_awaited(report, kind)
-    if kind == AGGREGATION and run["workflow"] in ("SC-B", "SC-OB"):
-        return f", since {run['workflow']} does not overlap it: try --workflow SC-OBR"
-    if kind == PROPAGATION and run["workflow"] == "SC-B":
+    if kind == AGGREGATION and run.workflow in ("SC-B", "SC-OB"):
+        return f", since {run.workflow} does not overlap it: try --workflow SC-OBR"
+    if kind == PROPAGATION and run.workflow == "SC-B":
         return ", since SC-B does not overlap it: try --workflow SC-OBR, or SC-OB"
-    if kind == PROPAGATION and run["workflow"] == "SC-OB":
+    if kind == PROPAGATION and run.workflow == "SC-OB":
         return ", of which forward passes hide no more: try --workflow SC-OBR, which begins it during backward"
     if phase.busy > compute:
         return (
@@ -105,7 +105,7 @@ def _remedy(report: Report, kind: str) -> str:
         )
     if len(buckets) > 8 and sum(buckets.values()) / len(buckets) < SMALL:
         return f", in {len(buckets)} small messages: try a larger --bucket-bytes, such as 1M"
-    drive = "hook" if run["drive"] != "hook" else "helper"
+    drive = "hook" if run.drive != "hook" else "helper"
     return f", spread over {len(buckets)} buckets: try --drive {drive}, or --reduce auto"
 
 

@@ -189,6 +189,8 @@ def _phase(rows: Mapping[int, Sequence[Costs]], kind: str) -> Phase:
 
 
 def _waits(rows: Mapping[int, Sequence[Costs]]) -> dict[tuple[str, str], float]:
-    keys = {key for mine in rows.values() for row in mine for key in row.waits}
-    waits = {key: fmean(_medians(rows, lambda row: row.waits.get(key, 0.0)).values()) for key in sorted(keys)}  # noqa: B023
+    waits: dict[tuple[str, str], float] = {}
+    for kind, bucket in sorted({key for mine in rows.values() for row in mine for key in row.waits}):
+        ranks = [median(row.waits.get((kind, bucket), 0.0) for row in mine) for mine in rows.values()]
+        waits[kind, bucket] = fmean(ranks)
     return {key: seconds for key, seconds in waits.items() if seconds > 0}

@@ -68,7 +68,7 @@ def draw(report: Report) -> Any:
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(0, 1e3 * (end - begin))
     axes.set_xlabel("ms")
-    axes.set_title(f"{name}, {report.trace.run.get('workflow', '')}", loc="left", fontsize=11)
+    axes.set_title(f"{name}, {report.trace.run.workflow}", loc="left", fontsize=11)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
     handles = [patches.Patch(facecolor=colour, label=kind) for kind, colour in COLOURS.items()]

@@ -18,6 +18,7 @@ from scaffe import __version__
 from scaffe.atomic import write_atomically
 from scaffe.errors import ScaffeError, TimelineError
 from scaffe.monitor.timeline import ITERATION, Span
+from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
 
 ROUNDS = 32  # pings of each rank, of which the fastest counts
@@ -137,7 +138,7 @@ class Trace:
     """All ranks by number, the run's settings, and the buckets' bytes by name."""
 
     ranks: dict[int, Rank]
-    run: Mapping[str, Any]
+    run: Run
     buckets: Mapping[str, int]
 
 
@@ -157,7 +158,7 @@ def read_trace(path: str | os.PathLike) -> Trace:
         trace = _trace(content["traceEvents"], content["otherData"])
     except json.JSONDecodeError as error:
         raise TimelineError(f"{path}: not a timeline: no JSON at line {error.lineno}: {error.msg}") from None
-    except (KeyError, TypeError, AttributeError, ValueError):
+    except (KeyError, TypeError, AttributeError, ValueError, ScaffeError):
         raise TimelineError(f"{path}: not a timeline that scaffe train --timeline wrote") from None
     if not any(span.kind == ITERATION for rank in trace.ranks.values() for span in rank.spans):
         raise TimelineError(f"{path}: holds no iteration")
@@ -176,4 +177,4 @@ def _trace(events: Iterable[Mapping[str, Any]], other: Mapping[str, Any]) -> Tra
             begin, end = (1e-6 * float(time) for time in (event["ts"], event["ts"] + event["dur"]))
             awaited = event.get("args", {}).get("for", "")
             rank.spans.append(Span(event["cat"], event["name"], begin, end, rank.tracks[track], awaited))
-    return Trace(dict(sorted(ranks.items())), dict(other["run"]), dict(other["buckets"]))
+    return Trace(dict(sorted(ranks.items())), Run(**other["run"]), dict(other["buckets"]))
