@@ -8,10 +8,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from threading import current_thread
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from scaffe.net import Net
@@ -34,8 +33,7 @@ LOSS, STATISTICS = "loss", "statistics"  # small messages that all ranks wait fo
 MESSAGES = PROPAGATION, AGGREGATION
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """What `track` was busy with from `begin` to `end`, in this rank's perf_counter's seconds.
 
     A wait says in `awaited` for what: READ, one of MESSAGES, LOSS or STATISTICS.

@@ -174,7 +174,7 @@ def _trace(events: Iterable[Mapping[str, Any]], other: Mapping[str, Any]) -> Tra
         elif event["name"] == "thread_name":
             rank.tracks[track] = str(event["args"]["name"])
         elif event["ph"] == "X":
-            begin, end = (1e-6 * float(time) for time in (event["ts"], event["ts"] + event["dur"]))
+            begin, end = 1e-6 * event["ts"], 1e-6 * (event["ts"] + event["dur"])
             awaited = event.get("args", {}).get("for", "")
             rank.spans.append(Span(event["cat"], event["name"], begin, end, rank.tracks[track], awaited))
     return Trace(dict(sorted(ranks.items())), Run(**other["run"]), dict(other["buckets"]))
