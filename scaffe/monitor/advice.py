@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from scaffe.monitor.overlap import OVERLAPPED, PHASES, Report
-from scaffe.monitor.timeline import AGGREGATION, BACKWARD, FORWARD, MESSAGES, PROPAGATION, READ, TRANSFORM
+from scaffe.monitor.timeline import AGGREGATION, BACKWARD, BETWEEN, FORWARD, MESSAGES, PROPAGATION, READ, TRANSFORM
 
 WORTH = 0.05  # of an iteration: less is not worth a change
 LAG = 0.15  # a rank that takes so much longer than the others holds them up
@@ -27,6 +27,7 @@ def lines(report: Report) -> Iterator[str]:
         else:
             yield f"{kind:<13}{_ms(phase.busy) if phase.busy else '-':>12}"
     if ranks > 1:
+        yield f"{'loss':<13}{'':>12}{_ms(report.loss):>12}  waiting for all ranks' losses"
         name, own = report.trace.ranks[report.slowest].name, _ms(report.own[report.slowest])
         yield f"Slowest: {name}, {own} an iteration of its own, {report.lag:.0%} more than the others' median"
         yield _most_awaited(report)
@@ -95,6 +96,8 @@ def _remedy(report: Report, kind: str) -> str:
             f" and takes {_ms(phase.busy)}, more than the {_ms(compute)} of forward and backward that could hide it: "
             "try --reduce auto, a larger batch on each rank, or a faster network"
         )
+    if share > MOST and bucket == BETWEEN:
+        return ", most of it handling messages between layers: try --drive helper"
     if len(buckets) == 1:
         return ", all in one message that nothing can hide: try a smaller --bucket-bytes"
     if share > MOST and " to " in bucket:
@@ -118,7 +121,9 @@ def _share_of_most_awaited(report: Report, kind: str) -> tuple[str, float]:
 
 def _bucket(report: Report, name: str) -> str:
     nbytes = report.trace.buckets.get(name)
-    return f"{name} ({_bytes(nbytes)})" if nbytes else f"{name} buckets at once"
+    if nbytes:
+        return f"{name} ({_bytes(nbytes)})"
+    return "messages handled between layers" if name == BETWEEN else f"{name} buckets at once"
 
 
 def _half(nbytes: int) -> str:

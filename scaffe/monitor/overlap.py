@@ -50,10 +50,20 @@ def length(intervals: Iterable[Interval]) -> float:
     return sum(end - begin for begin, end in intervals)
 
 
-def overlap(some: Iterable[Interval], others: Iterable[Interval]) -> float:
-    """Return the seconds that both cover."""
+def intersection(some: Iterable[Interval], others: Iterable[Interval]) -> list[Interval]:
+    """Return the times that both cover, disjoint and in order."""
     some, others = union(some), union(others)
-    return length(some) + length(others) - length(union([*some, *others]))
+    both: list[Interval] = []
+    i = k = 0
+    while i < len(some) and k < len(others):
+        begin, end = max(some[i][0], others[k][0]), min(some[i][1], others[k][1])
+        if begin < end:
+            both.append((begin, end))
+        if some[i][1] < others[k][1]:
+            i += 1
+        else:
+            k += 1
+    return both
 
 
 # Iterations.
@@ -71,9 +81,8 @@ class Costs:
 
     @property
     def own(self) -> float:
-        """What the rank takes whatever the other ranks do: computing and waiting for records."""
-        computed = sum(self.busy[kind] for kind in (FORWARD, BACKWARD, UPDATE))
-        return computed + self.exposed[READ] + self.exposed[TRANSFORM]
+        """What the rank takes for its part of the batch, whatever the others do: computing and waiting for records."""
+        return self.busy[FORWARD] + self.busy[BACKWARD] + self.exposed[READ] + self.exposed[TRANSFORM]
 
 
 def iterations(rank: Rank) -> dict[str, Costs]:
@@ -98,21 +107,22 @@ def _costs(window: Span, spans: Sequence[Span]) -> Costs:
             times[span.kind].append((begin, end))
             if span.kind == WAIT:
                 waits[span.awaited, span.name].append((begin, end))
-    # Records are waited for as long as they are read and transformed; what is updated within a wait is no waiting.
     awaited = {kind: [t for (what, _), ts in waits.items() if what == kind for t in ts] for kind in (READ, *MESSAGES)}
-    exposed = {kind: overlap(awaited[READ], times[kind]) for kind in (READ, TRANSFORM)}
-    exposed |= {kind: _waited(awaited[kind], times[UPDATE]) for kind in MESSAGES}
+    awaited[TRANSFORM] = awaited[READ]  # who waits for records waits for both
+    updates = times[UPDATE]
     return Costs(
         total=window.end - window.begin,
         busy={kind: length(union(times[kind])) for kind in PHASES},
-        exposed=exposed,
-        waits={key: _waited(ts, times[UPDATE]) for key, ts in waits.items() if key[0] in MESSAGES},
+        exposed={kind: _exposed(awaited[kind], times[kind], updates) for kind in OVERLAPPED},
+        waits={key: _exposed(ts, times[key[0]], updates) for key, ts in waits.items() if key[0] in MESSAGES},
         loss=sum(length(ts) for (what, _), ts in waits.items() if what == LOSS),
     )
 
 
-def _waited(waits: Sequence[Interval], updates: Sequence[Interval]) -> float:
-    return length(union(waits)) - overlap(waits, updates)
+def _exposed(waits: Sequence[Interval], times: Sequence[Interval], updates: Sequence[Interval]) -> float:
+    """Return the seconds in which these times were waited for; what is updated within a wait is no waiting."""
+    both = intersection(waits, times)
+    return length(both) - length(intersection(both, updates))
 
 
 # Reports.

@@ -12,6 +12,8 @@ from threading import current_thread
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from scaffe.parallel.meter import HANDLING
+
 if TYPE_CHECKING:
     from scaffe.net import Net
     from scaffe.parallel.statistics import Statistics
@@ -31,6 +33,7 @@ ITERATION, FORWARD, BACKWARD, READ, TRANSFORM, UPDATE = (
 PROPAGATION, AGGREGATION, WAIT = "propagation", "aggregation", "wait"
 LOSS, STATISTICS = "loss", "statistics"  # small messages that all ranks wait for
 MESSAGES = PROPAGATION, AGGREGATION
+BETWEEN = "between layers"  # in place of a bucket: the thread that computes handled messages
 
 
 class Span(NamedTuple):
@@ -147,7 +150,7 @@ class Timeline:
 
     def _name(self, kind: str, number: int, awaited: str) -> str:
         if kind in (UPDATE, *MESSAGES) or awaited in MESSAGES:
-            return self._buckets[number] if number >= 0 else "all"
+            return self._buckets[number] if number >= 0 else BETWEEN if number == HANDLING else "all"
         if kind == ITERATION:
             return f"iteration {number}"
         return awaited if awaited in (LOSS, STATISTICS) else self._layers[number]

@@ -8,13 +8,16 @@ from time import perf_counter
 from collectives import Staged
 from scaffe.parallel.world import World
 
-ALL = -1  # in place of a bucket's number: a message of all of them
+# In place of a bucket's number:
+ALL = -1  # a message of all of them
+HANDLING = -2  # messages of any, between layers
 
 
 class Meter:
     """Count the seconds of one kind of messages ("propagation", "aggregation").
 
-    `exposed` are those in which computation waited for such messages, `busy` those in which any were under way.
+    `exposed` are those in which computation waited for such messages, or its thread handled them, `busy` those in
+    which any were under way.
     `note(kind, bucket, begin, end, lane)`, where given, is told each wait, with lane None, and each message.
     """
 
@@ -35,6 +38,15 @@ class Meter:
         """Do the work, which is to wait for a bucket's message; what was computed meanwhile is no waiting."""
         worked, begin = self._worked, perf_counter()
         work()
+        self._waited(bucket, begin, worked)
+
+    def handle(self, progress: Callable[[], bool]) -> None:
+        """Let messages go on between layers; if anything moved, computation waited meanwhile."""
+        worked, begin = self._worked, perf_counter()
+        if progress():
+            self._waited(HANDLING, begin, worked)
+
+    def _waited(self, bucket: int, begin: float, worked: float) -> None:
         end = perf_counter()
         self.exposed += end - begin - (self._worked - worked)
         if self.note:
@@ -77,7 +89,8 @@ def hidden_share(exposed: float, busy: float) -> float:
 
 def describe(world: World, meters: Sequence[Meter], iterations: int) -> str:
     """Return how much of each kind of messages was hidden, over all ranks and on the worst; collective."""
-    seconds = world.comm.allgather([(meter.exposed, meter.busy) for meter in meters])
+    # Waiting beyond busy times was for something else too: the other kind's messages are handled in the same loop.
+    seconds = world.comm.allgather([(min(meter.exposed, meter.busy), meter.busy) for meter in meters])
     kinds = zip(meters, zip(*seconds, strict=True), strict=True)
     return "; ".join(_describe(meter.kind, ranks, max(1, iterations)) for meter, ranks in kinds)
 

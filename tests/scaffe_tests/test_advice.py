@@ -49,6 +49,11 @@ def test_one_message():
     assert "all in one message" in advise(*aggregation("fc"), buckets={"fc": 8 << 20})
 
 
+def test_messages_that_the_computing_thread_handles():
+    text = advise(message("aggregation", "fc", 40, 100), wait("aggregation", "between layers", 80, 100))
+    assert text.endswith("most of it handling messages between layers: try --drive helper.")
+
+
 def test_a_bucket_of_several_layers_is_halved():
     text = advise(*aggregation("conv1 to fc"), buckets={"conv1 to fc": 9 << 20, "fc2": 8})
     assert text.endswith("most of it behind conv1 to fc (9M): try --bucket-bytes 4M.")
@@ -96,9 +101,10 @@ def test_what_is_printed():
     assert words["aggregation"][1:8] == ["40", "ms", "8", "ms", "32", "ms", "80%"]
     assert words["propagation"][1:8] == ["10", "ms", "5", "ms", "5", "ms", "50%"]
     assert words["backward"][1:] == ["30", "ms"]
-    assert told[9] == "Slowest: rank 0 on node0, 61 ms an iteration of its own, 0% more than the others' median"
-    assert told[10] == "Most awaited: fc (8M), aggregation, 8 ms an iteration"
-    assert told[11].startswith("Advice: aggregation is exposed for 8 ms")
+    assert told[9].split()[:3] == ["loss", "2", "ms"]
+    assert told[10] == "Slowest: rank 0 on node0, 54 ms an iteration of its own, 0% more than the others' median"
+    assert told[11] == "Most awaited: fc (8M), aggregation, 8 ms an iteration"
+    assert told[12].startswith("Advice: aggregation is exposed for 8 ms")
 
 
 def test_a_rank_alone_has_no_messages():

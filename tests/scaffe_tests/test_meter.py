@@ -38,6 +38,19 @@ def test_a_wait_is_exposed_and_an_update_within_it_is_not(clock):
     assert notes == [("update", 0, 3, 5, None), ("aggregation", 1, 0, 6, None)]
 
 
+def test_messages_handled_between_layers_are_exposed_if_any_moved(clock):
+    meter = Meter("aggregation")
+
+    def progress(seconds, moved):
+        turn(clock, seconds)
+        meter.compute(0, lambda: turn(clock, 1))
+        return moved
+
+    meter.handle(lambda: progress(2, True))
+    meter.handle(lambda: progress(4, False))
+    assert meter.exposed == 2
+
+
 def test_blocking_messages_hide_nothing(clock):
     meter = Meter("propagation")
     meter.block(lambda: turn(clock, 2))
