@@ -48,7 +48,11 @@ class Staged:
     and `how` are as in `Communicator.reduce`; "auto" leaves out the MPI library's own, which goes on a segment a look
     and so is slow while somebody computes. Making it is collective, so is `free`; all ranks see the same errors as
     there. `ready` may be called by any thread, all else by one, the only one to call MPI here.
+
+    `on_end(stage, begin, end)`, where given, is told when each stage was under way here, in perf_counter's seconds.
     """
+
+    on_end: Callable[[int, float, float], object] | None = None
 
     def __init__(
         self,
@@ -72,6 +76,8 @@ class Staged:
         self._ready = [False] * len(self._plans)
         self._begun = len(self._plans)  # stages 0 to this have begun
         self._under_way: list[int] = []
+        self._begins = [0.0] * len(self._plans)
+        self._busy, self._busy_since = 0.0, 0.0
 
     def __len__(self) -> int:
         return len(self._plans)
@@ -107,6 +113,16 @@ class Staged:
         """Say whether nothing can move until a stage is made ready. Calls no MPI."""
         return not self._under_way and not self._may_begin()
 
+    @property
+    def lanes(self) -> int:
+        """How many stages can be under way at once; stage i goes in lane i % lanes."""
+        return len(self._lanes)
+
+    @property
+    def busy(self) -> float:
+        """Seconds in which any stage was under way here, since the beginning of all."""
+        return self._busy + (time.perf_counter() - self._busy_since if self._under_way else 0.0)
+
     def progress(self) -> bool:
         """Let all go on that can without waiting; return whether anything did."""
         moved = False
@@ -114,14 +130,28 @@ class Staged:
             plan = self._plans[stage]
             before = plan.taken
             if plan.advance():
-                self._under_way.remove(stage)
+                self._end(stage)
             moved |= plan.taken != before or stage not in self._under_way
         while self._may_begin():
-            stage, moved = self._begun, True
-            self._begun += 1
-            self._under_way.append(stage)
-            self._plans[stage].start()
+            moved = True
+            self._begin(self._begun)
         return moved
+
+    def _begin(self, stage: int) -> None:
+        self._begins[stage] = now = time.perf_counter()
+        if not self._under_way:
+            self._busy_since = now
+        self._begun += 1
+        self._under_way.append(stage)
+        self._plans[stage].start()
+
+    def _end(self, stage: int) -> None:
+        self._under_way.remove(stage)
+        now = time.perf_counter()
+        if not self._under_way:
+            self._busy += now - self._busy_since
+        if self.on_end is not None:
+            self.on_end(stage, self._begins[stage], now)
 
     def wait(self, stage: int | None = None) -> None:
         """Go on until a stage, or all of them, has come to its end here.

@@ -20,12 +20,16 @@ class Batch:
     """One rank's part of a global batch: its arrays (n x ..., float32), and what the records are called.
 
     Of images `data` (n x C x H x W) comes first, then `label` (n). `keys` are what the source describes records by.
+    `seconds` are perf_counter's when its reading began, when its transformation did (`read_until`; 0 where a reader
+    doesn't tell the two apart), and when it was full.
     """
 
     def __init__(self, *arrays: np.ndarray):
         self.arrays = list(arrays)
         self.keys: list[Any] = []
         self.number = -1
+        self.seconds = (0.0, 0.0, 0.0)
+        self.read_until = 0.0
 
     @property
     def data(self) -> np.ndarray:
@@ -117,8 +121,9 @@ def _read_ahead(
             batch = free.get()
             if batch is None or stop.is_set():
                 return
-            batch.number = number
+            batch.number, batch.read_until, begin = number, 0.0, perf_counter()
             read(number, batch)
+            batch.seconds = begin, batch.read_until, perf_counter()
             full.put(batch)
         full.put(EndOfBatches("all batches have been read"))
     except BaseException as error:  # it is raised again where the batch is awaited

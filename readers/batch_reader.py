@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from time import perf_counter
 from typing import Any, Protocol
 
 import numpy as np
@@ -66,6 +67,7 @@ class BatchReader:
         items = self.reader.read(indices.tolist())
         decoded = [self._decode(key, value) for key, value in items]
         batch.keys = [key for key, _ in items]
+        batch.read_until = perf_counter()
         self._fit(batch, [image.shape for image, _ in decoded])
         self.transform.apply([image for image, _ in decoded], epochs, indices, batch.data)
         batch.label[:] = [label for _, label in decoded]

@@ -17,6 +17,7 @@ from scaffe.commands import (
     timing,
     training,
     upgrading,
+    viewing,
 )
 from scaffe.commands.parser import Parser
 from scaffe.parallel.world import USER_ERRORS, launcher_rank
@@ -25,6 +26,7 @@ COMMANDS = (
     training,
     testing,
     timing,
+    viewing,
     classifying,
     extracting,
     converting,

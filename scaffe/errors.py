@@ -9,6 +9,7 @@ ScaffeError
 ├── LabelError         a label outside the classes: row, later its record
 ├── WeightsError       weights or solver state that don't belong to this net or solver
 ├── SnapshotError      a snapshot that can't be written or read
+├── TimelineError      a file that is no timeline, or says nothing
 ├── LaunchError        a launcher, an MPI or a device that isn't what the user asked for
 ├── EngineError        an engine that isn't there
 │   ├── PlanError      a plan file that can't be used
@@ -68,6 +69,10 @@ class WeightsError(ScaffeError):
 
 class SnapshotError(ScaffeError):
     """A snapshot that can't be written or read."""
+
+
+class TimelineError(ScaffeError):
+    """A file that is no timeline, or says nothing."""
 
 
 class LaunchError(ScaffeError):

@@ -6,6 +6,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from math import isfinite
 
 import numpy as np
@@ -15,10 +16,13 @@ from scaffe import replay, snapshot, solver_nets, solvers, weights
 from scaffe.choices import FIXED, Choices
 from scaffe.context import TEST, TRAIN, Context
 from scaffe.errors import DivergedError, ScaffeError
+from scaffe.monitor import timeline as timelines
+from scaffe.monitor import trace
 from scaffe.monitor.log import log, output_lines
 from scaffe.monitor.progress import progress
 from scaffe.net import Net
 from scaffe.packed import aligned_zeros
+from scaffe.parallel import meter
 from scaffe.parallel.evaluate import batch_numbers, means, run_batches
 from scaffe.parallel.iteration import iterate
 from scaffe.parallel.propagate import Propagate
@@ -46,6 +50,8 @@ class Solver:
     to compute are chosen: "fixed", which repeats a run bit for bit; "timed" before the first iteration; or a file to
     read, and to write once timed. `keep_diffs` keeps the gradients of all blobs after an iteration, not those of
     parameters alone, which takes more memory. `run` says when and by which collectives parameters and gradients travel.
+    `timeline` is a file to write at `close`: what each rank's threads did when, in Chrome's trace format, for the last
+    iterations (monitor.timeline.LIMIT spans a rank).
 
     pycaffe's attributes: `net`, `test_nets`, `iter`. All methods are collective: every rank calls them alike.
     Raise ScaffeError, or what is below it, for whatever the user can mend.
@@ -65,6 +71,7 @@ class Solver:
         plan: str = FIXED,
         keep_diffs: bool = False,
         run: Run | None = None,
+        timeline: str | os.PathLike | None = None,
         asked: Callable[[], Sequence[bool]] = lambda: [False] * len(ACTIONS),
     ):
         self.world = world or open_world()
@@ -79,6 +86,8 @@ class Solver:
         self.world.agree({"the solver": str(self.param), "the scaling": scaling, "the run's settings": str(self.run)})
         self.seed = self._choose_seed()
         self.iter = 0
+        self.timeline_path = timeline
+        self.timeline = timelines.Timeline(timelines.limit(self.world.size)) if timeline else None
         self.stopped = ""  # what asked solve() to end early: "stop" or "requeue"
         self.tests_done = 0
         self._losses: deque[float] = deque(maxlen=self.param.average_loss)
@@ -97,6 +106,8 @@ class Solver:
             self.rule.clip,
             self.param.clip_gradients >= 0,
         )
+        if self.timeline:
+            self.timeline.watch(self.net, self.workflow, self.statistics)
         self._describe()
 
     # Set-up.
@@ -148,6 +159,8 @@ class Solver:
         ]
         if self.world.is_root:
             snapshot.check_writable(self.param)
+            if self.timeline_path:
+                trace.check_writable(self.timeline_path)
 
     def _test_net(self, param: NetParameter, iterations: int) -> Net:
         """Build a test net over the train net's parameters."""
@@ -215,8 +228,11 @@ class Solver:
         self.choices.taken = self.world.on_root(lambda: self.choices.time(nets))
 
     def _iterate(self) -> float:
-        start = time.perf_counter()
-        loss = iterate(self.net, self.workflow, self.statistics, self.param.iter_size, self._agree_on_loss)
+        run, agree, start = iterate, self._agree_on_loss, time.perf_counter()
+        if self.timeline:
+            run = self.timeline.timed(timelines.ITERATION, self.iter, run)
+            agree = self.timeline.timed(timelines.WAIT, 0, agree, timelines.LOSS)
+        loss = run(self.net, self.workflow, self.statistics, self.param.iter_size, agree)
         if chosen := self.workflow.trial.took(time.perf_counter() - start):
             log.info("Messages go on by drive '%s', the fastest in the first iterations", chosen)
         return loss
@@ -264,7 +280,9 @@ class Solver:
         log.info("Learning Rate Policy: %s", p.lr_policy)
         if resume:
             self.restore(resume)
-        self.step(max(0, p.max_iter - self.iter))
+        first = self.iter
+        self.step(max(0, p.max_iter - first))
+        self._log_overlap(self.iter - first)
         if p.snapshot_after_train and self.stopped != "requeue" and not (p.snapshot and self.iter % p.snapshot == 0):
             self.snapshot()
         if self.stopped:
@@ -277,6 +295,12 @@ class Solver:
         log.info("Optimization Done.")
 
     # Display.
+
+    def _log_overlap(self, iterations: int) -> None:
+        """Say how much of the communication was hidden under computation; one rank alone has none."""
+        if self.world.size > 1 and iterations:
+            meters = self.workflow.propagate.meter, self.workflow.aggregate.meter
+            log.info("Overlap: %s", meter.describe(self.world, meters, iterations))
 
     def _display(self, since: int, then: float) -> tuple[int, float]:
         """Log the smoothed loss, the train net's outputs and the rate. Return this iteration and the time."""
@@ -303,6 +327,13 @@ class Solver:
     def _log_outputs(self, kind: str, net: Net, outputs: dict[str, np.ndarray]) -> None:
         for k, line in enumerate(output_lines(outputs, net.loss_weights())):
             log.info("    %s net output #%d: %s", kind, k, line)
+
+    def _write_timeline(self, timeline: timelines.Timeline, path: str | os.PathLike) -> None:
+        buckets = self.workflow.aggregate.buckets
+        nbytes = {b.label(self.net): self.net.packed.data[b.part].nbytes for b in buckets}
+        about = {"run": asdict(self.run), "buckets": nbytes}
+        trace.write(self.world, path, timeline.spans(), about)
+        log.info("Timeline in %s; scaffe timeline %s tells what it says", path, path)
 
     # Tests.
 
@@ -337,7 +368,12 @@ class Solver:
         self.propagate.changed()
 
     def close(self) -> None:
-        """End the nets' reader threads, and the workflow. Collective."""
+        """End the nets' reader threads, and the workflow; write the timeline. Collective.
+
+        Raise SnapshotError where it can't be written.
+        """
+        if self.timeline and self.timeline_path:
+            self._write_timeline(self.timeline, self.timeline_path)
         for net in (self.net, *self.test_nets):
             net.close()
         self.workflow.close()

@@ -8,6 +8,7 @@ from dataclasses import fields
 from scaffe.commands.parser import add_command, add_compute_flags, add_run_flags
 from scaffe.commands.running import choose_device, on_all_ranks, stages
 from scaffe.errors import ScaffeError
+from scaffe.monitor.timeline import LIMIT
 from scaffe.parallel.run import Run, over, read_run
 from scaffe.parallel.world import World
 from scaffe.proto import SolverParameter
@@ -28,6 +29,8 @@ def add(commands) -> None:
     command.flag("sighup-effect", choices=EFFECTS, default="snapshot")
     command.flag("scal", choices=SCALINGS, default="strong", help="do ranks divide the batch, or each take it?")
     command.flag("keep-snapshots", type=int, default=0, metavar="N", help="remove all but the newest N (0: keep all)")
+    text = f"write what each rank's threads did when, for Perfetto: the last {LIMIT} spans a rank, fewer if many ranks"
+    command.flag("timeline", metavar="FILE.json", help=text)
     add_compute_flags(command)
     add_run_flags(command)
 
@@ -46,7 +49,7 @@ def _solve(world: World, a: argparse.Namespace, signals: Signals) -> int:
     solver = Solver(
         param, world=world, scaling=a.scal, engine=a.engine, keep_snapshots=a.keep_snapshots,
         allow_python_layers=a.allow_python_layers, threads=a.threads, compute=a.compute, plan=a.plan,
-        run=world.together(lambda: _run(a)), asked=signals.take,
+        run=world.together(lambda: _run(a)), timeline=a.timeline, asked=signals.take,
     )  # fmt: skip
     if weights := a.weights.split(",") if a.weights else list(param.weights):
         solver.copy_weights(weights)

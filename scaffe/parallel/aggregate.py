@@ -8,10 +8,12 @@ The ways call `update(parameters)` on the ranks that hold complete sums of those
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from collectives import Communicator, Staged
 from scaffe.packed import PackedParameters
 from scaffe.parallel.buckets import Bucket
+from scaffe.parallel.meter import Meter
 from scaffe.parallel.propagate import Propagate
 from scaffe.parallel.world import World
 
@@ -35,6 +37,7 @@ class Aggregate:
     ):
         self.world, self.packed, self.buckets, self.propagate = world, packed, buckets, propagate
         self.update, self.prepare, self.what = update, prepare, what
+        self.meter = Meter("aggregation")
         self.updates = what == "allreduce" or world.is_root
 
     def begin(self) -> None:
@@ -65,10 +68,13 @@ class Aggregate:
     def _update_all(self) -> None:
         if self.updates:
             self.prepare()
-        for k, bucket in enumerate(self.buckets):
-            if self.updates:
-                self.update(bucket.parameters)
-            self.propagate.updated(k)
+        for k in range(len(self.buckets)):
+            self._update(k)
+
+    def _update(self, k: int) -> None:
+        if self.updates:
+            self.meter.compute(k, partial(self.update, self.buckets[k].parameters))
+        self.propagate.updated(k)
 
 
 class BlockingAggregate(Aggregate):
@@ -81,9 +87,9 @@ class BlockingAggregate(Aggregate):
     def join(self) -> None:
         diff = self.packed.diff[self.packed.learned]
         if self.what == "allreduce":
-            self._comm.allreduce(diff, **self._how)
+            self.meter.block(lambda: self._comm.allreduce(diff, **self._how))
         else:
-            self._comm.reduce(diff, root=self.world.root, **self._how)
+            self.meter.block(lambda: self._comm.reduce(diff, root=self.world.root, **self._how))
 
 
 class StagedAggregate(Aggregate):
@@ -106,6 +112,7 @@ class StagedAggregate(Aggregate):
         self._order = list(reversed(range(len(self.buckets))))  # bucket by stage
         arrays = [self.packed.diff[self.buckets[k].part] for k in self._order]
         self._staged = Staged(comm, self.what, arrays, root=self.world.root, **how)
+        self.meter.follow(self._staged, self._order)
         self._users: dict[int, list[int]] = {}  # stages by layer
         for stage, k in enumerate(self._order):
             for layer in self.buckets[k].layers:
@@ -140,14 +147,15 @@ class StagedAggregate(Aggregate):
         return self._staged.idle()
 
     def drain(self) -> None:
-        self.wait_until(lambda: self._finished == len(self._order))
+        for stage, k in enumerate(self._order):
+            if not self._is_finished(stage):
+                self.meter.wait(k, partial(self.wait_until, partial(self._is_finished, stage)))
         if not self.early:
             self._update_all()
 
-    def _update(self, k: int) -> None:
-        if self.updates:
-            self.update(self.buckets[k].parameters)
-        self.propagate.updated(k)
+    def _is_finished(self, stage: int) -> bool:
+        """Say whether the stage's sum is complete, and with `early` its update done."""
+        return self._finished > stage
 
     def close(self) -> None:
         self._staged.free()

@@ -15,10 +15,13 @@ from typing import Protocol
 import numpy as np
 
 from collectives.staged import Pause
+from scaffe.parallel.meter import Meter
 
 
 class Way(Protocol):
     """What is to be driven: propagation, aggregation."""
+
+    meter: Meter
 
     def progress(self) -> bool:
         """Let messages go on; return whether anything moved."""
@@ -42,7 +45,7 @@ class Hook:
     def between(self) -> None:
         """Let messages go on; the work calls it between layers."""
         for way in self.ways:
-            way.progress()
+            way.meter.handle(way.progress)
 
     def wait(self, is_done: Callable[[], bool]) -> None:
         """Let messages go on until that is so; the work calls it before a layer, and others outside of work."""

@@ -15,6 +15,7 @@ from typing import Any
 from collectives import Communicator, Staged
 from scaffe.packed import PackedParameters
 from scaffe.parallel.buckets import Bucket
+from scaffe.parallel.meter import ALL, Meter
 from scaffe.parallel.world import World
 
 
@@ -33,6 +34,7 @@ class Propagate:
         **how: Any,
     ):
         self.world, self.packed, self.everywhere = world, packed, everywhere
+        self.meter = Meter("propagation")
         self.stale = True
         self._comm, self._how = comm, how
 
@@ -45,7 +47,8 @@ class Propagate:
     def broadcast(self) -> None:
         """Give all ranks the root's parameters."""
         if self._comm is not None:
-            self._comm.bcast(self.packed.data, self.world.root, **self._how)
+            comm = self._comm
+            self.meter.block(lambda: comm.bcast(self.packed.data, self.world.root, **self._how))
 
     def wait(self, layer: int) -> None:
         """Return at once: post waited for everything."""
@@ -102,15 +105,16 @@ class StagedPropagate(Propagate):
         self.stages = [len(buckets) - 1 - k for k in order] if early else list(order)  # by bucket
         arrays = [packed.data[bucket.part] for bucket in buckets]
         self.staged = Staged(comm, "bcast", arrays[::-1] if early else arrays, root=world.root, **how)
-        self._needed: dict[int, list[int]] = {}  # by layer: the stages of the buckets that it uses
+        self.meter.follow(self.staged, [self.stages.index(stage) for stage in order])
+        self._needed: dict[int, list[int]] = {}  # by layer: the buckets that it uses
         for k, bucket in enumerate(buckets):
             for layer in bucket.layers:
-                self._needed.setdefault(layer, []).append(self.stages[k])
+                self._needed.setdefault(layer, []).append(k)
         self._pending = False
 
     def post(self) -> None:
         if self.stale:
-            self.wait_until(self.staged.done)
+            self._wait_for_all()
             self.broadcast()
             self.stale = self._pending = False
         elif self._pending:
@@ -119,13 +123,18 @@ class StagedPropagate(Propagate):
 
     def wait(self, layer: int) -> None:
         """Return when layer's parameters are here; called by the thread that computes."""
-        for stage in self._needed.get(layer, ()):
-            if not self.staged.done(stage):
-                self.wait_until(partial(self.staged.done, stage))
+        for k in self._needed.get(layer, ()):
+            is_done = partial(self.staged.done, self.stages[k])
+            if not is_done():
+                self.meter.wait(k, partial(self.wait_until, is_done))
 
     def sync(self) -> None:
         self.post()
-        self.wait_until(self.staged.done)
+        self._wait_for_all()
+
+    def _wait_for_all(self) -> None:
+        if not self.staged.done():
+            self.meter.wait(ALL, partial(self.wait_until, self.staged.done))
 
     def begin(self) -> None:
         if self.early:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from scaffe.parallel.drive import Helper, Hook, Trial
+from scaffe.parallel.meter import Meter
 
 
 class Messages:
@@ -13,6 +14,7 @@ class Messages:
 
     def __init__(self, count=0):
         self.count, self.moved, self.threads = count, 0, set()
+        self.meter = Meter("messages")
 
     def progress(self):
         self.threads.add(threading.current_thread().name)

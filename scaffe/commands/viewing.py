@@ -1,0 +1,28 @@
+"""scaffe timeline."""
+
+from __future__ import annotations
+
+import argparse
+
+from scaffe.commands.parser import add_command
+from scaffe.commands.running import alone
+from scaffe.monitor import advice
+from scaffe.monitor.overlap import report
+from scaffe.monitor.plot import plot
+from scaffe.monitor.trace import read_trace
+
+
+def add(commands) -> None:
+    """Add `timeline`."""
+    text = "Tell how much of communication was hidden in a run that wrote a timeline, and what to try."
+    command = add_command(commands, "timeline", lambda a: alone(lambda: _tell(a)), text)
+    command.add_argument("file", metavar="FILE.json", help="what scaffe train --timeline wrote")
+    command.flag("plot", metavar="OUT.png", help="draw one typical iteration of all ranks (extra: plot)")
+
+
+def _tell(a: argparse.Namespace) -> None:
+    told = report(read_trace(a.file))
+    for line in advice.lines(told):
+        print(line)
+    if a.plot:
+        plot(told, a.plot)

@@ -1,0 +1,206 @@
+"""What a trace says: how long each phase takes, how much of communication computation waits for, and what to try."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from scaffe.errors import TimelineError
+from scaffe.monitor.timeline import (
+    AGGREGATION,
+    BACKWARD,
+    FORWARD,
+    ITERATION,
+    LOSS,
+    MESSAGES,
+    PROPAGATION,
+    READ,
+    TRANSFORM,
+    UPDATE,
+    WAIT,
+    Span,
+)
+from scaffe.monitor.trace import Rank, Trace
+
+PHASES = READ, TRANSFORM, FORWARD, PROPAGATION, BACKWARD, AGGREGATION, UPDATE
+OVERLAPPED = READ, TRANSFORM, PROPAGATION, AGGREGATION  # phases that go on beside computation
+
+Interval = tuple[float, float]
+
+
+# Intervals: lists of (begin, end).
+
+
+def union(intervals: Iterable[Interval]) -> list[Interval]:
+    """Return the times that any of the intervals cover, disjoint and in order."""
+    joined: list[Interval] = []
+    for begin, end in sorted(intervals):
+        if joined and begin <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((begin, end))
+    return joined
+
+
+def length(intervals: Iterable[Interval]) -> float:
+    """Return the seconds that intervals, disjoint ones, cover."""
+    return sum(end - begin for begin, end in intervals)
+
+
+def intersection(some: Iterable[Interval], others: Iterable[Interval]) -> list[Interval]:
+    """Return the times that both cover, disjoint and in order."""
+    some, others = union(some), union(others)
+    both: list[Interval] = []
+    i = k = 0
+    while i < len(some) and k < len(others):
+        begin, end = max(some[i][0], others[k][0]), min(some[i][1], others[k][1])
+        if begin < end:
+            both.append((begin, end))
+        if some[i][1] < others[k][1]:
+            i += 1
+        else:
+            k += 1
+    return both
+
+
+# Iterations.
+
+
+@dataclass
+class Costs:
+    """Seconds of one rank in one iteration: by phase, waits by what for, and waits by (kind, bucket)."""
+
+    total: float
+    busy: dict[str, float]
+    exposed: dict[str, float]
+    waits: dict[tuple[str, str], float]
+    loss: float
+
+    @property
+    def own(self) -> float:
+        """What the rank takes for its part of the batch, whatever the others do: computing and waiting for records."""
+        return self.busy[FORWARD] + self.busy[BACKWARD] + self.exposed[READ] + self.exposed[TRANSFORM]
+
+
+def iterations(rank: Rank) -> dict[str, Costs]:
+    """Return what each iteration cost a rank, by the iterations' names."""
+    windows = sorted((span for span in rank.spans if span.kind == ITERATION), key=lambda span: span.begin)
+    begins = [window.begin for window in windows]
+    inside: list[list[Span]] = [[] for _ in windows]
+    for span in rank.spans:
+        first = max(0, bisect_right(begins, span.begin) - 1)
+        for k in range(first, bisect_right(begins, span.end)):
+            inside[k].append(span)
+    return {window.name: _costs(window, spans) for window, spans in zip(windows, inside, strict=True)}
+
+
+def _costs(window: Span, spans: Sequence[Span]) -> Costs:
+    """Return the seconds that these spans have within an iteration."""
+    times: defaultdict[str, list[Interval]] = defaultdict(list)
+    waits: defaultdict[tuple[str, str], list[Interval]] = defaultdict(list)
+    for span in spans:
+        begin, end = max(span.begin, window.begin), min(span.end, window.end)
+        if begin < end:
+            times[span.kind].append((begin, end))
+            if span.kind == WAIT:
+                waits[span.awaited, span.name].append((begin, end))
+    awaited = {kind: [t for (what, _), ts in waits.items() if what == kind for t in ts] for kind in (READ, *MESSAGES)}
+    awaited[TRANSFORM] = awaited[READ]  # who waits for records waits for both
+    updates = times[UPDATE]
+    return Costs(
+        total=window.end - window.begin,
+        busy={kind: length(union(times[kind])) for kind in PHASES},
+        exposed={kind: _exposed(awaited[kind], times[kind], updates) for kind in OVERLAPPED},
+        waits={key: _exposed(ts, times[key[0]], updates) for key, ts in waits.items() if key[0] in MESSAGES},
+        loss=sum(length(ts) for (what, _), ts in waits.items() if what == LOSS),
+    )
+
+
+def _exposed(waits: Sequence[Interval], times: Sequence[Interval], updates: Sequence[Interval]) -> float:
+    """Return the seconds in which these times were waited for; what is updated within a wait is no waiting."""
+    both = intersection(waits, times)
+    return length(both) - length(intersection(both, updates))
+
+
+# Reports.
+
+
+@dataclass
+class Phase:
+    """Seconds of an iteration: medians over the iterations, mean over the ranks that have this phase."""
+
+    busy: float
+    exposed: float
+    worst_rank: int
+    worst_exposed: float
+
+    @property
+    def hidden(self) -> float:
+        """Seconds that computation did not wait for."""
+        return max(0.0, self.busy - self.exposed)
+
+
+@dataclass
+class Report:
+    """What a trace says. Seconds are each rank's median over the iterations, and where no rank is named their mean."""
+
+    trace: Trace
+    names: list[str]  # of the iterations that all ranks have
+    total: float
+    phases: dict[str, Phase]
+    own: dict[int, float]  # by rank: computing and waiting for records
+    loss: float  # waiting for all ranks' losses
+    waits: dict[tuple[str, str], float]  # by (kind, bucket)
+
+    @property
+    def slowest(self) -> int:
+        """The rank that takes longest without the others."""
+        return max(self.own, key=lambda rank: self.own[rank])
+
+    @property
+    def lag(self) -> float:
+        """By which part the slowest rank takes longer than the median of the others; 0 of a rank alone."""
+        others = [seconds for rank, seconds in self.own.items() if rank != self.slowest]
+        return self.own[self.slowest] / median(others) - 1 if others and median(others) > 0 else 0.0
+
+
+def report(trace: Trace) -> Report:
+    """Return what a trace says. Raise TimelineError where its ranks have no iteration in common."""
+    costs = {rank: iterations(one) for rank, one in trace.ranks.items()}
+    shared = set.intersection(*(set(by_name) for by_name in costs.values()))
+    names = [name for name in next(iter(costs.values())) if name in shared]
+    if not names:
+        raise TimelineError("the ranks have no whole iteration in common: too few spans were kept")
+    rows = {rank: [by_name[name] for name in names] for rank, by_name in costs.items()}
+    return Report(
+        trace,
+        names,
+        total=fmean(_medians(rows, lambda row: row.total).values()),
+        phases={kind: _phase(rows, kind) for kind in PHASES},
+        own=_medians(rows, lambda row: row.own),
+        loss=fmean(_medians(rows, lambda row: row.loss).values()),
+        waits=_waits(rows),
+    )
+
+
+def _medians(rows: Mapping[int, Sequence[Costs]], seconds: Callable[[Costs], float]) -> dict[int, float]:
+    """Return each rank's median over its iterations."""
+    return {rank: median(map(seconds, mine)) for rank, mine in rows.items()}
+
+
+def _phase(rows: Mapping[int, Sequence[Costs]], kind: str) -> Phase:
+    busy = _medians(rows, lambda row: row.busy[kind])
+    exposed = _medians(rows, lambda row: row.exposed.get(kind, 0.0))
+    worst = max(exposed, key=lambda rank: exposed[rank])
+    return Phase(fmean(list(filter(None, busy.values())) or [0.0]), fmean(exposed.values()), worst, exposed[worst])
+
+
+def _waits(rows: Mapping[int, Sequence[Costs]]) -> dict[tuple[str, str], float]:
+    waits: dict[tuple[str, str], float] = {}
+    for kind, bucket in sorted({key for mine in rows.values() for row in mine for key in row.waits}):
+        ranks = [median(row.waits.get((kind, bucket), 0.0) for row in mine) for mine in rows.values()]
+        waits[kind, bucket] = fmean(ranks)
+    return {key: seconds for key, seconds in waits.items() if seconds > 0}

@@ -1,0 +1,161 @@
+"""Timeline: when each thread of a rank did what: layers, reading, messages, updates, waits.
+
+A run without one pays nothing: a timeline puts itself between the net and those who call it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from threading import current_thread
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from scaffe.parallel.meter import HANDLING
+
+if TYPE_CHECKING:
+    from scaffe.net import Net
+    from scaffe.parallel.statistics import Statistics
+    from scaffe.parallel.workflow import Workflow
+
+LIMIT = 50_000  # spans that a rank keeps
+TOTAL = 1_000_000  # spans that all ranks keep together, some 130 MB in a file
+
+ITERATION, FORWARD, BACKWARD, READ, TRANSFORM, UPDATE = (
+    "iteration",
+    "forward",
+    "backward",
+    "read",
+    "transform",
+    "update",
+)
+PROPAGATION, AGGREGATION, WAIT = "propagation", "aggregation", "wait"
+LOSS, STATISTICS = "loss", "statistics"  # small messages that all ranks wait for
+MESSAGES = PROPAGATION, AGGREGATION
+BETWEEN = "between layers"  # in place of a bucket: the thread that computes handled messages
+
+
+class Span(NamedTuple):
+    """What `track` was busy with from `begin` to `end`, in this rank's perf_counter's seconds.
+
+    A wait says in `awaited` for what: READ, one of MESSAGES, LOSS or STATISTICS.
+    """
+
+    kind: str
+    name: str
+    begin: float
+    end: float
+    track: str
+    awaited: str = ""
+
+
+class Timeline:
+    """Keep the last `limit` spans of this rank."""
+
+    def __init__(self, limit: int = LIMIT):
+        # Plain tuples (kind, number, begin, end, track, awaited), since some are made in every layer.
+        self._spans: deque[tuple[str, int, float, float, str, str]] = deque(maxlen=limit)
+        self._layers: list[str] = []
+        self._buckets: list[str] = []
+
+    def watch(self, net: Net, workflow: Workflow, statistics: Statistics) -> None:
+        """Take note of what these do from now on, until they are gone."""
+        self._layers = [layer.name for layer in net.layers]
+        self._buckets = [bucket.label(net) for bucket in workflow.aggregate.buckets]
+        owner: Any = net  # its methods give way to those that watch them
+        owner.forward_layer = self._watch_forward(net)
+        owner.backward_layer = self._watch_backward(net)
+        measured: Any = statistics
+        measured.average = self.timed(WAIT, 0, statistics.average, STATISTICS)
+        workflow.propagate.meter.note = workflow.aggregate.meter.note = self._note
+
+    def timed(self, kind: str, number: int, work: Callable[..., Any], awaited: str = "") -> Callable[..., Any]:
+        """Return the work as a function that takes note of its time."""
+
+        def timed(*arguments: object) -> Any:
+            begin = perf_counter()
+            result = work(*arguments)
+            self._spans.append((kind, number, begin, perf_counter(), current_thread().name, awaited))
+            return result
+
+        return timed
+
+    def _watch_forward(self, net: Net) -> Callable[[int], None]:
+        forward, add = net.forward_layer, self._spans.append
+        readers = {i for i, layer in enumerate(net.layers) if hasattr(layer, "batch")}
+
+        def timed(i: int) -> None:
+            begin = perf_counter()
+            forward(i)
+            end, track = perf_counter(), current_thread().name
+            if i not in readers:
+                add((FORWARD, i, begin, end, track, ""))
+            else:
+                add((WAIT, i, begin, end, track, READ))
+                self._note_batch(i, net.layers[i])
+
+        return timed
+
+    def _watch_backward(self, net: Net) -> Callable[[int], None]:
+        backward, add = net.backward_layer, self._spans.append
+        needed = [node.backward for node in net.nodes]
+
+        def timed(i: int) -> None:
+            begin = perf_counter()
+            backward(i)
+            if needed[i]:
+                add((BACKWARD, i, begin, perf_counter(), current_thread().name, ""))
+
+        return timed
+
+    def _note_batch(self, i: int, layer: Any) -> None:
+        begin, middle, end = layer.batch.seconds
+        track = f"reader {layer.name}"
+        self._spans.append((READ, i, begin, middle or end, track, ""))
+        if middle:
+            self._spans.append((TRANSFORM, i, middle, end, track, ""))
+
+    def _note(self, kind: str, bucket: int, begin: float, end: float, lane: int | None) -> None:
+        """Take what a meter tells."""
+        if lane is not None:
+            self._spans.append((kind, bucket, begin, end, f"{kind}, lane {lane}", ""))
+        elif kind == UPDATE:
+            self._spans.append((UPDATE, bucket, begin, end, current_thread().name, ""))
+        else:
+            self._spans.append((WAIT, bucket, begin, end, current_thread().name, kind))
+
+    def spans(self) -> list[Span]:
+        """Return the spans of all iterations that are kept whole, and of the messages and batches around them."""
+        whole = self._whole_iterations()
+        if not whole:
+            return []
+        first, last, begins = whole[0][0], whole[-1][1], [begin for begin, _ in whole]
+        kept = []
+        for kind, number, begin, end, track, awaited in self._spans:
+            if kind in (READ, TRANSFORM, *MESSAGES):
+                inside = begin < last and end > first
+            else:
+                k = bisect_right(begins, begin) - 1
+                inside = k >= 0 and end <= whole[k][1]
+            if inside:
+                kept.append(Span(kind, self._name(kind, number, awaited), begin, end, track, awaited))
+        return kept
+
+    def _whole_iterations(self) -> Sequence[tuple[float, float]]:
+        """Return begin and end of the iterations of which no span was forgotten."""
+        full = len(self._spans) == self._spans.maxlen
+        since = self._spans[0][3] if full else 0.0  # what ended before may be gone
+        return [(begin, end) for kind, _, begin, end, *_ in self._spans if kind == ITERATION and begin >= since]
+
+    def _name(self, kind: str, number: int, awaited: str) -> str:
+        if kind in (UPDATE, *MESSAGES) or awaited in MESSAGES:
+            return self._buckets[number] if number >= 0 else BETWEEN if number == HANDLING else "all"
+        if kind == ITERATION:
+            return f"iteration {number}"
+        return awaited if awaited in (LOSS, STATISTICS) else self._layers[number]
+
+
+def limit(ranks: int) -> int:
+    """Return how many spans each of so many ranks may keep."""
+    return min(LIMIT, TOTAL // ranks)

@@ -1,0 +1,180 @@
+"""Traces: all ranks' timelines in one file, in Chrome's trace format, which https://ui.perfetto.dev shows.
+
+A process of the trace is a rank, its threads are the rank's threads and the lanes of its messages. Times are
+microseconds on the root's clock.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+from scaffe import __version__
+from scaffe.atomic import write_atomically
+from scaffe.errors import ScaffeError, TimelineError
+from scaffe.monitor.timeline import ITERATION, Span
+from scaffe.parallel.run import Run
+from scaffe.parallel.world import World
+
+ROUNDS = 32  # pings of each rank, of which the fastest counts
+FIRST_TRACKS = ("iterations", "MainThread", "compute")  # the others follow in the order of their names
+
+
+def check_writable(path: str | os.PathLike) -> None:
+    """Raise ScaffeError now, not hours later, where a trace can't be written."""
+    folder = os.path.dirname(os.fspath(path)) or "."
+    if os.path.isdir(path):
+        raise ScaffeError(f"timeline '{path}': is a folder; name a file")
+    if not os.path.isdir(folder):
+        raise ScaffeError(f"timeline '{path}': no such folder: {folder}")
+    if not os.access(folder, os.W_OK):
+        raise ScaffeError(f"timeline '{path}': no permission to write in {folder}")
+
+
+def write(world: World, path: str | os.PathLike, spans: Sequence[Span], about: Mapping[str, Any]) -> None:
+    """Have the root write all ranks' spans, complete or not at all; `about` says how the ranks worked. Collective.
+
+    Raise SnapshotError on all ranks where that fails.
+    """
+    offset = clock_offset(world)
+    starts = world.comm.allgather(min((span.begin + offset for span in spans), default=float("inf")))
+    lines = [json.dumps(event) for event in events(spans, world.rank, world.host, offset - min(starts))]
+    parts = world.comm.gather(",\n".join(lines), world.root)
+    other = {"program": f"scaffe {__version__}", "ranks": world.size, **about}
+    world.on_root(lambda: write_atomically(path, _document(parts or [], other).encode()))
+
+
+def _document(parts: Sequence[str], other: Mapping[str, Any]) -> str:
+    """Return the text of a trace."""
+    text = ",\n".join(filter(None, parts))
+    return f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(other)}, "traceEvents": [\n{text}\n]}}\n'
+
+
+def clock_offset(world: World) -> float:
+    """Return the seconds to add to this rank's perf_counter to get the root's; collective.
+
+    Of several pings the fastest counts: each tells the offset to half its round trip (Cristian, 1989). Where none is
+    needed to within that, as for ranks of one node, it is 0.
+    """
+    offset = 0.0
+    for rank in range(world.size):
+        if rank != world.root and world.rank in (rank, world.root):
+            offset = _answer(world, rank) if world.is_root else _ping(world)
+    return 0.0 if world.is_root else offset
+
+
+def _answer(world: World, rank: int) -> float:
+    for _ in range(ROUNDS):
+        world.comm.recv(source=rank)
+        world.comm.send(perf_counter(), dest=rank)
+    return 0.0
+
+
+def _ping(world: World) -> float:
+    best = offset = float("inf")
+    for _ in range(ROUNDS):
+        begin = perf_counter()
+        world.comm.send(None, dest=world.root)
+        there = world.comm.recv(source=world.root)
+        end = perf_counter()
+        if end - begin < best:
+            best, offset = end - begin, there - (begin + end) / 2
+    return 0.0 if abs(offset) <= best / 2 else offset
+
+
+def events(spans: Sequence[Span], rank: int, host: str, offset: float) -> list[dict[str, Any]]:
+    """Return a rank's part of a trace: names first, then the spans, in the order of their beginnings."""
+    names = sorted({_track(span) for span in spans}, key=lambda name: (_position(name), name))
+    tracks = {name: number for number, name in enumerate(names)}
+    named = [
+        _meta("process_name", rank, 0, name=f"rank {rank} on {host}"),
+        _meta("process_sort_index", rank, 0, sort_index=rank),
+    ]
+    for name, number in tracks.items():
+        named.append(_meta("thread_name", rank, number, name="main" if name == "MainThread" else name))
+        named.append(_meta("thread_sort_index", rank, number, sort_index=number))
+    ordered = sorted(spans, key=lambda span: (span.begin, -span.end))
+    return named + [_event(span, rank, tracks[_track(span)], offset) for span in ordered]
+
+
+def _track(span: Span) -> str:
+    """Return the track that shows a span: iterations stand above what they hold."""
+    return "iterations" if span.kind == ITERATION else span.track
+
+
+def _position(track: str) -> int:
+    return FIRST_TRACKS.index(track) if track in FIRST_TRACKS else len(FIRST_TRACKS)
+
+
+def _meta(what: str, rank: int, track: int, **values: object) -> dict[str, Any]:
+    return {"ph": "M", "name": what, "pid": rank, "tid": track, "args": values}
+
+
+def _event(span: Span, rank: int, track: int, offset: float) -> dict[str, Any]:
+    begin, end = (round(1e6 * (seconds + offset), 3) for seconds in (span.begin, span.end))
+    event = {"ph": "X", "name": span.name, "cat": span.kind, "pid": rank, "tid": track, "ts": begin}
+    event["dur"] = round(end - begin, 3)
+    if span.awaited:
+        event["args"] = {"for": span.awaited}
+    return event
+
+
+@dataclass
+class Rank:
+    """A rank's spans in a trace, in seconds on the root's clock; `tracks` are in the order to show them in."""
+
+    name: str = ""
+    tracks: dict[int, str] = field(default_factory=dict)
+    spans: list[Span] = field(default_factory=list)
+
+
+@dataclass
+class Trace:
+    """All ranks by number, the run's settings, and the buckets' bytes by name."""
+
+    ranks: dict[int, Rank]
+    run: Run
+    buckets: Mapping[str, int]
+
+
+def read_trace(path: str | os.PathLike) -> Trace:
+    """Return what `scaffe train --timeline` wrote. Raise TimelineError for any other file."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except OSError as error:
+        raise TimelineError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    except UnicodeDecodeError:
+        raise TimelineError(f"{path}: not a timeline, but a binary file") from None
+    if not text.strip():
+        raise TimelineError(f"{path}: empty")
+    try:
+        content = json.loads(text)
+        trace = _trace(content["traceEvents"], content["otherData"])
+    except json.JSONDecodeError as error:
+        raise TimelineError(f"{path}: not a timeline: no JSON at line {error.lineno}: {error.msg}") from None
+    except (KeyError, TypeError, AttributeError, ValueError, ScaffeError):
+        raise TimelineError(f"{path}: not a timeline that scaffe train --timeline wrote") from None
+    if not any(span.kind == ITERATION for rank in trace.ranks.values() for span in rank.spans):
+        raise TimelineError(f"{path}: holds no iteration")
+    return trace
+
+
+def _trace(events: Iterable[Mapping[str, Any]], other: Mapping[str, Any]) -> Trace:
+    ranks: defaultdict[int, Rank] = defaultdict(Rank)
+    for event in events:
+        rank, track = ranks[int(event["pid"])], int(event["tid"])
+        if event["name"] == "process_name":
+            rank.name = str(event["args"]["name"])
+        elif event["name"] == "thread_name":
+            rank.tracks[track] = str(event["args"]["name"])
+        elif event["ph"] == "X":
+            begin, end = 1e-6 * event["ts"], 1e-6 * (event["ts"] + event["dur"])
+            awaited = event.get("args", {}).get("for", "")
+            rank.spans.append(Span(event["cat"], event["name"], begin, end, rank.tracks[track], awaited))
+    return Trace(dict(sorted(ranks.items())), Run(**other["run"]), dict(other["buckets"]))
