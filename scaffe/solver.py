@@ -17,6 +17,8 @@ from scaffe.context import TEST, TRAIN, Context
 from scaffe.errors import DivergedError, ScaffeError
 from scaffe.monitor.log import log, output_lines
 from scaffe.monitor.progress import progress
+from scaffe.monitor.record import FORWARD, SNAPSHOT
+from scaffe.monitor.stall import Watch, check_seconds
 from scaffe.net import Net
 from scaffe.packed import aligned_zeros
 from scaffe.parallel.evaluate import batch_numbers, means, run_batches
@@ -45,7 +47,8 @@ class Solver:
     numbers; parameters stay float32. `plan` says how the engine's ways to compute are chosen: "fixed", which repeats a
     run bit for bit; "timed" before the first iteration; or a file to read, and to write once timed. `keep_diffs` keeps
     the gradients of all blobs after an iteration, not those of parameters alone, which takes more memory. `run` says
-    when and by which collectives parameters and gradients travel.
+    when and by which collectives parameters and gradients travel. A rank that waits for the others for `stall_seconds`
+    (0: never) logs which are missing and what these were last seen doing; with `stall_abort` it ends the job.
 
     pycaffe's attributes: `net`, `test_nets`, `iter`. All methods are collective: every rank calls them alike.
     Raise ScaffeError, or what is below it, for whatever the user can mend.
@@ -65,6 +68,8 @@ class Solver:
         plan: str = FIXED,
         keep_diffs: bool = False,
         run: Run | None = None,
+        stall_seconds: float = 60,
+        stall_abort: bool = False,
         asked: Callable[[], Sequence[bool]] = lambda: [False] * len(ACTIONS),
     ):
         self.world = world or open_world()
@@ -73,9 +78,17 @@ class Solver:
         self.scaling, self.engine, self.keep_snapshots, self.asked = scaling, engine, keep_snapshots, asked
         self.allow_python_layers = allow_python_layers
         self.keep_diffs, self.run = keep_diffs, run or Run()
+        self.stall_seconds, self.stall_abort = stall_seconds, stall_abort
         self.compute, self.choices = compute, self.world.on_root(lambda: Choices(plan))
         self.param = self.world.together(lambda: self._load(param))
-        self.world.agree({"the solver": str(self.param), "the scaling": scaling, "the run's settings": str(self.run)})
+        self.world.agree(
+            {
+                "the solver": str(self.param),
+                "the scaling": scaling,
+                "the run's settings": str(self.run),
+                "the stall settings": f"{stall_seconds:g} s, abort: {stall_abort}",
+            }
+        )
         self.seed = self._choose_seed()
         self.iter = 0
         self.stopped = ""  # what asked solve() to end early: "stop" or "requeue"
@@ -96,6 +109,7 @@ class Solver:
             self.rule.clip,
             self.param.clip_gradients >= 0,
         )
+        self.watch = self._open_watch()
         self._describe()
 
     # Set-up.
@@ -106,6 +120,7 @@ class Solver:
             raise ScaffeError(f"unknown scaling '{self.scaling}'; known scalings: {' '.join(SCALINGS)}")
         if self.keep_snapshots < 0:
             raise ScaffeError(f"keep_snapshots must be 0 or more, got {self.keep_snapshots}")
+        check_seconds(self.stall_seconds)
         param = param if isinstance(param, SolverParameter) else read_solver(param)
         _check(param)
         return param
@@ -134,6 +149,13 @@ class Solver:
         if comm.node.size > 1 and self.run.reduce.startswith(("auto", "slices", "leaders")):
             self.net.packed.move(comm.empty)
         return comm
+
+    def _open_watch(self) -> Watch | None:
+        """Return the watch over stalls; one rank alone waits for nobody. Collective."""
+        if self.collectives is None or not self.stall_seconds:
+            return None
+        node = self.collectives.node.comm
+        return Watch(self.world, node, [self.net, *self.test_nets], self.stall_seconds, self.stall_abort)
 
     def _build(self) -> None:
         """Build the update rule and the test nets, without communication."""
@@ -211,7 +233,9 @@ class Solver:
         self.choices.taken = self.world.on_root(lambda: self.choices.time(nets))
 
     def _iterate(self) -> float:
-        return iterate(self.net, self.workflow, self.statistics, self.param.iter_size, self._agree_on_loss)
+        record = self.world.record
+        record.begin(self.iter)
+        return iterate(self.net, self.workflow, self.statistics, self.param.iter_size, self._agree_on_loss, record)
 
     def _agree_on_loss(self, part: float) -> float:
         """Return the global loss, and take note of what any rank was asked for, in one message."""
@@ -277,6 +301,8 @@ class Solver:
         return self.iter, now
 
     def _display_final_loss(self) -> None:
+        self.world.record.begin(self.iter)
+        self.world.record.at(FORWARD)
         self.propagate.sync()
         self.net.forward()
         self.statistics.average()
@@ -303,16 +329,19 @@ class Solver:
         self.propagate.sync()
         for k, net in enumerate(self.test_nets):
             log.info("Iteration %d, Testing net (#%d)", self.iter, k)
+            self.world.record.begin(self.iter, k + 1)
             mean = means(run_batches(net, self.param.test_iter[k], self.world))
             if self.param.test_compute_loss:
                 log.info("Test loss: %.6g", mean.loss)
             self._log_outputs("Test", net, mean.outputs)
+        self.world.record.begin(self.iter)
         self.tests_done += 1
 
     # Snapshots.
 
     def snapshot(self) -> str:
         """Write weights and solver state; return the state's path on all ranks."""
+        self.world.record.at(SNAPSHOT)
         self.propagate.sync()
         return self.world.on_root(lambda: snapshot.save(self))
 
@@ -330,6 +359,8 @@ class Solver:
         for net in (self.net, *self.test_nets):
             net.close()
         self.workflow.close()
+        if self.watch is not None:
+            self.watch.close()
         if self.collectives is not None:
             self.net.packed.move(aligned_zeros)  # the nets may be used on
             for net in self.test_nets:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from collectives import Communicator, Staged
+from scaffe.monitor.record import SUMS
 from scaffe.packed import PackedParameters
 from scaffe.parallel.buckets import Bucket
 from scaffe.parallel.propagate import Propagate
@@ -76,10 +77,11 @@ class BlockingAggregate(Aggregate):
 
     def join(self) -> None:
         diff = self.packed.diff[self.packed.learned]
-        if self.what == "allreduce":
-            self._comm.allreduce(diff, **self._how)
-        else:
-            self._comm.reduce(diff, root=self.world.root, **self._how)
+        with self.world.record.waiting(SUMS):
+            if self.what == "allreduce":
+                self._comm.allreduce(diff, **self._how)
+            else:
+                self._comm.reduce(diff, root=self.world.root, **self._how)
 
 
 class StagedAggregate(Aggregate):
@@ -133,7 +135,8 @@ class StagedAggregate(Aggregate):
         return moved
 
     def drain(self) -> None:
-        self.wait_until(lambda: self._finished == len(self._order))
+        with self.world.record.waiting(SUMS):
+            self.wait_until(lambda: self._finished == len(self._order))
         if not self.early:
             self._update_all()
 

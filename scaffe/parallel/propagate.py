@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from collectives import Communicator, Staged
+from scaffe.monitor.record import PARAMETERS
 from scaffe.packed import PackedParameters
 from scaffe.parallel.buckets import Bucket
 from scaffe.parallel.world import World
@@ -36,7 +37,8 @@ class Propagate:
     def broadcast(self) -> None:
         """Give all ranks the root's parameters."""
         if self.world.size > 1:
-            self.world.comm.Bcast(self.packed.data, self.world.root)
+            with self.world.record.waiting(PARAMETERS):
+                self.world.comm.Bcast(self.packed.data, self.world.root)
 
     def wait(self, layer: int) -> None:
         """Return at once: post waited for everything."""
@@ -97,7 +99,7 @@ class StagedPropagate(Propagate):
 
     def post(self) -> None:
         if self.stale:
-            self.wait_until(self.staged.done)
+            self._wait_for_all()
             self.broadcast()
             self.stale = self._pending = False
         elif self._pending:
@@ -108,11 +110,16 @@ class StagedPropagate(Propagate):
         """Return when layer's parameters are here; called by the thread that computes."""
         for stage in self._needed.get(layer, ()):
             if not self.staged.done(stage):
-                self.wait_until(partial(self.staged.done, stage))
+                with self.world.record.waiting(PARAMETERS):
+                    self.wait_until(partial(self.staged.done, stage))
 
     def sync(self) -> None:
         self.post()
-        self.wait_until(self.staged.done)
+        self._wait_for_all()
+
+    def _wait_for_all(self) -> None:
+        with self.world.record.waiting(PARAMETERS):
+            self.wait_until(self.staged.done)
 
     def begin(self) -> None:
         if self.early:
