@@ -91,9 +91,9 @@ def report(me: Seen, others: Sequence[Seen], layers: Layers, patience: float) ->
     ]
     if missing or lost:
         lines = [_line(one, layers, patience) for one in sorted([*missing, *lost], key=lambda one: one.rank)]
-        title = "missing"
+        title = "missing:"
     elif me.is_waiting and others:
-        lines, title = [_line(one, layers, patience) for one in others], "no rank is missing, all wait or move"
+        lines, title = [_line(one, layers, patience) for one in others], "no rank is missing, all wait or move:"
     else:
         lines, title = [], "no other rank is missing"
     if len(lines) > MOST_LINES:
