@@ -20,6 +20,8 @@ from scaffe.monitor import timeline as timelines
 from scaffe.monitor import trace
 from scaffe.monitor.log import log, output_lines
 from scaffe.monitor.progress import progress
+from scaffe.monitor.record import FORWARD, SNAPSHOT
+from scaffe.monitor.stall import Watch, check_seconds
 from scaffe.net import Net
 from scaffe.packed import aligned_zeros
 from scaffe.parallel import meter
@@ -51,7 +53,8 @@ class Solver:
     read, and to write once timed. `keep_diffs` keeps the gradients of all blobs after an iteration, not those of
     parameters alone, which takes more memory. `run` says when and by which collectives parameters and gradients travel.
     `timeline` is a file to write at `close`: what each rank's threads did when, in Chrome's trace format, for the last
-    iterations (monitor.timeline.LIMIT spans a rank).
+    iterations (monitor.timeline.LIMIT spans a rank). A rank that waits for the others for `stall_seconds`
+    (0: never) logs which are missing and what these were last seen doing; with `stall_abort` it ends the job.
 
     pycaffe's attributes: `net`, `test_nets`, `iter`. All methods are collective: every rank calls them alike.
     Raise ScaffeError, or what is below it, for whatever the user can mend.
@@ -72,6 +75,8 @@ class Solver:
         keep_diffs: bool = False,
         run: Run | None = None,
         timeline: str | os.PathLike | None = None,
+        stall_seconds: float = 60,
+        stall_abort: bool = False,
         asked: Callable[[], Sequence[bool]] = lambda: [False] * len(ACTIONS),
     ):
         self.world = world or open_world()
@@ -81,9 +86,17 @@ class Solver:
         self.allow_python_layers = allow_python_layers
         self.replay: replay.Replay | None = None
         self.keep_diffs, self.run = keep_diffs, run or Run()
+        self.stall_seconds, self.stall_abort = stall_seconds, stall_abort
         self.compute, self.choices = compute, self.world.on_root(lambda: Choices(plan))
         self.param = self.world.together(lambda: self._load(param))
-        self.world.agree({"the solver": str(self.param), "the scaling": scaling, "the run's settings": str(self.run)})
+        self.world.agree(
+            {
+                "the solver": str(self.param),
+                "the scaling": scaling,
+                "the run's settings": str(self.run),
+                "the stall settings": f"{stall_seconds:g} s, abort: {stall_abort}",
+            }
+        )
         self.seed = self._choose_seed()
         self.iter = 0
         self.timeline_path = timeline
@@ -106,6 +119,7 @@ class Solver:
             self.rule.clip,
             self.param.clip_gradients >= 0,
         )
+        self.watch = self._open_watch()
         if self.timeline:
             self.timeline.watch(self.net, self.workflow, self.statistics)
         self._describe()
@@ -118,6 +132,7 @@ class Solver:
             raise ScaffeError(f"unknown scaling '{self.scaling}'; known scalings: {' '.join(SCALINGS)}")
         if self.keep_snapshots < 0:
             raise ScaffeError(f"keep_snapshots must be 0 or more, got {self.keep_snapshots}")
+        check_seconds(self.stall_seconds)
         param = param if isinstance(param, SolverParameter) else read_solver(param)
         _check(param)
         return param
@@ -148,6 +163,13 @@ class Solver:
         if comm.node.size > 1 and self.run.reduce.startswith(("auto", "slices", "leaders")):
             self.net.packed.move(comm.empty)
         return comm
+
+    def _open_watch(self) -> Watch | None:
+        """Return the watch over stalls; one rank alone waits for nobody. Collective."""
+        if self.collectives is None or not self.stall_seconds:
+            return None
+        node = self.collectives.node.comm
+        return Watch(self.world, node, [self.net, *self.test_nets], self.stall_seconds, self.stall_abort)
 
     def _build(self) -> None:
         """Build the update rule and the test nets, without communication."""
@@ -228,11 +250,13 @@ class Solver:
         self.choices.taken = self.world.on_root(lambda: self.choices.time(nets))
 
     def _iterate(self) -> float:
+        record = self.world.record
+        record.begin(self.iter)
         run, agree, start = iterate, self._agree_on_loss, time.perf_counter()
         if self.timeline:
             run = self.timeline.timed(timelines.ITERATION, self.iter, run)
             agree = self.timeline.timed(timelines.WAIT, 0, agree, timelines.LOSS)
-        loss = run(self.net, self.workflow, self.statistics, self.param.iter_size, agree)
+        loss = run(self.net, self.workflow, self.statistics, self.param.iter_size, agree, record)
         if chosen := self.workflow.trial.took(time.perf_counter() - start):
             log.info("Messages go on by drive '%s', the fastest in the first iterations", chosen)
         return loss
@@ -312,6 +336,8 @@ class Solver:
         return self.iter, now
 
     def _display_final_loss(self) -> None:
+        self.world.record.begin(self.iter)
+        self.world.record.at(FORWARD)
         self.propagate.sync()
         self.net.forward()
         self.statistics.average()
@@ -345,16 +371,19 @@ class Solver:
         self.propagate.sync()
         for k, net in enumerate(self.test_nets):
             log.info("Iteration %d, Testing net (#%d)", self.iter, k)
+            self.world.record.begin(self.iter, k + 1)
             mean = means(run_batches(net, self.param.test_iter[k], self.world))
             if self.param.test_compute_loss:
                 log.info("Test loss: %.6g", mean.loss)
             self._log_outputs("Test", net, mean.outputs)
+        self.world.record.begin(self.iter)
         self.tests_done += 1
 
     # Snapshots.
 
     def snapshot(self) -> str:
         """Write weights and solver state; return the state's path on all ranks."""
+        self.world.record.at(SNAPSHOT)
         self.propagate.sync()
         return self.world.on_root(lambda: snapshot.save(self))
 
@@ -377,6 +406,8 @@ class Solver:
         for net in (self.net, *self.test_nets):
             net.close()
         self.workflow.close()
+        if self.watch is not None:
+            self.watch.close()
         if self.collectives is not None:
             self.net.packed.move(aligned_zeros)  # the nets may be used on
             for net in self.test_nets:

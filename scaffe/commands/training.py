@@ -31,6 +31,10 @@ def add(commands) -> None:
     command.flag("keep-snapshots", type=int, default=0, metavar="N", help="remove all but the newest N (0: keep all)")
     text = f"write what each rank's threads did when, for Perfetto: the last {LIMIT} spans a rank, fewer if many ranks"
     command.flag("timeline", metavar="FILE.json", help=text)
+    command.flag(
+        "stall-seconds", type=float, default=60, metavar="S", help="wait so long before saying for whom; 0: off"
+    )
+    command.flag("stall-abort", action="store_true", help="end the job then")
     add_compute_flags(command)
     add_run_flags(command)
 
@@ -49,7 +53,8 @@ def _solve(world: World, a: argparse.Namespace, signals: Signals) -> int:
     solver = Solver(
         param, world=world, scaling=a.scal, engine=a.engine, keep_snapshots=a.keep_snapshots,
         allow_python_layers=a.allow_python_layers, threads=a.threads, compute=a.compute, plan=a.plan,
-        run=world.together(lambda: _run(a)), timeline=a.timeline, asked=signals.take,
+        run=world.together(lambda: _run(a)), timeline=a.timeline,
+        stall_seconds=a.stall_seconds, stall_abort=a.stall_abort, asked=signals.take,
     )  # fmt: skip
     if weights := a.weights.split(",") if a.weights else list(param.weights):
         solver.copy_weights(weights)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from collectives import Communicator, Staged
+from scaffe.monitor.record import SUMS
 from scaffe.packed import PackedParameters
 from scaffe.parallel.buckets import Bucket
 from scaffe.parallel.meter import Meter
@@ -86,10 +87,11 @@ class BlockingAggregate(Aggregate):
 
     def join(self) -> None:
         diff = self.packed.diff[self.packed.learned]
-        if self.what == "allreduce":
-            self.meter.block(lambda: self._comm.allreduce(diff, **self._how))
-        else:
-            self.meter.block(lambda: self._comm.reduce(diff, root=self.world.root, **self._how))
+        with self.world.record.waiting(SUMS):
+            if self.what == "allreduce":
+                self.meter.block(lambda: self._comm.allreduce(diff, **self._how))
+            else:
+                self.meter.block(lambda: self._comm.reduce(diff, root=self.world.root, **self._how))
 
 
 class StagedAggregate(Aggregate):
@@ -147,9 +149,10 @@ class StagedAggregate(Aggregate):
         return self._staged.idle()
 
     def drain(self) -> None:
-        for stage, k in enumerate(self._order):
-            if not self._is_finished(stage):
-                self.meter.wait(k, partial(self.wait_until, partial(self._is_finished, stage)))
+        with self.world.record.waiting(SUMS):
+            for stage, k in enumerate(self._order):
+                if not self._is_finished(stage):
+                    self.meter.wait(k, partial(self.wait_until, partial(self._is_finished, stage)))
         if not self.early:
             self._update_all()
 

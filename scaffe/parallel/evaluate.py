@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from scaffe.monitor.record import TEST
 from scaffe.net import Net
 from scaffe.parallel.world import World
 
@@ -35,14 +36,18 @@ def batch_numbers(world: World, iterations: int, first_test: Callable[[], int] =
     return numbers
 
 
+@np.errstate(all="ignore")
 def run_batches(net: Net, iterations: int, world: World) -> list[Batch]:
     """Run `iterations` batches over all ranks; return all of them, in order, on all ranks. Collective."""
     mine = []
     for number in range(world.rank, iterations, world.size):
-        net.forward()
+        for i in range(len(net.layers)):
+            world.record.at(TEST, i)
+            net.forward_layer(i)
+        net.context.batch_number += 1
         outputs = {name: net.blobs[name].data.astype(np.float64).reshape(-1) for name in net.outputs}
         mine.append(Batch(number, net.loss(), outputs))
-    return sorted((batch for part in world.comm.allgather(mine) for batch in part), key=lambda batch: batch.number)
+    return sorted((batch for part in world.allgather(mine) for batch in part), key=lambda batch: batch.number)
 
 
 def means(batches: list[Batch]) -> Batch:

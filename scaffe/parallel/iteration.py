@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from scaffe.monitor.record import BACKWARD, FORWARD, LOSS, UPDATE, Record
 from scaffe.net import Net
 from scaffe.parallel.statistics import Statistics
 from scaffe.parallel.workflow import Workflow
@@ -13,29 +14,38 @@ from scaffe.parallel.workflow import Workflow
 
 @np.errstate(all="ignore")  # a loss that is not finite is told once, and well
 def iterate(
-    net: Net, workflow: Workflow, statistics: Statistics, passes: int, agree_on_loss: Callable[[float], float]
+    net: Net,
+    workflow: Workflow,
+    statistics: Statistics,
+    passes: int,
+    agree_on_loss: Callable[[float], float],
+    record: Record,
 ) -> float:
     """Run one iteration of `passes` forward and backward passes, and have the parameters updated.
 
     `agree_on_loss` gets this rank's part of the mean loss after the last forward pass and returns the global
     loss, or raises on all ranks: before any gradient of this iteration has changed a parameter.
+    `record` is told each step.
     """
     propagate, aggregate, drive = workflow.propagate, workflow.aggregate, workflow.drive
 
     def forward() -> None:
         for i in range(len(net.layers)):
+            record.at(FORWARD, i)
             propagate.wait(i)
             net.forward_layer(i)
             drive.between()
 
     def backward() -> None:
         for i in reversed(range(len(net.layers))):
+            record.at(BACKWARD, i)
             net.backward_layer(i)
             if last:
                 aggregate.submit(i)
             drive.between()
 
     net.clear_param_diffs()
+    record.at(FORWARD)
     propagate.post()
     loss = 0.0
     for k in range(passes):
@@ -43,10 +53,12 @@ def iterate(
         loss += net.loss() / passes
         last = k == passes - 1
         if last:
+            record.at(LOSS)
             loss = agree_on_loss(loss)
             aggregate.begin()
         drive.run(backward)
         net.context.batch_number += 1
+    record.at(UPDATE)
     aggregate.drain()
     statistics.average()
     return loss

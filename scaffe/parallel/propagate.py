@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from collectives import Communicator, Staged
+from scaffe.monitor.record import PARAMETERS
 from scaffe.packed import PackedParameters
 from scaffe.parallel.buckets import Bucket
 from scaffe.parallel.meter import ALL, Meter
@@ -48,7 +49,8 @@ class Propagate:
         """Give all ranks the root's parameters."""
         if self._comm is not None:
             comm = self._comm
-            self.meter.block(lambda: comm.bcast(self.packed.data, self.world.root, **self._how))
+            with self.world.record.waiting(PARAMETERS):
+                self.meter.block(lambda: comm.bcast(self.packed.data, self.world.root, **self._how))
 
     def wait(self, layer: int) -> None:
         """Return at once: post waited for everything."""
@@ -126,7 +128,8 @@ class StagedPropagate(Propagate):
         for k in self._needed.get(layer, ()):
             is_done = partial(self.staged.done, self.stages[k])
             if not is_done():
-                self.meter.wait(k, partial(self.wait_until, is_done))
+                with self.world.record.waiting(PARAMETERS):
+                    self.meter.wait(k, partial(self.wait_until, is_done))
 
     def sync(self) -> None:
         self.post()
@@ -134,7 +137,8 @@ class StagedPropagate(Propagate):
 
     def _wait_for_all(self) -> None:
         if not self.staged.done():
-            self.meter.wait(ALL, partial(self.wait_until, self.staged.done))
+            with self.world.record.waiting(PARAMETERS):
+                self.meter.wait(ALL, partial(self.wait_until, self.staged.done))
 
     def begin(self) -> None:
         if self.early:

@@ -16,6 +16,7 @@ from collectives import CollectiveError, agree
 from readers import ReaderError
 from scaffe.errors import AgreedError, LaunchError, ScaffeError
 from scaffe.monitor import log as logs
+from scaffe.monitor.record import RANKS, Record
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -34,6 +35,7 @@ class World:
     def __init__(self, comm: MPI.Intracomm):
         self.comm = comm
         self.rank, self.size = comm.rank, comm.size
+        self.record = Record()
         self.host = socket.gethostname()
         self.cores = sorted(os.sched_getaffinity(0))
         self.places = comm.allgather((self.host, self.cores))
@@ -60,12 +62,19 @@ class World:
         from mpi4py import MPI
 
         sums = np.array(values, np.float64)
-        self.comm.Allreduce(MPI.IN_PLACE, sums)
+        with self.record.waiting(RANKS):
+            self.comm.Allreduce(MPI.IN_PLACE, sums)
         return sums
+
+    def allgather(self, value: T) -> list[T]:
+        """Return all ranks' values, on all ranks. Collective."""
+        with self.record.waiting(RANKS):
+            return self.comm.allgather(value)
 
     def agree(self, values: Mapping[str, str]) -> None:
         """Raise DisagreementError on all ranks unless all have the same values. Collective."""
-        agree(self.comm, values)
+        with self.record.waiting(RANKS):
+            agree(self.comm, values)
 
     def together(self, work: Callable[[], T]) -> T:
         """Return `work()`, done without communication; if it fails on any rank, raise that error on all. Collective."""
@@ -75,7 +84,7 @@ class World:
             result = work()
         except USER_ERRORS as error:
             failure = error
-        failures = self.comm.allgather(failure and str(failure))
+        failures = self.allgather(failure and str(failure))
         failed = [rank for rank, one in enumerate(failures) if one]
         if not failed:
             return result  # type: ignore[return-value]
@@ -88,7 +97,8 @@ class World:
     def on_root(self, work: Callable[[], T]) -> T:
         """Return the root's `work()` on all ranks; its errors are raised on all. Collective."""
         result = self.together(lambda: work() if self.is_root else None)
-        return self.comm.bcast(result, self.root)
+        with self.record.waiting(RANKS):
+            return self.comm.bcast(result, self.root)
 
     @property
     def file_mark(self) -> str:

@@ -1,0 +1,51 @@
+"""A rank that keeps others waiting is named, on its own node and, by datagrams, on another."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from mpi4py import MPI
+
+from scaffe.monitor import stall
+from scaffe.monitor.record import BACKWARD, SUMS, UPDATE
+from scaffe.parallel.world import World
+
+pytestmark = pytest.mark.mpi
+COMM = MPI.COMM_WORLD
+
+
+class FewLayers(stall.Layers):
+    def __init__(self, nets):
+        self.names, self.reading = [["data", "conv1"]], [[True, False]]
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("node", ["all", "each its own"])
+def test_a_rank_that_computes_on_is_named_by_the_lowest_that_waits(node, monkeypatch) -> None:
+    monkeypatch.setattr(stall, "Layers", FewLayers)
+    told = threading.Event()
+    lines: list[str] = []
+
+    def warn(text, line):
+        lines.append(line)
+        if "rank 1 on" in line and "conv1" in line:
+            told.set()
+
+    monkeypatch.setattr(stall.log, "warning", warn)
+    world = World(COMM.Dup())
+    world.record.begin(7)
+    watch = stall.Watch(world, world.comm if node == "all" else MPI.COMM_SELF, [], 0.5)
+    if world.rank == 1:
+        world.record.at(BACKWARD, 1)
+        COMM.Barrier()
+    else:
+        world.record.at(UPDATE)
+        with world.record.waiting(SUMS):
+            if world.rank == 0:
+                assert told.wait(30)
+            COMM.Barrier()
+    watch.close()
+    if world.rank == 0:
+        assert any("update, waiting for the sums of gradients, iteration 7; missing:" in line for line in lines)
+        assert f"rank 1 on {world.host}: last seen in backward pass of layer conv1, iteration 7" in lines[-1]
