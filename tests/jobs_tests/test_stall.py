@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import nets
 import pytest
 
 SECONDS = "0.8"
+LONGEST = 45  # seconds of a job
 ITERATION = 2  # of max_iter
 WAYS = {
     "SC-B": ["--workflow", "SC-B"],
@@ -21,7 +23,7 @@ WAYS = {
     "SC-OBR, hook": ["--workflow", "SC-OBR", "--reduce", "chain", "--drive", "hook"],
 }
 STOPPING = """
-import os, signal
+import os, signal, threading
 from mpi4py import MPI
 import caffe
 
@@ -42,7 +44,7 @@ class Stopping(caffe.Layer):
         self.calls += 1
         if self.calls == {iteration} + 1 and MPI.COMM_WORLD.rank == {rank}:
             print(os.getpid(), flush=True)
-            os.kill(os.getpid(), signal.SIGSTOP)
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # all threads, but this one here and now
 """
 LAYER = """
 layer {
@@ -90,16 +92,20 @@ def train(mpirun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[C
     assert "Stopping" in net
     nets.write_solver(tmp_path, net, max_iter=6, snapshot_after_train=True, snapshot_prefix="snap")
     started: list[subprocess.Popen[str]] = []
+    watchdogs: list[threading.Timer] = []
 
     def start(ranks: int, stopping: int, *flags: str) -> Job:
         (tmp_path / "stopping.py").write_text(STOPPING.format(rank=stopping, iteration=ITERATION))
         command = [sys.executable, "-m", "scaffe", "train", "--solver", "solver.prototxt", "--allow-python-layers"]
         started.append(mpirun.start(ranks, *command, *flags, cwd=tmp_path))
+        watchdogs.append(threading.Timer(LONGEST, started[-1].terminate))  # mpirun ends its ranks
+        watchdogs[-1].start()
         return Job(started[-1])
 
     yield start
-    for process in started:
-        process.terminate()  # mpirun ends its ranks
+    for process, watchdog in zip(started, watchdogs, strict=True):
+        watchdog.cancel()
+        process.terminate()
         process.communicate()
 
 
