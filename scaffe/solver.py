@@ -21,7 +21,6 @@ from scaffe.monitor import trace
 from scaffe.monitor.log import log, output_lines
 from scaffe.monitor.progress import progress
 from scaffe.monitor.record import FORWARD, SNAPSHOT
-from scaffe.monitor.stall import Watch, check_seconds
 from scaffe.net import Net
 from scaffe.packed import aligned_zeros
 from scaffe.parallel import meter
@@ -29,6 +28,7 @@ from scaffe.parallel.evaluate import batch_numbers, means, run_batches
 from scaffe.parallel.iteration import iterate
 from scaffe.parallel.propagate import Propagate
 from scaffe.parallel.run import Run
+from scaffe.parallel.stall import Watch, check_seconds
 from scaffe.parallel.statistics import Statistics
 from scaffe.parallel.workflow import make_workflow
 from scaffe.parallel.world import World, open_world

@@ -7,8 +7,8 @@ import threading
 import pytest
 from mpi4py import MPI
 
-from scaffe.monitor import stall
 from scaffe.monitor.record import BACKWARD, SUMS, UPDATE
+from scaffe.parallel import stall
 from scaffe.parallel.world import World
 
 pytestmark = pytest.mark.mpi

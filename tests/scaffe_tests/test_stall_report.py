@@ -10,7 +10,6 @@ import pytest
 
 from scaffe import Solver
 from scaffe.errors import ScaffeError
-from scaffe.monitor.beacon import TOKEN_BYTES, pack, unpack
 from scaffe.monitor.record import (
     BACKWARD,
     BEAT,
@@ -27,7 +26,8 @@ from scaffe.monitor.record import (
     Record,
     Seen,
 )  # fmt: skip
-from scaffe.monitor.stall import MOST_LINES, Layers, report
+from scaffe.parallel.beacon import TOKEN_BYTES, pack, unpack
+from scaffe.parallel.stall import MOST_LINES, Layers, report
 
 S = 10**9
 NOW = 1000 * S

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from collectives.window import Window
 from scaffe.errors import ScaffeError
-from scaffe.monitor.beacon import Beacon
 from scaffe.monitor.log import log
 from scaffe.monitor.record import (
     BEAT,
@@ -32,6 +31,7 @@ from scaffe.monitor.record import (
     Record,
     Seen,
 )
+from scaffe.parallel.beacon import Beacon
 
 if TYPE_CHECKING:
     from mpi4py import MPI
