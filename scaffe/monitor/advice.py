@@ -9,7 +9,7 @@ from scaffe.monitor.timeline import AGGREGATION, BACKWARD, BETWEEN, FORWARD, MES
 
 WORTH = 0.05  # of an iteration: less is not worth a change
 LAG = 0.15  # a rank that takes so much longer than the others holds them up
-MOST = 0.5
+MOST = 0.5  # of a cost: a cause of so much is the one to name
 SMALL = 64 << 10  # bytes of a bucket that is mostly latency
 
 
@@ -46,7 +46,7 @@ def advice(report: Report) -> str:
     reading = report.phases[READ].exposed + report.phases[TRANSFORM].exposed
     costs = {kind: report.phases[kind].exposed for kind in MESSAGES} | {READ: reading}
     worst = max(costs, key=lambda kind: costs[kind])
-    if report.lag > LAG and report.loss + sum(costs.values()) > WORTH * report.total:
+    if report.lag > LAG and report.behind > max(WORTH * report.total, MOST * costs[worst]):
         return _about_slowest(report)
     if costs[worst] < WORTH * report.total:
         return _about_rest(report)

@@ -161,10 +161,16 @@ class Report:
         return max(self.own, key=lambda rank: self.own[rank])
 
     @property
-    def lag(self) -> float:
-        """By which part the slowest rank takes longer than the median of the others; 0 of a rank alone."""
+    def behind(self) -> float:
+        """Seconds that the slowest rank takes longer than the median of the others; 0 of a rank alone."""
         others = [seconds for rank, seconds in self.own.items() if rank != self.slowest]
-        return self.own[self.slowest] / median(others) - 1 if others and median(others) > 0 else 0.0
+        return self.own[self.slowest] - median(others) if others else 0.0
+
+    @property
+    def lag(self) -> float:
+        """The same as a part of what the others take."""
+        others = self.own[self.slowest] - self.behind
+        return self.behind / others if others > 0 else 0.0
 
 
 def report(trace: Trace) -> Report:

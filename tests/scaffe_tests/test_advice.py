@@ -83,6 +83,16 @@ def test_a_slow_rank_comes_first():
     assert text.startswith("rank 1 on node1 takes 24% longer than the others, which wait for it")
 
 
+def test_a_slow_rank_is_not_blamed_for_more_than_it_costs():
+    slow = [span("iteration", "iteration 0", 0, 100), span("forward", "conv1", 0, 60)]
+    fast = [
+        span("iteration", "iteration 0", 0, 100),
+        span("forward", "conv1", 0, 50),
+        *aggregation("fc", each=40, begin=60),
+    ]
+    assert advice(report(trace(slow, fast, fast))).startswith("aggregation is exposed for 26.7 ms an iteration")
+
+
 def test_ranks_that_take_turns_at_being_slow():
     assert advise(wait("loss", "loss", 80, 95)).startswith("ranks wait 7.5 ms an iteration for each other's loss")
 
