@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collectives import tuning
+from collectives import tuning, window
 from collectives.agreement import agree
 from collectives.errors import ArgumentError
 from collectives.group import Group
@@ -160,6 +160,10 @@ class Communicator:
             plan.free()
         self._plans.clear()
         self._last.clear()
+
+    def has_room(self, nbytes: int) -> bool:
+        """Say whether `empty` could give each rank so many bytes, as far as can be told on every node. Collective."""
+        return all(self.comm.allgather(self.size == 1 or window.room() > 1.1 * nbytes * self.node.size))
 
     def give_back(self, *arrays: np.ndarray) -> None:
         """Free the memory of arrays from `empty`, which nothing may use afterwards, and forget all plans. Collective.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from math import prod
+import os
+from math import inf, prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 ALIGNMENT = 64  # bytes
+FOLDER = "/dev/shm"
 
 
 class Window:
@@ -53,6 +55,15 @@ class Window:
         self.segments, self.own = [], np.empty(0, np.uint8)
         self.win.Unlock_all()
         self.win.Free()
+
+
+def room() -> float:
+    """Return how many bytes are free where MPI libraries keep shared windows; infinity where that isn't known."""
+    try:
+        found = os.statvfs(FOLDER)
+    except OSError:
+        return inf
+    return found.f_bavail * found.f_frsize
 
 
 def _aligned(segment: np.ndarray, nbytes: int) -> np.ndarray:

@@ -29,9 +29,9 @@ from scaffe.replay import Profile, Replay, load
 from scaffe.solver import Solver
 
 RUNS = {
-    "SC-B": Run(),
-    "SC-OB": Run("SC-OB", drive="helper"),
-    "SC-OBR": Run("SC-OBR", drive="helper"),
+    "SC-B": Run(reduce="mpi"),
+    "SC-OB": Run("SC-OB", reduce="mpi", drive="helper"),
+    "SC-OBR": Run("SC-OBR", reduce="mpi", drive="helper"),
     "SC-B auto": Run(reduce="auto"),
     "SC-OB auto": Run("SC-OB", reduce="auto", drive="helper"),
     "SC-OBR auto": Run("SC-OBR", reduce="auto", drive="helper"),

@@ -161,7 +161,10 @@ class Solver:
             return None
         comm = Communicator(self.world.comm)
         if comm.node.size > 1 and self.run.reduce.startswith(("auto", "slices", "leaders")):
-            self.net.packed.move(comm.empty)
+            if comm.has_room(2 * self.net.packed.nbytes):
+                self.net.packed.move(comm.empty)
+            else:
+                log.info("Parameters stay in each rank's own memory: a node's shared memory (/dev/shm) has no room")
         return comm
 
     def _open_watch(self) -> Watch | None:

@@ -32,7 +32,7 @@ class Run:
 
     workflow: str = "SC-B"
     sync: str = "reduce-bcast"
-    reduce: str = "mpi"
+    reduce: str = "auto"
     chain_size: int = 0
     chunk_bytes: int = 0
     bucket_bytes: str = "4M"

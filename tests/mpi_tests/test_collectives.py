@@ -1,10 +1,12 @@
 """Collectives over MPI: every algorithm gives numpy's numbers on every rank, in every memory, by every root."""
 
+import os
+
 import numpy as np
 import pytest
 from mpi4py import MPI
 
-from collectives import AlgorithmError, ArgumentError, Communicator, DisagreementError, Group, execute
+from collectives import AlgorithmError, ArgumentError, Communicator, DisagreementError, Group, execute, window
 from collectives.operations import OPERATIONS, TYPES
 
 pytestmark = pytest.mark.mpi
@@ -221,3 +223,13 @@ def test_many_chunks_pass_though_a_rank_sends_only_so_much_ahead(comm, monkeypat
     array = np.arange(5000, dtype=np.float32)
     comm.allreduce(array, algorithm=algorithm, chunk_bytes=64)
     np.testing.assert_array_equal(array, comm.size * np.arange(5000))
+
+
+def test_room_for_windows_is_that_of_the_folder_which_they_lie_in(comm, monkeypatch):
+    free = os.statvfs("/dev/shm")
+    free = free.f_bavail * free.f_frsize
+    assert comm.has_room(free // (4 * comm.size))
+    if comm.size > 1:
+        assert not comm.has_room(free)
+    monkeypatch.setattr(window, "FOLDER", "/nowhere")
+    assert comm.has_room(1 << 60)
