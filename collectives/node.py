@@ -7,6 +7,7 @@ and an element's operands are joined in the order of the ranks, whatever the num
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Iterator
 from math import prod
@@ -48,12 +49,16 @@ class Node:
         self.pids: list[int] = of.pids if of else comm.allgather(os.getpid())
         self.has_peers: bool = of.has_peers if of else peer.works(comm)
         self.windows: list[Window] = of.windows if of else []
+        self._ends = False  # are windows freed when the process ends?
         self._mine = np.empty(5, np.int64)  # bytes, and where the two arrays are
         self._announced = np.empty((self.size, 5), np.int64)
         self._scratch: dict[np.dtype, tuple[np.ndarray, ...]] = {}
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """Return zeros in a window, which all ranks must ask for alike."""
+        if not self._ends:
+            self._ends = True
+            atexit.register(self.free)  # some libraries end in an error where a window is left
         self.windows.append(Window(self.comm, prod(shape) * dtype.itemsize))
         return self.windows[-1].array(shape, dtype)
 
@@ -170,6 +175,10 @@ class Node:
 
     def free(self) -> None:
         """Free the windows."""
+        from mpi4py import MPI
+
+        if MPI.Is_finalized():
+            return
         while self.windows:
             self.windows.pop().free()
 
