@@ -6,6 +6,7 @@ import pytest
 from both_engines import needs_onednn
 from mpi4py import MPI
 
+from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
 from scaffe.solver import Solver
 
@@ -20,13 +21,13 @@ def folder(tmp_path_factory):
     return nets.shared_folder(COMM, tmp_path_factory, "ranks")
 
 
-def train(folder, size, *, iterations=20, scaling="strong", engine="reference", net_options=None, **fields):
+def train(folder, size, *, iterations=20, scaling="strong", engine="reference", net_options=None, run=None, **fields):
     """Return the parameters after training on `size` ranks, on those ranks; None on the others."""
     comm = COMM.Split(0 if COMM.rank < size else MPI.UNDEFINED)
     if comm == MPI.COMM_NULL:
         return None
-    param = nets.solver_with(nets.lenet(folder / "db", **(net_options or {})), **fields)
-    solver = Solver(param, world=World(comm), scaling=scaling, engine=engine)
+    param = nets.solver_with(nets.lenet(folder / "db", **{"pool": "AVE", **(net_options or {})}), **fields)
+    solver = Solver(param, world=World(comm), scaling=scaling, engine=engine, run=run)
     solver.step(iterations)
     solver.propagate.sync()
     solver.close()
@@ -39,12 +40,13 @@ def assert_equal(ours, expected):
         assert np.abs(values - expected[label]).max() <= 1e-5 * np.abs(expected[label]).max(), label
 
 
-# Where two inputs of a max pooling window nearly tie, rounding decides which one gets the gradient; average
-# pooling keeps what the other variants are about apart from that.
+# Where two inputs of a max pooling window nearly tie, rounding, and so the order of adding, decides which one gets the
+# gradient; average pooling keeps what the other variants are about apart from that.
 VARIANTS: dict[str, dict] = {
     "plain": {},
+    "max pooling": {"net_options": {"pool": "MAX"}, "run": Run(reduce="chain")},
     "dropout": {"net_options": {"dropout": True}},
-    "crop and mirror": {"net_options": {"transform": "crop_size: 24 mirror: true", "pool": "AVE"}},
+    "crop and mirror": {"net_options": {"transform": "crop_size: 24 mirror: true"}},
     "valid labels only": {"net_options": {"loss": "ignore_label: 3"}},
     "batch size": {"net_options": {"loss": "ignore_label: 3 normalization: BATCH_SIZE"}},
     "iter_size and clipping": {"iter_size": 2, "clip_gradients": 0.5, "iterations": 8},
