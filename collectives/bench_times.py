@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
@@ -47,7 +48,8 @@ class Case:
         self.comm, self.what, self.algorithm, self.buffers = buffers.comm, what, algorithm, buffers
         self.send, self.recv = buffers.send, None if options.in_place or what == "bcast" else buffers.recv
         self.root, self.checks = options.root, options.validation_warmup
-        self.chunk_bytes = chunk_bytes or options.chunk_bytes
+        self.how: dict[str, Any] = {"algorithm": algorithm, "chunk_bytes": chunk_bytes or options.chunk_bytes}
+        self._run = self._bound(getattr(self.comm, what))
 
     def at(self, i: int) -> int:
         """Return the root of the call of that number."""
@@ -55,12 +57,20 @@ class Case:
 
     def plan(self, i: int) -> Plan:
         """Return the plan of the call of that number."""
-        how = {"algorithm": self.algorithm, "chunk_bytes": self.chunk_bytes}
-        return self.comm.plan(self.what, self.send, self.recv, root=self.at(i), **how)  # type: ignore[arg-type]
+        return self.comm.plan(self.what, self.send, self.recv, root=self.at(i), **self.how)
 
     def run(self, i: int) -> None:
-        """Do it once as `reduce`, `bcast` and `allreduce` do."""
-        self.plan(i).run()
+        """Do it once, as users do."""
+        self._run(i)
+
+    def _bound(self, call: Callable[..., None]) -> Callable[[int], None]:
+        """Return the call of a number, with little around it."""
+        send, recv, at, how = self.send, self.recv, self.at, self.how
+        if self.what == "bcast":
+            return lambda i: call(send, at(i), **how)
+        if self.what == "allreduce":
+            return lambda i: call(send, recv, **how)
+        return lambda i: call(send, recv, root=at(i), **how)
 
     def start_and_finish(self, i: int) -> None:
         """Do it once, begun and waited for."""

@@ -80,22 +80,47 @@ class Communicator:
         return self._device_for(device).zeros(shape, np.dtype(dtype))
 
     def reduce(
-        self, send: np.ndarray, recv: np.ndarray | None = None, op: str = "sum", root: int = 0, **how: object
+        self,
+        send: np.ndarray,
+        recv: np.ndarray | None = None,
+        op: str = "sum",
+        root: int = 0,
+        algorithm: str = "auto",
+        chain_size: int | None = None,
+        chunk_bytes: int = 0,
+        check: bool = False,
     ) -> None:
         """Reduce the ranks' `send` to the root's `recv`, without which it is done in place; others need none.
 
-        `op` is sum, max, min or mean. `how`: algorithm ("auto", "mpi", "slices", "leaders-NAME", or a schedule's name),
-        chain_size, chunk_bytes, check.
+        `op` is sum, max, min or mean. `algorithm` is "auto", "mpi", "slices", "leaders-NAME", or a schedule's name;
+        `chain_size` its groups' ranks, `chunk_bytes` its messages' size (0: as tuned).
         """
-        self._run("reduce", send, recv, op, root, **how)
+        self._run(("reduce", op, root, algorithm, chain_size, chunk_bytes, id(send), id(recv)), send, recv, check)
 
-    def allreduce(self, send: np.ndarray, recv: np.ndarray | None = None, op: str = "sum", **how: object) -> None:
-        """Reduce the ranks' `send` to every rank's `recv`, without which it is done in place."""
-        self._run("allreduce", send, recv, op, 0, **how)
+    def allreduce(
+        self,
+        send: np.ndarray,
+        recv: np.ndarray | None = None,
+        op: str = "sum",
+        algorithm: str = "auto",
+        chain_size: int | None = None,
+        chunk_bytes: int = 0,
+        check: bool = False,
+    ) -> None:
+        """Reduce the ranks' `send` to every rank's `recv`, without which it is done in place; see `reduce`."""
+        self._run(("allreduce", op, 0, algorithm, chain_size, chunk_bytes, id(send), id(recv)), send, recv, check)
 
-    def bcast(self, array: np.ndarray, root: int = 0, **how: object) -> None:
-        """Copy the root's array, of any type, to the others'."""
-        self._run("bcast", array, None, "", root, **how)
+    def bcast(
+        self,
+        array: np.ndarray,
+        root: int = 0,
+        algorithm: str = "auto",
+        chain_size: int | None = None,
+        chunk_bytes: int = 0,
+        check: bool = False,
+    ) -> None:
+        """Copy the root's array, of any type, to the others'; see `reduce`."""
+        self._run(("bcast", "", root, algorithm, chain_size, chunk_bytes, id(array), id(None)), array, None, check)
 
     def explain(self, what: str, nbytes: int, shared: bool = True) -> str:
         """Say what "auto" does with so many bytes, in a window or not, and why."""
@@ -184,13 +209,15 @@ class Communicator:
         self._local.Free()
         self.comm.Free()
 
-    def _run(self, what: str, send: np.ndarray, recv: np.ndarray | None, op: str, root: int, **how) -> None:
-        key = what, op, root, id(send), id(recv), *how.items()
-        plan = self._last.get(key)
-        if plan is None or plan.given[0] is not send or plan.given[1] is not recv or how.get("check"):
+    def _run(self, call: tuple, send: np.ndarray, recv: np.ndarray | None, check: bool) -> None:
+        """Run the plan of a call, found by `call` where these very arrays had one: small messages feel each step."""
+        plan = self._last.get(call)
+        if plan is None or plan.given[0] is not send or plan.given[1] is not recv or check:
             if len(self._last) == MOST_CALLS:
                 self._last.clear()
-            plan = self._last[key] = self.plan(what, send, recv, op, root, **how)
+            what, op, root, algorithm, chain_size, chunk_bytes = call[:-2]
+            plan = self.plan(what, send, recv, op, root, algorithm, chain_size, chunk_bytes, check)
+            self._last[call] = plan
         plan.run()
 
     def _device_for(self, name: str = "cuda") -> Device:

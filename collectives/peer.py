@@ -33,7 +33,9 @@ class Place(NamedTuple):
 def address(array: Any) -> int:
     """Return where the first element of an array, of numpy's or a device's, lies."""
     if isinstance(array, np.ndarray):
-        return array.__array_interface__["data"][0]
+        from mpi4py import MPI
+
+        return MPI.Get_address(array)  # a tenth of the time that asking numpy takes
     return array.__cuda_array_interface__["data"][0]
 
 

@@ -89,7 +89,8 @@ class LibraryPlan(Plan):
 
     def run(self) -> None:
         self._call()
-        self._divide()
+        if self.op and self.op.divided:
+            self._divide()
 
     def steps(self, wait: bool) -> Requests:
         yield getattr(self.comm, f"I{self.what}")(*self._arguments())
