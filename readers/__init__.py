@@ -25,6 +25,7 @@ from readers.image_reader import ImageReader
 from readers.leveldb_reader import LevelDBReader
 from readers.lmdb_reader import LMDBReader
 from readers.lmdb_writer import LMDBWriter, write_lmdb
+from readers.settings import Settings
 from readers.shard import Shard, share
 from readers.shuffle import FileShuffle, Shuffle
 from readers.transform import Transform
@@ -46,6 +47,7 @@ __all__ = [
     "LevelDBReader",
     "ReaderError",
     "RecordError",
+    "Settings",
     "Shard",
     "Shuffle",
     "SourceError",
