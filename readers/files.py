@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 
+from readers.errors import SourceError, reason
+
 
 def replace_file(path: str | os.PathLike[str], content: bytes) -> None:
     """Write `content` under a temporary name beside `path`, sync it to disk and rename it.
@@ -24,6 +26,14 @@ def replace_file(path: str | os.PathLike[str], content: bytes) -> None:
             os.unlink(unfinished)
         raise
     _sync_folder(os.path.dirname(path) or ".")
+
+
+def make_folder(path: str | os.PathLike[str]) -> None:
+    """Make a folder unless it is there. Raises SourceError if it can't be made."""
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise SourceError(f"{path}: can't be made: {reason(error)}") from None
 
 
 def _sync_folder(folder: str) -> None:
