@@ -29,6 +29,7 @@ def compute_image_mean(
         blocks = block_count(source)
         sums = block_sums(source, range(blocks), threads)
         mean = mean_of(bar(sums, db, "block", progress, blocks), len(source))
+    assert mean is not None  # a database is never empty
     write_mean(out, mean)
     return mean
 
@@ -58,13 +59,12 @@ def block_sums(source: Database, blocks: Iterable[int], threads: int = 0) -> Ite
     return in_order(block_sum, blocks, threads)
 
 
-def mean_of(sums: Iterable[np.ndarray], records: int) -> np.ndarray:
-    """Return the mean (C x H x W, float32) of so many records, from the sums of blocks in their order."""
+def mean_of(sums: Iterable[np.ndarray], records: int) -> np.ndarray | None:
+    """Return the mean (C x H x W, float32) of so many records, from the sums of blocks in their order; None for none."""
     total: np.ndarray | None = None
     for one in sums:
         total = one if total is None else np.add(total, one, out=total)
-    assert total is not None  # a database is never empty
-    return total.astype(np.float32) / np.float32(records)
+    return None if total is None else total.astype(np.float32) / np.float32(records)
 
 
 def _fitting(source: Database, key: object, value: object, shape: tuple[int, ...]) -> np.ndarray:

@@ -66,9 +66,7 @@ def convert_imageset(
         datum, shape = form.datum(under(root, name), label)
         return number, (os.fsencode(f"{number:08d}_{name}"), datum), shape
 
-    with ResumableWriter(db, len(images), arguments, shards) as writer:
-        if writer.done:
-            say(f"{writer.folder}: {writer.done} of {len(images)} images are there already; going on")
+    def write(writer: ResumableWriter) -> None:
         work = in_order(record, writer.missing(), threads, GROUP)
         first = record(0)[2] if check_size else None
         for number, item, shape in bar(work, db, "image", progress, len(images), writer.done):
@@ -76,7 +74,22 @@ def convert_imageset(
                 other = f"{shape_text(shape)}, but the first is {shape_text(first)}"
                 raise RecordError(f"image {under(root, images[order[number]][0])} is {other}")
             writer.put(number, item)
+
+    _resumed(ResumableWriter(db, len(images), arguments, shards), write, say)
     return len(images)
+
+
+def _resumed(writer: ResumableWriter, write: Callable[[ResumableWriter], None], say: Callable[[str], object]) -> None:
+    """Write a database, and tell of work that was found and of work that is left."""
+    try:
+        with writer:
+            if writer.done:
+                say(f"{writer.folder}: {writer.done} of {writer.total} images are there already; going on")
+            write(writer)
+    except BaseException:
+        if writer.done:
+            say(f"{writer.folder}: {writer.done} of {writer.total} images are kept; the same command goes on from there")
+        raise
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ class ResumableWriter:
     def __init__(self, db: str | os.PathLike[str], total: int, arguments: Arguments, shards: int = 1):
         self.db, self.total, self.shards = os.fspath(db).rstrip("/"), total, shards
         self.folder = f"{self.db}.unfinished"
+        self._stored: list[int] = []  # records in each shard
         self._arguments: Arguments = {**arguments, "shards": shards}
         if os.path.lexists(self.db):
             raise SourceError(f"{self.db} exists already: remove it or choose another name")
