@@ -13,6 +13,7 @@ from PIL import Image, ImageDraw, ImageFont
 from readers.database import Database
 from readers.errors import RecordError, SourceError, reason
 from readers.files import replace_file
+from readers.keyed import key, permute
 
 CELL = 96  # pixels that an image may take each way
 GAP = 10
@@ -21,7 +22,7 @@ INK, PAPER, BAD = (40, 40, 40), (255, 255, 255), (200, 30, 30)
 
 
 def draw_contact_sheet(source: Database, out: str | os.PathLike[str], count: int = 60, rgb: bool = False) -> None:
-    """Draw `count` images, spread evenly over a database, to the PNG file `out`; a bad record is an empty red box.
+    """Draw `count` images from all over a database to the PNG file `out`; a bad record is an empty red box.
 
     Colours are taken as B G R, Caffe's order, or as they stand with `rgb`. Raises SourceError if `out` can't be
     written.
@@ -29,30 +30,50 @@ def draw_contact_sheet(source: Database, out: str | os.PathLike[str], count: int
     if not os.fspath(out).lower().endswith(".png"):
         raise SourceError(f"{out}: expected the name of a .png file")
     count = min(count, len(source))
-    places = [number * len(source) // count for number in range(count)]
-    cells: list[tuple[Any, Any]] = [*source.read(places)]
-    columns = min(count, math.ceil(math.sqrt(1.5 * count)))
-    rows = -(-count // columns)
-    step = CELL + GAP
-    sheet = Image.new("RGB", (GAP + columns * step, 2 * GAP + TEXT + rows * (step + TEXT)), PAPER)
-    draw = ImageDraw.Draw(sheet)
-    font = ImageFont.load_default(13)
+    places = np.sort(permute(key(0), np.arange(count), len(source)))  # even steps might always hit the same classes
+    items: list[tuple[Any, Any]] = [*source.read(places.tolist())]
     title = f"{os.path.basename(os.path.normpath(source.source))}: {count:,} of {len(source):,} records"
-    draw.text((GAP, GAP), title, INK, font)
-    for number, (_, value) in enumerate(cells):
-        row, column = divmod(number, columns)
-        corner = GAP + column * step, 2 * GAP + TEXT + row * (step + TEXT)
+    sheet = _Sheet(title, count)
+    for number, (_, value) in enumerate(items):
         try:
             image, label = source.decode(value)
-            picture = _picture(image, rgb)
-            margin = (CELL - picture.width) // 2, (CELL - picture.height) // 2
-            sheet.paste(picture, (corner[0] + margin[0], corner[1] + margin[1]))
-            text, ink = str(label), INK
+            sheet.add(number, _picture(image, rgb), str(label))
         except RecordError:
-            draw.rectangle((*corner, corner[0] + CELL - 1, corner[1] + CELL - 1), outline=BAD)
-            text, ink = "bad", BAD
-        draw.text((corner[0] + CELL / 2, corner[1] + CELL + 1), text, ink, font, anchor="ma")
-    _save(sheet, out)
+            sheet.add_bad(number)
+    _save(sheet.paper, out)
+
+
+class _Sheet:
+    """Cells in rows, about half as many again in a row as there are rows, under a title."""
+
+    def __init__(self, title: str, count: int):
+        self.font = ImageFont.load_default(13)
+        self.columns = min(count, math.ceil(math.sqrt(1.5 * count)))
+        rows = -(-count // self.columns)
+        width = max(self.columns * (CELL + GAP), math.ceil(self.font.getlength(title)) + GAP)
+        self.paper = Image.new("RGB", (GAP + width, 2 * GAP + TEXT + rows * (CELL + GAP + TEXT)), PAPER)
+        self._draw = ImageDraw.Draw(self.paper)
+        self._draw.text((GAP, GAP), title, INK, self.font)
+
+    def add(self, number: int, picture: Image.Image, label: str) -> None:
+        """Put a picture into the middle of a cell."""
+        x, y = self._corner(number)
+        self.paper.paste(picture, (x + (CELL - picture.width) // 2, y + (CELL - picture.height) // 2))
+        self._write(number, label, INK)
+
+    def add_bad(self, number: int) -> None:
+        """Mark a cell whose record is bad."""
+        x, y = self._corner(number)
+        self._draw.rectangle((x, y, x + CELL - 1, y + CELL - 1), outline=BAD)
+        self._write(number, "bad", BAD)
+
+    def _corner(self, number: int) -> tuple[int, int]:
+        row, column = divmod(number, self.columns)
+        return GAP + column * (CELL + GAP), 2 * GAP + TEXT + row * (CELL + GAP + TEXT)
+
+    def _write(self, number: int, text: str, ink: tuple[int, int, int]) -> None:
+        x, y = self._corner(number)
+        self._draw.text((x + CELL / 2, y + CELL + 1), text, ink, self.font, anchor="ma")
 
 
 def _picture(image: np.ndarray, rgb: bool) -> Image.Image:

@@ -13,10 +13,11 @@ Database = LMDBReader | LevelDBReader | ShardedLMDB | SyntheticReader
 
 
 def open_database(source: str | os.PathLike[str]) -> Database:
-    """Return a reader of `source`: a database folder, a folder or glob of LMDBs that are stripes of one, `synthetic:...`.
+    """Return a reader of `source`: a database's folder, or one that is made up.
 
-    A LevelDB has a file CURRENT, an LMDB has data.mdb. Raises SourceError for none of these, ReaderError for a
-    LevelDB where plyvel is missing.
+    Stripes of one database are named by the folder that holds them or by a glob, made up records by `synthetic:` and
+    what SyntheticReader takes. A LevelDB has a file CURRENT, an LMDB has data.mdb. Raises SourceError for none of
+    these, ReaderError for a LevelDB where plyvel is missing.
     """
     source = os.fspath(source)
     if source.startswith(PREFIX):

@@ -60,7 +60,7 @@ def block_sums(source: Database, blocks: Iterable[int], threads: int = 0) -> Ite
 
 
 def mean_of(sums: Iterable[np.ndarray], records: int) -> np.ndarray | None:
-    """Return the mean (C x H x W, float32) of so many records, from the sums of blocks in their order; None for none."""
+    """Return the mean (C x H x W, float32) of so many records from the sums of blocks, in their order; None of none."""
     total: np.ndarray | None = None
     for one in sums:
         total = one if total is None else np.add(total, one, out=total)

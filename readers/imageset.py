@@ -88,7 +88,9 @@ def _resumed(writer: ResumableWriter, write: Callable[[ResumableWriter], None], 
             write(writer)
     except BaseException:
         if writer.done:
-            say(f"{writer.folder}: {writer.done} of {writer.total} images are kept; the same command goes on from there")
+            say(
+                f"{writer.folder}: {writer.done} of {writer.total} images are kept; the same command goes on from there"
+            )
         raise
 
 

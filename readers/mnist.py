@@ -18,9 +18,7 @@ GZIP = b"\x1f\x8b"
 UINT8 = 8  # idx's number of the type
 
 
-def convert_mnist(
-    images: str | os.PathLike[str], labels: str | os.PathLike[str], db: str | os.PathLike[str]
-) -> int:
+def convert_mnist(images: str | os.PathLike[str], labels: str | os.PathLike[str], db: str | os.PathLike[str]) -> int:
     """Build the LMDB `db` of a file of images (N x H x W) and one of labels (N); return N.
 
     Keys and Datums are those of Caffe's convert_mnist_data. Raises SourceError for a file that is missing, damaged or

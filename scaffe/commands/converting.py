@@ -69,7 +69,10 @@ def _add_mnist(commands) -> None:
 
 def _add_cifar10(commands) -> None:
     def run(a: argparse.Namespace) -> int:
-        return alone(lambda: [log.info("Wrote %s", path) for path in readers.convert_cifar10(a.folder, a.out_dir)])
+        return alone(lambda: tell(*readers.convert_cifar10(a.folder, a.out_dir)))
+
+    def tell(*paths: str) -> None:
+        log.info("Wrote %s", ", ".join(paths))
 
     text = "Make cifar10_train_lmdb, cifar10_test_lmdb and mean.binaryproto of CIFAR-10's binary version."
     command = add_command(commands, "convert-cifar10", run, text, ["convert_cifar_data"])

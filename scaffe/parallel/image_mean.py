@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-
 from collections.abc import Iterator
 
 import numpy as np
@@ -19,8 +18,8 @@ def compute_image_mean(
 ) -> np.ndarray | None:
     """Write the mean image of a database to the .binaryproto file `out`; the root returns it, others None. Collective.
 
-    The root adds the sums of blocks in their order, so that any number of ranks writes the same bits. Raises ReaderError
-    as readers.compute_image_mean does, on all ranks.
+    The root adds the sums of blocks in their order, so that any number of ranks writes the same bits. Raises
+    ReaderError as readers.compute_image_mean does, on all ranks.
     """
     source = world.together(lambda: open_database(db))
     blocks = block_count(source)
