@@ -89,7 +89,7 @@ def _resumed(writer: ResumableWriter, write: Callable[[ResumableWriter], None], 
     except BaseException:
         if writer.done:
             say(
-                f"{writer.folder}: {writer.done} of {writer.total} images are kept; the same command goes on from there"
+                f"{writer.folder}: {writer.done} of {writer.total} images are kept; the same command goes on there"
             )
         raise
 
