@@ -88,9 +88,7 @@ def _resumed(writer: ResumableWriter, write: Callable[[ResumableWriter], None], 
             write(writer)
     except BaseException:
         if writer.done:
-            say(
-                f"{writer.folder}: {writer.done} of {writer.total} images are kept; the same command goes on there"
-            )
+            say(f"{writer.folder}: {writer.done} of {writer.total} images are kept; the same command goes on there")
         raise
 
 

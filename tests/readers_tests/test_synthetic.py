@@ -42,7 +42,9 @@ def test_an_image_has_one_label():
     assert {len(found) for found in labels.values()} == {1}
 
 
-@pytest.mark.parametrize("text", ["10x3x4", "10x3x4x5:", "ax3x4x5", "0x3x4x5", "10x3x0x5", "10x3x4x5:0", "10x3x4x5:1:s"])
+@pytest.mark.parametrize(
+    "text", ["10x3x4", "10x3x4x5:", "ax3x4x5", "0x3x4x5", "10x3x0x5", "10x3x4x5:0", "10x3x4x5:1:s"]
+)
 def test_another_text_is_refused(text):
     with pytest.raises(SourceError, match=f"synthetic:{text}: expected"):
         open_database(f"synthetic:{text}")
