@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
 from array import array
-from collections.abc import Iterator
 
 from readers.errors import SourceError, reason
 
@@ -23,9 +23,7 @@ class ImageList:
         except OSError as error:
             raise SourceError(f"image list {self.source}: {reason(error)}") from None
         self._starts, self._stops, self._labels = array("q"), array("q"), array("i")
-        for number, (start, line) in enumerate(self._lines(), 1):
-            if not line.isspace():
-                self._add(start, line, number)
+        self._parse()
 
     def __len__(self) -> int:
         return len(self._labels)
@@ -38,21 +36,26 @@ class ImageList:
         """Return the number of a line in the file, where lines may be blank."""
         return 1 + self.content.count(b"\n", 0, self._starts[index])
 
-    def _lines(self) -> Iterator[tuple[int, bytes]]:
-        """Yield where each line starts, and the line."""
+    def _parse(self) -> None:
+        """Note of each line that is not blank where its name starts and stops, and its label."""
         start = 0
-        while start < len(self.content):
-            stop = self.content.find(b"\n", start) + 1 or len(self.content)
-            yield start, self.content[start:stop]
-            start = stop
+        for number, line in enumerate(io.BytesIO(self.content), 1):
+            name, _, label = line.rstrip().rpartition(b" ")
+            if label:
+                try:
+                    self._labels.append(_whole(label))
+                    self._starts.append(start + len(name) - len(name.lstrip()))
+                    self._stops.append(start + len(name.rstrip()))
+                except (ValueError, OverflowError):
+                    name = b""
+                if not name.strip():
+                    text = f"expected 'FILE LABEL' with a whole number as label, got '{os.fsdecode(line.strip())}'"
+                    raise SourceError(f"{self.source}:{number}: {text}")
+            start += len(line)
 
-    def _add(self, start: int, line: bytes, number: int) -> None:
-        name, _, label = line.rstrip().rpartition(b" ")
-        if not name.strip() or not label.removeprefix(b"-").isdigit() or abs(int(label)) >= 2**31:
-            text = os.fsdecode(line.strip())
-            raise SourceError(
-                f"{self.source}:{number}: expected 'FILE LABEL' with a whole number as label, got '{text}'"
-            )
-        self._starts.append(start + len(name) - len(name.lstrip()))
-        self._stops.append(start + len(name.rstrip()))
-        self._labels.append(int(label))
+
+def _whole(label: bytes) -> int:
+    """Return a number in digits. Raises ValueError for other spellings that Python knows."""
+    if not label.removeprefix(b"-").isdigit():
+        raise ValueError(label)
+    return int(label)
