@@ -28,6 +28,18 @@ def replace_file(path: str | os.PathLike[str], content: bytes) -> None:
     _sync_folder(os.path.dirname(path) or ".")
 
 
+def check_folder_of(path: str | os.PathLike[str]) -> None:
+    """Raise SourceError if `path` can't be written since its folder is not there or not ours to write to.
+
+    This is for work that takes long and would only find that out at its end.
+    """
+    folder = os.path.dirname(os.fspath(path)) or "."
+    if not os.path.isdir(folder):
+        raise SourceError(f"{path}: no such folder: {folder}")
+    if not os.access(folder, os.W_OK):
+        raise SourceError(f"{path}: no permission to write in {folder}")
+
+
 def make_folder(path: str | os.PathLike[str]) -> None:
     """Make a folder unless it is there. Raises SourceError if it can't be made."""
     try:

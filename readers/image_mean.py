@@ -11,9 +11,10 @@ from readers.bar import bar
 from readers.database import Database, open_database
 from readers.datum import shape_text, write_mean
 from readers.errors import RecordError
+from readers.files import check_folder_of
 from readers.in_order import in_order
 
-BLOCK = 1024  # records that are summed apart from others
+BLOCK = 256  # records that are summed apart from others
 PIECE = 32  # records that are read at once
 
 
@@ -25,6 +26,7 @@ def compute_image_mean(
     Return it (C x H x W, float32). `threads` work, one for each core if 0. Raises RecordError if a record can't be
     decoded or has another shape than the first.
     """
+    check_folder_of(out)
     with open_database(db) as source:
         blocks = block_count(source)
         sums = block_sums(source, range(blocks), threads)

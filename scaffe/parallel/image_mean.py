@@ -9,6 +9,7 @@ import numpy as np
 
 from readers import open_database, write_mean
 from readers.bar import bar
+from readers.files import check_folder_of
 from readers.image_mean import block_count, block_sums, mean_of
 from scaffe.parallel.world import World
 
@@ -21,6 +22,7 @@ def compute_image_mean(
     The root adds the sums of blocks in their order, so that any number of ranks writes the same bits. Raises
     ReaderError as readers.compute_image_mean does, on all ranks.
     """
+    world.together(lambda: check_folder_of(out) if world.is_root else None)
     source = world.together(lambda: open_database(db))
     blocks = block_count(source)
     sums = world.together(lambda: block_sums(source, range(world.rank, blocks, world.size), world.threads))
