@@ -19,6 +19,7 @@ from readers.in_order import in_order
 PIECE = 32  # records that are read at once
 FIRST_KEYS = 5
 MOST_LABELS = 40  # that are listed one by one
+MOST_BAD = 100  # records that are named
 BAR = 40  # characters
 MAGICS = {b"\xff\xd8\xff": "JPEG", b"\x89PNG": "PNG", b"BM": "BMP", b"GIF": "GIF"}
 
@@ -42,7 +43,7 @@ class Survey:
         for shape, count in self.shapes.most_common():
             yield f"Shape {shape}: {count:,}"
         yield from self._label_lines()
-        yield from (f"Bad: {text}" for text in self.bad)
+        yield from (f"Bad: {text}" for text in self.bad[:MOST_BAD])
         yield f"{len(self.bad):,} of {self.records:,} records are bad" if self.bad else "All records decode."
 
     def _label_lines(self) -> Iterator[str]:
