@@ -13,20 +13,28 @@ In a process that is one of one:
 
 from readers.batch_queue import Batch, BatchQueue
 from readers.batch_reader import BatchReader
-from readers.convert import compute_image_mean, convert_digits, convert_imageset
+from readers.cifar10 import convert_cifar10
 from readers.database import open_database
 from readers.datum import blob_shape, decode, encode, read_mean, write_mean
+from readers.digits import convert_digits
 from readers.errors import EndOfBatches, ReaderError, RecordError, SourceError
 from readers.files import replace_file
 from readers.hdf5_reader import HDF5Batches, HDF5Reader
 from readers.hdf5_writer import HDF5Writer
 from readers.image import decode_image, resize
+from readers.image_list import ImageList
+from readers.image_mean import compute_image_mean
 from readers.image_reader import ImageReader
+from readers.imageset import convert_imageset
 from readers.leveldb_reader import LevelDBReader
 from readers.lmdb_reader import LMDBReader
 from readers.lmdb_writer import LMDBWriter, write_lmdb
+from readers.mnist import convert_mnist
+from readers.settings import Settings
 from readers.shard import Shard, share
+from readers.sharded_lmdb import ShardedLMDB
 from readers.shuffle import FileShuffle, Shuffle
+from readers.synthetic import SyntheticReader
 from readers.transform import Transform
 from readers.window_reader import WindowBatches, WindowReader
 from readers.window_transform import WindowTransform
@@ -40,23 +48,29 @@ __all__ = [
     "HDF5Batches",
     "HDF5Reader",
     "HDF5Writer",
+    "ImageList",
     "ImageReader",
     "LMDBReader",
     "LMDBWriter",
     "LevelDBReader",
     "ReaderError",
     "RecordError",
+    "Settings",
     "Shard",
+    "ShardedLMDB",
     "Shuffle",
     "SourceError",
+    "SyntheticReader",
     "Transform",
     "WindowBatches",
     "WindowReader",
     "WindowTransform",
     "blob_shape",
     "compute_image_mean",
+    "convert_cifar10",
     "convert_digits",
     "convert_imageset",
+    "convert_mnist",
     "decode",
     "decode_image",
     "encode",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 
+from readers.errors import SourceError, reason
+
 
 def replace_file(path: str | os.PathLike[str], content: bytes) -> None:
     """Write `content` under a temporary name beside `path`, sync it to disk and rename it.
@@ -24,6 +26,26 @@ def replace_file(path: str | os.PathLike[str], content: bytes) -> None:
             os.unlink(unfinished)
         raise
     _sync_folder(os.path.dirname(path) or ".")
+
+
+def check_folder_of(path: str | os.PathLike[str]) -> None:
+    """Raise SourceError if `path` can't be written since its folder is not there or not ours to write to.
+
+    This is for work that takes long and would only find that out at its end.
+    """
+    folder = os.path.dirname(os.fspath(path)) or "."
+    if not os.path.isdir(folder):
+        raise SourceError(f"{path}: no such folder: {folder}")
+    if not os.access(folder, os.W_OK):
+        raise SourceError(f"{path}: no permission to write in {folder}")
+
+
+def make_folder(path: str | os.PathLike[str]) -> None:
+    """Make a folder unless it is there. Raises SourceError if it can't be made."""
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise SourceError(f"{path}: can't be made: {reason(error)}") from None
 
 
 def _sync_folder(folder: str) -> None:

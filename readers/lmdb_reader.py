@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, finalize
 
 import lmdb
 import numpy as np
@@ -29,17 +29,21 @@ class LMDBReader:
     """Reads records of the LMDB folder `source`, by index in key order.
 
     Its file is checked here and mapped at the first `read`, so that it is opened after a fork, in the process
-    that reads. Readers of one file share its map. Raises SourceError for what is no LMDB, is empty or is
-    truncated, which LMDB itself would answer with a bus error.
+    that reads. Readers of one file share its map. There is no lock file and no table of readers, so that any number
+    of processes read it, from a folder that they may not write to: nobody may write to the file meanwhile. Raises
+    SourceError for what is no LMDB, is empty or is truncated, which LMDB itself would answer with a bus error.
     """
 
     def __init__(self, source: str | os.PathLike[str]):
         self.source = os.fspath(source)
-        self._entries = check_file(self.source)
+        self._file = check_file(self.source)
+        self._entries = self._file.entries
         self._lock = threading.Lock()
         self._cursor: lmdb.Cursor | None = None
         self._marks: list[bytes] = []  # keys of the records 0, STRIDE, 2 * STRIDE ... passed so far
         self._position = 0  # the record under the cursor
+        self._map: _Map | None = None
+        self._stamp: tuple[int, int] = 0, 0
 
     def __len__(self) -> int:
         return self._entries
@@ -48,11 +52,13 @@ class LMDBReader:
         """Return the (key, value) of each index, 0 <= index < len(self).
 
         Ascending indices are walked to; an index further back is reached from the nearest mark before it.
-        Raises IndexError outside the range and SourceError for a damaged database.
+        Raises IndexError outside the range, and SourceError for a damaged database or one that was cut off or written
+        to since it was opened.
         """
         try:
             with self._lock:
                 cursor = self._cursor or self._open()
+                self._check_unchanged()
                 return [self._item(cursor, index) for index in indices]
         except (lmdb.Error, OSError) as error:
             raise SourceError(f"{self.source}: {reason(error)}") from None
@@ -68,7 +74,7 @@ class LMDBReader:
     def close(self) -> None:
         """Let go of the database; a later `read` opens it again."""
         with self._lock:
-            self._cursor = None
+            self._cursor = self._map = None
 
     def __enter__(self) -> LMDBReader:
         return self
@@ -77,12 +83,26 @@ class LMDBReader:
         self.close()
 
     def _open(self) -> lmdb.Cursor:
-        if check_file(self.source) != self._entries:
-            raise SourceError(f"{self.source}: the LMDB has changed since this run began: start again")
-        cursor = _open_shared(self.source).begin().cursor()
+        check_file(self.source)
+        self._map, self._stamp = _open_shared(self.source), (0, 0)
+        self._check_unchanged()
+        cursor = self._map.environment.begin().cursor()
         cursor.first()
         self._cursor, self._position, self._marks = cursor, 0, [bytes(cursor.key())]
         return cursor
+
+    def _check_unchanged(self) -> None:
+        """Refuse a file that was cut off, whose missing pages would be a bus error, or written to.
+
+        That is one system call for a batch of records; what happens while they are copied is not seen.
+        """
+        assert self._map is not None
+        status = os.fstat(self._map.descriptor)
+        stamp = status.st_size, status.st_mtime_ns
+        if stamp != self._stamp:
+            if _check(self._map.descriptor, self.source) != self._file:
+                raise SourceError(f"{self.source}: the LMDB has changed since this run began: start again")
+            self._stamp = stamp
 
     def _item(self, cursor: lmdb.Cursor, index: int) -> tuple[bytes, bytes]:
         if not 0 <= index < self._entries:
@@ -106,29 +126,42 @@ class LMDBReader:
                 self._marks.append(bytes(cursor.key()))
 
 
-def check_file(source: str) -> int:
-    """Return the number of records of an LMDB folder, from its file's meta pages.
+@dataclass(frozen=True)
+class Meta:
+    """What a meta page says of its file."""
+
+    page_size: int
+    entries: int
+    last_page: int
+    transaction: int
+
+
+def check_file(source: str) -> Meta:
+    """Return the newest meta page of an LMDB folder's file.
 
     Raises SourceError if it is missing, not readable, no LMDB, truncated or empty.
     """
-    path = os.path.join(source, "data.mdb")
     try:
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            first = _parse(file.read(HEADER + META.size))
-            file.seek(first.page_size if first else 0)
-            second = _parse(file.read(HEADER + META.size))
+        with open(os.path.join(source, "data.mdb"), "rb") as file:
+            return _check(file.fileno(), source)
     except OSError as error:
         raise SourceError(_unopened(source, error)) from None
+
+
+def _check(descriptor: int, source: str) -> Meta:
+    path = os.path.join(source, "data.mdb")
+    size = os.fstat(descriptor).st_size
+    first = _parse(os.pread(descriptor, HEADER + META.size, 0))
     if first is None:
         raise SourceError(f"{path}: not an LMDB data file ({size} bytes)")
+    second = _parse(os.pread(descriptor, HEADER + META.size, first.page_size))
     meta = max((page for page in (first, second) if page), key=lambda page: page.transaction)
     needed = (meta.last_page + 1) * meta.page_size
     if size < needed:
         raise SourceError(f"{path}: truncated: {size} of {needed} bytes are there; copy or build it again")
     if meta.entries == 0:
         raise SourceError(f"{source}: the LMDB holds no records")
-    return meta.entries
+    return meta
 
 
 def _walk(cursor: lmdb.Cursor, steps: int) -> None:
@@ -139,20 +172,12 @@ def _walk(cursor: lmdb.Cursor, steps: int) -> None:
         next(islice(cursor.iternext(values=False), steps, None), None)
 
 
-@dataclass(frozen=True)
-class _Meta:
-    page_size: int
-    entries: int
-    last_page: int
-    transaction: int
-
-
-def _parse(page: bytes) -> _Meta | None:
+def _parse(page: bytes) -> Meta | None:
     """Return a meta page's numbers, or None where the bytes are no meta page."""
     if len(page) < HEADER + META.size:
         return None
     magic, _version, page_size, entries, last_page, transaction = META.unpack_from(page, HEADER)
-    return _Meta(page_size, entries, last_page, transaction) if magic == MAGIC else None
+    return Meta(page_size, entries, last_page, transaction) if magic == MAGIC else None
 
 
 def _unopened(source: str, error: OSError) -> str:
@@ -167,18 +192,29 @@ def _unopened(source: str, error: OSError) -> str:
     return f"{source}: the LMDB can't be opened: {reason(error)}{where}"
 
 
+class _Map:
+    """The LMDB file of a folder, mapped, and a descriptor of it to ask how large it is."""
+
+    def __init__(self, source: str):
+        path = os.path.join(source, "data.mdb")
+        self.descriptor = os.open(path, os.O_RDONLY)
+        finalize(self, os.close, self.descriptor)
+        self.environment = lmdb.open(source, readonly=True, lock=False, create=False)
+        if not os.path.samestat(os.stat(path), os.fstat(self.descriptor)):
+            raise SourceError(f"{source}: the LMDB was replaced while it was opened: start again")
+
+
 # Opening a file twice in one process is undefined: readers share, and the last one to let go closes.
-_environments: WeakValueDictionary[tuple[int, int, int], lmdb.Environment] = WeakValueDictionary()
+_maps: WeakValueDictionary[tuple[int, int, int], _Map] = WeakValueDictionary()
 _opening = threading.Lock()
 
 
-def _open_shared(source: str) -> lmdb.Environment:
-    """Return the environment of the file under `source`, opened unless this process has it open."""
+def _open_shared(source: str) -> _Map:
+    """Return the map of the file under `source`, opened unless this process has it open."""
     file = os.stat(os.path.join(source, "data.mdb"))
     identity = (os.getpid(), file.st_dev, file.st_ino)
     with _opening:
-        environment = _environments.get(identity)
-        if environment is None:
-            environment = lmdb.open(source, readonly=True, lock=False, create=False)
-            _environments[identity] = environment
-        return environment
+        mapped = _maps.get(identity)
+        if mapped is None:
+            mapped = _maps[identity] = _Map(source)
+        return mapped

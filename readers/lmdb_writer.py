@@ -54,7 +54,7 @@ class LMDBWriter:
     def append(self, records: list[Record]) -> None:
         """Write records in one transaction."""
         with self._reported():
-            _commit(self._environment, records)
+            commit(self._environment, records)
         self.count += len(records)
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -86,7 +86,7 @@ class LMDBWriter:
             raise SourceError(f"{self.db}: can't be written: {reason(error)}") from None
 
 
-def _commit(environment: lmdb.Environment, chunk: list[Record]) -> None:
+def commit(environment: lmdb.Environment, chunk: list[Record]) -> None:
     """Write records in one transaction, with a larger map if this one is full."""
     while True:
         try:

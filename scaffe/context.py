@@ -11,7 +11,7 @@ from zlib import crc32
 
 import numpy as np
 
-from readers import share
+from readers import Settings, share
 from scaffe.choices import Choices
 from scaffe.errors import SplitError
 
@@ -42,6 +42,7 @@ class Context:
     engine: Any = None  # whose forms of the layers compute, None for the reference forms; see scaffe.engines
     batch_number: int = 0  # global batches consumed before this pass: what random layers are keyed by
     file_mark: str = ""  # what this rank puts into the names of files that layers write, "" where it is alone
+    reading: Settings = Settings()  # how data layers read
     allow_python_layers: bool = False  # may the prototxt name code to run?
     local_rows: int | None = None
     total_rows: int | None = None

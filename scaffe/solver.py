@@ -12,6 +12,7 @@ from math import isfinite
 import numpy as np
 
 from collectives import Communicator
+from readers import Settings
 from scaffe import replay, snapshot, solver_nets, solvers, weights
 from scaffe.choices import FIXED, Choices
 from scaffe.context import TEST, TRAIN, Context
@@ -74,6 +75,7 @@ class Solver:
         plan: str = FIXED,
         keep_diffs: bool = False,
         run: Run | None = None,
+        reading: Settings | None = None,
         timeline: str | os.PathLike | None = None,
         stall_seconds: float = 60,
         stall_abort: bool = False,
@@ -85,7 +87,7 @@ class Solver:
         self.scaling, self.engine, self.keep_snapshots, self.asked = scaling, engine, keep_snapshots, asked
         self.allow_python_layers = allow_python_layers
         self.replay: replay.Replay | None = None
-        self.keep_diffs, self.run = keep_diffs, run or Run()
+        self.keep_diffs, self.run, self.reading = keep_diffs, run or Run(), reading or Settings()
         self.stall_seconds, self.stall_abort = stall_seconds, stall_abort
         self.compute, self.choices = compute, self.world.on_root(lambda: Choices(plan))
         self.param = self.world.together(lambda: self._load(param))
@@ -94,6 +96,7 @@ class Solver:
                 "the solver": str(self.param),
                 "the scaling": scaling,
                 "the run's settings": str(self.run),
+                "the reading": str(self.reading),
                 "the stall settings": f"{stall_seconds:g} s, abort: {stall_abort}",
             }
         )
@@ -198,7 +201,7 @@ class Solver:
 
     def _equip(self, context: Context) -> None:
         """Let a net compute as was asked."""
-        context.threads, context.choices = self.world.threads, self.choices
+        context.threads, context.choices, context.reading = self.world.threads, self.choices, self.reading
         context.compute = "float32" if self.compute.startswith(replay.PREFIX) else self.compute
         context.allow_python_layers, context.file_mark = self.allow_python_layers, self.world.file_mark
 

@@ -6,6 +6,8 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
+from readers import Settings
+from readers.settings import BAD_RECORDS, READERS
 from scaffe.choices import FIXED
 from scaffe.engines import COMPUTE, ENGINES
 from scaffe.parallel.run import KNOWN, SYNCS, WORKFLOWS
@@ -70,3 +72,21 @@ def add_run_flags(command: Parser) -> None:
     command.flag("chunk-bytes", type=int, metavar="N", help="a message's bytes; 0: as tuned")
     command.flag("bucket-bytes", metavar="N", help="gradients that go together: 0 (a layer's), 4M, ..., inf (all)")
     command.flag("drive", choices=KNOWN["drive"], help="who lets messages go on: between layers, or a helper computes")
+
+
+def add_reader_flags(command: Parser) -> None:
+    """Add the flags that say how data layers read."""
+    given = Settings()
+    command.flag("readers", choices=READERS, default=given.readers, help="does each rank read, or one for all?")
+    command.flag("reader-threads", type=int, default=0, metavar="N", help="of each data layer; 0: cores that are free")
+    command.flag("prefetch", type=int, default=0, metavar="N", help="batches read ahead; 0: as the layer says")
+    command.flag("shuffle", default="", metavar="none|full|block:N", help="the order of records; else the layer's own")
+    command.flag("bad-records", choices=BAD_RECORDS, default=given.bad_records, help="what becomes of damaged records")
+    command.flag(
+        "max-bad-records", type=float, default=given.max_bad_records, metavar="F", help="fail if more are skipped"
+    )
+
+
+def reader_settings(a: argparse.Namespace) -> Settings:
+    """Return what those flags say. Raise ReaderError where one makes no sense."""
+    return Settings(a.readers, a.reader_threads, a.prefetch, a.shuffle, a.bad_records, a.max_bad_records)

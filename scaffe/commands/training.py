@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import fields
 
-from scaffe.commands.parser import add_command, add_compute_flags, add_run_flags
+from scaffe.commands.parser import add_command, add_compute_flags, add_reader_flags, add_run_flags, reader_settings
 from scaffe.commands.running import choose_device, on_all_ranks, stages
 from scaffe.errors import ScaffeError
 from scaffe.monitor.timeline import LIMIT
@@ -37,6 +37,7 @@ def add(commands) -> None:
     command.flag("stall-abort", action="store_true", help="end the job then")
     add_compute_flags(command)
     add_run_flags(command)
+    add_reader_flags(command)
 
 
 def _train(arguments: argparse.Namespace) -> int:
@@ -53,7 +54,7 @@ def _solve(world: World, a: argparse.Namespace, signals: Signals) -> int:
     solver = Solver(
         param, world=world, scaling=a.scal, engine=a.engine, keep_snapshots=a.keep_snapshots,
         allow_python_layers=a.allow_python_layers, threads=a.threads, compute=a.compute, plan=a.plan,
-        run=world.together(lambda: _run(a)), timeline=a.timeline,
+        run=world.together(lambda: _run(a)), reading=world.together(lambda: reader_settings(a)), timeline=a.timeline,
         stall_seconds=a.stall_seconds, stall_abort=a.stall_abort, asked=signals.take,
     )  # fmt: skip
     if weights := a.weights.split(",") if a.weights else list(param.weights):

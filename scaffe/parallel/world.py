@@ -172,12 +172,11 @@ def _load_mpi():
 
 def _check_launcher(size: int) -> None:
     """Raise LaunchError where this process should be one of several but MPI sees it alone."""
-    announced = next((int(os.environ[name]) for name in _SIZES if os.environ.get(name, "").isdigit()), None)
-    if announced is None:
-        announced = int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) if "SLURM_STEP_ID" in os.environ else 1
-        hint = "start with mpirun, or srun --mpi=pmi2 (MPICH) or --mpi=pmix (Open MPI with PMIx)"
-    else:
+    announced = launcher_size()
+    if any(os.environ.get(name, "").isdigit() for name in _SIZES):
         hint = "mpirun and mpi4py's MPI are not the same library"
+    else:
+        hint = "start with mpirun, or srun --mpi=pmi2 (MPICH) or --mpi=pmix (Open MPI with PMIx)"
     if size == 1 and announced > 1:
         raise LaunchError(f"the launcher started {announced} processes but each is alone in its MPI world: {hint}")
 
@@ -192,6 +191,14 @@ def launcher_rank() -> int:
     """Return this process's rank as the launcher's environment tells it, without MPI; 0 if it does not."""
     names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
     return next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()), 0)
+
+
+def launcher_size() -> int:
+    """Return how many processes the launcher's environment says there are, without MPI; 1 if it does not."""
+    announced = next((int(os.environ[name]) for name in _SIZES if os.environ.get(name, "").isdigit()), None)
+    if announced is None:
+        announced = int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) if "SLURM_STEP_ID" in os.environ else 1
+    return announced
 
 
 def _abort_all(kind, error, trace) -> None:

@@ -1,0 +1,19 @@
+"""A progress bar for people who watch: only where stderr is a terminal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TypeVar
+
+from tqdm import tqdm
+
+Item = TypeVar("Item")
+
+
+def bar(
+    items: Iterable[Item], source: str | os.PathLike[str], unit: str, shown: bool, total: int, done: int = 0
+) -> Iterable[Item]:
+    """Return the items, with a bar named after `source` that tells rate and time left; `done` items came before."""
+    name = os.path.basename(os.fspath(source).rstrip("/"))
+    return tqdm(items, name, total, initial=done, unit=unit, disable=None if shown else True, dynamic_ncols=True)

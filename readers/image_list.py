@@ -1,0 +1,61 @@
+"""Lists of images and labels, a line each, kept as the bytes of the file: a million lines take no million objects."""
+
+from __future__ import annotations
+
+import io
+import os
+from array import array
+
+from readers.errors import SourceError, reason
+
+
+class ImageList:
+    """The `FILE LABEL` lines of the file `source`, by index; the label stands after the last blank.
+
+    Raises SourceError for a list that can't be read, or naming the line that is no `FILE LABEL`.
+    """
+
+    def __init__(self, source: str | os.PathLike[str]):
+        self.source = os.fspath(source)
+        try:
+            with open(source, "rb") as file:
+                self.content = file.read()
+        except OSError as error:
+            raise SourceError(f"image list {self.source}: {reason(error)}") from None
+        self._starts, self._stops, self._labels = array("q"), array("q"), array("i")
+        self._parse()
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def __getitem__(self, index: int) -> tuple[str, int]:
+        """Return the file and the label of a line."""
+        return os.fsdecode(self.content[self._starts[index] : self._stops[index]]), self._labels[index]
+
+    def line(self, index: int) -> int:
+        """Return the number of a line in the file, where lines may be blank."""
+        return 1 + self.content.count(b"\n", 0, self._starts[index])
+
+    def _parse(self) -> None:
+        """Note of each line that is not blank where its name starts and stops, and its label."""
+        start = 0
+        for number, line in enumerate(io.BytesIO(self.content), 1):
+            name, _, label = line.rstrip().rpartition(b" ")
+            if label:
+                try:
+                    self._labels.append(_whole(label))
+                    self._starts.append(start + len(name) - len(name.lstrip()))
+                    self._stops.append(start + len(name.rstrip()))
+                except (ValueError, OverflowError):
+                    name = b""
+                if not name.strip():
+                    text = f"expected 'FILE LABEL' with a whole number as label, got '{os.fsdecode(line.strip())}'"
+                    raise SourceError(f"{self.source}:{number}: {text}")
+            start += len(line)
+
+
+def _whole(label: bytes) -> int:
+    """Return a number in digits. Raises ValueError for other spellings that Python knows."""
+    if not label.removeprefix(b"-").isdigit():
+        raise ValueError(label)
+    return int(label)

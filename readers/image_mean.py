@@ -1,0 +1,85 @@
+"""The mean image of a database."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from readers.bar import bar
+from readers.database import Database, open_database
+from readers.datum import shape_text, write_mean
+from readers.errors import RecordError
+from readers.files import check_folder_of
+from readers.in_order import in_order
+
+BLOCK = 256  # records that are summed apart from others
+PIECE = 32  # records that are read at once
+
+
+def compute_image_mean(
+    db: str | os.PathLike[str], out: str | os.PathLike[str], progress: bool = True, threads: int = 0
+) -> np.ndarray:
+    """Write the mean image of a database (see open_database) to the .binaryproto file `out`.
+
+    Return it (C x H x W, float32). `threads` work, one for each core if 0. Raises RecordError if a record can't be
+    decoded or has another shape than the first.
+    """
+    check_folder_of(out)
+    with open_database(db) as source:
+        blocks = block_count(source)
+        sums = block_sums(source, range(blocks), threads)
+        mean = mean_of(bar(sums, db, "block", progress, blocks), len(source))
+    assert mean is not None  # a database is never empty
+    write_mean(out, mean)
+    return mean
+
+
+def block_count(source: Database) -> int:
+    """Return how many blocks the records make."""
+    return -(-len(source) // BLOCK)
+
+
+def block_sums(source: Database, blocks: Iterable[int], threads: int = 0) -> Iterator[np.ndarray]:
+    """Yield the sum (C x H x W, float64) of the images in each block.
+
+    Block b is records b * BLOCK and on, whoever sums it: sums of blocks, added in their order, are the same bits for
+    any number of threads and processes. Of whole numbers, as most images hold, they are exact.
+    """
+    [(key, value)] = source.read([0])
+    shape = _decode(source, key, value).shape
+
+    def block_sum(block: int) -> np.ndarray:
+        total = np.zeros(shape)
+        stop = min(len(source), (block + 1) * BLOCK)
+        for start in range(block * BLOCK, stop, PIECE):
+            for key, value in source.read(range(start, min(stop, start + PIECE))):
+                total += _fitting(source, key, value, shape)
+        return total
+
+    return in_order(block_sum, blocks, threads)
+
+
+def mean_of(sums: Iterable[np.ndarray], records: int) -> np.ndarray | None:
+    """Return the mean (C x H x W, float32) of so many records from the sums of blocks, in their order; None of none."""
+    total: np.ndarray | None = None
+    for one in sums:
+        total = one if total is None else np.add(total, one, out=total)
+    return None if total is None else total.astype(np.float32) / np.float32(records)
+
+
+def _fitting(source: Database, key: object, value: object, shape: tuple[int, ...]) -> np.ndarray:
+    """Return a record's image. Raises RecordError where it has not the shape of the first one."""
+    image = _decode(source, key, value)
+    if image.shape != shape:
+        text = f"{shape_text(image.shape)}, but the first record is {shape_text(shape)}"
+        raise RecordError(f"{source.describe(key)} is {text}")  # type: ignore[arg-type]
+    return image
+
+
+def _decode(source: Database, key, value) -> np.ndarray:
+    try:
+        return source.decode(value)[0]
+    except RecordError as error:
+        raise RecordError(f"{source.describe(key)}: {error}") from None

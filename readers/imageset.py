@@ -1,0 +1,142 @@
+"""Build databases from lists of images."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from PIL import Image
+
+from readers.bar import bar
+from readers.datum import encode, shape_text
+from readers.errors import ReaderError, RecordError, reason
+from readers.image import decode_image, resize
+from readers.image_list import ImageList
+from readers.image_reader import under
+from readers.in_order import in_order
+from readers.lmdb_writer import Record
+from readers.unfinished import ResumableWriter
+
+ENCODINGS = {"png": "PNG", "jpg": "JPEG", "jpeg": "JPEG"}
+GROUP = 8  # images that a thread takes at a time
+
+
+def convert_imageset(
+    root: str | os.PathLike[str],
+    list_file: str | os.PathLike[str],
+    db: str | os.PathLike[str],
+    gray: bool = False,
+    shuffle: bool = False,
+    seed: int = 0,
+    resize_width: int = 0,
+    resize_height: int = 0,
+    check_size: bool = False,
+    encoded: bool = False,
+    encode_type: str = "",
+    shards: int = 1,
+    threads: int = 0,
+    progress: bool = True,
+    say: Callable[[str], object] = lambda line: None,
+) -> int:
+    """Build the LMDB `db` from a list of `FILE LABEL` lines, files relative to `root`; return their number.
+
+    Keys and Datums are those of Caffe's convert_imageset. `encoded` keeps the files' content where it serves
+    as it is, else compresses as `encode_type` (png or jpg) or the file's suffix says. `check_size` refuses images of
+    several shapes. With `shards` above 1 `db` is a folder of that many LMDBs, see ShardedLMDB. `threads` work, one for
+    each core if 0. A bar is shown on a terminal if `progress`; `say` is told where work goes on that was interrupted:
+    what is finished stays in DB.unfinished, see ResumableWriter. Raises SourceError naming the line that is no
+    `FILE LABEL`, RecordError naming the image that is missing or damaged.
+    """
+    if shards < 1 or threads < 0:
+        raise ReaderError(f"expected 1 shard or more and 0 threads or more, got {shards} and {threads}")
+    form = _Form(gray, resize_height, resize_width, encoded or bool(encode_type), encode_type, check_size)
+    images, root = ImageList(list_file), os.fspath(root)
+    order = np.random.RandomState(seed % 2**32).permutation(len(images)) if shuffle else np.arange(len(images))
+    arguments = {
+        "root": os.path.abspath(root), "list": hashlib.sha256(images.content).hexdigest(), "shuffle": shuffle,
+        "seed": seed if shuffle else 0, **asdict(form),
+    }  # fmt: skip
+
+    def record(number: int) -> tuple[int, Record, tuple[int, ...]]:
+        name, label = images[order[number]]
+        datum, shape = form.datum(under(root, name), label)
+        return number, (os.fsencode(f"{number:08d}_{name}"), datum), shape
+
+    def write(writer: ResumableWriter) -> None:
+        work = in_order(record, writer.missing(), threads, GROUP)
+        first = record(0)[2] if check_size else None
+        for number, item, shape in bar(work, db, "image", progress, len(images), writer.done):
+            if first and shape != first:
+                other = f"{shape_text(shape)}, but the first is {shape_text(first)}"
+                raise RecordError(f"image {under(root, images[order[number]][0])} is {other}")
+            writer.put(number, item)
+
+    _resumed(ResumableWriter(db, len(images), arguments, shards), write, say)
+    return len(images)
+
+
+def _resumed(writer: ResumableWriter, write: Callable[[ResumableWriter], None], say: Callable[[str], object]) -> None:
+    """Write a database, and tell of work that was found and of work that is left."""
+    try:
+        with writer:
+            if writer.done:
+                say(f"{writer.folder}: {writer.done} of {writer.total} images are there already; going on")
+            write(writer)
+    except BaseException:
+        if writer.done:
+            say(f"{writer.folder}: {writer.done} of {writer.total} images are kept; the same command goes on there")
+        raise
+
+
+@dataclass(frozen=True)
+class _Form:
+    """What image files become on their way into Datums; a height and width of 0 keep the file's."""
+
+    gray: bool
+    resize_height: int
+    resize_width: int
+    encoded: bool
+    encode_type: str
+    check_size: bool
+
+    def __post_init__(self) -> None:
+        height, width = self.resize_height, self.resize_width
+        if (height > 0) != (width > 0) or min(height, width) < 0:
+            raise ReaderError(f"expected both a resize height and width, got {height} and {width}")
+        if self.encode_type and self.encode_type not in ENCODINGS:
+            raise ReaderError(f"unknown encode type '{self.encode_type}': expected one of {', '.join(ENCODINGS)}")
+
+    def datum(self, path: str, label: int) -> tuple[bytes, tuple[int, ...]]:
+        """Return the Datum of one image file, and the image's shape."""
+        try:
+            with open(path, "rb") as file:
+                content = file.read()
+            image = decode_image(content, color=not self.gray)
+        except OSError as error:
+            raise RecordError(f"image {path}: {reason(error)}") from None
+        except RecordError as error:
+            raise RecordError(f"image {path} {error}") from None
+        if self.resize_height:
+            image = resize(image, self.resize_height, self.resize_width)
+        return encode(self._encoded(path, content, image) if self.encoded else image, label), image.shape
+
+    def _encoded(self, path: str, content: bytes, image: np.ndarray) -> bytes:
+        """Return an image file's content as it is where nothing was changed, else compressed anew."""
+        suffix = os.path.splitext(path)[1].lower().lstrip(".")
+        kind = self.encode_type or suffix
+        if kind not in ENCODINGS:
+            raise RecordError(f"image {path}: can't tell how to encode it; give an encode type: png or jpg")
+        unchanged = not self.resize_height and not self.gray
+        return content if unchanged and ENCODINGS.get(suffix) == ENCODINGS[kind] else _compress(image, ENCODINGS[kind])
+
+
+def _compress(image: np.ndarray, encoding: str) -> bytes:
+    """Return the content of an image file (C x H x W, one channel or B G R)."""
+    pixels = image[0] if len(image) == 1 else np.ascontiguousarray(image[::-1].transpose(1, 2, 0))
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, encoding, **({"quality": 95} if encoding == "JPEG" else {}))
+    return file.getvalue()

@@ -1,0 +1,65 @@
+"""Random images without a file, for benchmarks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import numpy as np
+
+from readers.errors import SourceError
+from readers.keyed import bounded, key
+
+PREFIX = "synthetic:"
+FORM = re.compile(PREFIX + r"(\d+)x(\d+)x(\d+)x(\d+)(?::(\d+)(?::(\d+))?)?$")
+OFFSETS = 1 << 16  # different images
+IMAGE = 0  # what is drawn for a record
+
+
+class SyntheticReader:
+    """Records that `source` asks for: `synthetic:RECORDSxCxHxW[:CLASSES[:SEED]]`, of 10 classes and seed 0 if not said.
+
+    Each image is a window of one random sequence of bytes, so that a record costs neither time nor memory of its own;
+    where it begins is drawn by the seed and the index, and says the label. Raises SourceError for another text.
+    """
+
+    def __init__(self, source: str):
+        self.source = source
+        match = FORM.match(source)
+        if match is None:
+            raise SourceError(f"{source}: expected {PREFIX}RECORDSxCxHxW[:CLASSES[:SEED]]")
+        self._records, *shape = map(int, match.groups()[:4])
+        self._classes, self._seed = int(match[5] or 10), int(match[6] or 0)
+        if min(self._records, self._classes, *shape) < 1:
+            raise SourceError(f"{source}: expected numbers of 1 or more")
+        self._shape = tuple(shape)
+        self._size = int(np.prod(shape))
+        self._bytes = np.random.default_rng(self._seed).integers(0, 256, self._size + OFFSETS, np.uint8)
+
+    def __len__(self) -> int:
+        return self._records
+
+    def read(self, indices: Iterable[int]) -> list[tuple[int, int]]:
+        """Return the (index, start of its image) of each index. Raises IndexError outside the range."""
+        wanted = np.fromiter(indices, np.int64)
+        for index in wanted[(wanted < 0) | (wanted >= self._records)][:1]:
+            raise IndexError(f"{self.source}: record {index} of {self._records}")
+        starts = bounded(key(self._seed, IMAGE, wanted), OFFSETS)
+        return list(zip(wanted.tolist(), starts.tolist(), strict=True))
+
+    def decode(self, value: int, color: bool | None = None) -> tuple[np.ndarray, int]:
+        """Return the image (C x H x W, uint8, read-only) and the label. `color` has no meaning here."""
+        return self._bytes[value : value + self._size].reshape(self._shape), value % self._classes
+
+    def describe(self, index: int) -> str:
+        """Return what messages call a record."""
+        return f"{self.source}: record {index}"
+
+    def close(self) -> None:
+        """Do nothing: there is no file."""
+
+    def __enter__(self) -> SyntheticReader:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass

@@ -1,0 +1,37 @@
+"""The mean image of a database, its blocks of records summed by all ranks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+
+from readers import open_database, write_mean
+from readers.bar import bar
+from readers.files import check_folder_of
+from readers.image_mean import block_count, block_sums, mean_of
+from scaffe.parallel.world import World
+
+
+def compute_image_mean(
+    db: str | os.PathLike[str], out: str | os.PathLike[str], world: World, progress: bool = True
+) -> np.ndarray | None:
+    """Write the mean image of a database to the .binaryproto file `out`; the root returns it, others None. Collective.
+
+    The root adds the sums of blocks in their order, so that any number of ranks writes the same bits. Raises
+    ReaderError as readers.compute_image_mean does, on all ranks.
+    """
+    world.together(lambda: check_folder_of(out) if world.is_root else None)
+    source = world.together(lambda: open_database(db))
+    blocks = block_count(source)
+    sums = world.together(lambda: block_sums(source, range(world.rank, blocks, world.size), world.threads))
+
+    def gathered() -> Iterator[np.ndarray]:
+        for _ in bar(range(0, blocks, world.size), db, "round", progress and world.is_root, -(-blocks // world.size)):
+            mine = world.together(lambda: next(sums, None))
+            yield from (one for one in world.comm.gather(mine, world.root) or [] if one is not None)
+
+    mean = mean_of(gathered(), len(source))
+    world.together(lambda: write_mean(out, mean) if mean is not None else None)
+    return mean

@@ -1,0 +1,64 @@
+"""Work in threads whose results come in order."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from readers.in_order import AHEAD, in_order
+
+
+@settings(max_examples=20)
+@given(count=st.integers(0, 60), threads=st.integers(1, 4), group=st.integers(1, 7))
+def test_results_are_those_of_a_plain_loop(count, threads, group):
+    assert list(in_order(lambda n: n * n, range(count), threads, group)) == [n * n for n in range(count)]
+
+
+def test_an_item_is_done_while_another_one_waits():
+    second = threading.Event()
+
+    def work(item: int) -> int:
+        if item == 0:
+            assert second.wait(60)
+        else:
+            second.set()
+        return item
+
+    assert list(in_order(work, range(2), threads=2)) == [0, 1]
+
+
+def test_few_items_are_taken_ahead():
+    taken: list[int] = []
+
+    def items():
+        for number in range(1000):
+            taken.append(number)
+            yield number
+
+    results = in_order(lambda n: n, items(), threads=2, group=3)
+    assert next(results) == 0
+    assert len(taken) <= 3 * (2 * AHEAD + 1)
+    results.close()
+
+
+def test_an_exception_comes_in_its_items_place():
+    def work(item: int) -> int:
+        if item in (7, 5):
+            raise ValueError(item)
+        return item
+
+    results = in_order(work, range(1000), threads=3)
+    assert [next(results) for _ in range(5)] == [0, 1, 2, 3, 4]
+    with pytest.raises(ValueError, match="5"):
+        next(results)
+
+
+def test_no_thread_outlives_its_results():
+    before = threading.active_count()
+    results = in_order(lambda n: n, range(1000), threads=4)
+    next(results)
+    results.close()
+    assert threading.active_count() == before

@@ -1,0 +1,198 @@
+"""Databases that a kill interrupts: they appear complete or not at all, and what was finished is not done again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import lmdb
+import numpy as np
+import pytest
+from PIL import Image
+
+from readers import ReaderError, RecordError, SourceError, convert_imageset, imageset, unfinished
+
+ROOT = Path(__file__).resolve().parents[2]
+COUNT = 60
+
+KILLED = """if True:
+    import os, signal, sys
+    from readers import convert_imageset, imageset, unfinished
+
+    unfinished.CHUNK_BYTES, decode = 400, imageset.decode_image
+    decoded = []
+
+    def decode_or_die(content, color):
+        decoded.append(1)
+        if len(decoded) > 40:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return decode(content, color)
+
+    imageset.decode_image = decode_or_die
+    folder, shards = sys.argv[1], int(sys.argv[2])
+    convert_imageset(folder, folder + "/list.txt", folder + "/db", shards=shards, threads=1)
+"""
+
+
+def stored(db: Path) -> list[tuple[bytes, bytes]]:
+    """What py-lmdb alone finds in a database."""
+    with lmdb.open(str(db), readonly=True, lock=False) as environment, environment.begin() as transaction:
+        return list(transaction.cursor())
+
+
+def contents(db: Path) -> dict[str, list[tuple[bytes, bytes]]]:
+    """What is in each LMDB under a folder."""
+    return {str(path.relative_to(db)): stored(path.parent) for path in sorted(db.rglob("data.mdb"))}
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """A folder with many images and their list."""
+    pixels = np.random.RandomState(0).randint(0, 256, (COUNT, 6, 5, 3), np.uint8)
+    for number, image in enumerate(pixels):
+        Image.fromarray(image).save(tmp_path / f"{number}.png")
+    (tmp_path / "list.txt").write_text("".join(f"{number}.png {number % 7}\n" for number in range(COUNT)))
+    return tmp_path
+
+
+def convert(folder: Path, db: str = "db", **settings) -> int:
+    return convert_imageset(folder, folder / "list.txt", folder / db, **settings)
+
+
+def kill(folder: Path, shards: int = 1) -> None:
+    """Convert in a process that is killed after some two thirds of the images."""
+    command = [sys.executable, "-c", KILLED, str(folder), str(shards)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == -9, done.stderr
+
+
+def count_decoded(monkeypatch) -> list[int]:
+    decoded: list[int] = []
+    decode = imageset.decode_image
+
+    def counting(content: bytes, color: bool) -> np.ndarray:
+        decoded.append(1)
+        return decode(content, color)
+
+    monkeypatch.setattr(imageset, "decode_image", counting)
+    return decoded
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_after_a_kill_only_the_rest_is_done_and_the_result_is_the_same(folder, monkeypatch, shards):
+    kill(folder, shards)
+    assert (folder / "db.unfinished").is_dir()
+    assert not (folder / "db").exists()
+    said: list[str] = []
+    decoded = count_decoded(monkeypatch)
+    assert convert(folder, shards=shards, say=said.append) == COUNT
+    [line] = said
+    done = int(line.split(": ")[1].split(" of ")[0])
+    assert 0 < done < 40
+    assert len(decoded) == COUNT - done
+    assert convert(folder, "whole", shards=shards) == COUNT
+    assert contents(folder / "db") == contents(folder / "whole")
+    assert len(contents(folder / "db")) == shards
+    assert not list(folder.glob("*.unfinished"))
+
+
+def test_an_end_between_two_shards_costs_the_others_records_alone(folder, monkeypatch):
+    commit, commits = unfinished.commit, []
+
+    def commit_once(environment: lmdb.Environment, records: list) -> None:
+        if commits:
+            raise OSError(28, "No space left on device")
+        commits.append(records)
+        commit(environment, records)
+
+    monkeypatch.setattr(unfinished, "commit", commit_once)
+    with pytest.raises(SourceError, match="db: can't be written: no space left on device"):
+        convert(folder, shards=4)
+    monkeypatch.undo()
+    decoded = count_decoded(monkeypatch)
+    convert(folder, shards=4)
+    assert len(decoded) == COUNT - len(commits[0]) == COUNT * 3 // 4
+    convert(folder, "whole", shards=4)
+    assert contents(folder / "db") == contents(folder / "whole")
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"gray": True}, "gray was False, now it is True"),
+        ({"shards": 2}, "shards was 1, now it is 2"),
+        ({"resize_height": 4, "resize_width": 4}, "resize_height was 0, now it is 4"),
+        ({"shuffle": True}, "shuffle was False, now it is True"),
+    ],
+)
+def test_other_arguments_are_refused_by_their_name(folder, settings, said):
+    kill(folder)
+    with pytest.raises(SourceError, match=f"db.unfinished is a run's with other arguments: {said}; finish it"):
+        convert(folder, **settings)
+    assert convert(folder) == COUNT
+
+
+def test_another_list_of_the_same_name_is_refused(folder):
+    kill(folder)
+    (folder / "list.txt").write_text("0.png 1\n")
+    with pytest.raises(SourceError, match="other arguments: list was"):
+        convert(folder)
+
+
+def test_a_bad_image_costs_nothing_that_is_finished(folder, monkeypatch):
+    good = (folder / "50.png").read_bytes()
+    (folder / "50.png").write_bytes(good[:60])
+    said: list[str] = []
+    with pytest.raises(RecordError, match=r"50\.png can't be decoded"):
+        convert(folder, threads=2, say=said.append)
+    assert said == [f"{folder}/db.unfinished: 48 of 60 images are kept; the same command goes on there"]
+    assert not (folder / "db").exists()
+    (folder / "50.png").write_bytes(good)
+    decoded = count_decoded(monkeypatch)
+    convert(folder)
+    assert len(decoded) == COUNT - 48
+    assert len(stored(folder / "db")) == COUNT
+
+
+def test_two_processes_do_not_write_one_database(folder):
+    with unfinished.ResumableWriter(folder / "db", 1, {}) as writer:
+        with pytest.raises(SourceError, match="db.unfinished: another process is writing"):
+            convert(folder)
+        writer.put(0, (b"key", b"value"))
+    assert stored(folder / "db") == [(b"key", b"value")]
+
+
+def test_damaged_notes_are_told(folder):
+    kill(folder)
+    (folder / "db.unfinished/arguments.json").write_text("{")
+    with pytest.raises(SourceError, match=r"arguments.json can't be read: remove .*db.unfinished to start anew"):
+        convert(folder)
+
+
+def test_a_kill_before_the_first_record_leaves_nothing_in_the_way(folder):
+    (folder / "db.unfinished/db").mkdir(parents=True)
+    assert convert(folder) == COUNT
+    assert len(stored(folder / "db")) == COUNT
+
+
+def test_images_of_several_shapes_are_refused_where_sizes_are_checked(folder):
+    Image.new("RGB", (5, 7)).save(folder / "33.png")
+    with pytest.raises(RecordError, match=r"image .*/33\.png is 3 x 7 x 5, but the first is 3 x 6 x 5"):
+        convert(folder, check_size=True)
+    convert(folder, "other", check_size=True, resize_height=4, resize_width=4)
+    assert len(stored(folder / "other")) == COUNT
+
+
+@pytest.mark.parametrize("settings", [{"shards": 0}, {"threads": -1}])
+def test_numbers_that_make_no_sense_are_refused(folder, settings):
+    with pytest.raises(ReaderError, match="expected 1 shard or more and 0 threads or more"):
+        convert(folder, **settings)
+
+
+def test_the_number_of_threads_changes_nothing(folder):
+    for threads in (1, 2, 5):
+        convert(folder, f"db{threads}", threads=threads, shuffle=True, seed=3)
+    assert stored(folder / "db1") == stored(folder / "db2") == stored(folder / "db5")
+    assert os.listdir(folder / "db1") == ["data.mdb"]
