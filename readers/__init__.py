@@ -27,7 +27,7 @@ from readers.lmdb_reader import LMDBReader
 from readers.lmdb_writer import LMDBWriter, write_lmdb
 from readers.settings import Settings
 from readers.shard import Shard, share
-from readers.shuffle import FileShuffle, Shuffle
+from readers.shuffle import BlockShuffle, FileShuffle, Shuffle, order
 from readers.transform import Transform
 from readers.window_reader import WindowBatches, WindowReader
 from readers.window_transform import WindowTransform
@@ -36,6 +36,7 @@ __all__ = [
     "Batch",
     "BatchQueue",
     "BatchReader",
+    "BlockShuffle",
     "EndOfBatches",
     "FileShuffle",
     "HDF5Batches",
@@ -63,6 +64,7 @@ __all__ = [
     "decode_image",
     "encode",
     "open_database",
+    "order",
     "read_mean",
     "replace_file",
     "resize",

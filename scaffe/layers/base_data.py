@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from readers import Batch, BatchQueue, Shard, Transform, read_mean
+from readers import Batch, BatchQueue, Shard, Transform, order, read_mean
 from scaffe.context import TRAIN
 from scaffe.layers.layer import Blobs, Layer
 
@@ -32,6 +32,7 @@ class BaseData(Layer):
     """
 
     bottoms = (0, 0)
+    shuffle = ""  # the order of the records, "" where there is no choice: what a snapshot keeps
 
     def take_part(self, records: int, batch_size: int, first: int = 0) -> None:
         """Take this rank's part of batches of `batch_size` samples, the first of them sample `first`."""
@@ -45,6 +46,11 @@ class BaseData(Layer):
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         """Do nothing: samples have no gradient."""
+
+    @property
+    def records(self) -> int:
+        """How many records there are, 0 where that is not known yet."""
+        return self.shard.records
 
     @property
     def first(self) -> int:
@@ -73,6 +79,18 @@ class PrefetchingData(BaseData):
     Reading starts with the first forward pass, at the sample that `seek` named last. Subclasses call `take_part`,
     then `look_ahead`, and say in `reading` what reads.
     """
+
+    own_shuffle = "none"  # the order that the prototxt asks for
+
+    @property
+    def shuffle(self) -> str:  # type: ignore[override]
+        """The order of the records: the run's, where it names one for training, or else the prototxt's."""
+        asked = self.context.reading.shuffle if self.context.phase == TRAIN else ""
+        return asked or self.own_shuffle
+
+    def ordered(self) -> Shard:
+        """Return this rank's part of the samples in that order, by the seed that the context has now."""
+        return replace(self.shard, order=order(self.shuffle, self.context.seed, self.shard.records))
 
     def reading(self) -> Reading:
         """Return what fills batches of `self.shard`, with the seed that the context has now."""

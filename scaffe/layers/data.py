@@ -25,7 +25,7 @@ class Data(PrefetchingData):
         self.look_ahead()
 
     def reading(self) -> BatchReader:
-        return BatchReader(self._reader, self.shard, replace(self._transform, seed=self.context.seed))
+        return BatchReader(self._reader, self.ordered(), replace(self._transform, seed=self.context.seed))
 
 
 register("Data", Data)
