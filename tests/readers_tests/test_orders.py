@@ -61,6 +61,15 @@ def test_a_run_that_stops_anywhere_and_goes_on_on_other_ranks_reads_what_one_wit
     assert ours == read(shuffle, seed, count, batch, 1, range(stop + more))
 
 
+@pytest.mark.parametrize("shuffle", ["none", "full", "block:7"])
+@pytest.mark.parametrize("rows", [1, 5, 4095, 4097])
+def test_batches_put_in_order_together_are_those_put_in_order_alone(shuffle, rows):
+    shard = Shard(9999, rows + 2, 1, rows + 1, 7, order(shuffle, 3, 9999))
+    for number in (0, 1, 2, 4095, 4096, 5000):
+        alone = shard.at(np.array(shard.samples(number)))
+        np.testing.assert_array_equal(shard.places(number), alone)
+
+
 @given(seeds, records, epochs, st.integers(1, 80))
 @settings(max_examples=50)
 def test_blocks_come_one_after_the_other(seed, count, epoch, size):
