@@ -28,6 +28,7 @@ from readers.lmdb_writer import LMDBWriter, write_lmdb
 from readers.settings import Settings
 from readers.shard import Shard, share
 from readers.shuffle import BlockShuffle, FileShuffle, Shuffle, order
+from readers.skipping import SkippingBatches
 from readers.transform import Transform
 from readers.window_reader import WindowBatches, WindowReader
 from readers.window_transform import WindowTransform
@@ -51,6 +52,7 @@ __all__ = [
     "Settings",
     "Shard",
     "Shuffle",
+    "SkippingBatches",
     "SourceError",
     "Transform",
     "WindowBatches",

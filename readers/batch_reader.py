@@ -33,14 +33,14 @@ class Source(Protocol):
 class BatchReader:
     """Fills batches with this rank's records of `reader`, decoded and transformed.
 
-    `shape` (C x h x w) is that of the first record once transformed; with batches of one image, where no rows
+    `shape` (C x h x w) is that of record `first` once transformed; with batches of one image, where no rows
     need to agree, each image keeps its own. Raises RecordError if the first record can't be decoded or does not
     fit the transform.
     """
 
-    def __init__(self, reader: Source, shard: Shard, transform: Transform):
+    def __init__(self, reader: Source, shard: Shard, transform: Transform, first: int = 0):
         self.reader, self.shard, self.transform = reader, shard, transform
-        [(key, value)] = reader.read([0])
+        [(key, value)] = reader.read([first])
         self._first_shape = self._decode(key, value)[0].shape
         self.shape = self._output_shape(key, self._first_shape)
 
@@ -59,11 +59,14 @@ class BatchReader:
         return allocate(count, self.shard.rows, self.shapes)
 
     def fill(self, number: int, batch: Batch) -> None:
-        """Read this rank's part of global batch `number`.
+        """Read this rank's part of global batch `number`; see `fill_with`."""
+        self.fill_with(*self.shard.places(number), batch)
+
+    def fill_with(self, epochs: np.ndarray, indices: np.ndarray, batch: Batch) -> None:
+        """Read the records of these numbers in these epochs (n).
 
         Raises RecordError for a record that can't be decoded or whose shape is not the first one's.
         """
-        epochs, indices = self.shard.places(number)
         items = self.reader.read(indices.tolist())
         decoded = [self._decode(key, value) for key, value in items]
         batch.keys = [key for key, _ in items]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from readers import Batch, BatchQueue, Shard, Transform, order, read_mean
+from readers import Batch, BatchQueue, Shard, SkippingBatches, Transform, order, read_mean
+from readers.skipping import Fills, Labels, first_good
 from scaffe.context import TRAIN
 from scaffe.layers.layer import Blobs, Layer
+from scaffe.monitor.log import log
+
+TOLD = 5  # bad records that a layer's log names
 
 
 class Reading(Protocol):
@@ -42,7 +46,9 @@ class BaseData(Layer):
         row = self.context.first_row
         self.samples_per_batch = batch_size * (self.context.size if self.context.scaling == "weak" else 1)
         self.shard = Shard(records, self.samples_per_batch, row, row + rows, first)
+        self.labels: list[Labels] = []
         self.consumed = 0  # global batches since the last seek
+        self.records_read = self.bad_read = 0  # by this rank in this run; the bad ones are among them
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         """Do nothing: samples have no gradient."""
@@ -71,6 +77,10 @@ class BaseData(Layer):
     def origin(self, row: int) -> str:
         """Return what messages call the sample in a row of the current batch, "" where they have no name for it."""
         return ""
+
+    def accept(self, top: int, classes: int, ignore: int | None) -> None:
+        """Take note that a layer takes a top's values for labels: those below `classes`, and `ignore`."""
+        self.labels.append(Labels(top, classes, ignore))
 
 
 class PrefetchingData(BaseData):
@@ -113,8 +123,33 @@ class PrefetchingData(BaseData):
             queue.recycle(self.batch)
         self.batch = queue.get()
         self.consumed = self.batch.number + 1
+        self.records_read += self.shard.rows
+        if self.batch.bad:
+            self._count(self.batch.bad)
         for blob, array in zip(top, self.batch.arrays, strict=False):
             blob.array = array
+
+    def _count(self, bad: Sequence[str]) -> None:
+        """Count bad records that others stand in for, and log the first."""
+        told = max(0, TOLD - self.bad_read)
+        for said in bad[:told]:
+            log.warning("layer '%s': passed over a bad record: %s", self.name, said)
+        if len(bad) >= told > 0:
+            log.warning("layer '%s': further bad records are only counted", self.name)
+        self.bad_read += len(bad)
+        self.records_read += len(bad)
+
+    @property
+    def spare(self) -> float | None:
+        """The fraction of records that may be bad, None where the first one is an error."""
+        settings = self.context.reading
+        return settings.max_bad_records if settings.bad_records == "skip" else None
+
+    def passing_over(self, make: Callable[[int], Fills]) -> Reading:
+        """Return what fills batches without bad records where the run skips them; `make` takes shapes from a record."""
+        if self.spare is None:
+            return make(0)
+        return SkippingBatches(first_good(make, self.shard.records, self.spare), self.spare, self.labels)
 
     def _start(self) -> BatchQueue:
         self._reading = self.reading()

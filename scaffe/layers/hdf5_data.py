@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from readers import FileShuffle, HDF5Batches, HDF5Reader, Shard
-from scaffe.layers.base_data import PrefetchingData
+from scaffe.layers.base_data import PrefetchingData, Reading
 from scaffe.layers.layer import ANY, Blobs, register
 
 FILES = "files"  # and the rows of each: Caffe's `shuffle`
@@ -30,8 +30,8 @@ class HDF5Data(PrefetchingData):
         self.take_part(len(self._reader), p.batch_size)
         self.look_ahead()
 
-    def reading(self) -> HDF5Batches:
-        return HDF5Batches(self._reader, self.ordered())
+    def reading(self) -> Reading:
+        return self.passing_over(lambda first: HDF5Batches(self._reader, self.ordered()))
 
     def ordered(self) -> Shard:
         if self.shuffle != FILES:

@@ -34,7 +34,9 @@ class WindowData(PrefetchingData):
 
     def reading(self) -> WindowBatches:
         fraction = self.param.window_data_param.fg_fraction
-        return WindowBatches(self._reader, self.shard, self._transform, fraction, self.context.seed)
+        return WindowBatches(
+            self._reader, self.shard, self._transform, fraction, self.context.seed, self.spare, self.labels
+        )
 
 
 register("WindowData", WindowData)
