@@ -89,7 +89,7 @@ def test_only_the_first_bad_records_are_told(folder, capsys):
     log = trained(capsys, *SKIP, "--max-bad-records", "1")
     assert len(re.findall("passed over a bad record", log)) == 5
     assert len(re.findall("further bad records are only counted", log)) == 1
-    assert "Bad records: 32 of 64 read" in log
+    assert "Bad records: 16 of 48 read" in log
 
 
 def test_a_label_behind_a_split_is_known_to_the_data_layer(folder):
