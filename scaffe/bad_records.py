@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from readers import Settings
 from readers.skipping import LEAST, allowed
 from scaffe.errors import BadRecordsError
+from scaffe.layers.base_data import BaseData
 from scaffe.monitor.log import log
 from scaffe.net import Net
 from scaffe.parallel.world import World
+
+TOLD = 5  # bad records that a rank's log names for a layer
 
 
 class BadRecords:
@@ -20,9 +23,12 @@ class BadRecords:
         self._layers = [layer for net in nets for layer in net.data_layers()] if settings.bad_records == "skip" else []
 
     def counts(self) -> list[float]:
-        """Return this rank's counts, bad ones first; nothing where bad records are errors."""
+        """Return this rank's counts, bad ones first; nothing where bad records are errors. Log each layer's first."""
         if not self._layers:
             return []
+        for layer in self._layers:
+            if layer.complaints:
+                _tell(layer)
         return [sum(layer.bad_read for layer in self._layers), sum(layer.records_read for layer in self._layers)]
 
     def check(self, counts: Sequence[float]) -> None:
@@ -43,3 +49,13 @@ class BadRecords:
         where = ", ".join(f"rank {rank}: {int(counts[0])}" for rank, counts in enumerate(ranks) if counts[0])
         log.info("Bad records: %d of %d read were replaced by others%s", bad, read, f" ({where})" if where else "")
         self.check([bad, read])
+
+
+def _tell(layer: BaseData) -> None:
+    """Log a layer's bad records, where they are its first ones."""
+    told = TOLD - (layer.bad_read - len(layer.complaints))
+    for said in layer.complaints[: max(0, told)]:
+        log.warning("layer '%s': passed over a bad record: %s", layer.name, said)
+    if 0 < told <= len(layer.complaints):
+        log.warning("layer '%s': further bad records are only counted", layer.name)
+    layer.complaints.clear()

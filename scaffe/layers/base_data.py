@@ -10,9 +10,6 @@ from readers import Batch, BatchQueue, Shard, SkippingBatches, Transform, order,
 from readers.skipping import Fills, Labels, first_good
 from scaffe.context import TRAIN
 from scaffe.layers.layer import Blobs, Layer
-from scaffe.monitor.log import log
-
-TOLD = 5  # bad records that a layer's log names
 
 
 class Reading(Protocol):
@@ -49,6 +46,7 @@ class BaseData(Layer):
         self.labels: list[Labels] = []
         self.consumed = 0  # global batches since the last seek
         self.records_read = self.bad_read = 0  # by this rank in this run; the bad ones are among them
+        self.complaints: list[str] = []  # about bad ones, until they are told
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         """Do nothing: samples have no gradient."""
@@ -125,19 +123,11 @@ class PrefetchingData(BaseData):
         self.consumed = self.batch.number + 1
         self.records_read += self.shard.rows
         if self.batch.bad:
-            self._count(self.batch.bad)
+            self.bad_read += len(self.batch.bad)
+            self.records_read += len(self.batch.bad)
+            self.complaints += self.batch.bad
         for blob, array in zip(top, self.batch.arrays, strict=False):
             blob.array = array
-
-    def _count(self, bad: Sequence[str]) -> None:
-        """Count bad records that others stand in for, and log the first."""
-        told = max(0, TOLD - self.bad_read)
-        for said in bad[:told]:
-            log.warning("layer '%s': passed over a bad record: %s", self.name, said)
-        if len(bad) >= told > 0:
-            log.warning("layer '%s': further bad records are only counted", self.name)
-        self.bad_read += len(bad)
-        self.records_read += len(bad)
 
     @property
     def spare(self) -> float | None:

@@ -138,9 +138,8 @@ def test_a_label_of_an_hdf5_file_that_no_layer_takes_is_passed_over(tmp_path, mo
     with h5py.File("a.h5", "w") as file:
         file["data"], file["label"] = np.arange(60.0).reshape(20, 3), labels
     (tmp_path / "list").write_text("a.h5")
-    data = (
-        'layer { name: "d" type: "HDF5Data" top: "data" top: "label" hdf5_data_param { source: "list" batch_size: 5 } }'
-    )
+    fields = 'hdf5_data_param { source: "list" batch_size: 5 }'
+    data = f'layer {{ name: "d" type: "HDF5Data" top: "data" top: "label" {fields} }}'
     ip = 'layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" inner_product_param { num_output: 20 } }'
     loss = 'layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }'
     net = over_ranks.net_of(data + ip + loss, reading=Settings(bad_records="skip"))
