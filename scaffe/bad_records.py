@@ -21,6 +21,7 @@ class BadRecords:
     def __init__(self, nets: Sequence[Net], settings: Settings):
         self._fraction = settings.max_bad_records
         self._layers = [layer for net in nets for layer in net.data_layers()] if settings.bad_records == "skip" else []
+        self._told: dict[BaseData, set[str]] = {}
 
     def counts(self) -> list[float]:
         """Return this rank's counts, bad ones first; nothing where bad records are errors. Log each layer's first."""
@@ -28,8 +29,19 @@ class BadRecords:
             return []
         for layer in self._layers:
             if layer.complaints:
-                _tell(layer)
+                self._tell(layer)
         return [sum(layer.bad_read for layer in self._layers), sum(layer.records_read for layer in self._layers)]
+
+    def _tell(self, layer: BaseData) -> None:
+        """Log a layer's bad records, each once, where they are its first ones."""
+        told = self._told.setdefault(layer, set())
+        for said in layer.complaints:
+            if len(told) < TOLD and said not in told:
+                told.add(said)
+                log.warning("layer '%s': passed over a bad record: %s", layer.name, said)
+                if len(told) == TOLD:
+                    log.warning("layer '%s': further bad records are only counted", layer.name)
+        layer.complaints.clear()
 
     def check(self, counts: Sequence[float]) -> None:
         """Raise BadRecordsError where too many are bad of what was read, or of LEAST records, by the ranks' sums."""
@@ -49,13 +61,3 @@ class BadRecords:
         where = ", ".join(f"rank {rank}: {int(counts[0])}" for rank, counts in enumerate(ranks) if counts[0])
         log.info("Bad records: %d of %d read were replaced by others%s", bad, read, f" ({where})" if where else "")
         self.check([bad, read])
-
-
-def _tell(layer: BaseData) -> None:
-    """Log a layer's bad records, where they are its first ones."""
-    told = TOLD - (layer.bad_read - len(layer.complaints))
-    for said in layer.complaints[: max(0, told)]:
-        log.warning("layer '%s': passed over a bad record: %s", layer.name, said)
-    if 0 < told <= len(layer.complaints):
-        log.warning("layer '%s': further bad records are only counted", layer.name)
-    layer.complaints.clear()
