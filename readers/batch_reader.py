@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -67,7 +67,7 @@ class BatchReader:
 
         Raises RecordError for a record that can't be decoded or whose shape is not the first one's.
         """
-        items = self.reader.read(indices.tolist())
+        items = self._read(indices)
         decoded = [self._decode(key, value) for key, value in items]
         batch.keys = [key for key, _ in items]
         batch.read_until = perf_counter()
@@ -78,6 +78,14 @@ class BatchReader:
     def describe(self, key: Any) -> str:
         """Return what messages call a record."""
         return self.reader.describe(key)
+
+    def _read(self, indices: np.ndarray) -> Sequence[tuple[Any, Any]]:
+        """Return the (key, value) of each index, read in ascending order: databases walk from record to record."""
+        if self.shard.order is None:
+            return self.reader.read(indices.tolist())
+        ascending, places = np.unique(indices, return_inverse=True)
+        items = self.reader.read(ascending.tolist())
+        return [items[place] for place in places.tolist()]
 
     def _decode(self, key: Any, value: Any) -> tuple[np.ndarray, int]:
         try:

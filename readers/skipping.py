@@ -69,7 +69,8 @@ class SkippingBatches:
 
     A record is bad for which `batches` raises RecordError, or whose label is none of `labels`. The sample takes the
     record, and the crop, of the next sample that has a good one, whichever rank's that is. Records known to be bad are
-    kept by number, their good fellows are not. Raises RecordError where more follow each other than `fraction` allows.
+    kept by number, their good fellows are not. Several threads may fill batches at once. Raises RecordError where more
+    follow each other than `fraction` allows.
     """
 
     def __init__(self, batches: Fills, fraction: float, labels: Sequence[Labels] = ()):
@@ -103,7 +104,7 @@ class SkippingBatches:
     def _choose(self, number: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
         """Return epochs and records without those known to be bad, and what is wrong with each of these."""
         epochs, records = self.batches.shard.places(number)
-        if self._bad.keys().isdisjoint(records.tolist()):
+        if not self._bad or self._bad.keys().isdisjoint(records.tolist()):
             return epochs, records, []
         epochs, records, met = epochs.copy(), records.copy(), []
         for row, sample in enumerate(self.batches.shard.samples(number)):
@@ -138,13 +139,12 @@ class SkippingBatches:
 
     def _find_bad(self, epochs: np.ndarray, records: np.ndarray, failure: str) -> None:
         """Take note of which records are bad. Raise RecordError if none is when looked at alone."""
-        known = len(self._bad)
         [alone] = allocate(1, 1, self.shapes)
         for row, record in enumerate(records.tolist()):
             said = None if record in self._bad else self._fill(epochs[row : row + 1], records[row : row + 1], alone)
             if said is not None:
                 self._bad[record] = said
-        if len(self._bad) == known:
+        if self._bad.keys().isdisjoint(records.tolist()):
             raise RecordError(f"{failure}, but could be read when tried again: is the file being written?")
 
 
