@@ -33,7 +33,8 @@ from readers.mnist import convert_mnist
 from readers.settings import Settings
 from readers.shard import Shard, share
 from readers.sharded_lmdb import ShardedLMDB
-from readers.shuffle import FileShuffle, Shuffle
+from readers.shuffle import BlockShuffle, FileShuffle, Shuffle, order
+from readers.skipping import SkippingBatches
 from readers.synthetic import SyntheticReader
 from readers.transform import Transform
 from readers.window_reader import WindowBatches, WindowReader
@@ -43,6 +44,7 @@ __all__ = [
     "Batch",
     "BatchQueue",
     "BatchReader",
+    "BlockShuffle",
     "EndOfBatches",
     "FileShuffle",
     "HDF5Batches",
@@ -59,6 +61,7 @@ __all__ = [
     "Shard",
     "ShardedLMDB",
     "Shuffle",
+    "SkippingBatches",
     "SourceError",
     "SyntheticReader",
     "Transform",
@@ -75,6 +78,7 @@ __all__ = [
     "decode_image",
     "encode",
     "open_database",
+    "order",
     "read_mean",
     "replace_file",
     "resize",

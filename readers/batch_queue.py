@@ -19,7 +19,8 @@ PATIENCE = 5.0  # seconds that a forgotten queue waits for its reader thread, at
 class Batch:
     """One rank's part of a global batch: its arrays (n x ..., float32), and what the records are called.
 
-    Of images `data` (n x C x H x W) comes first, then `label` (n). `keys` are what the source describes records by.
+    Of images `data` (n x C x H x W) comes first, then `label` (n). `keys` are what the source describes records by,
+    `bad` what was wrong with records that these stand in for.
     `seconds` are perf_counter's when its reading began, when its transformation did (`read_until`; 0 where a reader
     doesn't tell the two apart), and when it was full.
     """
@@ -27,6 +28,7 @@ class Batch:
     def __init__(self, *arrays: np.ndarray):
         self.arrays = list(arrays)
         self.keys: list[Any] = []
+        self.bad: list[str] = []
         self.number = -1
         self.seconds = (0.0, 0.0, 0.0)
         self.read_until = 0.0

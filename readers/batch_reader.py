@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -33,14 +33,14 @@ class Source(Protocol):
 class BatchReader:
     """Fills batches with this rank's records of `reader`, decoded and transformed.
 
-    `shape` (C x h x w) is that of the first record once transformed; with batches of one image, where no rows
+    `shape` (C x h x w) is that of record `first` once transformed; with batches of one image, where no rows
     need to agree, each image keeps its own. Raises RecordError if the first record can't be decoded or does not
     fit the transform.
     """
 
-    def __init__(self, reader: Source, shard: Shard, transform: Transform):
+    def __init__(self, reader: Source, shard: Shard, transform: Transform, first: int = 0):
         self.reader, self.shard, self.transform = reader, shard, transform
-        [(key, value)] = reader.read([0])
+        [(key, value)] = reader.read([first])
         self._first_shape = self._decode(key, value)[0].shape
         self.shape = self._output_shape(key, self._first_shape)
 
@@ -59,12 +59,15 @@ class BatchReader:
         return allocate(count, self.shard.rows, self.shapes)
 
     def fill(self, number: int, batch: Batch) -> None:
-        """Read this rank's part of global batch `number`.
+        """Read this rank's part of global batch `number`; see `fill_with`."""
+        self.fill_with(*self.shard.places(number), batch)
+
+    def fill_with(self, epochs: np.ndarray, indices: np.ndarray, batch: Batch) -> None:
+        """Read the records of these numbers in these epochs (n).
 
         Raises RecordError for a record that can't be decoded or whose shape is not the first one's.
         """
-        epochs, indices = self.shard.places(number)
-        items = self.reader.read(indices.tolist())
+        items = self._read(indices)
         decoded = [self._decode(key, value) for key, value in items]
         batch.keys = [key for key, _ in items]
         batch.read_until = perf_counter()
@@ -75,6 +78,14 @@ class BatchReader:
     def describe(self, key: Any) -> str:
         """Return what messages call a record."""
         return self.reader.describe(key)
+
+    def _read(self, indices: np.ndarray) -> Sequence[tuple[Any, Any]]:
+        """Return the (key, value) of each index, read in ascending order: databases walk from record to record."""
+        if self.shard.order is None:
+            return self.reader.read(indices.tolist())
+        ascending, places = np.unique(indices, return_inverse=True)
+        items = self.reader.read(ascending.tolist())
+        return [items[place] for place in places.tolist()]
 
     def _decode(self, key: Any, value: Any) -> tuple[np.ndarray, int]:
         try:

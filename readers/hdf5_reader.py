@@ -114,7 +114,10 @@ class HDF5Batches:
 
     def fill(self, number: int, batch: Batch) -> None:
         """Read this rank's part of global batch `number`."""
-        _, indices = self.shard.places(number)
+        self.fill_with(*self.shard.places(number), batch)
+
+    def fill_with(self, epochs: np.ndarray, indices: np.ndarray, batch: Batch) -> None:
+        """Read the rows of these numbers (n)."""
         self.reader.read(indices, batch.arrays)
         batch.keys = indices.tolist()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from readers.errors import ReaderError
+from readers.shuffle import block_size
 
 READERS = ("parallel", "single")
 BAD_RECORDS = ("fail", "skip")
@@ -15,8 +16,9 @@ class Settings:
     """Who reads, how far ahead, in which order, and what becomes of bad records.
 
     `threads` read for each layer (0: as many as computing leaves cores for), `prefetch` batches ahead (0: as the layer
-    says). `shuffle` is "none", "full" or "block:N"; "" leaves it to the layer. Of `bad_records`, "skip" replaces up to
-    `max_bad_records` (a fraction) of what was read. `readers` is one of READERS. Raise ReaderError for anything else.
+    says). `shuffle`, of training records, is "none", "full" or "block:N" (see shuffle.py); "" leaves it to the
+    layer. Of `bad_records`, "skip" replaces up to `max_bad_records` (a fraction) of what was read. `readers` is one of
+    READERS. Raise ReaderError for anything else.
     """
 
     readers: str = "parallel"
@@ -33,5 +35,7 @@ class Settings:
         for name in ("threads", "prefetch"):
             if getattr(self, name) < 0:
                 raise ReaderError(f"{name} must be 0 or more, got {getattr(self, name)}")
+        if self.shuffle:
+            block_size(self.shuffle)
         if not 0 <= self.max_bad_records <= 1:
             raise ReaderError(f"max_bad_records is a fraction, 0 to 1; got {self.max_bad_records:g}")

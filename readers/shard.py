@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -15,6 +16,7 @@ def share(n: int, rank: int, size: int) -> tuple[int, int]:
     return rank * n // size, (rank + 1) * n // size
 
 
+AHEAD = 4096  # samples that are put in order at a time: for one batch numpy's calls cost more than the numbers
 Order = Callable[[np.ndarray, np.ndarray], np.ndarray]  # which records stand at these epochs and places; see shuffle.py
 
 
@@ -74,6 +76,24 @@ class Shard:
 
     def places(self, t: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the epochs and the records, by their place in key order, that this rank reads for batch t (n each)."""
-        samples = self.samples(t)
-        epochs, places = np.divmod(np.arange(samples.start, samples.stop), self.records)
+        if self.order is None:
+            return self.at(np.arange(self.rows) + self.samples(t).start)
+        count = max(1, AHEAD // self.rows)
+        epochs, records = _ahead(self, t // count, count)
+        return epochs[t % count], records[t % count]
+
+    def at(self, samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the epochs and the records of global samples of these numbers."""
+        epochs, places = np.divmod(samples, self.records)
         return epochs, places if self.order is None else self.order(epochs, places)
+
+
+@lru_cache(maxsize=16)
+def _ahead(shard: Shard, chunk: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the epochs and the records that a shard reads for batches chunk * count on (count x n each, read-only)."""
+    starts = shard.position(0) + shard.start + shard.batch * np.arange(chunk * count, (chunk + 1) * count)
+    found = shard.at((starts[:, None] + np.arange(shard.rows)).ravel())
+    for array in found:
+        array.flags.writeable = False
+    epochs, records = (array.reshape(count, shard.rows) for array in found)
+    return epochs, records

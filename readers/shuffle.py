@@ -10,9 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from readers.keyed import key, permute
+from readers.errors import ReaderError
+from readers.keyed import bounded, key, permute
+from readers.shard import Order
 
-RECORDS, FILES, ROWS = range(3)  # what is put in order
+NONE, FULL, BLOCK = "none", "full", "block:"
+RECORDS, FILES, ROWS, BLOCKS, LAST, INSIDE = range(6)  # what is put in order
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,29 @@ class Shuffle:
 
     def __call__(self, epochs: np.ndarray, places: np.ndarray) -> np.ndarray:
         return permute(key(self.seed, RECORDS, epochs), places, self.records)
+
+
+@dataclass(frozen=True)
+class BlockShuffle:
+    """Blocks of `size` neighbouring `records` in random order, and the records of each: reads stay near each other.
+
+    A last block that is shorter stands anywhere among the others.
+    """
+
+    seed: int
+    records: int
+    size: int
+
+    def __call__(self, epochs: np.ndarray, places: np.ndarray) -> np.ndarray:
+        full, rest = divmod(self.records, self.size)
+        slot = bounded(key(self.seed, LAST, epochs), full + 1).astype(np.int64)  # where the shorter block stands
+        start = slot * self.size
+        in_rest = (places >= start) & (places < start + rest)
+        slots, inside = np.divmod(np.where(places < start, places, places - rest), self.size)
+        slots, inside = np.where(in_rest, 0, slots), np.where(in_rest, places - start, inside)
+        blocks = np.where(in_rest, full, permute(key(self.seed, BLOCKS, epochs), slots, max(full, 1)))
+        counts = np.where(in_rest, rest, self.size)
+        return blocks * self.size + permute(key(self.seed, INSIDE, epochs, blocks), inside, counts)
 
 
 class FileShuffle:
@@ -48,3 +74,20 @@ class FileShuffle:
         file = files[slots]
         rows = permute(key(self.seed, ROWS, epoch, file), places - ends[slots] + self._rows[file], self._rows[file])
         return self._starts[file] + rows
+
+
+def block_size(shuffle: str) -> int:
+    """Return N of "block:N", 0 for "none" and "full". Raise ReaderError for anything else."""
+    if shuffle in (NONE, FULL):
+        return 0
+    size = shuffle.removeprefix(BLOCK)
+    if size == shuffle or not (size.isascii() and size.isdecimal() and 0 < int(size) < 2**31):
+        raise ReaderError(f"unknown shuffle '{shuffle}'; known: none, full, block:N with N records, 1 or more")
+    return int(size)
+
+
+def order(shuffle: str, seed: int, records: int) -> Order | None:
+    """Return the order of `records` that "none", "full" or "block:N" names, None for none. Raise ReaderError else."""
+    if size := block_size(shuffle):
+        return BlockShuffle(seed, records, size)
+    return Shuffle(seed, records) if shuffle == FULL else None

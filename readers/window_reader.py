@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from readers.image import decode_image
 from readers.image_reader import under
 from readers.keyed import bounded, key
 from readers.shard import Shard
+from readers.skipping import Labels, allowed, too_many
 from readers.window_file import Windows, read_windows
 from readers.window_transform import WindowTransform
 
@@ -67,11 +68,23 @@ class WindowBatches:
     """Fills batches with windows: the last `fg_fraction` of each global batch foreground, the rest background.
 
     Which window a sample is, and whether it is mirrored, depends on the seed and its number alone, so not on the
-    number of ranks. Raises SourceError where there are no windows of a kind that batches need.
+    number of ranks. A bad window is an error; with `spare`, a fraction, it is replaced by the next good one of its kind
+    in the file, and `batch.bad` tells of it: one whose image can't be read, that isn't inside of it, or whose label is
+    none of `labels`. Raises SourceError where there are no windows of a kind that batches need.
     """
 
-    def __init__(self, reader: WindowReader, shard: Shard, transform: WindowTransform, fg_fraction: float, seed: int):
+    def __init__(
+        self,
+        reader: WindowReader,
+        shard: Shard,
+        transform: WindowTransform,
+        fg_fraction: float,
+        seed: int,
+        spare: float | None = None,
+        labels: Sequence[Labels] = (),
+    ):
         self.reader, self.shard, self.transform, self.seed = reader, shard, transform, seed
+        self._spare, self._labels = spare, labels
         self.shapes: list[tuple[int, ...]] = [(3, transform.crop_size, transform.crop_size), ()]
         if not 0 <= fg_fraction <= 1:
             raise ReaderError(f"expected a fg_fraction of 0 to 1, got {fg_fraction:g}")
@@ -91,20 +104,39 @@ class WindowBatches:
     def fill(self, number: int, batch: Batch) -> None:
         """Draw and read this rank's part of global batch `number`.
 
-        Raises RecordError for an image that can't be read or is not as large as its window needs.
+        Raises RecordError for a bad window, or, with `spare`, for more of them in a row than that allows.
         """
         samples = np.array(self.shard.samples(number))
         flips = bounded(key(self.seed, MIRROR, samples), 2) if self.transform.mirror else np.zeros(len(samples))
-        batch.keys = []
+        batch.keys, batch.bad = [], []
         for row, (windows, index) in enumerate(self._draw(samples, samples - self.shard.position(number))):
-            name = int(windows.images[index]), int(windows.lines[index])
-            batch.keys.append(name)
+            chosen = self._cut_next(windows, index, bool(flips[row]), batch.data[row], batch.bad)
+            batch.keys.append(_name(windows, chosen))
+            batch.label[row] = windows.labels[chosen]
+
+    def _cut_next(self, windows: Windows, index: int, flip: bool, out: np.ndarray, bad: list[str]) -> int:
+        """Write the first good window from one on to `out`; return which it is, and add those passed over to `bad`."""
+        spare = 0 if self._spare is None else allowed(self._spare, len(windows))
+        failure = RecordError()
+        for chosen in range(index, index + spare + 1):
             try:
-                image = self.reader.image(name[0])
-                self.transform.apply(image, windows.boxes[index], bool(flips[row]), batch.data[row])
+                self._cut(windows, chosen % len(windows), flip, out)
+                return chosen % len(windows)
             except RecordError as error:
-                raise RecordError(f"{self.describe(name)}: {error}") from None
-            batch.label[row] = windows.labels[index]
+                failure = error
+                bad.append(str(error))
+        raise failure if self._spare is None else RecordError(too_many(self._spare, spare + 1, str(failure)))
+
+    def _cut(self, windows: Windows, index: int, flip: bool, out: np.ndarray) -> None:
+        """Write a window to `out`. Raises RecordError for a bad one."""
+        name = _name(windows, index)
+        try:
+            self.transform.apply(self.reader.image(name[0]), windows.boxes[index], flip, out)
+            for labels in self._labels:
+                if said := labels.refusal(windows.labels[index]):
+                    raise RecordError(said)
+        except RecordError as error:
+            raise RecordError(f"{self.describe(name)}: {error}") from None
 
     def describe(self, name: Any) -> str:
         """Return what messages call a window."""
@@ -116,3 +148,8 @@ class WindowBatches:
         for word, row in zip(words, rows.tolist(), strict=True):
             windows = self.reader.background if row < self._background else self.reader.foreground
             yield windows, int(bounded(word, len(windows)))
+
+
+def _name(windows: Windows, index: int) -> tuple[int, int]:
+    """Return a window's image and its line in the file: what it is described by."""
+    return int(windows.images[index]), int(windows.lines[index])

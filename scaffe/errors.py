@@ -15,7 +15,8 @@ ScaffeError
 │   ├── PlanError      a plan file that can't be used
 │   └── OnednnError    oneDNN missing, of another version, or refusing what a layer asks
 └── AgreedError        any of these, told to all ranks by the one that had it
-    └── DivergedError  a loss that is not finite
+    ├── DivergedError  a loss that is not finite
+    └── BadRecordsError  more bad records than a run passes over
 
 readers.ReaderError and collectives.CollectiveError are the roots of their packages' own trees; the command
 line catches the three of them.
@@ -107,3 +108,7 @@ class AgreedError(ScaffeError):
 
 class DivergedError(AgreedError):
     """A loss that is not finite on some rank."""
+
+
+class BadRecordsError(AgreedError):
+    """More bad records over all ranks than a run passes over."""

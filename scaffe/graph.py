@@ -2,6 +2,7 @@
 
 filter_layers  keep the layers whose include and exclude rules meet the state (phase, level, stages)
 insert_splits  let each top have one user, by Split layers where it has several
+made_by        which layer makes a layer's bottom, Splits left out
 need_backward  which layers and bottoms take part in the backward pass
 followers      which layers come right behind another, so that an engine may compute both at once
 """
@@ -72,6 +73,13 @@ def insert_splits(net: NetParameter) -> NetParameter:
                 if weights.get((i, j)):
                     copy.loss_weight[j] = 0
     return split
+
+
+def made_by(layers: Sequence[LayerParameter], i: int, j: int) -> Top:
+    """Return the top that bottom j of layer i is, where that passes through Splits alone."""
+    name = layers[i].bottom[j]
+    maker = next(k for k in range(i - 1, -1, -1) if name in layers[k].top)
+    return made_by(layers, maker, 0) if layers[maker].type == "Split" else (maker, list(layers[maker].top).index(name))
 
 
 def _uses(net: NetParameter) -> tuple[list[list[Top]], Counter[Top], dict[Top, float]]:

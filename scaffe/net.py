@@ -15,7 +15,8 @@ from scaffe.blob import Blob
 from scaffe.choices import FIXED, Choices
 from scaffe.context import Context
 from scaffe.errors import LabelError, NetError, OnednnError, ScaffeError, ShapeError
-from scaffe.graph import Node, filter_layers, followers, insert_splits, need_backward
+from scaffe.graph import Node, filter_layers, followers, insert_splits, made_by, need_backward
+from scaffe.layers.base_data import BaseData
 from scaffe.layers.layer import Layer, asks_for_plain_code, check_counts, create
 from scaffe.monitor.log import log
 from scaffe.packed import PackedParameters, Parameter
@@ -90,6 +91,15 @@ class Net:
         self.outputs = _outputs(self.nodes)
         self.inputs = [top for layer in self.param.layer if layer.type == "Input" for top in layer.top]
         self._weigh_losses()
+        self._tell_labels()
+
+    def _tell_labels(self) -> None:
+        """Let data layers know which labels the layers behind them take."""
+        for i, layer in enumerate(self.layers):
+            if taken := layer.labels_taken():
+                k, top = made_by(self.param.layer, i, 1)
+                if isinstance(maker := self.layers[k], BaseData):
+                    maker.accept(top, *taken)
 
     def _add_layer(self, param: LayerParameter) -> None:
         param.MergeFrom(LayerParameter(phase=Phase.Name(self.context.phase)))

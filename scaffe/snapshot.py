@@ -20,12 +20,14 @@ from scaffe import weights
 from scaffe.atomic import write_atomically
 from scaffe.choices import parse
 from scaffe.errors import PrototxtError, SnapshotError, WeightsError
+from scaffe.layers.hdf5_data import FILES
 from scaffe.monitor.log import log
-from scaffe.proto import SolverParameter, SolverState, blobs, hdf5
+from scaffe.proto import ReaderPosition, SolverParameter, SolverState, blobs, hdf5
 from scaffe.proto.files import read_solver_state
 from scaffe.solvers import lr_policy
 
 if TYPE_CHECKING:
+    from scaffe.layers.base_data import BaseData
     from scaffe.net import Net
     from scaffe.solver import Solver
 
@@ -85,7 +87,8 @@ def _state(solver: Solver, model: str) -> SolverState:
     state.plan.extend(solver.choices.lines())
     for name, net in _nets(solver):
         for layer in net.data_layers():
-            state.position.add(net=name, layer=layer.name, samples=_position(solver, net, layer))
+            samples, records = _position(solver, net, layer), layer.records
+            state.position.add(net=name, layer=layer.name, samples=samples, records=records, shuffle=layer.shuffle)
     return state
 
 
@@ -177,7 +180,7 @@ def _model_of(state: SolverState, path: str) -> str:
 
 def _restore_positions(solver: Solver, state: SolverState) -> None:
     """Let data layers go on at the next sample; a state of Caffe's has no positions, so count them."""
-    stored = {(position.net, position.layer): position.samples for position in state.position}
+    stored = {(position.net, position.layer): position for position in state.position}
     passes = state.iter * solver.param.iter_size
     solver.net.context.batch_number = passes
     solver.tests_done = 0
@@ -185,7 +188,25 @@ def _restore_positions(solver: Solver, state: SolverState) -> None:
         net.context.seed = solver.seed
         for layer in net.data_layers():
             counted = passes * layer.samples_per_batch if net is solver.net else 0
-            layer.seek(stored.get((name, layer.name), counted))
+            position = stored.get((name, layer.name))
+            layer.seek(position.samples if position else counted)
+            if position:
+                _compare(layer, name, position, solver.world.is_root)
+
+
+def _compare(layer: BaseData, net: str, position: ReaderPosition, tells: bool) -> None:
+    """Warn where a data layer reads other records than before the snapshot, or in another order."""
+    if not tells:
+        return
+    where = f"{net} net, layer '{layer.name}': the snapshot was taken"
+    changed = "some samples of this epoch come twice, others not at all"
+    if position.records and layer.records and position.records != layer.records:
+        text = "%s with %d records, the source now has %d: %s; give the old source to go on exactly"
+        log.warning(text, where, position.records, layer.records, changed)
+    if position.HasField("shuffle") and position.shuffle != layer.shuffle:
+        text = "%s with shuffle '%s', this run has '%s': %s; %s to go on exactly"
+        remedy = "set the layer's shuffle" if position.shuffle == FILES else f"give --shuffle {position.shuffle}"
+        log.warning(text, where, position.shuffle, layer.shuffle, changed, remedy)
 
 
 _STATE = re.compile(r"_iter_(\d+)\.solverstate(\.h5)?$")

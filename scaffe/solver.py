@@ -14,6 +14,7 @@ import numpy as np
 from collectives import Communicator
 from readers import Settings
 from scaffe import replay, snapshot, solver_nets, solvers, weights
+from scaffe.bad_records import BadRecords
 from scaffe.choices import FIXED, Choices
 from scaffe.context import TEST, TRAIN, Context
 from scaffe.errors import DivergedError, ScaffeError
@@ -113,6 +114,7 @@ class Solver:
         self.collectives = self._open_collectives()
         self.world.together(self._build)
         self._agree_on(self.test_nets)
+        self.bad_records = BadRecords([self.net, *self.test_nets], self.reading)
         self.workflow = make_workflow(
             self.run,
             self.world,
@@ -271,14 +273,16 @@ class Solver:
         """Return the global loss, and take note of what any rank was asked for, in one message."""
         actions = [float(asked) for asked in self.asked()]
         finite = isfinite(part)
-        loss, broken, *wishes = self.world.allsums([part if finite else 0.0, not finite, *actions])
+        mine = [part if finite else 0.0, not finite, *actions, *self.bad_records.counts()]
+        loss, broken, *others = self.world.allsums(mine)
         if broken or not isfinite(loss):
             newest = self.world.on_root(lambda: snapshot.newest(self.param.snapshot_prefix))
             raise DivergedError(
                 f"the loss is not finite at iteration {self.iter}, learning rate {self.rate():g}: no update was "
                 f"applied; lower base_lr, or look at the data; newest snapshot: {newest or 'none'}"
             )
-        self._wishes = {action for action, wish in zip(ACTIONS, wishes, strict=True) if wish}
+        self._wishes = {action for action, wish in zip(ACTIONS, others, strict=False) if wish}
+        self.bad_records.check(others[len(ACTIONS) :])
         return float(loss)
 
     def _update(self, indices: Sequence[int]) -> None:
@@ -316,12 +320,14 @@ class Solver:
         if p.snapshot_after_train and self.stopped != "requeue" and not (p.snapshot and self.iter % p.snapshot == 0):
             self.snapshot()
         if self.stopped:
+            self.bad_records.finish(self.world)
             log.info("Optimization stopped early.")
             return
         if p.display and self.iter % p.display == 0:
             self._display_final_loss()
         if self._is_test_due():
             self.test_all()
+        self.bad_records.finish(self.world)
         log.info("Optimization Done.")
 
     # Display.

@@ -80,7 +80,7 @@ def add_reader_flags(command: Parser) -> None:
     command.flag("readers", choices=READERS, default=given.readers, help="does each rank read, or one for all?")
     command.flag("reader-threads", type=int, default=0, metavar="N", help="of each data layer; 0: cores that are free")
     command.flag("prefetch", type=int, default=0, metavar="N", help="batches read ahead; 0: as the layer says")
-    command.flag("shuffle", default="", metavar="none|full|block:N", help="the order of records; else the layer's own")
+    command.flag("shuffle", default="", metavar="none|full|block:N", help="order of training; else the layer's")
     command.flag("bad-records", choices=BAD_RECORDS, default=given.bad_records, help="what becomes of damaged records")
     command.flag(
         "max-bad-records", type=float, default=given.max_bad_records, metavar="F", help="fail if more are skipped"

@@ -35,6 +35,9 @@ class Accuracy(Layer):
         if len(top) > 1:
             top[1].reshape(self.classes)
 
+    def labels_taken(self) -> tuple[int, int | None]:
+        return self.classes, self.ignore
+
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         labels, kept = class_indices(self, bottom[1], self.classes, self.ignore)
         labels = labels.reshape(self.outer, self.inner)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from readers import Batch, BatchQueue, Shard, Transform, read_mean
+from readers import Batch, BatchQueue, Shard, SkippingBatches, Transform, order, read_mean
+from readers.skipping import Fills, Labels, first_good
 from scaffe.context import TRAIN
 from scaffe.layers.layer import Blobs, Layer
 
@@ -32,6 +33,7 @@ class BaseData(Layer):
     """
 
     bottoms = (0, 0)
+    shuffle = ""  # the order of the records, "" where there is no choice: what a snapshot keeps
 
     def take_part(self, records: int, batch_size: int, first: int = 0) -> None:
         """Take this rank's part of batches of `batch_size` samples, the first of them sample `first`."""
@@ -41,10 +43,18 @@ class BaseData(Layer):
         row = self.context.first_row
         self.samples_per_batch = batch_size * (self.context.size if self.context.scaling == "weak" else 1)
         self.shard = Shard(records, self.samples_per_batch, row, row + rows, first)
+        self.labels: list[Labels] = []
         self.consumed = 0  # global batches since the last seek
+        self.records_read = self.bad_read = 0  # by this rank in this run; the bad ones are among them
+        self.complaints: list[str] = []  # about bad ones, until they are told
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         """Do nothing: samples have no gradient."""
+
+    @property
+    def records(self) -> int:
+        """How many records there are, 0 where that is not known yet."""
+        return self.shard.records
 
     @property
     def first(self) -> int:
@@ -66,6 +76,10 @@ class BaseData(Layer):
         """Return what messages call the sample in a row of the current batch, "" where they have no name for it."""
         return ""
 
+    def accept(self, top: int, classes: int, ignore: int | None) -> None:
+        """Take note that a layer takes a top's values for labels: those below `classes`, and `ignore`."""
+        self.labels.append(Labels(top, classes, ignore))
+
 
 class PrefetchingData(BaseData):
     """A data layer whose batches are read ahead by this rank's own thread; the tops are the reader's own arrays.
@@ -73,6 +87,18 @@ class PrefetchingData(BaseData):
     Reading starts with the first forward pass, at the sample that `seek` named last. Subclasses call `take_part`,
     then `look_ahead`, and say in `reading` what reads.
     """
+
+    own_shuffle = "none"  # the order that the prototxt asks for
+
+    @property
+    def shuffle(self) -> str:  # type: ignore[override]
+        """The order of the records: the run's, where it names one for training, or else the prototxt's."""
+        asked = self.context.reading.shuffle if self.context.phase == TRAIN else ""
+        return asked or self.own_shuffle
+
+    def ordered(self) -> Shard:
+        """Return this rank's part of the samples in that order, by the seed that the context has now."""
+        return replace(self.shard, order=order(self.shuffle, self.context.seed, self.shard.records))
 
     def reading(self) -> Reading:
         """Return what fills batches of `self.shard`, with the seed that the context has now."""
@@ -95,8 +121,25 @@ class PrefetchingData(BaseData):
             queue.recycle(self.batch)
         self.batch = queue.get()
         self.consumed = self.batch.number + 1
+        self.records_read += self.shard.rows
+        if self.batch.bad:
+            self.bad_read += len(self.batch.bad)
+            self.records_read += len(self.batch.bad)
+            self.complaints += self.batch.bad
         for blob, array in zip(top, self.batch.arrays, strict=False):
             blob.array = array
+
+    @property
+    def spare(self) -> float | None:
+        """The fraction of records that may be bad, None where the first one is an error."""
+        settings = self.context.reading
+        return settings.max_bad_records if settings.bad_records == "skip" else None
+
+    def passing_over(self, make: Callable[[int], Fills]) -> Reading:
+        """Return what fills batches without bad records where the run skips them; `make` takes shapes from a record."""
+        if self.spare is None:
+            return make(0)
+        return SkippingBatches(first_good(make, self.shard.records, self.spare), self.spare, self.labels)
 
     def _start(self) -> BatchQueue:
         self._reading = self.reading()

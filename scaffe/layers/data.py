@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from readers import BatchReader, open_database
-from scaffe.layers.base_data import PrefetchingData
+from scaffe.layers.base_data import PrefetchingData, Reading
 from scaffe.layers.layer import Blobs, register
 
 
@@ -24,8 +24,9 @@ class Data(PrefetchingData):
         self.take_part(len(self._reader), data.batch_size, self.skip(data.rand_skip))
         self.look_ahead()
 
-    def reading(self) -> BatchReader:
-        return BatchReader(self._reader, self.shard, replace(self._transform, seed=self.context.seed))
+    def reading(self) -> Reading:
+        transform = replace(self._transform, seed=self.context.seed)
+        return self.passing_over(lambda first: BatchReader(self._reader, self.ordered(), transform, first))
 
 
 register("Data", Data)

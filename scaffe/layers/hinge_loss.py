@@ -27,6 +27,9 @@ class HingeLoss(Loss):
         self.classes = scores.count // max(1, scores.num)
         top[0].reshape()
 
+    def labels_taken(self) -> tuple[int, int | None]:
+        return self.classes, None
+
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         xp, x = self.xp, bottom[0].array.reshape(-1, self.classes)
         labels, _ = class_indices(self, bottom[1], self.classes, None)

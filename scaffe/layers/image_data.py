@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from readers import BatchReader, ImageReader, Shuffle
-from scaffe.layers.base_data import PrefetchingData
+from readers import BatchReader, ImageReader
+from scaffe.layers.base_data import PrefetchingData, Reading
 from scaffe.layers.layer import Blobs, register
 
 
@@ -13,7 +13,7 @@ class ImageData(PrefetchingData):
     """Top 0: images (n x C x h x w), resized, then transformed; top 1: labels (n). n is this rank's share.
 
     Each rank opens only its own files. `shuffle` puts the list in another order in each epoch, by the seed, the
-    same for any number of ranks.
+    same for any number of ranks; the run's own `--shuffle` goes before it.
     """
 
     tops = (2, 2)
@@ -24,13 +24,13 @@ class ImageData(PrefetchingData):
             raise self.error(f"give both new_height and new_width or neither, got {p.new_height} and {p.new_width}")
         self._reader = ImageReader(self.named(p.source), p.root_folder, p.new_height, p.new_width, p.is_color)
         self._transform = self.transform()
+        self.own_shuffle = "full" if p.shuffle else "none"
         self.take_part(len(self._reader), p.batch_size, self.skip(p.rand_skip))
         self.look_ahead()
 
-    def reading(self) -> BatchReader:
-        seed, records = self.context.seed, self.shard.records
-        order = Shuffle(seed, records) if self.param.image_data_param.shuffle else None
-        return BatchReader(self._reader, replace(self.shard, order=order), replace(self._transform, seed=seed))
+    def reading(self) -> Reading:
+        transform = replace(self._transform, seed=self.context.seed)
+        return self.passing_over(lambda first: BatchReader(self._reader, self.ordered(), transform, first))
 
 
 register("ImageData", ImageData)

@@ -79,6 +79,10 @@ class Layer:
         """Say in a few words why the batch on axis 0 can't be divided over ranks here, "" if it can."""
         return ""
 
+    def labels_taken(self) -> tuple[int, int | None] | None:
+        """Return how many classes bottom 1 has labels of, and the label that is ignored; None without labels."""
+        return None
+
     def add_blob(self, shape: Shape, filler: FillerParameter) -> Blob:
         """Make a parameter filled by `filler`, keyed by the seed, the layer's name and the blob's index."""
         self.check_size(shape, "a parameter")

@@ -47,6 +47,10 @@ class MemoryData(BaseData):
         self._arrays = data, labels.reshape(-1)
         self.seek(first)
 
+    @property
+    def records(self) -> int:
+        return len(self._arrays[0]) if self._arrays else 0
+
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
         top[0].reshape(self.shard.rows, *self._shape)
         top[1].reshape(self.shard.rows)

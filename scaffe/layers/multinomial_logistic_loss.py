@@ -25,6 +25,9 @@ class MultinomialLogisticLoss(Loss):
         self.classes = p.count // max(1, p.num)
         top[0].reshape()
 
+    def labels_taken(self) -> tuple[int, int | None]:
+        return self.classes, None
+
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         xp, p = self.xp, bottom[0].array.reshape(-1, self.classes)
         labels, _ = class_indices(self, bottom[1], self.classes, None)

@@ -30,6 +30,9 @@ class SoftmaxWithLoss(Loss):
         if len(top) > 1:
             top[1].reshape(*scores.shape)
 
+    def labels_taken(self) -> tuple[int, int | None]:
+        return self.classes, self.ignore
+
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         scores = bottom[0].array.reshape(self.view)
         labels, self.kept = class_indices(self, bottom[1], self.classes, self.ignore)

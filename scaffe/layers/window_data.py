@@ -10,10 +10,12 @@ from scaffe.layers.layer import Blobs, register
 class WindowData(PrefetchingData):
     """Top 0: windows (n x 3 x crop x crop), warped; top 1: labels (n), 0 for background. n is this rank's share.
 
+    Which window a sample is is drawn anew in each batch, as in Caffe: there is no order to shuffle.
     `scale` is taken from transform_param, or from window_data_param, which is where alone Caffe looks for it.
     """
 
     tops = (2, 2)
+    shuffle = ""
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         p, common = self.param.window_data_param, self.transform()
@@ -32,7 +34,9 @@ class WindowData(PrefetchingData):
 
     def reading(self) -> WindowBatches:
         fraction = self.param.window_data_param.fg_fraction
-        return WindowBatches(self._reader, self.shard, self._transform, fraction, self.context.seed)
+        return WindowBatches(
+            self._reader, self.shard, self._transform, fraction, self.context.seed, self.spare, self.labels
+        )
 
 
 register("WindowData", WindowData)

@@ -9,7 +9,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from readers import BatchQueue, BatchReader, LMDBReader, RecordError, Shard, Transform, encode, read_mean, write_lmdb
+from readers import (
+    BatchQueue,
+    BatchReader,
+    LMDBReader,
+    RecordError,
+    Shard,
+    Transform,
+    encode,
+    order,
+    read_mean,
+    write_lmdb,
+)
 
 # What the cases' prototxt files say: source, batch size, transform_param.
 CASES = {
@@ -101,6 +112,19 @@ def test_labels_and_keys_are_those_of_the_records(make):
     [(data, label, keys)] = read(make(), Shard.whole(23, 4, first=21), Transform(), range(1))
     assert (data.dtype, label.dtype, label.tolist()) == (np.float32, np.float32, [1, 2, 0, 1])
     assert keys == [b"00000021_21.png", b"00000022_22.png", b"00000000_0.png", b"00000001_1.png"]
+
+
+@pytest.mark.parametrize("shuffle", ["full", "block:4"])
+def test_rows_stand_in_the_order_of_the_epoch_whatever_the_order_of_reading(make, shuffle):
+    shard = Shard(23, 50, 0, 50, order=order(shuffle, 3, 23))  # some records stand in it twice or three times
+    epochs, records = shard.at(np.arange(50))
+    transform = Transform(crop_size=5, mirror=True, train=True)
+    [(data, label, keys)] = read(make(), shard, transform, range(1))
+    assert keys == [b"%08d_%d.png" % (record, record) for record in records]
+    assert label.tolist() == [record % 10 for record in records]
+    expected = np.zeros_like(data)
+    transform.apply([image(record) for record in records], epochs, records, expected)
+    np.testing.assert_array_equal(data, expected)
 
 
 def refusal(reader: LMDBReader, transform: Transform) -> str:

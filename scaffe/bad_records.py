@@ -1,0 +1,63 @@
+"""Bad records that data layers passed over, counted over the ranks: told at the end, and the end where too many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from readers import Settings
+from readers.skipping import LEAST, allowed
+from scaffe.errors import BadRecordsError
+from scaffe.layers.base_data import BaseData
+from scaffe.monitor.log import log
+from scaffe.net import Net
+from scaffe.parallel.world import World
+
+TOLD = 5  # bad records that a rank's log names for a layer
+
+
+class BadRecords:
+    """The data layers' counts of this run, in all its nets: records read, and bad ones among these."""
+
+    def __init__(self, nets: Sequence[Net], settings: Settings):
+        self._fraction = settings.max_bad_records
+        self._layers = [layer for net in nets for layer in net.data_layers()] if settings.bad_records == "skip" else []
+        self._told: dict[BaseData, set[str]] = {}
+
+    def counts(self) -> list[float]:
+        """Return this rank's counts, bad ones first; nothing where bad records are errors. Log each layer's first."""
+        if not self._layers:
+            return []
+        for layer in self._layers:
+            if layer.complaints:
+                self._tell(layer)
+        return [sum(layer.bad_read for layer in self._layers), sum(layer.records_read for layer in self._layers)]
+
+    def _tell(self, layer: BaseData) -> None:
+        """Log a layer's bad records, each once, where they are its first ones."""
+        told = self._told.setdefault(layer, set())
+        for said in layer.complaints:
+            if len(told) < TOLD and said not in told:
+                told.add(said)
+                log.warning("layer '%s': passed over a bad record: %s", layer.name, said)
+                if len(told) == TOLD:
+                    log.warning("layer '%s': further bad records are only counted", layer.name)
+        layer.complaints.clear()
+
+    def check(self, counts: Sequence[float]) -> None:
+        """Raise BadRecordsError where too many are bad of what was read, or of LEAST records, by the ranks' sums."""
+        bad, read = (int(count) for count in counts or (0, 0))
+        if bad > allowed(self._fraction, read):
+            raise BadRecordsError(
+                f"{bad} of {read} records read so far are bad, more than {self._fraction:g} of {max(read, LEAST)}: "
+                "mend them (the log names the first), or raise --max-bad-records"
+            )
+
+    def finish(self, world: World) -> None:
+        """Log how many were passed over, on which ranks. Raise BadRecordsError where they are too many. Collective."""
+        if not self._layers:
+            return
+        ranks = world.allgather(self.counts())
+        bad, read = (sum(column) for column in zip(*ranks, strict=True))
+        where = ", ".join(f"rank {rank}: {int(counts[0])}" for rank, counts in enumerate(ranks) if counts[0])
+        log.info("Bad records: %d of %d read were replaced by others%s", bad, read, f" ({where})" if where else "")
+        self.check([bad, read])
