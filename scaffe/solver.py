@@ -265,8 +265,8 @@ class Solver:
             run = self.timeline.timed(timelines.ITERATION, self.iter, run)
             agree = self.timeline.timed(timelines.WAIT, 0, agree, timelines.LOSS)
         loss = run(self.net, self.workflow, self.statistics, self.param.iter_size, agree, record)
-        if chosen := self.workflow.trial.took(time.perf_counter() - start):
-            log.info("Messages go on by drive '%s', the fastest in the first iterations", chosen)
+        if decided := self.workflow.took(time.perf_counter() - start):
+            log.info("%s", decided)
         return loss
 
     def _agree_on_loss(self, part: float) -> float:

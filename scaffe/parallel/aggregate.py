@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from time import perf_counter
 
 from collectives import Communicator, Staged
 from scaffe.monitor.record import SUMS
@@ -121,8 +122,15 @@ class StagedAggregate(Aggregate):
                 self._users.setdefault(layer, []).append(stage)
         self._missing: list[int] = []
         self._finished = len(self._order)
+        self._begun = self._submitted = self._busy = 0.0
+
+    @property
+    def seconds(self) -> tuple[float, float]:
+        """What the last backward pass took, and how long messages of it were under way."""
+        return self._submitted - self._begun, self.meter.busy - self._busy
 
     def begin(self) -> None:
+        self._begun, self._busy = perf_counter(), self.meter.busy
         self._missing = [len(self.buckets[k].layers) for k in self._order]
         self._finished = 0
         self._staged.start()
@@ -136,6 +144,7 @@ class StagedAggregate(Aggregate):
                 for i in self.buckets[self._order[stage]].parameters:
                     self.packed.settle(i)
                 self._staged.ready(stage)
+        self._submitted = perf_counter()
 
     def progress(self) -> bool:
         moved = self._staged.progress()

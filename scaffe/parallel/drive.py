@@ -151,13 +151,18 @@ class Trial:
             drive.ways = ways
 
     @property
+    def is_over(self) -> bool:
+        """Whether a drive has been chosen."""
+        return self._chosen is not None
+
+    @property
     def drive(self) -> Hook | Helper:
         """The one whose turn it is, or that was chosen."""
         turn = self._taken // self.ITERATIONS % len(self._drives)
         return self._drives[turn if self._chosen is None else self._chosen]
 
     def took(self, seconds: float) -> str:
-        """Take note of an iteration's time; return the chosen drive's name when the last of the trial was done."""
+        """Take note of an iteration's time; return the choice, in a sentence, when the trial is over."""
         if self._chosen is not None:
             return ""
         if self._taken % self.ITERATIONS:
@@ -166,7 +171,7 @@ class Trial:
         if self._taken < self.ROUNDS * self.ITERATIONS * len(self._drives):
             return ""
         self._chosen = int(np.argmin(self._sums(self._seconds)))
-        return self.drive.name
+        return f"Messages go on by drive '{self.drive.name}', the fastest in the first iterations"
 
     def close(self) -> None:
         """End the drives."""

@@ -79,6 +79,7 @@ class Meter:
             if self.note:
                 self.note(self.kind, buckets[stage], begin, end, stage % staged.lanes)
 
+        self._blocked = self.busy
         self._staged, staged.on_end = staged, note
 
 

@@ -86,9 +86,10 @@ class Propagate:
 class StagedPropagate(Propagate):
     """A broadcast for each bucket, under way while the layers before it compute (SC-OB, S-Caffe section 4.2).
 
-    With `early` a bucket's begins as soon as the root has updated it, in the order of the backward pass, and may be
-    under way until the next iteration's forward pass needs it; without, all begin in `post`, in the order of the
-    layers. `wait_until(condition)` lets messages go on until that holds.
+    They begin in the order of the layers: without `early` in `post`, with it as soon as the root has updated all
+    buckets before and this one, so after the reduces, whose links they would else take; and may be under way until the
+    next iteration's forward pass needs them. `reorder` lets some go out earlier. `wait_until(condition)` lets messages
+    go on until that holds.
     """
 
     def __init__(
@@ -103,16 +104,31 @@ class StagedPropagate(Propagate):
     ):
         super().__init__(world, packed, comm, **how)
         self.early, self.wait_until = early, wait_until
-        order = range(len(buckets))
-        self.stages = [len(buckets) - 1 - k for k in order] if early else list(order)  # by bucket
-        arrays = [packed.data[bucket.part] for bucket in buckets]
-        self.staged = Staged(comm, "bcast", arrays[::-1] if early else arrays, root=world.root, **how)
-        self.meter.follow(self.staged, [self.stages.index(stage) for stage in order])
+        self._comm: Communicator = comm
+        self._arrays = [packed.data[bucket.part] for bucket in buckets]
+        self._take(list(range(len(buckets))))
         self._needed: dict[int, list[int]] = {}  # by layer: the buckets that it uses
         for k, bucket in enumerate(buckets):
             for layer in bucket.layers:
                 self._needed.setdefault(layer, []).append(k)
         self._pending = False
+
+    def _take(self, order: list[int]) -> None:
+        """Broadcast the buckets in this order. Collective."""
+        self.stages = [order.index(k) for k in range(len(order))]  # by bucket
+        arrays = [self._arrays[k] for k in order]
+        self.staged = Staged(self._comm, "bcast", arrays, root=self.world.root, **self._how)
+        self.meter.follow(self.staged, order)
+
+    def reorder(self, share: float) -> None:
+        """Let the last buckets, of that share of all bytes, go out as they are updated, the others as before.
+
+        Collective, between iterations.
+        """
+        self._wait_for_all()
+        self.staged.free()
+        ahead = buckets_ahead([array.nbytes for array in self._arrays], share)
+        self._take([*ahead, *range(len(self._arrays) - len(ahead))])
 
     def post(self) -> None:
         if self.stale:
@@ -158,3 +174,14 @@ class StagedPropagate(Propagate):
 
     def close(self) -> None:
         self.staged.free()
+
+
+def buckets_ahead(nbytes: Sequence[int], share: float) -> list[int]:
+    """Return the buckets from the last on, of `nbytes` each, that make up at most `share` of all bytes."""
+    ahead, room = [], share * sum(nbytes)
+    for k in reversed(range(len(nbytes))):
+        room -= nbytes[k]
+        if room < 0:
+            break
+        ahead.append(k)
+    return ahead

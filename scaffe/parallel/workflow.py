@@ -15,6 +15,7 @@ from scaffe.net import Net
 from scaffe.parallel.aggregate import Aggregate, BlockingAggregate, StagedAggregate
 from scaffe.parallel.buckets import make_buckets, parse_bytes
 from scaffe.parallel.drive import DRIVES, Helper, Hook, Trial
+from scaffe.parallel.ordering import Ordering
 from scaffe.parallel.propagate import Propagate, StagedPropagate
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
@@ -22,16 +23,28 @@ from scaffe.parallel.world import World
 
 @dataclass
 class Workflow:
-    """The ways that one net's iterations take."""
+    """The ways that one net's iterations take, and what the first of them decide."""
 
     propagate: Propagate
     aggregate: Aggregate
     trial: Trial
+    ordering: Ordering | None = None
 
     @property
     def drive(self) -> Hook | Helper:
         """Who drives the next iteration."""
         return self.trial.drive
+
+    def took(self, seconds: float) -> str:
+        """Take note of an iteration's time; return what that decided, if anything, in a sentence. Collective."""
+        if not self.trial.is_over:
+            return self.trial.took(seconds)
+        return self.ordering.took() if self.ordering else ""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is left to be decided."""
+        return self.trial.is_over and (self.ordering is None or self.ordering.is_over)
 
     def close(self) -> None:
         """End the helper thread, and give back what the ways hold. Collective."""
@@ -79,4 +92,7 @@ def make_workflow(
     else:
         aggregate = BlockingAggregate(*given, comm=comm, **run.how)
     trial.take_ways(aggregate, propagate)
-    return Workflow(propagate, aggregate, trial)
+    ordering = None
+    if early and isinstance(propagate, StagedPropagate) and isinstance(aggregate, StagedAggregate):
+        ordering = Ordering(propagate, aggregate, world.allsums)
+    return Workflow(propagate, aggregate, trial, ordering)
