@@ -25,6 +25,7 @@ from scaffe.monitor.record import FORWARD, SNAPSHOT
 from scaffe.net import Net
 from scaffe.packed import aligned_zeros
 from scaffe.parallel import meter
+from scaffe.parallel.choose import WorkflowTrial
 from scaffe.parallel.evaluate import batch_numbers, means, run_batches
 from scaffe.parallel.iteration import iterate
 from scaffe.parallel.propagate import Propagate
@@ -113,18 +114,13 @@ class Solver:
         self.collectives = self._open_collectives()
         self.world.together(self._build)
         self._agree_on(self.test_nets)
-        self.workflow = make_workflow(
-            self.run,
-            self.world,
-            self.collectives,
-            self.net,
-            self._update,
-            self.rule.clip,
-            self.param.clip_gradients >= 0,
-        )
+        self.trial = self._make_workflows()
+        self.workflow = self.trial.workflow
         self.watch = self._open_watch()
         if self.timeline:
             self.timeline.watch(self.net, self.workflow, self.statistics)
+            for workflow in self.trial.workflows:
+                self.timeline.follow(workflow)
         self._describe()
 
     # Set-up.
@@ -169,6 +165,14 @@ class Solver:
             else:
                 log.info("Parameters stay in each rank's own memory: a node's shared memory (/dev/shm) has no room")
         return comm
+
+    def _make_workflows(self) -> WorkflowTrial:
+        """Return the workflow that the run names, or those to choose from. Collective."""
+        clips = self.param.clip_gradients >= 0
+        given = self.world, self.collectives, self.net, self._update, self.rule.clip, clips
+        candidates = self.run.candidates if self.collectives else {"alone": self.run}
+        workflows = {name: make_workflow(run, *given) for name, run in candidates.items()}
+        return WorkflowTrial(workflows, self.world.allgather)
 
     def _open_watch(self) -> Watch | None:
         """Return the watch over stalls; one rank alone waits for nobody. Collective."""
@@ -263,8 +267,13 @@ class Solver:
             run = self.timeline.timed(timelines.ITERATION, self.iter, run)
             agree = self.timeline.timed(timelines.WAIT, 0, agree, timelines.LOSS)
         loss = run(self.net, self.workflow, self.statistics, self.param.iter_size, agree, record)
-        if chosen := self.workflow.trial.took(time.perf_counter() - start):
+        seconds = time.perf_counter() - start
+        if chosen := self.workflow.trial.took(seconds):
             log.info("Messages go on by drive '%s', the fastest in the first iterations", chosen)
+        if chosen := self.trial.took(seconds):
+            log.info("%s", chosen)
+        if len(self.trial.workflows) > 1 or chosen:
+            self.workflow = self.trial.workflow
         return loss
 
     def _agree_on_loss(self, part: float) -> float:
@@ -312,7 +321,7 @@ class Solver:
             self.restore(resume)
         first = self.iter
         self.step(max(0, p.max_iter - first))
-        self._log_overlap(self.iter - first)
+        self._log_overlap(self.trial.iterations)
         if p.snapshot_after_train and self.stopped != "requeue" and not (p.snapshot and self.iter % p.snapshot == 0):
             self.snapshot()
         if self.stopped:
@@ -411,7 +420,7 @@ class Solver:
             self._write_timeline(self.timeline, self.timeline_path)
         for net in (self.net, *self.test_nets):
             net.close()
-        self.workflow.close()
+        self.trial.close()
         if self.watch is not None:
             self.watch.close()
         if self.collectives is not None:

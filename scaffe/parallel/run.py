@@ -53,7 +53,16 @@ class Run:
     @property
     def overlaps(self) -> tuple[bool, bool]:
         """Whether propagation overlaps with the forward pass, and aggregation with the backward pass."""
-        return self.workflow != "SC-B", self.workflow in ("SC-OBR", "auto")
+        return self.workflow != "SC-B", self.workflow == "SC-OBR"
+
+    @property
+    def candidates(self) -> dict[str, Run]:
+        """The runs of which the fastest is to be taken, by name: this one alone, unless its workflow is "auto"."""
+        if self.workflow != "auto":
+            return {self.workflow: self}
+        drives = DRIVES if self.drive == "auto" else [self.drive]
+        overlapping = {f"SC-OBR by {drive}": replace(self, workflow="SC-OBR", drive=drive) for drive in drives}
+        return {"SC-B": replace(self, workflow="SC-B"), **overlapping}
 
     @property
     def how(self) -> dict[str, Any]:

@@ -63,6 +63,11 @@ def test_every_workflow_gives_the_bits_of_sc_b(folder, reduce):
             assert_close(train(folder, {**way, "reduce": reduce}), expected)
 
 
+def test_workflows_that_take_turns_give_the_bits_of_sc_b(folder):
+    expected = train(folder, {"reduce": "chain"}, iterations=40)
+    assert_same_bits(train(folder, {"workflow": "auto", "reduce": "chain"}, iterations=40), expected)
+
+
 @pytest.mark.parametrize("reduce", ["mpi", "chain", "ring", "halving", "two-tree", "auto"])
 @pytest.mark.parametrize("workflow", ["SC-B", "SC-OB", "SC-OBR"])
 def test_allreduce_keeps_all_ranks_alike(folder, workflow, reduce):
