@@ -19,6 +19,7 @@ WAYS = {
     "SC-OBR, hook": {"workflow": "SC-OBR", "drive": "hook"},
     "SC-OBR, tried": {"workflow": "SC-OBR", "drive": "auto"},
     "SC-OBR, a message a layer": {"workflow": "SC-OBR", "bucket_bytes": "0"},
+    "SC-OBR, buckets that suit": {"workflow": "SC-OBR", "bucket_bytes": "auto"},
     "SC-OBR, one message": {"workflow": "SC-OBR", "bucket_bytes": "inf"},
 }
 
