@@ -1,16 +1,22 @@
 """Milliseconds of an iteration by each workflow, in turn in one run; each rank is started by bench_overlap.sh.
 
     mpirun -n P python jobs/bench_overlap.py NET [--batch N] [--profile FILE.json|real|flops:RATE] [--rounds N]
+                                             [--pairs N] [--pin] [--link-rate]
 
 With a profile layers take its times (scaffe's replay); `flops:RATE` makes one of the layers' operations at so many
 a second, backward twice the forward; with `real` the processor computes. Rows: computing alone, communicating alone
 (SC-OBR without computing), then the workflows. Columns: median ms, the least and the most of the rounds, ratios to SC-B
-and to the greater of the two alone.
+and to the greater of the two alone, samples a second of all ranks, and the share of communicating that is hidden: what
+an iteration takes less than both alone one after the other.
+
+--pairs N takes N pairs of SC-B and another workflow in turn, and prints the median of their ratios with a bootstrap
+interval. --link-rate prints the rate of a link at which communicating is half of SC-B's iteration, and no more.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Callable
 from statistics import median
@@ -19,6 +25,7 @@ import numpy as np
 
 from scaffe import Net, benchmark, models
 from scaffe.parallel.aggregate import Aggregate
+from scaffe.parallel.choose import WorkflowTrial
 from scaffe.parallel.drive import Hook, Trial
 from scaffe.parallel.propagate import Propagate
 from scaffe.parallel.run import Run
@@ -32,14 +39,17 @@ RUNS = {
     "SC-B": Run(reduce="mpi"),
     "SC-OB": Run("SC-OB", reduce="mpi", drive="helper"),
     "SC-OBR": Run("SC-OBR", reduce="mpi", drive="helper"),
-    "SC-B auto": Run(reduce="auto"),
-    "SC-OB auto": Run("SC-OB", reduce="auto", drive="helper"),
-    "SC-OBR auto": Run("SC-OBR", reduce="auto", drive="helper"),
-    "SC-OBR chain": Run("SC-OBR", reduce="chain", drive="helper"),
-    "SC-OBR cb-4": Run("SC-OBR", reduce="cb-4", drive="helper"),
-    "SC-OBR auto, hook": Run("SC-OBR", reduce="auto", drive="hook"),
-    "allreduce auto": Run("SC-OBR", "allreduce", reduce="auto", drive="helper"),
+    "SC-B:auto": Run(reduce="auto"),
+    "SC-OB:auto": Run("SC-OB", reduce="auto", drive="helper"),
+    "SC-OBR:auto": Run("SC-OBR", reduce="auto", drive="helper"),
+    "SC-OBR:chain": Run("SC-OBR", reduce="chain", drive="helper"),
+    "SC-OBR:cb-4": Run("SC-OBR", reduce="cb-4", drive="helper"),
+    "SC-OBR:auto:hook": Run("SC-OBR", reduce="auto", drive="hook"),
+    "allreduce:auto": Run("SC-OBR", "allreduce", reduce="auto", drive="helper"),
 }
+
+
+ALONE, TALKING = "computing alone", "communicating alone"
 
 
 def by_operations(net: Net, rate: float) -> Profile:
@@ -64,9 +74,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--iterations", type=int, default=2, help="of a round")
     parser.add_argument("--bucket-bytes", default=Run.bucket_bytes)
-    parser.add_argument("--runs", default="", help="names of workflows, separated by ';'")
+    parser.add_argument("--runs", default="", help="names of workflows, separated by commas")
+    parser.add_argument("--pairs", type=int, default=0, help="of SC-B:auto and, unless --runs says two, SC-OBR:auto")
+    parser.add_argument("--pin", action="store_true", help="each rank to a core of its own, in turn")
+    parser.add_argument("--link-rate", action="store_true", help="print the rate that suits, in tc's units")
     a = parser.parse_args()
     world = open_world()
+    if a.pin:
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[world.rank % len(cores)]})
     fields = {"base_lr": 1e-6, "momentum": 0.9, "weight_decay": 5e-4, "lr_policy": "fixed", "random_seed": 1}
     param = SolverParameter(snapshot_after_train=False, max_iter=1, **fields)
     param.net_param.MergeFrom(models.get(a.net).train_val(batch=a.batch, data="input"))
@@ -75,71 +91,112 @@ def main() -> None:
         flops = a.profile.removeprefix("flops:")
         profile = by_operations(solver.net, float(flops)) if flops != a.profile else load(a.profile)
         solver.replay = Replay(solver.net, profile)
-    names = a.runs.split(";") if a.runs else list(RUNS)
-    rows: dict[str, Callable[[], None]] = {"computing alone": workflow_step(solver, alone(solver), a.iterations)}
     given = world, solver.collectives, solver.net, solver._update, solver.rule.clip, False
-    if solver.replay:
-        talking = workflow_step(solver, make_workflow(RUNS["SC-OBR auto"], *given), a.iterations)
-        rows["communicating alone"] = without_computing(solver.replay, talking)
-    for name in names:
+
+    def make(name: str) -> Callable[[], None]:
         run = Run(**{**RUNS[name].__dict__, "bucket_bytes": a.bucket_bytes})
-        rows[name] = workflow_step(solver, make_workflow(run, *given), a.iterations)
-    spent = measure(world, rows, a.rounds, a.iterations)
+        return workflow_step(solver, make_workflow(run, *given), a.iterations)
+
+    if a.link_rate:
+        text = link_rate(solver, measure(world, {"": workflow_step(solver, alone(solver), a.iterations)}, a))
+    elif a.pairs:
+        names = a.runs.split(",") if a.runs else ["SC-B:auto", "SC-OBR:auto"]
+        spent = measure(world, {name: make(name) for name in names}, a, a.pairs)
+        text = f"{about(world.size, a, solver)}\n{pairs(*spent.items())}"
+    else:
+        rows: dict[str, Callable[[], None]] = {ALONE: workflow_step(solver, alone(solver), a.iterations)}
+        rows[TALKING] = without_computing(solver, make("SC-OBR:auto"))
+        rows |= {name: make(name) for name in (a.runs.split(",") if a.runs else RUNS)}
+        text = table(world.size, a, solver, measure(world, rows, a))
     if world.is_root:
-        print(table(world.size, a, solver, spent))
+        print(text)
     world.comm.Barrier()
 
 
 def workflow_step(solver: Solver, workflow: Workflow, iterations: int) -> Callable[[], None]:
     """Return what runs so many iterations by a workflow, and ends when all its messages have come to rest."""
+    trial = WorkflowTrial({"": workflow}, solver.world.allgather)
 
     def step() -> None:
-        solver.workflow = workflow
+        solver.trial = trial
+        while not workflow.is_settled:  # in the round that doesn't count
+            solver.step(1)
         solver.step(iterations)
         workflow.propagate.sync()
 
     return step
 
 
-def without_computing(replay: Replay, step: Callable[[], None]) -> Callable[[], None]:
+def without_computing(solver: Solver, step: Callable[[], None]) -> Callable[[], None]:
     """Return the step with layers that take no time."""
+    nothing = Profile({layer.name: (0.0, 0.0) for layer in solver.net.layers})
 
     def still() -> None:
-        replay.factor = 0.0
+        usual = solver.replay, solver.net.forward_layer, solver.net.backward_layer
+        solver.replay = Replay(solver.net, nothing)
         step()
-        replay.factor = 1.0
+        solver.replay, solver.net.forward_layer, solver.net.backward_layer = usual
 
     return still
 
 
-def measure(world: World, rows: dict[str, Callable[[], None]], rounds: int, iterations: int) -> dict[str, list[float]]:
-    """Return the last rank's ms an iteration in each round, taken in turn after a round that doesn't count."""
+def measure(
+    world: World, rows: dict[str, Callable[[], None]], a: argparse.Namespace, rounds: int = 0
+) -> dict[str, list[float]]:
+    """Return the last rank's ms an iteration in each round, after a round that doesn't count.
+
+    Rows take turns, every other round in the opposite order.
+    """
     spent: dict[str, list[float]] = {name: [] for name in rows}
-    for k in range(rounds + 1):
-        for name, step in rows.items():
+    for k in range((rounds or a.rounds) + 1):
+        for name, step in list(rows.items())[:: -1 if k % 2 else 1]:
             world.comm.Barrier()
             start = time.perf_counter()
             step()
             seconds = max(world.comm.allgather(time.perf_counter() - start))
             if k:
-                spent[name].append(1e3 * seconds / iterations)
+                spent[name].append(1e3 * seconds / a.iterations)
     return spent
+
+
+def link_rate(solver: Solver, spent: dict[str, list[float]]) -> str:
+    """Return the rate at which a broadcast and a reduce of all parameters take as long as computing."""
+    (each,) = spent.values()
+    return f"{2 * 8 * solver.net.packed.nbytes / (1e-3 * median(each)) / 1e6:.0f}mbit"
+
+
+def pairs(base: tuple[str, list[float]], other: tuple[str, list[float]]) -> str:
+    """Return the median of the pairs' ratios, and the interval that holds it in 95 % of resamplings."""
+    ratios = np.divide(other[1], base[1])
+    resampled = np.median(np.random.default_rng(0).choice(ratios, (10_000, len(ratios))), axis=1)
+    low, high = np.percentile(resampled, (2.5, 97.5))
+    return (
+        f"{other[0]} / {base[0]}: {median(ratios):.3f}, 95 % interval {low:.3f} to {high:.3f}, {len(ratios)} pairs; "
+        f"medians {median(other[1]):.1f} and {median(base[1]):.1f} ms"
+    )
+
+
+def about(ranks: int, a: argparse.Namespace, solver: Solver) -> str:
+    """Return what was measured, in one line."""
+    return (
+        f"{a.net}, batch {a.batch} a rank, {ranks} ranks, {solver.net.packed.nbytes / 2**20:.0f} MiB, "
+        f"profile {a.profile}, buckets of {a.bucket_bytes}"
+    )
 
 
 def table(ranks: int, a: argparse.Namespace, solver: Solver, spent: dict[str, list[float]]) -> str:
     """Return the table."""
     middle = {name: median(each) for name, each in spent.items()}
-    slowest = max(middle["computing alone"], middle.get("communicating alone", 0.0))
-    lines = [
-        f"{a.net}, batch {a.batch} a rank, {ranks} ranks, {solver.net.packed.nbytes / 2**20:.0f} MiB, "
-        f"profile {a.profile}, buckets of {a.bucket_bytes}",
-        f"{'':24}{'ms':>9}{'least':>9}{'most':>9}{'/ SC-B':>9}{'/ greater':>11}",
-    ]
+    computing, talking = middle[ALONE], middle[TALKING]
+    head = ("ms", 9), ("least", 9), ("most", 9), ("/ SC-B", 9), ("/ greater", 11), ("samples/s", 11), ("hidden", 8)
+    lines = [about(ranks, a, solver), f"{'':24}" + "".join(f"{text:>{width}}" for text, width in head)]
+    base = middle.get("SC-B", middle.get("SC-B:auto", np.nan))
     for name, each in spent.items():
-        ratio = middle[name] / middle.get("SC-B", np.nan)
-        lines.append(
-            f"{name:24}{middle[name]:9.1f}{min(each):9.1f}{max(each):9.1f}{ratio:9.2f}{middle[name] / slowest:11.2f}"
-        )
+        ms = middle[name]
+        line = f"{name:24}{ms:9.1f}{min(each):9.1f}{max(each):9.1f}{ms / base:9.2f}{ms / max(computing, talking):11.2f}"
+        if name not in (ALONE, TALKING):
+            line += f"{1e3 * ranks * a.batch / ms:11.1f}{(computing + talking - ms) / talking:8.0%}"
+        lines.append(line)
     return "\n".join(lines)
 
 

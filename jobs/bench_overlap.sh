@@ -1,17 +1,81 @@
 #!/usr/bin/env bash
-# bench_overlap.sh [NODES [RATE [NET ...]]]   what each workflow hides, over NODES emulated nodes with links of RATE
+# bench_overlap.sh [NODES [RATE [NET ...]]]   replay: what each workflow hides, over NODES nodes with links of RATE
+# bench_overlap.sh real [NET ...]             2 nodes, the processor computes, communicating is half of SC-B's iteration
+# bench_overlap.sh pairs [NET ...]            SC-OBR beside SC-B in 20 pairs, 2 ranks of this machine
+# bench_overlap.sh ddp PYTHON [NET ...]       2 nodes at 1, 2 and 4 Gbit/s, beside PyTorch DDP under an interpreter
 #
-# One rank a node; layers take the time of a GPU of 5 TFLOP/s (jobs/bench_overlap.py has the options: ARGS="...").
-# Needs root, and an environment with Open MPI: $SCAFFE_VENV, or .venv as jobs/test.sh makes it. Rows are medians of turns within one run; other work on the machine falsifies them.
+# Nodes are emulated (jobs/lab/netlab.sh), one rank a node; in replay layers take the time of a GPU of 5 TFLOP/s, in
+# the other modes each rank has a core. ARGS="..." adds options of jobs/bench_overlap.py. Needs root, and an environment
+# with Open MPI: $SCAFFE_VENV, or .venv as jobs/test.sh makes it; PYTHON needs torch, mpi4py, and what scaffe imports.
+# Rows are medians of turns within one run; other work on the machine falsifies them.
 set -eu
 cd "$(dirname "$0")/.."
-export PATH=${SCAFFE_VENV:-$PWD/.venv}/bin:$PATH PYTHONPATH=$PWD
-nodes=${1:-4} rate=${2:-1gbit}
-shift $(($# < 2 ? $# : 2))
-[ $# -gt 0 ] || set -- caffenet googlenet
-jobs/lab/netlab.sh up "$nodes" "$rate"
-trap 'jobs/lab/netlab.sh down' EXIT
-for net; do
-  # shellcheck disable=SC2086
-  OMP_NUM_THREADS=1 jobs/lab/netlab.sh run openmpi 1 python jobs/bench_overlap.py "$net" ${ARGS:-} 2>&1 | grep -v '^I[0-9]'
-done
+export PATH=${SCAFFE_VENV:-$PWD/.venv}/bin:$PATH PYTHONPATH=$PWD OMP_NUM_THREADS=1
+export MALLOC_MMAP_THRESHOLD_=2000000000 MALLOC_TRIM_THRESHOLD_=2000000000
+lab=jobs/lab/netlab.sh
+
+quietly() { "$@" 2>&1 | grep -v '^I[0-9]'; }
+
+batch() { [ "$1" = googlenet ] && echo 16 || echo 32; }
+
+up() { # up NODES RATE
+  $lab up "$@"
+  trap '$lab down' EXIT
+}
+
+# shellcheck disable=SC2086
+overlap() { # overlap NET OPTIONS...: over the nodes that are up
+  quietly $lab run openmpi 1 python jobs/bench_overlap.py "$@" ${ARGS:-}
+}
+
+replay() { # replay NODES RATE NET...
+  up "$1" "$2"
+  for net in "${@:3}"; do overlap "$net"; done
+}
+
+real() {
+  local net rate
+  for net; do
+    up 2 0
+    rate=$(overlap "$net" --batch "$(batch "$net")" --profile real --pin --link-rate | tail -n 1)
+    echo "$net: links of $rate"
+    up 2 "$rate"
+    overlap "$net" --batch "$(batch "$net")" --profile real --pin
+  done
+}
+
+# shellcheck disable=SC2086
+pairs() {
+  local net
+  for net; do
+    quietly jobs/mpirun.sh -n 2 python jobs/bench_overlap.py "$net" --batch "$(batch "$net")" --profile real --pin \
+      --pairs 20 ${ARGS:-}
+  done
+}
+
+ddp() { # ddp PYTHON NET...
+  local python=$1 net rate
+  shift
+  for rate in 1gbit 2gbit 4gbit; do
+    up 2 "$rate"
+    for net; do
+      echo "Links of $rate"
+      overlap "$net" --batch "$(batch "$net")" --profile real --pin --runs 'SC-B:auto,SC-OBR:auto,SC-OBR:auto:hook'
+      quietly $lab run openmpi 1 "$python" jobs/bench_ddp.py "$net" --batch "$(batch "$net")" --pin --interface eth0 \
+        --master 10.77.0.1
+    done
+  done
+}
+
+case ${1:-} in
+  real) shift && real "${@:-alexnet}" ;;
+  pairs) shift && pairs "${@:-lenet}" ;;
+  ddp)
+    : "${2:?usage: bench_overlap.sh ddp PYTHON [NET ...]}"
+    shift
+    if [ $# -gt 1 ]; then ddp "$@"; else ddp "$1" alexnet googlenet; fi
+    ;;
+  *)
+    if [ $# -gt 2 ]; then replay "$@"; else replay "${1:-4}" "${2:-1gbit}" caffenet googlenet; fi
+    ;;
+esac

@@ -26,13 +26,14 @@ from scaffe.monitor.record import FORWARD, SNAPSHOT
 from scaffe.net import Net
 from scaffe.packed import aligned_zeros
 from scaffe.parallel import meter
+from scaffe.parallel.choose import WorkflowTrial
 from scaffe.parallel.evaluate import batch_numbers, means, run_batches
 from scaffe.parallel.iteration import iterate
 from scaffe.parallel.propagate import Propagate
 from scaffe.parallel.run import Run
 from scaffe.parallel.stall import Watch, check_seconds
 from scaffe.parallel.statistics import Statistics
-from scaffe.parallel.workflow import make_workflow
+from scaffe.parallel.workflow import Workflow, make_workflow
 from scaffe.parallel.world import World, open_world
 from scaffe.proto import NetParameter, SolverParameter
 from scaffe.proto.files import read_solver
@@ -115,18 +116,12 @@ class Solver:
         self.world.together(self._build)
         self._agree_on(self.test_nets)
         self.bad_records = BadRecords([self.net, *self.test_nets], self.reading)
-        self.workflow = make_workflow(
-            self.run,
-            self.world,
-            self.collectives,
-            self.net,
-            self._update,
-            self.rule.clip,
-            self.param.clip_gradients >= 0,
-        )
+        self.trial = self._make_workflows()
         self.watch = self._open_watch()
         if self.timeline:
             self.timeline.watch(self.net, self.workflow, self.statistics)
+            for workflow in self.trial.workflows:
+                self.timeline.follow(workflow)
         self._describe()
 
     # Set-up.
@@ -171,6 +166,14 @@ class Solver:
             else:
                 log.info("Parameters stay in each rank's own memory: a node's shared memory (/dev/shm) has no room")
         return comm
+
+    def _make_workflows(self) -> WorkflowTrial:
+        """Return the workflow that the run names, or those to choose from. Collective."""
+        clips = self.param.clip_gradients >= 0
+        given = self.world, self.collectives, self.net, self._update, self.rule.clip, clips
+        candidates = self.run.candidates if self.collectives else {"alone": self.run}
+        workflows = {name: make_workflow(run, *given) for name, run in candidates.items()}
+        return WorkflowTrial(workflows, self.world.allgather)
 
     def _open_watch(self) -> Watch | None:
         """Return the watch over stalls; one rank alone waits for nobody. Collective."""
@@ -265,8 +268,10 @@ class Solver:
             run = self.timeline.timed(timelines.ITERATION, self.iter, run)
             agree = self.timeline.timed(timelines.WAIT, 0, agree, timelines.LOSS)
         loss = run(self.net, self.workflow, self.statistics, self.param.iter_size, agree, record)
-        if decided := self.workflow.took(time.perf_counter() - start):
-            log.info("%s", decided)
+        seconds = time.perf_counter() - start
+        for decided in (self.workflow.took(seconds), self.trial.took(seconds)):
+            if decided:
+                log.info("%s", decided)
         return loss
 
     def _agree_on_loss(self, part: float) -> float:
@@ -290,6 +295,11 @@ class Solver:
             self.replay.update(indices)
         else:
             self.rule.update(indices, self.rate(), self.iter)
+
+    @property
+    def workflow(self) -> Workflow:
+        """The ways of the next iteration."""
+        return self.trial.workflow
 
     @property
     def propagate(self) -> Propagate:
@@ -316,7 +326,7 @@ class Solver:
             self.restore(resume)
         first = self.iter
         self.step(max(0, p.max_iter - first))
-        self._log_overlap(self.iter - first)
+        self._log_overlap(self.trial.iterations)
         if p.snapshot_after_train and self.stopped != "requeue" and not (p.snapshot and self.iter % p.snapshot == 0):
             self.snapshot()
         if self.stopped:
@@ -417,7 +427,7 @@ class Solver:
             self._write_timeline(self.timeline, self.timeline_path)
         for net in (self.net, *self.test_nets):
             net.close()
-        self.workflow.close()
+        self.trial.close()
         if self.watch is not None:
             self.watch.close()
         if self.collectives is not None:

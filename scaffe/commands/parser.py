@@ -70,7 +70,9 @@ def add_run_flags(command: Parser) -> None:
     command.flag("reduce", metavar="NAME", help="collectives' algorithm: auto, mpi, chain, binomial, cb, ring, ...")
     command.flag("chain-size", type=int, metavar="N", help="ranks in a chain of cb, cc, ccb")
     command.flag("chunk-bytes", type=int, metavar="N", help="a message's bytes; 0: as tuned")
-    command.flag("bucket-bytes", metavar="N", help="gradients that go together: 0 (a layer's), 4M, ..., inf (all)")
+    command.flag(
+        "bucket-bytes", metavar="N", help="gradients that go together: 0 (a layer's), 4M, ..., inf (all), auto"
+    )
     command.flag("drive", choices=KNOWN["drive"], help="who lets messages go on: between layers, or a helper computes")
 
 

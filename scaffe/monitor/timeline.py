@@ -68,7 +68,7 @@ class Timeline:
         owner.backward_layer = self._watch_backward(net)
         measured: Any = statistics
         measured.average = self.timed(WAIT, 0, statistics.average, STATISTICS)
-        workflow.propagate.meter.note = workflow.aggregate.meter.note = self._note
+        self.follow(workflow)
 
     def timed(self, kind: str, number: int, work: Callable[..., Any], awaited: str = "") -> Callable[..., Any]:
         """Return the work as a function that takes note of its time."""
@@ -80,6 +80,10 @@ class Timeline:
             return result
 
         return timed
+
+    def follow(self, workflow: Workflow) -> None:
+        """Take note of a workflow's messages too."""
+        workflow.propagate.meter.note = workflow.aggregate.meter.note = self._note
 
     def _watch_forward(self, net: Net) -> Callable[[int], None]:
         forward, add = net.forward_layer, self._spans.append

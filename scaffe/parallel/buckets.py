@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
+from math import inf, sqrt
 
 from scaffe.net import Net
 
@@ -74,6 +74,14 @@ def _nbytes(net: Net, run: Sequence[int]) -> int:
 def _bucket(net: Net, run: Sequence[int], users: Sequence[Sequence[int]]) -> Bucket:
     layers = sorted({layer for i in run for layer in users[i]})
     return Bucket(_part(net, run), tuple(run), tuple(layers))
+
+
+def suited_bytes(total: int, alpha: float, beta: float) -> int:
+    """Return the bytes of a bucket that keep least exposed of `total` bytes, a message's n taking alpha + beta n s.
+
+    Each of total / n buckets starts once, and of the last nothing is hidden: total / n alpha + n beta is least.
+    """
+    return max(1, round(min(total, sqrt(total * alpha / beta))))
 
 
 def parse_bytes(text: str) -> float:

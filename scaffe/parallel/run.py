@@ -27,7 +27,8 @@ class Run:
 
     `workflow` is one of WORKFLOWS, `sync` of SYNCS, `drive` of DRIVES or "auto". `reduce` names the collectives'
     algorithm ("auto", "mpi", "chain", "cb", ...), `chain_size` its groups (0: as the name says), `chunk_bytes` its
-    messages (0: as tuned). Buckets have up to `bucket_bytes` ("0", "4M", "inf"). Raise ScaffeError for anything else.
+    messages (0: as tuned). Buckets have up to `bucket_bytes` ("0", "4M", "inf", "auto"). Raise ScaffeError for
+    anything else.
     """
 
     workflow: str = "SC-B"
@@ -46,14 +47,26 @@ class Run:
             if getattr(self, name) < 0:
                 raise ScaffeError(f"{name} must be 0 or more, got {getattr(self, name)}")
         try:
-            parse_bytes(self.bucket_bytes)
+            if self.bucket_bytes != "auto":
+                parse_bytes(self.bucket_bytes)
         except ValueError:
-            raise ScaffeError(f"bucket_bytes must be bytes such as 4M, or inf; got '{self.bucket_bytes}'") from None
+            raise ScaffeError(
+                f"bucket_bytes must be bytes such as 4M, or inf, or auto; got '{self.bucket_bytes}'"
+            ) from None
 
     @property
     def overlaps(self) -> tuple[bool, bool]:
         """Whether propagation overlaps with the forward pass, and aggregation with the backward pass."""
-        return self.workflow != "SC-B", self.workflow in ("SC-OBR", "auto")
+        return self.workflow != "SC-B", self.workflow == "SC-OBR"
+
+    @property
+    def candidates(self) -> dict[str, Run]:
+        """The runs of which the fastest is to be taken, by name: this one alone, unless its workflow is "auto"."""
+        if self.workflow != "auto":
+            return {self.workflow: self}
+        drives = DRIVES if self.drive == "auto" else [self.drive]
+        overlapping = {f"SC-OBR by {drive}": replace(self, workflow="SC-OBR", drive=drive) for drive in drives}
+        return {"SC-B": replace(self, workflow="SC-B"), **overlapping}
 
     @property
     def how(self) -> dict[str, Any]:

@@ -11,9 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from collectives import Communicator
+from collectives.clusters import find_cluster
+from collectives.defaults import STEP
+from collectives.tuning import FABRIC
+from scaffe.monitor.log import log
 from scaffe.net import Net
 from scaffe.parallel.aggregate import Aggregate, BlockingAggregate, StagedAggregate
-from scaffe.parallel.buckets import make_buckets, parse_bytes
+from scaffe.parallel.buckets import make_buckets, parse_bytes, suited_bytes
 from scaffe.parallel.drive import DRIVES, Helper, Hook, Trial
 from scaffe.parallel.ordering import Ordering
 from scaffe.parallel.propagate import Propagate, StagedPropagate
@@ -66,7 +70,7 @@ def make_workflow(
 
     `clips` says that all sums are needed before the first update.
     """
-    buckets = make_buckets(net, parse_bytes(run.bucket_bytes))
+    buckets = make_buckets(net, _bucket_bytes(run, world, comm, net))
     if comm is None or world.size == 1:
         alone = Propagate(world, net.packed, None)
         updating = Aggregate(world, net.packed, buckets, alone, update, prepare)
@@ -96,3 +100,20 @@ def make_workflow(
     if early and isinstance(propagate, StagedPropagate) and isinstance(aggregate, StagedAggregate):
         ordering = Ordering(propagate, aggregate, world.allsums)
     return Workflow(propagate, aggregate, trial, ordering)
+
+
+def _bucket_bytes(run: Run, world: World, comm: Communicator | None, net: Net) -> float:
+    """Return the most bytes of a bucket; for "auto" those that suit the described network, as the root knows it."""
+    if run.bucket_bytes != "auto":
+        return parse_bytes(run.bucket_bytes)
+    if comm is None:
+        return 0
+    shape = world.comm.bcast(comm.shape, world.root)
+    cluster = find_cluster("infiniband" if shape.network == FABRIC else "ethernet")
+    inside = shape.nodes == 1
+    alpha = STEP + (cluster.alpha_in if inside else cluster.alpha)
+    beta = cluster.beta_in if inside else cluster.beta
+    nbytes = suited_bytes(net.packed.nbytes, alpha, beta)
+    why = f"{1e6 * alpha:.3g} us a message and {1e-9 / beta:.3g} GB/s, as the description of {cluster.name} has it"
+    log.info("Buckets of up to %d bytes suit %s: %s", nbytes, shape, why)
+    return nbytes

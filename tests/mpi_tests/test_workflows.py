@@ -19,6 +19,7 @@ WAYS = {
     "SC-OBR, hook": {"workflow": "SC-OBR", "drive": "hook"},
     "SC-OBR, tried": {"workflow": "SC-OBR", "drive": "auto"},
     "SC-OBR, a message a layer": {"workflow": "SC-OBR", "bucket_bytes": "0"},
+    "SC-OBR, buckets that suit": {"workflow": "SC-OBR", "bucket_bytes": "auto"},
     "SC-OBR, one message": {"workflow": "SC-OBR", "bucket_bytes": "inf"},
 }
 
@@ -61,6 +62,11 @@ def test_every_workflow_gives_the_bits_of_sc_b(folder, reduce):
             assert_same_bits(train(folder, {**way, "reduce": reduce}), expected)
         else:
             assert_close(train(folder, {**way, "reduce": reduce}), expected)
+
+
+def test_workflows_that_take_turns_give_the_bits_of_sc_b(folder):
+    expected = train(folder, {"reduce": "chain"}, iterations=40)
+    assert_same_bits(train(folder, {"workflow": "auto", "reduce": "chain"}, iterations=40), expected)
 
 
 @pytest.mark.parametrize("reduce", ["mpi", "chain", "ring", "halving", "two-tree", "auto"])
