@@ -201,7 +201,8 @@ class Solver:
 
     def _equip(self, context: Context) -> None:
         """Let a net compute as was asked."""
-        context.threads, context.choices, context.reading = self.world.threads, self.choices, self.reading
+        context.threads, context.choices = self.world.threads, self.choices
+        context.reading, context.spare_cores = self.reading, self.world.spare_cores
         context.compute = "float32" if self.compute.startswith(replay.PREFIX) else self.compute
         context.allow_python_layers, context.file_mark = self.allow_python_layers, self.world.file_mark
 

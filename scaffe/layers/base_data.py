@@ -12,7 +12,7 @@ from scaffe.layers.layer import Blobs, Layer
 
 
 class Reading(Protocol):
-    """What fills batches, in the reader thread: readers.BatchReader and its like."""
+    """What fills batches, in the reader threads, several at once: readers.BatchReader and its like."""
 
     @property
     def shapes(self) -> Sequence[tuple[int, ...]]:
@@ -68,7 +68,7 @@ class BaseData(Layer):
 
 
 class PrefetchingData(BaseData):
-    """A data layer whose batches are read ahead by this rank's own thread; the tops are the reader's own arrays.
+    """A data layer whose batches are read ahead by this rank's own threads; the tops are the reader's own arrays.
 
     Reading starts with the first forward pass, at the sample that `seek` named last. Subclasses call `take_part`,
     then `look_ahead`, and say in `reading` what reads.
@@ -100,15 +100,21 @@ class PrefetchingData(BaseData):
 
     def _start(self) -> BatchQueue:
         self._reading = self.reading()
-        population = self._reading.allocate(max(2, self.param.data_param.prefetch))
-        self._queue = BatchQueue(self._reading.fill, self.context.batch_numbers(), population)
+        threads = self.context.reading.threads or self.context.spare_cores
+        population = self._reading.allocate(self._population(threads))
+        self._queue = BatchQueue(self._reading.fill, self.context.batch_numbers(), population, threads)
         return self._queue
+
+    def _population(self, threads: int) -> int:
+        """Return how many batches there are: those read ahead, of which each thread has one, and the net's own."""
+        ahead = self.context.reading.prefetch
+        return max(ahead + 1 if ahead else self.param.data_param.prefetch, threads + 1)
 
     def origin(self, row: int) -> str:
         return self._reading.describe(self.batch.keys[row]) if self.batch else ""
 
     def close(self) -> None:
-        """End the reader thread; the next forward pass starts another."""
+        """End the reader threads; the next forward pass starts others."""
         if self._queue is not None:
             self._queue.close()
         self._queue = self.batch = None

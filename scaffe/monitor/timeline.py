@@ -111,7 +111,7 @@ class Timeline:
 
     def _note_batch(self, i: int, layer: Any) -> None:
         begin, middle, end = layer.batch.seconds
-        track = f"reader {layer.name}"
+        track = f"reader {layer.name}" + (f", thread {layer.batch.thread}" if layer.batch.thread else "")
         self._spans.append((READ, i, begin, middle or end, track, ""))
         if middle:
             self._spans.append((TRANSFORM, i, middle, end, track, ""))
