@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -11,6 +11,7 @@ import numpy as np
 from readers.batch_queue import Batch, allocate
 from readers.datum import shape_text
 from readers.errors import RecordError
+from readers.layout import Layout
 from readers.shard import Shard
 from readers.transform import Transform
 
@@ -42,6 +43,7 @@ class BatchReader:
         self.reader, self.shard, self.transform = reader, shard, transform
         [(key, value)] = reader.read([0])
         self._first_shape = self._decode(key, value)[0].shape
+        self._layout = Layout.of(value) if isinstance(value, bytes) else None  # of Datums, where they are raw
         self.shape = self._output_shape(key, self._first_shape)
 
     @property
@@ -65,16 +67,26 @@ class BatchReader:
         """
         epochs, indices = self.shard.places(number)
         items = self.reader.read(indices.tolist())
-        decoded = [self._decode(key, value) for key, value in items]
         batch.keys = [key for key, _ in items]
+        images, labels = self._decode_all(items)
         batch.read_until = perf_counter()
-        self._fit(batch, [image.shape for image, _ in decoded])
-        self.transform.apply([image for image, _ in decoded], epochs, indices, batch.data)
-        batch.label[:] = [label for _, label in decoded]
+        self._fit(batch, [image.shape for image in images])
+        self.transform.apply(images, epochs, indices, batch.data)
+        batch.label[:] = labels
 
     def describe(self, key: Any) -> str:
         """Return what messages call a record."""
         return self.reader.describe(key)
+
+    def _decode_all(self, items: Sequence[tuple[Any, Any]]) -> tuple[Sequence[np.ndarray], list[int]]:
+        """Return the images and labels of records: all at once where they are raw and alike."""
+        if self._layout is not None:
+            values = [value for _, value in items]
+            labels = self._layout.labels(values)
+            if labels is not None:
+                return self._layout.images(values), labels
+        decoded = [self._decode(key, value) for key, value in items]
+        return [image for image, _ in decoded], [label for _, label in decoded]
 
     def _decode(self, key: Any, value: Any) -> tuple[np.ndarray, int]:
         try:

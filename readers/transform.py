@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from readers.datum import shape_text
 from readers.errors import ReaderError, RecordError
@@ -61,39 +63,70 @@ class Transform:
         """Write n transformed images to `out` (n x C x h x w, float32).
 
         `epochs` and `indices` (n) say of which epoch and record each image is. The images may differ in
-        height and width if `output_shape` gives the same for all; the caller has asked it.
+        height and width if `output_shape` gives the same for all; the caller has asked it. Small ones of one shape
+        are best given as one array (n x C x H x W).
         """
-        height, width = out.shape[2:]
-        tops, lefts = self._places(images, epochs, indices, height, width)
+        tops, lefts = self._places(images, epochs, indices, *out.shape[2:])
         flips = self._flips(epochs, indices)
-        for row, image, top, left, flip in zip(out, images, tops, lefts, flips, strict=True):
-            window = np.s_[:, top : top + height, left : left + width]
-            target = row[:, :, ::-1] if flip else row
-            if self.mean is None:
-                target[...] = image[window]
-            else:
-                np.subtract(image[window], self.mean[window], out=target)
+        if isinstance(images, np.ndarray):
+            self._apply_stacked(images, tops, lefts, flips, out)
+        else:
+            self._apply_each(images, tops, lefts, flips, out)
         if self.mean_values:
             out -= np.array(self.mean_values, np.float32)[:, None, None]
         if self.scale != 1:
             out *= np.float32(self.scale)
 
+    def _apply_each(
+        self, images: Sequence[np.ndarray], tops: np.ndarray, lefts: np.ndarray, flips: np.ndarray, out: np.ndarray
+    ) -> None:
+        """Crop and flip images one by one, each as bytes in one go, and subtract the mean image."""
+        height, width = out.shape[2:]
+        places = zip(tops.tolist(), lefts.tolist(), flips.tolist(), strict=True)
+        for row, image, (top, left, flip) in zip(out, images, places, strict=True):
+            window = image[:, top : top + height, left : left + width]
+            row[...] = np.ascontiguousarray(window[:, :, ::-1] if flip else window)
+            if self.mean is not None:
+                mean, left = (self._mirrored_mean, self.mean.shape[2] - left - width) if flip else (self.mean, left)
+                row -= mean[:, top : top + height, left : left + width]
+
+    def _apply_stacked(
+        self, images: np.ndarray, tops: np.ndarray, lefts: np.ndarray, flips: np.ndarray, out: np.ndarray
+    ) -> None:
+        """Crop and flip images of one shape (n x C x H x W) all at once, and subtract the mean image."""
+        size, rows = out.shape[2:], np.arange(len(out))
+        if size == images.shape[2:]:
+            out[...] = images
+        else:
+            out[...] = sliding_window_view(images, size, axis=(2, 3))[rows, :, tops, lefts]
+        if self.mean is not None:
+            windows = sliding_window_view(self.mean, size, axis=(1, 2))
+            out -= self.mean if size == self.mean.shape[1:] else windows[:, tops, lefts].swapaxes(0, 1)
+        flipped = np.flatnonzero(flips)
+        if len(flipped):
+            out[flipped] = out[flipped, :, :, ::-1]
+
+    @cached_property
+    def _mirrored_mean(self) -> np.ndarray:
+        assert self.mean is not None
+        return np.ascontiguousarray(self.mean[:, :, ::-1])
+
     def _places(
         self, images: Sequence[np.ndarray], epochs: np.ndarray, indices: np.ndarray, height: int, width: int
-    ) -> tuple[list[int], list[int]]:
-        """Return the top row and the left column of each image's crop."""
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the top row and the left column of each image's crop (n each)."""
         down = np.array([image.shape[1] - height for image in images], np.uint64)
         right = np.array([image.shape[2] - width for image in images], np.uint64)
         if not (self.crop_size and self.train):
-            return (down // 2).tolist(), (right // 2).tolist()
+            return (down // 2).astype(np.int64), (right // 2).astype(np.int64)
         tops = draw(self.seed, epochs, indices, ROW, down + 1)
-        return tops.tolist(), draw(self.seed, epochs, indices, COLUMN, right + 1).tolist()
+        return tops.astype(np.int64), draw(self.seed, epochs, indices, COLUMN, right + 1).astype(np.int64)
 
-    def _flips(self, epochs: np.ndarray, indices: np.ndarray) -> list[int]:
-        """Return 1 for each image to be mirrored, else 0."""
+    def _flips(self, epochs: np.ndarray, indices: np.ndarray) -> np.ndarray:
+        """Return 1 for each image to be mirrored, else 0 (n)."""
         if not self.mirror:
-            return [0] * len(indices)
-        return draw(self.seed, epochs, indices, MIRROR, np.uint64(2)).tolist()
+            return np.zeros(len(indices), np.uint64)
+        return draw(self.seed, epochs, indices, MIRROR, np.uint64(2))
 
 
 def draw(
