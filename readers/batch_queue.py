@@ -21,8 +21,9 @@ class Batch:
     """One rank's part of a global batch: its arrays (n x ..., float32), and what the records are called.
 
     Of images `data` (n x C x H x W) comes first, then `label` (n). `keys` are what the source describes records by.
-    `seconds` are perf_counter's when its reading began, when its transformation did (`read_until`; 0 where a reader
-    doesn't tell the two apart), and when it was full; `thread` is the number of the thread that did it.
+    `seconds` are perf_counter's when its reading began, when its transformation did (`read_until`, as if all was read
+    and decoded before; 0 where a reader doesn't tell the two apart), and when it was full; `thread` is the number of
+    the thread that did it.
     """
 
     def __init__(self, *arrays: np.ndarray):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from time import perf_counter
 from typing import Any, Protocol
@@ -14,6 +15,8 @@ from readers.errors import RecordError
 from readers.layout import Layout
 from readers.shard import Shard
 from readers.transform import Transform
+
+GROUP = 1 << 20  # pixels that are decoded, then transformed, while caches hold them
 
 
 class Source(Protocol):
@@ -43,6 +46,7 @@ class BatchReader:
         self.reader, self.shard, self.transform = reader, shard, transform
         [(key, value)] = reader.read([0])
         self._first_shape = self._decode(key, value)[0].shape
+        self._group = max(1, GROUP // math.prod(self._first_shape))  # records
         self._layout = Layout.of(value) if isinstance(value, bytes) else None  # of Datums, where they are raw
         self.shape = self._output_shape(key, self._first_shape)
 
@@ -68,11 +72,15 @@ class BatchReader:
         epochs, indices = self.shard.places(number)
         items = self.reader.read(indices.tolist())
         batch.keys = [key for key, _ in items]
-        images, labels = self._decode_all(items)
-        batch.read_until = perf_counter()
-        self._fit(batch, [image.shape for image in images])
-        self.transform.apply(images, epochs, indices, batch.data)
-        batch.label[:] = labels
+        transforming = 0.0
+        for start in range(0, len(items), self._group):
+            part = slice(start, start + self._group)
+            images, batch.label[part] = self._decode_all(items[part])
+            begin = perf_counter()
+            self._fit(batch, part, images)
+            self.transform.apply(images, epochs[part], indices[part], batch.data[part])
+            transforming += perf_counter() - begin
+        batch.read_until = perf_counter() - transforming
 
     def describe(self, key: Any) -> str:
         """Return what messages call a record."""
@@ -100,13 +108,15 @@ class BatchReader:
         except RecordError as error:
             raise RecordError(f"{self.describe(key)} {error}{hint}") from None
 
-    def _fit(self, batch: Batch, shapes: list[tuple[int, ...]]) -> None:
+    def _fit(self, batch: Batch, part: slice, images: Sequence[np.ndarray]) -> None:
         """Refuse a record that comes out with another shape than the first; a batch of one takes its image's shape."""
-        for key, shape in zip(batch.keys, shapes, strict=True):
-            if shape != self._first_shape and self.shard.batch > 1:
-                self._check(key, shape)
+        if isinstance(images, np.ndarray):
+            return  # these have the layout of the first
+        for key, image in zip(batch.keys[part], images, strict=True):
+            if image.shape != self._first_shape and self.shard.batch > 1:
+                self._check(key, image.shape)
         if self.shard.batch == 1:
-            shape = self._output_shape(batch.keys[0], shapes[0])
+            shape = self._output_shape(batch.keys[0], images[0].shape)
             if batch.data.shape[1:] != shape:
                 batch.arrays[0] = np.zeros((1, *shape), np.float32)
 

@@ -72,10 +72,6 @@ class Transform:
             self._apply_stacked(images, tops, lefts, flips, out)
         else:
             self._apply_each(images, tops, lefts, flips, out)
-        if self.mean_values:
-            out -= np.array(self.mean_values, np.float32)[:, None, None]
-        if self.scale != 1:
-            out *= np.float32(self.scale)
 
     def _apply_each(
         self, images: Sequence[np.ndarray], tops: np.ndarray, lefts: np.ndarray, flips: np.ndarray, out: np.ndarray
@@ -89,6 +85,7 @@ class Transform:
             if self.mean is not None:
                 mean, left = (self._mirrored_mean, self.mean.shape[2] - left - width) if flip else (self.mean, left)
                 row -= mean[:, top : top + height, left : left + width]
+            self._finish(row)  # while caches hold it
 
     def _apply_stacked(
         self, images: np.ndarray, tops: np.ndarray, lefts: np.ndarray, flips: np.ndarray, out: np.ndarray
@@ -105,6 +102,14 @@ class Transform:
         flipped = np.flatnonzero(flips)
         if len(flipped):
             out[flipped] = out[flipped, :, :, ::-1]
+        self._finish(out)
+
+    def _finish(self, out: np.ndarray) -> None:
+        """Subtract the mean values and scale, in place (... x C x h x w)."""
+        if self.mean_values:
+            out -= np.array(self.mean_values, np.float32)[:, None, None]
+        if self.scale != 1:
+            out *= np.float32(self.scale)
 
     @cached_property
     def _mirrored_mean(self) -> np.ndarray:
@@ -115,12 +120,15 @@ class Transform:
         self, images: Sequence[np.ndarray], epochs: np.ndarray, indices: np.ndarray, height: int, width: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the top row and the left column of each image's crop (n each)."""
-        down = np.array([image.shape[1] - height for image in images], np.uint64)
-        right = np.array([image.shape[2] - width for image in images], np.uint64)
+        if isinstance(images, np.ndarray):
+            down, right = np.broadcast_to(np.array(images.shape[2:], np.uint64)[:, None], (2, len(images)))
+        else:
+            down, right = np.array([image.shape[1:] for image in images], np.uint64).T
+        down, right = down - np.uint64(height), right - np.uint64(width)
         if not (self.crop_size and self.train):
-            return (down // 2).astype(np.int64), (right // 2).astype(np.int64)
-        tops = draw(self.seed, epochs, indices, ROW, down + 1)
-        return tops.astype(np.int64), draw(self.seed, epochs, indices, COLUMN, right + 1).astype(np.int64)
+            return (down >> np.uint64(1)).astype(np.int64), (right >> np.uint64(1)).astype(np.int64)
+        tops = draw(self.seed, epochs, indices, ROW, down + np.uint64(1))
+        return tops.astype(np.int64), draw(self.seed, epochs, indices, COLUMN, right + np.uint64(1)).astype(np.int64)
 
     def _flips(self, epochs: np.ndarray, indices: np.ndarray) -> np.ndarray:
         """Return 1 for each image to be mirrored, else 0 (n)."""

@@ -72,6 +72,11 @@ class Context:
         self.local_rows, self.total_rows = stop - self.first_row, batch
         return self.local_rows
 
+    @property
+    def reader_threads(self) -> int:
+        """How many threads read for each data layer."""
+        return self.reading.threads or self.spare_cores
+
     def total(self, count: int) -> int:
         """Scale a count that is proportional to the rows, such as the terms of a loss, to the global batch."""
         if not self.local_rows or not self.total_rows:

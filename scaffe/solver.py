@@ -18,7 +18,7 @@ from scaffe.choices import FIXED, Choices
 from scaffe.context import TEST, TRAIN, Context
 from scaffe.errors import DivergedError, ScaffeError
 from scaffe.monitor import timeline as timelines
-from scaffe.monitor import trace
+from scaffe.monitor import trace, waited
 from scaffe.monitor.log import log, output_lines
 from scaffe.monitor.progress import progress
 from scaffe.monitor.record import FORWARD, SNAPSHOT
@@ -311,9 +311,10 @@ class Solver:
         log.info("Learning Rate Policy: %s", p.lr_policy)
         if resume:
             self.restore(resume)
-        first = self.iter
+        first, start = self.iter, time.perf_counter()
         self.step(max(0, p.max_iter - first))
         self._log_overlap(self.iter - first)
+        self._log_waits(time.perf_counter() - start)
         if p.snapshot_after_train and self.stopped != "requeue" and not (p.snapshot and self.iter % p.snapshot == 0):
             self.snapshot()
         if self.stopped:
@@ -332,6 +333,11 @@ class Solver:
         if self.world.size > 1 and iterations:
             meters = self.workflow.propagate.meter, self.workflow.aggregate.meter
             log.info("Overlap: %s", meter.describe(self.world, meters, iterations))
+
+    def _log_waits(self, seconds: float) -> None:
+        """Say which share of training the ranks waited for data; nothing of a net that reads none."""
+        if text := waited.describe(self.world, self.net, seconds, self.net.context.reader_threads):
+            log.info("Reading: %s", text)
 
     def _display(self, since: int, then: float) -> tuple[int, float]:
         """Log the smoothed loss, the train net's outputs and the rate. Return this iteration and the time."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from time import perf_counter
 from typing import Any, Protocol
 
 from readers import Batch, BatchQueue, Shard, Transform, read_mean
 from scaffe.context import TRAIN
 from scaffe.layers.layer import Blobs, Layer
+from scaffe.monitor.waited import Waited
 
 
 class Reading(Protocol):
@@ -81,6 +83,7 @@ class PrefetchingData(BaseData):
     def look_ahead(self) -> None:
         """Find the tops' shapes, and so what is wrong with the source, before the first forward pass."""
         self.batch: Batch | None = None
+        self.waited = Waited()
         self._queue: BatchQueue | None = None
         self._reading = self.reading()
 
@@ -93,14 +96,16 @@ class PrefetchingData(BaseData):
         queue = self._queue or self._start()
         if self.batch is not None:
             queue.recycle(self.batch)
+        begin, first = perf_counter(), self.consumed == 0
         self.batch = queue.get()
+        self.waited.add(perf_counter() - begin, self.batch, first)
         self.consumed = self.batch.number + 1
         for blob, array in zip(top, self.batch.arrays, strict=False):
             blob.array = array
 
     def _start(self) -> BatchQueue:
         self._reading = self.reading()
-        threads = self.context.reading.threads or self.context.spare_cores
+        threads = self.context.reader_threads
         population = self._reading.allocate(self._population(threads))
         self._queue = BatchQueue(self._reading.fill, self.context.batch_numbers(), population, threads)
         return self._queue
