@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from math import isfinite
 
 import numpy as np
@@ -29,6 +30,7 @@ from scaffe.parallel.evaluate import batch_numbers, means, run_batches
 from scaffe.parallel.iteration import iterate
 from scaffe.parallel.propagate import Propagate
 from scaffe.parallel.run import Run
+from scaffe.parallel.scatter import scatter
 from scaffe.parallel.stall import Watch, check_seconds
 from scaffe.parallel.statistics import Statistics
 from scaffe.parallel.workflow import make_workflow
@@ -153,6 +155,8 @@ class Solver:
         world = self.world
         context = Context(TRAIN, np, self.seed, world.rank, world.size, self.scaling, world.allsum)
         self._equip(context)
+        if self.reading.readers == "single" and world.size > 1:
+            context.scatter = partial(scatter, world)
         self.net = Net(solver_nets.train_net(self.param), context=context, engine=self.engine)
         self.net.keep_diffs = self.keep_diffs
         if self.compute.startswith(replay.PREFIX):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import Any, Protocol
 
 from readers import Batch, BatchQueue, Shard, Transform, read_mean
+from readers.batch_queue import allocate
 from scaffe.context import TRAIN
 from scaffe.layers.layer import Blobs, Layer
 from scaffe.monitor.waited import Waited
@@ -15,6 +16,8 @@ from scaffe.monitor.waited import Waited
 
 class Reading(Protocol):
     """What fills batches, in the reader threads, several at once: readers.BatchReader and its like."""
+
+    shard: Shard
 
     @property
     def shapes(self) -> Sequence[tuple[int, ...]]:
@@ -84,6 +87,7 @@ class PrefetchingData(BaseData):
         """Find the tops' shapes, and so what is wrong with the source, before the first forward pass."""
         self.batch: Batch | None = None
         self.waited = Waited()
+        self._fed = False
         self._queue: BatchQueue | None = None
         self._reading = self.reading()
 
@@ -93,21 +97,49 @@ class PrefetchingData(BaseData):
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         """Let the tops be the next batch, and give the last one back to the reader."""
-        queue = self._queue or self._start()
-        if self.batch is not None:
-            queue.recycle(self.batch)
-        begin, first = perf_counter(), self.consumed == 0
-        self.batch = queue.get()
-        self.waited.add(perf_counter() - begin, self.batch, first)
-        self.consumed = self.batch.number + 1
+        if not self._fed:
+            self.feed()
+        self._fed = False
+        assert self.batch is not None
         for blob, array in zip(top, self.batch.arrays, strict=False):
             blob.array = array
 
+    def feed(self) -> None:
+        """Take the next batch for the next forward pass.
+
+        Where the root reads for all ranks this is collective, and for the thread that does this rank's MPI.
+        """
+        begin, first = perf_counter(), self.consumed == 0
+        self.batch = self._scattered(self.context.scatter) if self.context.scatter else self._next()
+        self.waited.add(perf_counter() - begin, self.batch, first)
+        self.consumed = self.batch.number + 1
+        self._fed = True
+
+    def _next(self) -> Batch:
+        queue = self._queue or self._start()
+        if self.batch is not None:
+            queue.recycle(self.batch)
+        return queue.get()
+
+    def _scattered(self, scatter: Callable[[Batch | None, Batch], None]) -> Batch:
+        """Return this rank's part of the batch that the root has read."""
+        mine = self.batch or allocate(1, self.shard.rows, self._reading.shapes)[0]
+        if self.context.rank:
+            scatter(None, mine)
+            return mine
+        queue = self._queue or self._start()
+        whole = queue.get()
+        scatter(whole, mine)
+        queue.recycle(whole)
+        return mine
+
     def _start(self) -> BatchQueue:
-        self._reading = self.reading()
+        self._reading = reading = self.reading()
+        if self.context.scatter:  # this rank reads all ranks' rows
+            reading.shard = replace(reading.shard, start=0, stop=reading.shard.batch)
         threads = self.context.reader_threads
-        population = self._reading.allocate(self._population(threads))
-        self._queue = BatchQueue(self._reading.fill, self.context.batch_numbers(), population, threads)
+        population = reading.allocate(self._population(threads))
+        self._queue = BatchQueue(reading.fill, self.context.batch_numbers(), population, threads)
         return self._queue
 
     def _population(self, threads: int) -> int:
@@ -122,7 +154,7 @@ class PrefetchingData(BaseData):
         """End the reader threads; the next forward pass starts others."""
         if self._queue is not None:
             self._queue.close()
-        self._queue = self.batch = None
+        self._queue, self.batch, self._fed = None, None, False
 
     def named(self, source: str) -> str:
         """Return the source that the prototxt names. Raise NetError where it names none."""
