@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import io
 import itertools
+import multiprocessing
 import os
 import pickle
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from statistics import median
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -86,20 +87,26 @@ def copied() -> float:
 
 def processes(source: str, count: int, seconds: float = 3.0) -> float:
     """Return how many records of one LMDB so many processes read a second, together."""
-    begin = time.time() + 0.3 + 0.1 * count  # when all have started
-    command = [sys.executable, __file__, "--read", source, "--begin", repr(begin), "--seconds", str(seconds)]
-    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
-    return sum(float(process.communicate()[0]) for process in running) / seconds
+    fork = multiprocessing.get_context("fork")
+    start, records = fork.Barrier(count), fork.Queue()
+    running = [fork.Process(target=read_for, args=(source, seconds, start, records)) for _ in range(count)]
+    for process in running:
+        process.start()
+    total = sum(records.get() for _ in running)
+    for process in running:
+        process.join()
+    return total / seconds
 
 
-def read_until(source: str, begin: float, seconds: float) -> int:
-    """Read batches from `begin` on for so many seconds; return how many records that were."""
+def read_for(source: str, seconds: float, start: Any, records: Any) -> None:
+    """Read batches for so many seconds once all processes are there; tell how many records that were."""
     turn, count = filled(source, Transform(), 100, 1), 0
-    time.sleep(max(0.0, begin - time.time()))
-    while time.time() < begin + seconds:
+    start.wait()
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
         turn()
         count += 100
-    return count
+    records.put(count)
 
 
 class Loader:
@@ -164,12 +171,7 @@ def main() -> None:
     parser.add_argument("--readers", type=int, default=64, help="processes that read one LMDB; 0: none")
     parser.add_argument("--torch", default="", metavar="PYTHON", help="an interpreter that has torch")
     parser.add_argument("--folder", default="/dev/shm", help="where the databases are built")
-    for name, kind in (("read", str), ("begin", float), ("seconds", float)):
-        parser.add_argument(f"--{name}", type=kind, help=argparse.SUPPRESS)
     a = parser.parse_args()
-    if a.read:
-        print(read_until(a.read, a.begin, a.seconds))
-        return
     folder = tempfile.mkdtemp(prefix="bench_readers.", dir=a.folder)
     try:
         contents = jpegs()

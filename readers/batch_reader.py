@@ -14,7 +14,7 @@ from readers.datum import shape_text
 from readers.errors import RecordError
 from readers.layout import Layout
 from readers.shard import Shard
-from readers.transform import Transform
+from readers.transform import Images, Transform
 
 GROUP = 1 << 20  # pixels that are decoded, then transformed, while caches hold them
 
@@ -86,7 +86,7 @@ class BatchReader:
         """Return what messages call a record."""
         return self.reader.describe(key)
 
-    def _decode_all(self, items: Sequence[tuple[Any, Any]]) -> tuple[Sequence[np.ndarray], list[int]]:
+    def _decode_all(self, items: Sequence[tuple[Any, Any]]) -> tuple[Images, list[int]]:
         """Return the images and labels of records: all at once where they are raw and alike."""
         if self._layout is not None:
             values = [value for _, value in items]
@@ -108,7 +108,7 @@ class BatchReader:
         except RecordError as error:
             raise RecordError(f"{self.describe(key)} {error}{hint}") from None
 
-    def _fit(self, batch: Batch, part: slice, images: Sequence[np.ndarray]) -> None:
+    def _fit(self, batch: Batch, part: slice, images: Images) -> None:
         """Refuse a record that comes out with another shape than the first; a batch of one takes its image's shape."""
         if isinstance(images, np.ndarray):
             return  # these have the layout of the first

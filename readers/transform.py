@@ -13,6 +13,8 @@ from readers.datum import shape_text
 from readers.errors import ReaderError, RecordError
 from readers.keyed import bounded, key
 
+Images = Sequence[np.ndarray] | np.ndarray  # of C x H x W each; one array (n x C x H x W) where small ones are alike
+
 ROW, COLUMN, MIRROR = range(3)  # what is drawn for a sample
 
 
@@ -59,7 +61,7 @@ class Transform:
             raise RecordError(f"is {text}, but there are {len(self.mean_values)} mean values: give 1 or {channels}")
         return channels, self.crop_size or height, self.crop_size or width
 
-    def apply(self, images: Sequence[np.ndarray], epochs: np.ndarray, indices: np.ndarray, out: np.ndarray) -> None:
+    def apply(self, images: Images, epochs: np.ndarray, indices: np.ndarray, out: np.ndarray) -> None:
         """Write n transformed images to `out` (n x C x h x w, float32).
 
         `epochs` and `indices` (n) say of which epoch and record each image is. The images may differ in
@@ -117,7 +119,12 @@ class Transform:
         return np.ascontiguousarray(self.mean[:, :, ::-1])
 
     def _places(
-        self, images: Sequence[np.ndarray], epochs: np.ndarray, indices: np.ndarray, height: int, width: int
+        self,
+        images: Images,
+        epochs: np.ndarray,
+        indices: np.ndarray,
+        height: int,
+        width: int,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the top row and the left column of each image's crop (n each)."""
         if isinstance(images, np.ndarray):
