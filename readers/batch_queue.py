@@ -1,19 +1,20 @@
-"""One reader thread and one queue of batches for each rank: S-Caffe's parallel readers (section 4.1)."""
+"""Reader threads and a queue of batches for each rank: S-Caffe's parallel readers (section 4.1)."""
 
 from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from queue import SimpleQueue
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any
 
 import numpy as np
 
 from readers.errors import EndOfBatches, ReaderError
 
-PATIENCE = 5.0  # seconds that a forgotten queue waits for its reader thread, at interpreter exit for instance
+PATIENCE = 5.0  # seconds that a queue waits for its threads to end; one that a dead disk holds must not hold the job
 
 
 class Batch:
@@ -21,8 +22,9 @@ class Batch:
 
     Of images `data` (n x C x H x W) comes first, then `label` (n). `keys` are what the source describes records by,
     `bad` what was wrong with records that these stand in for.
-    `seconds` are perf_counter's when its reading began, when its transformation did (`read_until`; 0 where a reader
-    doesn't tell the two apart), and when it was full.
+    `seconds` are perf_counter's when its reading began, when its transformation did (`read_until`, as if all was read
+    and decoded before; 0 where a reader doesn't tell the two apart), and when it was full; `thread` is the number of
+    the thread that did it.
     """
 
     def __init__(self, *arrays: np.ndarray):
@@ -30,6 +32,7 @@ class Batch:
         self.keys: list[Any] = []
         self.bad: list[str] = []
         self.number = -1
+        self.thread = 0
         self.seconds = (0.0, 0.0, 0.0)
         self.read_until = 0.0
 
@@ -51,56 +54,65 @@ def allocate(count: int, rows: int, shapes: Iterable[Sequence[int]]) -> list[Bat
 
 
 class BatchQueue:
-    """Reads batches ahead in a thread of its own.
+    """Reads batches ahead in `threads` threads of its own, and hands them out in order.
 
-    `read(number, batch)` fills a batch; `batches` yields the numbers to read, `itertools.count(t)` for an
-    endless run from batch t on. The batches of `population` go round between a free and a full queue, so no
-    more than these are ever in memory. Between `get` and `recycle` a batch is the caller's. `seconds_waited`
-    and `batches_taken` tell whether the reader keeps up.
+    `read(number, batch)` fills a batch, several of them at once where there are several threads; `batches` yields
+    the numbers to read, `itertools.count(t)` for an endless run from batch t on. The batches of `population` go
+    round between a free and a full queue, so no more than these are ever in memory. Between `get` and `recycle` a
+    batch is the caller's. `seconds_waited` and `batches_taken` tell whether the readers keep up. Raises ReaderError
+    without a thread, or a batch to fill.
     """
 
-    def __init__(self, read: Callable[[int, Batch], None], batches: Iterable[int], population: Sequence[Batch]):
+    def __init__(
+        self,
+        read: Callable[[int, Batch], None],
+        batches: Iterable[int],
+        population: Sequence[Batch],
+        threads: int = 1,
+    ):
         if not population:
             raise ReaderError("expected a population of one batch at least, got none")
+        if threads < 1:
+            raise ReaderError(f"expected one reader thread at least, got {threads}")
         self.seconds_waited = 0.0
         self.batches_taken = 0
         self._ended: BaseException | None = None
-        self._free: SimpleQueue[Batch | None] = SimpleQueue()
-        self._full: SimpleQueue[Batch | BaseException] = SimpleQueue()
-        for batch in population:
-            self._free.put(batch)
-        # The thread knows the two queues but not this object, so that forgetting the object ends the thread.
-        stop = threading.Event()
-        self._thread = threading.Thread(
-            target=_read_ahead, args=(read, batches, self._free, self._full, stop), name="reader", daemon=True
-        )
-        self._stop = weakref.finalize(self, _end_thread, self._thread, stop, self._free, PATIENCE)
-        self._thread.start()
+        # The threads know the work but not this object, so that forgetting the object ends them.
+        self._work = work = _Work(read, iter(batches), population)
+        self._threads = [
+            threading.Thread(target=work.run, args=(k,), name=f"reader {k}", daemon=True)
+            for k in range(min(threads, len(population)))
+        ]
+        self._stop = weakref.finalize(self, _end, self._threads, work, PATIENCE)
+        for thread in self._threads:
+            thread.start()
 
     def get(self) -> Batch:
         """Return the next batch, waiting for it if need be.
 
-        Raises EndOfBatches after the last one, ReaderError when closed, and what the reader thread raised.
+        Raises EndOfBatches after the last one, ReaderError when closed, and what a reader thread raised: in the
+        place of the batch that it could not fill.
         """
         if self._ended is not None:
             raise self._ended
         started = perf_counter()
-        batch = self._full.get()
-        self.seconds_waited += perf_counter() - started
-        if isinstance(batch, BaseException):
-            self._ended = batch
-            raise batch
+        try:
+            batch = self._work.full.get().result()
+        except BaseException as error:
+            self._ended = error
+            raise
+        finally:
+            self.seconds_waited += perf_counter() - started
         self.batches_taken += 1
         return batch
 
     def recycle(self, batch: Batch) -> None:
         """Give a batch back to be filled again."""
-        self._free.put(batch)
+        self._work.free.put(batch)
 
     def close(self) -> None:
-        """Stop the reader thread and wait for its end. Closing twice is allowed."""
+        """Stop the reader threads and wait for their end, some seconds at most. Closing twice is allowed."""
         self._stop()
-        self._thread.join()
         self._ended = ReaderError("the batch queue is closed")
 
     def __enter__(self) -> BatchQueue:
@@ -110,33 +122,64 @@ class BatchQueue:
         self.close()
 
 
-def _read_ahead(
-    read: Callable[[int, Batch], None],
-    batches: Iterable[int],
-    free: SimpleQueue[Batch | None],
-    full: SimpleQueue[Batch | BaseException],
-    stop: threading.Event,
-) -> None:
-    """Fill free batches until told to stop; whatever ends it early is put where the batches are awaited."""
-    try:
-        for number in batches:
-            batch = free.get()
-            if batch is None or stop.is_set():
-                return
-            batch.number, batch.read_until, begin = number, 0.0, perf_counter()
-            read(number, batch)
-            batch.seconds = begin, batch.read_until, perf_counter()
-            full.put(batch)
-        full.put(EndOfBatches("all batches have been read"))
-    except BaseException as error:  # it is raised again where the batch is awaited
-        full.put(error)
+class _Work:
+    """What reader threads share: the numbers still to read, the free batches, and the full ones in order.
+
+    A batch is promised in `full` when a thread begins it, which is done in order, and there when it is full.
+    """
+
+    def __init__(self, read: Callable[[int, Batch], None], numbers: Iterator[int], population: Sequence[Batch]):
+        self.free: SimpleQueue[Batch | None] = SimpleQueue()
+        self.full: SimpleQueue[Future[Batch]] = SimpleQueue()
+        self.stop = threading.Event()
+        self._read, self._numbers = read, numbers
+        self._turn = threading.Lock()
+        for batch in population:
+            self.free.put(batch)
+
+    def run(self, thread: int) -> None:
+        """Fill free batches, in thread number `thread`, until told to stop or one fails."""
+        while (taken := self._begin()) is not None:
+            batch, promise = taken
+            try:
+                batch.thread, begin = thread, perf_counter()
+                self._read(batch.number, batch)
+                batch.seconds = begin, batch.read_until, perf_counter()
+                promise.set_result(batch)
+            except BaseException as error:  # it is raised again where the batch is awaited
+                self.end()
+                promise.set_exception(error)
+
+    def end(self) -> None:
+        """Let the threads end, each after the batch that it is at."""
+        self.stop.set()
+        self.free.put(None)
+
+    def _begin(self) -> tuple[Batch, Future[Batch]] | None:
+        """Return a free batch with the number to read, and its promise; None at the end."""
+        with self._turn:
+            batch = self.free.get()
+            if batch is None or self.stop.is_set():
+                self.free.put(None)  # for the other threads
+                return None
+            promise: Future[Batch] = Future()
+            self.full.put(promise)
+            try:
+                batch.number, batch.read_until = next(self._numbers), 0.0
+            except StopIteration:
+                promise.set_exception(EndOfBatches("all batches have been read"))
+            except BaseException as error:
+                promise.set_exception(error)
+            else:
+                return batch, promise
+            self.end()
+            return None
 
 
-def _end_thread(
-    thread: threading.Thread, stop: threading.Event, free: SimpleQueue[Batch | None], patience: float
-) -> None:
-    """Tell the reader thread to end and give it a while, unless this runs in that very thread."""
-    stop.set()
-    free.put(None)
-    if thread is not threading.current_thread():
-        thread.join(patience)
+def _end(threads: Sequence[threading.Thread], work: _Work, patience: float) -> None:
+    """Tell the reader threads to end and give them a while, unless this runs in one of them."""
+    work.end()
+    deadline = monotonic() + patience
+    for thread in threads:
+        if thread is not threading.current_thread():
+            thread.join(max(0.0, deadline - monotonic()))

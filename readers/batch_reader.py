@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from time import perf_counter
 from typing import Any, Protocol
@@ -11,8 +12,11 @@ import numpy as np
 from readers.batch_queue import Batch, allocate
 from readers.datum import shape_text
 from readers.errors import RecordError
+from readers.layout import Layout
 from readers.shard import Shard
-from readers.transform import Transform
+from readers.transform import Images, Transform
+
+GROUP = 1 << 20  # pixels that are decoded, then transformed, while caches hold them
 
 
 class Source(Protocol):
@@ -42,6 +46,8 @@ class BatchReader:
         self.reader, self.shard, self.transform = reader, shard, transform
         [(key, value)] = reader.read([first])
         self._first_shape = self._decode(key, value)[0].shape
+        self._group = max(1, GROUP // math.prod(self._first_shape))  # records
+        self._layout = Layout.of(value) if isinstance(value, bytes) else None  # of Datums, where they are raw
         self.shape = self._output_shape(key, self._first_shape)
 
     @property
@@ -68,12 +74,16 @@ class BatchReader:
         Raises RecordError for a record that can't be decoded or whose shape is not the first one's.
         """
         items = self._read(indices)
-        decoded = [self._decode(key, value) for key, value in items]
         batch.keys = [key for key, _ in items]
-        batch.read_until = perf_counter()
-        self._fit(batch, [image.shape for image, _ in decoded])
-        self.transform.apply([image for image, _ in decoded], epochs, indices, batch.data)
-        batch.label[:] = [label for _, label in decoded]
+        transforming = 0.0
+        for start in range(0, len(items), self._group):
+            part = slice(start, start + self._group)
+            images, batch.label[part] = self._decode_all(items[part])
+            begin = perf_counter()
+            self._fit(batch, part, images)
+            self.transform.apply(images, epochs[part], indices[part], batch.data[part])
+            transforming += perf_counter() - begin
+        batch.read_until = perf_counter() - transforming
 
     def describe(self, key: Any) -> str:
         """Return what messages call a record."""
@@ -87,6 +97,16 @@ class BatchReader:
         items = self.reader.read(ascending.tolist())
         return [items[place] for place in places.tolist()]
 
+    def _decode_all(self, items: Sequence[tuple[Any, Any]]) -> tuple[Images, list[int]]:
+        """Return the images and labels of records: all at once where they are raw and alike."""
+        if self._layout is not None:
+            values = [value for _, value in items]
+            labels = self._layout.labels(values)
+            if labels is not None:
+                return self._layout.images(values), labels
+        decoded = [self._decode(key, value) for key, value in items]
+        return [image for image, _ in decoded], [label for _, label in decoded]
+
     def _decode(self, key: Any, value: Any) -> tuple[np.ndarray, int]:
         try:
             return self.reader.decode(value, self.transform.color)
@@ -99,13 +119,15 @@ class BatchReader:
         except RecordError as error:
             raise RecordError(f"{self.describe(key)} {error}{hint}") from None
 
-    def _fit(self, batch: Batch, shapes: list[tuple[int, ...]]) -> None:
+    def _fit(self, batch: Batch, part: slice, images: Images) -> None:
         """Refuse a record that comes out with another shape than the first; a batch of one takes its image's shape."""
-        for key, shape in zip(batch.keys, shapes, strict=True):
-            if shape != self._first_shape and self.shard.batch > 1:
-                self._check(key, shape)
+        if isinstance(images, np.ndarray):
+            return  # these have the layout of the first
+        for key, image in zip(batch.keys[part], images, strict=True):
+            if image.shape != self._first_shape and self.shard.batch > 1:
+                self._check(key, image.shape)
         if self.shard.batch == 1:
-            shape = self._output_shape(batch.keys[0], shapes[0])
+            shape = self._output_shape(batch.keys[0], images[0].shape)
             if batch.data.shape[1:] != shape:
                 batch.arrays[0] = np.zeros((1, *shape), np.float32)
 

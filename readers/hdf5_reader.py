@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ class HDF5Reader:
 
     def __init__(self, source: str | os.PathLike[str], names: Sequence[str]):
         self.source, self.names = os.fspath(source), tuple(names)
+        self._lock = threading.Lock()
         self._file: Any = None
         self._opened = -1  # the number of the file that is open
         self._datasets: list[Any] = []  # its own; looking one up costs more than reading a row
@@ -47,9 +49,10 @@ class HDF5Reader:
         """
         files = np.searchsorted(self._starts, indices, side="right") - 1
         breaks = np.flatnonzero((np.diff(indices) != 1) | (np.diff(files) != 0)) + 1
-        for start, stop in zip([0, *breaks.tolist()], [*breaks.tolist(), len(indices)], strict=True):
-            file = int(files[start])
-            self._copy(file, int(indices[start] - self._starts[file]), out, start, stop)
+        with self._lock:
+            for start, stop in zip([0, *breaks.tolist()], [*breaks.tolist(), len(indices)], strict=True):
+                file = int(files[start])
+                self._copy(file, int(indices[start] - self._starts[file]), out, start, stop)
 
     def describe(self, index: int) -> str:
         """Return what messages call a row: its file and its number there, from 0."""
@@ -58,6 +61,10 @@ class HDF5Reader:
 
     def close(self) -> None:
         """Let go of the file; a later `read` opens it again."""
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
         if self._file is not None:
             self._file.close()
         self._file, self._opened, self._datasets = None, -1, []
@@ -75,7 +82,7 @@ class HDF5Reader:
             raise SourceError(f"{path}: rows {row} to {last} can't be read: {reason(error)}") from None
 
     def _open(self, file: int) -> None:
-        self.close()
+        self._close()
         self._file = _open(self._paths[file][0])
         expected = [(self.rows[file], *shape) for shape in self.shapes]
         if [_shape(self._file, name) for name in self.names] != expected:

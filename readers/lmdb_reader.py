@@ -114,6 +114,10 @@ class LMDBReader:
 
     def _seek(self, cursor: lmdb.Cursor, index: int) -> None:
         """Put the cursor on a record: from where it is, or from the last known mark if that is nearer."""
+        if index == self._position + 1 and index % STRIDE:
+            cursor.next()
+            self._position = index
+            return
         mark = min(index // STRIDE, len(self._marks) - 1)
         if not mark * STRIDE <= self._position <= index:
             cursor.set_key(self._marks[mark])

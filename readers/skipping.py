@@ -80,6 +80,15 @@ class SkippingBatches:
         self._bad: dict[int, str] = {}
 
     @property
+    def shard(self) -> Shard:
+        """Which samples are read."""
+        return self.batches.shard
+
+    @shard.setter
+    def shard(self, shard: Shard) -> None:
+        self.batches.shard = shard
+
+    @property
     def shapes(self) -> Sequence[tuple[int, ...]]:
         """The shape of a row of each array."""
         return self.batches.shapes

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from readers.datum import shape_text
 from readers.errors import ReaderError, RecordError
 from readers.keyed import bounded, key
+
+Images = Sequence[np.ndarray] | np.ndarray  # of C x H x W each; one array (n x C x H x W) where small ones are alike
 
 ROW, COLUMN, MIRROR = range(3)  # what is drawn for a sample
 
@@ -57,43 +61,87 @@ class Transform:
             raise RecordError(f"is {text}, but there are {len(self.mean_values)} mean values: give 1 or {channels}")
         return channels, self.crop_size or height, self.crop_size or width
 
-    def apply(self, images: Sequence[np.ndarray], epochs: np.ndarray, indices: np.ndarray, out: np.ndarray) -> None:
+    def apply(self, images: Images, epochs: np.ndarray, indices: np.ndarray, out: np.ndarray) -> None:
         """Write n transformed images to `out` (n x C x h x w, float32).
 
         `epochs` and `indices` (n) say of which epoch and record each image is. The images may differ in
-        height and width if `output_shape` gives the same for all; the caller has asked it.
+        height and width if `output_shape` gives the same for all; the caller has asked it. Small ones of one shape
+        are best given as one array (n x C x H x W).
         """
-        height, width = out.shape[2:]
-        tops, lefts = self._places(images, epochs, indices, height, width)
+        tops, lefts = self._places(images, epochs, indices, *out.shape[2:])
         flips = self._flips(epochs, indices)
-        for row, image, top, left, flip in zip(out, images, tops, lefts, flips, strict=True):
-            window = np.s_[:, top : top + height, left : left + width]
-            target = row[:, :, ::-1] if flip else row
-            if self.mean is None:
-                target[...] = image[window]
-            else:
-                np.subtract(image[window], self.mean[window], out=target)
+        if isinstance(images, np.ndarray):
+            self._apply_stacked(images, tops, lefts, flips, out)
+        else:
+            self._apply_each(images, tops, lefts, flips, out)
+
+    def _apply_each(
+        self, images: Sequence[np.ndarray], tops: np.ndarray, lefts: np.ndarray, flips: np.ndarray, out: np.ndarray
+    ) -> None:
+        """Crop and flip images one by one, each as bytes in one go, and subtract the mean image."""
+        height, width = out.shape[2:]
+        places = zip(tops.tolist(), lefts.tolist(), flips.tolist(), strict=True)
+        for row, image, (top, left, flip) in zip(out, images, places, strict=True):
+            window = image[:, top : top + height, left : left + width]
+            row[...] = np.ascontiguousarray(window[:, :, ::-1] if flip else window)
+            if self.mean is not None:
+                mean, left = (self._mirrored_mean, self.mean.shape[2] - left - width) if flip else (self.mean, left)
+                row -= mean[:, top : top + height, left : left + width]
+            self._finish(row)  # while caches hold it
+
+    def _apply_stacked(
+        self, images: np.ndarray, tops: np.ndarray, lefts: np.ndarray, flips: np.ndarray, out: np.ndarray
+    ) -> None:
+        """Crop and flip images of one shape (n x C x H x W) all at once, and subtract the mean image."""
+        size, rows = out.shape[2:], np.arange(len(out))
+        if size == images.shape[2:]:
+            out[...] = images
+        else:
+            out[...] = sliding_window_view(images, size, axis=(2, 3))[rows, :, tops, lefts]
+        if self.mean is not None:
+            windows = sliding_window_view(self.mean, size, axis=(1, 2))
+            out -= self.mean if size == self.mean.shape[1:] else windows[:, tops, lefts].swapaxes(0, 1)
+        flipped = np.flatnonzero(flips)
+        if len(flipped):
+            out[flipped] = out[flipped, :, :, ::-1]
+        self._finish(out)
+
+    def _finish(self, out: np.ndarray) -> None:
+        """Subtract the mean values and scale, in place (... x C x h x w)."""
         if self.mean_values:
             out -= np.array(self.mean_values, np.float32)[:, None, None]
         if self.scale != 1:
             out *= np.float32(self.scale)
 
-    def _places(
-        self, images: Sequence[np.ndarray], epochs: np.ndarray, indices: np.ndarray, height: int, width: int
-    ) -> tuple[list[int], list[int]]:
-        """Return the top row and the left column of each image's crop."""
-        down = np.array([image.shape[1] - height for image in images], np.uint64)
-        right = np.array([image.shape[2] - width for image in images], np.uint64)
-        if not (self.crop_size and self.train):
-            return (down // 2).tolist(), (right // 2).tolist()
-        tops = draw(self.seed, epochs, indices, ROW, down + 1)
-        return tops.tolist(), draw(self.seed, epochs, indices, COLUMN, right + 1).tolist()
+    @cached_property
+    def _mirrored_mean(self) -> np.ndarray:
+        assert self.mean is not None
+        return np.ascontiguousarray(self.mean[:, :, ::-1])
 
-    def _flips(self, epochs: np.ndarray, indices: np.ndarray) -> list[int]:
-        """Return 1 for each image to be mirrored, else 0."""
+    def _places(
+        self,
+        images: Images,
+        epochs: np.ndarray,
+        indices: np.ndarray,
+        height: int,
+        width: int,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the top row and the left column of each image's crop (n each)."""
+        if isinstance(images, np.ndarray):
+            down, right = np.broadcast_to(np.array(images.shape[2:], np.uint64)[:, None], (2, len(images)))
+        else:
+            down, right = np.array([image.shape[1:] for image in images], np.uint64).T
+        down, right = down - np.uint64(height), right - np.uint64(width)
+        if not (self.crop_size and self.train):
+            return (down >> np.uint64(1)).astype(np.int64), (right >> np.uint64(1)).astype(np.int64)
+        tops = draw(self.seed, epochs, indices, ROW, down + np.uint64(1))
+        return tops.astype(np.int64), draw(self.seed, epochs, indices, COLUMN, right + np.uint64(1)).astype(np.int64)
+
+    def _flips(self, epochs: np.ndarray, indices: np.ndarray) -> np.ndarray:
+        """Return 1 for each image to be mirrored, else 0 (n)."""
         if not self.mirror:
-            return [0] * len(indices)
-        return draw(self.seed, epochs, indices, MIRROR, np.uint64(2)).tolist()
+            return np.zeros(len(indices), np.uint64)
+        return draw(self.seed, epochs, indices, MIRROR, np.uint64(2))
 
 
 def draw(

@@ -11,7 +11,7 @@ from zlib import crc32
 
 import numpy as np
 
-from readers import Settings, share
+from readers import Batch, Settings, share
 from scaffe.choices import Choices
 from scaffe.errors import SplitError
 
@@ -43,6 +43,8 @@ class Context:
     batch_number: int = 0  # global batches consumed before this pass: what random layers are keyed by
     file_mark: str = ""  # what this rank puts into the names of files that layers write, "" where it is alone
     reading: Settings = Settings()  # how data layers read
+    scatter: Callable[[Batch | None, Batch], None] | None = None  # of the root's batch, if it reads for all
+    spare_cores: int = 1  # of this rank: those that computing leaves, or 1
     allow_python_layers: bool = False  # may the prototxt name code to run?
     local_rows: int | None = None
     total_rows: int | None = None
@@ -70,6 +72,11 @@ class Context:
         self.first_row, stop = share(batch, self.rank, self.size)
         self.local_rows, self.total_rows = stop - self.first_row, batch
         return self.local_rows
+
+    @property
+    def reader_threads(self) -> int:
+        """How many threads read for each data layer."""
+        return self.reading.threads or self.spare_cores
 
     def total(self, count: int) -> int:
         """Scale a count that is proportional to the rows, such as the terms of a loss, to the global batch."""

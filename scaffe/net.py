@@ -170,6 +170,10 @@ class Net:
 
     # The steps of a pass, as the training iteration calls them.
 
+    def feed_layer(self, i: int) -> None:
+        """Let layer i take what its next forward pass gives on, where that needs all ranks' part."""
+        self.layers[i].feed()  # type: ignore[attr-defined]
+
     def forward_layer(self, i: int) -> None:
         """Compute layer i's tops, reshaped first if its bottoms have new shapes, or it asks for that."""
         layer, bottom, top = self.layers[i], self.bottoms[i], self.tops[i]

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from math import isfinite
 
 import numpy as np
@@ -19,7 +20,7 @@ from scaffe.choices import FIXED, Choices
 from scaffe.context import TEST, TRAIN, Context
 from scaffe.errors import DivergedError, ScaffeError
 from scaffe.monitor import timeline as timelines
-from scaffe.monitor import trace
+from scaffe.monitor import trace, waited
 from scaffe.monitor.log import log, output_lines
 from scaffe.monitor.progress import progress
 from scaffe.monitor.record import FORWARD, SNAPSHOT
@@ -31,6 +32,7 @@ from scaffe.parallel.evaluate import batch_numbers, means, run_batches
 from scaffe.parallel.iteration import iterate
 from scaffe.parallel.propagate import Propagate
 from scaffe.parallel.run import Run
+from scaffe.parallel.scatter import scatter
 from scaffe.parallel.stall import Watch, check_seconds
 from scaffe.parallel.statistics import Statistics
 from scaffe.parallel.workflow import Workflow, make_workflow
@@ -150,6 +152,8 @@ class Solver:
         world = self.world
         context = Context(TRAIN, np, self.seed, world.rank, world.size, self.scaling, world.allsum)
         self._equip(context)
+        if self.reading.readers == "single" and world.size > 1:
+            context.scatter = partial(scatter, world)
         self.net = Net(solver_nets.train_net(self.param), context=context, engine=self.engine)
         self.net.keep_diffs = self.keep_diffs
         if self.compute.startswith(replay.PREFIX):
@@ -206,7 +210,8 @@ class Solver:
 
     def _equip(self, context: Context) -> None:
         """Let a net compute as was asked."""
-        context.threads, context.choices, context.reading = self.world.threads, self.choices, self.reading
+        context.threads, context.choices = self.world.threads, self.choices
+        context.reading, context.spare_cores = self.reading, self.world.spare_cores
         context.compute = "float32" if self.compute.startswith(replay.PREFIX) else self.compute
         context.allow_python_layers, context.file_mark = self.allow_python_layers, self.world.file_mark
 
@@ -324,9 +329,10 @@ class Solver:
         log.info("Learning Rate Policy: %s", p.lr_policy)
         if resume:
             self.restore(resume)
-        first = self.iter
+        first, start = self.iter, time.perf_counter()
         self.step(max(0, p.max_iter - first))
         self._log_overlap(self.trial.iterations)
+        self._log_waits(time.perf_counter() - start)
         if p.snapshot_after_train and self.stopped != "requeue" and not (p.snapshot and self.iter % p.snapshot == 0):
             self.snapshot()
         if self.stopped:
@@ -347,6 +353,11 @@ class Solver:
         if self.world.size > 1 and iterations:
             meters = self.workflow.propagate.meter, self.workflow.aggregate.meter
             log.info("Overlap: %s", meter.describe(self.world, meters, iterations))
+
+    def _log_waits(self, seconds: float) -> None:
+        """Say which share of training the ranks waited for data; nothing of a net that reads none."""
+        if text := waited.describe(self.world, self.net, seconds, self.net.context.reader_threads):
+            log.info("Reading: %s", text)
 
     def _display(self, since: int, then: float) -> tuple[int, float]:
         """Log the smoothed loss, the train net's outputs and the rate. Return this iteration and the time."""

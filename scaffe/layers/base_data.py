@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from time import perf_counter
 from typing import Any, Protocol
 
 from readers import Batch, BatchQueue, Shard, SkippingBatches, Transform, order, read_mean
+from readers.batch_queue import allocate
 from readers.skipping import Fills, Labels, first_good
 from scaffe.context import TRAIN
 from scaffe.layers.layer import Blobs, Layer
+from scaffe.monitor.waited import Waited
 
 
 class Reading(Protocol):
-    """What fills batches, in the reader thread: readers.BatchReader and its like."""
+    """What fills batches, in the reader threads, several at once: readers.BatchReader and its like."""
+
+    shard: Shard
 
     @property
     def shapes(self) -> Sequence[tuple[int, ...]]:
@@ -82,7 +87,7 @@ class BaseData(Layer):
 
 
 class PrefetchingData(BaseData):
-    """A data layer whose batches are read ahead by this rank's own thread; the tops are the reader's own arrays.
+    """A data layer whose batches are read ahead by this rank's own threads; the tops are the reader's own arrays.
 
     Reading starts with the first forward pass, at the sample that `seek` named last. Subclasses call `take_part`,
     then `look_ahead`, and say in `reading` what reads.
@@ -107,6 +112,8 @@ class PrefetchingData(BaseData):
     def look_ahead(self) -> None:
         """Find the tops' shapes, and so what is wrong with the source, before the first forward pass."""
         self.batch: Batch | None = None
+        self.waited = Waited()
+        self._fed = False
         self._queue: BatchQueue | None = None
         self._reading = self.reading()
 
@@ -116,18 +123,47 @@ class PrefetchingData(BaseData):
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         """Let the tops be the next batch, and give the last one back to the reader."""
-        queue = self._queue or self._start()
-        if self.batch is not None:
-            queue.recycle(self.batch)
-        self.batch = queue.get()
+        if not self._fed:
+            self.feed()
+        self._fed = False
+        assert self.batch is not None
+        for blob, array in zip(top, self.batch.arrays, strict=False):
+            blob.array = array
+
+    def feed(self) -> None:
+        """Take the next batch for the next forward pass.
+
+        Where the root reads for all ranks this is collective, and for the thread that does this rank's MPI.
+        """
+        begin, first = perf_counter(), self.consumed == 0
+        self.batch = self._scattered(self.context.scatter) if self.context.scatter else self._next()
+        self.waited.add(perf_counter() - begin, self.batch, first)
         self.consumed = self.batch.number + 1
         self.records_read += self.shard.rows
         if self.batch.bad:
             self.bad_read += len(self.batch.bad)
             self.records_read += len(self.batch.bad)
             self.complaints += self.batch.bad
-        for blob, array in zip(top, self.batch.arrays, strict=False):
-            blob.array = array
+        self._fed = True
+
+    def _next(self) -> Batch:
+        queue = self._queue or self._start()
+        if self.batch is not None:
+            queue.recycle(self.batch)
+        return queue.get()
+
+    def _scattered(self, scatter: Callable[[Batch | None, Batch], None]) -> Batch:
+        """Return this rank's part of the batch that the root has read."""
+        mine = self.batch or allocate(1, self.shard.rows, self._reading.shapes)[0]
+        if self.context.rank:
+            scatter(None, mine)
+            return mine
+        queue = self._queue or self._start()
+        whole = queue.get()
+        scatter(whole, mine)
+        mine.bad = whole.bad
+        queue.recycle(whole)
+        return mine
 
     @property
     def spare(self) -> float | None:
@@ -142,19 +178,27 @@ class PrefetchingData(BaseData):
         return SkippingBatches(first_good(make, self.shard.records, self.spare), self.spare, self.labels)
 
     def _start(self) -> BatchQueue:
-        self._reading = self.reading()
-        population = self._reading.allocate(max(2, self.param.data_param.prefetch))
-        self._queue = BatchQueue(self._reading.fill, self.context.batch_numbers(), population)
+        self._reading = reading = self.reading()
+        if self.context.scatter:  # this rank reads all ranks' rows
+            reading.shard = replace(reading.shard, start=0, stop=reading.shard.batch)
+        threads = self.context.reader_threads
+        population = reading.allocate(self._population(threads))
+        self._queue = BatchQueue(reading.fill, self.context.batch_numbers(), population, threads)
         return self._queue
+
+    def _population(self, threads: int) -> int:
+        """Return how many batches there are: those read ahead, of which each thread has one, and the net's own."""
+        ahead = self.context.reading.prefetch
+        return max(ahead + 1 if ahead else self.param.data_param.prefetch, threads + 1)
 
     def origin(self, row: int) -> str:
         return self._reading.describe(self.batch.keys[row]) if self.batch else ""
 
     def close(self) -> None:
-        """End the reader thread; the next forward pass starts another."""
+        """End the reader threads; the next forward pass starts others."""
         if self._queue is not None:
             self._queue.close()
-        self._queue = self.batch = None
+        self._queue, self.batch, self._fed = None, None, False
 
     def named(self, source: str) -> str:
         """Return the source that the prototxt names. Raise NetError where it names none."""

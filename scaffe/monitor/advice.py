@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from scaffe.monitor.overlap import OVERLAPPED, PHASES, Report
 from scaffe.monitor.timeline import AGGREGATION, BACKWARD, BETWEEN, FORWARD, MESSAGES, PROPAGATION, READ, TRANSFORM
+from scaffe.monitor.waited import remedy
 
 WORTH = 0.05  # of an iteration: less is not worth a change
 LAG = 0.15  # a rank that takes so much longer than the others holds them up
@@ -70,11 +71,8 @@ def _about_rest(report: Report) -> str:
 
 
 def _about_reading(report: Report, seconds: float) -> str:
-    if report.phases[TRANSFORM].exposed > report.phases[READ].exposed:
-        what = "transforming them takes longest: give each rank another core, or store images at the net's size"
-    else:
-        what = "reading and decoding take longest: store images resized and undecoded, or on a faster disk"
-    return f"computation waits {_ms(seconds)} an iteration for records, and {what} (scaffe convert-imageset)."
+    help = remedy(report.phases[READ].exposed, report.phases[TRANSFORM].exposed)
+    return f"computation waits {_ms(seconds)} an iteration ({seconds / report.total:.0%}) for records, and {help}."
 
 
 def _about_messages(report: Report, kind: str) -> str:

@@ -64,6 +64,8 @@ class Timeline:
         self._layers = [layer.name for layer in net.layers]
         self._buckets = [bucket.label(net) for bucket in workflow.aggregate.buckets]
         owner: Any = net  # its methods give way to those that watch them
+        if net.context.scatter:
+            owner.feed_layer = self._watch_reading(net, net.feed_layer)
         owner.forward_layer = self._watch_forward(net)
         owner.backward_layer = self._watch_backward(net)
         measured: Any = statistics
@@ -87,17 +89,26 @@ class Timeline:
 
     def _watch_forward(self, net: Net) -> Callable[[int], None]:
         forward, add = net.forward_layer, self._spans.append
-        readers = {i for i, layer in enumerate(net.layers) if hasattr(layer, "batch")}
+        read = self._watch_reading(net, forward)
+        readers = {i for i, layer in enumerate(net.layers) if hasattr(layer, "batch") and not net.context.scatter}
+
+        def timed(i: int) -> None:
+            if i in readers:
+                return read(i)
+            begin = perf_counter()
+            forward(i)
+            add((FORWARD, i, begin, perf_counter(), current_thread().name, ""))
+
+        return timed
+
+    def _watch_reading(self, net: Net, take: Callable[[int], None]) -> Callable[[int], None]:
+        """Return `take`, which has layer i take its next batch, as a wait for that."""
 
         def timed(i: int) -> None:
             begin = perf_counter()
-            forward(i)
-            end, track = perf_counter(), current_thread().name
-            if i not in readers:
-                add((FORWARD, i, begin, end, track, ""))
-            else:
-                add((WAIT, i, begin, end, track, READ))
-                self._note_batch(i, net.layers[i])
+            take(i)
+            self._spans.append((WAIT, i, begin, perf_counter(), current_thread().name, READ))
+            self._note_batch(i, net.layers[i])
 
         return timed
 
@@ -115,7 +126,7 @@ class Timeline:
 
     def _note_batch(self, i: int, layer: Any) -> None:
         begin, middle, end = layer.batch.seconds
-        track = f"reader {layer.name}"
+        track = f"reader {layer.name}" + (f", thread {layer.batch.thread}" if layer.batch.thread else "")
         self._spans.append((READ, i, begin, middle or end, track, ""))
         if middle:
             self._spans.append((TRANSFORM, i, middle, end, track, ""))

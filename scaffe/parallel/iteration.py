@@ -29,6 +29,8 @@ def iterate(
     """
     propagate, aggregate, drive = workflow.propagate, workflow.aggregate, workflow.drive
 
+    fed = [i for i, layer in enumerate(net.layers) if net.context.scatter and hasattr(layer, "feed")]
+
     def forward() -> None:
         for i in range(len(net.layers)):
             record.at(FORWARD, i)
@@ -49,6 +51,9 @@ def iterate(
     propagate.post()
     loss = 0.0
     for k in range(passes):
+        for i in fed:  # here, where MPI may be called whoever computes
+            record.at(FORWARD, i)
+            net.feed_layer(i)
         drive.run(forward)
         loss += net.loss() / passes
         last = k == passes - 1

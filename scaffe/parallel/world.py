@@ -50,6 +50,11 @@ class World:
         threadpool_limits(threads)
 
     @property
+    def spare_cores(self) -> int:
+        """How many of this rank's cores its own threads leave to those that read, 1 at least."""
+        return max(1, fair_threads(self.host, self.cores, self.places) - self.threads)
+
+    @property
     def is_root(self) -> bool:
         return self.rank == self.root
 

@@ -1,4 +1,4 @@
-"""The reader thread and its two queues: order, a fixed population, errors, and its end."""
+"""Reader threads and their two queues: order, a fixed population, errors, and its end."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_closing_ends_the_thread_in_whatever_it_waits_for():
     for queue in (waiting, reading):
         queue.close()
         queue.close()
-        assert not queue._thread.is_alive()
+        assert not any(thread.is_alive() for thread in queue._threads)
         with pytest.raises(ReaderError, match="closed"):
             queue.get()
 
@@ -125,14 +125,14 @@ def test_no_batch_is_read_after_the_end_was_asked_for():
 
     queue = BatchQueue(read, itertools.count(), population(4))
     known.set()
-    queue._thread.join(LIMIT)
-    assert not queue._thread.is_alive()
+    queue._threads[0].join(LIMIT)
+    assert not any(thread.is_alive() for thread in queue._threads)
     assert numbers == [0]
 
 
 def test_a_forgotten_queue_ends_its_thread():
     queue = BatchQueue(write_number, itertools.count(), population(2))
-    thread = queue._thread
+    [thread] = queue._threads
     queue.get()
     del queue
     gc.collect()
@@ -154,15 +154,77 @@ def test_a_queue_that_is_never_closed_does_not_keep_the_interpreter():
     assert (done.returncode, done.stdout, done.stderr) == (0, "got it\n", "")
 
 
+def test_several_threads_fill_at_once_and_the_batches_still_come_in_order():
+    """The first batch is full only after the third has been begun, so by another thread."""
+    third = threading.Event()
+
+    def read(number: int, batch: Batch) -> None:
+        if number == 2:
+            third.set()
+        assert number or third.wait(LIMIT)
+        batch.data[...] = number
+
+    with BatchQueue(read, range(20), population(4), threads=3) as queue:
+        for number in range(20):
+            batch = queue.get()
+            assert (batch.number, batch.data.item()) == (number, number)
+            queue.recycle(batch)
+        with pytest.raises(EndOfBatches):
+            queue.get()
+
+
+def test_what_one_of_several_threads_raised_comes_in_the_place_of_its_batch_and_ends_all():
+    failed = threading.Event()
+
+    def read(number: int, batch: Batch) -> None:
+        if number == 1:
+            failed.set()
+            raise ZeroDivisionError("in batch 1")
+        assert failed.wait(LIMIT)
+
+    with BatchQueue(read, itertools.count(), population(4), threads=3) as queue:
+        assert queue.get().number == 0
+        with pytest.raises(ZeroDivisionError, match="in batch 1"):
+            queue.get()
+        for thread in queue._threads:
+            thread.join(LIMIT)
+        assert not any(thread.is_alive() for thread in queue._threads)
+
+
+def test_closing_ends_all_threads_in_whatever_they_wait_for():
+    gate = Gate()
+    queue = BatchQueue(gate.read, itertools.count(), population(3), threads=2)
+    for _ in range(2):
+        assert gate.begun.acquire(timeout=LIMIT)
+    gate.open.release(2)
+    queue.close()
+    assert not any(thread.is_alive() for thread in queue._threads)
+
+
+def test_a_thread_that_never_comes_back_does_not_hold_the_one_that_closes(monkeypatch):
+    monkeypatch.setattr(module, "PATIENCE", 0.0)
+    gate = Gate()
+    queue = BatchQueue(gate.read, itertools.count(), population(1))
+    assert gate.begun.acquire(timeout=LIMIT)
+    queue.close()
+    assert any(thread.is_alive() for thread in queue._threads)
+    gate.open.release()
+    queue._threads[0].join(LIMIT)
+    assert not any(thread.is_alive() for thread in queue._threads)
+
+
 def test_the_seconds_spent_waiting_are_summed(monkeypatch):
+    queue = BatchQueue(write_number, range(3), population(4))
+    queue._threads[0].join(LIMIT)
     clock = itertools.count()
     monkeypatch.setattr(module, "perf_counter", lambda: float(next(clock)))
-    with BatchQueue(write_number, itertools.count(), population(3)) as queue:
-        for _ in range(3):
-            queue.get()
-        assert queue.seconds_waited == 3.0
+    for _ in range(3):
+        queue.get()
+    assert queue.seconds_waited == 3.0
 
 
-def test_a_population_of_none_is_refused():
+def test_a_population_of_none_and_no_thread_are_refused():
     with pytest.raises(ReaderError, match="one batch at least"):
         BatchQueue(write_number, itertools.count(), [])
+    with pytest.raises(ReaderError, match="one reader thread at least, got 0"):
+        BatchQueue(write_number, itertools.count(), population(1), threads=0)

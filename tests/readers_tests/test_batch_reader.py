@@ -15,6 +15,7 @@ from readers import (
     LMDBReader,
     RecordError,
     Shard,
+    Shuffle,
     Transform,
     encode,
     order,
@@ -182,3 +183,28 @@ def test_a_batch_has_the_rows_of_its_rank_and_the_shape_of_the_crop(make):
     assert (batches.shape, batches.records) == ((3, 5, 5), 23)
     assert (first.data.shape, first.label.shape) == ((3, 3, 5, 5), (3,))
     assert not np.shares_memory(first.data, second.data)
+
+
+class Endless:
+    """A source of so many records that no memory could hold a number for each."""
+
+    def __len__(self) -> int:
+        return 10**15
+
+    def read(self, indices):
+        return [(index, index) for index in indices]
+
+    def decode(self, value, color=None):
+        return image(value % 100), value % 10
+
+    def describe(self, key):
+        return str(key)
+
+
+def test_memory_does_not_depend_on_the_number_of_records():
+    source = Endless()
+    shard = Shard(len(source), 6, 0, 6, first=10**15 - 3, order=Shuffle(1, 10**15))
+    batches = BatchReader(source, shard, Transform(mirror=True, train=True))
+    with BatchQueue(batches.fill, itertools.count(), batches.allocate(3), threads=2) as queue:
+        keys = queue.get().keys + queue.get().keys
+    assert len(set(keys)) == 12 and max(keys) < 10**15

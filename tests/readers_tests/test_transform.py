@@ -163,3 +163,20 @@ def test_settings_that_contradict_are_refused():
         Transform(crop_size=-1)
     with pytest.raises(ReaderError, match="mean image"):
         Transform(mean=MEAN[0])
+
+
+@pytest.mark.parametrize("mean", MEANS)
+@pytest.mark.parametrize("crop", [0, 4, 7])
+@pytest.mark.parametrize("train", [False, True])
+def test_images_in_one_array_come_out_as_those_one_by_one(mean, crop, train):
+    images = some_images(16)
+    transform = Transform(scale=0.3, crop_size=crop, mirror=True, train=train, seed=4, **mean)
+    np.testing.assert_array_equal(apply(transform, np.stack(images)), apply(transform, images))
+
+
+def test_planes_that_lie_pixel_by_pixel_are_transformed_like_others():
+    """A decoded JPEG's planes are a view of its pixels."""
+    images = some_images(8)
+    views = [np.ascontiguousarray(image.transpose(1, 2, 0)).transpose(2, 0, 1) for image in images]
+    transform = Transform(crop_size=4, mirror=True, train=True, mean=MEAN)
+    np.testing.assert_array_equal(apply(transform, views), apply(transform, images))

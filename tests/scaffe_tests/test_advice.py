@@ -101,7 +101,7 @@ def test_ranks_that_take_turns_at_being_slow():
 def test_slow_readers(kind, cause):
     spans = [*EVEN, span(kind, "data", 80, 100, "reader data"), wait("read", "data", 80, 100)]
     text = advice(report(trace(spans, spans)))
-    assert text.startswith("computation waits 20 ms an iteration for records, and " + cause)
+    assert text.startswith("computation waits 20 ms an iteration (20%) for records, and " + cause)
 
 
 def test_what_is_printed():

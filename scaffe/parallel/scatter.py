@@ -1,0 +1,37 @@
+"""Scatter: one reader for all ranks, which sends each its part of a batch.
+
+The design that S-Caffe's parallel readers replace (section 4.1), there to be measured against them: the root reads and
+transforms whole global batches, ahead, and the ranks wait for their rows at the start of each pass.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from readers import Batch
+from scaffe.monitor.record import RANKS
+from scaffe.parallel.world import World
+
+
+def scatter(world: World, whole: Batch | None, mine: Batch) -> None:
+    """Fill each rank's batch with its rows of the root's `whole` one, in the order of ranks. Collective.
+
+    Only the thread that does this rank's MPI may call it, while no layer computes.
+    """
+    from mpi4py import MPI
+
+    with world.record.waiting(RANKS):
+        rows = world.comm.gather(len(mine.arrays[0]), world.root)
+        mine.number, mine.keys = world.comm.scatter(_labels(whole, rows) if whole and rows else None, world.root)
+        for k, array in enumerate(mine.arrays):
+            row = MPI.FLOAT.Create_contiguous(prod(array.shape[1:])).Commit()
+            given = [whole.arrays[k], rows, row] if whole else None
+            world.comm.Scatterv(given, [array, len(array), row], world.root)
+            row.Free()
+    mine.seconds, mine.read_until = (whole.seconds, whole.read_until) if whole else ((0.0, 0.0, 0.0), 0.0)
+
+
+def _labels(whole: Batch, rows: list[int]) -> list[tuple[int, list]]:
+    """Return for each rank the batch's number and what its records are called."""
+    stops = [sum(rows[: rank + 1]) for rank in range(len(rows))]
+    return [(whole.number, whole.keys[stop - n : stop]) for stop, n in zip(stops, rows, strict=True)]
