@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import numpy as np
@@ -14,6 +14,9 @@ import numpy as np
 from readers import Settings, share
 from scaffe.choices import Choices
 from scaffe.errors import SplitError
+
+if TYPE_CHECKING:
+    from scaffe.gpu import Gpu
 
 TRAIN, TEST = 0, 1
 PHILOX_STEP = 8  # float32 numbers that one step of Philox's counter gives: 4 words of 64 bits
@@ -43,11 +46,16 @@ class Context:
     batch_number: int = 0  # global batches consumed before this pass: what random layers are keyed by
     file_mark: str = ""  # what this rank puts into the names of files that layers write, "" where it is alone
     reading: Settings = Settings()  # how data layers read
+    gpu: Gpu | None = None  # where the net computes, `xp` being CuPy then
     allow_python_layers: bool = False  # may the prototxt name code to run?
     local_rows: int | None = None
     total_rows: int | None = None
     first_row: int = 0
     _batch: tuple[str, int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.gpu is not None:
+            self.xp = self.gpu.xp
 
     def take_share(self, layer: str, batch: int) -> int:
         """Return how many of a data layer's `batch` rows this rank computes. Raise SplitError if it has none."""

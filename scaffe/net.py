@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +23,9 @@ from scaffe.packed import PackedParameters, Parameter
 from scaffe.proto import LayerParameter, NetParameter, NetState, Phase
 from scaffe.proto.files import read_net
 
+if TYPE_CHECKING:
+    from scaffe.gpu import Gpu
+
 AUTOMATIC = "(automatic)"  # Caffe's name of a top that the prototxt leaves out
 
 
@@ -29,7 +33,8 @@ class Net:
     """Build the net of a prototxt file or NetParameter for a phase.
 
     As in pycaffe: Net(file, phase), Net(file, weights, phase), and keywords `weights`, `level`, `stages`.
-    `compute`, `plan` and `threads`, the engine's, are as Solver's; a context has its own.
+    `compute`, `plan` and `threads`, the engine's, are as Solver's; `gpu` is what scaffe.gpu.choose returned, None for
+    the CPU. A context has its own of these.
     Python layers run code that the prototxt names: only with `allow_python_layers`, or a context that allows them.
     `blobs` and `params` map names to blobs and lists of blobs; `packed` holds all parameters in one buffer.
     Raise NetError, ShapeError or PrototxtError where the net can't be built.
@@ -48,6 +53,7 @@ class Net:
         plan: str = FIXED,
         threads: int = 0,
         allow_python_layers: bool = False,
+        gpu: Gpu | None = None,
         context: Context | None = None,
     ):
         phase, weights = _positional(args, context.phase if context else phase, weights)
@@ -57,8 +63,9 @@ class Net:
             choices=Choices(plan),
             threads=threads,
             allow_python_layers=allow_python_layers,
+            gpu=gpu,
         )
-        self.context.engine = engines.create(engine, self.context.threads, self.context.compute)
+        self.context.engine = engines.create(engine, self.context.threads, self.context.compute, self.context.gpu)
         param = model if isinstance(model, NetParameter) else read_net(model)
         state = NetState(phase=Phase.Name(self.context.phase), level=level, stage=stages or ())
         state.MergeFrom(NetState(level=param.state.level, stage=param.state.stage))

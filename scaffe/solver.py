@@ -151,7 +151,7 @@ class Solver:
     def _build_train_net(self) -> None:
         """Build the train net, without communication."""
         world = self.world
-        context = Context(TRAIN, np, self.seed, world.rank, world.size, self.scaling, world.allsum)
+        context = Context(TRAIN, np, self.seed, world.rank, world.size, self.scaling, world.allsum, gpu=world.gpu)
         self._equip(context)
         self.net = Net(solver_nets.train_net(self.param), context=context, engine=self.engine)
         self.net.keep_diffs = self.keep_diffs
@@ -193,7 +193,7 @@ class Solver:
     def _test_net(self, param: NetParameter, iterations: int) -> Net:
         """Build a test net over the train net's parameters."""
         numbers = batch_numbers(self.world, iterations, lambda: self.tests_done)
-        context = Context(TEST, seed=self.seed, batch_numbers=numbers)
+        context = Context(TEST, seed=self.seed, batch_numbers=numbers, gpu=self.world.gpu)
         self._equip(context)
         net = Net(param, context=context, engine=self.engine)
         net.share_with(self.net)
@@ -216,7 +216,7 @@ class Solver:
         world, context, passes = self.world, self.net.context, self.param.iter_size
         for line in world.describe():
             log.info("%s, %d thread(s) each", line, world.threads)
-        if crowding := world.crowding():
+        for crowding in filter(None, (world.crowding(), world.gpu_crowding())):
             log.warning("%s", crowding)
         for line in self.net.describe():
             log.info("%s", line)
