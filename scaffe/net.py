@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from scaffe.errors import LabelError, NetError, OnednnError, ScaffeError, ShapeE
 from scaffe.graph import Node, filter_layers, followers, insert_splits, need_backward
 from scaffe.layers.layer import Layer, asks_for_plain_code, check_counts, create
 from scaffe.monitor.log import log
-from scaffe.packed import PackedParameters, Parameter
+from scaffe.packed import PackedParameters, Parameter, aligned_zeros
 from scaffe.proto import LayerParameter, NetParameter, NetState, Phase
 from scaffe.proto.files import read_net
 
@@ -93,10 +93,15 @@ class Net:
         need_backward(self.nodes, self.param.force_backward)
         self._check_batch_splits()
         self.params = OrderedDict((layer.name, layer.blobs) for layer in self.layers if layer.blobs)
-        self.packed = PackedParameters(self.parameters)
+        self.packed = PackedParameters(self.parameters, aligned_zeros if self.context.gpu is None else self._zeros)
+        self._lenders: list[PackedParameters] = []  # whose values some parameters here are
         self.outputs = _outputs(self.nodes)
         self.inputs = [top for layer in self.param.layer if layer.type == "Input" for top in layer.top]
         self._weigh_losses()
+
+    def _zeros(self, count: int) -> Any:
+        """Return an array of zeros where the layers compute."""
+        return self.context.xp.zeros(count, np.float32)
 
     def _add_layer(self, param: LayerParameter) -> None:
         param.MergeFrom(LayerParameter(phase=Phase.Name(self.context.phase)))
@@ -171,6 +176,9 @@ class Net:
         """Compute layer i's tops, reshaped first if its bottoms have new shapes, or it asks for that."""
         layer, bottom, top = self.layers[i], self.bottoms[i], self.tops[i]
         shapes = [blob.shape for blob in bottom]
+        if i == 0 and self.context.gpu is not None:
+            for packed in (self.packed, *self._lenders):
+                packed.settle_values()
         if shapes != self._shapes[i] or layer.reshapes_always:
             self._shapes[i] = shapes
             self._reshape_layer(i)
@@ -317,6 +325,7 @@ class Net:
     def share_with(self, other: Net) -> None:
         """Let the parameters be views of `other`'s, for the layers that both have by name."""
         theirs = other.params
+        self._lenders = [other.packed]
         for name in self.params.keys() & theirs.keys():
             for i, (mine, source) in enumerate(zip(self.params[name], theirs[name], strict=False)):
                 if mine.shape != source.shape:

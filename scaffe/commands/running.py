@@ -81,7 +81,7 @@ def open_net(world: World, a: argparse.Namespace, phase: int, numbers: Callable[
     world.agree({"the net": str(net.param)})
     if a.weights:
         world.on_root(lambda: weight_files.load_all(net, a.weights.split(",")))
-        world.comm.Bcast(net.packed.data, world.root)
+        net.packed.set_data(world.comm.bcast(net.packed.host_data(), world.root))
     choices = world.on_root(lambda: Choices(a.plan))
     context.choices.taken = world.on_root(lambda: choices.time([net]))
     return net

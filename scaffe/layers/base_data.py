@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+import numpy as np
+
 from readers import Batch, BatchQueue, Shard, Transform, read_mean
+from scaffe.blob import Blob
 from scaffe.context import TRAIN
 from scaffe.layers.layer import Blobs, Layer
 
@@ -62,6 +65,14 @@ class BaseData(Layer):
         self.shard = replace(self.shard, first=sample)
         self.consumed = 0
 
+    def give(self, top: Blob, array: np.ndarray) -> None:
+        """Let a top be a batch's array: that itself on the host, a copy on a device."""
+        if self.context.gpu is None:
+            top.array = array
+        else:
+            top.reshape(*array.shape)
+            top.array.set(array)
+
     def origin(self, row: int) -> str:
         """Return what messages call the sample in a row of the current batch, "" where they have no name for it."""
         return ""
@@ -96,7 +107,7 @@ class PrefetchingData(BaseData):
         self.batch = queue.get()
         self.consumed = self.batch.number + 1
         for blob, array in zip(top, self.batch.arrays, strict=False):
-            blob.array = array
+            self.give(blob, array)
 
     def _start(self) -> BatchQueue:
         self._reading = self.reading()

@@ -29,7 +29,11 @@ def iterate(
     """
     propagate, aggregate, drive = workflow.propagate, workflow.aggregate, workflow.drive
 
+    gpu = net.context.gpu
+
     def forward() -> None:
+        if gpu is not None:
+            gpu.use()  # the thread that computes may be another one
         for i in range(len(net.layers)):
             record.at(FORWARD, i)
             propagate.wait(i)
