@@ -92,8 +92,11 @@ class Context:
 
     def generator(self, *key: str | int) -> np.random.Generator:
         """Return a random generator that depends on the seed and `key` alone, not on rank or history."""
-        word = crc32("/".join(map(str, key)).encode())
-        return np.random.Generator(np.random.Philox(key=[self.seed % 2**64, word]))
+        return np.random.Generator(np.random.Philox(key=self.philox_key(*key)))
+
+    def philox_key(self, *key: str | int) -> list[int]:
+        """Return the two words of 64 bits that key such a generator."""
+        return [self.seed % 2**64, crc32("/".join(map(str, key)).encode())]
 
     def rows_uniform(self, key: tuple[str | int, ...], rows: int, per_row: int) -> np.ndarray:
         """Return uniform float32 numbers in [0, 1), (rows x per_row), for this rank's rows of the global batch.

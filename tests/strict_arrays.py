@@ -12,6 +12,7 @@ from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
+from host_kernels import RawModule
 
 SCALARS = bool, int, float, np.generic
 # Of CuPy's functions those that scaffe calls, and for some the keywords that CuPy knows.
@@ -211,6 +212,7 @@ def bare_or_host(values):
 
 xp = SimpleNamespace(
     ndarray=Array,
+    RawModule=RawModule,
     asarray=asarray,
     **{name: Ufunc(name) for name in UFUNCS},
     **{name: partial(call, getattr(np, name), keywords) for name, keywords in (KEYWORDS | MAKERS).items()},

@@ -38,10 +38,11 @@ def case(request, monkeypatch):
 
 
 @pytest.mark.parametrize("case", [*runnable_cases()] or [None], ids=lambda path: path and path.name, indirect=True)
-@pytest.mark.parametrize("engine", ["reference", "strict", pytest.param("onednn", marks=needs_onednn)])
+@pytest.mark.parametrize("engine", ["reference", "strict", "cuda", pytest.param("onednn", marks=needs_onednn)])
 def test_values_and_gradients_are_caffes(case, engine):
     arrays, tolerance = case["arrays"], 1e-4 if LOOSE & {kind for _, kind in case["layers"]} else 1e-5
-    how = {"gpu": StrictGpu()} if engine == "strict" else {"engine": engine}
+    how = {"gpu": StrictGpu()} if engine in ("strict", "cuda") else {}
+    how |= {"engine": {"strict": "reference", "cuda": "auto"}.get(engine, engine)}
     net = scaffe.Net("net.prototxt", getattr(scaffe, case["phase"]), **how)
 
     def check(kind, blob, values):
