@@ -94,7 +94,6 @@ class Net:
         self._check_batch_splits()
         self.params = OrderedDict((layer.name, layer.blobs) for layer in self.layers if layer.blobs)
         self.packed = PackedParameters(self.parameters, aligned_zeros if self.context.gpu is None else self._zeros)
-        self._lenders: list[PackedParameters] = []  # whose values some parameters here are
         self.outputs = _outputs(self.nodes)
         self.inputs = [top for layer in self.param.layer if layer.type == "Input" for top in layer.top]
         self._weigh_losses()
@@ -177,8 +176,7 @@ class Net:
         layer, bottom, top = self.layers[i], self.bottoms[i], self.tops[i]
         shapes = [blob.shape for blob in bottom]
         if i == 0 and self.context.gpu is not None:
-            for packed in (self.packed, *self._lenders):
-                packed.settle_values()
+            self.packed.settle_values()
         if shapes != self._shapes[i] or layer.reshapes_always:
             self._shapes[i] = shapes
             self._reshape_layer(i)
@@ -325,12 +323,14 @@ class Net:
     def share_with(self, other: Net) -> None:
         """Let the parameters be views of `other`'s, for the layers that both have by name."""
         theirs = other.params
-        self._lenders = [other.packed]
         for name in self.params.keys() & theirs.keys():
             for i, (mine, source) in enumerate(zip(self.params[name], theirs[name], strict=False)):
                 if mine.shape != source.shape:
                     raise ShapeError(f"can't share {name}[{i}]: shape {mine.shape} here, {source.shape} there")
-                mine.array = source.array
+                if self.context.gpu is None:
+                    mine.array = source.array
+                else:
+                    mine.values = source.values
 
     def _fill(self, name: str, values, known: Sequence[str], part: str) -> None:
         if name not in known:

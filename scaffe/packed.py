@@ -143,6 +143,8 @@ class PackedParameters:
     def _adopt(self, parameter: Parameter, part: slice) -> None:
         data, diff = self._data[part], self._diff[part]
         for blob in (parameter.blob, *parameter.sharers):
+            if not self._on_host and blob is not parameter.blob and blob.shape == parameter.blob.shape:
+                blob.values, blob.diff_values = parameter.blob.values, parameter.blob.diff_values  # copies on the host
             blob.array = data.reshape(blob.shape)
             blob.diff_array = diff.reshape(blob.shape)
 

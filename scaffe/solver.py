@@ -163,7 +163,8 @@ class Solver:
         if self.world.size == 1:
             return None
         comm = Communicator(self.world.comm)
-        if comm.node.size > 1 and self.run.reduce.startswith(("auto", "slices", "leaders")):
+        on_host = self.net.context.gpu is None
+        if on_host and comm.node.size > 1 and self.run.reduce.startswith(("auto", "slices", "leaders")):
             if comm.has_room(2 * self.net.packed.nbytes):
                 self.net.packed.move(comm.empty)
             else:
@@ -415,9 +416,10 @@ class Solver:
         if self.watch is not None:
             self.watch.close()
         if self.collectives is not None:
-            self.net.packed.move(aligned_zeros)  # the nets may be used on
-            for net in self.test_nets:
-                net.share_with(self.net)
+            if self.net.context.gpu is None:
+                self.net.packed.move(aligned_zeros)  # the nets may be used on
+                for net in self.test_nets:
+                    net.share_with(self.net)
             self.collectives.free()
 
 

@@ -1,9 +1,9 @@
 """CUDA kernels compiled for the host, to run their arithmetic and the code that launches them without a GPU.
 
 A stand-in for CuPy's RawModule: the same source, with shims for what CUDA adds to C++, through g++. Blocks come one
-after the other; a block's threads are fibers that take turns at __syncthreads. Arguments are checked against what the
-kernel declares: a wrong type, or an array with gaps, fails. Not a GPU's speed, memory, roundings of powf and expf, or
-order of blocks.
+after the other, and so do a block's threads; where these wait for each other, they are fibers that take turns.
+Arguments are checked against what the kernel declares: a wrong type, or an array with gaps, fails. It says nothing of
+a GPU's speed, its memory, its roundings of powf and expf, or what goes wrong where threads run at once.
 """
 
 from __future__ import annotations
@@ -21,43 +21,42 @@ import pytest
 
 SHIM = r"""
 #include <math.h>
-#include <string.h>
 #include <ucontext.h>
-#include <functional>
-#include <vector>
 #define __global__
 #define __device__
 #define __shared__ static
 struct Place { unsigned x, y, z; };
 static Place blockIdx, threadIdx, blockDim, gridDim;
-static inline float __int_as_float(int bits) { float value; memcpy(&value, &bits, 4); return value; }
+static inline float __int_as_float(int bits) { float value; __builtin_memcpy(&value, &bits, 4); return value; }
 static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
   return (unsigned long long)(((unsigned __int128)a * b) >> 64);
 }
 
 struct Fiber { ucontext_t context; bool done; };
-static std::vector<Fiber> fibers;
-static std::vector<std::vector<char>> stacks;
+static Fiber fibers[256];
+static char stacks[256][1 << 15];
 static ucontext_t scheduler;
-static std::function<void()> body;
 static unsigned now;
+static void (*run)(void*);
+static void* kernel_of_block;
 
-static void run_fiber() { body(); fibers[now].done = true; swapcontext(&fibers[now].context, &scheduler); }
-static inline void __syncthreads() { unsigned me = now; swapcontext(&fibers[me].context, &scheduler); }
+static void run_fiber() {
+  run(kernel_of_block);
+  fibers[now].done = true;
+  swapcontext(&fibers[now].context, &scheduler);
+}
+static inline void __syncthreads() { swapcontext(&fibers[now].context, &scheduler); }
 
 static void run_block() {
-  unsigned left = blockDim.x;
-  fibers.assign(blockDim.x, Fiber());
-  stacks.resize(blockDim.x);
   for (unsigned i = 0; i < blockDim.x; i++) {
-    stacks[i].resize(1 << 15);
+    fibers[i].done = false;
     getcontext(&fibers[i].context);
-    fibers[i].context.uc_stack.ss_sp = stacks[i].data();
-    fibers[i].context.uc_stack.ss_size = stacks[i].size();
+    fibers[i].context.uc_stack.ss_sp = stacks[i];
+    fibers[i].context.uc_stack.ss_size = sizeof stacks[i];
     fibers[i].context.uc_link = 0;
     makecontext(&fibers[i].context, run_fiber, 0);
   }
-  while (left)
+  for (unsigned left = blockDim.x; left;)
     for (now = 0; now < blockDim.x; now++)
       if (!fibers[now].done) {
         threadIdx = {now, 0, 0};
@@ -66,17 +65,25 @@ static void run_block() {
       }
 }
 
-static void launch(const unsigned* grid, unsigned threads, std::function<void()> kernel) {
-  body = kernel;
+template <class Kernel> static void launch(const unsigned* grid, unsigned threads, bool waits, Kernel kernel) {
+  run = [](void* given) { (*(Kernel*)given)(); };
+  kernel_of_block = &kernel;
   gridDim = {grid[0], grid[1], 1}, blockDim = {threads, 1, 1};
   for (unsigned y = 0; y < grid[1]; y++)
     for (unsigned x = 0; x < grid[0]; x++) {
       blockIdx = {x, y, 0};
-      run_block();
+      if (waits)
+        run_block();
+      else
+        for (unsigned i = 0; i < threads; i++) threadIdx = {i, 0, 0}, kernel();
     }
 }
 """
-CALL = 'extern "C" void host_{name}(const unsigned* grid, unsigned threads, void** given) {{\n  launch(grid, threads, [=] {{ {name}({casts}); }});\n}}\n'
+CALL = """
+extern "C" void host_{name}(const unsigned* grid, unsigned threads, void** given) {{
+  launch(grid, threads, {waits}, [=] {{ {name}({casts}); }});
+}}
+"""
 TYPES = {
     "float": np.float32, "double": np.float64, "int": np.int32, "Index": np.int64, "word": np.uint64, "bool": np.bool_,
 }  # fmt: skip
@@ -101,7 +108,11 @@ class RawModule:
             ["g++", "-x", "c++", "-E", "-P", "-"], input=f"{SHIM}\n{code}", capture_output=True, text=True, check=True
         ).stdout
         self.kernels = {name: parameters(given) for name, given in KERNEL.findall(expanded)}
-        calls = [CALL.format(name=name, casts=", ".join(casts(types))) for name, types in self.kernels.items()]
+        bodies = {text.partition("(")[0]: text for text in expanded.split('extern "C" void ')[1:]}
+        calls = [
+            CALL.format(name=name, casts=", ".join(casts(types)), waits=int("over_block" in bodies[name]))
+            for name, types in self.kernels.items()
+        ]
         self.library = ctypes.CDLL(str(compiled(SHIM + code + "".join(calls))))
 
     def get_function(self, name):

@@ -9,8 +9,10 @@ from strict_arrays import KEYWORDS, MAKERS, UFUNCS, Array, StrictGpu, xp
 
 import scaffe
 from scaffe import solvers
+from scaffe.blob import on_host
 from scaffe.errors import EngineError
 from scaffe.parallel.world import World, open_world
+from scaffe.proto import SolverParameter
 
 RULES = {
     "SGD": {"regularization_type": "L1"},
@@ -33,11 +35,11 @@ def world():
     return open_world()
 
 
-def trained(world: World, gpu, net: str, iterations: int = 3, **fields):
-    """Return a solver that has run so many iterations."""
+def trained(world: World, gpu, net: str, iterations: int = 3, engine: str = "reference", **fields):
+    """Return a solver that has run so many iterations; engine "auto" is the CUDA engine on a GPU."""
     world.take_gpu(gpu)
     try:
-        solver = scaffe.Solver(solver_with(net, **fields), world=world, engine="reference" if gpu is None else "auto")
+        solver = scaffe.Solver(solver_with(net, **fields), world=world, engine=engine)
         solver.step(iterations)
     finally:
         world.take_gpu(None)
@@ -73,6 +75,65 @@ def test_every_rule_updates_as_on_the_host(world, images, kind):
         solver.close()
 
 
+@pytest.mark.parametrize("kind", sorted(RULES))
+def test_every_rules_kernel_gives_the_bits_of_the_reference(tmp_path, kind):
+    (tmp_path / "net.prototxt").write_text(NET + OWN_RATES)
+    how = {"base_lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "type": kind, **RULES[kind]}
+    pair = [rule_over(tmp_path / "net.prototxt", gpu, SolverParameter(**how)) for gpu in (StrictGpu(), None)]
+    for iteration in range(3):
+        for net, rule in pair:
+            rng = np.random.default_rng(iteration)
+            for blobs in net.params.values():
+                for blob in blobs:
+                    blob.diff[...] = rng.standard_normal(blob.shape)
+            rule.update([2, 0, 1, 3], 0.1, iteration)
+            rule.update([], 0.1, iteration)
+    tolerance = 1e-6 if kind == "LARS" else 0  # its norms are added in another order
+    for arrays in zip(*([net.packed.data, net.packed.diff, *rule.history] for net, rule in pair), strict=True):
+        found, expected = map(on_host, arrays)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * np.abs(expected).max())
+
+
+def rule_over(path, gpu, param: SolverParameter):
+    """Return a net with random parameters, and the rule that updates them."""
+    net = scaffe.Net(path, scaffe.TRAIN, gpu=gpu, engine="reference" if gpu is None else "auto")
+    rng = np.random.default_rng(7)
+    for blobs in net.params.values():
+        for blob in blobs:
+            blob.data[...] = rng.standard_normal(blob.shape)
+    rule = solvers.create(param, net.packed, net.context.engine)
+    assert type(rule).__name__ == (f"Fused{rule.kind}" if gpu else rule.kind)
+    return net, rule
+
+
+@pytest.mark.parametrize("smooth", [True, False])
+def test_lenet_trains_by_the_kernels_as_on_the_host(world, images, smooth):
+    net = lenet(images, batch=8, dropout=True, smooth=smooth)
+    pair = [trained(world, gpu, net, 2, engine) for gpu, engine in ((StrictGpu(), "auto"), (None, "reference"))]
+    kernels, plain = (solver.net for solver in pair)
+    assert {type(layer).__name__ for layer in kernels.layers} >= {"CudaConvolution", "CudaPooling", "CudaDropout"}
+    for name, blob in plain.blobs.items():
+        scale = max(1e-3, np.abs(blob.data).max())
+        np.testing.assert_allclose(kernels.blobs[name].data, blob.data, rtol=0, atol=2e-5 * scale, err_msg=name)
+    for solver in pair:
+        solver.close()
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (2, 8), (4, 2, 3, 3), (1, 17)])
+def test_dropout_leaves_out_the_same_values_as_on_the_host(tmp_path, shape):
+    dims = " ".join(f"dim: {size}" for size in shape)
+    (tmp_path / "net.prototxt").write_text(DROPOUT.replace("DIMS", dims))
+    how = {"gpu": StrictGpu(), "engine": "auto"}, {"engine": "reference"}
+    found = []
+    for one in how:
+        net = scaffe.Net(tmp_path / "net.prototxt", scaffe.TRAIN, **one)
+        x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        passes = [net.forward(x=x)["y"].copy() for _ in range(3)]
+        found.append([*passes, net.backward(y=x)["x"].copy()])
+    np.testing.assert_array_equal(*found)
+    assert not (found[0][0] == found[0][1]).all()
+
+
 def test_a_snapshot_goes_on_as_on_the_host(world, images, tmp_path):
     how = {"type": "Adam", "snapshot_prefix": str(tmp_path / "snap"), **RULES["Adam"]}
     first = trained(world, StrictGpu(), tower(images), 2, **how)
@@ -94,6 +155,17 @@ layer { name: "a" type: "InnerProduct" bottom: "x" top: "a" param { name: "w" } 
   inner_product_param { num_output: 3 } }
 layer { name: "c" type: "InnerProduct" bottom: "a" top: "c" param { name: "w" } param { name: "b" }
   inner_product_param { num_output: 3 } }
+"""
+
+
+OWN_RATES = """
+layer { name: "d" type: "InnerProduct" bottom: "c" top: "d" param { lr_mult: 3 decay_mult: 0 } param { lr_mult: 0.5 }
+  inner_product_param { num_output: 300 } }
+"""
+DROPOUT = """
+force_backward: true
+layer { name: "x" type: "Input" top: "x" input_param { shape { DIMS } } }
+layer { name: "drop" type: "Dropout" bottom: "x" top: "y" dropout_param { dropout_ratio: 0.3 } }
 """
 
 

@@ -7,10 +7,9 @@ struct Side {
 
 #define SIDES                                                                                           \
   int h, int oh, int kh, int sh, int ph, int dh, int w, int ow, int kw, int sw, int pw, int dw
-#define ROWS_COLUMNS_OF_WINDOW Side rows = {h, oh, kh, sh, ph, dh}, columns = {w, ow, kw, sw, pw, dw}
 
 KERNEL unfold(Index count, const float* images, float* matrix, int n, int channels, SIDES) {
-  ROWS_COLUMNS_OF_WINDOW;
+  Side rows = {h, oh, kh, sh, ph, dh}, columns = {w, ow, kw, sw, pw, dw};
   EACH(i, count) {
     int c = i % ow, r = i / ow % oh, image = i / ow / oh % n;
     Index row = i / ow / oh / n;
@@ -21,7 +20,6 @@ KERNEL unfold(Index count, const float* images, float* matrix, int n, int channe
 }
 
 KERNEL fold(Index count, const float* matrix, float* images, int n, int channels, SIDES) {
-  ROWS_COLUMNS_OF_WINDOW;
   EACH(i, count) {
     int b = i % w, a = i / w % h, channel = i / w / h % channels;
     Index image = i / w / h / channels;
