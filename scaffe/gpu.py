@@ -31,6 +31,7 @@ LOCAL_RANKS = (
     "PMIX_RANK",  # the world's rank where nobody tells more
     "PMI_RANK",
 )
+FAILURES = "CUDARuntimeError", "CUDADriverError", "CUBLASError", "NVRTCError"  # CuPy's classes of errors
 NO_DRIVER = 35  # cudaErrorInsufficientDriver, which a machine without any gives as well
 
 
@@ -43,6 +44,7 @@ class Gpu:
     xp: ModuleType
     shared: bool = False  # another rank had every GPU that this one may have
     claim: Any = field(default=None, repr=False)  # the socket whose name marks it as taken
+    device: Any = None  # as collectives see it, None for CuPy's current one
 
     def use(self) -> None:
         """Have the calling thread's arrays and kernels be this GPU's."""
@@ -53,9 +55,31 @@ class Gpu:
         """Bytes of its memory that nobody has."""
         return self.xp.cuda.runtime.memGetInfo()[0]
 
+    def explain(self, error: Exception) -> str:
+        """Say in a line what an error of CuPy's means and what to do, "" where it is none of CuPy's."""
+        kind, text = type(error).__name__, _line(error)
+        if kind == "OutOfMemoryError":
+            return f"out of memory of GPU {self.number}: {_wanted(text)}, {self.free} are free"
+        if kind == "CompileException":
+            return f"a kernel does not compile for GPU {self.number}, cupy's NVRTC and this GPU don't fit: {text[:200]}"
+        if kind == "ImportError" or kind == "DynamicLibNotFoundError":
+            return f"a CUDA library is missing: {text[:200]}; install those of cupy's CUDA version, as cupy[ctk] does"
+        if kind in FAILURES:
+            return (
+                f"GPU {self.number} ({self.bus}) failed: {text}; look at nvidia-smi and at dmesg for Xid, then go on "
+                "from the newest snapshot with --snapshot auto"
+            )
+        return ""
+
     def __str__(self) -> str:
         name = self.xp.cuda.runtime.getDeviceProperties(self.number)["name"].decode()
         return f"GPU {self.number}: {name} at {self.bus}"
+
+
+def _wanted(text: str) -> str:
+    """Return what an allocation wanted, as CuPy's message tells it."""
+    found = re.search(r"allocating ([\d,]+) bytes", text)
+    return f"{found.group(1).replace(',', '')} bytes wanted" if found else text
 
 
 def choose(

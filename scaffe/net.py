@@ -15,7 +15,7 @@ from scaffe import weights as weight_files
 from scaffe.blob import Blob
 from scaffe.choices import FIXED, Choices
 from scaffe.context import Context
-from scaffe.errors import LabelError, NetError, OnednnError, ScaffeError, ShapeError
+from scaffe.errors import DeviceError, LabelError, NetError, OnednnError, ScaffeError, ShapeError
 from scaffe.graph import Node, filter_layers, followers, insert_splits, need_backward
 from scaffe.layers.layer import Layer, asks_for_plain_code, check_counts, create
 from scaffe.monitor.log import log
@@ -186,6 +186,8 @@ class Net:
             raise error.located(self._origin(error.row)) from None
         except (OnednnError, MemoryError) as error:
             raise self._located(error, i) from None
+        except Exception as error:  # CuPy's errors have no base of their own
+            raise self._on_device(error, i) from None
 
     def backward_layer(self, i: int) -> None:
         """Compute the gradients of layer i's bottoms and add those of its parameters, if any are needed."""
@@ -195,6 +197,8 @@ class Net:
                 self.layers[i].backward(self.tops[i], node.down, self.bottoms[i])
         except (OnednnError, MemoryError) as error:
             raise self._located(error, i) from None
+        except Exception as error:  # CuPy's errors have no base of their own
+            raise self._on_device(error, i) from None
         if not self.keep_diffs:
             self._release_diffs(i)
 
@@ -210,7 +214,27 @@ class Net:
         shapes = [[blob.shape for blob in blobs] for blobs in (self.bottoms[i], self.tops[i])]
         if isinstance(error, OnednnError):
             return error.located(f"layer '{layer.name}' ({layer.type}), {shapes[0]} -> {shapes[1]}")
+        if self.context.gpu is not None and (text := self.context.gpu.explain(error)):
+            return DeviceError(f"layer '{layer.name}' ({layer.type}), {shapes[0]} -> {shapes[1]}: {text}{self._fit()}")
         return layer.shape_error(f"no memory for {shapes[0]} -> {shapes[1]}: {error or 'out of memory'}")
+
+    def _on_device(self, error: Exception, i: int) -> Exception:
+        """Return an error that names layer i and what to do, where a GPU is its cause; else the error itself."""
+        layer, gpu = self.layers[i], self.context.gpu
+        text = gpu.explain(error) if gpu is not None else ""
+        return DeviceError(f"layer '{layer.name}' ({layer.type}): {text}") if text else error
+
+    def _fit(self) -> str:
+        """Say which batch would fit where this one has no room, by what all blobs take; "" where that can't be told."""
+        gpu, rows = self.context.gpu, self.context.local_rows
+        needed = sum(8 * blob.count for blob in self.blobs.values())
+        held = sum(
+            4 * blob.count for blob in self.blobs.values() for v in (blob.values, blob.diff_values) if not v.empty
+        )
+        if gpu is None or not rows or not needed:
+            return ""
+        batch = max(0, min(rows - 1, rows * (gpu.free + held) // needed))
+        return f"; by what the blobs take, a batch of about {batch} a rank would fit instead of {rows}"
 
     def loss(self) -> float:
         """Return the loss of the last forward pass; with several ranks, this rank's part of it."""

@@ -162,9 +162,9 @@ class Solver:
         """Return the collectives over the ranks, with the parameters where these are fastest. Collective."""
         if self.world.size == 1:
             return None
-        comm = Communicator(self.world.comm)
-        on_host = self.net.context.gpu is None
-        if on_host and comm.node.size > 1 and self.run.reduce.startswith(("auto", "slices", "leaders")):
+        gpu = self.world.gpu
+        comm = Communicator(self.world.comm, device=gpu and gpu.device)
+        if gpu is None and comm.node.size > 1 and self.run.reduce.startswith(("auto", "slices", "leaders")):
             if comm.has_room(2 * self.net.packed.nbytes):
                 self.net.packed.move(comm.empty)
             else:

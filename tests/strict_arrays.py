@@ -12,6 +12,7 @@ from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
+from fake_device import FakeDevice
 from host_kernels import RawModule
 
 SCALARS = bool, int, float, np.generic
@@ -91,7 +92,11 @@ class Array:
             return NotImplemented
         return call(function, KEYWORDS[function.__name__], *arguments, **given)
 
-    # Where the values meet the host.
+    # Where the values meet the host, and MPI.
+
+    @property
+    def __cuda_array_interface__(self):
+        return self.values.__array_interface__ | {"version": 3}
 
     def get(self):
         return self.values.copy()
@@ -219,14 +224,26 @@ xp = SimpleNamespace(
 )
 
 
+class StrictDevice(FakeDevice):
+    """The fake device of the collectives, over these arrays: computing is done at once, communication late."""
+
+    def holds(self, array):
+        return isinstance(array, Array)
+
+    def empty(self, shape, dtype):
+        return Array(np.full(shape, 7, dtype))
+
+    def zeros(self, shape, dtype):
+        return Array(np.zeros(shape, dtype))
+
+
 class StrictGpu:
     """A scaffe.gpu.Gpu whose arrays are these."""
 
     number, bus, shared, free = 0, "0000:00:00.0", False, 1 << 30
-    errors = ()
 
-    def __init__(self):
-        self.xp = xp
+    def __init__(self, device=None):
+        self.xp, self.device = xp, device
 
     def use(self):
         pass
