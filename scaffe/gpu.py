@@ -50,6 +50,10 @@ class Gpu:
         """Have the calling thread's arrays and kernels be this GPU's."""
         self.xp.cuda.Device(self.number).use()
 
+    def wait(self) -> None:
+        """Return when all that the calling thread has begun on it is done."""
+        self.xp.cuda.get_current_stream().synchronize()
+
     @property
     def free(self) -> int:
         """Bytes of its memory that nobody has."""

@@ -8,12 +8,15 @@ GPU's memory, errors, roundings, speed, or the order in which it does things.
 from __future__ import annotations
 
 import operator
-from functools import partial
+import os
+from functools import cache, partial
 from types import SimpleNamespace
 
 import numpy as np
 from fake_device import FakeDevice
 from host_kernels import RawModule
+
+from scaffe.gpu import choose
 
 SCALARS = bool, int, float, np.generic
 # Of CuPy's functions those that scaffe calls, and for some the keywords that CuPy knows.
@@ -250,3 +253,9 @@ class StrictGpu:
 
     def __str__(self):
         return "a stand-in for a GPU"
+
+
+@cache
+def a_gpu():
+    """Return a stand-in for a GPU, or where SCAFFE_ON_GPU is 1 a real one, for tests that hold on both."""
+    return choose("cuda") if os.environ.get("SCAFFE_ON_GPU") == "1" else StrictGpu()

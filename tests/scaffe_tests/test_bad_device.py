@@ -23,8 +23,8 @@ class CUDARuntimeError(RuntimeError):
     """cupy.cuda.runtime.CUDARuntimeError."""
 
 
-class CompileException(RuntimeError):  # noqa: N818  CuPy's name
-    """cupy.cuda.compiler.CompileException, whose base is Exception's."""
+class CompileException(Exception):  # noqa: N818  CuPy's name
+    """cupy.cuda.compiler.CompileException."""
 
 
 class FailingGpu(StrictGpu):
@@ -53,7 +53,7 @@ def failing(error):
     [
         (
             OutOfMemoryError("Out of memory allocating 1,073,741,824 bytes (allocated so far: 512 bytes)."),
-            r"^layer 'p' \(Power\), \[\(2, 3\)\] -> \[\(2, 3\)\]: out of memory of GPU 0: 1073741824 bytes wanted, 100 are free",
+            r"^layer 'p' \(Power\), .*: out of memory of GPU 0: 1073741824 bytes wanted, 100 are free",
         ),
         (
             CUDARuntimeError("cudaErrorIllegalAddress: an illegal\nmemory access"),

@@ -5,7 +5,7 @@ import inspect
 import numpy as np
 import pytest
 from nets import lenet, solver_with, tower, write_images
-from strict_arrays import KEYWORDS, MAKERS, UFUNCS, Array, StrictGpu, xp
+from strict_arrays import KEYWORDS, MAKERS, UFUNCS, Array, StrictGpu, a_gpu, xp
 
 import scaffe
 from scaffe import solvers
@@ -79,7 +79,7 @@ def test_every_rule_updates_as_on_the_host(world, images, kind):
 def test_every_rules_kernel_gives_the_bits_of_the_reference(tmp_path, kind):
     (tmp_path / "net.prototxt").write_text(NET + OWN_RATES)
     how = {"base_lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "type": kind, **RULES[kind]}
-    pair = [rule_over(tmp_path / "net.prototxt", gpu, SolverParameter(**how)) for gpu in (StrictGpu(), None)]
+    pair = [rule_over(tmp_path / "net.prototxt", gpu, SolverParameter(**how)) for gpu in (a_gpu(), None)]
     for iteration in range(3):
         for net, rule in pair:
             rng = np.random.default_rng(iteration)
@@ -109,7 +109,7 @@ def rule_over(path, gpu, param: SolverParameter):
 @pytest.mark.parametrize("smooth", [True, False])
 def test_lenet_trains_by_the_kernels_as_on_the_host(world, images, smooth):
     net = lenet(images, batch=8, dropout=True, smooth=smooth)
-    pair = [trained(world, gpu, net, 2, engine) for gpu, engine in ((StrictGpu(), "auto"), (None, "reference"))]
+    pair = [trained(world, gpu, net, 2, engine) for gpu, engine in ((a_gpu(), "auto"), (None, "reference"))]
     kernels, plain = (solver.net for solver in pair)
     assert {type(layer).__name__ for layer in kernels.layers} >= {"CudaConvolution", "CudaPooling", "CudaDropout"}
     for name, blob in plain.blobs.items():
@@ -123,7 +123,7 @@ def test_lenet_trains_by_the_kernels_as_on_the_host(world, images, smooth):
 def test_dropout_leaves_out_the_same_values_as_on_the_host(tmp_path, shape):
     dims = " ".join(f"dim: {size}" for size in shape)
     (tmp_path / "net.prototxt").write_text(DROPOUT.replace("DIMS", dims))
-    how = {"gpu": StrictGpu(), "engine": "auto"}, {"engine": "reference"}
+    how = {"gpu": a_gpu(), "engine": "auto"}, {"engine": "reference"}
     found = []
     for one in how:
         net = scaffe.Net(tmp_path / "net.prototxt", scaffe.TRAIN, **one)
