@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,14 +28,15 @@ class Times:
 @np.errstate(all="ignore")
 def measure(net: Net, iterations: int) -> Times:
     """Run the net `iterations` times forward and backward, and return the mean times."""
-    layers = len(net.layers)
+    layers, gpu = len(net.layers), net.context.gpu
+    wait = gpu.wait if gpu is not None else lambda: None
     forward, backward = np.zeros(layers), np.zeros(layers)
     for k in range(-WARM_UP, iterations):
         if k == 0:
             forward[:], backward[:], start = 0, 0, time.perf_counter()
-        _pass(range(layers), net.forward_layer, forward)
+        _pass(range(layers), net.forward_layer, forward, wait)
         net.context.batch_number += 1
-        _pass(reversed(range(layers)), net.backward_layer, backward)
+        _pass(reversed(range(layers)), net.backward_layer, backward, wait)
     total = time.perf_counter() - start
     scale = 1e3 / iterations
     forward *= scale
@@ -43,11 +44,12 @@ def measure(net: Net, iterations: int) -> Times:
     return Times([*forward], [*backward], float(forward.sum()), float(backward.sum()), total * scale)
 
 
-def _pass(indices, step, seconds: np.ndarray) -> None:
-    """Run `step` for each layer in turn and add its time."""
+def _pass(indices, step, seconds: np.ndarray, wait: Callable[[], object]) -> None:
+    """Run `step` for each layer in turn and add its time; `wait` returns when what it began is done."""
     then = time.perf_counter()
     for i in indices:
         step(i)
+        wait()
         now = time.perf_counter()
         seconds[i] += now - then
         then = now

@@ -33,6 +33,21 @@ class Form:
         """Take note that one blob less holds it."""
 
 
+class HostCopy(Form):
+    """Values on the host while a device holds what they were: whoever asked for them may have written into them."""
+
+    def __init__(self, array: np.ndarray, xp: ModuleType):
+        self.array, self.xp = array, xp
+
+    def store(self, array: Any) -> None:
+        array[...] = self.xp.asarray(self.array)
+
+
+def on_host(array: Any) -> np.ndarray:
+    """Return an array's values on the host: itself where it lies there, else a copy."""
+    return array if isinstance(array, np.ndarray) else array.get()
+
+
 class Values:
     """One of a blob's two arrays: plain, or in an engine's own form until somebody asks for it plain.
 
@@ -77,8 +92,18 @@ class Values:
         """Let the values be zeros."""
         self.defer(_write_zeros)
 
+    def host(self, shape: Shape, xp: ModuleType) -> np.ndarray:
+        """Hand out a device's values on the host, which count until the device asks for them."""
+        if not isinstance(self.form, HostCopy):
+            self.take_form(HostCopy(self.plain(shape, xp).get(), xp))
+        assert isinstance(self.form, HostCopy)
+        return self.form.array
+
     def settle(self) -> None:
-        """Have deferred values stand in the array."""
+        """Have deferred values, and those that count on the host alone, stand in the array."""
+        if isinstance(self.form, HostCopy):
+            self.form.store(self.array)
+            self._replace(None)
         if self._write is not None:
             self._write(self.array)
             self._write = None
@@ -126,8 +151,9 @@ class Blob:
     """Hold `data` and `diff` of one shape, each allocated when first touched.
 
     `data` and `diff` are writable arrays on the host, as in pycaffe. `array` and `diff_array` are the same
-    values where the layers compute (`xp`); layers use these. An engine's layers read and give `values` and
-    `diff_values`, which keep the layout that the engine likes from layer to layer.
+    values where the layers compute (`xp`); layers use these. Where that is a device, `data` and `diff` are copies: what
+    is written into one counts once the device asks for the values, and the next `data` is another copy. An engine's
+    layers read and give `values` and `diff_values`, which keep the layout that the engine likes from layer to layer.
     """
 
     def __init__(self, shape: Sequence[int] = (), xp: ModuleType = np):
@@ -175,14 +201,14 @@ class Blob:
     @property
     def data(self) -> np.ndarray:
         """The values on the host; writing into them changes the blob."""
-        return self.array
+        return self.array if self.xp is np else self.values.host(self.shape, self.xp)
 
     @property
     def diff(self) -> np.ndarray:
         """The gradient on the host; writing into it changes the blob. Raise ScaffeError where it was not kept."""
         if self.diff_values.gone:
             raise ScaffeError("this blob's gradient was given up after use, as in training; net.keep_diffs keeps them")
-        return self.diff_array
+        return self.diff_array if self.xp is np else self.diff_values.host(self.shape, self.xp)
 
     @property
     def num(self) -> int:

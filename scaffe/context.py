@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import numpy as np
@@ -14,6 +14,9 @@ import numpy as np
 from readers import Batch, Settings, share
 from scaffe.choices import Choices
 from scaffe.errors import SplitError
+
+if TYPE_CHECKING:
+    from scaffe.gpu import Gpu
 
 TRAIN, TEST = 0, 1
 PHILOX_STEP = 8  # float32 numbers that one step of Philox's counter gives: 4 words of 64 bits
@@ -45,11 +48,16 @@ class Context:
     reading: Settings = Settings()  # how data layers read
     scatter: Callable[[Batch | None, Batch], None] | None = None  # of the root's batch, if it reads for all
     spare_cores: int = 1  # of this rank: those that computing leaves, or 1
+    gpu: Gpu | None = None  # where the net computes, `xp` being CuPy then
     allow_python_layers: bool = False  # may the prototxt name code to run?
     local_rows: int | None = None
     total_rows: int | None = None
     first_row: int = 0
     _batch: tuple[str, int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.gpu is not None:
+            self.xp = self.gpu.xp
 
     def take_share(self, layer: str, batch: int) -> int:
         """Return how many of a data layer's `batch` rows this rank computes. Raise SplitError if it has none."""
@@ -91,8 +99,11 @@ class Context:
 
     def generator(self, *key: str | int) -> np.random.Generator:
         """Return a random generator that depends on the seed and `key` alone, not on rank or history."""
-        word = crc32("/".join(map(str, key)).encode())
-        return np.random.Generator(np.random.Philox(key=[self.seed % 2**64, word]))
+        return np.random.Generator(np.random.Philox(key=self.philox_key(*key)))
+
+    def philox_key(self, *key: str | int) -> list[int]:
+        """Return the two words of 64 bits that key such a generator."""
+        return [self.seed % 2**64, crc32("/".join(map(str, key)).encode())]
 
     def rows_uniform(self, key: tuple[str | int, ...], rows: int, per_row: int) -> np.ndarray:
         """Return uniform float32 numbers in [0, 1), (rows x per_row), for this rank's rows of the global batch.

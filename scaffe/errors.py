@@ -11,6 +11,7 @@ ScaffeError
 ├── SnapshotError      a snapshot that can't be written or read
 ├── TimelineError      a file that is no timeline, or says nothing
 ├── LaunchError        a launcher, an MPI or a device that isn't what the user asked for
+├── DeviceError        a GPU that failed, or has no room, in a layer's pass
 ├── EngineError        an engine that isn't there
 │   ├── PlanError      a plan file that can't be used
 │   └── OnednnError    oneDNN missing, of another version, or refusing what a layer asks
@@ -78,6 +79,10 @@ class TimelineError(ScaffeError):
 
 class LaunchError(ScaffeError):
     """A launcher, an MPI or a device that isn't what the user asked for."""
+
+
+class DeviceError(ScaffeError):
+    """A GPU that failed, or has no room."""
 
 
 class EngineError(ScaffeError):

@@ -6,10 +6,13 @@ import os
 import platform
 import re
 from collections.abc import Iterable, Iterator
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 from threadpoolctl import threadpool_info
 
+from scaffe import gpu
 from scaffe.engines import create
 from scaffe.errors import LaunchError, OnednnError
 
@@ -54,29 +57,34 @@ def gpu_lines(wanted: str | None = None) -> Iterator[str]:
 
     Raise LaunchError for an id that is no number, or not there though there are GPUs.
     """
-    ids = None if wanted in (None, "", "all") else [*map(_id, str(wanted).split(","))]
+    ids = None if wanted in (None, "", "all") else [gpu.parse_id(part) for part in str(wanted).split(",")]
     try:
-        import cupy
-
-        count = cupy.cuda.runtime.getDeviceCount()
-    except ImportError:
-        yield "GPUs: none: cupy is not installed (pip install 'scaffe[cuda]')"
+        cupy, count = gpu.find()
+    except LaunchError as error:
+        yield f"GPUs: none: {error}"
         return
-    except Exception as error:  # cupy's error of the driver's, whose class needs a cupy that works
-        yield f"GPUs: none: {' '.join(str(error).split())}"
-        return
-    for i in range(count) if ids is None else ids:
-        if i >= count:
-            raise LaunchError(f"no GPU {i}: there are {count}, counted from 0")
-        found = cupy.cuda.runtime.getDeviceProperties(i)
-        memory = found["totalGlobalMem"] / GIB
-        yield f"GPU {i}: {found['name'].decode()}, {memory:.1f} GiB, compute {found['major']}.{found['minor']}"
+    for i in range(count) if ids is None else [gpu.check_id(i, count) for i in ids]:
+        yield f"GPU {i}: {_gpu(cupy.cuda.runtime, i)}"
+    if count > 1:
+        yield f"GPUs that reach each other's memory: {', '.join(_peers(cupy.cuda.runtime, count)) or 'none'}"
 
 
-def _id(text: str) -> int:
-    if not text.isdecimal():
-        raise LaunchError(f"--gpu takes 'all' or ids such as 0,2, got '{text}'")
-    return int(text)
+def _gpu(runtime: Any, i: int) -> str:
+    """Return a GPU's name, memory, and place."""
+    found, bus = runtime.getDeviceProperties(i), runtime.deviceGetPCIBusId(i)
+    node = gpu.numa_node(bus)
+    where = bus.lower() + ("" if node is None else f" of NUMA node {node}")
+    return (
+        f"{found['name'].decode()}, {found['totalGlobalMem'] / GIB:.1f} GiB, compute {found['major']}."
+        f"{found['minor']}, {where}"
+    )
+
+
+def _peers(runtime: Any, count: int) -> Iterator[str]:
+    """Iterate over the pairs of GPUs of which each can map the other's memory."""
+    for a, b in combinations(range(count), 2):
+        if runtime.deviceCanAccessPeer(a, b) and runtime.deviceCanAccessPeer(b, a):
+            yield f"{a} and {b}"
 
 
 def _model() -> str:

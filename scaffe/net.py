@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,14 +15,17 @@ from scaffe import weights as weight_files
 from scaffe.blob import Blob
 from scaffe.choices import FIXED, Choices
 from scaffe.context import Context
-from scaffe.errors import LabelError, NetError, OnednnError, ScaffeError, ShapeError
+from scaffe.errors import DeviceError, LabelError, NetError, OnednnError, ScaffeError, ShapeError
 from scaffe.graph import Node, filter_layers, followers, insert_splits, made_by, need_backward
 from scaffe.layers.base_data import BaseData
 from scaffe.layers.layer import Layer, asks_for_plain_code, check_counts, create
 from scaffe.monitor.log import log
-from scaffe.packed import PackedParameters, Parameter
+from scaffe.packed import PackedParameters, Parameter, aligned_zeros
 from scaffe.proto import LayerParameter, NetParameter, NetState, Phase
 from scaffe.proto.files import read_net
+
+if TYPE_CHECKING:
+    from scaffe.gpu import Gpu
 
 AUTOMATIC = "(automatic)"  # Caffe's name of a top that the prototxt leaves out
 
@@ -30,7 +34,8 @@ class Net:
     """Build the net of a prototxt file or NetParameter for a phase.
 
     As in pycaffe: Net(file, phase), Net(file, weights, phase), and keywords `weights`, `level`, `stages`.
-    `compute`, `plan` and `threads`, the engine's, are as Solver's; a context has its own.
+    `compute`, `plan` and `threads`, the engine's, are as Solver's; `gpu` is what scaffe.gpu.choose returned, None for
+    the CPU. A context has its own of these.
     Python layers run code that the prototxt names: only with `allow_python_layers`, or a context that allows them.
     `blobs` and `params` map names to blobs and lists of blobs; `packed` holds all parameters in one buffer.
     Raise NetError, ShapeError or PrototxtError where the net can't be built.
@@ -49,6 +54,7 @@ class Net:
         plan: str = FIXED,
         threads: int = 0,
         allow_python_layers: bool = False,
+        gpu: Gpu | None = None,
         context: Context | None = None,
     ):
         phase, weights = _positional(args, context.phase if context else phase, weights)
@@ -58,8 +64,9 @@ class Net:
             choices=Choices(plan),
             threads=threads,
             allow_python_layers=allow_python_layers,
+            gpu=gpu,
         )
-        self.context.engine = engines.create(engine, self.context.threads, self.context.compute)
+        self.context.engine = engines.create(engine, self.context.threads, self.context.compute, self.context.gpu)
         param = model if isinstance(model, NetParameter) else read_net(model)
         state = NetState(phase=Phase.Name(self.context.phase), level=level, stage=stages or ())
         state.MergeFrom(NetState(level=param.state.level, stage=param.state.stage))
@@ -87,7 +94,7 @@ class Net:
         need_backward(self.nodes, self.param.force_backward)
         self._check_batch_splits()
         self.params = OrderedDict((layer.name, layer.blobs) for layer in self.layers if layer.blobs)
-        self.packed = PackedParameters(self.parameters)
+        self.packed = PackedParameters(self.parameters, aligned_zeros if self.context.gpu is None else self._zeros)
         self.outputs = _outputs(self.nodes)
         self.inputs = [top for layer in self.param.layer if layer.type == "Input" for top in layer.top]
         self._weigh_losses()
@@ -100,6 +107,10 @@ class Net:
                 k, top = made_by(self.param.layer, i, 1)
                 if isinstance(maker := self.layers[k], BaseData):
                     maker.accept(top, *taken)
+
+    def _zeros(self, count: int) -> Any:
+        """Return an array of zeros where the layers compute."""
+        return self.context.xp.zeros(count, np.float32)
 
     def _add_layer(self, param: LayerParameter) -> None:
         param.MergeFrom(LayerParameter(phase=Phase.Name(self.context.phase)))
@@ -178,6 +189,8 @@ class Net:
         """Compute layer i's tops, reshaped first if its bottoms have new shapes, or it asks for that."""
         layer, bottom, top = self.layers[i], self.bottoms[i], self.tops[i]
         shapes = [blob.shape for blob in bottom]
+        if i == 0 and self.context.gpu is not None:
+            self.packed.settle_values()
         if shapes != self._shapes[i] or layer.reshapes_always:
             self._shapes[i] = shapes
             self._reshape_layer(i)
@@ -187,6 +200,8 @@ class Net:
             raise error.located(self._origin(error.row)) from None
         except (OnednnError, MemoryError) as error:
             raise self._located(error, i) from None
+        except Exception as error:  # CuPy's errors have no base of their own
+            raise self._on_device(error, i) from None
 
     def backward_layer(self, i: int) -> None:
         """Compute the gradients of layer i's bottoms and add those of its parameters, if any are needed."""
@@ -196,6 +211,8 @@ class Net:
                 self.layers[i].backward(self.tops[i], node.down, self.bottoms[i])
         except (OnednnError, MemoryError) as error:
             raise self._located(error, i) from None
+        except Exception as error:  # CuPy's errors have no base of their own
+            raise self._on_device(error, i) from None
         if not self.keep_diffs:
             self._release_diffs(i)
 
@@ -211,7 +228,27 @@ class Net:
         shapes = [[blob.shape for blob in blobs] for blobs in (self.bottoms[i], self.tops[i])]
         if isinstance(error, OnednnError):
             return error.located(f"layer '{layer.name}' ({layer.type}), {shapes[0]} -> {shapes[1]}")
+        if self.context.gpu is not None and (text := self.context.gpu.explain(error)):
+            return DeviceError(f"layer '{layer.name}' ({layer.type}), {shapes[0]} -> {shapes[1]}: {text}{self._fit()}")
         return layer.shape_error(f"no memory for {shapes[0]} -> {shapes[1]}: {error or 'out of memory'}")
+
+    def _on_device(self, error: Exception, i: int) -> Exception:
+        """Return an error that names layer i and what to do, where a GPU is its cause; else the error itself."""
+        layer, gpu = self.layers[i], self.context.gpu
+        text = gpu.explain(error) if gpu is not None else ""
+        return DeviceError(f"layer '{layer.name}' ({layer.type}): {text}") if text else error
+
+    def _fit(self) -> str:
+        """Say which batch would fit where this one has no room, by what all blobs take; "" where that can't be told."""
+        gpu, rows = self.context.gpu, self.context.local_rows
+        needed = sum(8 * blob.count for blob in self.blobs.values())
+        held = sum(
+            4 * blob.count for blob in self.blobs.values() for v in (blob.values, blob.diff_values) if not v.empty
+        )
+        if gpu is None or not rows or not needed:
+            return ""
+        batch = max(0, min(rows - 1, rows * (gpu.free + held) // needed))
+        return f"; by what the blobs take, a batch of about {batch} a rank would fit instead of {rows}"
 
     def loss(self) -> float:
         """Return the loss of the last forward pass; with several ranks, this rank's part of it."""
@@ -328,7 +365,10 @@ class Net:
             for i, (mine, source) in enumerate(zip(self.params[name], theirs[name], strict=False)):
                 if mine.shape != source.shape:
                     raise ShapeError(f"can't share {name}[{i}]: shape {mine.shape} here, {source.shape} there")
-                mine.array = source.array
+                if self.context.gpu is None:
+                    mine.array = source.array
+                else:
+                    mine.values = source.values
 
     def _fill(self, name: str, values, known: Sequence[str], part: str) -> None:
         if name not in known:

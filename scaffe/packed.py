@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from scaffe.blob import Blob
+from scaffe.blob import Blob, on_host
 from scaffe.errors import NetError, ShapeError
 from scaffe.proto import ParamSpec
 
@@ -117,16 +117,17 @@ class PackedParameters:
         self.learned = self._place(0, statistics=False)
         self.statistics = self._place(self.learned.stop, statistics=True)
         end = self.statistics.stop
-        self.data, self._diff = allocate(end), allocate(end)
+        self._data, self._diff = allocate(end), allocate(end)
+        self._on_host = isinstance(self._data, np.ndarray)
         for parameter, part in zip(self.parameters, self.slices, strict=True):
-            self.data[part] = parameter.blob.array.reshape(-1)
+            self._data[part] = parameter.blob.array.reshape(-1)
             self._adopt(parameter, part)
 
     def move(self, allocate: Callable) -> None:
         """Go to other memory; views of the old are left behind."""
         values, gradients = self.data, self.diff
-        self.data, self._diff = allocate(values.size), allocate(values.size)
-        self.data[...], self._diff[...] = values, gradients
+        self._data, self._diff = allocate(values.size), allocate(values.size)
+        self._data[...], self._diff[...] = values, gradients
         for parameter, part in zip(self.parameters, self.slices, strict=True):
             self._adopt(parameter, part)
 
@@ -140,10 +141,39 @@ class PackedParameters:
         return slice(start, end)
 
     def _adopt(self, parameter: Parameter, part: slice) -> None:
-        data, diff = self.data[part], self._diff[part]
+        data, diff = self._data[part], self._diff[part]
         for blob in (parameter.blob, *parameter.sharers):
+            if not self._on_host and blob is not parameter.blob and blob.shape == parameter.blob.shape:
+                blob.values, blob.diff_values = parameter.blob.values, parameter.blob.diff_values  # copies on the host
             blob.array = data.reshape(blob.shape)
             blob.diff_array = diff.reshape(blob.shape)
+
+    @property
+    def data(self):
+        """The values; on a device, asking for them takes over what was written into copies on the host."""
+        if not self._on_host:
+            self.settle_values()
+        return self._data
+
+    @data.setter
+    def data(self, values) -> None:
+        """Take values from where the layers compute, such as those of data *= 2."""
+        if values is not self._data:
+            self._data[...] = values
+
+    def host_data(self) -> np.ndarray:
+        """Return the values on the host."""
+        return on_host(self.data)
+
+    def set_data(self, values: np.ndarray) -> None:
+        """Take values from the host."""
+        self.data[...] = self.parameters[0].blob.xp.asarray(values) if self.parameters else values
+
+    def settle_values(self) -> None:
+        """Have values that count on the host alone stand in the flat array."""
+        for parameter in self.parameters:
+            for blob in (parameter.blob, *parameter.sharers):
+                blob.values.settle()
 
     @property
     def diff(self):
@@ -156,6 +186,8 @@ class PackedParameters:
         """Set all gradients to zero. It costs no pass over the memory where a layer then writes instead of adding."""
         for parameter, part in zip(self.parameters, self.slices, strict=True):
             if parameter.sharers:  # several would have to know that the first of them has written
+                for blob in (parameter.blob, *parameter.sharers):
+                    blob.diff_values.settle()
                 self._diff[part] = 0
             else:
                 parameter.blob.diff_values.clear()

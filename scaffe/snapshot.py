@@ -18,6 +18,7 @@ import numpy as np
 
 from scaffe import weights
 from scaffe.atomic import write_atomically
+from scaffe.blob import on_host
 from scaffe.choices import parse
 from scaffe.errors import PrototxtError, SnapshotError, WeightsError
 from scaffe.layers.hdf5_data import FILES
@@ -95,7 +96,7 @@ def _state(solver: Solver, model: str) -> SolverState:
 def _history(solver: Solver) -> list[np.ndarray]:
     """Return the rule's history in the parameters' shapes: all of its first slot, then all of the second."""
     packed = solver.net.packed
-    return [packed.view(flat, i) for flat in solver.rule.history for i in range(len(packed.parameters))]
+    return [packed.view(on_host(flat), i) for flat in solver.rule.history for i in range(len(packed.parameters))]
 
 
 def _nets(solver: Solver) -> list[tuple[str, Net]]:
@@ -156,7 +157,7 @@ def _restore_root(solver: Solver, path: str) -> SolverState:
     solver.net.copy_from(_model_of(state, path))
     for k, value in enumerate(values):
         flat, i = history[k // len(packed.parameters)], k % len(packed.parameters)
-        packed.view(flat, i)[...] = value
+        packed.view(flat, i)[...] = solver.net.context.xp.asarray(value)
     del state.history[:]
     return state
 

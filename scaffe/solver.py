@@ -150,7 +150,7 @@ class Solver:
     def _build_train_net(self) -> None:
         """Build the train net, without communication."""
         world = self.world
-        context = Context(TRAIN, np, self.seed, world.rank, world.size, self.scaling, world.allsum)
+        context = Context(TRAIN, np, self.seed, world.rank, world.size, self.scaling, world.allsum, gpu=world.gpu)
         self._equip(context)
         if self.reading.readers == "single" and world.size > 1:
             context.scatter = partial(scatter, world)
@@ -163,8 +163,9 @@ class Solver:
         """Return the collectives over the ranks, with the parameters where these are fastest. Collective."""
         if self.world.size == 1:
             return None
-        comm = Communicator(self.world.comm)
-        if comm.node.size > 1 and self.run.reduce.startswith(("auto", "slices", "leaders")):
+        gpu = self.world.gpu
+        comm = Communicator(self.world.comm, device=gpu and gpu.device)
+        if gpu is None and comm.node.size > 1 and self.run.reduce.startswith(("auto", "slices", "leaders")):
             if comm.has_room(2 * self.net.packed.nbytes):
                 self.net.packed.move(comm.empty)
             else:
@@ -202,7 +203,7 @@ class Solver:
     def _test_net(self, param: NetParameter, iterations: int) -> Net:
         """Build a test net over the train net's parameters."""
         numbers = batch_numbers(self.world, iterations, lambda: self.tests_done)
-        context = Context(TEST, seed=self.seed, batch_numbers=numbers)
+        context = Context(TEST, seed=self.seed, batch_numbers=numbers, gpu=self.world.gpu)
         self._equip(context)
         net = Net(param, context=context, engine=self.engine)
         net.share_with(self.net)
@@ -226,7 +227,7 @@ class Solver:
         world, context, passes = self.world, self.net.context, self.param.iter_size
         for line in world.describe():
             log.info("%s, %d thread(s) each", line, world.threads)
-        if crowding := world.crowding():
+        for crowding in filter(None, (world.crowding(), world.gpu_crowding())):
             log.warning("%s", crowding)
         for line in self.net.describe():
             log.info("%s", line)
@@ -442,9 +443,10 @@ class Solver:
         if self.watch is not None:
             self.watch.close()
         if self.collectives is not None:
-            self.net.packed.move(aligned_zeros)  # the nets may be used on
-            for net in self.test_nets:
-                net.share_with(self.net)
+            if self.net.context.gpu is None:
+                self.net.packed.move(aligned_zeros)  # the nets may be used on
+                for net in self.test_nets:
+                    net.share_with(self.net)
             self.collectives.free()
 
 

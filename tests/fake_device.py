@@ -196,5 +196,5 @@ class FakeDevice:
 
 
 def _bytes(array):
-    values = array.values if isinstance(array, FakeArray) else array
+    values = getattr(array, "values", array)
     return values.reshape(-1).view(np.uint8)

@@ -9,10 +9,10 @@ from argparse import ArgumentTypeError
 import numpy as np
 
 import readers
-from scaffe import io
+from scaffe import gpu, io
 from scaffe.classifier import Classifier
 from scaffe.commands.parser import add_command, add_compute_flags
-from scaffe.commands.running import alone, choose_device, stages
+from scaffe.commands.running import alone, stages, tell_device
 from scaffe.errors import ScaffeError
 from scaffe.proto.files import read_bytes
 
@@ -66,12 +66,14 @@ def _classify(a: argparse.Namespace) -> None:
 
 
 def _classifier(a: argparse.Namespace, mean: np.ndarray | None) -> Classifier:
-    choose_device(a)
+    chosen = gpu.choose(a.device, a.gpu)
+    tell_device(chosen, a)
     swap = a.channel_swap or (None if a.gray else (2, 1, 0))
     return Classifier(
         a.model, a.weights, a.images_dim, mean, a.input_scale, a.raw_scale, swap,
         engine=a.engine, compute=a.compute, plan=a.plan, threads=a.threads,
         allow_python_layers=a.allow_python_layers, level=a.level, stages=stages(a),
+        gpu=chosen,
     )  # fmt: skip
 
 

@@ -30,7 +30,9 @@ def add(commands) -> None:
 
 
 def _extract(arguments: argparse.Namespace) -> int:
-    return on_all_ranks(lambda world: _write(world, arguments))
+    if arguments.mode == "GPU":
+        arguments.device = "cuda"
+    return on_all_ranks(lambda world: _write(world, arguments), arguments)
 
 
 def _write(world: World, a: argparse.Namespace) -> int:
@@ -45,7 +47,7 @@ def _write(world: World, a: argparse.Namespace) -> int:
 
 
 def _outputs(a: argparse.Namespace) -> tuple[dict[str, str], str]:
-    """Return where each blob is to be written and in which format; --device says it where the mode does."""
+    """Return where each blob is to be written and in which format."""
     names, paths = a.blobs.split(","), a.out.split(",")
     if len(names) != len(paths):
         raise ScaffeError(f"{len(names)} blob(s) {a.blobs} for {len(paths)} output(s) {a.out}: name one for each")
@@ -54,6 +56,4 @@ def _outputs(a: argparse.Namespace) -> tuple[dict[str, str], str]:
             raise ScaffeError(f"each {what} must be named once, got {','.join(given)}")
     if a.db and a.format and a.db != a.format:
         raise ScaffeError(f"--db {a.db} contradicts the format {a.format}: give one")
-    if a.mode == "GPU":
-        a.device = "cuda"
     return dict(zip(names, paths, strict=True)), a.db or a.format or "lmdb"

@@ -5,15 +5,19 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 from itertools import count
+from typing import TypeVar
 
+from scaffe import gpu
 from scaffe import weights as weight_files
 from scaffe.choices import Choices
 from scaffe.context import Context
-from scaffe.errors import LaunchError, ScaffeError
+from scaffe.errors import ScaffeError
 from scaffe.monitor import log as logs
 from scaffe.monitor.log import log
 from scaffe.net import Net
 from scaffe.parallel.world import World, launcher_rank, open_world
+
+T = TypeVar("T")
 
 
 def alone(work: Callable[[], object]) -> int:
@@ -24,10 +28,16 @@ def alone(work: Callable[[], object]) -> int:
     return 0
 
 
-def on_all_ranks(run: Callable[[World], int]) -> int:
-    """Run a command on every rank, and let no rank wait for one that failed."""
+def on_all_ranks(run: Callable[[World], int], a: argparse.Namespace | None = None) -> int:
+    """Run a command on every rank, each with the GPU that --device and --gpu ask for; no rank waits for a failed one.
+
+    The GPU is chosen before MPI starts; that it can't be had is told when the ranks can hear it. Commands without these
+    flags take none.
+    """
+    chosen = _outcome(lambda: None if a is None else gpu.choose(a.device, a.gpu))
     world = open_world()
     try:
+        world.take_gpu(world.together(chosen))
         return run(world)
     except KeyboardInterrupt:
         world.comm.Abort(130)
@@ -36,13 +46,25 @@ def on_all_ranks(run: Callable[[World], int]) -> int:
     return 0
 
 
-def choose_device(a: argparse.Namespace, wanted: bool = False) -> None:
-    """Log where the layers compute. Raise LaunchError if the user named a GPU."""
-    if a.gpu is not None or a.device == "cuda":
-        raise LaunchError("a GPU was asked for, but this scaffe computes on CPUs only; use --device cpu")
-    if wanted and a.device == "auto":
+def _outcome(work: Callable[[], T]) -> Callable[[], T]:
+    """Return what gives the work's result, or raises its error, when it is called."""
+    try:
+        result = work()
+    except ScaffeError as error:
+        failure = error  # outlives the name of an except clause
+
+        def fail() -> T:
+            raise failure
+
+        return fail
+    return lambda: result
+
+
+def tell_device(chosen: gpu.Gpu | None, a: argparse.Namespace, wanted: bool = False) -> None:
+    """Log where the layers compute; `wanted`: the solver file asks for a GPU."""
+    if wanted and a.device == "auto" and chosen is None:
         log.info("The solver asks for a GPU: there is none that scaffe can use.")
-    log.info("Use CPU.")
+    log.info("Use %s.", chosen or "CPU")
 
 
 def stages(a: argparse.Namespace) -> list[str]:
@@ -55,12 +77,12 @@ def open_net(world: World, a: argparse.Namespace, phase: int, numbers: Callable[
 
     `numbers` are the batches that this rank's data layers read. Raise ScaffeError where a flag makes no sense.
     """
-    context = Context(phase, batch_numbers=numbers, file_mark=world.file_mark)
+    context = Context(phase, batch_numbers=numbers, file_mark=world.file_mark, gpu=world.gpu)
     net = world.together(lambda: _net(world, a, context))
     world.agree({"the net": str(net.param)})
     if a.weights:
         world.on_root(lambda: weight_files.load_all(net, a.weights.split(",")))
-        world.comm.Bcast(net.packed.data, world.root)
+        net.packed.set_data(world.comm.bcast(net.packed.host_data(), world.root))
     choices = world.on_root(lambda: Choices(a.plan))
     context.choices.taken = world.on_root(lambda: choices.time([net]))
     return net
@@ -69,7 +91,7 @@ def open_net(world: World, a: argparse.Namespace, phase: int, numbers: Callable[
 def _net(world: World, a: argparse.Namespace, context: Context) -> Net:
     if a.iterations < 1:
         raise ScaffeError(f"--iterations must be 1 or more, got {a.iterations}")
-    choose_device(a)
+    tell_device(world.gpu, a)
     if a.threads:
         world.take_threads(a.threads)
     context.threads, context.compute, context.allow_python_layers = world.threads, a.compute, a.allow_python_layers

@@ -24,7 +24,7 @@ def add(commands) -> None:
 
 
 def _test(arguments: argparse.Namespace) -> int:
-    return on_all_ranks(lambda world: _score(world, arguments))
+    return on_all_ranks(lambda world: _score(world, arguments), arguments)
 
 
 def _score(world: World, a: argparse.Namespace) -> int:

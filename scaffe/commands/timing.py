@@ -24,7 +24,7 @@ def add(commands) -> None:
 
 
 def _time(arguments: argparse.Namespace) -> int:
-    return on_all_ranks(lambda world: _measure(world, arguments))
+    return on_all_ranks(lambda world: _measure(world, arguments), arguments)
 
 
 def _measure(world: World, a: argparse.Namespace) -> int:

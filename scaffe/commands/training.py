@@ -6,7 +6,7 @@ import argparse
 from dataclasses import fields
 
 from scaffe.commands.parser import add_command, add_compute_flags, add_reader_flags, add_run_flags, reader_settings
-from scaffe.commands.running import choose_device, on_all_ranks, stages
+from scaffe.commands.running import on_all_ranks, stages, tell_device
 from scaffe.errors import ScaffeError
 from scaffe.monitor.timeline import LIMIT
 from scaffe.parallel.run import Run, over, read_run
@@ -41,7 +41,7 @@ def add(commands) -> None:
 
 
 def _train(arguments: argparse.Namespace) -> int:
-    return on_all_ranks(lambda world: _with_signals(world, arguments))
+    return on_all_ranks(lambda world: _with_signals(world, arguments), arguments)
 
 
 def _with_signals(world: World, a: argparse.Namespace) -> int:
@@ -51,6 +51,9 @@ def _with_signals(world: World, a: argparse.Namespace) -> int:
 
 def _solve(world: World, a: argparse.Namespace, signals: Signals) -> int:
     param = world.together(lambda: _solver_param(a))
+    if param.solver_mode == param.CPU and a.device == "auto" and a.gpu is None:
+        world.gpu = None
+    tell_device(world.gpu, a, param.solver_mode == param.GPU)
     solver = Solver(
         param, world=world, scaling=a.scal, engine=a.engine, keep_snapshots=a.keep_snapshots,
         allow_python_layers=a.allow_python_layers, threads=a.threads, compute=a.compute, plan=a.plan,
@@ -75,7 +78,6 @@ def _solver_param(a: argparse.Namespace) -> SolverParameter:
     if a.snapshot and a.weights and a.snapshot != "auto":
         raise ScaffeError("give --snapshot to go on with a run, or --weights to fine-tune, not both")
     param = read_solver(a.solver)
-    choose_device(a, param.solver_mode == param.GPU)
     if a.level:
         param.train_state.level = a.level
     param.train_state.stage.extend(stages(a))

@@ -26,6 +26,7 @@ class BaseConvolution(Windowed):
     tops = (1, ANY[1])
     channels: int  # of images
     filters: int  # channels of maps
+    column_bytes = COLUMN_BYTES
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         if len(bottom) != len(top):
@@ -66,7 +67,7 @@ class BaseConvolution(Windowed):
         self.window, size = self._make_window(shape, axis)
         for blob in top:
             blob.reshape(*shape[:axis], self.outputs, *size)
-        self._columns: dict[int, Columns] = {}
+        self._columns: dict[int, Any] = {}
 
     # The batch: all axes before the channels count as one.
 
@@ -79,9 +80,9 @@ class BaseConvolution(Windowed):
         return array.reshape(self.images, self.filters, -1)
 
     def _chunks(self) -> Iterator[slice]:
-        """Yield the batch in parts of nearly equal size whose columns take about COLUMN_BYTES."""
+        """Yield the batch in parts of nearly equal size whose columns take about `column_bytes`."""
         per_image = 4 * self.channels * prod(self.kernel) * prod(self.window.out)
-        chunks = -(-self.images // max(1, COLUMN_BYTES // per_image))
+        chunks = -(-self.images // max(1, self.column_bytes // per_image))
         for i in range(chunks):
             yield slice(self.images * i // chunks, self.images * (i + 1) // chunks)
 

@@ -7,9 +7,12 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any, Protocol
 
+import numpy as np
+
 from readers import Batch, BatchQueue, Shard, SkippingBatches, Transform, order, read_mean
 from readers.batch_queue import allocate
 from readers.skipping import Fills, Labels, first_good
+from scaffe.blob import Blob
 from scaffe.context import TRAIN
 from scaffe.layers.layer import Blobs, Layer
 from scaffe.monitor.waited import Waited
@@ -77,6 +80,14 @@ class BaseData(Layer):
         self.shard = replace(self.shard, first=sample)
         self.consumed = 0
 
+    def give(self, top: Blob, array: np.ndarray) -> None:
+        """Let a top be a batch's array: that itself on the host, a copy on a device."""
+        if self.context.gpu is None:
+            top.array = array
+        else:
+            top.reshape(*array.shape)
+            top.array.set(array)
+
     def origin(self, row: int) -> str:
         """Return what messages call the sample in a row of the current batch, "" where they have no name for it."""
         return ""
@@ -128,7 +139,7 @@ class PrefetchingData(BaseData):
         self._fed = False
         assert self.batch is not None
         for blob, array in zip(top, self.batch.arrays, strict=False):
-            blob.array = array
+            self.give(blob, array)
 
     def feed(self) -> None:
         """Take the next batch for the next forward pass.

@@ -16,10 +16,11 @@ class Eltwise(Layer):
     """
 
     bottoms = (2, ANY[1])
+    operations: tuple[type, ...]  # by EltwiseParameter.EltwiseOp
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         param = self.param.eltwise_param
-        self.operation: Any = _OPERATIONS[param.operation](self)
+        self.operation: Any = self.operations[param.operation](self)
         self.stable = param.stable_prod_grad
         self.coeffs = list(param.coeff)
         if self.coeffs and param.operation != param.SUM:
@@ -43,7 +44,7 @@ class Eltwise(Layer):
                 self.operation.backward(i, values, top[0].array, top[0].diff_array, blob.diff_array)
 
 
-class _Product:
+class Product:
     def __init__(self, layer: Eltwise):
         self.layer = layer
 
@@ -62,7 +63,7 @@ class _Product:
             dx *= dy
 
 
-class _Sum:
+class Sum:
     def __init__(self, layer: Eltwise):
         self.layer = layer
 
@@ -76,7 +77,7 @@ class _Sum:
         self.layer.xp.multiply(dy, self.layer.coeffs[i] if self.layer.coeffs else 1, out=dx)
 
 
-class _Max:
+class Max:
     def __init__(self, layer: Eltwise):
         self.layer = layer
 
@@ -94,6 +95,6 @@ class _Max:
         self.layer.xp.multiply(dy, self.winner == i, out=dx)
 
 
-_OPERATIONS: dict[int, Any] = {0: _Product, 1: _Sum, 2: _Max}  # by EltwiseParameter.EltwiseOp
+Eltwise.operations = Product, Sum, Max
 
 register("Eltwise", Eltwise)

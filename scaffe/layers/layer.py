@@ -118,11 +118,18 @@ class Layer:
         They are keyed by the seed, the layer, the global batch's number and the sample's place in it: any number of
         ranks draws the same.
         """
+        return self.xp.asarray(self.context.rows_uniform(self.draw_key(), *self.draw_rows(shape))).reshape(shape)
+
+    def draw_key(self) -> tuple[str | int, ...]:
+        """Return what the random numbers of the current batch are keyed by."""
+        return self.type.lower(), self.name, self.context.batch_number
+
+    def draw_rows(self, shape: Shape) -> tuple[int, int]:
+        """Return how many rows of random numbers values of `shape` take, and how many are in each."""
         rows, count = self.context.local_rows, prod(shape)
         if not rows or count % rows:
             rows = shape[0]
-        key = self.type.lower(), self.name, self.context.batch_number
-        return self.xp.asarray(self.context.rows_uniform(key, rows, count // rows)).reshape(shape)
+        return rows, count // rows
 
     def check_size(self, shape: Shape, what: str) -> None:
         """Raise ShapeError where no blob, called `what`, can have this shape."""

@@ -62,7 +62,10 @@ class MemoryData(BaseData):
         number = next(self._numbers)
         _, rows = self.shard.places(number)
         for blob, array in zip(top, self._arrays, strict=True):
-            np.take(array, rows, 0, out=blob.array, mode="clip")  # the mode that writes without a copy between
+            if self.context.gpu is None:
+                np.take(array, rows, 0, out=blob.array, mode="clip")  # the mode that writes without a copy between
+            else:
+                self.give(blob, array[rows])
         self.consumed = number + 1
 
     def close(self) -> None:

@@ -27,7 +27,7 @@ class Reduction(Layer):
         x, y = bottom[0].array.reshape(self.view), top[0].array.reshape(self.view[0])
         self.factor = self._factor()
         if self.operation == self.param.reduction_param.SUMSQ:
-            self.xp.einsum("ij,ij->i", x, x, out=y)
+            y[...] = self.xp.einsum("ij,ij->i", x, x)
         elif self.operation == self.param.reduction_param.ASUM:
             self.xp.sum(self.xp.absolute(x), axis=1, out=y)
         else:

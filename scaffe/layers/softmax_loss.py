@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -38,7 +39,7 @@ class SoftmaxWithLoss(Loss):
         labels, self.kept = class_indices(self, bottom[1], self.classes, self.ignore)
         self.labels = labels.reshape(self.outer, self.inner)
         self.prob = self.buffer("prob", scores.shape, scores.dtype)
-        softmax(self.xp, scores, self.prob)
+        self._softmax(scores, self.prob)
         losses = self._losses()
         if self.kept is not None:
             self.kept = self.kept.reshape(self.outer, self.inner)
@@ -47,6 +48,9 @@ class SoftmaxWithLoss(Loss):
         top[0].array[...] = losses.sum() / self.divisor
         if len(top) > 1:
             top[1].array[...] = self.prob.reshape(top[1].shape)
+
+    def _softmax(self, scores: Any, prob: Any) -> None:
+        softmax(self.xp, scores, prob)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         self.refuse_gradient(propagate_down, 1, "labels")

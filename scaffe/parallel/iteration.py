@@ -30,8 +30,11 @@ def iterate(
     propagate, aggregate, drive = workflow.propagate, workflow.aggregate, workflow.drive
 
     fed = [i for i, layer in enumerate(net.layers) if net.context.scatter and hasattr(layer, "feed")]
+    gpu = net.context.gpu
 
     def forward() -> None:
+        if gpu is not None:
+            gpu.use()  # the thread that computes may be another one
         for i in range(len(net.layers)):
             record.at(FORWARD, i)
             propagate.wait(i)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from scaffe.blob import on_host
 from scaffe.packed import PackedParameters
 from scaffe.parallel.world import World
 
@@ -13,9 +14,11 @@ class Statistics:
 
     def __init__(self, world: World, packed: PackedParameters, share: float):
         self.world, self.share = world, share
+        self.packed = packed
         self.values = packed.data[packed.statistics]
 
     def average(self) -> None:
         """Give all ranks the same averages, by one small allreduce in float64. Collective."""
         if self.world.size > 1 and self.values.size:
-            self.values[...] = self.world.allsums(self.values.astype(np.float64) * self.share)
+            sums = self.world.allsums(on_host(self.values).astype(np.float64) * self.share)
+            self.values[...] = self.packed.parameters[0].blob.xp.asarray(sums)

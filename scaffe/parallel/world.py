@@ -21,6 +21,8 @@ from scaffe.monitor.record import RANKS, Record
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+    from scaffe.gpu import Gpu
+
 T = TypeVar("T")
 USER_ERRORS = (ScaffeError, ReaderError, CollectiveError)
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE")  # set by mpirun, mpiexec, srun --mpi=pmi2
@@ -39,6 +41,8 @@ class World:
         self.host = socket.gethostname()
         self.cores = sorted(os.sched_getaffinity(0))
         self.places = comm.allgather((self.host, self.cores))
+        self.gpu: Gpu | None = None
+        self.gpus = [""] * self.size  # each rank's, by its place on the PCI bus
         given = os.environ.get("OMP_NUM_THREADS", "")
         self.take_threads(int(given) if given.isdigit() else fair_threads(self.host, self.cores, self.places))
 
@@ -48,6 +52,14 @@ class World:
             raise LaunchError(f"threads must be 1 or more, got {threads}")
         self.threads = threads
         threadpool_limits(threads)
+
+    def take_gpu(self, gpu: Gpu | None) -> None:
+        """Compute on this GPU, None for the CPU. Where a rank has none, no rank computes on one. Collective."""
+        self.gpus = self.comm.allgather(gpu.bus if gpu else "")
+        missing = [rank for rank, bus in enumerate(self.gpus) if not bus]
+        if missing and any(self.gpus):
+            logs.log.info("No GPU for rank(s) %s: all ranks compute on the CPU", _ranges(missing))
+        self.gpu = None if missing else gpu
 
     @property
     def spare_cores(self) -> int:
@@ -114,7 +126,8 @@ class World:
         """Return a line per node: which rank has which cores."""
         nodes: dict[str, list[str]] = {}
         for rank, (host, cores) in enumerate(self.places):
-            nodes.setdefault(host, []).append(f"rank {rank} on cores {_ranges(cores)}")
+            gpu = f" and the GPU at {self.gpus[rank]}" if self.gpu else ""
+            nodes.setdefault(host, []).append(f"rank {rank} on cores {_ranges(cores)}{gpu}")
         return [f"{host}: {', '.join(ranks)}" for host, ranks in nodes.items()]
 
     def crowding(self) -> str:
@@ -130,6 +143,19 @@ class World:
         return (
             f"{len(sharing)} rank(s) with {self.threads} thread(s) each share {cores} core(s) of {self.host}: they "
             "wait for each other; start fewer ranks, or give each fewer threads with --threads"
+        )
+
+    def gpu_crowding(self) -> str:
+        """Return a warning where ranks share this rank's GPU; "" if not, and on all but one of them."""
+        if self.gpu is None:
+            return ""
+        mine = self.host, self.gpu.bus
+        sharing = [rank for rank, bus in enumerate(self.gpus) if (self.places[rank][0], bus) == mine]
+        if len(sharing) == 1 or self.rank != sharing[0]:
+            return ""
+        return (
+            f"ranks {_ranges(sharing)} share the GPU at {self.gpu.bus} of {self.host}: each has a part of its memory, "
+            "and they take turns; start a rank for each GPU"
         )
 
     def fail(self, error: BaseException) -> int:

@@ -45,6 +45,8 @@ class Rule:
         self._require(
             "regularization_type", param.regularization_type in REGULARIZATIONS, f"one of {' '.join(REGULARIZATIONS)}"
         )
+        if not isinstance(packed.data, np.ndarray):  # a device has no cache to mind, but each call costs
+            self.block = max(1, packed.data.size)
         self.history = [np.zeros_like(packed.data) for _ in range(self.slots)]
         self._scratch = [np.empty_like(packed.data[: self.block]) for _ in range(2)]
         self.blocks = [self._cut(whole) for whole in packed.slices]

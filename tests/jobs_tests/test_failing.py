@@ -83,7 +83,7 @@ SET_UP = {
     "train --solver solver.prototxt --weights missing": "rank 0: missing: no such file or directory",
     "train --solver solver.prototxt --weights w --snapshot s": "not both",
     "train --solver solver.prototxt --speed 9": "unrecognized arguments: --speed 9",
-    "train --solver solver.prototxt --gpu 0": "this scaffe computes on CPUs only",
+    "train --solver solver.prototxt --gpu first": "--gpu takes 'all' or ids such as 0,2, got 'first'",
     "train --solver net.prototxt": 'net.prototxt:2: Message type "SolverParameter" has no field named "name"',
     "test --model missing --weights w": "missing: no such file or directory",
     "test --model net.prototxt --weights w --iterations 0": "--iterations must be 1 or more, got 0",

@@ -108,3 +108,27 @@ def test_more_threads_than_cores_are_told_once_a_node(world):
         assert bool(fair.crowding()) == told
     with pytest.raises(LaunchError, match="threads must be 1 or more, got -1"):
         fair.take_threads(-1)
+
+
+class FakeGpu:
+    """A GPU of which only its place on the PCI bus is known."""
+
+    def __init__(self, bus):
+        self.bus = bus
+
+
+def test_ranks_that_share_a_gpu_are_told_once(world):
+    sharing = World(world.comm)
+    sharing.take_gpu(FakeGpu("0000:0a:00.0"))
+    told = world.comm.allgather(sharing.gpu_crowding())
+    names = sorted({place[0] for place in sharing.places})
+    assert [bool(text) for text in told].count(True) == (len(names) if world.size > len(names) else 0)
+    assert all("and the GPU at 0000:0a:00.0" in line for line in sharing.describe())
+    sharing.take_gpu(FakeGpu(f"0000:{world.rank:02x}:00.0"))
+    assert sharing.gpu_crowding() == ""
+
+
+def test_where_one_rank_has_no_gpu_all_compute_on_the_cpu(world):
+    mixed = World(world.comm)
+    mixed.take_gpu(None if world.rank == world.size - 1 else FakeGpu("0000:0a:00.0"))
+    assert mixed.gpu is None and mixed.gpu_crowding() == ""

@@ -81,7 +81,7 @@ def test_chunks_of_the_batch_give_the_same_as_the_whole(monkeypatch, images):
     x, dy = distinct(5, 3, 6, 5), distinct(5, 2, 4, 3, seed=1)
     results = []
     for limit in (1 << 30, images * 4 * 27 * 12):
-        monkeypatch.setattr(base_convolution, "COLUMN_BYTES", limit)
+        monkeypatch.setattr(base_convolution.BaseConvolution, "column_bytes", limit)
         it = OneLayer(text(2, "kernel_size: 3"), x)
         assert len(list(it.layer._chunks())) == (1 if limit == 1 << 30 else -(-5 // images))
         y, dx = it.forward()[0], it.backward(dy)[0]

@@ -73,7 +73,7 @@ def test_it_is_the_backward_pass_of_the_convolution_with_its_weights(images, inp
 def test_chunks_of_the_batch_give_the_same_as_the_whole(monkeypatch):
     results = []
     for limit in (1 << 30, 1):
-        monkeypatch.setattr(base_convolution, "COLUMN_BYTES", limit)
+        monkeypatch.setattr(base_convolution.BaseConvolution, "column_bytes", limit)
         it = OneLayer(text(2, "kernel_size: 3 stride: 2"), distinct(5, 3, 3, 4))
         (y,) = it.forward()
         results.append((y, it.backward(distinct(*y.shape, seed=1))[0], *(blob.diff_array for blob in it.layer.blobs)))

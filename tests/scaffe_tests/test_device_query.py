@@ -91,6 +91,21 @@ class Runtime:
     def getDeviceProperties(self, i):
         return {"name": b"GH%d" % i, "totalGlobalMem": (i + 1) * 2**34, "major": 9, "minor": i}
 
+    def deviceGetPCIBusId(self, i):
+        return f"0000:0{i}:00.0"
+
+    def deviceCanAccessPeer(self, i, j):
+        return {i, j} != {0, 2}
+
+    def driverGetVersion(self):
+        return 12080
+
+    def runtimeGetVersion(self):
+        return 13010
+
+    def free(self, pointer):
+        pass
+
 
 @pytest.fixture
 def gpus(monkeypatch):
@@ -102,21 +117,30 @@ def gpus(monkeypatch):
 
 def test_without_cupy_there_are_no_gpus(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
-    assert [*hardware.gpu_lines("all")] == ["GPUs: none: cupy is not installed (pip install 'scaffe[cuda]')"]
+    assert [*hardware.gpu_lines("all")] == [
+        "GPUs: none: a GPU needs cupy, which is not installed (pip install 'scaffe[cuda]')"
+    ]
 
 
 def test_a_driver_that_finds_none_is_quoted_in_one_line(gpus):
     gpus(0)
-    assert [*hardware.gpu_lines()] == ["GPUs: none: cudaErrorNoDevice: no CUDA-capable device is detected"]
+    (line,) = hardware.gpu_lines()
+    assert line.startswith("GPUs: none: no GPU can be used: cudaErrorNoDevice: no CUDA-capable device is detected;")
 
 
 def test_gpus_are_told_all_or_by_their_ids(gpus):
     gpus(2)
-    both = ["GPU 0: GH0, 16.0 GiB, compute 9.0", "GPU 1: GH1, 32.0 GiB, compute 9.1"]
-    assert [*hardware.gpu_lines("all")] == [*hardware.gpu_lines()] == both
-    assert [*hardware.gpu_lines("1")] == both[1:]
+    both = ["GPU 0: GH0, 16.0 GiB, compute 9.0, 0000:00:00.0", "GPU 1: GH1, 32.0 GiB, compute 9.1, 0000:01:00.0"]
+    peers = ["GPUs that reach each other's memory: 0 and 1"]
+    assert [*hardware.gpu_lines("all")] == [*hardware.gpu_lines()] == both + peers
+    assert [*hardware.gpu_lines("1")] == both[1:] + peers
     with pytest.raises(LaunchError, match="no GPU 2: there are 2, counted from 0"):
         [*hardware.gpu_lines("0,2")]
+
+
+def test_pairs_of_gpus_without_access_are_left_out(gpus):
+    gpus(3)
+    assert [*hardware.gpu_lines()][-1] == "GPUs that reach each other's memory: 0 and 1, 1 and 2"
 
 
 def test_an_id_that_is_none_is_told_in_one_line(capsys):

@@ -101,7 +101,7 @@ def test_an_hdf5_file_has_a_dataset_with_the_blobs_name(folder, expected):
         ("w.caffemodel net.prototxt ip1 f many", "invalid int value: 'many'"),
         ("w.caffemodel net.prototxt ip1 f 4 leveldb", "invalid choice: 'leveldb' .*lmdb"),
         ("w.caffemodel net.prototxt ip1 f 4 lmdb --db npy", "--db npy contradicts the format lmdb"),
-        ("w.caffemodel net.prototxt ip1 f 4 lmdb GPU", "a GPU was asked for"),
+        ("w.caffemodel net.prototxt ip1 f 4 lmdb GPU", "a GPU needs cupy|no GPU|no NVIDIA driver|no such file"),
     ],
 )
 def test_a_wrong_command_is_told_in_one_line_and_writes_nothing(folder, capsys, arguments, said):

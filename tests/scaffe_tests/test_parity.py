@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from both_engines import needs_onednn
+from strict_arrays import a_gpu
 
 import scaffe
 from scaffe.layers.layer import known_types
@@ -37,10 +38,12 @@ def case(request, monkeypatch):
 
 
 @pytest.mark.parametrize("case", [*runnable_cases()] or [None], ids=lambda path: path and path.name, indirect=True)
-@pytest.mark.parametrize("engine", ["reference", pytest.param("onednn", marks=needs_onednn)])
+@pytest.mark.parametrize("engine", ["reference", "strict", "cuda", pytest.param("onednn", marks=needs_onednn)])
 def test_values_and_gradients_are_caffes(case, engine):
     arrays, tolerance = case["arrays"], 1e-4 if LOOSE & {kind for _, kind in case["layers"]} else 1e-5
-    net = scaffe.Net("net.prototxt", getattr(scaffe, case["phase"]), engine=engine)
+    how = {"gpu": a_gpu()} if engine in ("strict", "cuda") else {}
+    how |= {"engine": {"strict": "reference", "cuda": "auto"}.get(engine, engine)}
+    net = scaffe.Net("net.prototxt", getattr(scaffe, case["phase"]), **how)
 
     def check(kind, blob, values):
         expected = arrays[values].astype(np.float64).reshape(blob.shape)

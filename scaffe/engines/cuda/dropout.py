@@ -1,0 +1,35 @@
+"""Dropout by one kernel, which draws the same random numbers as the reference form does, and so any number of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from scaffe.context import PHILOX_STEP
+from scaffe.layers.dropout import Dropout
+from scaffe.layers.layer import Blobs, register
+
+
+class CudaDropout(Dropout):
+    """Dropout; nothing is kept for the backward pass but the key of the random numbers, which are drawn again."""
+
+    def forward(self, bottom: Blobs, top: Blobs) -> None:
+        self.key = self.context.philox_key(*self.draw_key())
+        self._drop(bottom[0].array, top[0].array)
+
+    def _drop(self, source, target) -> None:
+        if not self.active:
+            return super()._drop(source, target)
+        rows, per_row = self.draw_rows(source.shape)
+        steps = -(-per_row // PHILOX_STEP)
+        numbers = *map(np.uint64, self.key), np.int64(self.context.first_row), per_row, steps
+        factors = float(self.ratio), 1 / (1 - self.ratio)
+        self.context.engine.over("dropout", "dropout", rows * steps, source, target, *numbers, *factors)
+
+    def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
+        if propagate_down[0]:
+            self._drop(top[0].diff_array, bottom[0].diff_array)
+
+
+register("Dropout", CudaDropout, engine="cuda")

@@ -1,0 +1,51 @@
+"""Eltwise by kernels: two bottoms in one launch, and one more for each further bottom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from scaffe.layers import eltwise
+from scaffe.layers.layer import register
+
+
+class _Sum(eltwise.Sum):
+    def forward(self, xs: list, y: Any) -> None:
+        coeffs = self.layer.coeffs or [1] * len(xs)
+        of_sum, total = float(coeffs[0]), xs[0]
+        for x, coeff in zip(xs[1:], coeffs[1:], strict=True):
+            _over(self, "eltwise_sum", y, total, of_sum, x, float(coeff), y)
+            of_sum, total = 1.0, y
+
+
+class _Product(eltwise.Product):
+    def forward(self, xs: list, y: Any) -> None:
+        product = xs[0]
+        for x in xs[1:]:
+            _over(self, "eltwise_product", y, product, x, y)
+            product = y
+
+
+class _Max(eltwise.Max):
+    def forward(self, xs: list, y: Any) -> None:
+        self.winner = self.layer.buffer("winner", y.shape, np.int32)
+        _over(self, "eltwise_max", y, xs[0], xs[1], y, self.winner)
+        for i, x in enumerate(xs[2:], 2):
+            _over(self, "eltwise_max_next", y, x, i, y, self.winner)
+
+    def backward(self, i: int, xs: list, y: Any, dy: Any, dx: Any) -> None:
+        _over(self, "eltwise_max_back", dy, dy, self.winner, i, dx)
+
+
+def _over(operation: Any, kernel: str, y: Any, *arguments: Any) -> None:
+    operation.layer.context.engine.over("eltwise", kernel, y.size, *arguments)
+
+
+class CudaEltwise(eltwise.Eltwise):
+    """Eltwise."""
+
+    operations = (_Product, _Sum, _Max)
+
+
+register("Eltwise", CudaEltwise, engine="cuda")

@@ -1,0 +1,59 @@
+"""Engine: compiles kernels when they are first used, and launches them on the current stream."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from scaffe.gpu import Gpu
+
+FOLDER = Path(__file__).parent / "kernels"
+FLAGS = ("--std=c++17", "--fmad=false")  # products and sums rounded one by one, as on the host
+THREADS = 256  # of a block, as common.cu says
+BLOCKS = 8192  # at most, for kernels whose threads take several elements: enough to fill any GPU
+
+
+def files() -> list[str]:
+    """Return the names of the files with kernels."""
+    return sorted(path.stem for path in FOLDER.glob("*.cu") if path.stem != "common")
+
+
+def source(file: str) -> str:
+    """Return what the compiler gets for a file of kernels."""
+    return (FOLDER / "common.cu").read_text() + (FOLDER / f"{file}.cu").read_text()
+
+
+class Engine:
+    """The kernels on one GPU."""
+
+    name = "cuda"
+
+    def __init__(self, gpu: Gpu):
+        self.gpu = gpu
+        self._modules: dict[str, Any] = {}
+
+    def over(self, file: str, kernel: str, count: int, *arguments: Any) -> None:
+        """Launch a kernel over `count` elements, its first argument; ints are C's int, floats C's float."""
+        if count:
+            blocks = min(BLOCKS, -(-count // THREADS))
+            self.launch(file, kernel, (blocks,), np.int64(count), *arguments)
+
+    def launch(self, file: str, kernel: str, blocks: tuple[int, ...], *arguments: Any) -> None:
+        """Launch a kernel with so many blocks, arguments as they are but for Python's numbers."""
+        module = self._modules.get(file)
+        if module is None:
+            module = self._modules[file] = self.gpu.xp.RawModule(code=source(file), options=FLAGS)
+        module.get_function(kernel)(blocks, (THREADS,), tuple(map(_typed, arguments)))
+
+    def __str__(self) -> str:
+        return f"cuda, on {self.gpu}"
+
+
+def _typed(value: Any) -> Any:
+    """Return a number with the type that a kernel expects of it."""
+    if isinstance(value, int):
+        return np.int32(value)
+    return np.float32(value) if type(value) is float else value

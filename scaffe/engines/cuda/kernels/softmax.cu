@@ -1,0 +1,35 @@
+// Softmax over the classes of (outer x classes x inner): a block for each of the outer * inner rows.
+KERNEL softmax(const float* scores, float* prob, int classes, int inner) {
+  Index base = blockIdx.x / inner * (Index)classes * inner + blockIdx.x % inner;
+  float most = -infinity(), sum = 0;
+  for (int c = threadIdx.x; c < classes; c += blockDim.x) most = Max::join(most, scores[base + c * (Index)inner]);
+  most = over_block<Max>(most);
+  for (int c = threadIdx.x; c < classes; c += blockDim.x) {
+    float value = expf(scores[base + c * (Index)inner] - most);
+    prob[base + c * (Index)inner] = value;
+    sum += value;
+  }
+  sum = over_block<Sum>(sum);
+  for (int c = threadIdx.x; c < classes; c += blockDim.x) prob[base + c * (Index)inner] /= sum;
+}
+
+KERNEL softmax_back(const float* y, const float* dy, float* dx, int classes, int inner) {
+  Index base = blockIdx.x / inner * (Index)classes * inner + blockIdx.x % inner;
+  float sum = 0;
+  for (int c = threadIdx.x; c < classes; c += blockDim.x)
+    sum += dy[base + c * (Index)inner] * y[base + c * (Index)inner];
+  sum = over_block<Sum>(sum);
+  for (int c = threadIdx.x; c < classes; c += blockDim.x)
+    dx[base + c * (Index)inner] = (dy[base + c * (Index)inner] - sum) * y[base + c * (Index)inner];
+}
+
+// The gradient of the sum of -log(prob[label]) over the labels that count, times *weight / divisor.
+KERNEL softmax_loss_back(Index count, const float* prob, const Index* labels, const bool* kept, float* dx, int classes,
+                         int inner, const float* weight, float divisor) {
+  float factor = *weight / divisor;
+  EACH(i, count) {
+    Index row = i / inner / classes * inner + i % inner;
+    float hit = labels[row] == i / inner % classes ? 1.0f : 0.0f;
+    dx[i] = kept && !kept[row] ? 0.0f : (prob[i] - hit) * factor;
+  }
+}

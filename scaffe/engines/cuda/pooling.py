@@ -1,0 +1,56 @@
+"""Pooling by kernels: the largest value or the mean of each window."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from scaffe.layers.layer import register
+from scaffe.layers.pooling import Axis, Pooling
+
+
+class _Method:
+    """Windows over pictures; `forward` and `backward` as the reference's methods have them."""
+
+    def __init__(self, layer: Pooling, rows: Axis, columns: Axis):
+        self.layer, self.engine = layer, layer.context.engine
+        self.axes = [n for a in (rows, columns) for n in (a.size, a.out, a.kernel, a.stride, a.pad)]
+
+    def launch(self, kernel: str, count: int, *arrays: Any) -> None:
+        self.engine.over("pooling", kernel, count, *arrays, *self.axes)
+
+
+class Max(_Method):
+    """The largest value of each window, and the index h * W + w of the first that is."""
+
+    def forward(self, x: Any, y: Any) -> None:
+        self.winner = self.layer.buffer("winner", y.shape, np.int32)
+        self.launch("pool_max", y.size, x, y, self.winner)
+
+    def winners(self) -> Any:
+        return self.winner
+
+    def backward(self, dy: Any, dx: Any) -> None:
+        self.launch("pool_max_back", dx.size, dy, self.winner, dx)
+
+
+class Mean(_Method):
+    """The mean of each window."""
+
+    def forward(self, x: Any, y: Any) -> None:
+        self.launch("pool_mean", y.size, x, y)
+
+    def backward(self, dy: Any, dx: Any) -> None:
+        self.launch("pool_mean_back", dx.size, dy, dx)
+
+
+class CudaPooling(Pooling):
+    """Pooling; values drawn at random are the reference form's."""
+
+    def _method(self) -> type:
+        param = self.param.pooling_param
+        return {param.MAX: Max, param.AVE: Mean}.get(param.pool) or super()._method()
+
+
+register("Pooling", CudaPooling, engine="cuda")

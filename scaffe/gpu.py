@@ -1,0 +1,245 @@
+"""Gpu: the one GPU that a rank computes on, chosen before MPI starts, as MPI libraries take the GPU they find in use.
+
+A rank puts its GPU to use by cudaSetDevice, not by CUDA_VISIBLE_DEVICES: that would hide the others, which ranks of a
+node map to sum each other's gradients, and would come too late once CUDA has been asked how many there are. The
+price is that each new thread has to call `use`.
+
+Ranks choose without a message. Each takes, of the GPUs that it may have, the nearest that no other rank of this
+machine has taken, and marks it as taken with a socket's name, which the kernel forgets when the process ends. Ranks
+that come equally near take theirs in the order of their local ranks.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from scaffe.errors import LaunchError
+
+LOCAL_RANKS = (
+    "OMPI_COMM_WORLD_LOCAL_RANK",  # Open MPI's mpirun
+    "MV2_COMM_WORLD_LOCAL_RANK",  # MVAPICH
+    "MPI_LOCALRANKID",  # Hydra, which starts MPICH and Intel MPI: PMI knows no local rank
+    "PALS_LOCAL_RANKID",  # Cray MPICH
+    "SLURM_LOCALID",  # srun; a batch script has it too, and hands it on to an mpirun's ranks: so it comes last
+    "PMIX_RANK",  # the world's rank where nobody tells more
+    "PMI_RANK",
+)
+FAILURES = "CUDARuntimeError", "CUDADriverError", "CUBLASError", "NVRTCError"  # CuPy's classes of errors
+NO_DRIVER = 35  # cudaErrorInsufficientDriver, which a machine without any gives as well
+
+
+@dataclass
+class Gpu:
+    """A GPU in use: its number among those that this process sees, its place on the PCI bus, and CuPy."""
+
+    number: int
+    bus: str
+    xp: ModuleType
+    shared: bool = False  # another rank had every GPU that this one may have
+    claim: Any = field(default=None, repr=False)  # the socket whose name marks it as taken
+    device: Any = None  # as collectives see it, None for CuPy's current one
+
+    def use(self) -> None:
+        """Have the calling thread's arrays and kernels be this GPU's."""
+        self.xp.cuda.Device(self.number).use()
+
+    def wait(self) -> None:
+        """Return when all that the calling thread has begun on it is done."""
+        self.xp.cuda.get_current_stream().synchronize()
+
+    @property
+    def free(self) -> int:
+        """Bytes of its memory that nobody has."""
+        return self.xp.cuda.runtime.memGetInfo()[0]
+
+    def explain(self, error: Exception) -> str:
+        """Say in a line what an error of CuPy's means and what to do, "" where it is none of CuPy's."""
+        kind, text = type(error).__name__, _line(error)
+        if kind == "OutOfMemoryError":
+            return f"out of memory of GPU {self.number}: {_wanted(text)}, {self.free} are free"
+        if kind == "CompileException":
+            return f"a kernel does not compile for GPU {self.number}, cupy's NVRTC and this GPU don't fit: {text[:200]}"
+        if kind == "ImportError" or kind == "DynamicLibNotFoundError":
+            return f"a CUDA library is missing: {text[:200]}; install those of cupy's CUDA version, as cupy[ctk] does"
+        if kind in FAILURES:
+            return (
+                f"GPU {self.number} ({self.bus}) failed: {text}; look at nvidia-smi and at dmesg for Xid, then go on "
+                "from the newest snapshot with --snapshot auto"
+            )
+        return ""
+
+    def __str__(self) -> str:
+        name = self.xp.cuda.runtime.getDeviceProperties(self.number)["name"].decode()
+        return f"GPU {self.number}: {name} at {self.bus}"
+
+
+def _wanted(text: str) -> str:
+    """Return what an allocation wanted, as CuPy's message tells it."""
+    found = re.search(r"allocating ([\d,]+) bytes", text)
+    return f"{found.group(1).replace(',', '')} bytes wanted" if found else text
+
+
+def choose(
+    device: str,
+    ids: str | None = None,
+    environment: Mapping[str, str] = os.environ,
+    cores: Sequence[int] | None = None,
+    root: Path = Path("/sys"),
+    take: Callable[[str], Any] | None = None,
+) -> Gpu | None:
+    """Return the GPU of this rank, in use; None for the CPU. Called before MPI starts.
+
+    `device` "cuda" and `ids`, Caffe's --gpu, ask for one; "auto" takes one if there is one. With ids such as 0,2 local
+    rank r takes the r-th of them, and the first again after the last; else each takes the nearest to its `cores` that
+    is free. Raise LaunchError where a GPU was asked for and can't be had, or both a GPU and the CPU were asked for.
+    """
+    if device == "cpu":
+        if ids is not None:
+            raise LaunchError(f"--device cpu and --gpu {ids} say two things; give one of them")
+        return None
+    asked = device == "cuda" or ids is not None
+    wanted = [] if ids in (None, "", "all") else [parse_id(part) for part in str(ids).split(",")]
+    try:
+        cupy, count = find()
+    except LaunchError:
+        if asked:
+            raise
+        return None
+    rank = local_rank(environment)
+    buses = [cupy.cuda.runtime.deviceGetPCIBusId(i).lower() for i in range(count)]
+    if wanted:
+        number = check_id(wanted[rank % len(wanted)], count)
+        claim = (take or _take)(buses[number])
+        gpu = Gpu(number, buses[number], cupy, claim is None, claim)
+    else:
+        order = preference(buses, rank, sorted(os.sched_getaffinity(0)) if cores is None else cores, root)
+        claims = ((i, (take or _take)(buses[i])) for i in order)
+        number, claim = next(((i, claim) for i, claim in claims if claim is not None), (order[0], None))
+        gpu = Gpu(number, buses[number], cupy, claim is None, claim)
+    _start(gpu)
+    return gpu
+
+
+def find() -> tuple[ModuleType, int]:
+    """Return CuPy and how many GPUs it finds. Raise LaunchError, which says what to do, where there is none."""
+    try:
+        import cupy
+
+        runtime = cupy.cuda.runtime
+    except ModuleNotFoundError:
+        raise LaunchError("a GPU needs cupy, which is not installed (pip install 'scaffe[cuda]')") from None
+    except (ImportError, AttributeError) as error:
+        raise LaunchError(f"cupy can't be loaded: {_line(error)}; install the cupy of this CUDA's version") from None
+    try:
+        count = runtime.getDeviceCount()
+    except Exception as error:  # cupy's, whose class needs a cupy that works
+        raise LaunchError(_why_none(runtime, error)) from None
+    if not count:
+        raise LaunchError("no GPU is visible to this process; look at CUDA_VISIBLE_DEVICES, or use --device cpu")
+    return cupy, count
+
+
+def _why_none(runtime: Any, error: Exception) -> str:
+    """Return why there is no GPU, and what to do."""
+    try:
+        driver, library = runtime.driverGetVersion(), runtime.runtimeGetVersion()
+    except Exception:  # the same library that has just failed
+        driver = library = 0
+    if getattr(error, "status", 0) == NO_DRIVER and driver:
+        return (
+            f"the NVIDIA driver is for CUDA {_version(driver)} at most, and cupy has libraries of {_version(library)}: "
+            "update the driver, or take an older cupy"
+        )
+    if getattr(error, "status", 0) == NO_DRIVER:
+        return "no NVIDIA driver is installed on this machine, or this container has no access to it; use --device cpu"
+    return f"no GPU can be used: {_line(error)}; use --device cpu"
+
+
+def _version(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _start(gpu: Gpu) -> None:
+    """Put the GPU to use, and have its context be made: CUDA-aware MPI takes what it finds."""
+    try:
+        gpu.use()
+        gpu.xp.cuda.runtime.free(0)
+    except Exception as error:  # cupy's
+        raise LaunchError(f"GPU {gpu.number} ({gpu.bus}) can't be used: {_line(error)}; see nvidia-smi") from None
+
+
+def local_rank(environment: Mapping[str, str] = os.environ) -> int:
+    """Return this process's rank among those of its node, as the launcher's environment tells it; 0 if it does not."""
+    return next((int(environment[name]) for name in LOCAL_RANKS if environment.get(name, "").isdecimal()), 0)
+
+
+def preference(buses: Sequence[str], rank: int, cores: Sequence[int], root: Path = Path("/sys")) -> list[int]:
+    """Return the numbers of the GPUs at those places of the PCI bus, the one to take first in front.
+
+    Those on a NUMA node of the rank's cores come before the others; among equals, rank r begins with the r-th.
+    """
+    nodes = {node for node in map(lambda bus: numa_node(bus, root), buses) if node is not None}
+    near_nodes = {node for node in nodes if not set(cores).isdisjoint(_cores(node, root))}
+    near = [i for i, bus in enumerate(buses) if not near_nodes or numa_node(bus, root) in near_nodes]
+    far = [i for i in range(len(buses)) if i not in near]
+    return [*_turned(near, rank), *_turned(far, rank)]
+
+
+def _turned(numbers: list[int], by: int) -> list[int]:
+    start = by % len(numbers) if numbers else 0
+    return numbers[start:] + numbers[:start]
+
+
+def numa_node(bus: str, root: Path = Path("/sys")) -> int | None:
+    """Return the NUMA node of a PCI device, None where the system doesn't tell."""
+    try:
+        node = int((root / "bus/pci/devices" / bus.lower() / "numa_node").read_text())
+    except (OSError, ValueError):
+        return None
+    return node if node >= 0 else None
+
+
+def _cores(node: int, root: Path) -> set[int]:
+    """Return the cores of a NUMA node."""
+    try:
+        text = (root / f"devices/system/node/node{node}/cpulist").read_text()
+    except OSError:
+        return set()
+    ranges = [(int(first), int(last or first)) for first, last in re.findall(r"(\d+)(?:-(\d+))?", text)]
+    return {core for first, last in ranges for core in range(first, last + 1)}
+
+
+def _take(bus: str) -> Any:
+    """Mark a GPU as taken; return what holds the mark, None if another rank has it."""
+    mark = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        mark.bind(f"\0scaffe-gpu-{bus}")
+    except OSError:
+        mark.close()
+        return None
+    return mark
+
+
+def parse_id(text: str) -> int:
+    """Return the number of a GPU. Raise LaunchError where it is none."""
+    if not text.isdecimal():
+        raise LaunchError(f"--gpu takes 'all' or ids such as 0,2, got '{text}'")
+    return int(text)
+
+
+def check_id(number: int, count: int) -> int:
+    """Return the number of a GPU. Raise LaunchError unless there are so many."""
+    if number >= count:
+        raise LaunchError(f"no GPU {number}: there are {count}, counted from 0")
+    return number
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

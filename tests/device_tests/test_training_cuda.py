@@ -1,0 +1,47 @@
+"""Training on a real GPU, which several ranks may share, reaches what one rank reaches on the processor.
+
+jobs/mpirun.sh -n 4 python -m mpi4py -m pytest --with-mpi -m mpi tests/device_tests
+"""
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+from nets import lenet, shared_folder, solver_with
+
+import scaffe
+from scaffe import gpu
+from scaffe.errors import LaunchError
+from scaffe.parallel.run import Run
+from scaffe.parallel.world import World
+
+try:
+    GPU, MISSING = gpu.choose("cuda"), ""
+except LaunchError as error:
+    GPU, MISSING = None, str(error)
+
+pytestmark = [pytest.mark.mpi, pytest.mark.skipif(GPU is None, reason=MISSING)]
+COMM = MPI.COMM_WORLD
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return shared_folder(COMM, tmp_path_factory, "cuda", count=64)
+
+
+def trained(folder, comm, chosen, run):
+    """Return LeNet's parameters after a few iterations."""
+    world = World(comm.Dup())
+    world.take_gpu(chosen)
+    param = solver_with(lenet(folder / "db", 16, dropout=True, smooth=True), snapshot_prefix=str(folder / "snap"))
+    solver = scaffe.Solver(param, world=world, run=run, engine="auto" if chosen else "reference", stall_seconds=0)
+    solver.step(5)
+    solver.propagate.sync()
+    values = solver.net.packed.host_data().copy()
+    solver.close()
+    return values
+
+
+@pytest.mark.parametrize("run", [Run(), Run("SC-OBR"), Run("SC-OBR", "allreduce")], ids=lambda run: run.workflow)
+def test_ranks_on_gpus_equal_one_rank_on_the_processor(folder, run):
+    alone = trained(folder, MPI.COMM_SELF, None, Run())
+    np.testing.assert_allclose(trained(folder, COMM, GPU, run), alone, rtol=0, atol=2e-5 * np.abs(alone).max())

@@ -1,0 +1,167 @@
+"""CUDA kernels compiled for the host, to run their arithmetic and the code that launches them without a GPU.
+
+A stand-in for CuPy's RawModule: the same source, with shims for what CUDA adds to C++, through g++. Blocks come one
+after the other, and so do a block's threads; where these wait for each other, they are fibers that take turns.
+Arguments are checked against what the kernel declares: a wrong type, or an array with gaps, fails. It says nothing of
+a GPU's speed, its memory, its roundings of powf and expf, or what goes wrong where threads run at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+SHIM = r"""
+#include <math.h>
+#include <ucontext.h>
+#define __global__
+#define __device__
+#define __shared__ static
+struct Place { unsigned x, y, z; };
+static Place blockIdx, threadIdx, blockDim, gridDim;
+static inline float __int_as_float(int bits) { float value; __builtin_memcpy(&value, &bits, 4); return value; }
+static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+  return (unsigned long long)(((unsigned __int128)a * b) >> 64);
+}
+
+struct Fiber { ucontext_t context; bool done; };
+static Fiber fibers[256];
+static char stacks[256][1 << 15];
+static ucontext_t scheduler;
+static unsigned now;
+static void (*run)(void*);
+static void* kernel_of_block;
+
+static void run_fiber() {
+  run(kernel_of_block);
+  fibers[now].done = true;
+  swapcontext(&fibers[now].context, &scheduler);
+}
+static inline void __syncthreads() { swapcontext(&fibers[now].context, &scheduler); }
+
+static void run_block() {
+  for (unsigned i = 0; i < blockDim.x; i++) {
+    fibers[i].done = false;
+    getcontext(&fibers[i].context);
+    fibers[i].context.uc_stack.ss_sp = stacks[i];
+    fibers[i].context.uc_stack.ss_size = sizeof stacks[i];
+    fibers[i].context.uc_link = 0;
+    makecontext(&fibers[i].context, run_fiber, 0);
+  }
+  for (unsigned left = blockDim.x; left;)
+    for (now = 0; now < blockDim.x; now++)
+      if (!fibers[now].done) {
+        threadIdx = {now, 0, 0};
+        swapcontext(&scheduler, &fibers[now].context);
+        left -= fibers[now].done;
+      }
+}
+
+template <class Kernel> static void launch(const unsigned* grid, unsigned threads, bool waits, Kernel kernel) {
+  run = [](void* given) { (*(Kernel*)given)(); };
+  kernel_of_block = &kernel;
+  gridDim = {grid[0], grid[1], 1}, blockDim = {threads, 1, 1};
+  for (unsigned y = 0; y < grid[1]; y++)
+    for (unsigned x = 0; x < grid[0]; x++) {
+      blockIdx = {x, y, 0};
+      if (waits)
+        run_block();
+      else
+        for (unsigned i = 0; i < threads; i++) threadIdx = {i, 0, 0}, kernel();
+    }
+}
+"""
+CALL = """
+extern "C" void host_{name}(const unsigned* grid, unsigned threads, void** given) {{
+  launch(grid, threads, {waits}, [=] {{ {name}({casts}); }});
+}}
+"""
+TYPES = {
+    "float": np.float32, "double": np.float64, "int": np.int32, "Index": np.int64, "word": np.uint64, "bool": np.bool_,
+}  # fmt: skip
+FLAGS = ("-x", "c++", "-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-shared", "-w")
+KERNEL = re.compile(r"extern \"C\" void (\w+)\s*\(([^)]*)\)")
+
+
+def needs_compiler():
+    if shutil.which("g++") is None:
+        pytest.skip("no g++, which compiles the kernels for the host")
+
+
+class RawModule:
+    """Kernels of one source."""
+
+    folder = None  # of compiled sources, which processes and tests share
+
+    def __init__(self, code, options):
+        needs_compiler()
+        assert set(options) <= {"--std=c++17", "--fmad=false"}
+        expanded = subprocess.run(
+            ["g++", "-x", "c++", "-E", "-P", "-"], input=f"{SHIM}\n{code}", capture_output=True, text=True, check=True
+        ).stdout
+        self.kernels = {name: parameters(given) for name, given in KERNEL.findall(expanded)}
+        bodies = {text.partition("(")[0]: text for text in expanded.split('extern "C" void ')[1:]}
+        calls = [
+            CALL.format(name=name, casts=", ".join(casts(types)), waits=int("over_block" in bodies[name]))
+            for name, types in self.kernels.items()
+        ]
+        self.library = ctypes.CDLL(str(compiled(SHIM + code + "".join(calls))))
+
+    def get_function(self, name):
+        return Kernel(getattr(self.library, f"host_{name}"), name, self.kernels[name])
+
+
+class Kernel:
+    """One kernel, called as CuPy's are."""
+
+    def __init__(self, function, name, types):
+        self.function, self.name, self.types = function, name, types
+
+    def __call__(self, grid, block, arguments):
+        assert len(grid) in (1, 2) and block == (256,) and min(grid) > 0
+        assert len(arguments) == len(self.types), f"{self.name} takes {len(self.types)} arguments"
+        held = [self.slot(*pair) for pair in zip(self.types, arguments, strict=True)]
+        given = (ctypes.c_void_p * len(held))(*[one.ctypes.data for one in held])
+        self.function((ctypes.c_uint * 2)(*grid, *[1] * (2 - len(grid))), ctypes.c_uint(block[0]), given)
+
+    def slot(self, kind, argument):
+        """Return memory that holds an argument as the kernel declares it."""
+        if not kind.endswith("*"):
+            assert argument.dtype == TYPES[kind], f"{self.name} takes {kind}, got {argument!r}"
+            return np.array(argument)
+        if isinstance(argument, np.uint64) and argument == 0:
+            return np.zeros((), np.uint64)
+        array = argument.values
+        assert array.dtype == TYPES[kind[:-1]] and array.flags.c_contiguous, f"{self.name}: {kind}, got {array.dtype}"
+        return np.array(array.ctypes.data, np.uint64)
+
+
+def parameters(text):
+    """Return the types of a kernel's parameters: float*, int, ..."""
+    found = [re.fullmatch(r"(?:const )?(\w+)(\*?) ?(\*?)\w+", one.strip()) for one in text.split(",")]
+    return [one.group(1) + (one.group(2) or one.group(3)) for one in found]
+
+
+def casts(types):
+    return [f"*({kind}*)given[{i}]" for i, kind in enumerate(types)]
+
+
+def compiled(text):
+    """Return the library that a source becomes, compiled once."""
+    RawModule.folder = RawModule.folder or Path(tempfile.mkdtemp(prefix="kernels"))
+    path = RawModule.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.so"
+    if not path.exists():
+        path.with_suffix(".cpp").write_text(text)
+        run = subprocess.run(
+            ["g++", *FLAGS, str(path.with_suffix(".cpp")), "-o", str(path)], capture_output=True, text=True
+        )
+        assert run.returncode == 0, run.stderr
+    return path

@@ -1,0 +1,49 @@
+"""Ranks that train on stand-ins for GPUs, arrays and collectives, reach what ranks reach on the host."""
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+from nets import shared_folder, solver_with, tower
+from strict_arrays import StrictDevice, StrictGpu
+
+import scaffe
+from scaffe.parallel.run import Run
+from scaffe.parallel.world import World
+
+pytestmark = pytest.mark.mpi
+COMM = MPI.COMM_WORLD
+WAYS = {
+    "one message": Run("SC-B", reduce="chain"),
+    "overlapped": Run("SC-OBR", reduce="chain", bucket_bytes="0", drive="hook"),
+    "by a helper": Run("SC-OBR", reduce="chain", bucket_bytes="0", drive="helper"),
+    "every rank updates": Run("SC-OBR", "allreduce", "chain", bucket_bytes="0", drive="hook"),
+    "as tuned": Run("auto"),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return shared_folder(COMM, tmp_path_factory, "devices")
+
+
+def trained(folder, run, gpu):
+    """Return the parameters after a few iterations."""
+    world = World(COMM.Dup())
+    world.take_gpu(gpu)
+    param = solver_with(tower(folder / "db"), snapshot_prefix=str(folder / "snap"))
+    solver = scaffe.Solver(param, world=world, run=run, engine="reference", stall_seconds=0)
+    solver.step(3)
+    solver.propagate.sync()
+    values = solver.net.packed.host_data().copy()
+    solver.close()
+    return values
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_devices_and_hosts_reach_the_same_parameters(folder, way):
+    on_host = trained(folder, WAYS[way], None)
+    device = StrictDevice(seed=COMM.rank, sharing=False)
+    on_device = trained(folder, WAYS[way], StrictGpu(device))
+    assert device.done > 0 or COMM.size == 1  # messages went through the device's streams
+    np.testing.assert_allclose(on_device, on_host, rtol=0, atol=1e-6)
+    assert np.abs(on_device).max() > 0.01
