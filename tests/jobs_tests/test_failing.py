@@ -241,4 +241,4 @@ def test_a_reader_thread_that_dies_ends_all_ranks_with_its_traceback(script) -> 
     assert aborted(run, 1)
     assert len(reports(run.stderr)) == 1
     assert "scaffe: rank 1: Traceback" in run.stderr
-    assert "in _read_ahead" in run.stderr and "RuntimeError: a defect of the reader" in run.stderr
+    assert "batch_queue.py" in run.stderr and "RuntimeError: a defect of the reader" in run.stderr
