@@ -12,10 +12,10 @@ import numpy as np
 from readers import Batch, BatchQueue, Shard, SkippingBatches, Transform, order, read_mean
 from readers.batch_queue import allocate
 from readers.skipping import Fills, Labels, first_good
+from readers.waited import Waited
 from scaffe.blob import Blob
 from scaffe.context import TRAIN
 from scaffe.layers.layer import Blobs, Layer
-from scaffe.monitor.waited import Waited
 
 
 class Reading(Protocol):

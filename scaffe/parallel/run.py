@@ -51,7 +51,7 @@ class Run:
                 parse_bytes(self.bucket_bytes)
         except ValueError:
             raise ScaffeError(
-                f"bucket_bytes must be bytes such as 4M, or inf, or auto; got '{self.bucket_bytes}'"
+                f"bucket_bytes must be bytes such as 4M, inf or auto; got '{self.bucket_bytes}'"
             ) from None
 
     @property
