@@ -86,10 +86,10 @@ class Propagate:
 class StagedPropagate(Propagate):
     """A broadcast for each bucket, under way while the layers before it compute (SC-OB, S-Caffe section 4.2).
 
-    They begin in the order of the layers: without `early` in `post`, with it as soon as the root has updated all
-    buckets before and this one, so after the reduces, whose links they would else take; and may be under way until the
-    next iteration's forward pass needs them. `reorder` lets some go out earlier. `wait_until(condition)` lets messages
-    go on until that holds.
+    Without `early` they begin in `post`, in the order of the layers. With it the last buckets, of a share `ahead` of
+    all bytes, begin as soon as the root has updated them, and the others after the reduces, whose links they would
+    else take, in the order of the layers; they may be under way until the next iteration's forward pass needs them.
+    `wait_until(condition)` lets messages go on until that holds.
     """
 
     def __init__(
@@ -100,35 +100,34 @@ class StagedPropagate(Propagate):
         comm: Communicator,
         early: bool,
         wait_until: Callable[[Callable[[], bool]], None],
+        ahead: float = 0.0,
         **how: Any,
     ):
         super().__init__(world, packed, comm, **how)
         self.early, self.wait_until = early, wait_until
         self._comm: Communicator = comm
         self._arrays = [packed.data[bucket.part] for bucket in buckets]
-        self._take(list(range(len(buckets))))
+        self._take(ahead if early else 0.0)
         self._needed: dict[int, list[int]] = {}  # by layer: the buckets that it uses
         for k, bucket in enumerate(buckets):
             for layer in bucket.layers:
                 self._needed.setdefault(layer, []).append(k)
         self._pending = False
 
-    def _take(self, order: list[int]) -> None:
-        """Broadcast the buckets in this order. Collective."""
+    def _take(self, share: float) -> None:
+        """Make the broadcasts, the last buckets of that share of all bytes first. Collective."""
+        ahead = buckets_ahead([array.nbytes for array in self._arrays], share)
+        order = [*ahead, *range(len(self._arrays) - len(ahead))]
         self.stages = [order.index(k) for k in range(len(order))]  # by bucket
         arrays = [self._arrays[k] for k in order]
         self.staged = Staged(self._comm, "bcast", arrays, root=self.world.root, **self._how)
         self.meter.follow(self.staged, order)
 
     def reorder(self, share: float) -> None:
-        """Let the last buckets, of that share of all bytes, go out as they are updated, the others as before.
-
-        Collective, between iterations.
-        """
+        """Let that share of all bytes go ahead from now on. Collective, between iterations."""
         self._wait_for_all()
         self.staged.free()
-        ahead = buckets_ahead([array.nbytes for array in self._arrays], share)
-        self._take([*ahead, *range(len(self._arrays) - len(ahead))])
+        self._take(share)
 
     def post(self) -> None:
         if self.stale:

@@ -24,6 +24,8 @@ from scaffe.parallel.propagate import Propagate, StagedPropagate
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
 
+FEW_NODES = 2  # up to which broadcasts never share a link's direction with reduces
+
 
 @dataclass
 class Workflow:
@@ -84,8 +86,9 @@ def make_workflow(
         trial.drive.wait(is_done)
 
     early = backward and not clips
+    disturbs = comm.group.shape[0] > FEW_NODES
     if forward and what == "reduce":
-        propagate: Propagate = StagedPropagate(world, net.packed, buckets, comm, early, wait, **run.how)
+        propagate: Propagate = StagedPropagate(world, net.packed, buckets, comm, early, wait, 1.0 - disturbs, **run.how)
     else:
         everywhere = what == "allreduce"
         how = {"algorithm": "auto"} if everywhere else run.how  # a ring, say, is no broadcast
@@ -97,7 +100,7 @@ def make_workflow(
         aggregate = BlockingAggregate(*given, comm=comm, **run.how)
     trial.take_ways(aggregate, propagate)
     ordering = None
-    if early and isinstance(propagate, StagedPropagate) and isinstance(aggregate, StagedAggregate):
+    if early and disturbs and isinstance(propagate, StagedPropagate) and isinstance(aggregate, StagedAggregate):
         ordering = Ordering(propagate, aggregate, world.allsums)
     return Workflow(propagate, aggregate, trial, ordering)
 

@@ -89,7 +89,9 @@ def test_the_weights_of_iteration_50_are_caffes(resumed):
 
 def without_start(forms_of_lines):
     """Leave out the lines of a run's start, and those of its readers, ours and Caffe's."""
-    return [form for form in forms_of_lines if not re.match("Solving|Learning Rate|Restor|Restarting data|Reading:", form)]
+    return [
+        form for form in forms_of_lines if not re.match("Solving|Learning Rate|Restor|Restarting data|Reading:", form)
+    ]
 
 
 def test_the_lines_of_the_log_have_the_form_and_order_of_caffes(resumed):
