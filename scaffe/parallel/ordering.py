@@ -4,6 +4,7 @@ A broadcast under way shares its links with the reduces. Where links are what is
 gradients, the last to be reduced, later, and with them the next forward pass, while what it brings is needed last.
 Where the backward pass takes longer than its reduces, links would else be idle meanwhile. So let as many bytes go out
 at once as fit into that time, and the others after the reduces, in the order in which the forward pass needs them.
+Between two nodes the two kinds go opposite ways, and everything goes out at once.
 """
 
 from __future__ import annotations

@@ -86,9 +86,10 @@ def make_workflow(
         trial.drive.wait(is_done)
 
     early = backward and not clips
-    disturbs = comm.group.shape[0] > FEW_NODES
+    disturbs = early and comm.group.shape[0] > FEW_NODES
+    ahead = 0.0 if disturbs else 1.0
     if forward and what == "reduce":
-        propagate: Propagate = StagedPropagate(world, net.packed, buckets, comm, early, wait, 1.0 - disturbs, **run.how)
+        propagate: Propagate = StagedPropagate(world, net.packed, buckets, comm, early, wait, ahead, **run.how)
     else:
         everywhere = what == "allreduce"
         how = {"algorithm": "auto"} if everywhere else run.how  # a ring, say, is no broadcast
@@ -100,7 +101,7 @@ def make_workflow(
         aggregate = BlockingAggregate(*given, comm=comm, **run.how)
     trial.take_ways(aggregate, propagate)
     ordering = None
-    if early and disturbs and isinstance(propagate, StagedPropagate) and isinstance(aggregate, StagedAggregate):
+    if disturbs and isinstance(propagate, StagedPropagate) and isinstance(aggregate, StagedAggregate):
         ordering = Ordering(propagate, aggregate, world.allsums)
     return Workflow(propagate, aggregate, trial, ordering)
 
