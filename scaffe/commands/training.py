@@ -5,7 +5,14 @@ from __future__ import annotations
 import argparse
 from dataclasses import fields
 
-from scaffe.commands.parser import add_command, add_compute_flags, add_reader_flags, add_run_flags, reader_settings
+from scaffe.commands.parser import (
+    add_command,
+    add_compute_flags,
+    add_reader_flags,
+    add_run_flags,
+    add_stall_flags,
+    reader_settings,
+)
 from scaffe.commands.running import choose_device, on_all_ranks, stages
 from scaffe.errors import ScaffeError
 from scaffe.monitor.timeline import LIMIT
@@ -31,10 +38,7 @@ def add(commands) -> None:
     command.flag("keep-snapshots", type=int, default=0, metavar="N", help="remove all but the newest N (0: keep all)")
     text = f"write what each rank's threads did when, for Perfetto: the last {LIMIT} spans a rank, fewer if many ranks"
     command.flag("timeline", metavar="FILE.json", help=text)
-    command.flag(
-        "stall-seconds", type=float, default=60, metavar="S", help="wait so long before saying for whom; 0: off"
-    )
-    command.flag("stall-abort", action="store_true", help="end the job then")
+    add_stall_flags(command)
     add_compute_flags(command)
     add_run_flags(command)
     add_reader_flags(command)
