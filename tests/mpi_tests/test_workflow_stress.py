@@ -20,11 +20,9 @@ LONGEST = 200e-6  # seconds of a delay
 OFTEN = 1e-5  # seconds after which the interpreter lets another thread run
 SHARE = 0.1  # of calls that are delayed
 WAYS = [
-    ("SC-OB", "hook", "reduce-bcast"),
     ("SC-OB", "helper", "reduce-bcast"),
     ("SC-OBR", "hook", "reduce-bcast"),
     ("SC-OBR", "helper", "reduce-bcast"),
-    ("SC-OBR", "hook", "allreduce"),
     ("SC-OBR", "helper", "allreduce"),
 ]
 
