@@ -47,7 +47,9 @@ class Stopping(caffe.Layer):
         self.stop("backward")
 
     def stop(self, where):
-        self.calls += where == "{where}"
+        if where != "{where}":
+            return
+        self.calls += 1
         if self.calls == {iteration} + 1 and MPI.COMM_WORLD.rank == {rank}:
             print(os.getpid(), flush=True)
             signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # all threads, but this one here and now
