@@ -9,16 +9,19 @@
 #SBATCH --open-mode=append
 #
 # Train with Open MPI, in as many jobs as it takes:
-#   sbatch jobs/sbatch_openmpi.sh solver.prototxt
+#   sbatch jobs/sbatch_openmpi.sh solver.prototxt [cluster.toml]
+# A cluster.toml beside the solver is taken by itself.
 # Copy it and set the lines above. SLURM sends USR1 to this script 120 s before the time limit: enough for the
 # iteration under way and a snapshot. scaffe then exits with status 75, and the job is queued again.
 set -u
-solver=${1:?usage: sbatch sbatch_openmpi.sh SOLVER}
+solver=${1:?usage: sbatch sbatch_openmpi.sh SOLVER [CLUSTER.toml]}
+config=${2:-$(dirname "$solver")/cluster.toml}
+[ $# -gt 1 ] || [ -e "$config" ] || config=
 export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}
 
 # mpirun, not srun, which knows nothing of Open MPI unless both were built with the same PMIx. Unbound, as Open MPI
 # may otherwise give a rank and all its threads a single core.
-mpirun --bind-to none scaffe train --solver "$solver" --snapshot auto &
+mpirun --bind-to none scaffe train --solver "$solver" ${config:+--run-config "$config"} --snapshot auto &
 job=$!
 trap 'kill -USR1 $job' USR1 # the only signal but USR2 that mpirun passes on instead of killing the ranks
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Run the test suite: all tests in one process, then the MPI tests on 2 and on 3 ranks, and some on 4 and 5.
+# Run the test suite: all tests in one process, then the MPI tests on 2 and on 3 ranks, and the workflows on 4 and 5.
 #   bash jobs/test.sh [PYTEST ARGUMENTS]        bash jobs/test.sh tests/readers_tests -k shard
 set -u
 . "$(dirname "$0")/venv.sh"
@@ -23,7 +23,7 @@ done
 if [ "$chosen" = 0 ]; then # trees differ in shape again on more ranks
   for ranks in 4 5; do
     run jobs/mpirun.sh -n $ranks python -m mpi4py -m pytest --with-mpi -m mpi tests/mpi_tests/test_workflows.py \
-      -k "sc_b and chain or turns"
+      -k "sc_b or alike and SC-OBR"
   done
 fi
 exit $failed

@@ -388,7 +388,11 @@ class Solver:
         for k, line in enumerate(output_lines(outputs, net.loss_weights())):
             log.info("    %s net output #%d: %s", kind, k, line)
 
-    def _write_timeline(self, timeline: timelines.Timeline, path: str | os.PathLike) -> None:
+    def write_timeline(self) -> None:
+        """Write the timeline up to now, if there is one. Raise SnapshotError where it can't be written. Collective."""
+        timeline, path = self.timeline, self.timeline_path
+        if timeline is None or path is None:
+            return
         buckets = self.workflow.aggregate.buckets
         nbytes = {b.label(self.net): self.net.packed.data[b.part].nbytes for b in buckets}
         about = {"run": asdict(self.run), "buckets": nbytes}
@@ -435,8 +439,7 @@ class Solver:
 
         Raise SnapshotError where it can't be written.
         """
-        if self.timeline and self.timeline_path:
-            self._write_timeline(self.timeline, self.timeline_path)
+        self.write_timeline()
         for net in (self.net, *self.test_nets):
             net.close()
         self.trial.close()

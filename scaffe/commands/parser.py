@@ -76,6 +76,14 @@ def add_run_flags(command: Parser) -> None:
     command.flag("drive", choices=KNOWN["drive"], help="who lets messages go on: between layers, or a helper computes")
 
 
+def add_stall_flags(command: Parser) -> None:
+    """Add the flags that say what a rank does that waits for long."""
+    command.flag(
+        "stall-seconds", type=float, default=60, metavar="S", help="wait so long before saying for whom; 0: off"
+    )
+    command.flag("stall-abort", action="store_true", help="end the job then")
+
+
 def add_reader_flags(command: Parser) -> None:
     """Add the flags that say how data layers read."""
     given = Settings()

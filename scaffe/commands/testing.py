@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from scaffe.commands.parser import add_command, add_compute_flags
+from scaffe.commands.parser import add_command, add_compute_flags, add_stall_flags
 from scaffe.commands.running import on_all_ranks, open_net
 from scaffe.context import TEST
 from scaffe.monitor import log as logs
 from scaffe.monitor.log import log
 from scaffe.net import Net
 from scaffe.parallel.evaluate import Batch, batch_numbers, means, run_batches
+from scaffe.parallel.stall import watching
 from scaffe.parallel.world import World
 
 
@@ -20,6 +21,7 @@ def add(commands) -> None:
     command.flag("model", required=True, metavar="FILE", help="net prototxt")
     command.flag("weights", required=True, metavar="A,B", help=".caffemodel files")
     command.flag("iterations", type=int, default=50, metavar="N", help="batches to run")
+    add_stall_flags(command)
     add_compute_flags(command)
 
 
@@ -30,7 +32,9 @@ def _test(arguments: argparse.Namespace) -> int:
 def _score(world: World, a: argparse.Namespace) -> int:
     net = open_net(world, a, TEST, batch_numbers(world, a.iterations))
     log.info("Running for %d iterations.", a.iterations)
-    _report(net, run_batches(net, a.iterations, world))
+    with watching(world, [net], a.stall_seconds, a.stall_abort):
+        batches = run_batches(net, a.iterations, world)
+    _report(net, batches)
     net.close()
     return 0
 

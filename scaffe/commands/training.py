@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 
-from scaffe.commands.parser import add_command, add_compute_flags, add_reader_flags, add_run_flags, reader_settings
+from scaffe.commands.parser import (
+    add_command,
+    add_compute_flags,
+    add_reader_flags,
+    add_run_flags,
+    add_stall_flags,
+    reader_settings,
+)
 from scaffe.commands.running import on_all_ranks, stages, tell_device
 from scaffe.errors import ScaffeError
+from scaffe.monitor.log import log
 from scaffe.monitor.timeline import LIMIT
 from scaffe.parallel.run import Run, over, read_run
 from scaffe.parallel.world import World
@@ -31,10 +41,7 @@ def add(commands) -> None:
     command.flag("keep-snapshots", type=int, default=0, metavar="N", help="remove all but the newest N (0: keep all)")
     text = f"write what each rank's threads did when, for Perfetto: the last {LIMIT} spans a rank, fewer if many ranks"
     command.flag("timeline", metavar="FILE.json", help=text)
-    command.flag(
-        "stall-seconds", type=float, default=60, metavar="S", help="wait so long before saying for whom; 0: off"
-    )
-    command.flag("stall-abort", action="store_true", help="end the job then")
+    add_stall_flags(command)
     add_compute_flags(command)
     add_run_flags(command)
     add_reader_flags(command)
@@ -60,11 +67,30 @@ def _solve(world: World, a: argparse.Namespace, signals: Signals) -> int:
         run=world.together(lambda: _run(a)), reading=world.together(lambda: reader_settings(a)), timeline=a.timeline,
         stall_seconds=a.stall_seconds, stall_abort=a.stall_abort, asked=signals.take,
     )  # fmt: skip
-    if weights := a.weights.split(",") if a.weights else list(param.weights):
-        solver.copy_weights(weights)
-    solver.solve(a.snapshot)
+    with _timeline_kept(solver):
+        _run_through(solver, a)
     solver.close()
     return REQUEUE_EXIT_CODE if solver.stopped == "requeue" else 0
+
+
+def _run_through(solver: Solver, a: argparse.Namespace) -> None:
+    if weights := a.weights.split(",") if a.weights else list(solver.param.weights):
+        solver.copy_weights(weights)
+    solver.solve(a.snapshot)
+
+
+@contextmanager
+def _timeline_kept(solver: Solver) -> Iterator[None]:
+    """Have the timeline written also where training fails, if all ranks know: else some would wait for others."""
+    try:
+        yield
+    except Exception as error:
+        if solver.world.is_alike(error):
+            try:
+                solver.write_timeline()
+            except ScaffeError as failure:
+                log.error("%s", failure)
+        raise
 
 
 def _run(a: argparse.Namespace) -> Run:

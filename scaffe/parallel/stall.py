@@ -10,9 +10,11 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from collectives import Communicator
 from collectives.window import Window
 from scaffe.errors import ScaffeError
 from scaffe.monitor.log import log
@@ -62,9 +64,10 @@ class Layers:
         return row[OPERATION] in (FORWARD, TEST) and row[LAYER] >= 0 and self.reading[row[NET]][row[LAYER]]
 
     def place(self, row: Sequence[int]) -> str:
-        """Return what a rank does and where: forward pass of layer conv1, iteration 7."""
+        """Return what a rank does and where: forward pass of layer conv1, iteration 7. A test alone has none."""
         what = OPERATIONS[row[OPERATION]]
-        if row[OPERATION] == TEST:
+        alone = row[OPERATION] == TEST and not row[NET]
+        if row[OPERATION] == TEST and not alone:
             what += f" net #{row[NET] - 1}"
         name = self.names[row[NET]][row[LAYER]] if row[LAYER] >= 0 else ""
         if self.is_reading(row) and not row[WAIT]:
@@ -73,7 +76,7 @@ class Layers:
             what += f", layer {name}" if row[OPERATION] == TEST else f" of layer {name}"
         if row[WAIT]:
             what += f", {WAITS[row[WAIT]]}"
-        return f"{what}, iteration {row[ITERATION]}"
+        return what if alone else f"{what}, iteration {row[ITERATION]}"
 
 
 def report(me: Seen, others: Sequence[Seen], layers: Layers, patience: float) -> list[str]:
@@ -195,3 +198,21 @@ class Watch:
         if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
             self.world.comm.Abort(EXIT_CODE)
         os._exit(EXIT_CODE)  # the launcher ends the others
+
+
+@contextmanager
+def watching(world: World, nets: Sequence[Net], seconds: float, abort: bool) -> Iterator[None]:
+    """Have a Watch over what is done in the block, unless `seconds` is 0 or a rank alone waits for nobody. Collective.
+
+    Raise ScaffeError unless it is a time, the same on all ranks. An error ends the job, with no wait for the others.
+    """
+    world.together(lambda: check_seconds(seconds))
+    world.agree({"the stall settings": f"{seconds:g} s, abort: {abort}"})
+    if world.size == 1 or not seconds:
+        yield
+        return
+    comm = Communicator(world.comm)
+    watch = Watch(world, comm.node.comm, nets, seconds, abort)
+    yield
+    watch.close()
+    comm.free()

@@ -158,11 +158,15 @@ class World:
             "and they take turns; start a rank for each GPU"
         )
 
+    def is_alike(self, error: BaseException) -> bool:
+        """Say whether all ranks have raised this error at the same point, and so can still act together."""
+        return getattr(error, "alike", False) or self.size == 1
+
     def fail(self, error: BaseException) -> int:
         """Report an error and end the job: return the exit code if all ranks raised it alike, else abort them."""
         expected = isinstance(error, (*USER_ERRORS, MemoryError))  # a size that no machine has is a slip of the user's
         code = 2 if expected else 1
-        alike = getattr(error, "alike", False) or self.size == 1
+        alike = self.is_alike(error)
         if self.is_root or not alike:
             rank = "" if alike else f"rank {self.rank}: "
             text = str(error) if expected else "".join(traceback.format_exception(error)).rstrip()

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from readers import encode, write_lmdb
+from scaffe.monitor.timeline import ITERATION
+from scaffe.monitor.trace import read_trace
 from scaffe.proto import Datum
 
 SCAFFE = [sys.executable, "-m", "scaffe"]
@@ -130,10 +132,13 @@ def test_more_ranks_than_samples_are_refused_with_both_numbers(mpirun, folder: P
 def test_a_loss_that_is_not_finite_on_one_rank_is_told_once(mpirun, folder: Path) -> None:
     # Rank 1 reads the second half of each batch, so record 13 in iteration 1.
     put(folder, 13, Datum(channels=1, height=4, width=4, float_data=[float("inf")] * 16).SerializeToString())
-    run = mpirun(2, *TRAIN, cwd=folder, timeout=SECONDS)
+    ways = "--workflow", "SC-OBR", "--drive", "helper", "--timeline", "t.json"
+    run = mpirun(2, *TRAIN, *ways, cwd=folder, timeout=SECONDS)
     assert run.returncode == 2
     [report] = reports(run.stderr)
     assert "the loss is not finite at iteration 1, learning rate 0.01: no update was applied" in report
+    for rank in read_trace(folder / "t.json").ranks.values():
+        assert sum(span.kind == ITERATION for span in rank.spans) == 1
 
 
 DIFFER = """

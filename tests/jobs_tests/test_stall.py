@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import nets
 import pytest
+
+import scaffe
 
 SECONDS = "0.8"
 LONGEST = 45  # seconds of a job
@@ -38,9 +40,15 @@ class Stopping(caffe.Layer):
 
     def forward(self, bottom, top):
         top[0].data[...] = bottom[0].data
+        self.stop("forward")
 
     def backward(self, top, propagate_down, bottom):
         bottom[0].diff[...] = top[0].diff
+        self.stop("backward")
+
+    def stop(self, where):
+        if where != "{where}":
+            return
         self.calls += 1
         if self.calls == {iteration} + 1 and MPI.COMM_WORLD.rank == {rank}:
             print(os.getpid(), flush=True)
@@ -51,6 +59,8 @@ layer {
   name: "stopping" type: "Python" bottom: "ip1" top: "stopped" python_param { module: "stopping" layer: "Stopping" }
 }
 layer { name: "ip2" type: "InnerProduct" bottom: "stopped" """
+TRAIN = ["train", "--solver", "solver.prototxt"]
+TEST = ["test", "--model", "net.prototxt", "--weights", "w.caffemodel", "--iterations", "8"]
 NOBODY = -1
 pytestmark = pytest.mark.mpi_skip  # they start an mpirun of their own
 
@@ -90,14 +100,16 @@ def train(mpirun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[C
     nets.write_images(tmp_path / "db", 24)
     net = nets.tower("db").replace('layer {\n  name: "ip2" type: "InnerProduct" bottom: "ip1" ', LAYER.strip() + " ")
     assert "Stopping" in net
+    (tmp_path / "net.prototxt").write_text(net)
     nets.write_solver(tmp_path, net, max_iter=6, snapshot_after_train=True, snapshot_prefix="snap")
     started: list[subprocess.Popen[str]] = []
     watchdogs: list[threading.Timer] = []
 
-    def start(ranks: int, stopping: int, *flags: str) -> Job:
-        (tmp_path / "stopping.py").write_text(STOPPING.format(rank=stopping, iteration=ITERATION))
-        command = [sys.executable, "-m", "scaffe", "train", "--solver", "solver.prototxt", "--allow-python-layers"]
-        started.append(mpirun.start(ranks, *command, *flags, cwd=tmp_path))
+    def start(ranks: int, stopping: int, *flags: str, command: Sequence[str] = TRAIN) -> Job:
+        where = "backward" if command is TRAIN else "forward"
+        (tmp_path / "stopping.py").write_text(STOPPING.format(rank=stopping, iteration=ITERATION, where=where))
+        scaffe = [sys.executable, "-m", "scaffe", *command, "--allow-python-layers"]
+        started.append(mpirun.start(ranks, *scaffe, *flags, cwd=tmp_path))
         watchdogs.append(threading.Timer(LONGEST, started[-1].terminate))  # mpirun ends its ranks
         watchdogs[-1].start()
         return Job(started[-1])
@@ -141,3 +153,26 @@ def test_with_stall_abort_the_report_ends_the_job(train, tmp_path, way) -> None:
     job.read_until("^scaffe: " + missing(1))
     assert job.end() != 0
     assert not list(tmp_path.glob("snap*"))
+
+
+def test_scaffe_test_says_who_is_missing_and_goes_on(train, tmp_path) -> None:
+    make_weights(tmp_path)
+    undisturbed = train(2, NOBODY, "--stall-seconds", "30", command=TEST)
+    assert undisturbed.end() == 0 and "Stall" not in undisturbed.log
+    job = train(2, 1, "--stall-seconds", SECONDS, command=TEST)
+    pid = job.stopped()
+    job.read_until(r"Stall: rank 0 has not moved for \d+ s: test, layer loss, waiting for the other ranks; missing:$")
+    job.read_until(r"Stall: rank 1 on \S+: last seen in test, layer stopping, \d+ s ago; its process has not run")
+    os.kill(pid, signal.SIGCONT)
+    assert job.end() == 0
+    assert scores(job) == scores(undisturbed) != []
+
+
+def make_weights(folder: Path) -> None:
+    """Write weights for the net, which don't depend on the layer that stops."""
+    (folder / "plain.prototxt").write_text(nets.tower(folder / "db"))
+    scaffe.Net(str(folder / "plain.prototxt"), scaffe.TEST).save(str(folder / "w.caffemodel"))
+
+
+def scores(job: Job) -> list[str]:
+    return re.findall(r"\] (Batch .*|Loss: .*|loss = .*)", job.log)

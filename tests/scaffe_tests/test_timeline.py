@@ -2,6 +2,7 @@
 
 import json
 import sys
+from unittest.mock import Mock
 
 import bad_input
 import pytest
@@ -9,8 +10,10 @@ import traces
 from PIL import Image
 
 from scaffe.cli import main
+from scaffe.errors import SnapshotError
 from scaffe.monitor.timeline import ITERATION, LIMIT, TOTAL, WAIT, Timeline, limit
 from scaffe.monitor.trace import read_trace
+from scaffe.net import Net
 from scaffe.solver import Solver
 
 
@@ -39,6 +42,29 @@ def test_train_writes_what_timeline_reads(folder, capsys):
     told = capsys.readouterr().out.splitlines()
     assert told[0].startswith("1 rank(s), 4 iteration(s), ")
     assert [event["name"] for event in json.loads((folder / "t.json").read_text())["traceEvents"]][0] == "process_name"
+
+
+def test_a_run_that_fails_leaves_its_timeline(folder, capsys, monkeypatch):
+    backward = Net.backward_layer
+
+    def fail(net, i):
+        if net.context.batch_number == 2:
+            raise ValueError("no more gradients")
+        backward(net, i)
+
+    monkeypatch.setattr(Net, "backward_layer", fail)
+    assert main(bad_input.train("--timeline", "t.json")) == 1
+    assert "no more gradients" in capsys.readouterr().err
+    [rank] = read_trace("t.json").ranks.values()
+    assert sum(span.kind == ITERATION for span in rank.spans) == 2
+
+
+def test_a_timeline_that_cannot_be_written_hides_no_failure(folder, capsys, monkeypatch):
+    bad_input.edit("solver.prototxt", "base_lr: 0.01", "base_lr: 1e38")
+    monkeypatch.setattr("scaffe.monitor.trace.write_atomically", Mock(side_effect=SnapshotError("the disk is full")))
+    assert main(bad_input.train("--timeline", "t.json")) == 2
+    told = capsys.readouterr().err
+    assert "the disk is full" in told and "scaffe: the loss is not finite" in told
 
 
 def test_the_reader_thread_has_a_track_of_its_own(folder):
