@@ -12,6 +12,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from readers.datum import shape_text
 from readers.errors import ReaderError, RecordError
 from readers.keyed import bounded, key
+from readers.planes import planes
 
 Images = Sequence[np.ndarray] | np.ndarray  # of C x H x W each; one array (n x C x H x W) where small ones are alike
 
@@ -78,16 +79,25 @@ class Transform:
     def _apply_each(
         self, images: Sequence[np.ndarray], tops: np.ndarray, lefts: np.ndarray, flips: np.ndarray, out: np.ndarray
     ) -> None:
-        """Crop and flip images one by one, each as bytes in one go, and subtract the mean image."""
+        """Crop and flip images one by one, a plane at a time while caches hold it, and subtract the mean image."""
         height, width = out.shape[2:]
         places = zip(tops.tolist(), lefts.tolist(), flips.tolist(), strict=True)
         for row, image, (top, left, flip) in zip(out, images, places, strict=True):
-            window = image[:, top : top + height, left : left + width]
-            row[...] = np.ascontiguousarray(window[:, :, ::-1] if flip else window)
-            if self.mean is not None:
-                mean, left = (self._mirrored_mean, self.mean.shape[2] - left - width) if flip else (self.mean, left)
-                row -= mean[:, top : top + height, left : left + width]
-            self._finish(row)  # while caches hold it
+            step = -1 if flip else 1
+            cut = np.s_[top : top + height, left : left + width]
+            mean = self._mean_under(top, left, height, width, bool(flip))
+            for channel, plane in enumerate(planes(image, cut, step)):
+                row[channel] = plane
+                if mean is not None:
+                    row[channel] -= mean[channel]
+            self._finish(row)
+
+    def _mean_under(self, top: int, left: int, height: int, width: int, flip: bool) -> np.ndarray | None:
+        """Return the part of the mean image under a crop, flipped with it (C x h x w)."""
+        if self.mean is None:
+            return None
+        mean, left = (self._mirrored_mean, self.mean.shape[2] - left - width) if flip else (self.mean, left)
+        return mean[:, top : top + height, left : left + width]
 
     def _apply_stacked(
         self, images: np.ndarray, tops: np.ndarray, lefts: np.ndarray, flips: np.ndarray, out: np.ndarray
