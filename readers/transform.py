@@ -104,17 +104,25 @@ class Transform:
     ) -> None:
         """Crop and flip images of one shape (n x C x H x W) all at once, and subtract the mean image."""
         size, rows = out.shape[2:], np.arange(len(out))
-        if size == images.shape[2:]:
-            out[...] = images
-        else:
-            out[...] = sliding_window_view(images, size, axis=(2, 3))[rows, :, tops, lefts]
-        if self.mean is not None:
-            windows = sliding_window_view(self.mean, size, axis=(1, 2))
-            out -= self.mean if size == self.mean.shape[1:] else windows[:, tops, lefts].swapaxes(0, 1)
+        whole = size == images.shape[2:]
+        windows = images if whole else sliding_window_view(images, size, axis=(2, 3))[rows, :, tops, lefts]
         flipped = np.flatnonzero(flips)
-        if len(flipped):
-            out[flipped] = out[flipped, :, :, ::-1]
+        if len(flipped):  # as bytes, before they are floats
+            windows = windows.copy() if whole else windows
+            windows[flipped] = windows[flipped, :, :, ::-1]
+        np.copyto(out, windows)
+        if self.mean is not None:
+            out -= self._means_under(tops, lefts, flips, size)
         self._finish(out)
+
+    def _means_under(self, tops: np.ndarray, lefts: np.ndarray, flips: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+        """Return the parts of the mean image under crops, flipped with them (n x C x h x w), or the one of all."""
+        assert self.mean is not None
+        if size == self.mean.shape[1:] and not flips.any():
+            return self.mean
+        both = np.stack([self.mean, self._mirrored_mean])
+        lefts = np.where(flips, self.mean.shape[2] - size[1] - lefts, lefts)
+        return sliding_window_view(both, size, axis=(2, 3))[flips.astype(np.intp), :, tops, lefts]
 
     def _finish(self, out: np.ndarray) -> None:
         """Subtract the mean values and scale, in place (... x C x h x w)."""
