@@ -69,8 +69,7 @@ class Transform:
         height and width if `output_shape` gives the same for all; the caller has asked it. Small ones of one shape
         are best given as one array (n x C x H x W).
         """
-        tops, lefts = self._places(images, epochs, indices, *out.shape[2:])
-        flips = self._flips(epochs, indices)
+        tops, lefts, flips = self._choices(images, epochs, indices, *out.shape[2:])
         if isinstance(images, np.ndarray):
             self._apply_stacked(images, tops, lefts, flips, out)
         else:
@@ -120,9 +119,16 @@ class Transform:
         assert self.mean is not None
         if size == self.mean.shape[1:] and not flips.any():
             return self.mean
-        both = np.stack([self.mean, self._mirrored_mean])
         lefts = np.where(flips, self.mean.shape[2] - size[1] - lefts, lefts)
-        return sliding_window_view(both, size, axis=(2, 3))[flips.astype(np.intp), :, tops, lefts]
+        return self._mean_windows[flips, tops, lefts]
+
+    @cached_property
+    def _mean_windows(self) -> np.ndarray:
+        """All windows of the mean image and of its mirror image that a crop may have under it: a view."""
+        assert self.mean is not None
+        size = (self.crop_size,) * 2 if self.crop_size else self.mean.shape[1:]
+        both = np.stack([self.mean, self._mirrored_mean])
+        return sliding_window_view(both, size, axis=(2, 3)).transpose(0, 2, 3, 1, 4, 5)
 
     def _finish(self, out: np.ndarray) -> None:
         """Subtract the mean values and scale, in place (... x C x h x w)."""
@@ -136,34 +142,28 @@ class Transform:
         assert self.mean is not None
         return np.ascontiguousarray(self.mean[:, :, ::-1])
 
-    def _places(
-        self,
-        images: Images,
-        epochs: np.ndarray,
-        indices: np.ndarray,
-        height: int,
-        width: int,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the top row and the left column of each image's crop (n each)."""
-        if isinstance(images, np.ndarray):
-            down, right = np.broadcast_to(np.array(images.shape[2:], np.uint64)[:, None], (2, len(images)))
-        else:
-            down, right = np.array([image.shape[1:] for image in images], np.uint64).T
-        down, right = down - np.uint64(height), right - np.uint64(width)
-        if not (self.crop_size and self.train):
-            return (down >> np.uint64(1)).astype(np.int64), (right >> np.uint64(1)).astype(np.int64)
-        tops = draw(self.seed, epochs, indices, ROW, down + np.uint64(1))
-        return tops.astype(np.int64), draw(self.seed, epochs, indices, COLUMN, right + np.uint64(1)).astype(np.int64)
+    def _choices(
+        self, images: Images, epochs: np.ndarray, indices: np.ndarray, height: int, width: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the top row and the left column of each image's crop, and 1 for each to be mirrored, else 0 (n each).
 
-    def _flips(self, epochs: np.ndarray, indices: np.ndarray) -> np.ndarray:
-        """Return 1 for each image to be mirrored, else 0 (n)."""
-        if not self.mirror:
-            return np.zeros(len(indices), np.uint64)
-        return draw(self.seed, epochs, indices, MIRROR, np.uint64(2))
+        All are drawn at once: for small images the calls cost more than the drawing.
+        """
+        if isinstance(images, np.ndarray):
+            down, right = images.shape[2] - height, images.shape[3] - width
+        else:
+            down, right = (np.array([image.shape[1:] for image in images]) - (height, width)).T
+        random = bool(self.crop_size and self.train)
+        bounds = np.ones((3, len(indices)), np.int64)
+        bounds[ROW], bounds[COLUMN], bounds[MIRROR] = down + 1, right + 1, 2
+        if random or self.mirror:
+            drawn = draw(self.seed, epochs, indices, np.arange(3)[:, None], bounds).astype(np.int64)
+        tops, lefts = drawn[:MIRROR] if random else (bounds[:MIRROR] - 1) >> 1
+        return tops, lefts, drawn[MIRROR] if self.mirror else np.zeros(len(indices), np.int64)
 
 
 def draw(
-    seed: int, epochs: np.ndarray, indices: np.ndarray, purpose: int, bounds: np.ndarray | np.uint64
+    seed: int, epochs: np.ndarray, indices: np.ndarray, purpose: np.ndarray | int, bounds: np.ndarray | np.uint64
 ) -> np.ndarray:
     """Return uniform integers in [0, bounds) (n, uint64), each a function of its own five numbers alone."""
     return bounded(key(seed, purpose, epochs, indices), bounds)
