@@ -7,6 +7,7 @@ import io
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from readers.arrow import four_bytes
 from readers.errors import RecordError, reason
 
 GREY_WEIGHTS = (9797, 19234, 3737)  # libpng's 15-bit weights of R, G, B, which OpenCV reads a PNG as grey with
@@ -78,6 +79,10 @@ def _pixels(image: Image.Image, color: bool | None) -> np.ndarray:
 def _four_bytes(image: Image.Image, mode: str) -> np.ndarray:
     """Return an image's R G B A as it lies in Pillow's memory (H x W x 4): packing three bytes takes twice as long."""
     image = image if image.mode == mode else image.convert(mode)
+    image.load()
+    pixels = four_bytes(image)
+    if pixels is not None:
+        return pixels
     content = image.tobytes("raw", "RGBX" if mode == "RGB" else mode)
     return np.frombuffer(content, np.uint8).reshape(image.height, image.width, 4)
 

@@ -12,6 +12,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from readers.datum import shape_text
 from readers.errors import ReaderError, RecordError
 from readers.keyed import bounded, key
+from readers.planes import planes
 
 Images = Sequence[np.ndarray] | np.ndarray  # of C x H x W each; one array (n x C x H x W) where small ones are alike
 
@@ -68,8 +69,7 @@ class Transform:
         height and width if `output_shape` gives the same for all; the caller has asked it. Small ones of one shape
         are best given as one array (n x C x H x W).
         """
-        tops, lefts = self._places(images, epochs, indices, *out.shape[2:])
-        flips = self._flips(epochs, indices)
+        tops, lefts, flips = self._choices(images, epochs, indices, *out.shape[2:])
         if isinstance(images, np.ndarray):
             self._apply_stacked(images, tops, lefts, flips, out)
         else:
@@ -78,33 +78,57 @@ class Transform:
     def _apply_each(
         self, images: Sequence[np.ndarray], tops: np.ndarray, lefts: np.ndarray, flips: np.ndarray, out: np.ndarray
     ) -> None:
-        """Crop and flip images one by one, each as bytes in one go, and subtract the mean image."""
+        """Crop and flip images one by one, a plane at a time while caches hold it, and subtract the mean image."""
         height, width = out.shape[2:]
         places = zip(tops.tolist(), lefts.tolist(), flips.tolist(), strict=True)
         for row, image, (top, left, flip) in zip(out, images, places, strict=True):
-            window = image[:, top : top + height, left : left + width]
-            row[...] = np.ascontiguousarray(window[:, :, ::-1] if flip else window)
-            if self.mean is not None:
-                mean, left = (self._mirrored_mean, self.mean.shape[2] - left - width) if flip else (self.mean, left)
-                row -= mean[:, top : top + height, left : left + width]
-            self._finish(row)  # while caches hold it
+            step = -1 if flip else 1
+            cut = np.s_[top : top + height, left : left + width]
+            mean = self._mean_under(top, left, height, width, bool(flip))
+            for channel, plane in enumerate(planes(image, cut, step)):
+                row[channel] = plane
+                if mean is not None:
+                    row[channel] -= mean[channel]
+            self._finish(row)
+
+    def _mean_under(self, top: int, left: int, height: int, width: int, flip: bool) -> np.ndarray | None:
+        """Return the part of the mean image under a crop, flipped with it (C x h x w)."""
+        if self.mean is None:
+            return None
+        mean, left = (self._mirrored_mean, self.mean.shape[2] - left - width) if flip else (self.mean, left)
+        return mean[:, top : top + height, left : left + width]
 
     def _apply_stacked(
         self, images: np.ndarray, tops: np.ndarray, lefts: np.ndarray, flips: np.ndarray, out: np.ndarray
     ) -> None:
         """Crop and flip images of one shape (n x C x H x W) all at once, and subtract the mean image."""
         size, rows = out.shape[2:], np.arange(len(out))
-        if size == images.shape[2:]:
-            out[...] = images
-        else:
-            out[...] = sliding_window_view(images, size, axis=(2, 3))[rows, :, tops, lefts]
-        if self.mean is not None:
-            windows = sliding_window_view(self.mean, size, axis=(1, 2))
-            out -= self.mean if size == self.mean.shape[1:] else windows[:, tops, lefts].swapaxes(0, 1)
+        whole = size == images.shape[2:]
+        windows = images if whole else sliding_window_view(images, size, axis=(2, 3))[rows, :, tops, lefts]
         flipped = np.flatnonzero(flips)
-        if len(flipped):
-            out[flipped] = out[flipped, :, :, ::-1]
+        if len(flipped):  # as bytes, before they are floats
+            windows = windows.copy() if whole else windows
+            windows[flipped] = windows[flipped, :, :, ::-1]
+        np.copyto(out, windows)
+        if self.mean is not None:
+            out -= self._means_under(tops, lefts, flips, size)
         self._finish(out)
+
+    def _means_under(self, tops: np.ndarray, lefts: np.ndarray, flips: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+        """Return the parts of the mean image under crops, flipped with them (n x C x h x w), or the one of all."""
+        assert self.mean is not None
+        if size == self.mean.shape[1:] and not flips.any():
+            return self.mean
+        lefts = np.where(flips, self.mean.shape[2] - size[1] - lefts, lefts)
+        return self._mean_windows[flips, tops, lefts]
+
+    @cached_property
+    def _mean_windows(self) -> np.ndarray:
+        """All windows of the mean image and of its mirror image that a crop may have under it: a view."""
+        assert self.mean is not None
+        size = (self.crop_size,) * 2 if self.crop_size else self.mean.shape[1:]
+        both = np.stack([self.mean, self._mirrored_mean])
+        return sliding_window_view(both, size, axis=(2, 3)).transpose(0, 2, 3, 1, 4, 5)
 
     def _finish(self, out: np.ndarray) -> None:
         """Subtract the mean values and scale, in place (... x C x h x w)."""
@@ -118,34 +142,28 @@ class Transform:
         assert self.mean is not None
         return np.ascontiguousarray(self.mean[:, :, ::-1])
 
-    def _places(
-        self,
-        images: Images,
-        epochs: np.ndarray,
-        indices: np.ndarray,
-        height: int,
-        width: int,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the top row and the left column of each image's crop (n each)."""
-        if isinstance(images, np.ndarray):
-            down, right = np.broadcast_to(np.array(images.shape[2:], np.uint64)[:, None], (2, len(images)))
-        else:
-            down, right = np.array([image.shape[1:] for image in images], np.uint64).T
-        down, right = down - np.uint64(height), right - np.uint64(width)
-        if not (self.crop_size and self.train):
-            return (down >> np.uint64(1)).astype(np.int64), (right >> np.uint64(1)).astype(np.int64)
-        tops = draw(self.seed, epochs, indices, ROW, down + np.uint64(1))
-        return tops.astype(np.int64), draw(self.seed, epochs, indices, COLUMN, right + np.uint64(1)).astype(np.int64)
+    def _choices(
+        self, images: Images, epochs: np.ndarray, indices: np.ndarray, height: int, width: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the top row and the left column of each image's crop, and 1 for each to be mirrored, else 0 (n each).
 
-    def _flips(self, epochs: np.ndarray, indices: np.ndarray) -> np.ndarray:
-        """Return 1 for each image to be mirrored, else 0 (n)."""
-        if not self.mirror:
-            return np.zeros(len(indices), np.uint64)
-        return draw(self.seed, epochs, indices, MIRROR, np.uint64(2))
+        All are drawn at once: for small images the calls cost more than the drawing.
+        """
+        if isinstance(images, np.ndarray):
+            down, right = images.shape[2] - height, images.shape[3] - width
+        else:
+            down, right = (np.array([image.shape[1:] for image in images]) - (height, width)).T
+        random = bool(self.crop_size and self.train)
+        bounds = np.ones((3, len(indices)), np.int64)
+        bounds[ROW], bounds[COLUMN], bounds[MIRROR] = down + 1, right + 1, 2
+        if random or self.mirror:
+            drawn = draw(self.seed, epochs, indices, np.arange(3)[:, None], bounds).astype(np.int64)
+        tops, lefts = drawn[:MIRROR] if random else (bounds[:MIRROR] - 1) >> 1
+        return tops, lefts, drawn[MIRROR] if self.mirror else np.zeros(len(indices), np.int64)
 
 
 def draw(
-    seed: int, epochs: np.ndarray, indices: np.ndarray, purpose: int, bounds: np.ndarray | np.uint64
+    seed: int, epochs: np.ndarray, indices: np.ndarray, purpose: np.ndarray | int, bounds: np.ndarray | np.uint64
 ) -> np.ndarray:
     """Return uniform integers in [0, bounds) (n, uint64), each a function of its own five numbers alone."""
     return bounded(key(seed, purpose, epochs, indices), bounds)

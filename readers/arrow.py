@@ -1,0 +1,48 @@
+"""Pillow's pixels where they lie, through the Arrow C data interface: no copy."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+
+class ArrowArray(ctypes.Structure):
+    """The interface's `struct ArrowArray`, to be found in a capsule of this name."""
+
+    CAPSULE = b"arrow_array"
+
+
+ArrowArray._fields_ = [
+    *((name, ctypes.c_int64) for name in ("length", "null_count", "offset", "n_buffers", "n_children")),
+    ("buffers", ctypes.POINTER(ctypes.c_void_p)),
+    ("children", ctypes.POINTER(ctypes.POINTER(ArrowArray))),
+    *((name, ctypes.c_void_p) for name in ("dictionary", "release", "private_data")),
+]
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+
+
+def four_bytes(image: Image.Image) -> np.ndarray | None:
+    """Return the pixels of a loaded RGB or RGBA image as they lie in Pillow's memory (H x W x 4), which they keep.
+
+    None where Pillow has them in several pieces, as of very large images, or is older than this interface (11.2).
+    """
+    try:
+        capsule = image.__arrow_c_array__()[1]
+    except (AttributeError, ValueError, MemoryError):
+        return None
+    [pixels] = _children(capsule)
+    size = 4 * image.width * image.height
+    if pixels.length != size or pixels.offset or not pixels.buffers[1]:
+        return None
+    content: Any = (ctypes.c_uint8 * size).from_address(pixels.buffers[1])
+    content.owner = capsule
+    return np.frombuffer(content, np.uint8).reshape(image.height, image.width, 4)
+
+
+def _children(capsule: object) -> list[ArrowArray]:
+    array = ArrowArray.from_address(_pointer(capsule, ArrowArray.CAPSULE))
+    return [array.children[k].contents for k in range(array.n_children)]
