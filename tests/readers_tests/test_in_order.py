@@ -57,8 +57,12 @@ def test_an_exception_comes_in_its_items_place():
 
 
 def test_no_thread_outlives_its_results():
-    before = threading.active_count()
+    def workers():
+        return {thread for thread in threading.enumerate() if thread.name.startswith("in_order")}
+
+    before = workers()
     results = in_order(lambda n: n, range(1000), threads=4)
     next(results)
+    assert workers() > before
     results.close()
-    assert threading.active_count() == before
+    assert workers() == before
