@@ -47,9 +47,9 @@ def million(tmp_path):
     """An LMDB of a million images of one pixel."""
     keys = (b"%08d" % number for number in range(MILLION))
     values = [encode(np.zeros((1, 1, 1), np.uint8), label) for label in range(1000)]
-    with lmdb.open(str(tmp_path / "db"), map_size=1 << 28, sync=False) as environment:
-        with environment.begin(write=True) as transaction, transaction.cursor() as cursor:
-            cursor.putmulti(((key, values[n % 1000]) for n, key in enumerate(keys)), append=True)
+    database = lmdb.open(str(tmp_path / "db"), map_size=1 << 28, sync=False)
+    with database, database.begin(write=True) as transaction, transaction.cursor() as cursor:
+        cursor.putmulti(((key, values[n % 1000]) for n, key in enumerate(keys)), append=True)
     return tmp_path / "db"
 
 
