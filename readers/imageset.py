@@ -57,8 +57,8 @@ def convert_imageset(
     images, root = ImageList(list_file), os.fspath(root)
     order = np.random.RandomState(seed % 2**32).permutation(len(images)) if shuffle else np.arange(len(images))
     arguments = {
-        "root": os.path.abspath(root), "sha256 of the list": hashlib.sha256(images.content).hexdigest(), "shuffle": shuffle,
-        "seed": seed if shuffle else 0, **asdict(form),
+        "root": os.path.abspath(root), "sha256 of the list": hashlib.sha256(images.content).hexdigest(),
+        "shuffle": shuffle, "seed": seed if shuffle else 0, **asdict(form),
     }  # fmt: skip
 
     def record(number: int) -> tuple[int, Record, tuple[int, ...]]:

@@ -137,7 +137,7 @@ def test_other_arguments_are_refused_by_their_name(folder, settings, said):
 def test_another_list_of_the_same_name_is_refused(folder):
     kill(folder)
     (folder / "list.txt").write_text("0.png 1\n")
-    with pytest.raises(SourceError, match="other arguments: list was"):
+    with pytest.raises(SourceError, match="other arguments: sha256 of the list was"):
         convert(folder)
 
 
