@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -50,13 +51,21 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; return its exit code: 0, 2 for a user's error, 75 to be requeued, 130 after ^C, 1 for a defect."""
+    """Run a command; return its exit code: 0, 2 for a user's error, 75 to be requeued, 130 after ^C, 1 for a defect.
+
+    141 where nobody reads the output any more, as a shell has it.
+    """
     arguments = parser().parse_args(argv)
     try:
-        return arguments.run(arguments)
+        code = arguments.run(arguments)
+        sys.stdout.flush()
+        return code
     except USER_ERRORS as error:
         if launcher_rank() == 0:
             print(f"scaffe: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # whoever read the output has had enough: head, say
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
+        return 141
     except KeyboardInterrupt:
         return 130
