@@ -166,8 +166,8 @@ class PackedParameters:
         return on_host(self.data)
 
     def set_data(self, values: np.ndarray) -> None:
-        """Take values from the host."""
-        self.data[...] = self.parameters[0].blob.xp.asarray(values) if self.parameters else values
+        """Take values from the host, such as those of `host_data`."""
+        self.data = self.parameters[0].blob.xp.asarray(values) if self.parameters else values
 
     def settle_values(self) -> None:
         """Have values that count on the host alone stand in the flat array."""

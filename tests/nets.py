@@ -177,3 +177,21 @@ def shared_folder(comm, factory, name: str, **images) -> Path:
         write_images(path / "db", **images)
     comm.Barrier()
     return path
+
+
+SAME = """
+import caffe
+
+class Same(caffe.Layer):
+    def setup(self, bottom, top):
+        pass
+
+    def reshape(self, bottom, top):
+        top[0].reshape(*bottom[0].data.shape)
+
+    def forward(self, bottom, top):
+        top[0].data[...] = bottom[0].data
+
+    def backward(self, top, propagate_down, bottom):
+        bottom[0].diff[...] = top[0].diff
+"""  # a Python layer that changes nothing, for others to be made of

@@ -82,7 +82,9 @@ def open_net(world: World, a: argparse.Namespace, phase: int, numbers: Callable[
     world.agree({"the net": str(net.param)})
     if a.weights:
         world.on_root(lambda: weight_files.load_all(net, a.weights.split(",")))
-        net.packed.set_data(world.comm.bcast(net.packed.host_data(), world.root))
+        values = net.packed.host_data()
+        world.comm.Bcast(values, world.root)
+        net.packed.set_data(values)
     choices = world.on_root(lambda: Choices(a.plan))
     context.choices.taken = world.on_root(lambda: choices.time([net]))
     return net

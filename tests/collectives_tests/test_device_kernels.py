@@ -1,42 +1,18 @@
 """The kernels of device arrays compile, all of them, by NVIDIA's compiler; no GPU is needed for that."""
 
-import ctypes
-import importlib.util
-from ctypes.util import find_library
-from pathlib import Path
-
+import nvrtc
 import pytest
 
 from collectives.device import kernels
 from collectives.operations import OPERATIONS, TYPES
 
 ARCHITECTURE = "sm_80"  # the oldest that is of interest; newer ones take all that it does
-MISSING = "no NVRTC: pip install nvidia-cuda-nvrtc (58 MB), or a CUDA toolkit"
 
 
 @pytest.fixture(scope="module")
 def compiled():
-    """What the compiler says of all kernels, and their code. NVRTC is of NVIDIA's package or of a toolkit."""
-    spec = importlib.util.find_spec("nvidia")
-    roots = [Path(root) for root in (spec.submodule_search_locations or [])] if spec else []
-    found = [str(path) for root in roots for path in sorted(root.glob("*/lib/libnvrtc.so.*"))]
-    name = next(iter(found), find_library("nvrtc"))
-    if name is None:
-        pytest.skip(MISSING)
-    nvrtc, program = ctypes.CDLL(name), ctypes.c_void_p()
-    assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), kernels.source().encode(), b"kernels.cu", 0, None, None) == 0
-    flags = [flag.encode() for flag in (*kernels.FLAGS, f"--gpu-architecture={ARCHITECTURE}")]
-    nvrtc.nvrtcCompileProgram(program, len(flags), (ctypes.c_char_p * len(flags))(*flags))
-    log = text_of(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
-    return log, "" if "error" in log else text_of(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX)
-
-
-def text_of(program, ask_size, ask):
-    size = ctypes.c_size_t()
-    ask_size(program, ctypes.byref(size))
-    text = ctypes.create_string_buffer(size.value)
-    ask(program, text)
-    return text.value.decode()
+    """What the compiler says of all kernels, and their code."""
+    return nvrtc.compiled(nvrtc.find(), kernels.source(), ARCHITECTURE, kernels.FLAGS)
 
 
 def test_every_kernel_compiles_without_a_warning(compiled):

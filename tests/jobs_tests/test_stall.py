@@ -27,23 +27,16 @@ WAYS = {
 STOPPING = """
 import os, signal, threading
 from mpi4py import MPI
-import caffe
 
-class Stopping(caffe.Layer):
+class Stopping(Same):
     calls = 0
 
-    def setup(self, bottom, top):
-        pass
-
-    def reshape(self, bottom, top):
-        top[0].reshape(*bottom[0].data.shape)
-
     def forward(self, bottom, top):
-        top[0].data[...] = bottom[0].data
+        super().forward(bottom, top)
         self.stop("forward")
 
     def backward(self, top, propagate_down, bottom):
-        bottom[0].diff[...] = top[0].diff
+        super().backward(top, propagate_down, bottom)
         self.stop("backward")
 
     def stop(self, where):
@@ -107,7 +100,9 @@ def train(mpirun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[C
 
     def start(ranks: int, stopping: int, *flags: str, command: Sequence[str] = TRAIN) -> Job:
         where = "backward" if command is TRAIN else "forward"
-        (tmp_path / "stopping.py").write_text(STOPPING.format(rank=stopping, iteration=ITERATION, where=where))
+        (tmp_path / "stopping.py").write_text(
+            (nets.SAME + STOPPING).format(rank=stopping, iteration=ITERATION, where=where)
+        )
         scaffe = [sys.executable, "-m", "scaffe", *command, "--allow-python-layers"]
         started.append(mpirun.start(ranks, *scaffe, *flags, cwd=tmp_path))
         watchdogs.append(threading.Timer(LONGEST, started[-1].terminate))  # mpirun ends its ranks

@@ -17,22 +17,12 @@ pytestmark = pytest.mark.mpi_skip  # they start an mpirun of their own
 BREAKING = """
 import os, signal
 from mpi4py import MPI
-import caffe
 
-class Breaking(caffe.Layer):
+class Breaking(Same):
     calls = 0
 
-    def setup(self, bottom, top):
-        pass
-
-    def reshape(self, bottom, top):
-        top[0].reshape(*bottom[0].data.shape)
-
-    def forward(self, bottom, top):
-        top[0].data[...] = bottom[0].data
-
     def backward(self, top, propagate_down, bottom):
-        bottom[0].diff[...] = top[0].diff
+        super().backward(top, propagate_down, bottom)
         self.calls += 1
         if self.calls == 3 and MPI.COMM_WORLD.rank == 1:
             {act}
@@ -54,7 +44,7 @@ def train(mpirun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     nets.write_solver(tmp_path, NET, snapshot_prefix="snap")
 
     def run(act: str, *flags: str):
-        (tmp_path / "breaking.py").write_text(BREAKING.format(act=act))
+        (tmp_path / "breaking.py").write_text((nets.SAME + BREAKING).format(act=act))
         command = [sys.executable, "-m", "scaffe", "train", "--solver", "solver.prototxt", "--allow-python-layers"]
         return mpirun(2, *command, "--workflow", "SC-OBR", "--reduce", "chain", *flags, cwd=tmp_path, timeout=SECONDS)
 

@@ -7,6 +7,7 @@ import logging
 
 import numpy as np
 import pytest
+from device_arrays import compare, rows
 from fake_device import FakeDevice
 from mpi4py import MPI
 
@@ -42,32 +43,14 @@ def on_device(request):
     assert not device.mapped
 
 
-def rows(length, dtype):
-    """Return all ranks' contributions: small whole numbers, whose sums are exact in every type."""
-    drawn = [np.random.default_rng([rank, length]).integers(-9, 9, length) for rank in range(COMM.size)]
-    return np.stack(drawn).astype(dtype)
-
-
 def check(comm, device, what, length, dtype, op="sum", **how):
     """Run one collective for every root, in place and not, and compare."""
-    everyone = rows(length, dtype)
-    wide = everyone.astype(np.float64)
-    want = {"sum": wide.sum, "mean": wide.mean, "max": wide.max, "min": wide.min}[op](0).astype(dtype)
+    everyone = rows(COMM.size, length, dtype)
     send, recv = device.empty((length,), dtype), device.empty((length,), dtype)
     for root in range(comm.size) if what != "allreduce" else [0]:
         send.set(everyone[comm.rank])
         recv.set(np.zeros(length))
-        if what == "bcast":
-            comm.bcast(send, root, **how)
-            np.testing.assert_array_equal(send.get(), everyone[root])
-            continue
-        where = {} if what == "allreduce" else {"root": root}
-        getattr(comm, what)(send, recv, op, **where, **how)
-        has_result = what == "allreduce" or comm.rank == root
-        np.testing.assert_array_equal(send.get(), everyone[comm.rank])
-        np.testing.assert_array_equal(recv.get(), want if has_result else 0)
-        getattr(comm, what)(send, op=op, **where, **how)  # in place
-        np.testing.assert_array_equal(send.get(), want if has_result else everyone[comm.rank])
+        compare(comm, what, send, recv, everyone, op, root, **how)
 
 
 @pytest.mark.parametrize(("what", "algorithm"), CASES)

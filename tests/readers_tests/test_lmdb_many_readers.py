@@ -62,16 +62,6 @@ def db(tmp_path) -> Path:
     return tmp_path / "db"
 
 
-@pytest.fixture
-def not_root():
-    """Root may write to every folder, so a root that runs the test is somebody else for its time."""
-    user = os.geteuid()
-    if user == 0:
-        os.seteuid(65534)
-    yield
-    os.seteuid(user)
-
-
 def test_sixty_four_processes_have_one_file_open(db):
     total = sum(len(value) for _, value in RECORDS)
     command = [sys.executable, "-c", SIXTY_FOUR, str(db), str(total)]

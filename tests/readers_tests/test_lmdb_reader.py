@@ -195,16 +195,6 @@ def test_a_relative_path_that_is_missing_tells_the_working_directory(tmp_path, m
         LMDBReader("train_lmdb")
 
 
-@pytest.fixture
-def not_root():
-    """Root may read every file, so a root that runs the test is somebody else for its time."""
-    user = os.geteuid()
-    if user == 0:
-        os.seteuid(65534)
-    yield
-    os.seteuid(user)
-
-
 def test_a_file_without_permission_is_named(db, request):
     (db / "data.mdb").chmod(0)
     request.getfixturevalue("not_root")
