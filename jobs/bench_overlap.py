@@ -91,7 +91,7 @@ def main() -> None:
         flops = a.profile.removeprefix("flops:")
         profile = by_operations(solver.net, float(flops)) if flops != a.profile else load(a.profile)
         solver.replay = Replay(solver.net, profile)
-    given = world, solver.collectives, solver.net, solver._update, solver.rule.clip, False
+    given = world, solver.collectives, solver.net, solver._update, solver.rule
 
     def make(name: str) -> Callable[[], None]:
         run = Run(**{**RUNS[name].__dict__, "bucket_bytes": a.bucket_bytes})

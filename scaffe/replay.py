@@ -78,7 +78,6 @@ class Replay:
         times = [profile.layers[layer.name] for layer in net.layers]
         self._forward, self._backward = ([each[way] for each in times] for way in (0, 1))
         self._per_element = profile.update / max(1, sum(p.blob.count for p in net.packed.parameters))
-        self._counts = [p.blob.count for p in net.packed.parameters]
         self._until = 0.0
         self.factor = 1.0  # of all times
         net.forward_layer = self.forward_layer  # type: ignore[method-assign]
@@ -92,9 +91,9 @@ class Replay:
         """Take layer i's time."""
         self._take(self._backward[i])
 
-    def update(self, parameters) -> None:
-        """Take the time of these parameters' update."""
-        time.sleep(self.factor * self._per_element * sum(self._counts[i] for i in parameters))
+    def update(self, part: slice) -> None:
+        """Take the time of the update of that part of the packed arrays."""
+        time.sleep(self.factor * self._per_element * (part.stop - part.start))
 
     def _take(self, seconds: float) -> None:
         now = time.perf_counter()

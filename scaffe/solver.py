@@ -27,6 +27,7 @@ from scaffe.monitor.record import FORWARD, SNAPSHOT
 from scaffe.net import Net
 from scaffe.packed import aligned_zeros
 from scaffe.parallel import meter
+from scaffe.parallel.buckets import Bucket
 from scaffe.parallel.choose import WorkflowTrial
 from scaffe.parallel.evaluate import batch_numbers, means, run_batches
 from scaffe.parallel.iteration import iterate
@@ -174,8 +175,7 @@ class Solver:
 
     def _make_workflows(self) -> WorkflowTrial:
         """Return the workflow that the run names, or those to choose from. Collective."""
-        clips = self.param.clip_gradients >= 0
-        given = self.world, self.collectives, self.net, self._update, self.rule.clip, clips
+        given = self.world, self.collectives, self.net, self._update, self.rule
         candidates = self.run.candidates if self.collectives else {"alone": self.run}
         workflows = {name: make_workflow(run, *given) for name, run in candidates.items()}
         return WorkflowTrial(workflows, self.world.allgather)
@@ -296,11 +296,11 @@ class Solver:
         self.bad_records.check(others[len(ACTIONS) :])
         return float(loss)
 
-    def _update(self, indices: Sequence[int]) -> None:
+    def _update(self, bucket: Bucket) -> None:
         if self.replay:
-            self.replay.update(indices)
+            self.replay.update(bucket.part)
         else:
-            self.rule.update(indices, self.rate(), self.iter)
+            self.rule.update(bucket.parameters, self.rate(), self.iter, bucket.part)
 
     @property
     def workflow(self) -> Workflow:

@@ -2,7 +2,7 @@
 
 Every way has the same methods. `begin()` comes before the backward pass whose gradients are to meet, `submit(i)` says
 that layer i's are complete here, `drain()` returns when all sums are, and all updates done where they are to be done.
-The ways call `update(parameters)` on the ranks that hold complete sums of those parameters, and tell `propagate`.
+The ways call `update(bucket)` on the ranks that hold complete sums of the gradients there, and tell `propagate`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Aggregate:
         packed: PackedParameters,
         buckets: Sequence[Bucket],
         propagate: Propagate,
-        update: Callable[[Sequence[int]], None],
+        update: Callable[[Bucket], None],
         prepare: Callable[[], object],
         what: str = "reduce",
     ):
@@ -75,7 +75,7 @@ class Aggregate:
 
     def _update(self, k: int) -> None:
         if self.updates:
-            self.meter.compute(k, partial(self.update, self.buckets[k].parameters))
+            self.meter.compute(k, partial(self.update, self.buckets[k]))
         self.propagate.updated(k)
 
 

@@ -1,32 +1,42 @@
-"""Buckets: runs of parameters that travel in one message, always a slice of the packed arrays."""
+"""Buckets: what travels in one message: a run of parameters, or a piece of a layer, a slice of the packed arrays."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, sqrt
 
 from scaffe.net import Net
 
+LINE = 16  # elements: pieces begin where parameters may, on a boundary of 64 bytes
+SMALLEST = 1 << 16  # bytes: no layer is cut into less, a message more would take longer than it saves
+
 
 @dataclass(frozen=True)
 class Bucket:
-    """Where a run of parameters stands in the packed arrays, their numbers, and the layers that use any of them."""
+    """Where it stands in the packed arrays, the numbers of the parameters there, and the layers that use any of them.
+
+    `piece` says which piece of a layer it is, "" if it is no piece.
+    """
 
     part: slice
     parameters: tuple[int, ...]
     layers: tuple[int, ...]
+    piece: str = ""
 
     def label(self, net: Net) -> str:
-        """Return its layers' names, as messages call it: conv1, or conv1 to conv5."""
+        """Return its layers' names, as messages call it: conv1, conv1 to conv5, fc6 3/37."""
         names = [net.layers[i].name for i in self.layers]
-        return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+        label = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+        return f"{label} {self.piece}" if self.piece else label
 
 
-def make_buckets(net: Net, nbytes: float) -> list[Bucket]:
-    """Return the net's learned parameters in buckets of at most `nbytes`, or of one layer, in the layers' order.
+def make_buckets(net: Net, nbytes: float, cut: bool = True) -> list[Bucket]:
+    """Return the net's learned parameters in buckets of at most `nbytes`, in the layers' order.
 
-    0 gives each layer its own, infinity one to all.
+    Layers that have room in one are joined; larger ones are cut, down to SMALLEST and if `cut` says so, since of a
+    layer in one message nothing could be updated and sent on while the rest arrives. 0 gives each layer its own, and
+    infinity one to all.
     """
     users = _users(net)
     runs: list[list[int]] = []
@@ -35,7 +45,9 @@ def make_buckets(net: Net, nbytes: float) -> list[Bucket]:
             runs[-1] += group
         else:
             runs.append(group)
-    return [_bucket(net, run, users) for run in runs]
+    buckets = [_bucket(net, run, users) for run in runs]
+    most = max(SMALLEST, nbytes) / net.packed.data.itemsize if cut and nbytes else inf
+    return [piece for bucket in buckets for piece in _pieces(net, bucket, most)]
 
 
 def _by_layer(net: Net) -> list[list[int]]:
@@ -74,6 +86,25 @@ def _nbytes(net: Net, run: Sequence[int]) -> int:
 def _bucket(net: Net, run: Sequence[int], users: Sequence[Sequence[int]]) -> Bucket:
     layers = sorted({layer for i in run for layer in users[i]})
     return Bucket(_part(net, run), tuple(run), tuple(layers))
+
+
+def _pieces(net: Net, bucket: Bucket, most: float) -> list[Bucket]:
+    """Return the bucket in pieces of at most so many elements."""
+    start, stop = bucket.part.start, bucket.part.stop
+    if stop - start <= most:
+        return [bucket]
+    cuts = [*range(start, stop, int(most) // LINE * LINE), stop]
+    parts = [slice(a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
+    return [
+        replace(bucket, part=part, parameters=_within(net, bucket.parameters, part), piece=f"{k}/{len(parts)}")
+        for k, part in enumerate(parts, 1)
+    ]
+
+
+def _within(net: Net, parameters: Sequence[int], part: slice) -> tuple[int, ...]:
+    """Return those of the parameters that have elements in that part."""
+    slices = net.packed.slices
+    return tuple(i for i in parameters if slices[i].start < part.stop and part.start < slices[i].stop)
 
 
 def suited_bytes(total: int, alpha: float, beta: float) -> int:

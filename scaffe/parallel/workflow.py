@@ -7,8 +7,9 @@ iteration, as soon as its sum is complete. `sync` "allreduce" has every rank upd
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 
 from collectives import Communicator
 from collectives.clusters import find_cluster
@@ -17,12 +18,13 @@ from collectives.tuning import FABRIC
 from scaffe.monitor.log import log
 from scaffe.net import Net
 from scaffe.parallel.aggregate import Aggregate, BlockingAggregate, StagedAggregate
-from scaffe.parallel.buckets import make_buckets, parse_bytes, suited_bytes
+from scaffe.parallel.buckets import Bucket, make_buckets, parse_bytes, suited_bytes
 from scaffe.parallel.drive import DRIVES, Helper, Hook, Trial
 from scaffe.parallel.ordering import Ordering
 from scaffe.parallel.propagate import Propagate, StagedPropagate
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
+from scaffe.solvers.rule import Rule
 
 FEW_NODES = 2  # up to which broadcasts never share a link's direction with reduces
 
@@ -64,18 +66,16 @@ def make_workflow(
     world: World,
     comm: Communicator | None,
     net: Net,
-    update: Callable[[Sequence[int]], None],
-    prepare: Callable[[], object],
-    clips: bool,
+    update: Callable[[Bucket], None],
+    rule: Rule,
 ) -> Workflow:
     """Return the ways that `run` names; one rank alone needs none. Collective.
 
-    `clips` says that all sums are needed before the first update.
+    `update` has the `rule` update a bucket.
     """
-    buckets = make_buckets(net, _bucket_bytes(run, world, comm, net))
     if comm is None or world.size == 1:
         alone = Propagate(world, net.packed, None)
-        updating = Aggregate(world, net.packed, buckets, alone, update, prepare)
+        updating = Aggregate(world, net.packed, make_buckets(net, inf), alone, update, rule.clip)
         return Workflow(alone, updating, Trial([Hook()], world.allsums))
     what = "allreduce" if run.sync == "allreduce" else "reduce"
     forward, backward = run.overlaps
@@ -85,7 +85,8 @@ def make_workflow(
     def wait(is_done: Callable[[], bool]) -> None:
         trial.drive.wait(is_done)
 
-    early = backward and not clips
+    early = backward and not rule.clips
+    buckets = make_buckets(net, _bucket_bytes(run, world, comm, net), cut=early and rule.elementwise)
     disturbs = early and comm.group.shape[0] > FEW_NODES
     ahead = 0.0 if disturbs else 1.0
     if forward and what == "reduce":
@@ -94,7 +95,7 @@ def make_workflow(
         everywhere = what == "allreduce"
         how = {"algorithm": "auto"} if everywhere else run.how  # a ring, say, is no broadcast
         propagate = Propagate(world, net.packed, comm, everywhere, **how)
-    given = world, net.packed, buckets, propagate, update, prepare, what
+    given = world, net.packed, buckets, propagate, update, rule.clip, what
     if backward:
         aggregate: Aggregate = StagedAggregate(*given, comm=comm, early=early, wait_until=wait, **run.how)
     else:

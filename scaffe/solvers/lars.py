@@ -20,6 +20,7 @@ class LARS(SGD):
     """
 
     kind = "LARS"
+    elementwise = False
 
     def __init__(self, param: SolverParameter, packed: PackedParameters):
         super().__init__(param, packed)

@@ -38,6 +38,7 @@ class Rule:
 
     kind = ""
     slots = 1
+    elementwise = True  # what becomes of an element doesn't depend on the others of its parameter
     block = 1 << 15  # elements; the fastest of 2^11 to 2^17 where a core has 1 or 2 MiB of cache
 
     def __init__(self, param: SolverParameter, packed: PackedParameters):
@@ -49,7 +50,16 @@ class Rule:
             self.block = max(1, packed.data.size)
         self.history = [np.zeros_like(packed.data) for _ in range(self.slots)]
         self._scratch = [np.empty_like(packed.data[: self.block]) for _ in range(2)]
-        self.blocks = [self._cut(whole) for whole in packed.slices]
+        self._blocks: dict[tuple[int, int], list[Block]] = {}
+
+    def blocks(self, i: int, part: slice | None = None) -> list[Block]:
+        """Return what stands of parameter i in that part of the packed arrays, in blocks."""
+        whole = self.packed.slices[i]
+        start = max(whole.start, part.start) if part else whole.start
+        stop = min(whole.stop, part.stop) if part else whole.stop
+        if (start, stop) not in self._blocks:
+            self._blocks[start, stop] = self._cut(slice(start, stop))
+        return self._blocks[start, stop]
 
     def _cut(self, whole: slice) -> list[Block]:
         """Return a parameter's part of the flat arrays in blocks."""
@@ -68,30 +78,38 @@ class Rule:
             shown = f"{value:g}" if isinstance(value, float) else f"'{value}'"
             raise ScaffeError(f"solver type '{self.kind}': {field} must be {expected}, got {shown}")
 
+    @property
+    def clips(self) -> bool:
+        """Whether the gradients of all layers have to be known before the first update."""
+        return self.param.clip_gradients >= 0
+
     def clip(self) -> float:
         """Scale all gradients so that their joint L2 norm is at most clip_gradients; return the norm before.
 
         Needs the sums of all layers. Comes before the division by iter_size, as in Caffe.
         """
-        limit = self.param.clip_gradients
-        if limit < 0:
+        if not self.clips:
             return 0.0
+        limit = self.param.clip_gradients
         diff = self.packed.diff
         norm = float(np.sqrt(np.dot(diff, diff)))
         if norm > limit:
             diff *= np.float32(limit / norm)
         return norm
 
-    def update(self, indices: Sequence[int], rate: float, iteration: int) -> None:
-        """Turn the gradients of those parameters into updates and subtract them."""
+    def update(self, indices: Sequence[int], rate: float, iteration: int, part: slice | None = None) -> None:
+        """Turn the gradients of those parameters into updates and subtract them.
+
+        An elementwise rule can be given a `part` of the packed arrays and update only what stands there.
+        """
         for i in indices:
             self.packed.settle(i)
             decay = self.param.weight_decay * self.packed.parameters[i].decay
-            self.apply(i, self.local_rate(i, rate), decay, iteration)
+            self.apply(i, self.blocks(i, part), self.local_rate(i, rate), decay, iteration)
 
-    def apply(self, i: int, rate: float, decay: float, iteration: int) -> None:
-        """Turn the gradient of parameter i into its update, with the rate and the decay that are its own."""
-        for block in self.blocks[i]:
+    def apply(self, i: int, blocks: Sequence[Block], rate: float, decay: float, iteration: int) -> None:
+        """Turn gradients of parameter i into updates, with the rate and the decay that are its own."""
+        for block in blocks:
             self.apply_block(block, rate, decay, iteration)
 
     def apply_block(self, block: Block, rate: float, decay: float, iteration: int) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from scaffe.parallel import ordering, workflow
+from scaffe.parallel import buckets, ordering, workflow
 from scaffe.parallel.drive import DRIVES
 from scaffe.parallel.propagate import StagedPropagate
 from scaffe.parallel.run import Run
@@ -28,7 +28,14 @@ WAYS = {
     "SC-OBR, a message a layer": {"workflow": "SC-OBR", "bucket_bytes": "0"},
     "SC-OBR, buckets that suit": {"workflow": "SC-OBR", "bucket_bytes": "auto"},
     "SC-OBR, one message": {"workflow": "SC-OBR", "bucket_bytes": "inf"},
+    "SC-OBR, pieces of layers": {"workflow": "SC-OBR", "bucket_bytes": "1000"},
 }
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch):
+    """Let layers of few bytes be cut."""
+    monkeypatch.setattr(buckets, "SMALLEST", 64)
 
 
 @pytest.fixture(scope="module")

@@ -26,8 +26,19 @@ def rule_of(engine, **fields):
     return solvers.create(param, packed, engine)
 
 
+def update(rule, rate, iteration, cut):
+    """Update all parameters, the first of them in two parts, the second first, unless `cut` is None."""
+    others = range(len(SHAPES))
+    if cut is not None:
+        for part in (slice(cut, rule.packed.slices[0].stop), slice(0, cut)):
+            rule.update([0], rate, iteration, part)
+        others = others[1:]
+    rule.update(others, rate, iteration)
+
+
+@pytest.mark.parametrize("cut", [None, 2 * OnednnSGD.block, 1000], ids=["whole", "cut between blocks", "and in one"])
 @pytest.mark.parametrize("fields", [{}, {"iter_size": 3}, {"regularization_type": "L1"}, {"clip_gradients": 5}])
-def test_updates_are_numpys(fields):
+def test_updates_are_numpys(fields, cut):
     rules = rule_of(Engine(1), **fields), rule_of(None, **fields)
     assert isinstance(rules[0], OnednnSGD) and not isinstance(rules[1], OnednnSGD)
     for iteration in range(3):
@@ -37,7 +48,7 @@ def test_updates_are_numpys(fields):
             for parameter in rule.packed.parameters:
                 parameter.blob.diff[...] = rng.standard_normal(parameter.blob.shape)
             rule.clip()
-            rule.update(range(len(SHAPES)), 0.1 / (1 + iteration), iteration)
+            update(rule, 0.1 / (1 + iteration), iteration, cut)
         ours, theirs = rules
         np.testing.assert_allclose(ours.packed.data, theirs.packed.data, atol=2e-6)
         np.testing.assert_allclose(ours.history[0], theirs.history[0], atol=2e-6)

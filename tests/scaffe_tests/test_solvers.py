@@ -68,6 +68,25 @@ def test_parameters_may_be_updated_in_any_order_and_groups(kind):
     assert np.array_equal(together.packed.data, apart.packed.data)
 
 
+@pytest.mark.parametrize("kind", [kind for kind in solvers.kinds() if kind != "LARS"])
+@given(cuts=st.sets(st.integers(1, 430)))
+def test_parts_of_parameters_may_be_updated_one_by_one(kind, cuts):
+    together, apart = rule_of(kind, iter_size=2), rule_of(kind, iter_size=2)
+    rng = np.random.default_rng(4)
+    size = together.packed.diff.size
+    ends = sorted({0, size, *(cut for cut in cuts if cut < size)})
+    for iteration in range(2):
+        together.packed.diff[...] = apart.packed.diff[...] = rng.standard_normal(size)
+        together.update(range(5), 0.1, iteration)
+        for start, stop in zip(ends, ends[1:], strict=False):
+            there = [i for i, p in enumerate(apart.packed.slices) if p.start < stop and start < p.stop]
+            apart.update(there, 0.1, iteration, slice(start, stop))
+    assert apart.elementwise
+    assert np.array_equal(together.packed.data, apart.packed.data)
+    for ours, theirs in zip(together.history, apart.history, strict=True):
+        assert np.array_equal(ours, theirs)
+
+
 def lars_in_double(rule, iterations=4, trust=0.02, momentum=0.9):
     """Return what LARS makes of `rule`'s parameters, written as in the paper."""
     values = [rule.packed.view(rule.packed.data, i).astype(np.float64) for i in range(len(SHAPES))]

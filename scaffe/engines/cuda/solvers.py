@@ -38,7 +38,7 @@ class Fused(Rule):
         self._ratios: Any = NONE
         self._wanted: dict[tuple[int, ...], Any] = {}
 
-    def update(self, indices: Sequence[int], rate: float, iteration: int) -> None:
+    def update(self, indices: Sequence[int], rate: float, iteration: int, part: slice | None = None) -> None:
         indices = tuple(indices)
         if not indices:
             return
@@ -48,18 +48,20 @@ class Fused(Rule):
         if wanted is None:
             wanted = self._wanted[indices] = self.engine.gpu.xp.asarray(np.array(indices, np.int32))
         self.prepare(wanted)
-        self.launch(wanted, self._blocks(indices), rate, iteration)
+        part = part or slice(0, self.packed.data.size)
+        self.launch(wanted, self._grid(indices, part), rate, iteration, part)
 
     def prepare(self, wanted: Any) -> None:
         """Compute what the update of these parameters needs to know of them."""
 
-    def launch(self, wanted: Any, blocks: int, rate: float, iteration: int) -> None:
+    def launch(self, wanted: Any, blocks: int, rate: float, iteration: int, part: slice) -> None:
         p, packed = self.param, self.packed
         history = [*self.history, NONE][:2]
         tables = self._starts, self._stops, self._rates, self._decays, self._ratios, wanted
         momentum2 = p.rms_decay if self.kind == "RMSProp" else p.momentum2
         numbers = np.float64(rate), np.float64(self.scale(iteration)), *self._floats(p.momentum, momentum2, p.delta)
-        arguments = packed.data, packed.diff, *history, *tables, *numbers, int(p.regularization_type == "L1")
+        ends = np.int64(part.start), np.int64(part.stop)
+        arguments = packed.data, packed.diff, *history, *tables, *ends, *numbers, int(p.regularization_type == "L1")
         self.engine.launch("solvers", f"update_{self.kernel}", (blocks, wanted.size), *arguments)
 
     @property
@@ -74,8 +76,9 @@ class Fused(Rule):
     def _floats(self, *values: float) -> list[np.float32]:
         return [np.float32(value) for value in (1 / self.param.iter_size, *values)]
 
-    def _blocks(self, indices: tuple[int, ...]) -> int:
-        most = max(self.packed.slices[i].stop - self.packed.slices[i].start for i in indices)
+    def _grid(self, indices: tuple[int, ...], part: slice) -> int:
+        slices = [self.packed.slices[i] for i in indices]
+        most = max(min(whole.stop, part.stop) - max(whole.start, part.start) for whole in slices)
         return max(1, min(BLOCKS, -(-most // THREADS)))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from scaffe.engines.onednn import library as lib
@@ -27,21 +29,25 @@ class OnednnSGD(SGD):
         self.engine = engine
         self._rates = [Memory(engine, engine.plain((1,))) for _ in range(2)]
         self._made: tuple[Primitive, list[Memory]] | None = None
+        self._updated = [0] * len(packed.parameters)  # elements, of parameters that are updated in parts
 
-    def apply(self, i: int, rate: float, decay: float, iteration: int) -> None:
+    def apply(self, i: int, blocks: Sequence[Block], rate: float, decay: float, iteration: int) -> None:
         parameter = self.packed.parameters[i]
         if self.param.regularization_type != "L2" or parameter.sharers:
-            return super().apply(i, rate, decay, iteration)
+            return super().apply(i, blocks, rate, decay, iteration)
         self.engine.enter()
         self._rates[0].buffer[...] = rate / self.param.iter_size
         self._rates[1].buffer[...] = rate * decay
-        for block in self.blocks[i]:
+        for block in blocks:
             if block.data.size == self.block:
                 self._run(block)
             else:
                 self.apply_block(block, rate, decay, iteration)
-        velocity = self.packed.view(self.history[0], i)
-        parameter.blob.diff_values.defer(lambda array: np.copyto(array, velocity))
+        self._updated[i] += sum(block.data.size for block in blocks)
+        if self._updated[i] == parameter.blob.count:  # not before: other parts of the gradient are still needed
+            self._updated[i] = 0
+            velocity = self.packed.view(self.history[0], i)
+            parameter.blob.diff_values.defer(lambda array: np.copyto(array, velocity))
 
     def _run(self, block: Block) -> None:
         primitive, memories = self._made = self._made or self._make(block)

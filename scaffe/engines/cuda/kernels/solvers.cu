@@ -1,10 +1,11 @@
 // The solvers' updates, one launch for all parameters: column y of the grid has parameter wanted[y], its elements from
-// starts to stops of the packed arrays. Rounded after each operation, as the reference rules are: the same bits.
+// starts to stops of the packed arrays, those of them that lie between `from` and `to`. Rounded after each operation, as the reference rules are: the same bits.
 struct Given {
   float *data, *diff, *first, *second;
   const Index *starts, *stops;
   const double *rates, *decays, *ratios;
   const int* wanted;
+  Index from, to;
 };
 
 struct Numbers {
@@ -66,9 +67,10 @@ __device__ void update(const Given& at, const Numbers& n) {
   int i = at.wanted[blockIdx.y];
   double own = n.rate * at.rates[i] * n.scale;
   float rate = (float)(at.ratios ? own * at.ratios[i] : own), decay = (float)at.decays[i], none = 0;
-  Index count = at.stops[i] - at.starts[i];
+  Index start = at.starts[i] > at.from ? at.starts[i] : at.from, stop = at.stops[i] < at.to ? at.stops[i] : at.to;
+  Index count = stop - start;
   EACH(k, count) {
-    Index j = at.starts[i] + k;
+    Index j = start + k;
     float x = at.data[j], g = at.diff[j] * n.normalise;
     if (decay != 0) g += (n.l1 ? (float)((x > 0) - (x < 0)) : x) * decay;
     float v = at.first[j], w = at.second ? at.second[j] : none;
@@ -83,9 +85,9 @@ __device__ void update(const Given& at, const Numbers& n) {
 #define UPDATE(Rule)                                                                                                  \
   KERNEL update_##Rule(float* data, float* diff, float* first, float* second, const Index* starts,                   \
                        const Index* stops, const double* rates, const double* decays, const double* ratios,          \
-                       const int* wanted, double rate, double scale, float normalise, float momentum,                \
-                       float momentum2, float delta, int l1) {                                                        \
-    Given at = {data, diff, first, second, starts, stops, rates, decays, ratios, wanted};                            \
+                       const int* wanted, Index from, Index to, double rate, double scale, float normalise,          \
+                       float momentum, float momentum2, float delta, int l1) {                                        \
+    Given at = {data, diff, first, second, starts, stops, rates, decays, ratios, wanted, from, to};                  \
     Numbers n = {rate, scale, normalise, momentum, momentum2, delta, l1};                                            \
     update<Rule>(at, n);                                                                                             \
   }
