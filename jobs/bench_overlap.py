@@ -4,10 +4,12 @@
                                              [--pairs N] [--pin] [--link-rate]
 
 With a profile layers take its times (scaffe's replay); `flops:RATE` makes one of the layers' operations at so many
-a second, backward twice the forward; with `real` the processor computes. Rows: computing alone, communicating alone
-(SC-OBR without computing), then the workflows. Columns: median ms, the least and the most of the rounds, ratios to SC-B
-and to the greater of the two alone, samples a second of all ranks, and the share of communicating that is hidden: what
-an iteration takes less than both alone one after the other.
+a second, backward twice the forward; with `real` the processor computes. Rows: computing alone, as a rank without
+others does, its update included; communicating alone (SC-OBR without computing and updates; where a workflow joins
+gradients by allreduce, that form's too); then the workflows. Columns: median ms, the least and the most of the rounds,
+ratios to SC-B and to the greater of the two alone, samples a second of all ranks, the share of communicating that is
+hidden: what an iteration takes less than both alone one after the other, and the share of the time in which the
+busiest rank used a processor: of what that leaves, no more can be hidden.
 
 --pairs N takes N pairs of SC-B and another workflow in turn, and prints the median of their ratios with a bootstrap
 interval. --link-rate prints the rate of a link at which communicating is half of SC-B's iteration, and no more.
@@ -19,12 +21,15 @@ import argparse
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from math import inf
 from statistics import median
 
 import numpy as np
 
 from scaffe import Net, benchmark, models
 from scaffe.parallel.aggregate import Aggregate
+from scaffe.parallel.buckets import Bucket, make_buckets
 from scaffe.parallel.choose import WorkflowTrial
 from scaffe.parallel.drive import Hook, Trial
 from scaffe.parallel.propagate import Propagate
@@ -46,10 +51,13 @@ RUNS = {
     "SC-OBR:cb-4": Run("SC-OBR", reduce="cb-4", drive="helper"),
     "SC-OBR:auto:hook": Run("SC-OBR", reduce="auto", drive="hook"),
     "allreduce:auto": Run("SC-OBR", "allreduce", reduce="auto", drive="helper"),
+    "allreduce:auto:hook": Run("SC-OBR", "allreduce", reduce="auto", drive="hook"),
 }
 
 
-ALONE, TALKING = "computing alone", "communicating alone"
+ALONE = "computing alone"
+BUSY = ", busy"  # after a row's name
+TALKING = {"reduce-bcast": "communicating alone", "allreduce": "allreduce alone"}
 
 
 def by_operations(net: Net, rate: float) -> Profile:
@@ -62,7 +70,8 @@ def alone(solver: Solver) -> Workflow:
     """Return the ways of a rank that has nobody to talk to: it computes, and that is all."""
     propagate = Propagate(solver.world, solver.net.packed, None, everywhere=True)
     propagate.stale = False
-    aggregate = Aggregate(solver.world, solver.net.packed, [], propagate, solver._update, lambda: None)
+    buckets = make_buckets(solver.net, inf)
+    aggregate = Aggregate(solver.world, solver.net.packed, buckets, propagate, solver._update, solver.rule.clip)
     return Workflow(propagate, aggregate, Trial([Hook()], solver.world.allsums))
 
 
@@ -91,22 +100,25 @@ def main() -> None:
         flops = a.profile.removeprefix("flops:")
         profile = by_operations(solver.net, float(flops)) if flops != a.profile else load(a.profile)
         solver.replay = Replay(solver.net, profile)
-    given = world, solver.collectives, solver.net, solver._update, solver.rule
 
-    def make(name: str) -> Callable[[], None]:
-        run = Run(**{**RUNS[name].__dict__, "bucket_bytes": a.bucket_bytes})
+    def make(name: str, update: Callable[[Bucket], None] = solver._update) -> Callable[[], None]:
+        run = replace(RUNS[name], bucket_bytes=a.bucket_bytes)
+        given = world, solver.collectives, solver.net, update, solver.rule
         return workflow_step(solver, make_workflow(run, *given), a.iterations)
 
     if a.link_rate:
-        text = link_rate(solver, measure(world, {"": workflow_step(solver, alone(solver), a.iterations)}, a))
+        text = link_rate(solver, measure(world, {"": workflow_step(solver, alone(solver), a.iterations)}, a)[""])
     elif a.pairs:
         names = a.runs.split(",") if a.runs else ["SC-B:auto", "SC-OBR:auto"]
         spent = measure(world, {name: make(name) for name in names}, a, a.pairs)
-        text = f"{about(world.size, a, solver)}\n{pairs(*spent.items())}"
+        text = f"{about(world.size, a, solver)}\n{pairs(*((name, spent[name]) for name in names))}"
     else:
         rows: dict[str, Callable[[], None]] = {ALONE: workflow_step(solver, alone(solver), a.iterations)}
-        rows[TALKING] = without_computing(solver, make("SC-OBR:auto"))
-        rows |= {name: make(name) for name in (a.runs.split(",") if a.runs else RUNS)}
+        names = a.runs.split(",") if a.runs else list(RUNS)
+        for sync in dict.fromkeys(RUNS[name].sync for name in names):
+            how = "SC-OBR:auto" if sync == "reduce-bcast" else "allreduce:auto"
+            rows[TALKING[sync]] = without_computing(solver, make(how, lambda bucket: None))
+        rows |= {name: make(name) for name in names}
         text = table(world.size, a, solver, measure(world, rows, a))
     if world.is_root:
         print(text)
@@ -145,23 +157,26 @@ def measure(
 ) -> dict[str, list[float]]:
     """Return the last rank's ms an iteration in each round, after a round that doesn't count.
 
-    Rows take turns, every other round in the opposite order.
+    Rows take turns, every other round in the opposite order. BUSY of a row gets, alike, the greatest share of a
+    processor that a rank used.
     """
     spent: dict[str, list[float]] = {name: [] for name in rows}
+    busy: dict[str, list[float]] = {name + BUSY: [] for name in rows}
     for k in range((rounds or a.rounds) + 1):
         for name, step in list(rows.items())[:: -1 if k % 2 else 1]:
             world.comm.Barrier()
-            start = time.perf_counter()
+            start, used = time.perf_counter(), time.process_time()
             step()
-            seconds = max(world.comm.allgather(time.perf_counter() - start))
+            mine = time.perf_counter() - start, time.process_time() - used
+            seconds, used = np.max(world.comm.allgather(mine), axis=0)
             if k:
                 spent[name].append(1e3 * seconds / a.iterations)
-    return spent
+                busy[name + BUSY].append(used / seconds)
+    return spent | busy
 
 
-def link_rate(solver: Solver, spent: dict[str, list[float]]) -> str:
+def link_rate(solver: Solver, each: list[float]) -> str:
     """Return the rate at which a broadcast and a reduce of all parameters take as long as computing."""
-    (each,) = spent.values()
     return f"{2 * 8 * solver.net.packed.nbytes / (1e-3 * median(each)) / 1e6:.0f}mbit"
 
 
@@ -187,15 +202,26 @@ def about(ranks: int, a: argparse.Namespace, solver: Solver) -> str:
 def table(ranks: int, a: argparse.Namespace, solver: Solver, spent: dict[str, list[float]]) -> str:
     """Return the table."""
     middle = {name: median(each) for name, each in spent.items()}
-    computing, talking = middle[ALONE], middle[TALKING]
-    head = ("ms", 9), ("least", 9), ("most", 9), ("/ SC-B", 9), ("/ greater", 11), ("samples/s", 11), ("hidden", 8)
+    computing = middle[ALONE]
+    head = (
+        ("ms", 9),
+        ("least", 9),
+        ("most", 9),
+        ("busy", 7),
+        ("/ SC-B", 9),
+        ("/ greater", 11),
+        ("samples/s", 11),
+        ("hidden", 8),
+    )
     lines = [about(ranks, a, solver), f"{'':24}" + "".join(f"{text:>{width}}" for text, width in head)]
     base = middle.get("SC-B", middle.get("SC-B:auto", np.nan))
-    for name, each in spent.items():
-        ms = middle[name]
-        line = f"{name:24}{ms:9.1f}{min(each):9.1f}{max(each):9.1f}{ms / base:9.2f}{ms / max(computing, talking):11.2f}"
-        if name not in (ALONE, TALKING):
-            line += f"{1e3 * ranks * a.batch / ms:11.1f}{(computing + talking - ms) / talking:8.0%}"
+    for name in [name for name in spent if not name.endswith(BUSY)]:
+        ms, each = middle[name], spent[name]
+        line = f"{name:24}{ms:9.1f}{min(each):9.1f}{max(each):9.1f}{middle[name + BUSY]:7.0%}{ms / base:9.2f}"
+        if name in RUNS:
+            talking = middle[TALKING[RUNS[name].sync]]
+            line += f"{ms / max(computing, talking):11.2f}{1e3 * ranks * a.batch / ms:11.1f}"
+            line += f"{(computing + talking - ms) / talking:8.0%}"
         lines.append(line)
     return "\n".join(lines)
 
