@@ -26,6 +26,7 @@ from math import inf
 from statistics import median
 
 import numpy as np
+from lab.rank import take_precedence
 
 from scaffe import Net, benchmark, models
 from scaffe.parallel.aggregate import Aggregate
@@ -88,6 +89,7 @@ def main() -> None:
     parser.add_argument("--pin", action="store_true", help="each rank to a core of its own, in turn")
     parser.add_argument("--link-rate", action="store_true", help="print the rate that suits, in tc's units")
     a = parser.parse_args()
+    take_precedence()
     world = open_world()
     if a.pin:
         cores = sorted(os.sched_getaffinity(0))
