@@ -7,6 +7,7 @@ who computes: a GPU leaves the processor to MPI, cores that compute do not.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
@@ -16,6 +17,9 @@ import numpy as np
 
 from collectives.staged import Pause
 from scaffe.parallel.meter import Meter
+
+
+NICENESS = 10  # of a helper that computes, above the main thread's: messages need the processor seldom, but at once
 
 
 class Way(Protocol):
@@ -58,7 +62,11 @@ class Hook:
 
 
 class Helper:
-    """Two threads: a helper computes while the main one lets messages go on."""
+    """Two threads: a helper computes while the main one lets messages go on.
+
+    Where they share a core the main thread comes first. On equal terms it would wait for the end of the helper's time
+    slice whenever a message arrives, and links would stand still meanwhile.
+    """
 
     name = "helper"
 
@@ -116,6 +124,8 @@ class Helper:
         self._thread.join()
 
     def _compute(self) -> None:
+        thread = threading.get_native_id()
+        os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)
         while (work := self._work.get()) is not None:
             try:
                 with np.errstate(all="ignore"):

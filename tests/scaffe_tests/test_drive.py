@@ -1,5 +1,6 @@
 """Drives: who computes and who lets messages go on; what fails in one thread is told in the other."""
 
+import os
 import threading
 
 import numpy as np
@@ -44,6 +45,13 @@ def test_work_waits_for_messages_that_the_main_thread_moves(drive):
     drive.run(work)
     assert seen == [(20, "compute" if isinstance(drive, Helper) else "MainThread")]
     assert messages.threads == {"MainThread"}
+
+
+def test_the_thread_that_computes_lets_the_main_thread_go_first():
+    drive, found = Helper(), []
+    drive.run(lambda: found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id())))
+    drive.close()
+    assert found[0] > os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
 
 def test_what_the_work_raises_is_raised_to_the_caller_and_the_next_work_runs(drive):
