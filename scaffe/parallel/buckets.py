@@ -9,6 +9,7 @@ from math import inf, sqrt
 from scaffe.net import Net
 
 LINE = 16  # elements: pieces begin where parameters may, on a boundary of 64 bytes
+FIRST = 8
 SMALLEST = 1 << 16  # bytes: no layer is cut into less, a message more would take longer than it saves
 
 
@@ -34,16 +35,19 @@ class Bucket:
 def make_buckets(net: Net, nbytes: float, cut: bool = True) -> list[Bucket]:
     """Return the net's learned parameters in buckets of at most `nbytes`, in the layers' order.
 
-    Layers that have room in one are joined; larger ones are cut, down to SMALLEST and if `cut` says so, since of a
-    layer in one message nothing could be updated and sent on while the rest arrives. 0 gives each layer its own, and
-    infinity one to all.
+    Layers that have room in one are joined. The first bucket's sum comes last and is needed first, so that nothing of
+    it is hidden: it has 1 / FIRST of that room, and each bucket twice the one's before. Larger layers are cut, down to
+    SMALLEST and if `cut` says so, since of a layer in one message nothing could be updated and sent on while the rest
+    arrives. 0 gives each layer its own, and infinity one to all.
     """
     users = _users(net)
     runs: list[list[int]] = []
+    room = nbytes / FIRST
     for group in _by_layer(net):
-        if runs and nbytes > 0 and _nbytes(net, runs[-1] + group) <= nbytes:
+        if runs and nbytes > 0 and _nbytes(net, runs[-1] + group) <= room:
             runs[-1] += group
         else:
+            room = min(nbytes, 2 * room) if runs else room
             runs.append(group)
     buckets = [_bucket(net, run, users) for run in runs]
     most = max(SMALLEST, nbytes) / net.packed.data.itemsize if cut and nbytes else inf

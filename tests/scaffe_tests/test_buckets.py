@@ -42,6 +42,11 @@ def test_only_a_layer_alone_is_larger_than_asked(net, nbytes):
         assert len(owners) == 1 or 4 * (bucket.part.stop - bucket.part.start) <= nbytes
 
 
+@pytest.mark.parametrize(("nbytes", "labels"), [(48_000, ["ip1", "ip2 to ip5"]), (96_000, ["ip1 to ip5"])])
+def test_the_first_bucket_is_smaller(net, nbytes, labels):
+    assert [bucket.label(net) for bucket in make_buckets(net, nbytes)] == labels
+
+
 @pytest.mark.parametrize("nbytes", SIZES[1:-1])
 def test_larger_layers_are_cut(net, nbytes, small_pieces):
     pieces, whole = make_buckets(net, nbytes), make_buckets(net, nbytes, cut=False)
