@@ -32,7 +32,7 @@ from scaffe import Net, benchmark, models
 from scaffe.parallel.aggregate import Aggregate
 from scaffe.parallel.buckets import Bucket, make_buckets
 from scaffe.parallel.choose import WorkflowTrial
-from scaffe.parallel.drive import Hook, Trial
+from scaffe.parallel.drive import Hook
 from scaffe.parallel.propagate import Propagate
 from scaffe.parallel.run import Run
 from scaffe.parallel.workflow import Workflow, make_workflow
@@ -73,7 +73,7 @@ def alone(solver: Solver) -> Workflow:
     propagate.stale = False
     buckets = make_buckets(solver.net, inf)
     aggregate = Aggregate(solver.world, solver.net.packed, buckets, propagate, solver._update, solver.rule.clip)
-    return Workflow(propagate, aggregate, Trial([Hook()], solver.world.allsums))
+    return Workflow(propagate, aggregate, Hook())
 
 
 def main() -> None:

@@ -275,7 +275,7 @@ class Solver:
             agree = self.timeline.timed(timelines.WAIT, 0, agree, timelines.LOSS)
         loss = run(self.net, self.workflow, self.statistics, self.param.iter_size, agree, record)
         seconds = time.perf_counter() - start
-        for decided in (self.workflow.took(seconds), self.trial.took(seconds)):
+        for decided in (self.workflow.took(), self.trial.took(seconds)):
             if decided:
                 log.info("%s", decided)
         return loss

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Protocol
 
@@ -17,7 +17,6 @@ import numpy as np
 
 from collectives.staged import Pause
 from scaffe.parallel.meter import Meter
-
 
 NICENESS = 10  # of a helper that computes, above the main thread's: messages need the processor seldom, but at once
 
@@ -140,53 +139,6 @@ class Helper:
         with self._moved:
             self._stop = error
             self._moved.notify_all()
-
-
-class Trial:
-    """Several drives in turn for some iterations each; then the fastest, by the seconds of all ranks together.
-
-    Every rank calls `took` after each iteration; the results of these don't depend on who drives.
-    """
-
-    ROUNDS, ITERATIONS = 2, 3  # of a round the first iteration doesn't count: it may end what another drive began
-
-    def __init__(self, drives: Sequence[Hook | Helper], sums: Callable[[np.ndarray], np.ndarray]):
-        self._drives, self._sums = list(drives), sums
-        self._seconds = np.zeros(len(drives))
-        self._taken, self._chosen = 0, 0 if len(drives) == 1 else None
-
-    def take_ways(self, *ways: Way) -> None:
-        """Let these be what is driven."""
-        for drive in self._drives:
-            drive.ways = ways
-
-    @property
-    def is_over(self) -> bool:
-        """Whether a drive has been chosen."""
-        return self._chosen is not None
-
-    @property
-    def drive(self) -> Hook | Helper:
-        """The one whose turn it is, or that was chosen."""
-        turn = self._taken // self.ITERATIONS % len(self._drives)
-        return self._drives[turn if self._chosen is None else self._chosen]
-
-    def took(self, seconds: float) -> str:
-        """Take note of an iteration's time; return the choice, in a sentence, when the trial is over."""
-        if self._chosen is not None:
-            return ""
-        if self._taken % self.ITERATIONS:
-            self._seconds[self._drives.index(self.drive)] += seconds
-        self._taken += 1
-        if self._taken < self.ROUNDS * self.ITERATIONS * len(self._drives):
-            return ""
-        self._chosen = int(np.argmin(self._sums(self._seconds)))
-        return f"Messages go on by drive '{self.drive.name}', the fastest in the first iterations"
-
-    def close(self) -> None:
-        """End the drives."""
-        for drive in self._drives:
-            drive.close()
 
 
 DRIVES: dict[str, type[Hook] | type[Helper]] = {"hook": Hook, "helper": Helper}

@@ -61,12 +61,13 @@ class Run:
 
     @property
     def candidates(self) -> dict[str, Run]:
-        """The runs of which the fastest is to be taken, by name: this one alone, unless its workflow is "auto"."""
-        if self.workflow != "auto":
-            return {self.workflow: self}
+        """The runs of which the fastest is to be taken, by name: this one alone, unless it leaves something open."""
+        if self.workflow == "SC-B":
+            return {"SC-B": self}
         drives = DRIVES if self.drive == "auto" else [self.drive]
-        overlapping = {f"SC-OBR by {drive}": replace(self, workflow="SC-OBR", drive=drive) for drive in drives}
-        return {"SC-B": replace(self, workflow="SC-B"), **overlapping}
+        workflow = "SC-OBR" if self.workflow == "auto" else self.workflow
+        overlapping = {f"{workflow} by {drive}": replace(self, workflow=workflow, drive=drive) for drive in drives}
+        return ({"SC-B": replace(self, workflow="SC-B")} if self.workflow == "auto" else {}) | overlapping
 
     @property
     def how(self) -> dict[str, Any]:

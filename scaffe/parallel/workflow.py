@@ -19,7 +19,7 @@ from scaffe.monitor.log import log
 from scaffe.net import Net
 from scaffe.parallel.aggregate import Aggregate, BlockingAggregate, StagedAggregate
 from scaffe.parallel.buckets import Bucket, make_buckets, parse_bytes, suited_bytes
-from scaffe.parallel.drive import DRIVES, Helper, Hook, Trial
+from scaffe.parallel.drive import DRIVES, Helper, Hook
 from scaffe.parallel.ordering import Ordering
 from scaffe.parallel.propagate import Propagate, StagedPropagate
 from scaffe.parallel.run import Run
@@ -31,32 +31,25 @@ FEW_NODES = 2  # up to which broadcasts never share a link's direction with redu
 
 @dataclass
 class Workflow:
-    """The ways that one net's iterations take, and what the first of them decide."""
+    """The ways that one net's iterations take, who drives them, and what the first of them decide."""
 
     propagate: Propagate
     aggregate: Aggregate
-    trial: Trial
+    drive: Hook | Helper
     ordering: Ordering | None = None
 
-    @property
-    def drive(self) -> Hook | Helper:
-        """Who drives the next iteration."""
-        return self.trial.drive
-
-    def took(self, seconds: float) -> str:
-        """Take note of an iteration's time; return what that decided, if anything, in a sentence. Collective."""
-        if not self.trial.is_over:
-            return self.trial.took(seconds)
+    def took(self) -> str:
+        """Take note of an iteration; return what that decided, if anything, in a sentence. Collective."""
         return self.ordering.took() if self.ordering else ""
 
     @property
     def is_settled(self) -> bool:
         """Whether nothing is left to be decided."""
-        return self.trial.is_over and (self.ordering is None or self.ordering.is_over)
+        return self.ordering is None or self.ordering.is_over
 
     def close(self) -> None:
         """End the helper thread, and give back what the ways hold. Collective."""
-        self.trial.close()
+        self.drive.close()
         self.propagate.close()
         self.aggregate.close()
 
@@ -69,42 +62,37 @@ def make_workflow(
     update: Callable[[Bucket], None],
     rule: Rule,
 ) -> Workflow:
-    """Return the ways that `run` names; one rank alone needs none. Collective.
+    """Return the ways that `run`, one of a run's candidates, names; one rank alone needs none. Collective.
 
     `update` has the `rule` update a bucket.
     """
     if comm is None or world.size == 1:
         alone = Propagate(world, net.packed, None)
         updating = Aggregate(world, net.packed, make_buckets(net, inf), alone, update, rule.clip)
-        return Workflow(alone, updating, Trial([Hook()], world.allsums))
+        return Workflow(alone, updating, Hook())
     what = "allreduce" if run.sync == "allreduce" else "reduce"
     forward, backward = run.overlaps
-    names = [] if not forward else list(DRIVES) if run.drive == "auto" else [run.drive]
-    trial = Trial([DRIVES[name]() for name in names or ["hook"]], world.allsums)
-
-    def wait(is_done: Callable[[], bool]) -> None:
-        trial.drive.wait(is_done)
-
+    drive = DRIVES[run.drive]() if forward else Hook()
     early = backward and not rule.clips
     buckets = make_buckets(net, _bucket_bytes(run, world, comm, net), cut=early and rule.elementwise)
     disturbs = early and comm.group.shape[0] > FEW_NODES
     ahead = 0.0 if disturbs else 1.0
     if forward and what == "reduce":
-        propagate: Propagate = StagedPropagate(world, net.packed, buckets, comm, early, wait, ahead, **run.how)
+        propagate: Propagate = StagedPropagate(world, net.packed, buckets, comm, early, drive.wait, ahead, **run.how)
     else:
         everywhere = what == "allreduce"
         how = {"algorithm": "auto"} if everywhere else run.how  # a ring, say, is no broadcast
         propagate = Propagate(world, net.packed, comm, everywhere, **how)
     given = world, net.packed, buckets, propagate, update, rule.clip, what
     if backward:
-        aggregate: Aggregate = StagedAggregate(*given, comm=comm, early=early, wait_until=wait, **run.how)
+        aggregate: Aggregate = StagedAggregate(*given, comm=comm, early=early, wait_until=drive.wait, **run.how)
     else:
         aggregate = BlockingAggregate(*given, comm=comm, **run.how)
-    trial.take_ways(aggregate, propagate)
+    drive.ways = aggregate, propagate
     ordering = None
     if disturbs and isinstance(propagate, StagedPropagate) and isinstance(aggregate, StagedAggregate):
         ordering = Ordering(propagate, aggregate, world.allsums)
-    return Workflow(propagate, aggregate, trial, ordering)
+    return Workflow(propagate, aggregate, drive, ordering)
 
 
 def _bucket_bytes(run: Run, world: World, comm: Communicator | None, net: Net) -> float:

@@ -3,10 +3,9 @@
 import os
 import threading
 
-import numpy as np
 import pytest
 
-from scaffe.parallel.drive import Helper, Hook, Trial
+from scaffe.parallel.drive import Helper, Hook
 from scaffe.parallel.meter import Meter
 
 
@@ -72,22 +71,3 @@ def test_a_failure_of_messages_ends_the_work_that_waits_for_them(drive):
     drive.ways = (Broken(1),)
     with pytest.raises(ConnectionError, match="a rank is gone"):
         drive.run(lambda: drive.wait(lambda: False))
-
-
-def test_a_trial_takes_the_drive_that_is_fastest_on_all_ranks_together():
-    drives = Hook(), Hook()
-    drives[0].name, drives[1].name = "first", "second"
-    others = np.array([100.0, 0.0])  # the other ranks' seconds: far better with the second
-    trial = Trial(drives, lambda seconds: seconds + others)
-    chosen, turns = [], []
-    while not any(chosen):
-        turns.append(trial.drive.name)
-        chosen.append(trial.took(1.0 if trial.drive is drives[0] else 2.0))
-    assert "'second'" in chosen[-1] and trial.drive is drives[1] and trial.is_over
-    assert turns == (["first"] * Trial.ITERATIONS + ["second"] * Trial.ITERATIONS) * Trial.ROUNDS
-    assert trial.took(1.0) == ""
-
-
-def test_one_drive_needs_no_trial():
-    trial = Trial([Hook()], lambda seconds: seconds)
-    assert trial.took(1.0) == ""
