@@ -93,17 +93,34 @@ class Table:
 
     def choose(self, op: str, shape: Shape, shared: bool, nbytes: int) -> Choice:
         """Return the choice for so many bytes; the MPI library's own collective where no row fits."""
-        known = [row for row in self.rows if (row.op, row.shared) == (op, shared)]
-        known = [row for row in known if (row.nodes > 1) == (shape.nodes > 1) and (row.ranks > 1) == (shape.ranks > 1)]
-        known = [row for row in known if row.network in ("", shape.network)]
-        if not known:
+        nearest = self._nearest(op, shape, shared)
+        if not nearest:
             return Choice("mpi", why=f"{self.source} has no row for {shape}")
-        nearest = min(known, key=lambda row: _distance(row, shape))
-        rows = [row for row in known if row.place == nearest.place and row.from_bytes <= nbytes]
+        rows = [row for row in nearest if row.from_bytes <= nbytes]
         if not rows:
             return Choice("mpi", why=f"{self.source} has no row for so few bytes")
         row = max(rows, key=lambda row: row.from_bytes)
         return Choice(row.algorithm, row.chunk_bytes, row.why(self.source))
+
+    def line(self, op: str, shape: Shape, shared: bool) -> tuple[float, float] | None:
+        """Return seconds a message and seconds a byte as the nearest shape's rows have them, None if they don't.
+
+        Two rows with times are needed; those of the smallest and of the largest message count.
+        """
+        timed = [row for row in self._nearest(op, shape, shared) if row.seconds]
+        if len(timed) < 2:
+            return None
+        first, *_, last = sorted(timed, key=lambda row: row.from_bytes)
+        beta = (last.seconds - first.seconds) / (last.from_bytes - first.from_bytes)
+        return (max(0.0, first.seconds - beta * first.from_bytes), beta) if beta > 0 else None
+
+    def _nearest(self, op: str, shape: Shape, shared: bool) -> list[Row]:
+        """Return the rows of the place that is most like it."""
+        known = [row for row in self.rows if (row.op, row.shared) == (op, shared)]
+        known = [row for row in known if (row.nodes > 1) == (shape.nodes > 1) and (row.ranks > 1) == (shape.ranks > 1)]
+        known = [row for row in known if row.network in ("", shape.network)]
+        nearest = min(known, key=lambda row: _distance(row, shape), default=None)
+        return [row for row in known if nearest is not None and row.place == nearest.place]
 
     def merged(self, rows: Sequence[Row]) -> Table:
         """Return the table with `rows` instead of all that it has for the same operation, shape and memory."""

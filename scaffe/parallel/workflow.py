@@ -11,10 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
-from collectives import Communicator
+from collectives import Communicator, tuning
 from collectives.clusters import find_cluster
 from collectives.defaults import STEP
-from collectives.tuning import FABRIC
 from scaffe.monitor.log import log
 from scaffe.net import Net
 from scaffe.parallel.aggregate import Aggregate, BlockingAggregate, StagedAggregate
@@ -95,18 +94,23 @@ def make_workflow(
     return Workflow(propagate, aggregate, drive, ordering)
 
 
-def _bucket_bytes(run: Run, world: World, comm: Communicator | None, net: Net) -> float:
-    """Return the most bytes of a bucket; for "auto" those that suit the described network, as the root knows it."""
+def _bucket_bytes(run: Run, world: World, comm: Communicator, net: Net) -> float:
+    """Return the most bytes of a bucket; for "auto" those that suit the network, as the root's tables know it."""
     if run.bucket_bytes != "auto":
         return parse_bytes(run.bucket_bytes)
-    if comm is None:
-        return 0
-    shape = world.comm.bcast(comm.shape, world.root)
-    cluster = find_cluster("infiniband" if shape.network == FABRIC else "ethernet")
-    inside = shape.nodes == 1
-    alpha = STEP + (cluster.alpha_in if inside else cluster.alpha)
-    beta = cluster.beta_in if inside else cluster.beta
+    alpha, beta, source = world.comm.bcast(_line(comm), world.root)
     nbytes = suited_bytes(net.packed.nbytes, alpha, beta)
-    why = f"{1e6 * alpha:.3g} us a message and {1e-9 / beta:.3g} GB/s, as the description of {cluster.name} has it"
-    log.info("Buckets of up to %d bytes suit %s: %s", nbytes, shape, why)
+    why = f"{1e6 * alpha:.3g} us a message and {1e-9 / beta:.3g} GB/s, as {source} has it"
+    log.info("Buckets of up to %d bytes suit %s: %s", nbytes, comm.shape, why)
     return nbytes
+
+
+def _line(comm: Communicator) -> tuple[float, float, str]:
+    """Return seconds a message and a byte, and who says so: the tuning, or else the description of such a cluster."""
+    table, shape = tuning.shipped(), comm.shape
+    if found := table.line("reduce", shape, shape.nodes == 1):
+        return STEP + found[0], found[1], table.source
+    cluster = find_cluster("infiniband" if shape.network == tuning.FABRIC else "ethernet")
+    inside = shape.nodes == 1
+    alpha, beta = (cluster.alpha_in, cluster.beta_in) if inside else (cluster.alpha, cluster.beta)
+    return STEP + alpha, beta, f"the description of {cluster.name}"

@@ -23,6 +23,15 @@ def test_the_last_row_that_is_reached_of_the_nearest_shape_counts():
     assert table.choose("reduce", Shape(60, 1), True, 1000).algorithm == "cb-8"
 
 
+def test_times_of_two_rows_are_a_line():
+    timed = [(1000, 0.011), (5000, 0.015), (3000, 0.5)]
+    rows = [row(from_bytes=0), *(row(from_bytes=n, seconds=seconds) for n, seconds in timed)]
+    shape = Shape(rows[0].nodes, rows[0].ranks)
+    assert Table(rows, "x").line("reduce", shape, rows[0].shared) == pytest.approx((0.01, 1e-6))
+    assert Table(rows[:2], "x").line("reduce", shape, rows[0].shared) is None
+    assert Table(rows, "x").line("bcast", shape, rows[0].shared) is None
+
+
 def test_rows_for_other_memory_other_networks_or_one_node_do_not_count():
     table = Table([row(network=TCP)], "t")
     assert table.choose("reduce", EIGHT, True, 1).algorithm == "chain"
