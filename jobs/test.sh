@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Run the test suite: all tests in one process, then the MPI tests on 2 and on 3 ranks, and the workflows on 4 and 5.
+# Run the test suite: all tests in two processes, then the MPI tests on 2 and on 3 ranks, and the workflows on 4 and 5.
 #   bash jobs/test.sh [PYTEST ARGUMENTS]        bash jobs/test.sh tests/readers_tests -k shard
 set -u
 . "$(dirname "$0")/venv.sh"
@@ -16,7 +16,7 @@ run() {
   case $?,$chosen in 0,* | 5,[1-9]*) ;; *) failed=1 ;; esac # 5: pytest found no tests
 }
 
-run python -m pytest "$@"
+run python -m pytest -n 2 --dist loadgroup "$@"
 for ranks in 2 3; do
   run jobs/mpirun.sh -n $ranks python -m mpi4py -m pytest --with-mpi -m mpi "$@"
 done
