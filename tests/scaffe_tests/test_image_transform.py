@@ -76,5 +76,3 @@ def test_a_batch_of_a_part_of_the_rows_is_left_as_it_was_beyond(engine):
     images, places = xp.asarray(np.ones((2, 1, 2, 2), np.uint8)), xp.asarray(np.zeros((2, 3), np.int32))
     ImageTransform(engine, Transform())(images, places, out)
     assert out.get()[:2].max() == 1 and out.get()[2].min() == 7
-
-

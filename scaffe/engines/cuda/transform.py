@@ -23,9 +23,9 @@ class ImageTransform:
         self._means: Any = NONE  # of each channel
 
     def __call__(self, images: Any, places: Any, out: Any) -> None:
-        """Write images (n x C x H x W, uint8 or float32) from their `places` (n x 3, int32) on to `out` (n x C x h x w).
+        """Have what becomes of images (n x C x H x W, uint8 or float32) written to `out` (n x C x h x w).
 
-        Places are as Transform.places gives them. This only puts the work on the current stream.
+        `places` (n x 3, int32) are Transform.places of each image. This only puts the work on the current stream.
         """
         n, channels, rows, columns = images.shape
         height, width = out.shape[2:]
