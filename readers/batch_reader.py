@@ -160,15 +160,14 @@ class BatchReader:
 
     def _fit(self, batch: Batch, part: slice, images: Images) -> None:
         """Refuse a record that comes out with another shape than the first; a batch of one takes its image's shape."""
-        if isinstance(images, np.ndarray):
-            return  # these have the layout of the first
-        for key, image in zip(batch.keys[part], images, strict=True):
-            if image.shape != self._first_shape and self.shard.batch > 1:
-                self._check(key, image.shape)
         if self.shard.batch == 1:
             shape = self._output_shape(batch.keys[0], images[0].shape)
             if batch.data.shape[1:] != shape:
                 batch.arrays[0] = np.zeros((1, *shape), np.float32)
+        elif not isinstance(images, np.ndarray):  # those in an array have the layout of the first
+            for key, image in zip(batch.keys[part], images, strict=True):
+                if image.shape != self._first_shape:
+                    self._check(key, image.shape)
 
     def _check(self, key: Any, shape: tuple[int, ...]) -> None:
         first = f"the first record is {shape_text(self._first_shape)}"
