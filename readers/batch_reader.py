@@ -125,7 +125,7 @@ class BatchReader:
                     return False
                 for target, plane in zip(raw.images[row], planes(image, WHOLE), strict=True):
                     target[...] = plane
-        raw.places[:] = self.transform.places(*self._first_shape[1:], epochs, indices).T
+        raw.places[:] = self.transform.places(self._first_shape[1:], epochs, indices).T
         return True
 
     def _read(self, indices: np.ndarray) -> Sequence[tuple[Any, Any]]:

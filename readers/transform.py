@@ -69,7 +69,7 @@ class Transform:
         height and width if `output_shape` gives the same for all; the caller has asked it. Small ones of one shape
         are best given as one array (n x C x H x W).
         """
-        tops, lefts, flips = self.places(*_sizes(images), epochs, indices)
+        tops, lefts, flips = self.places(_sizes(images), epochs, indices)
         if isinstance(images, np.ndarray):
             self._apply_stacked(images, tops, lefts, flips, out)
         else:
@@ -142,18 +142,16 @@ class Transform:
         assert self.mean is not None
         return np.ascontiguousarray(self.mean[:, :, ::-1])
 
-    def places(
-        self, height: np.ndarray | int, width: np.ndarray | int, epochs: np.ndarray, indices: np.ndarray
-    ) -> np.ndarray:
-        """Return where crops begin in images of that height and width (numbers, or n): (3 x n, int64).
+    def places(self, sizes: Sequence[int] | np.ndarray, epochs: np.ndarray, indices: np.ndarray) -> np.ndarray:
+        """Return for each image the top row and the left column of its crop, and 1 to mirror it, else 0 (3 x n, int64).
 
-        The top rows, the left columns, and 1 for each image to be mirrored, else 0. `epochs` and `indices` are as in
-        `apply`. All are drawn at once: for small images the calls cost more than the drawing.
+        `sizes` are the height and width of all images, or of each (2 x n); `epochs` and `indices` are as in `apply`.
+        All are drawn at once: for small images the calls cost more than the drawing.
         """
         random = bool(self.crop_size and self.train)
         bounds = np.ones((3, len(indices)), np.int64)
         if self.crop_size:
-            bounds[ROW], bounds[COLUMN] = height - self.crop_size + 1, width - self.crop_size + 1
+            bounds[ROW], bounds[COLUMN] = (size - self.crop_size + 1 for size in sizes)
         bounds[MIRROR] = 2
         found = (bounds - 1) >> 1  # the centre, and no mirror
         if random or self.mirror:

@@ -206,7 +206,8 @@ class PrefetchingData(BaseData):
         self._reading = reading = self.reading()
         if self.context.scatter:  # this rank reads all ranks' rows
             reading.shard = replace(reading.shard, start=0, stop=reading.shard.batch)
-        threads, fill = self.context.reader_threads, reading.fill
+        threads = self.context.reader_threads
+        fill: Callable[[int, Batch], None] = reading.fill
         if self._ahead is None or self.context.scatter:
             population = reading.allocate(self._population(threads))
         else:

@@ -42,7 +42,7 @@ def both(engine, transform, images):
     numbers = np.arange(len(images))
     host = np.empty((len(images), *transform.output_shape(images.shape[1:])), np.float32)
     transform.apply(images, numbers // 2, numbers, host)
-    places = transform.places(*images.shape[2:], numbers // 2, numbers)
+    places = transform.places(images.shape[2:], numbers // 2, numbers)
     xp = engine.gpu.xp
     given = xp.asarray(images), xp.asarray(places.T.astype(np.int32).copy())
     device = xp.empty(host.shape, np.float32)
