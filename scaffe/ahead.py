@@ -27,7 +27,7 @@ class Twin:
     def __init__(self, device: Device, batch: Batch):
         self.device = device
         self.sent, self.passed = device.event(patient=True), device.event()
-        self._memory = [device.empty((part.nbytes,), np.dtype(np.uint8)) for part in _all_parts(batch)]
+        self._memory = [device.empty((part.nbytes,), np.dtype(np.uint8)) for part in _likely_parts(batch)]
         self._views: dict[bool, list[Any]] = {}
         self._settle()
 
@@ -40,9 +40,10 @@ class Twin:
         return views
 
     def _view(self, i: int, part: np.ndarray) -> Any:
-        if self._memory[i].nbytes < part.nbytes:  # batches of one image, each of its own size
+        if self._memory[i].nbytes < part.nbytes:  # images that differ in size
             self.passed.Wait()
             self._memory[i] = self.device.empty((part.nbytes,), np.dtype(np.uint8))
+            self._views.clear()
             self._settle()
         return self._memory[i][: part.nbytes].view(part.dtype).reshape(part.shape)
 
@@ -105,7 +106,8 @@ class Ahead:
         twin, stream = self._twins[batch], self.device.current()
         arrays = twin.arrays(batch)
         stream.wait_event(twin.sent)
-        if batch.raw is not None and batch.is_raw:
+        if batch.is_raw:
+            assert batch.raw is not None
             *arrays, places = arrays
             shape = batch.raw.transform.output_shape(batch.raw.images.shape[1:])
             blobs[0].reshape(len(batch.raw.images), *shape)
@@ -131,15 +133,18 @@ class Ahead:
 
 
 def parts(batch: Batch) -> list[np.ndarray]:
-    """Return a batch's arrays on the host that are to be copied, in an order that is `_all_parts`'s."""
-    if batch.raw is None or not batch.is_raw:
-        return batch.arrays
+    """Return a batch's arrays on the host that are to be copied."""
+    return _raw_parts(batch) if batch.is_raw else batch.arrays
+
+
+def _likely_parts(batch: Batch) -> list[np.ndarray]:
+    """Return what is likely to be copied of a batch that isn't full yet: raw images, if it has room for these."""
+    return batch.arrays if batch.raw is None else _raw_parts(batch)
+
+
+def _raw_parts(batch: Batch) -> list[np.ndarray]:
+    assert batch.raw is not None
     return [batch.raw.images, *batch.arrays[1:], batch.raw.places]
-
-
-def _all_parts(batch: Batch) -> list[np.ndarray]:
-    """Return an array for each part of a batch, the largest that it may be: raw images lie in the memory of others."""
-    return batch.arrays if batch.raw is None else [*batch.arrays, batch.raw.places]
 
 
 def _device() -> Device:

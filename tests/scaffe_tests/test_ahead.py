@@ -6,10 +6,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from fake_device import FakeDevice, FakeStream
+from strict_arrays import a_gpu
 
 from readers import Batch, BatchQueue
 from readers.batch_queue import Raw, allocate
 from scaffe.ahead import Ahead
+from scaffe.blob import Blob
 
 ROWS, SHAPE, COUNT = 3, (2, 4), 40
 
@@ -199,6 +201,30 @@ def test_images_of_any_size_make_the_twin_grow():
     while len(found) < 5:
         device.tick()
     assert found == [[[float(size)] * size] for size in (1, 5, 3, 70, 2)]
+
+
+def test_raw_images_take_no_more_of_the_device_than_they_are():
+    device, ahead = setting(0, lambda device: Step(device, []))
+    before = len(device.maps)
+    population(ahead, 1, raw=True)
+    taken = [memory.nbytes for memory, _ in device.maps[before:]]
+    assert taken == [ROWS * 8, ROWS * 4, ROWS * 12]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_large_batches_reach_the_device_whole(threads):
+    gpu = a_gpu()
+    size = 1 << (10 if type(gpu).__name__ == "StrictGpu" else 20)
+    ahead, tops, found = Ahead(gpu), [Blob(xp=gpu.xp), Blob(xp=gpu.xp)], []
+    batches = ahead.add(allocate(3, 16, [(size,), ()], ahead))
+    with BatchQueue(ahead.filling(fill), itertools.count(), batches, threads) as queue:
+        for _ in range(COUNT):
+            batch = queue.get()
+            ahead.give(batch, tops)
+            queue.recycle(batch)
+            found.append([values for top in tops for values in (top.array.min(), top.array.max())])
+    ahead.close()
+    assert [[int(value) for value in row] for row in found] == [[n, n, -n, -n] for n in range(COUNT)]
 
 
 def test_pinned_memory_is_kept_until_it_has_been_copied():
