@@ -11,7 +11,7 @@ In a process that is one of one:
         queue.recycle(batch)
 """
 
-from readers.batch_queue import Batch, BatchQueue
+from readers.batch_queue import Batch, BatchQueue, Memory, Raw
 from readers.batch_reader import BatchReader
 from readers.cifar10 import convert_cifar10
 from readers.database import open_database
@@ -55,6 +55,8 @@ __all__ = [
     "LMDBReader",
     "LMDBWriter",
     "LevelDBReader",
+    "Memory",
+    "Raw",
     "ReaderError",
     "RecordError",
     "Settings",

@@ -6,15 +6,42 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
+from math import prod
 from queue import SimpleQueue
 from time import monotonic, perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from readers.errors import EndOfBatches, ReaderError
 
+if TYPE_CHECKING:
+    from readers.transform import Transform
+
 PATIENCE = 5.0  # seconds that a queue waits for its threads to end; one that a dead disk holds must not hold the job
+
+
+class Memory(Protocol):
+    """Where batches lie that a device is given: host memory that it copies from by itself."""
+
+    transforms: bool  # the device transforms images, so batches have room for them as they were read
+
+    def pinned(self, nbytes: int) -> np.ndarray:
+        """Return bytes of such memory, with any content."""
+
+
+@dataclass
+class Raw:
+    """Images as they were read, all of one shape, and what is to be done to them.
+
+    `images` (n x C x H x W, uint8 or float32), `places` (n x 3, int32: a crop's top row and left column, and 1 where it
+    is mirrored).
+    """
+
+    images: np.ndarray
+    places: np.ndarray
+    transform: Transform
 
 
 class Batch:
@@ -24,7 +51,8 @@ class Batch:
     `bad` what was wrong with records that these stand in for.
     `seconds` are perf_counter's when its reading began, when its transformation did (`read_until`, as if all was read
     and decoded before; 0 where a reader doesn't tell the two apart), and when it was full; `thread` is the number of
-    the thread that did it.
+    the thread that did it. A batch for a device that transforms images has `raw`, in the same memory as `data`: where
+    `is_raw`, the images are there, and `data` is still to be made of them.
     """
 
     def __init__(self, *arrays: np.ndarray):
@@ -35,6 +63,8 @@ class Batch:
         self.thread = 0
         self.seconds = (0.0, 0.0, 0.0)
         self.read_until = 0.0
+        self.raw: Raw | None = None
+        self.is_raw = False
 
     @property
     def data(self) -> np.ndarray:
@@ -47,10 +77,16 @@ class Batch:
         return self.arrays[1]
 
 
-def allocate(count: int, rows: int, shapes: Iterable[Sequence[int]]) -> list[Batch]:
-    """Return `count` batches of `rows` rows, an array for each of the rows' `shapes`."""
-    shapes = list(shapes)
-    return [Batch(*(np.zeros((rows, *shape), np.float32) for shape in shapes)) for _ in range(count)]
+def allocate(count: int, rows: int, shapes: Iterable[Sequence[int]], memory: Memory | None = None) -> list[Batch]:
+    """Return `count` batches of `rows` rows, an array for each of the rows' `shapes`; in `memory` where it is given."""
+    shapes = [(rows, *shape) for shape in shapes]
+    return [Batch(*(_room(shape, memory) for shape in shapes)) for _ in range(count)]
+
+
+def _room(shape: Sequence[int], memory: Memory | None) -> np.ndarray:
+    if memory is None:
+        return np.zeros(shape, np.float32)
+    return memory.pinned(4 * prod(shape)).view(np.float32).reshape(shape)
 
 
 class BatchQueue:

@@ -9,10 +9,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from readers.batch_queue import Batch, allocate
+from readers.batch_queue import Batch, Memory, Raw, allocate
 from readers.datum import shape_text
 from readers.errors import RecordError
 from readers.layout import Layout
+from readers.planes import WHOLE, planes
 from readers.shard import Shard
 from readers.transform import Images, Transform
 
@@ -45,7 +46,8 @@ class BatchReader:
     def __init__(self, reader: Source, shard: Shard, transform: Transform, first: int = 0):
         self.reader, self.shard, self.transform = reader, shard, transform
         [(key, value)] = reader.read([first])
-        self._first_shape = self._decode(key, value)[0].shape
+        image, _ = self._decode(key, value)
+        self._first_shape, self._dtype = image.shape, image.dtype
         self._group = max(1, GROUP // math.prod(self._first_shape))  # records
         self._layout = Layout.of(value) if isinstance(value, bytes) else None  # of Datums, where they are raw
         self.shape = self._output_shape(key, self._first_shape)
@@ -60,9 +62,16 @@ class BatchReader:
         """The shapes of an image and of a label."""
         return [self.shape, ()]
 
-    def allocate(self, count: int) -> list[Batch]:
-        """Return `count` empty batches of this rank's rows."""
-        return allocate(count, self.shard.rows, self.shapes)
+    def allocate(self, count: int, memory: Memory | None = None) -> list[Batch]:
+        """Return `count` empty batches of this rank's rows, in `memory` where it is given.
+
+        If the device transforms images, they are left to it where that is less to copy: small crops are not.
+        """
+        batches = allocate(count, self.shard.rows, self.shapes, memory)
+        if memory is not None and memory.transforms:
+            for batch in batches:
+                batch.raw = self._room_for_raw(batch.data, memory)
+        return batches
 
     def fill(self, number: int, batch: Batch) -> None:
         """Read this rank's part of global batch `number`; see `fill_with`."""
@@ -75,6 +84,9 @@ class BatchReader:
         """
         items = self._read(indices)
         batch.keys = [key for key, _ in items]
+        batch.is_raw = batch.raw is not None and self._fill_raw(items, epochs, indices, batch.raw, batch.label)
+        if batch.is_raw:
+            return
         transforming = 0.0
         for start in range(0, len(items), self._group):
             part = slice(start, start + self._group)
@@ -88,6 +100,33 @@ class BatchReader:
     def describe(self, key: Any) -> str:
         """Return what messages call a record."""
         return self.reader.describe(key)
+
+    def _room_for_raw(self, data: np.ndarray, memory: Memory) -> Raw | None:
+        """Return room for images as they are read, in the memory of `data`; None where they don't fit."""
+        rows = len(data)
+        nbytes = rows * math.prod(self._first_shape) * self._dtype.itemsize
+        if nbytes > data.nbytes:
+            return None
+        images = data.reshape(-1).view(np.uint8)[:nbytes].view(self._dtype).reshape(rows, *self._first_shape)
+        return Raw(images, memory.pinned(12 * rows).view(np.int32).reshape(rows, 3), self.transform)
+
+    def _fill_raw(
+        self, items: Sequence[tuple[Any, Any]], epochs: np.ndarray, indices: np.ndarray, raw: Raw, label: np.ndarray
+    ) -> bool:
+        """Write images as they are, their labels, and where they are to be cut; False if one isn't as the first is."""
+        values = [value for _, value in items]
+        if self._layout is not None and (labels := self._layout.labels(values)) is not None:
+            label[:] = labels
+            self._layout.store(values, raw.images)
+        else:
+            for row, (key, value) in enumerate(items):
+                image, label[row] = self._decode(key, value)
+                if image.shape != self._first_shape or image.dtype != self._dtype:
+                    return False
+                for target, plane in zip(raw.images[row], planes(image, WHOLE), strict=True):
+                    target[...] = plane
+        raw.places[:] = self.transform.places(self._first_shape[1:], epochs, indices).T
+        return True
 
     def _read(self, indices: np.ndarray) -> Sequence[tuple[Any, Any]]:
         """Return the (key, value) of each index, read in ascending order: databases walk from record to record."""
@@ -121,15 +160,14 @@ class BatchReader:
 
     def _fit(self, batch: Batch, part: slice, images: Images) -> None:
         """Refuse a record that comes out with another shape than the first; a batch of one takes its image's shape."""
-        if isinstance(images, np.ndarray):
-            return  # these have the layout of the first
-        for key, image in zip(batch.keys[part], images, strict=True):
-            if image.shape != self._first_shape and self.shard.batch > 1:
-                self._check(key, image.shape)
         if self.shard.batch == 1:
             shape = self._output_shape(batch.keys[0], images[0].shape)
             if batch.data.shape[1:] != shape:
                 batch.arrays[0] = np.zeros((1, *shape), np.float32)
+        elif not isinstance(images, np.ndarray):  # those in an array have the layout of the first
+            for key, image in zip(batch.keys[part], images, strict=True):
+                if image.shape != self._first_shape:
+                    self._check(key, image.shape)
 
     def _check(self, key: Any, shape: tuple[int, ...]) -> None:
         first = f"the first record is {shape_text(self._first_shape)}"

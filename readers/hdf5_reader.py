@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from readers.batch_queue import Batch, allocate
+from readers.batch_queue import Batch, Memory, allocate
 from readers.datum import shape_text
 from readers.errors import ReaderError, SourceError, reason
 from readers.shard import Shard
@@ -115,9 +115,9 @@ class HDF5Batches:
         self.reader, self.shard = reader, shard
         self.shapes: Sequence[tuple[int, ...]] = reader.shapes
 
-    def allocate(self, count: int) -> list[Batch]:
-        """Return `count` empty batches of this rank's rows."""
-        return allocate(count, self.shard.rows, self.shapes)
+    def allocate(self, count: int, memory: Memory | None = None) -> list[Batch]:
+        """Return `count` empty batches of this rank's rows, in `memory` where it is given."""
+        return allocate(count, self.shard.rows, self.shapes, memory)
 
     def fill(self, number: int, batch: Batch) -> None:
         """Read this rank's part of global batch `number`."""

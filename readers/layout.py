@@ -62,6 +62,11 @@ class Layout:
             return np.frombuffer(joined, np.uint8).reshape(len(values), *self.shape)
         return [np.frombuffer(value, np.uint8, self.size, len(self._head)).reshape(self.shape) for value in values]
 
+    def store(self, values: Sequence[bytes], out: np.ndarray) -> None:
+        """Write the images of records that have this layout to `out` (n x C x H x W, uint8)."""
+        for row, value in zip(out.reshape(len(values), -1), values, strict=True):
+            row[...] = np.frombuffer(value, np.uint8, self.size, len(self._head))
+
     def _learn(self, tail: bytes) -> int | None:
         """Return and remember the label that stands in the end of a record; None where more than that does."""
         if len(self._labels) >= TAILS:

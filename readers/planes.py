@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 WORD = np.dtype("<u4")  # a pixel of four bytes
+WHOLE = (slice(None), slice(None))  # a cut that leaves all
 
 
 def planes(image: np.ndarray, cut: tuple[slice, slice], step: int = 1) -> Iterator[np.ndarray]:

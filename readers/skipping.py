@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from readers.batch_queue import Batch, allocate
+from readers.batch_queue import Batch, Memory, allocate
 from readers.errors import RecordError
 from readers.shard import Shard
 
@@ -55,7 +55,7 @@ class Fills(Protocol):
     @property
     def shapes(self) -> Sequence[tuple[int, ...]]: ...
 
-    def allocate(self, count: int) -> list[Batch]: ...
+    def allocate(self, count: int, memory: Memory | None = None) -> list[Batch]: ...
 
     def fill(self, number: int, batch: Batch) -> None: ...
 
@@ -93,9 +93,9 @@ class SkippingBatches:
         """The shape of a row of each array."""
         return self.batches.shapes
 
-    def allocate(self, count: int) -> list[Batch]:
-        """Return `count` empty batches of this rank's rows."""
-        return self.batches.allocate(count)
+    def allocate(self, count: int, memory: Memory | None = None) -> list[Batch]:
+        """Return `count` empty batches of this rank's rows, in `memory` where it is given."""
+        return self.batches.allocate(count, memory)
 
     def describe(self, key: Any) -> str:
         """Return what messages call a record."""

@@ -69,7 +69,7 @@ class Transform:
         height and width if `output_shape` gives the same for all; the caller has asked it. Small ones of one shape
         are best given as one array (n x C x H x W).
         """
-        tops, lefts, flips = self._choices(images, epochs, indices, *out.shape[2:])
+        tops, lefts, flips = self.places(_sizes(images), epochs, indices)
         if isinstance(images, np.ndarray):
             self._apply_stacked(images, tops, lefts, flips, out)
         else:
@@ -142,24 +142,30 @@ class Transform:
         assert self.mean is not None
         return np.ascontiguousarray(self.mean[:, :, ::-1])
 
-    def _choices(
-        self, images: Images, epochs: np.ndarray, indices: np.ndarray, height: int, width: int
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the top row and the left column of each image's crop, and 1 for each to be mirrored, else 0 (n each).
+    def places(self, sizes: Sequence[int] | np.ndarray, epochs: np.ndarray, indices: np.ndarray) -> np.ndarray:
+        """Return for each image the top row and the left column of its crop, and 1 to mirror it, else 0 (3 x n, int64).
 
+        `sizes` are the height and width of all images, or of each (2 x n); `epochs` and `indices` are as in `apply`.
         All are drawn at once: for small images the calls cost more than the drawing.
         """
-        if isinstance(images, np.ndarray):
-            down, right = images.shape[2] - height, images.shape[3] - width
-        else:
-            down, right = (np.array([image.shape[1:] for image in images]) - (height, width)).T
         random = bool(self.crop_size and self.train)
         bounds = np.ones((3, len(indices)), np.int64)
-        bounds[ROW], bounds[COLUMN], bounds[MIRROR] = down + 1, right + 1, 2
+        if self.crop_size:
+            bounds[ROW], bounds[COLUMN] = (size - self.crop_size + 1 for size in sizes)
+        bounds[MIRROR] = 2
+        found = (bounds - 1) >> 1  # the centre, and no mirror
         if random or self.mirror:
-            drawn = draw(self.seed, epochs, indices, np.arange(3)[:, None], bounds).astype(np.int64)
-        tops, lefts = drawn[:MIRROR] if random else (bounds[:MIRROR] - 1) >> 1
-        return tops, lefts, drawn[MIRROR] if self.mirror else np.zeros(len(indices), np.int64)
+            drawn = draw(self.seed, epochs, indices, np.arange(3)[:, None], bounds)
+            if random:
+                found[:MIRROR] = drawn[:MIRROR]
+            if self.mirror:
+                found[MIRROR] = drawn[MIRROR]
+        return found
+
+
+def _sizes(images: Images) -> Sequence[int] | np.ndarray:
+    """Return the height and the width of images: of all, or of each (2 x n)."""
+    return images.shape[2:] if isinstance(images, np.ndarray) else np.array([image.shape[1:] for image in images]).T
 
 
 def draw(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from readers.batch_queue import Batch, allocate
+from readers.batch_queue import Batch, Memory, allocate
 from readers.errors import ReaderError, RecordError, SourceError, reason
 from readers.image import decode_image
 from readers.image_reader import under
@@ -97,9 +97,9 @@ class WindowBatches:
                     f"window file {reader.source}: a batch needs {rows} {kind} windows, but there are none"
                 )
 
-    def allocate(self, count: int) -> list[Batch]:
-        """Return `count` empty batches of this rank's rows."""
-        return allocate(count, self.shard.rows, self.shapes)
+    def allocate(self, count: int, memory: Memory | None = None) -> list[Batch]:
+        """Return `count` empty batches of this rank's rows, in `memory` where it is given."""
+        return allocate(count, self.shard.rows, self.shapes, memory)
 
     def fill(self, number: int, batch: Batch) -> None:
         """Draw and read this rank's part of global batch `number`.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 import random
+import threading
 from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -100,12 +101,14 @@ class FakeDevice:
         self.streams = [FakeStream()]
         self.maps, self.mapped = [], {}
         self.done = 0
+        self.turn = threading.Lock()
 
     def tick(self):
-        """Do one piece of work of one stream, if any can go on."""
-        if streams := [stream for stream in self.streams if stream.can_go_on]:
-            self.random.choice(streams).work.popleft()[2]()
-            self.done += 1
+        """Do one piece of work of one stream, if any can go on; whichever thread asks."""
+        with self.turn:
+            if streams := [stream for stream in self.streams if stream.can_go_on]:
+                self.random.choice(streams).work.popleft()[2]()
+                self.done += 1
 
     def put(self, stream, function, *arguments, **how):
         stream.work.append((None, 0, lambda: function(*arguments, **how)))
@@ -137,7 +140,7 @@ class FakeDevice:
     def current(self):
         return self.streams[0]
 
-    def event(self):
+    def event(self, patient=False):
         return FakeEvent(self)
 
     def copy(self, target, source, stream):

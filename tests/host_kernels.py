@@ -86,6 +86,7 @@ extern "C" void host_{name}(const unsigned* grid, unsigned threads, void** given
 """
 TYPES = {
     "float": np.float32, "double": np.float64, "int": np.int32, "Index": np.int64, "word": np.uint64, "bool": np.bool_,
+    "byte": np.uint8,
 }  # fmt: skip
 FLAGS = ("-x", "c++", "-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-shared", "-w")
 KERNEL = re.compile(r"extern \"C\" void (\w+)\s*\(([^)]*)\)")

@@ -227,8 +227,30 @@ xp = SimpleNamespace(
 )
 
 
+class AtOnce:
+    """What an array's user puts on the stream that computes: done before it goes on, after what it waits for."""
+
+    can_go_on = False
+
+    def __init__(self, device):
+        self.device, self.work = device, self
+
+    def append(self, piece):
+        event, times, do = piece
+        while event is not None and event.passed < times:
+            self.device.tick()
+        do()
+
+    def wait_event(self, event):
+        self.append((event, event.recorded, lambda: None))
+
+
 class StrictDevice(FakeDevice):
     """The fake device of the collectives, over these arrays: computing is done at once, communication late."""
+
+    def __init__(self, seed=0, sharing=True):
+        super().__init__(seed, sharing)
+        self.streams[0] = AtOnce(self)
 
     def holds(self, array):
         return isinstance(array, Array)
@@ -246,7 +268,7 @@ class StrictGpu:
     number, bus, shared, free = 0, "0000:00:00.0", False, 1 << 30
 
     def __init__(self, device=None):
-        self.xp, self.device = xp, device
+        self.xp, self.device = xp, device or StrictDevice()
 
     def use(self):
         pass

@@ -40,8 +40,8 @@ def find() -> CudaDevice:
 class CudaEvent:
     """CuPy's event as something awaited like a request."""
 
-    def __init__(self, cupy: Any):
-        self.event = cupy.cuda.Event(disable_timing=True)
+    def __init__(self, cupy: Any, patient: bool = False):
+        self.event = cupy.cuda.Event(block=patient, disable_timing=True)
 
     def record(self, stream: Any) -> None:
         self.event.record(stream.stream)
@@ -90,8 +90,8 @@ class CudaDevice:
     def current(self) -> CudaStream:
         return CudaStream(self._cupy.cuda.get_current_stream())
 
-    def event(self) -> CudaEvent:
-        return CudaEvent(self._cupy)
+    def event(self, patient: bool = False) -> CudaEvent:
+        return CudaEvent(self._cupy, patient)
 
     def copy(self, target: Any, source: Any, stream: CudaStream) -> None:
         self._copy(address(target), address(source), target.nbytes, stream)

@@ -57,8 +57,8 @@ class Device(Protocol):
     def current(self) -> Stream:
         """Return the stream that the caller works on."""
 
-    def event(self) -> Event:
-        """Return a new event."""
+    def event(self, patient: bool = False) -> Event:
+        """Return a new event; a thread that waits for a patient one leaves its core to others."""
 
     def copy(self, target: Any, source: Any, stream: Any) -> None:
         """Copy between arrays of the device, or one of it and one of pinned memory; bytes count, not types."""

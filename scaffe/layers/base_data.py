@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import Any, Protocol
 
-import numpy as np
-
-from readers import Batch, BatchQueue, Shard, SkippingBatches, Transform, order, read_mean
+from readers import Batch, BatchQueue, Memory, Shard, SkippingBatches, Transform, order, read_mean
 from readers.batch_queue import allocate
 from readers.skipping import Fills, Labels, first_good
 from readers.waited import Waited
-from scaffe.blob import Blob
+from scaffe.ahead import Ahead
 from scaffe.context import TRAIN
 from scaffe.layers.layer import Blobs, Layer
 
@@ -27,7 +26,7 @@ class Reading(Protocol):
     def shapes(self) -> Sequence[tuple[int, ...]]:
         """The shape of a row of each of a batch's arrays."""
 
-    def allocate(self, count: int) -> list[Batch]: ...
+    def allocate(self, count: int, memory: Memory | None = None) -> list[Batch]: ...
 
     def fill(self, number: int, batch: Batch) -> None: ...
 
@@ -80,13 +79,14 @@ class BaseData(Layer):
         self.shard = replace(self.shard, first=sample)
         self.consumed = 0
 
-    def give(self, top: Blob, array: np.ndarray) -> None:
-        """Let a top be a batch's array: that itself on the host, a copy on a device."""
+    device_transform: Any = None  # scaffe.engines.cuda.ImageTransform where images are transformed on the device
+
+    def ahead(self) -> Ahead | None:
+        """Return what copies batches to the GPU ahead of use; None where the net computes on the host."""
         if self.context.gpu is None:
-            top.array = array
-        else:
-            top.reshape(*array.shape)
-            top.array.set(array)
+            return None
+        make = self.device_transform and partial(self.device_transform, self.context.engine)
+        return Ahead(self.context.gpu, make)
 
     def origin(self, row: int) -> str:
         """Return what messages call the sample in a row of the current batch, "" where they have no name for it."""
@@ -100,6 +100,7 @@ class BaseData(Layer):
 class PrefetchingData(BaseData):
     """A data layer whose batches are read ahead by this rank's own threads; the tops are the reader's own arrays.
 
+    On a GPU batches are also copied there ahead, and the tops' arrays are filled from these copies.
     Reading starts with the first forward pass, at the sample that `seek` named last. Subclasses call `take_part`,
     then `look_ahead`, and say in `reading` what reads.
     """
@@ -126,6 +127,7 @@ class PrefetchingData(BaseData):
         self.waited = Waited()
         self._fed = False
         self._queue: BatchQueue | None = None
+        self._ahead = self.ahead()
         self._reading = self.reading()
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
@@ -138,8 +140,11 @@ class PrefetchingData(BaseData):
             self.feed()
         self._fed = False
         assert self.batch is not None
+        if self._ahead is not None:
+            self._ahead.give(self.batch, top)
+            return
         for blob, array in zip(top, self.batch.arrays, strict=False):
-            self.give(blob, array)
+            blob.array = array
 
     def feed(self) -> None:
         """Take the next batch for the next forward pass.
@@ -165,16 +170,25 @@ class PrefetchingData(BaseData):
 
     def _scattered(self, scatter: Callable[[Batch | None, Batch], None]) -> Batch:
         """Return this rank's part of the batch that the root has read."""
-        mine = self.batch or allocate(1, self.shard.rows, self._reading.shapes)[0]
+        mine = self.batch or self._own()
+        if self._ahead is not None:
+            self._ahead.wait(mine)
         if self.context.rank:
             scatter(None, mine)
-            return mine
-        queue = self._queue or self._start()
-        whole = queue.get()
-        scatter(whole, mine)
-        mine.bad = whole.bad
-        queue.recycle(whole)
+        else:
+            queue = self._queue or self._start()
+            whole = queue.get()
+            scatter(whole, mine)
+            mine.bad = whole.bad
+            queue.recycle(whole)
+        if self._ahead is not None:
+            self._ahead.send(mine)
         return mine
+
+    def _own(self) -> Batch:
+        """Return a batch for this rank's part of what the root reads."""
+        batches = allocate(1, self.shard.rows, self._reading.shapes, self._ahead)
+        return batches[0] if self._ahead is None else self._ahead.add(batches)[0]
 
     @property
     def spare(self) -> float | None:
@@ -193,8 +207,13 @@ class PrefetchingData(BaseData):
         if self.context.scatter:  # this rank reads all ranks' rows
             reading.shard = replace(reading.shard, start=0, stop=reading.shard.batch)
         threads = self.context.reader_threads
-        population = reading.allocate(self._population(threads))
-        self._queue = BatchQueue(reading.fill, self.context.batch_numbers(), population, threads)
+        fill: Callable[[int, Batch], None] = reading.fill
+        if self._ahead is None or self.context.scatter:
+            population = reading.allocate(self._population(threads))
+        else:
+            population = self._ahead.add(reading.allocate(self._population(threads), self._ahead))
+            fill = self._ahead.filling(fill)
+        self._queue = BatchQueue(fill, self.context.batch_numbers(), population, threads)
         return self._queue
 
     def _population(self, threads: int) -> int:
@@ -209,6 +228,8 @@ class PrefetchingData(BaseData):
         """End the reader threads; the next forward pass starts others."""
         if self._queue is not None:
             self._queue.close()
+        if self._ahead is not None:
+            self._ahead.close()
         self._queue, self.batch, self._fed = None, None, False
 
     def named(self, source: str) -> str:

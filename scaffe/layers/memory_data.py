@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from readers.batch_queue import allocate
 from scaffe.layers.base_data import BaseData
 from scaffe.layers.layer import Blobs, register
+
+IN_TURN = 3  # batches in pinned memory: the host fills one while the device copies another and computes on a third
 
 
 class MemoryData(BaseData):
@@ -27,6 +30,9 @@ class MemoryData(BaseData):
         self._arrays: tuple[np.ndarray, ...] = ()
         self._numbers: Iterator[int] | None = None
         self.take_part(p.batch_size, p.batch_size)
+        self._ahead = self.ahead()
+        if self._ahead is not None:
+            self._batches = self._ahead.add(allocate(IN_TURN, self.shard.rows, [self._shape, ()], self._ahead))
 
     def set_input_arrays(self, data: np.ndarray, labels: np.ndarray) -> None:
         """Read from the row on that a snapshot was taken before, else from the first one.
@@ -61,12 +67,19 @@ class MemoryData(BaseData):
         self._numbers = self._numbers or self.context.batch_numbers()
         number = next(self._numbers)
         _, rows = self.shard.places(number)
-        for blob, array in zip(top, self._arrays, strict=True):
-            if self.context.gpu is None:
-                np.take(array, rows, 0, out=blob.array, mode="clip")  # the mode that writes without a copy between
-            else:
-                self.give(blob, array[rows])
         self.consumed = number + 1
+        if self._ahead is None:
+            self._take(rows, [blob.array for blob in top])
+            return
+        batch = self._batches[number % len(self._batches)]
+        self._ahead.wait(batch)
+        self._take(rows, batch.arrays)
+        self._ahead.send(batch)
+        self._ahead.give(batch, top)
+
+    def _take(self, rows: np.ndarray, targets: Sequence[np.ndarray]) -> None:
+        for array, target in zip(self._arrays, targets, strict=True):
+            np.take(array, rows, 0, out=target, mode="clip")  # the mode that writes without a copy between
 
     def close(self) -> None:
         """Let the next forward pass count batches anew."""

@@ -7,6 +7,7 @@ from nets import shared_folder, solver_with, tower
 from strict_arrays import StrictDevice, StrictGpu
 
 import scaffe
+from readers import Settings
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
 
@@ -26,12 +27,12 @@ def folder(tmp_path_factory):
     return shared_folder(COMM, tmp_path_factory, "devices")
 
 
-def trained(folder, run, gpu):
+def trained(folder, run, gpu, **how):
     """Return the parameters after a few iterations."""
     world = World(COMM.Dup())
     world.take_gpu(gpu)
     param = solver_with(tower(folder / "db"), snapshot_prefix=str(folder / "snap"))
-    solver = scaffe.Solver(param, world=world, run=run, engine="reference", stall_seconds=0)
+    solver = scaffe.Solver(param, world=world, run=run, engine="reference", stall_seconds=0, **how)
     solver.step(3)
     solver.propagate.sync()
     values = solver.net.packed.host_data().copy()
@@ -47,3 +48,12 @@ def test_devices_and_hosts_reach_the_same_parameters(folder, way):
     assert device.done > 0 or COMM.size == 1  # messages went through the device's streams
     np.testing.assert_allclose(on_device, on_host, rtol=0, atol=1e-6)
     assert np.abs(on_device).max() > 0.01
+
+
+@pytest.mark.parametrize("drive", ["hook", "helper"])
+def test_devices_are_given_what_one_reader_or_their_own_read(folder, drive):
+    def trained_by(readers):
+        gpu = StrictGpu(StrictDevice(seed=COMM.rank, sharing=False))
+        return trained(folder, Run("SC-OBR", reduce="chain", drive=drive), gpu, reading=Settings(readers=readers))
+
+    np.testing.assert_array_equal(trained_by("single"), trained_by("parallel"))

@@ -208,3 +208,12 @@ def test_memory_does_not_depend_on_the_number_of_records():
     with BatchQueue(batches.fill, itertools.count(), batches.allocate(3), threads=2) as queue:
         keys = queue.get().keys + queue.get().keys
     assert len(set(keys)) == 12 and max(keys) < 10**15
+
+
+def test_a_batch_of_one_takes_raw_images_of_any_size_over_and_over(make):
+    others = {number: encode(image(number, (3, 8 + number, 8)), 0) for number in (1, 2)}
+    batches = BatchReader(make(3, others), Shard.whole(3, 1), Transform())
+    [batch] = batches.allocate(1)
+    for number in range(7):
+        batches.fill(number, batch)
+        np.testing.assert_array_equal(batch.data[0], image(number % 3, (3, 8 + number % 3, 8)))

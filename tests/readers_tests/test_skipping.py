@@ -36,8 +36,8 @@ class Numbers:
     def __init__(self, shard, bad=()):
         self.shard, self._bad = shard, bad
 
-    def allocate(self, count):
-        return allocate(count, self.shard.rows, self.shapes)
+    def allocate(self, count, memory=None):
+        return allocate(count, self.shard.rows, self.shapes, memory)
 
     def describe(self, key):
         return f"record {key}"

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from nets import lenet, write_images, write_solver
-from strict_arrays import xp
+from strict_arrays import StrictDevice, xp
 from test_device_query import Runtime
 from test_gpu import FakeDevice
 
@@ -21,6 +21,7 @@ def folder(tmp_path, monkeypatch):
     cuda = SimpleNamespace(runtime=runtime, Device=FakeDevice, get_current_stream=lambda: stream)
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(**vars(xp), cuda=cuda))
     monkeypatch.setattr("scaffe.gpu._take", lambda bus: bus)
+    monkeypatch.setattr("collectives.device.cuda.find", StrictDevice)
     FakeDevice.used.clear()
     net = lenet(write_images(tmp_path / "db", count=16), batch=4)
     (tmp_path / "net.prototxt").write_text(net)

@@ -5,12 +5,14 @@
 | engine.py | compiles kernels and launches them |
 | kernels/ | CUDA C++, a file for each kind of layer |
 | convolution.py ... eltwise.py | the layers that launch them; everything else is the reference forms' |
+| transform.py, data.py | what data layers do to images, on the device |
 | solvers.py | each rule's update as one launch |
 """
 
 from scaffe.engines.cuda import (
     batch_norm,
     convolution,
+    data,
     dropout,
     eltwise,
     lrn,
@@ -25,6 +27,7 @@ __all__ = [
     "Engine",
     "batch_norm",
     "convolution",
+    "data",
     "dropout",
     "eltwise",
     "lrn",
