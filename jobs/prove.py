@@ -97,7 +97,9 @@ def _benchmarks(quick: bool, rehearse: bool) -> Iterator[Step]:
     for net in ("lenet",) if rehearse else ("alexnet", "googlenet", "resnet50", "vgg16", "cifar10_quick", "lenet"):
         for compute in ("float32",) if quick else ("float32", "tf32", "bf16"):
             bench = [*PYTHON, "jobs/bench_gpu.py", "--nets", net, "--compute", compute, *rehearsal]
-            yield Step(f"{net}, {compute}", "bench", bench, 60 if quick else 180, ("torch",), f"{net} .*", "no --compute.*")
+            yield Step(
+                f"{net}, {compute}", "bench", bench, 60 if quick else 180, ("torch",), f"{net} .*", "no --compute.*"
+            )
 
 
 def _chosen(few: bool, pattern: str) -> list[str]:
