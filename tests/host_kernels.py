@@ -33,6 +33,9 @@ static inline unsigned long long __umul64hi(unsigned long long a, unsigned long 
   return (unsigned long long)(((unsigned __int128)a * b) >> 64);
 }
 
+static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)(((unsigned long long)a * b) >> 32); }
+static inline float rsqrtf(float value) { return 1 / sqrtf(value); }
+
 struct Fiber { ucontext_t context; bool done; };
 static Fiber fibers[256];
 static char stacks[256][1 << 15];
