@@ -26,6 +26,7 @@ SHIM = r"""
 #define __global__
 #define __device__
 #define __shared__ static
+#define __restrict__
 struct Place { unsigned x, y, z; };
 static Place blockIdx, threadIdx, blockDim, gridDim;
 static inline float __int_as_float(int bits) { float value; __builtin_memcpy(&value, &bits, 4); return value; }

@@ -39,13 +39,12 @@ struct alignas(16) Quad {
 
 __device__ inline bool for_quads(const void* array) { return (unsigned long long)array % sizeof(Quad) == 0; }
 
-// Division of numbers below 2^31 by one divisor, without dividing: a GPU has no instruction for it, and most kernels that
-// find their place in a blob would do little else. Granlund and Montgomery 1994, figure 4.1.
+// Division of numbers below 2^31 by one divisor, as engine.py prepares it: a GPU has no instruction for division, and
+// most kernels that find their place in a blob would do little else. Granlund and Montgomery 1994, figure 4.1.
+typedef unsigned long long word;
+
 struct Divisor {
-  unsigned by, factor, shift;
-  __device__ Divisor(int divisor) : by(divisor), shift(0) {
-    while ((1ull << shift) < by) shift++;
-    factor = (unsigned)((((1ull << shift) - by) << 32) / by + 1);
-  }
+  unsigned factor, shift;
+  __device__ Divisor(word prepared) : factor((unsigned)prepared), shift((unsigned)(prepared >> 32)) {}
   __device__ unsigned operator()(unsigned n) const { return (__umulhi(n, factor) + n) >> shift; }
 };
