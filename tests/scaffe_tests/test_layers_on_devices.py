@@ -42,7 +42,9 @@ CASES = [
     ("ArgMax", "x:3,5,2", "y", "argmax_param { axis: 1 top_k: 2 out_max_val: true }"),
     ("BNLL", MAPS, "y", ""),
     ("BatchNorm", MAPS, "y", NORM),
-    ("BatchNorm", "x:70,3,9,9", "y", NORM),
+    ("BatchNorm", "x:70,3,12,12", "y", NORM),
+    ("BatchNorm", "x:100,2,9,11", "y", NORM),
+    ("BatchNorm", "x:7,5", "y", NORM.replace("eps", "use_global_stats: true eps")),
     ("BatchReindex", "x:5,3 label:7", "y", ""),
     ("Bias", MAPS, "y", "bias_param { axis: 1 }"),
     ("Clip", MAPS, "y", "clip_param { min: -0.5 max: 0.75 }"),
@@ -132,7 +134,9 @@ def net_of(case, **how) -> scaffe.Net:
         blob = net.blobs[name]
         blob.data[...] = FILLS.get(name, lambda rng, shape: rng.standard_normal(shape))(rng, blob.shape)
     for blob in net.params.get("it", []):
-        blob.data[...] = rng.standard_normal(blob.shape) / 4
+        blob.data[...] = (
+            rng.uniform(0.1, 1, blob.shape) / 4 if case[0] == "BatchNorm" else rng.standard_normal(blob.shape) / 4
+        )
     return net
 
 
@@ -150,7 +154,8 @@ def computed(case, **how) -> dict[str, np.ndarray]:
             net.blobs[name].diff[...] = rng.standard_normal(net.blobs[name].shape)
         net.backward()
     found |= {f"{name} diff": net.blobs[name].diff.copy() for name in net.inputs if name not in FILLS}
-    found |= {f"parameter {i} diff": blob.diff.copy() for i, blob in enumerate(net.params.get("it", []))}
+    for i, blob in enumerate(net.params.get("it", [])):
+        found |= {f"parameter {i}": blob.data.copy(), f"parameter {i} diff": blob.diff.copy()}
     return found
 
 
