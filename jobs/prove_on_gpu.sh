@@ -1,51 +1,66 @@
 #!/usr/bin/env bash
 # Run on a machine with a GPU what only such a machine can prove, and print one table.
-#   bash jobs/prove_on_gpu.sh [OUT]                       logs and table in OUT, ./gpu_proof by default
-#   WHEELS=/some/folder bash jobs/prove_on_gpu.sh         first install what lies there; nothing else is installed
-# The active Python needs cupy, numpy and pytest; steps whose needs are missing are told as skipped.
+#   bash jobs/prove_on_gpu.sh [OUT]      logs, table.txt, table.md and table.json in OUT, ./gpu_proof by default
+#   WHEELS=FOLDER ...                    first install the wheels that lie there, into OUT/site; nothing else is installed
+#   PARITY=FOLDER ...                    compare with the cases there that Caffe computed
+#   STEPS=layers,ranks ...               these steps alone; what OUT's table has of the others stays
+#   QUICK=1 ...                          the short form of each step, about 8 minutes in all
+#   SECONDS_IN_ALL=N ...                 no step goes on for longer than that after the start
+#   REHEARSE=1 ...                       on a machine without a GPU: the same steps, stand-ins for arrays on a GPU
+# The active python3 (or PYTHON) needs numpy, pytest and pytest-mpi, and to prove anything cupy; a step that lacks
+# something is told as skipped. Exit code: 0 all passed, 1 some failed or were not reached, 2 nothing could be run.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
-out=$(mkdir -p "${1:-gpu_proof}" && cd "${1:-gpu_proof}" && pwd) || exit 2
-cd "$root" || exit 2
-export PYTHONPATH=$root:$root/tests${PYTHONPATH:+:$PYTHONPATH} SCAFFE_ON_GPU=1 NO_COLOR=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
-if [ -n "${WHEELS:-}" ]; then
-  python -m pip install --quiet --no-index --find-links "$WHEELS" "$WHEELS"/*.whl || exit 2
-fi
-if ! said=$(python -c 'from scaffe import gpu; gpu.find()' 2>&1); then
-  echo "prove_on_gpu.sh: ${said##*LaunchError: }" >&2
+
+fail() {
+  echo "prove_on_gpu.sh: $*" >&2
   exit 2
-fi
-
-failed=0
-printf '%-34s %-8s %7s  %s\n' step result seconds said | tee "$out/table.txt"
-
-# step NAME COMMAND...: run it, its output in OUT/NAME.log, and add a line to the table.
-step() {
-  local name=$1 start=$SECONDS code result
-  shift
-  timeout 600 "$@" >"$out/$name.log" 2>&1
-  code=$?
-  case $code in 0) result=passed ;; 5) result=skipped ;; *) result=FAILED failed=1 ;; esac
-  printf '%-34s %-8s %7d  %s\n' "$name" "$result" $((SECONDS - start)) \
-    "$(grep -aE '(passed|failed|skipped|error).* in |^scaffe: |Average Forward-Backward' "$out/$name.log" | tail -n 1)" |
-    tee -a "$out/table.txt"
 }
 
-step device_query python -m scaffe device-query
-step kernels_compile python -m pytest -q tests/scaffe_tests/test_cuda_kernels.py tests/collectives_tests/test_device_kernels.py
-step layers_against_caffe python -m pytest -q tests/scaffe_tests/test_parity.py -k "strict or cuda"
-step updates_dropout_lenet python -m pytest -q tests/scaffe_tests/test_device_arrays.py -k "kernel or dropout"
-step batches_ahead_and_transformed python -m pytest -q tests/scaffe_tests/test_ahead.py \
-  tests/scaffe_tests/test_image_transform.py tests/scaffe_tests/test_data_on_devices.py
-command -v mpirun >/dev/null || echo "no mpirun: nothing with several ranks is run" | tee -a "$out/table.txt"
-for ranks in 1 2 4; do
-  command -v mpirun >/dev/null || break
-  step "train_and_collectives_${ranks}_ranks" jobs/mpirun.sh -n $ranks \
-    python -m mpi4py -m pytest --with-mpi -m mpi -q tests/device_tests
+python=$(command -v "${PYTHON:-python3}") || fail "no python3 on PATH; PYTHON names another"
+out=$(mkdir -p "${1:-gpu_proof}" && cd "${1:-gpu_proof}" && pwd) || fail "cannot make the folder ${1:-gpu_proof}"
+for name in WHEELS PARITY; do
+  [ -z "${!name:-}" ] && continue
+  [ -d "${!name}" ] || fail "$name is ${!name}, which is no folder"
+  export "$name=$(cd "${!name}" && pwd)"
 done
-for pair in alexnet:256 googlenet:128 resnet50:64 vgg16:64 cifar10_quick:128; do
-  net=${pair%:*}
-  python -m scaffe models "$net" --data dummy --batch "${pair#*:}" >"$out/$net.prototxt" &&
-    step "time_$net" python -m scaffe time --model "$out/$net.prototxt" --iterations 20 --device cuda
-done
-exit $failed
+exec 9>"$out/lock"
+flock -n 9 || fail "another run writes into $out; name another folder"
+
+# A folder of its own: the Python may be read-only or managed by somebody else, and other runs may use it.
+install_wheels() {
+  local stamp
+  stamp=$("$python" -V && cd "$WHEELS" && cksum ./*.whl) || fail "no wheels in $WHEELS"
+  [ "$stamp" = "$(cat "$out/site/wheels" 2>/dev/null)" ] && return
+  rm -rf "$out/site"
+  "$python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-index --no-deps --no-compile \
+    --ignore-installed --no-warn-script-location --prefix "$out/site" "$WHEELS"/*.whl ||
+    fail "cannot install the wheels of $WHEELS; pip's message is above"
+  echo "$stamp" >"$out/site/wheels"
+}
+
+# What a prefix has: Debian's Python puts packages under local/ and calls their folder dist-packages.
+use_prefix() {
+  local folder
+  for folder in "$1"/{,local/}lib*/python*/{site,dist}-packages; do
+    [ -d "$folder" ] && PYTHONPATH=$folder${PYTHONPATH:+:$PYTHONPATH}
+  done
+  for folder in "$1"/{,local/}; do
+    [ -d "$folder/bin" ] && PATH=$folder/bin:$PATH
+    [ -d "$folder/lib" ] && LD_LIBRARY_PATH=$folder/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+  done
+  export PYTHONPATH PATH LD_LIBRARY_PATH
+}
+
+[ -z "${WHEELS:-}" ] || install_wheels
+[ ! -d "$out/site" ] || use_prefix "$out/site"
+# An mpirun that came as a wheel lies beside the interpreter, which need not be on PATH.
+command -v mpirun >/dev/null || PATH=$PATH:$(dirname "$python")
+export PYTHONPATH=$root:$root/tests:$root/jobs${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1 NO_COLOR=1
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+
+if [ -z "${REHEARSE:-}" ]; then
+  export SCAFFE_ON_GPU=1
+  said=$("$python" -c 'from scaffe import gpu; gpu.find()' 2>&1) || fail "${said##*Error: }"
+fi
+cd "$root" && exec "$python" jobs/prove.py "$out"

@@ -24,18 +24,21 @@ class TorchNet(nn.Module):
 
     def __init__(self, net: scaffe.Net):
         super().__init__()
-        self.steps: list[tuple[LayerParameter, list[str], nn.Module]] = []
+        self.steps: list[tuple[list[str], str, float]] = []  # of each module: bottoms, top, weight of the loss or 0
         self.same: dict[str, str] = {}  # tops that are another blob: a Split's, a Scale's that BatchNorm2d has done
         shapes = {name: blob.shape for name, blob in net.blobs.items()}
         scales = {layer.bottom[0]: layer for layer in net.param.layer if layer.type == "Scale"}
+        self.modules_in_order = nn.ModuleList()
         for layer in net.param.layer:
             if layer.type in ("Split", "Scale"):
                 self.same.update(dict.fromkeys((top for top in layer.top if top != layer.bottom[0]), layer.bottom[0]))
             elif layer.type not in NOT_TRAINED:
                 scale = scales.get(layer.top[0]) if layer.type == "BatchNorm" else None
                 module = _module(layer, shapes[layer.bottom[0]], [*net.params.get(layer.name, [])], scale, net)
-                self.steps.append((layer, [self._source(name) for name in layer.bottom], module))
-        self.modules_in_order = nn.ModuleList(module for _, _, module in self.steps)
+                weight = layer.loss_weight[0] if layer.type == "SoftmaxWithLoss" else 0.0
+                bottoms = [self._source(name) for name in layer.bottom]
+                self.modules_in_order.append(module)
+                self.steps.append((bottoms, self._source(layer.top[0]), weight))
 
     def _source(self, name: str) -> str:
         while name in self.same:
@@ -45,12 +48,12 @@ class TorchNet(nn.Module):
     def forward(self, **blobs: torch.Tensor) -> torch.Tensor:
         """Return the weighted sum of the losses."""
         losses = []
-        for layer, bottoms, module in self.steps:
-            result = module(*(blobs[name] for name in bottoms))
-            if layer.type == "SoftmaxWithLoss":
-                losses.append(layer.loss_weight[0] * result)
+        for module, (bottoms, top, weight) in zip(self.modules_in_order, self.steps, strict=True):
+            result = module(*[blobs[name] for name in bottoms])
+            if weight:
+                losses.append(weight * result)
             else:
-                blobs[self._source(layer.top[0])] = result
+                blobs[top] = result
         return sum(losses[1:], losses[0])
 
 

@@ -31,8 +31,21 @@ LOCAL_RANKS = (
     "PMIX_RANK",  # the world's rank where nobody tells more
     "PMI_RANK",
 )
-FAILURES = "CUDARuntimeError", "CUDADriverError", "CUBLASError", "NVRTCError"  # CuPy's classes of errors
+FAILURES = "CUDARuntimeError", "CUDADriverError", "CUBLASError", "NVRTCError", "NcclError"  # CuPy's classes of errors
 NO_DRIVER = 35  # cudaErrorInsufficientDriver, which a machine without any gives as well
+# What to do about errors, by what their names have in them; the first that fits counts.
+ADVICE = {
+    "NoKernelImage|NO_BINARY|UnsupportedPtx|UNSUPPORTED_PTX|InvalidPtx|INVALID_PTX": (
+        "cupy's CUDA libraries and this GPU or its driver don't fit: update the driver, or install the cupy of its CUDA"
+    ),
+    "SystemNotReady|SYSTEM_NOT_READY": "the node's switches are not set up: start nvidia-fabricmanager",
+    "SystemDriverMismatch|CompatNotSupported|SYSTEM_DRIVER_MISMATCH": (
+        "the driver's kernel module and its libcuda don't fit: install one driver, then reboot"
+    ),
+    "DevicesUnavailable|DEVICE_UNAVAILABLE": "another process may have it to itself: see nvidia-smi",
+    "InvalidDevice|NoDevice": "look at nvidia-smi and at CUDA_VISIBLE_DEVICES",
+}
+LOOK = "look at nvidia-smi and at dmesg for Xid"
 
 
 @dataclass
@@ -59,7 +72,7 @@ class Gpu:
         """Bytes of its memory that nobody has."""
         return self.xp.cuda.runtime.memGetInfo()[0]
 
-    def explain(self, error: Exception) -> str:
+    def explain(self, error: BaseException) -> str:
         """Say in a line what an error of CuPy's means and what to do, "" where it is none of CuPy's."""
         kind, text = type(error).__name__, _line(error)
         if kind == "OutOfMemoryError":
@@ -70,8 +83,8 @@ class Gpu:
             return f"a CUDA library is missing: {text[:200]}; install those of cupy's CUDA version, as cupy[ctk] does"
         if kind in FAILURES:
             return (
-                f"GPU {self.number} ({self.bus}) failed: {text}; look at nvidia-smi and at dmesg for Xid, then go on "
-                "from the newest snapshot with --snapshot auto"
+                f"GPU {self.number} ({self.bus}) failed: {text}; {_advice(text, LOOK)}, then go on from the newest "
+                "snapshot with --snapshot auto"
             )
         return ""
 
@@ -133,10 +146,10 @@ def find() -> tuple[ModuleType, int]:
         import cupy
 
         runtime = cupy.cuda.runtime
-    except ModuleNotFoundError:
-        raise LaunchError("a GPU needs cupy, which is not installed (pip install 'scaffe[cuda]')") from None
-    except (ImportError, AttributeError) as error:
-        raise LaunchError(f"cupy can't be loaded: {_line(error)}; install the cupy of this CUDA's version") from None
+    except Exception as error:  # of whatever cupy, or a library that it needs, finds wrong
+        if isinstance(error, ModuleNotFoundError) and error.name == "cupy":
+            raise LaunchError("a GPU needs cupy, which is not installed (pip install 'scaffe[cuda]')") from None
+        raise LaunchError(f"cupy can't be loaded: {_cause(error)}; install the cupy of this CUDA's version") from None
     try:
         count = runtime.getDeviceCount()
     except Exception as error:  # cupy's, whose class needs a cupy that works
@@ -144,6 +157,26 @@ def find() -> tuple[ModuleType, int]:
     if not count:
         raise LaunchError("no GPU is visible to this process; look at CUDA_VISIBLE_DEVICES, or use --device cpu")
     return cupy, count
+
+
+def left_unused(root: Path = Path("/sys"), devices: Path = Path("/dev"), environment: Mapping = os.environ) -> str:
+    """Return why a GPU that this machine has can't be used, "" if it can, or there is none, or none is to be seen."""
+    hidden = environment.get("CUDA_VISIBLE_DEVICES", "0") in ("", "-1", "NoDevFiles")
+    if hidden or not (any(devices.glob("nvidia[0-9]*")) or any(map(_is_gpu, root.glob("bus/pci/devices/*")))):
+        return ""
+    try:
+        find()
+    except LaunchError as error:
+        return str(error)
+    return ""
+
+
+def _is_gpu(place: Path) -> bool:
+    """Say whether a PCI device computes or displays, and is NVIDIA's."""
+    try:
+        return (place / "vendor").read_text().strip() == "0x10de" and (place / "class").read_text().startswith("0x03")
+    except OSError:
+        return False
 
 
 def _why_none(runtime: Any, error: Exception) -> str:
@@ -159,7 +192,7 @@ def _why_none(runtime: Any, error: Exception) -> str:
         )
     if getattr(error, "status", 0) == NO_DRIVER:
         return "no NVIDIA driver is installed on this machine, or this container has no access to it; use --device cpu"
-    return f"no GPU can be used: {_line(error)}; use --device cpu"
+    return f"no GPU can be used: {_line(error)}; {_advice(_line(error), LOOK)}, or use --device cpu"
 
 
 def _version(number: int) -> str:
@@ -172,7 +205,8 @@ def _start(gpu: Gpu) -> None:
         gpu.use()
         gpu.xp.cuda.runtime.free(0)
     except Exception as error:  # cupy's
-        raise LaunchError(f"GPU {gpu.number} ({gpu.bus}) can't be used: {_line(error)}; see nvidia-smi") from None
+        text = _line(error)
+        raise LaunchError(f"GPU {gpu.number} ({gpu.bus}) can't be used: {text}; {_advice(text, LOOK)}") from None
 
 
 def local_rank(environment: Mapping[str, str] = os.environ) -> int:
@@ -243,3 +277,12 @@ def check_id(number: int, count: int) -> int:
 
 def _line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def _advice(text: str, otherwise: str) -> str:
+    return next((advice for names, advice in ADVICE.items() if re.search(names, text)), otherwise)
+
+
+def _cause(error: BaseException) -> str:
+    """Return what could not be loaded, which CuPy tells at the end of a page, and as the cause."""
+    return _line(error.__cause__ or error)[:200]

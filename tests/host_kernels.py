@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -25,12 +26,16 @@ SHIM = r"""
 #define __global__
 #define __device__
 #define __shared__ static
+#define __restrict__
 struct Place { unsigned x, y, z; };
 static Place blockIdx, threadIdx, blockDim, gridDim;
 static inline float __int_as_float(int bits) { float value; __builtin_memcpy(&value, &bits, 4); return value; }
 static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
   return (unsigned long long)(((unsigned __int128)a * b) >> 64);
 }
+
+static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)(((unsigned long long)a * b) >> 32); }
+static inline float rsqrtf(float value) { return 1 / sqrtf(value); }
 
 struct Fiber { ucontext_t context; bool done; };
 static Fiber fibers[256];
@@ -97,24 +102,30 @@ def needs_compiler():
         pytest.skip("no g++, which compiles the kernels for the host")
 
 
+@cache
+def built(code):
+    """Return a source's kernels, each one's types of parameters by its name, and the library; made once a process."""
+    needs_compiler()
+    expanded = subprocess.run(
+        ["g++", "-x", "c++", "-E", "-P", "-"], input=f"{SHIM}\n{code}", capture_output=True, text=True, check=True
+    ).stdout
+    kernels = {name: parameters(given) for name, given in KERNEL.findall(expanded)}
+    bodies = {text.partition("(")[0]: text for text in expanded.split('extern "C" void ')[1:]}
+    calls = [
+        CALL.format(name=name, casts=", ".join(casts(types)), waits=int("over_block" in bodies[name]))
+        for name, types in kernels.items()
+    ]
+    return kernels, ctypes.CDLL(str(compiled(SHIM + code + "".join(calls))))
+
+
 class RawModule:
     """Kernels of one source."""
 
     folder = None  # of compiled sources, which processes and tests share
 
     def __init__(self, code, options):
-        needs_compiler()
         assert set(options) <= {"--std=c++17", "--fmad=false"}
-        expanded = subprocess.run(
-            ["g++", "-x", "c++", "-E", "-P", "-"], input=f"{SHIM}\n{code}", capture_output=True, text=True, check=True
-        ).stdout
-        self.kernels = {name: parameters(given) for name, given in KERNEL.findall(expanded)}
-        bodies = {text.partition("(")[0]: text for text in expanded.split('extern "C" void ')[1:]}
-        calls = [
-            CALL.format(name=name, casts=", ".join(casts(types)), waits=int("over_block" in bodies[name]))
-            for name, types in self.kernels.items()
-        ]
-        self.library = ctypes.CDLL(str(compiled(SHIM + code + "".join(calls))))
+        self.kernels, self.library = built(code)
 
     def get_function(self, name):
         return Kernel(getattr(self.library, f"host_{name}"), name, self.kernels[name])

@@ -62,8 +62,11 @@ def _outcome(work: Callable[[], T]) -> Callable[[], T]:
 
 def tell_device(chosen: gpu.Gpu | None, a: argparse.Namespace, wanted: bool = False) -> None:
     """Log where the layers compute; `wanted`: the solver file asks for a GPU."""
-    if wanted and a.device == "auto" and chosen is None:
-        log.info("The solver asks for a GPU: there is none that scaffe can use.")
+    if a.device == "auto" and chosen is None:
+        if launcher_rank() == 0 and (why := gpu.left_unused()):
+            log.warning("This machine has a GPU, which is not used: %s; --device cpu says that none is wanted.", why)
+        elif wanted:
+            log.info("The solver asks for a GPU: there is none that scaffe can use.")
     log.info("Use %s.", chosen or "CPU")
 
 

@@ -59,7 +59,7 @@ def _with_signals(world: World, a: argparse.Namespace) -> int:
 def _solve(world: World, a: argparse.Namespace, signals: Signals) -> int:
     param = world.together(lambda: _solver_param(a))
     if param.solver_mode == param.CPU and a.device == "auto" and a.gpu is None:
-        world.gpu = None
+        world.gpu, a.device = None, "cpu"
     tell_device(world.gpu, a, param.solver_mode == param.GPU)
     solver = Solver(
         param, world=world, scaling=a.scal, engine=a.engine, keep_snapshots=a.keep_snapshots,

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from collectives import CollectiveError, agree
 from readers import ReaderError
-from scaffe.errors import AgreedError, LaunchError, ScaffeError
+from scaffe.errors import AgreedError, DeviceError, LaunchError, ScaffeError
 from scaffe.monitor import log as logs
 from scaffe.monitor.record import RANKS, Record
 
@@ -164,6 +164,8 @@ class World:
 
     def fail(self, error: BaseException) -> int:
         """Report an error and end the job: return the exit code if all ranks raised it alike, else abort them."""
+        if self.gpu is not None and (text := self.gpu.explain(error)):
+            error = DeviceError(text)  # it may come to light at any call: what runs on a GPU fails late
         expected = isinstance(error, (*USER_ERRORS, MemoryError))  # a size that no machine has is a slip of the user's
         code = 2 if expected else 1
         alike = self.is_alike(error)

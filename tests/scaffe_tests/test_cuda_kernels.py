@@ -8,6 +8,7 @@ import pytest
 from scaffe.engines.cuda.engine import FLAGS, files, source
 
 ARCHITECTURES = "sm_75", "sm_80", "sm_90"
+MADE = {"UPDATE": "update_{}", "LRN": "lrn_{}"}  # kernels' names, by the macro that makes them
 DECLARED = re.compile(r"^KERNEL (\w+)\(", re.MULTILINE)
 
 
@@ -26,8 +27,8 @@ def compiled(library, text, architecture):
 def test_kernels_compile_without_a_warning(library, file, architecture):
     log, code = compiled(library, source(file), architecture)
     assert log == ""
-    rules = re.findall(r"^UPDATE\((\w+)\)$", source(file), re.MULTILINE)
-    names = [*DECLARED.findall(source(file)), *(f"update_{rule}" for rule in rules)]
+    made = re.findall(r"^(UPDATE|LRN)\((\w+)\)$", source(file), re.MULTILINE)
+    names = [*DECLARED.findall(source(file)), *(MADE[macro].format(of) for macro, of in made)]
     assert [name for name in names if f".entry {name}(" not in code] == []
 
 
@@ -41,3 +42,10 @@ def test_the_updates_round_after_each_operation(library):
     body = code.partition(".entry update_SGD(")[2].partition("ret;")[0]
     assert "mul.rn.f32" in body or "mul.f32" in body
     assert "fma.rn.f32" not in body
+
+
+@pytest.mark.parametrize("kernel", ["update_SGD", "update_Adam"])
+def test_the_updates_move_16_bytes_at_once(library, kernel):
+    _, code = compiled(library, source("solvers"), "sm_90")
+    body = code.partition(f".entry {kernel}(")[2].partition("\n}")[0]
+    assert re.findall(r"ld\.global\S*\.v4\.", body) and re.findall(r"st\.global\S*\.v4\.", body)

@@ -10,6 +10,7 @@ from strict_arrays import KEYWORDS, MAKERS, UFUNCS, Array, StrictGpu, a_gpu, xp
 import scaffe
 from scaffe import solvers
 from scaffe.blob import on_host
+from scaffe.engines.cuda.engine import FLAGS, THREADS, divisor, source
 from scaffe.errors import EngineError
 from scaffe.parallel.world import World, open_world
 from scaffe.proto import SolverParameter
@@ -171,6 +172,26 @@ force_backward: true
 layer { name: "x" type: "Input" top: "x" input_param { shape { DIMS } } }
 layer { name: "drop" type: "Dropout" bottom: "x" top: "y" dropout_param { dropout_ratio: 0.3 } }
 """
+
+
+DIVIDE = """
+KERNEL divide(Index count, const int* numbers, word by, int* quotients) {
+  EACH(i, count) quotients[i] = Divisor(by)(numbers[i]);
+}
+"""
+
+
+@pytest.mark.parametrize("by", [1, 2, 3, 7, 55, 641, 65535, 65537, 2**30 - 1, 2**30, 2**30 + 1, 2**31 - 1])
+def test_a_kernel_divides_exactly(by):
+    numbers = np.random.default_rng(0).integers(0, 2**31, 1000, np.int32)
+    edges = [0, 1, by - 1, by, 2**31 - 1, (2**31 - 1) // by * by, max(0, (2**31 - 1) // by * by - 1)]
+    numbers[: len(edges)] = edges
+    a = a_gpu().xp
+    found = a.zeros(1000, dtype=np.int32)
+    common = source("lrn").partition("// Local response")[0]
+    kernel = a.RawModule(code=common + DIVIDE, options=FLAGS).get_function("divide")
+    kernel((4,), (THREADS,), (np.int64(1000), a.asarray(numbers), divisor(by), found))
+    np.testing.assert_array_equal(found.get(), numbers // by)
 
 
 @pytest.fixture

@@ -175,11 +175,26 @@ def raising(error):
 @pytest.mark.parametrize(
     ("functions", "said"),
     [
-        ({"getDeviceCount": raising(CudaError(100, "no\ndevice"))}, "no GPU can be used: no device; use --device cpu"),
+        (
+            {"getDeviceCount": raising(CudaError(100, "no\ndevice"))},
+            "no GPU can be used: no device; look at nvidia-smi",
+        ),
+        (
+            {"getDeviceCount": raising(CudaError(803, "cudaErrorSystemDriverMismatch: of two"))},
+            "no GPU can be used: .*; the driver's kernel module and its libcuda don't fit: .* reboot",
+        ),
+        (
+            {"getDeviceCount": raising(CudaError(802, "cudaErrorSystemNotReady: not yet"))},
+            "not yet; the node's switches are not set up: start nvidia-fabricmanager",
+        ),
         ({"getDeviceCount": lambda: 0}, "look at CUDA_VISIBLE_DEVICES"),
         ({"getDeviceCount": raising(CudaError(35, "old")), "driverGetVersion": lambda: 0}, "no NVIDIA driver"),
         ({"getDeviceCount": raising(CudaError(35, "old"))}, "driver is for CUDA 12.8 at most, .* of 13.1: update"),
-        ({"free": raising(CudaError(46, "busy"))}, r"GPU 0 \(0000:00:00.0\) can't be used: busy; see nvidia-smi"),
+        ({"free": raising(CudaError(46, "busy"))}, r"GPU 0 \(0000:00:00.0\) can't be used: busy; look at nvidia-smi"),
+        (
+            {"free": raising(CudaError(46, "cudaErrorDevicesUnavailable: busy"))},
+            "can't be used: .*busy; another process may have it to itself: see nvidia-smi",
+        ),
     ],
 )
 def test_a_gpu_that_was_asked_for_and_cannot_be_had_is_an_error_that_says_why(install, machine, functions, said):
@@ -206,3 +221,49 @@ def test_ids_that_are_none_are_refused(install, ids, said):
 def test_the_cpu_and_a_gpu_at_once_are_refused():
     with pytest.raises(LaunchError, match="--device cpu and --gpu 0 say two things"):
         gpu.choose("cpu", "0")
+
+
+@pytest.fixture
+def gpus_of(tmp_path):
+    """Say of a machine with these PCI devices why its GPU is not used."""
+
+    def left_unused(*devices, visible="0"):
+        for number, (vendor, kind) in enumerate(devices):
+            folder = tmp_path / f"bus/pci/devices/0000:0{number}:00.0"
+            folder.mkdir(parents=True)
+            (folder / "vendor").write_text(f"{vendor}\n")
+            (folder / "class").write_text(f"{kind}\n")
+        return gpu.left_unused(tmp_path, tmp_path / "dev", {"CUDA_VISIBLE_DEVICES": visible})
+
+    return left_unused
+
+
+A_GPU, A_SOUND_CARD, ANOTHERS_GPU = ("0x10de", "0x030200"), ("0x10de", "0x040300"), ("0x1002", "0x030000")
+
+
+class Broken:
+    """An import hook under which cupy fails to load, as it does where a library is of another version."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name == "cupy":
+            raise ImportError("=== Failed to import CuPy. ===") from ImportError("libcudart.so.13: no\nsuch file")
+
+
+def test_a_gpu_that_is_left_unused_is_told_with_the_reason(gpus_of, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert "which is not installed" in gpus_of(A_SOUND_CARD, A_GPU)
+    monkeypatch.delitem(sys.modules, "cupy")
+    monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
+    assert gpus_of() == "cupy can't be loaded: libcudart.so.13: no such file; install the cupy of this CUDA's version"
+    assert gpus_of(visible="") == ""  # whoever hides it knows
+
+
+@pytest.mark.parametrize("devices", [(), (A_SOUND_CARD, ANOTHERS_GPU)])
+def test_a_machine_without_a_gpu_of_this_kind_has_none_left_unused(gpus_of, monkeypatch, devices):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert gpus_of(*devices) == ""
+
+
+def test_a_gpu_that_can_be_used_is_not_left_unused(gpus_of, install):
+    install(1)
+    assert gpus_of(A_GPU) == ""

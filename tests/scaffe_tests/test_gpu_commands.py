@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 from nets import lenet, write_images, write_solver
 from strict_arrays import StrictDevice, xp
+from test_bad_device import CUDARuntimeError
 from test_device_query import Runtime
 from test_gpu import FakeDevice
 
@@ -65,3 +66,35 @@ def test_a_solver_that_asks_for_the_cpu_gets_it_unless_a_gpu_is_asked_for(folder
 def test_what_a_gpu_cannot_do_is_told_in_one_line(folder, capfd, flags, said):
     assert main(["train", "--solver", "solver.prototxt", "--device", "cuda", *flags]) == 2
     assert said in capfd.readouterr().err.splitlines()[-1]
+
+
+def test_auto_says_why_it_leaves_a_gpu_unused_and_cpu_does_not(folder, capfd, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    monkeypatch.setattr("scaffe.gpu._is_gpu", lambda place: True)
+    run = ["time", "--model", "net.prototxt", "--iterations", "1"]
+    assert main(run) == 0
+    said = capfd.readouterr().err
+    assert "This machine has a GPU, which is not used: a GPU needs cupy, which is not installed" in said
+    assert main([*run, "--device", "cpu"]) == 0
+    assert "This machine has a GPU" not in capfd.readouterr().err
+    assert main([*run, "--device", "cuda"]) == 2
+    assert capfd.readouterr().err.startswith("scaffe: a GPU needs cupy")
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("cudaErrorECCUncorrectable: uncorrectable ECC error", "look at nvidia-smi and at dmesg for Xid, then go on"),
+        ("CUDA_ERROR_UNSUPPORTED_PTX_VERSION: the provided PTX", "driver don't fit: update the driver, or install"),
+    ],
+)
+def test_a_gpu_that_is_lost_outside_a_layer_is_told_in_one_line(folder, capfd, monkeypatch, text, advice):
+    def update(*arguments):
+        raise CUDARuntimeError(text)
+
+    monkeypatch.setattr("scaffe.engines.cuda.solvers.Fused.update", update)
+    assert main(["train", "--solver", "solver.prototxt", "--device", "cuda"]) == 2
+    said = capfd.readouterr().err
+    assert "Traceback" not in said
+    assert said.splitlines()[-1].startswith(f"scaffe: GPU 0 (0000:00:00.0) failed: {text}; ")
+    assert advice in said.splitlines()[-1] and said.endswith("--snapshot auto\n")

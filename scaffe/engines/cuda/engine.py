@@ -57,3 +57,9 @@ def _typed(value: Any) -> Any:
     if isinstance(value, int):
         return np.int32(value)
     return np.float32(value) if type(value) is float else value
+
+
+def divisor(number: int) -> np.uint64:
+    """Return a divisor as common.cu's Divisor takes it: by what to multiply, and in the upper half how far to shift."""
+    shift = (number - 1).bit_length()
+    return np.uint64((((1 << shift) - number << 32) // number + 1) | shift << 32)

@@ -1,37 +1,45 @@
-"""LRN across channels by a kernel each way."""
+"""LRN across channels by a kernel each way; the scales are computed again on the way back, not kept."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
+from scaffe.engines.cuda.engine import THREADS
 from scaffe.layers.layer import Blobs, register
 from scaffe.layers.lrn import LRN
 
+REACHES = 1, 2, 3, 4  # that there are kernels for
+RUN = 64  # channels that a thread goes along, as lrn.cu says
+ROWS = 65535  # of a grid, at most
+
 
 class CudaLRN(LRN):
-    """LRN across channels; within each channel the reference form."""
+    """LRN across channels; within each channel, or over more than nine channels, the reference form."""
+
+    @property
+    def _has_kernel(self) -> bool:
+        return self.axes == (1,) and self.reach in REACHES
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
-        if self.axes != (1,):
+        if not self._has_kernel:
             return super().forward(bottom, top)
-        x = bottom[0].array
-        self.scale, self.power = self.buffer("scale", x.shape, x.dtype), self.buffer("power", x.shape, x.dtype)
-        arrays = x, self.scale, self.power, top[0].array
-        numbers = float(self.alpha), float(self.beta), float(self.k)
-        self.context.engine.over("lrn", "lrn", x.size, *arrays, *self._geometry(bottom), *numbers)
+        self._launch("lrn", bottom[0].shape, bottom[0].array, top[0].array)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
-        if self.axes != (1,) or not propagate_down[0]:
+        if not self._has_kernel or not propagate_down[0]:
             return super().backward(top, propagate_down, bottom)
-        x, dy, dx = bottom[0].array, top[0].diff_array, bottom[0].diff_array
-        factor = 2 * self.alpha * self.beta
-        arrays = x, self.scale, self.power, dy, dx
-        self.context.engine.over("lrn", "lrn_back", x.size, *arrays, *self._geometry(bottom), factor)
+        arrays = bottom[0].array, top[0].diff_array, bottom[0].diff_array
+        self._launch("lrn_back", bottom[0].shape, *arrays, last=(2 * self.alpha * self.beta,))
 
-    def _geometry(self, bottom: Blobs) -> tuple[int, int, int]:
-        shape = bottom[0].shape
-        return shape[1], prod(shape[2:]), self.reach
+    def _launch(self, kernel: str, shape: tuple[int, ...], *arrays: Any, last: tuple[float, ...] = ()) -> None:
+        pixels, channels = prod(shape[2:]), shape[1]
+        rows = shape[0] * -(-channels // RUN)
+        numbers = float(self.alpha), float(self.beta), float(self.k), *last
+        grid = -(-pixels // THREADS), min(rows, ROWS)
+        if min(grid):
+            self.context.engine.launch("lrn", f"{kernel}_{self.reach}", grid, *arrays, pixels, channels, rows, *numbers)
 
 
 register("LRN", CudaLRN, engine="cuda")

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.engines.cuda.engine import divisor
 from scaffe.layers.layer import register
 from scaffe.layers.pooling import Axis, Pooling
 
@@ -15,10 +16,13 @@ class _Method:
 
     def __init__(self, layer: Pooling, rows: Axis, columns: Axis):
         self.layer, self.engine = layer, layer.context.engine
-        self.axes = [n for a in (rows, columns) for n in (a.size, a.out, a.kernel, a.stride, a.pad)]
+        self.axes = [n for a in (rows, columns) for n in (a.size, a.out, a.kernel, a.stride, a.pad, divisor(a.stride))]
+        self.by_windows = [divisor(a.out) for a in (rows, columns)]
+        self.by_pixels = [divisor(a.size) for a in (rows, columns)]
 
     def launch(self, kernel: str, count: int, *arrays: Any) -> None:
-        self.engine.over("pooling", kernel, count, *arrays, *self.axes)
+        divisors = self.by_pixels if kernel.endswith("back") else self.by_windows  # what a thread each is for
+        self.engine.over("pooling", kernel, count, *arrays, *self.axes, *divisors)
 
 
 class Max(_Method):

@@ -3,18 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from scaffe.engines.cuda.engine import THREADS, Engine
+from scaffe.engines.cuda.engine import Engine
 from scaffe.packed import PackedParameters
 from scaffe.proto import SolverParameter
 from scaffe.solvers import adadelta, adagrad, adam, lars, nesterov, register, rmsprop, sgd
 from scaffe.solvers.rule import Rule
 
-BLOCKS = 256  # for a parameter, at most
+PIECE = 8192  # elements of a block: enough to keep its memory busy, and few enough that all blocks end together
 NONE = np.uint64(0)  # an array that a kernel is not given
+
+
+class Pieces:
+    """Parameters cut into pieces, as tables on the device: a block of the grid for each."""
+
+    def __init__(self, xp: ModuleType, slices: Sequence[slice], indices: Sequence[int], part: slice):
+        cut = [_cut(max(slices[i].start, part.start), min(slices[i].stop, part.stop)) for i in indices]
+        owners = [i for i, pieces in zip(indices, cut, strict=True) for _ in pieces]
+        begins = [begin for pieces in cut for begin, _ in pieces]
+        ends = [end for pieces in cut for _, end in pieces]
+        firsts = np.cumsum([0, *map(len, cut)])
+        self.count = len(owners)
+        self.squares: list[Any] | None = None  # sums of each piece's, for rules that need norms
+        self.owners, self.wanted, self.firsts = (xp.asarray(np.array(t, np.int32)) for t in (owners, indices, firsts))
+        self.begins, self.ends = (xp.asarray(np.array(t, np.int64)) for t in (begins, ends))
+
+
+def _cut(start: int, stop: int) -> list[tuple[int, int]]:
+    """Return where the pieces between two places begin and end; all but the first begin at a multiple of PIECE."""
+    marks = [start, *range((start // PIECE + 1) * PIECE, stop, PIECE), stop]
+    return [*zip(marks[:-1], marks[1:], strict=True)] if start < stop else []
 
 
 class Fused(Rule):
@@ -26,43 +48,39 @@ class Fused(Rule):
     def __init__(self, param: SolverParameter, packed: PackedParameters, engine: Engine):
         super().__init__(param, packed)
         self.engine = engine
-        xp, parameters = engine.gpu.xp, packed.parameters
-
-        def table(values: Sequence[float], dtype: type) -> Any:
-            return xp.asarray(np.array(values, dtype))
-
-        self._starts = table([part.start for part in packed.slices], np.int64)
-        self._stops = table([part.stop for part in packed.slices], np.int64)
-        self._rates = table([p.rate for p in parameters], np.float64)
-        self._decays = table([param.weight_decay * p.decay for p in parameters], np.float64)
+        parameters = packed.parameters
+        self._rates = self.table([p.rate for p in parameters])
+        self._decays = self.table([param.weight_decay * p.decay for p in parameters])
         self._ratios: Any = NONE
-        self._wanted: dict[tuple[int, ...], Any] = {}
+        self._pieces: dict[tuple[tuple[int, ...], int, int], Pieces] = {}
+
+    def table(self, values: Sequence[float]) -> Any:
+        """Return numbers on the device."""
+        return self.engine.gpu.xp.asarray(np.array(values, np.float64))
 
     def update(self, indices: Sequence[int], rate: float, iteration: int, part: slice | None = None) -> None:
-        indices = tuple(indices)
-        if not indices:
-            return
+        part = part or slice(0, self.packed.data.size)
+        key = tuple(indices), part.start, part.stop
         for i in indices:
             self.packed.settle(i)
-        wanted = self._wanted.get(indices)
-        if wanted is None:
-            wanted = self._wanted[indices] = self.engine.gpu.xp.asarray(np.array(indices, np.int32))
-        self.prepare(wanted)
-        part = part or slice(0, self.packed.data.size)
-        self.launch(wanted, self._grid(indices, part), rate, iteration, part)
+        pieces = self._pieces.get(key)
+        if pieces is None:
+            pieces = self._pieces[key] = Pieces(self.engine.gpu.xp, self.packed.slices, key[0], part)
+        if pieces.count:
+            self.prepare(pieces)
+            self.launch(pieces, rate, iteration)
 
-    def prepare(self, wanted: Any) -> None:
+    def prepare(self, pieces: Pieces) -> None:
         """Compute what the update of these parameters needs to know of them."""
 
-    def launch(self, wanted: Any, blocks: int, rate: float, iteration: int, part: slice) -> None:
+    def launch(self, pieces: Pieces, rate: float, iteration: int) -> None:
         p, packed = self.param, self.packed
         history = [*self.history, NONE][:2]
-        tables = self._starts, self._stops, self._rates, self._decays, self._ratios, wanted
+        tables = pieces.begins, pieces.ends, self._rates, self._decays, self._ratios, pieces.owners
         momentum2 = p.rms_decay if self.kind == "RMSProp" else p.momentum2
         numbers = np.float64(rate), np.float64(self.scale(iteration)), *self._floats(p.momentum, momentum2, p.delta)
-        ends = np.int64(part.start), np.int64(part.stop)
-        arguments = packed.data, packed.diff, *history, *tables, *ends, *numbers, int(p.regularization_type == "L1")
-        self.engine.launch("solvers", f"update_{self.kernel}", (blocks, wanted.size), *arguments)
+        arguments = packed.data, packed.diff, *history, *tables, *numbers, int(p.regularization_type == "L1")
+        self.engine.launch("solvers", f"update_{self.kernel}", (pieces.count,), *arguments)
 
     @property
     def kernel(self) -> str:
@@ -75,11 +93,6 @@ class Fused(Rule):
 
     def _floats(self, *values: float) -> list[np.float32]:
         return [np.float32(value) for value in (1 / self.param.iter_size, *values)]
-
-    def _grid(self, indices: tuple[int, ...], part: slice) -> int:
-        slices = [self.packed.slices[i] for i in indices]
-        most = max(min(whole.stop, part.stop) - max(whole.start, part.start) for whole in slices)
-        return max(1, min(BLOCKS, -(-most // THREADS)))
 
 
 class FusedSGD(Fused, sgd.SGD):
@@ -108,17 +121,21 @@ class FusedAdam(Fused, adam.Adam):
 
 
 class FusedLARS(Fused, lars.LARS):
-    """LARS: a launch for the norms, which stay on the device, and the update of SGD."""
+    """LARS: two launches for the norms, which stay on the device, and the update of SGD."""
 
     kernel = "SGD"
 
-    def prepare(self, wanted: Any) -> None:
+    def prepare(self, pieces: Pieces) -> None:
         if self._ratios is NONE:
-            self._ratios = self.engine.gpu.xp.zeros(len(self.packed.parameters), np.float64)
-        tables = self._starts, self._stops, self._decays, wanted, self._ratios
+            self._ratios = self.table([0.0] * len(self.packed.parameters))
+        if pieces.squares is None:
+            pieces.squares = [self.table([0.0] * pieces.count) for _ in range(2)]
+        launch, squares = self.engine.launch, pieces.squares
+        arguments = self.packed.data, self.packed.diff, pieces.begins, pieces.ends, *squares
+        launch("solvers", "lars_squares", (pieces.count,), *arguments)
+        tables = *squares, pieces.wanted, pieces.firsts, self._decays, self._ratios
         numbers = *self._floats(), np.float64(self.param.lars_trust)
-        arguments = self.packed.data, self.packed.diff, *tables, *numbers
-        self.engine.launch("solvers", "lars_ratios", (wanted.size,), *arguments)
+        launch("solvers", "lars_ratios", (pieces.wanted.size,), *tables, *numbers)
 
 
 for _rule in (FusedSGD, FusedNesterov, FusedAdaGrad, FusedRMSProp, FusedAdaDelta, FusedAdam, FusedLARS):

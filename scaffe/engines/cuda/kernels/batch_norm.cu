@@ -1,30 +1,138 @@
-// Batch normalisation of x (outer x channels x inner); statistics and backward have a block for each channel.
-#define OF_CHANNEL(j)                                                           \
-  for (Index k = threadIdx.x, n = (Index)outer * inner, j; k < n; k += blockDim.x) \
-    if (j = (k / inner * channels + blockIdx.x) * inner + k % inner, true)
+// Batch normalisation of x (outer x channels x inner): each block has CHUNK elements of one channel, read once into its
+// threads' registers. What is measured over a channel is summed over its chunks by each block that needs it.
+#define HELD 8  // quads of a thread
+#define CHUNK (4 * HELD * THREADS)
 
-KERNEL norm_statistics(const float* x, float* mean, float* variance, int outer, int channels, int inner) {
-  float sum = 0, squares = 0, count = (float)outer * inner;
-  OF_CHANNEL(j) sum += x[j];
-  float centre = over_block<Sum>(sum) / count;
-  OF_CHANNEL(j) squares += (x[j] - centre) * (x[j] - centre);
-  squares = over_block<Sum>(squares);
-  if (threadIdx.x == 0) mean[blockIdx.x] = centre, variance[blockIdx.x] = squares / count;
-}
+struct Part {
+  int channel, chunk, begin, count, inner;  // the first of the channel's `count` elements that are this block's
+  Index image, first;                       // elements of an image, and where in it the channel begins
+  Divisor by_inner;
+  bool quads;
 
-KERNEL normalise(Index count, const float* x, const float* mean, const float* deviation, float* kept, float* y,
-                 int channels, int inner) {
-  EACH(i, count) {
-    int c = i / inner % channels;
-    y[i] = kept[i] = (x[i] - mean[c]) / deviation[c];
+  __device__ Part(int channels, int inner, int count, int chunks, word by_inner, bool aligned)
+      : channel(blockIdx.x / chunks), chunk(blockIdx.x % chunks), begin(chunk * CHUNK), count(count), inner(inner),
+        image((Index)channels * inner), first((Index)channel * inner), by_inner(by_inner),
+        quads(aligned && inner % 4 == 0) {}
+
+  // The number among the channel's elements of a thread's element i.
+  __device__ int place(int i) const {
+    return begin + (quads ? 4 * (i / 4 * THREADS + threadIdx.x) + i % 4 : i * THREADS + threadIdx.x);
   }
+  __device__ bool has(int i) const { return place(i) < count; }
+  __device__ Index at(int place) const {
+    unsigned row = by_inner(place);
+    return row * image + first + (place - row * inner);
+  }
+  __device__ int size() const { return count - begin < CHUNK ? count - begin : CHUNK; }
+
+  __device__ void read(const float* array, Quad (&held)[HELD]) const {
+#pragma unroll
+    for (int i = 0; i < HELD; i++) {
+      held[i] = {};
+      if (quads) {
+        if (has(4 * i)) held[i] = *(const Quad*)(array + at(place(4 * i)));
+      } else {
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+          if (has(4 * i + k)) held[i].at[k] = array[at(place(4 * i + k))];
+      }
+    }
+  }
+  __device__ void write(float* array, const Quad (&held)[HELD]) const {
+#pragma unroll
+    for (int i = 0; i < HELD; i++)
+      if (quads) {
+        if (has(4 * i)) *(Quad*)(array + at(place(4 * i))) = held[i];
+      } else {
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+          if (has(4 * i + k)) array[at(place(4 * i + k))] = held[i].at[k];
+      }
+  }
+};
+
+#define CHANNELS int channels, int inner, int count, int chunks, word by_inner
+#define OF_PART channels, inner, count, chunks, by_inner
+#define EACH_HELD(i, k)         \
+  _Pragma("unroll")             \
+  for (int i = 0; i < HELD; i++) \
+    _Pragma("unroll") for (int k = 0; k < 4; k++)
+
+// Each chunk's mean, and the sum of the squares of what its elements lie from it.
+KERNEL norm_chunks(const float* x, float* means, float* squares, CHANNELS) {
+  Part part(OF_PART, for_quads(x));
+  Quad held[HELD];
+  part.read(x, held);
+  float sum = 0, off = 0;
+  EACH_HELD(i, k) sum += held[i].at[k];
+  float mean = over_block<Sum>(sum) / part.size();
+  EACH_HELD(i, k) {
+    float distance = part.has(4 * i + k) ? held[i].at[k] - mean : 0.0f;
+    off += distance * distance;
+  }
+  off = over_block<Sum>(off);
+  if (threadIdx.x == 0) means[blockIdx.x] = mean, squares[blockIdx.x] = off;
 }
 
-KERNEL normalise_back(const float* kept, const float* dy, const float* deviation, float* dx, int outer, int channels,
-                      int inner) {
-  float sum = 0, slope = 0, count = (float)outer * inner;
-  OF_CHANNEL(j) sum += dy[j], slope += dy[j] * kept[j];
-  sum = over_block<Sum>(sum) / count;
-  slope = over_block<Sum>(slope) / count;
-  OF_CHANNEL(j) dx[j] = (dy[j] - sum - kept[j] * slope) / deviation[blockIdx.x];
+__device__ inline int size_of(int chunk, int count) { return count - chunk * CHUNK < CHUNK ? count - chunk * CHUNK : CHUNK; }
+
+// The channel's statistics, which block 0 of it adds to the running sums, and x normalised by them: into `kept` and y.
+// Chan, Golub and LeVeque 1979, equation 2.1.
+KERNEL normalise(const float* x, const float* means, const float* squares, float* deviation, float* kept, float* y,
+                 float* mean_sum, float* variance_sum, float* weight, CHANNELS, float eps, float fraction, float unbias) {
+  Part part(OF_PART, for_quads(x) && for_quads(kept) && for_quads(y));
+  Quad held[HELD];
+  part.read(x, held);
+  means += part.channel * (Index)chunks, squares += part.channel * (Index)chunks;
+  float sum = 0, off = 0;
+  for (int c = threadIdx.x; c < chunks; c += blockDim.x) sum += means[c] * size_of(c, count);
+  float mean = over_block<Sum>(sum) / count;
+  for (int c = threadIdx.x; c < chunks; c += blockDim.x)
+    off += squares[c] + (means[c] - mean) * (means[c] - mean) * size_of(c, count);
+  float variance = over_block<Sum>(off) / count, own = sqrtf(variance + eps);
+  EACH_HELD(i, k) held[i].at[k] = (held[i].at[k] - mean) / own;
+  part.write(kept, held);
+  part.write(y, held);
+  if (part.chunk || threadIdx.x) return;
+  deviation[part.channel] = own;
+  mean_sum[part.channel] = mean_sum[part.channel] * fraction + mean;
+  variance_sum[part.channel] = variance_sum[part.channel] * fraction + variance * unbias;
+  if (part.channel == 0) *weight = *weight * fraction + 1;
+}
+
+// The same by statistics that are given.
+KERNEL normalise_by(const float* x, const float* mean, const float* deviation, float* kept, float* y, CHANNELS) {
+  Part part(OF_PART, for_quads(x) && for_quads(kept) && for_quads(y));
+  Quad held[HELD];
+  part.read(x, held);
+  float own = mean[part.channel], off = deviation[part.channel];
+  EACH_HELD(i, k) held[i].at[k] = (held[i].at[k] - own) / off;
+  part.write(kept, held);
+  part.write(y, held);
+}
+
+// Each chunk's sums of dy, and of dy times the normalised values.
+KERNEL norm_back_chunks(const float* kept, const float* dy, float* sums, float* slopes, CHANNELS) {
+  Part part(OF_PART, for_quads(kept) && for_quads(dy));
+  Quad values[HELD], gradients[HELD];
+  part.read(kept, values);
+  part.read(dy, gradients);
+  float sum = 0, slope = 0;
+  EACH_HELD(i, k) sum += gradients[i].at[k], slope += gradients[i].at[k] * values[i].at[k];
+  sum = over_block<Sum>(sum), slope = over_block<Sum>(slope);
+  if (threadIdx.x == 0) sums[blockIdx.x] = sum, slopes[blockIdx.x] = slope;
+}
+
+KERNEL normalise_back(const float* kept, const float* dy, const float* sums, const float* slopes, const float* deviation,
+                      float* dx, CHANNELS) {
+  Part part(OF_PART, for_quads(kept) && for_quads(dy) && for_quads(dx));
+  Quad values[HELD], gradients[HELD];
+  part.read(kept, values);
+  part.read(dy, gradients);
+  sums += part.channel * (Index)chunks, slopes += part.channel * (Index)chunks;
+  float sum = 0, slope = 0, own = deviation[part.channel];
+  for (int c = threadIdx.x; c < chunks; c += blockDim.x) sum += sums[c], slope += slopes[c];
+  sum = over_block<Sum>(sum) / count, slope = over_block<Sum>(slope) / count;
+  EACH_HELD(i, k) gradients[i].at[k] = (gradients[i].at[k] - sum - values[i].at[k] * slope) / own;
+  part.write(dx, gradients);
 }

@@ -11,16 +11,17 @@ typedef long long Index;
 __device__ inline float infinity() { return __int_as_float(0x7f800000); }
 
 struct Sum {
-  static __device__ float join(float a, float b) { return a + b; }
+  template <class Value>
+  static __device__ Value join(Value a, Value b) { return a + b; }
 };
 struct Max {
   static __device__ float join(float a, float b) { return a > b || a != a ? a : b; }
 };
 
 // Join the values of a block's threads, in an order that is always the same; each thread gets the result.
-template <class Op>
-__device__ float over_block(float value) {
-  __shared__ float values[THREADS];
+template <class Op, class Value>
+__device__ Value over_block(Value value) {
+  __shared__ Value values[THREADS];
   __syncthreads();
   values[threadIdx.x] = value;
   __syncthreads();
@@ -30,3 +31,20 @@ __device__ float over_block(float value) {
   }
   return values[0];
 }
+
+// Four floats that are read and written at once: threads that move 16 bytes keep enough of them under way.
+struct alignas(16) Quad {
+  float at[4];
+};
+
+__device__ inline bool for_quads(const void* array) { return (unsigned long long)array % sizeof(Quad) == 0; }
+
+// Division of numbers below 2^31 by one divisor, as engine.py prepares it: a GPU has no instruction for division, and
+// most kernels that find their place in a blob would do little else. Granlund and Montgomery 1994, figure 4.1.
+typedef unsigned long long word;
+
+struct Divisor {
+  unsigned factor, shift;
+  __device__ Divisor(word prepared) : factor((unsigned)prepared), shift((unsigned)(prepared >> 32)) {}
+  __device__ unsigned operator()(unsigned n) const { return (__umulhi(n, factor) + n) >> shift; }
+};

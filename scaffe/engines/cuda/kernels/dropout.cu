@@ -1,7 +1,5 @@
 // Dropout with the random numbers that numpy's Philox gives: Philox4x64 of ten rounds (Salmon et al. 2011, section 3.3).
 // A thread takes one step of the counter, which is 8 float32 numbers of a row; rows start on a step.
-typedef unsigned long long word;
-
 struct Four {
   word at[4];
 };

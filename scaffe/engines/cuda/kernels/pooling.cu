@@ -2,71 +2,90 @@
 // or in another order. Windows are cut off at the edge; the mean counts the padding but nothing beyond it.
 struct Axis {
   int size, out, kernel, stride, pad;
+  Divisor by_stride;
   __device__ int begin(int i) const { return i * stride - pad; }
   __device__ int first(int i) const { return begin(i) < 0 ? 0 : begin(i); }
   __device__ int last(int i) const { return begin(i) + kernel < size ? begin(i) + kernel : size; }
   __device__ int length(int i) const { return (begin(i) + kernel < size + pad ? begin(i) + kernel : size + pad) - begin(i); }
   // The windows that a pixel lies in: from one to before the other.
-  __device__ int from(int p) const { return p + pad < kernel ? 0 : (p + pad - kernel) / stride + 1; }
-  __device__ int to(int p) const { return (p + pad) / stride + 1 < out ? (p + pad) / stride + 1 : out; }
+  __device__ int from(int p) const { return p + pad < kernel ? 0 : by_stride(p + pad - kernel) + 1; }
+  __device__ int to(int p) const {
+    int windows = by_stride(p + pad) + 1;
+    return windows < out ? windows : out;
+  }
 };
 
-#define AXES int h, int oh, int kh, int sh, int ph, int w, int ow, int kw, int sw, int pw
-#define ROWS_COLUMNS Axis rows = {h, oh, kh, sh, ph}, columns = {w, ow, kw, sw, pw}
+#define AXES \
+  int h, int oh, int kh, int sh, int ph, word by_sh, int w, int ow, int kw, int sw, int pw, word by_sw, word by_rows, word by_columns
+#define ROWS_COLUMNS Axis rows = {h, oh, kh, sh, ph, by_sh}, columns = {w, ow, kw, sw, pw, by_sw}
 
-KERNEL pool_max(Index count, const float* x, float* y, int* winner, AXES) {
+// Call work(i, picture, row, column) for each i below `count`, over pictures of so many rows and columns. A blob of less
+// than 2^31 elements finds its places in 32 bits.
+template <class Work>
+__device__ void each_place(Index count, int rows, int columns, Divisor by_rows, Divisor by_columns, Work work) {
+  if (count < 1ll << 31) {
+    unsigned step = gridDim.x * blockDim.x;
+    for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
+      unsigned line = by_columns(i), picture = by_rows(line);
+      work((Index)i, (Index)picture, (int)(line - picture * rows), (int)(i - line * columns));
+    }
+  } else {
+    EACH(i, count) work(i, i / columns / rows, (int)(i / columns % rows), (int)(i % columns));
+  }
+}
+
+KERNEL pool_max(Index count, const float* __restrict__ x, float* __restrict__ y, int* __restrict__ winner, AXES) {
   ROWS_COLUMNS;
-  EACH(i, count) {
-    int c = i % ow, r = i / ow % oh;
-    const float* picture = x + i / ow / oh * h * w;
+  each_place(count, oh, ow, by_rows, by_columns, [&](Index i, Index picture, int r, int c) {
+    const float* values = x + picture * h * w;
     float best = -infinity();
     int place = rows.first(r) * w + columns.first(c);
     for (int a = rows.first(r); a < rows.last(r); a++)
       for (int b = columns.first(c); b < columns.last(c); b++) {
-        float value = picture[a * w + b];
+        float value = values[a * w + b];
         if (value > best || value != value) best = value, place = a * w + b;
       }
     y[i] = best;
     winner[i] = place;
-  }
+  });
 }
 
-KERNEL pool_max_back(Index count, const float* dy, const int* winner, float* dx, AXES) {
+KERNEL pool_max_back(Index count, const float* __restrict__ dy, const int* __restrict__ winner, float* __restrict__ dx,
+                     AXES) {
   ROWS_COLUMNS;
-  EACH(i, count) {
-    int b = i % w, a = i / w % h;
-    Index picture = i / w / h * oh * ow;
+  each_place(count, h, w, by_rows, by_columns, [&](Index i, Index picture, int a, int b) {
+    Index windows = picture * oh * ow;
+    int r_end = rows.to(a), c_begin = columns.from(b), c_end = columns.to(b);
     float sum = 0;
-    for (int r = rows.from(a); r < rows.to(a); r++)
-      for (int c = columns.from(b); c < columns.to(b); c++) {
-        Index window = picture + r * ow + c;
+    for (int r = rows.from(a); r < r_end; r++)
+      for (int c = c_begin; c < c_end; c++) {
+        Index window = windows + r * ow + c;
         if (winner[window] == a * w + b) sum += dy[window];
       }
     dx[i] = sum;
-  }
+  });
 }
 
-KERNEL pool_mean(Index count, const float* x, float* y, AXES) {
+KERNEL pool_mean(Index count, const float* __restrict__ x, float* __restrict__ y, AXES) {
   ROWS_COLUMNS;
-  EACH(i, count) {
-    int c = i % ow, r = i / ow % oh;
-    const float* picture = x + i / ow / oh * h * w;
+  each_place(count, oh, ow, by_rows, by_columns, [&](Index i, Index picture, int r, int c) {
+    const float* values = x + picture * h * w;
     float sum = 0;
     for (int a = rows.first(r); a < rows.last(r); a++)
-      for (int b = columns.first(c); b < columns.last(c); b++) sum += picture[a * w + b];
+      for (int b = columns.first(c); b < columns.last(c); b++) sum += values[a * w + b];
     y[i] = sum / (rows.length(r) * columns.length(c));
-  }
+  });
 }
 
-KERNEL pool_mean_back(Index count, const float* dy, float* dx, AXES) {
+KERNEL pool_mean_back(Index count, const float* __restrict__ dy, float* __restrict__ dx, AXES) {
   ROWS_COLUMNS;
-  EACH(i, count) {
-    int b = i % w, a = i / w % h;
-    Index picture = i / w / h * oh * ow;
+  each_place(count, h, w, by_rows, by_columns, [&](Index i, Index picture, int a, int b) {
+    Index windows = picture * oh * ow;
+    int r_end = rows.to(a), c_begin = columns.from(b), c_end = columns.to(b);
     float sum = 0;
-    for (int r = rows.from(a); r < rows.to(a); r++)
-      for (int c = columns.from(b); c < columns.to(b); c++)
-        sum += dy[picture + r * ow + c] / (rows.length(r) * columns.length(c));
+    for (int r = rows.from(a); r < r_end; r++)
+      for (int c = c_begin; c < c_end; c++)
+        sum += dy[windows + r * ow + c] / (rows.length(r) * columns.length(c));
     dx[i] = sum;
-  }
+  });
 }

@@ -1,11 +1,10 @@
-// The solvers' updates, one launch for all parameters: column y of the grid has parameter wanted[y], its elements from
-// starts to stops of the packed arrays, those of them that lie between `from` and `to`. Rounded after each operation, as the reference rules are: the same bits.
+// The solvers' updates, one launch for all parameters: block b has elements of parameter owners[b], from begins[b] of the
+// packed arrays to ends[b], at most PIECE. Rounded after each operation, as the reference rules are: the same bits.
 struct Given {
   float *data, *diff, *first, *second;
-  const Index *starts, *stops;
+  const Index *begins, *ends;
   const double *rates, *decays, *ratios;
-  const int* wanted;
-  Index from, to;
+  const int* owners;
 };
 
 struct Numbers {
@@ -62,32 +61,55 @@ struct Adam {
   }
 };
 
+// The elements j to j + 3 of an array, those of them that are this block's.
+struct Span {
+  Index begin, end;
+  bool aligned;
+  __device__ bool whole(Index j) const { return aligned && j >= begin && j + 4 <= end; }
+  __device__ Quad read(const float* array, Index j) const {
+    if (whole(j)) return *(const Quad*)(array + j);
+    Quad some = {};
+    for (int k = 0; k < 4; k++)
+      if (j + k >= begin && j + k < end) some.at[k] = array[j + k];
+    return some;
+  }
+  __device__ void write(float* array, Index j, const Quad& values) const {
+    if (whole(j)) *(Quad*)(array + j) = values;
+    else
+      for (int k = 0; k < 4; k++)
+        if (j + k >= begin && j + k < end) array[j + k] = values.at[k];
+  }
+};
+
 template <class Rule>
 __device__ void update(const Given& at, const Numbers& n) {
-  int i = at.wanted[blockIdx.y];
+  int i = at.owners[blockIdx.x];
   double own = n.rate * at.rates[i] * n.scale;
-  float rate = (float)(at.ratios ? own * at.ratios[i] : own), decay = (float)at.decays[i], none = 0;
-  Index start = at.starts[i] > at.from ? at.starts[i] : at.from, stop = at.stops[i] < at.to ? at.stops[i] : at.to;
-  Index count = stop - start;
-  EACH(k, count) {
-    Index j = start + k;
-    float x = at.data[j], g = at.diff[j] * n.normalise;
-    if (decay != 0) g += (n.l1 ? (float)((x > 0) - (x < 0)) : x) * decay;
-    float v = at.first[j], w = at.second ? at.second[j] : none;
-    float step = Rule::step(g, v, w, rate, n);
-    at.first[j] = v;
-    if (at.second) at.second[j] = w;
-    at.diff[j] = step;
-    at.data[j] = x - step;
+  float rate = (float)(at.ratios ? own * at.ratios[i] : own), decay = (float)at.decays[i];
+  Span span = {at.begins[blockIdx.x], at.ends[blockIdx.x],
+               for_quads(at.data) && for_quads(at.diff) && for_quads(at.first) && for_quads(at.second)};
+  for (Index j = span.begin / 4 * 4 + 4 * threadIdx.x; j < span.end; j += 4 * blockDim.x) {
+    Quad x = span.read(at.data, j), g = span.read(at.diff, j), v = span.read(at.first, j), w = {};
+    if (at.second) w = span.read(at.second, j);
+    for (int k = 0; k < 4; k++) {
+      float gradient = g.at[k] * n.normalise;
+      if (decay != 0) gradient += (n.l1 ? (float)((x.at[k] > 0) - (x.at[k] < 0)) : x.at[k]) * decay;
+      g.at[k] = Rule::step(gradient, v.at[k], w.at[k], rate, n);
+      x.at[k] -= g.at[k];
+    }
+    span.write(at.first, j, v);
+    if (at.second) span.write(at.second, j, w);
+    span.write(at.diff, j, g);
+    span.write(at.data, j, x);
   }
 }
 
 #define UPDATE(Rule)                                                                                                  \
-  KERNEL update_##Rule(float* data, float* diff, float* first, float* second, const Index* starts,                   \
-                       const Index* stops, const double* rates, const double* decays, const double* ratios,          \
-                       const int* wanted, Index from, Index to, double rate, double scale, float normalise,          \
-                       float momentum, float momentum2, float delta, int l1) {                                        \
-    Given at = {data, diff, first, second, starts, stops, rates, decays, ratios, wanted, from, to};                  \
+  KERNEL update_##Rule(float* data, float* diff, float* first, float* second, const Index* begins, const Index* ends, \
+                       const double* rates, const double* decays, const double* ratios, const int* owners,           \
+                       double rate, double scale, float normalise, float momentum, float momentum2, float delta,     \
+                       int l1) {                                                                                      \
+    Given at = {data, diff, first, second, begins, ends, rates, decays, ratios, owners};                             \
     Numbers n = {rate, scale, normalise, momentum, momentum2, delta, l1};                                            \
     update<Rule>(at, n);                                                                                             \
   }
@@ -99,15 +121,25 @@ UPDATE(RMSProp)
 UPDATE(AdaDelta)
 UPDATE(Adam)
 
-// LARS: a block for each parameter writes by how much its rate grows, |data| / (|diff| + decay |data|).
-KERNEL lars_ratios(const float* data, const float* diff, const Index* starts, const Index* stops, const double* decays,
-                   const int* wanted, double* ratios, float normalise, double trust) {
-  int i = wanted[blockIdx.x];
-  float x2 = 0, g2 = 0;
-  for (Index j = starts[i] + threadIdx.x; j < stops[i]; j += blockDim.x) {
-    x2 += data[j] * data[j];
-    g2 += diff[j] * diff[j];
+// LARS: the sums of the squares of a block's elements; then by how much a parameter's rate grows, |data| / (|diff| + decay
+// |data|): block b has parameter wanted[b], whose pieces are firsts[b] to firsts[b + 1].
+KERNEL lars_squares(const float* data, const float* diff, const Index* begins, const Index* ends, double* of_data,
+                    double* of_diff) {
+  double x2 = 0, g2 = 0;
+  for (Index j = begins[blockIdx.x] + threadIdx.x; j < ends[blockIdx.x]; j += blockDim.x) {
+    x2 += (double)data[j] * data[j];
+    g2 += (double)diff[j] * diff[j];
   }
-  double x = sqrt((double)over_block<Sum>(x2)), g = sqrt((double)over_block<Sum>(g2)) * normalise;
+  x2 = over_block<Sum>(x2), g2 = over_block<Sum>(g2);
+  if (threadIdx.x == 0) of_data[blockIdx.x] = x2, of_diff[blockIdx.x] = g2;
+}
+
+KERNEL lars_ratios(const double* of_data, const double* of_diff, const int* wanted, const int* firsts,
+                   const double* decays, double* ratios, float normalise, double trust) {
+  int i = wanted[blockIdx.x];
+  double x2 = 0, g2 = 0;
+  for (int k = firsts[blockIdx.x] + threadIdx.x; k < firsts[blockIdx.x + 1]; k += blockDim.x)
+    x2 += of_data[k], g2 += of_diff[k];
+  double x = sqrt(over_block<Sum>(x2)), g = sqrt(over_block<Sum>(g2)) * normalise;
   if (threadIdx.x == 0) ratios[i] = trust * (x != 0 && g != 0 ? x / (g + decays[i] * x) : 1.0);
 }

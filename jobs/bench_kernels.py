@@ -1,0 +1,215 @@
+"""How much of a GPU's memory bandwidth the kernels of engine cuda reach, which is what bounds them.
+
+    python jobs/bench_kernels.py [--quick] [--only lrn,pool] [--rehearse]
+
+Each kernel runs over shapes that nets have, larger than the GPU's cache, many times between two events. The bytes that
+must move are those of what it reads and writes, each once; divided by the time they are compared with what a copy of
+one large array to another reaches in the same run. --rehearse runs each once on the host's stand-in, and times nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from google.protobuf import text_format
+
+import scaffe
+from scaffe import gpu, solvers
+from scaffe.packed import PackedParameters
+from scaffe.proto import NetParameter, SolverParameter
+
+ASKED = 0.8  # of the copy's bandwidth
+COPY = 1 << 30  # bytes of the array that is copied
+# Layers over x (N x C x H x W) as AlexNet, GoogLeNet and ResNet-50 have them; how many arrays of the size of x and of y
+# must move forward, and backward. Pooling keeps a winner of 4 bytes for each y; BatchNorm measures before it
+# normalises, and keeps what it normalised, since the layers above may overwrite it.
+LRN = "lrn_param { local_size: 5 alpha: 0.0001 beta: 0.75 }"
+POOL = "pooling_param { pool: %s kernel_size: %d stride: %d }"
+LAYERS = [
+    ("LRN", (256, 96, 55, 55), LRN, (1, 1), (2, 1)),
+    ("LRN", (128, 192, 56, 56), LRN, (1, 1), (2, 1)),
+    ("Pooling", (256, 96, 55, 55), POOL % ("MAX", 3, 2), (1, 2), (1, 2)),
+    ("Pooling", (128, 64, 112, 112), POOL % ("MAX", 3, 2), (1, 2), (1, 2)),
+    ("Pooling", (64, 64, 224, 224), POOL % ("MAX", 2, 2), (1, 2), (1, 2)),
+    ("Pooling", (256, 96, 55, 55), POOL % ("AVE", 3, 2), (1, 1), (1, 1)),
+    ("Pooling", (128, 256, 28, 28), "pooling_param { pool: MAX kernel_size: 3 stride: 1 pad: 1 }", (1, 2), (1, 2)),
+    ("BatchNorm", (64, 64, 112, 112), "", (2, 2), (3, 2)),
+    ("BatchNorm", (64, 256, 56, 56), "", (2, 2), (3, 2)),
+    ("BatchNorm", (256, 2048, 7, 7), "", (2, 2), (3, 2)),
+    ("Eltwise", (64, 256, 56, 56), "", (2, 1), (0, 0)),
+]
+RULES = {"SGD": 6, "Nesterov": 6, "AdaGrad": 6, "RMSProp": 6, "AdaDelta": 8, "Adam": 8, "LARS": 8}  # arrays that move
+PARAMETERS = [(1 << 25) + 16, *[1 << 20] * 24, *[1000] * 60]  # a large layer, some others, many biases: 58 million
+Case = tuple[str, Callable[[], object], int]
+
+
+class EventClock:
+    """Time on the device, between events on a stream of its own; work goes there in a graph, so that no host counts."""
+
+    def __init__(self, cuda: Any):
+        self.cuda, self.stream = cuda, cuda.Stream(non_blocking=True)
+
+    def __call__(self, work: Callable[[], object], times: int) -> float:
+        """Return the seconds that one call of `work` takes the device, the median of five times so many calls."""
+        self.cuda.Device().synchronize()
+        with self.stream:
+            for _ in range(3):
+                work()
+            self.stream.synchronize()
+            launch = self._repeated(work, times)
+            launch()
+            return float(np.median([self._seconds(launch) for _ in range(5)])) / times
+
+    def _seconds(self, launch: Callable[[], object]) -> float:
+        begin, end = self.cuda.Event(), self.cuda.Event()
+        begin.record()
+        launch()
+        end.record()
+        end.synchronize()
+        return self.cuda.get_elapsed_time(begin, end) / 1e3
+
+    def _repeated(self, work: Callable[[], object], times: int) -> Callable[[], object]:
+        """Return what does `work` so often: a graph, or calls where it can't be captured."""
+
+        def calls() -> None:
+            for _ in range(times):
+                work()
+
+        try:
+            self.stream.begin_capture()
+            calls()
+            return self.stream.end_capture().launch
+        except Exception as error:  # CuPy's
+            print(f"not captured, so the host's launches count: {error}")
+            return calls
+
+
+def layer_net(kind: str, shape: tuple[int, ...], param: str, chosen: Any) -> scaffe.Net:
+    """Return the net of one layer over random numbers."""
+    names = ("x", "z") if kind == "Eltwise" else ("x",)
+    dims = " ".join(f"dim: {size}" for size in shape)
+    text = "force_backward: true\n"
+    for name in names:
+        text += f'layer {{ name: "{name}" type: "Input" top: "{name}" input_param {{ shape {{ {dims} }} }} }}\n'
+    bottoms = " ".join(f'bottom: "{name}"' for name in names)
+    text += f'layer {{ name: "it" type: "{kind}" {bottoms} top: "y" {param} }}'
+    net = scaffe.Net(text_format.Parse(text, NetParameter()), scaffe.TRAIN, gpu=chosen)
+    picture = np.random.default_rng(0).standard_normal(shape[1:], np.float32)
+    for name in names:
+        net.blobs[name].array[...] = chosen.xp.asarray(picture)
+    return net
+
+
+def layers(chosen: Any, small: bool) -> Iterator[Case]:
+    """Iterate over the layers' passes: a name, what runs it, and the bytes that must move."""
+    for kind, shape, param, forward, backward in LAYERS:
+        shape = (2, *(min(size, 9) for size in shape[1:])) if small else shape
+        net = layer_net(kind, shape, param, chosen)
+        net.forward()
+        x, y = net.blobs["x"].array.nbytes, net.blobs["y"].array.nbytes
+        pair = partial(net.forward_layer, len(net.layers) - 1), partial(net.backward_layer, len(net.layers) - 1)
+        name = f"{kind} {'x'.join(map(str, shape))}"
+        yield f"{name} forward", pair[0], forward[0] * x + forward[1] * y
+        if any(backward):
+            net.blobs["y"].diff_array[...] = net.blobs["y"].array
+            yield f"{name} backward", pair[1], backward[0] * x + backward[1] * y
+
+
+def updates(chosen: Any, small: bool) -> Iterator[Case]:
+    """Iterate over the rules' updates of many parameters."""
+    sizes = [min(size, 999) for size in PARAMETERS[-9:]] if small else PARAMETERS
+    text = "\n".join(
+        f'layer {{ name: "p{i}" type: "Parameter" top: "p{i}" parameter_param {{ shape {{ dim: {size} }} }} }}'
+        for i, size in enumerate(sizes)
+    )
+    net = scaffe.Net(text_format.Parse(text, NetParameter()), scaffe.TRAIN, gpu=chosen)
+    for kind, arrays in RULES.items():
+        rule = _rule(kind, net.packed, net.context.engine)
+        update = partial(rule.update, range(len(sizes)), 1e-6, 0)
+        yield f"update by {kind}, {sum(sizes) / 1e6:.0f} million", update, 4 * arrays * sum(sizes)
+
+
+def _rule(kind: str, packed: PackedParameters, engine: Any) -> Any:
+    own = {"AdaGrad": {"momentum": 0}, "RMSProp": {"momentum": 0, "rms_decay": 0.9}}.get(kind, {})
+    fields = {"type": kind, "base_lr": 1e-6, "lr_policy": "fixed", "momentum": 0.9, "weight_decay": 5e-4, "delta": 1e-6}
+    return solvers.create(SolverParameter(**fields | own), packed, engine)
+
+
+def reduces(chosen: Any, small: bool) -> Iterator[Case]:
+    """Iterate over the reduce's addition, by the kernels of the collectives."""
+    from collectives.device.cuda import CudaDevice
+
+    if small:
+        return
+    import cupy
+
+    device = CudaDevice(cupy)
+    for name, dtype in (("64 MiB", np.float32), ("256 MiB", np.float32), ("256 MiB of halves", np.float16)):
+        count = int(name.split()[0]) * (1 << 20) // np.dtype(dtype).itemsize
+        arrays = [cupy.zeros(count, dtype) for _ in range(3)]
+        yield f"reduce's add, {name}", partial(_add, device, arrays), 3 * arrays[0].nbytes
+
+
+def _add(device: Any, arrays: list) -> None:
+    from collectives.operations import OPERATIONS
+
+    device.join(OPERATIONS["sum"], *arrays, device.current())
+
+
+def cases(chosen: Any, small: bool) -> Iterator[Case]:
+    """Iterate over all."""
+    yield from layers(chosen, small)
+    yield from updates(chosen, small)
+    yield from reduces(chosen, small)
+
+
+def copy_bandwidth(cupy: Any, clock: EventClock) -> float:
+    """Return the bytes a second, read and written, of a copy on the device."""
+    source, target = cupy.zeros(COPY, np.uint8), cupy.empty(COPY, np.uint8)
+    return 2 * COPY / clock(lambda: target.data.copy_from_device_async(source.data, COPY), 10)
+
+
+def main() -> int:
+    """Print the table; return the exit code, 1 where a kernel is slower than asked."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer launches of each")
+    parser.add_argument("--only", default="", metavar="A,B", help="those whose names have one of these in them")
+    parser.add_argument("--rehearse", action="store_true", help="on a machine without a GPU, small, nothing timed")
+    a = parser.parse_args()
+    wanted = a.only.lower().split(",")
+    if a.rehearse:
+        chosen, clock, top = _stand_in(), lambda work, times: work() or np.inf, 1.0
+    else:
+        chosen = gpu.choose("cuda")
+        assert chosen is not None
+        clock = EventClock(chosen.xp.cuda)
+        top = copy_bandwidth(chosen.xp, clock)
+        print(f"{chosen}: a copy moves {top / 1e9:.0f} GB/s")
+    found = []
+    for name, work, nbytes in cases(chosen, a.rehearse):
+        if any(part in name.lower() for part in wanted):
+            seconds = clock(work, 10 if a.quick else 50)
+            found.append((nbytes / seconds / top, name))
+            print(f"{name:48} {nbytes / 1e6:9.1f} MB {seconds * 1e6:9.1f} us {found[-1][0]:6.2f}", flush=True)
+    asked = [one for one in found if not one[1].startswith("Eltwise")]
+    slow = [one for one in asked if one[0] < ASKED]
+    least, slowest = min(asked, default=(0, "nothing"))
+    print(f"slowest: {slowest} at {least:.2f} of a copy; {len(slow)} of {len(asked)} below {ASKED}")
+    return int(bool(slow) and not a.rehearse)
+
+
+def _stand_in() -> Any:
+    """Return what the tests compute with where there is no GPU."""
+    from strict_arrays import StrictGpu
+
+    return SimpleNamespace(**vars(StrictGpu()), number=0, use=lambda: None, free=1 << 30)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

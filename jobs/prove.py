@@ -1,0 +1,234 @@
+"""What a GPU has to prove, step by step: `prove_on_gpu.sh`, which sets up the environment, calls it.
+
+    python jobs/prove.py OUT
+
+Each step is a program with a time limit of its own, its output in OUT/logs. The table has a line a step, printed at
+the end, and kept as table.txt, table.md and table.json; steps not run this time keep the line that they had.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+PYTHON = [sys.executable]
+PYTEST = [*PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "default"]  # warnings of other libraries
+RANKS = [*PYTHON, "-m", "mpi4py", "-m", "pytest", "--with-mpi", "-m", "mpi", *PYTEST[3:]]
+DEVICE_TESTS = "tests/device_tests"
+SUMMARY = r"\d+ (?:passed|failed|skipped|error).* in .*"
+NO_TESTS = 5  # pytest's exit code where none was chosen
+
+
+@dataclass
+class Step:
+    """A program to run: a group's name chooses it, `seconds` bound it, `needs` are modules it can't do without."""
+
+    name: str
+    group: str
+    command: list[str]
+    seconds: int
+    needs: tuple[str, ...] = ()
+    figures: str = SUMMARY  # what of its output stands in the table: the last line of this form
+    missing: str = "(?!)"  # the form of a line that says that what it measures is not there
+
+
+@dataclass
+class Result:
+    """A line of the table."""
+
+    step: str
+    result: str
+    seconds: int
+    figures: str
+    when: str = field(default_factory=lambda: time.strftime("%Y-%m-%d %H:%M"))
+
+
+def steps(quick: bool, rehearse: bool, parity: bool) -> Iterator[Step]:
+    """Iterate over all steps."""
+    device = "cpu" if rehearse else "cuda"
+    mpi = "mpi4py", "pytest_mpi"
+    yield Step("machine", "machine", [*PYTHON, "-m", "scaffe", "device-query"], 60, figures="GPU 0: .*|no GPU.*")
+    files = "tests/scaffe_tests/test_cuda_kernels.py", "tests/collectives_tests/test_device_kernels.py"
+    yield Step("kernels compile", "kernels", [*PYTEST, *files], 180)
+    layers = [*PYTEST, "tests/scaffe_tests/test_layers_on_devices.py"]
+    yield Step("layers against numpy", "layers", [*layers, *_chosen(rehearse and quick, "Pooling or LRN")], 300)
+    solvers = [*PYTEST, "tests/scaffe_tests/test_device_arrays.py", "-k", "kernel or dropout"]
+    yield Step("solvers against numpy", "solvers", solvers, 200)
+    batches = [f"tests/scaffe_tests/test_{name}.py" for name in ("ahead", "image_transform", "data_on_devices")]
+    yield Step("batches, transforms", "batches", [*PYTEST, *batches], 200)
+    if parity:
+        cases = "(strict or cuda) and not onednn" if not (rehearse and quick) else "cuda and (lrn or pool)"
+        yield Step("layers against Caffe", "parity", [*PYTEST, "tests/scaffe_tests/test_parity.py", "-k", cases], 300)
+    for ranks in (1, 2) if rehearse else (1, 2, 4):
+        tests = [*RANKS, "tests/mpi_tests/test_training_on_devices.py" if rehearse else DEVICE_TESTS]
+        yield Step(f"training, collectives: {ranks}", "ranks", [*_mpirun(ranks), *tests], 150, mpi)
+    yield from _trainings(quick, device)
+    yield from _benchmarks(quick, rehearse)
+
+
+def _trainings(quick: bool, device: str) -> Iterator[Step]:
+    """Iterate over what trains and compares."""
+    ranks = "1,2" if quick else "1,2,4"
+    lenet = [*PYTHON, "jobs/prove_lenet.py", "--device", device, "--ranks", ranks]
+    if quick:
+        lenet += ["--iterations", "100"]
+    yield Step("LeNet on digits", "lenet", lenet, 240, ("lmdb", "sklearn", "mpi4py"), "accuracy .*")
+
+
+def _benchmarks(quick: bool, rehearse: bool) -> Iterator[Step]:
+    """Iterate over what is measured."""
+    rehearsal = ["--rehearse"] if rehearse else []
+    sizes = "1M" if rehearse else "64M"
+    for ranks in (2,) if quick else (2, 4):
+        bench = [*_mpirun(ranks), *PYTHON, "-m", "collectives.bench", "allreduce", "-c", "-m", sizes]
+        bench += [] if rehearse else ["-d", "cuda"]
+        yield Step(f"reduce of {sizes}B: {ranks}", "reduce", bench, 90, ("mpi4py",), r"\s*\d+ .*", "bench.*cuda.*")
+    kernels = [*PYTHON, "jobs/bench_kernels.py", *rehearsal, *(["--quick"] if quick else [])]
+    yield Step("kernels' bandwidth", "bandwidth", kernels, 120, figures="slowest: .*")
+    for net in ("lenet",) if rehearse else ("alexnet", "googlenet", "resnet50", "vgg16", "cifar10_quick", "lenet"):
+        for compute in ("float32",) if quick else ("float32", "tf32", "bf16"):
+            bench = [*PYTHON, "jobs/bench_gpu.py", "--nets", net, "--compute", compute, *rehearsal]
+            yield Step(
+                f"{net}, {compute}", "bench", bench, 60 if quick else 180, ("torch",), f"{net} .*", "no --compute.*"
+            )
+
+
+def _chosen(few: bool, pattern: str) -> list[str]:
+    return ["-k", pattern] if few else []
+
+
+def _mpirun(ranks: int) -> list[str]:
+    return ["jobs/mpirun.sh", "-n", str(ranks)]
+
+
+def run(step: Step, log: Path, seconds: float) -> Result:
+    """Run a step for at most so many seconds."""
+    if lacking := [module for module in step.needs if find_spec(module) is None]:
+        return Result(step.name, "skipped", 0, f"skipped: no {' and no '.join(lacking)} here")
+    if step.command[0].endswith("mpirun.sh") and shutil.which("mpirun") is None:
+        return Result(step.name, "skipped", 0, "skipped: no mpirun here")
+    start = time.monotonic()
+    with log.open("w") as stream:
+        print("+", *step.command, file=stream, flush=True)
+        code = _wait(step.command, stream, seconds)
+    return judge(step, code, log.read_text(errors="replace"), round(time.monotonic() - start))
+
+
+def _wait(command: list[str], stream, seconds: float) -> int | None:
+    """Run a program and all that it starts; return its exit code, None where it took too long."""
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True
+    )
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        for number in (signal.SIGTERM, signal.SIGKILL):  # mpirun ends its ranks when asked
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(5)
+
+
+def judge(step: Step, code: int | None, text: str, seconds: int) -> Result:
+    """Say how a step ended, from its exit code and output."""
+    lines = [line.strip() for line in text.splitlines()]
+    said = _last(step.figures, lines)
+    if code is None:
+        return Result(step.name, "FAILED", seconds, f"stopped after {seconds} s; {said or lines[-1]}")
+    if absent := _last(step.missing, lines) if code else "":
+        return Result(step.name, "skipped", seconds, f"skipped: {absent}")
+    if code == NO_TESTS or (code == 0 and "skipped" in said and "passed" not in said):
+        return Result(step.name, "skipped", seconds, f"skipped: {_last('SKIPPED.*', lines) or said}")
+    return Result(step.name, "FAILED" if code else "passed", seconds, said or lines[-1])
+
+
+def _last(form: str, lines: list[str]) -> str:
+    return next((line for line in reversed(lines) if re.match(form, line)), "")
+
+
+def text_table(results: list[Result]) -> str:
+    """Return the table for a terminal."""
+    width = max(len(one.step) for one in results)
+    lines = [f"{one.step:{width}}  {one.result:8} {one.seconds:5d}  {one.figures}" for one in results]
+    return "\n".join([f"{'step':{width}}  {'result':8} {'s':>5}  figures", *lines, ""])
+
+
+def markdown_table(results: list[Result]) -> str:
+    """Return the table for a README."""
+    cells = [(one.step, one.result, str(one.seconds), one.figures.replace("|", "\\|")) for one in results]
+    rows = [("step", "result", "seconds", "figures"), ("---",) * 4, *cells]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def keep(out: Path, results: list[Result]) -> None:
+    """Write the tables."""
+    (out / "table.txt").write_text(text_table(results))
+    (out / "table.md").write_text(markdown_table(results))
+    (out / "table.json").write_text(json.dumps([asdict(one) for one in results], indent=1) + "\n")
+
+
+def earlier(out: Path) -> dict[str, Result]:
+    """Return the lines that the table of an earlier run has, by step."""
+    try:
+        return {one["step"]: Result(**one) for one in json.loads((out / "table.json").read_text())}
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def choose(all_steps: list[Step], wanted: str) -> list[Step]:
+    """Return the steps of the groups that are wanted, all for "". Raise SystemExit for a group that there is not."""
+    groups = dict.fromkeys(step.group for step in all_steps)
+    names = wanted.split(",") if wanted else list(groups)
+    if unknown := [name for name in names if name not in groups]:
+        raise SystemExit(f"prove_on_gpu.sh: no steps {', '.join(unknown)}; known: {', '.join(groups)}")
+    return [step for step in all_steps if step.group in names]
+
+
+def main() -> int:
+    """Run the steps and print the table; return the exit code."""
+    out, given = Path(sys.argv[1]), os.environ.get
+    quick, parity = bool(given("QUICK")), given("PARITY", "")
+    all_steps = [*steps(quick, bool(given("REHEARSE")), bool(parity))]
+    chosen = choose(all_steps, given("STEPS", ""))
+    if parity:
+        os.environ["SCAFFE_CASES"] = str(_as_cases(out, Path(parity)))
+    end = time.monotonic() + float(given("SECONDS_IN_ALL") or (480 if quick else 3600))
+    (out / "logs").mkdir(exist_ok=True)
+    lines = earlier(out)
+    for step in chosen:
+        left = min(step.seconds, end - time.monotonic())
+        log = out / "logs" / f"{re.sub('[^a-z0-9]+', '_', step.name.lower())}.log"
+        result = run(step, log, left) if left > 1 else Result(step.name, "not run", 0, "no time was left")
+        lines[step.name] = result
+        keep(out, [lines[each.name] for each in all_steps if each.name in lines])
+        print(f"{result.result:8} {step.name} ({result.seconds} s)", file=sys.stderr, flush=True)
+        if result.result == "FAILED":
+            print(*log.read_text(errors="replace").splitlines()[-15:], sep="\n", file=sys.stderr, flush=True)
+    print((out / "table.txt").read_text(), end="")
+    return int(any(lines[step.name].result in ("FAILED", "not run") for step in chosen))
+
+
+def _as_cases(out: Path, parity: Path) -> Path:
+    """Return a folder that holds the cases where the tests look for them."""
+    link = out / "cases" / "parity"
+    link.parent.mkdir(exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(parity)
+    return link.parent
+
+
+if __name__ == "__main__":
+    sys.exit(main())
