@@ -20,6 +20,7 @@ from collectives.tuning import Choice, Shape
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+    from collectives.device.choice import DevicePlans
     from collectives.device.device import Device
 
 MOST_CALLS = 1000  # whose plans are found at once
@@ -126,6 +127,11 @@ class Communicator:
         """Say what "auto" does with so many bytes, in a window or not, and why."""
         choice = self._choose(what, nbytes, shared)
         return f"{what} of {nbytes} bytes, {self.shape}: {choice}, {choice.why}"
+
+    @property
+    def device_plans(self) -> DevicePlans:
+        """How device arrays travel here, and the device that they lie on. Collective when it is first asked for."""
+        return self._maker.device_plans
 
     @property
     def shape(self) -> Shape:

@@ -72,6 +72,13 @@ class PlanMaker:
         self._cross: MPI.Intracomm | None = None
         self._device_plans: DevicePlans | None = None
 
+    @property
+    def device_plans(self) -> DevicePlans:
+        """What makes plans for device arrays. Collective when it is first asked for."""
+        if self._device_plans is None:
+            self._device_plans = DevicePlans(self.comm, self.local, self._device())
+        return self._device_plans
+
     def free(self) -> None:
         """Give back the communicator between nodes. Collective."""
         if self._cross is not None:
@@ -100,9 +107,7 @@ class PlanMaker:
 
     def _make_device(self, call: Call, choice: Choice) -> Plan:
         """Return a new plan for device arrays."""
-        if self._device_plans is None:
-            self._device_plans = DevicePlans(self.comm, self.local, self._device())
-        plans, dtype = self._device_plans, np.dtype(call.dtype)
+        plans, dtype = self.device_plans, np.dtype(call.dtype)
         op = None if call.what == "bcast" else operation(call.op, dtype)
         choice = plans.choose(call.what, choice, self.nodes, dtype, call.elements)
         if choice.algorithm == "mpi":

@@ -73,6 +73,9 @@ class FakeArray:
     def __getitem__(self, part):
         return FakeArray(self.device, self.values[part])
 
+    def __setitem__(self, part, value):
+        self.device.put(self.device.current(), self.values.__setitem__, part, value)
+
     def reshape(self, *shape):
         return FakeArray(self.device, self.values.reshape(*shape))
 

@@ -31,8 +31,14 @@ class DevicePlans:
         self.local, self.device = local, device
         self.direct = all(comm.allgather(takes_device_pointers()))
         self.why_no_peers = next(filter(None, comm.allgather(why_no_peers(local, device))), "")
-        how = "MPI takes device pointers" if self.direct else "chunks go through pinned memory"
-        log.debug("device arrays: %s; between ranks of a node: %s", how, self.why_no_peers or "CUDA IPC")
+        log.debug("Device arrays: %s", self.how)
+
+    @property
+    def how(self) -> str:
+        """Where the arrays lie, and how they travel."""
+        taken = "MPI takes device pointers" if self.direct else "MPI takes copies in pinned memory"
+        inside = f"no CUDA IPC ({self.why_no_peers})" if self.why_no_peers else "CUDA IPC"
+        return f"on {self.device.name}; {taken}; between ranks of a node: {inside}"
 
     def choose(self, what: str, choice: Choice, nodes: int, dtype: np.dtype, elements: int) -> Choice:
         """Return what is done instead where a choice is not for device arrays, and say so in the log."""

@@ -37,6 +37,17 @@ def find() -> CudaDevice:
     return CudaDevice(cupy)
 
 
+def take(rank: int) -> None:
+    """Make the GPU of this rank of a node CuPy's current one; ranks beyond the last begin with the first again.
+
+    Raise ArgumentError where there is none.
+    """
+    device = find()
+    count = device.runtime.getDeviceCount()
+    device.runtime.setDevice(rank % count)
+    find.cache_clear()
+
+
 class CudaEvent:
     """CuPy's event as something awaited like a request."""
 
@@ -67,7 +78,7 @@ class CudaDevice:
     """The GPU that is CuPy's current one when the first device array is used; all arrays must lie there."""
 
     def __init__(self, cupy: Any):
-        self._cupy, self._runtime = cupy, cupy.cuda.runtime
+        self._cupy, self.runtime = cupy, cupy.cuda.runtime
         self.number = cupy.cuda.Device().id
         self.name = f"GPU {self.number}"
         self._module: Any = None
@@ -120,18 +131,18 @@ class CudaDevice:
     def export(self, array: Any) -> tuple[bytes, int]:
         base = self._base(address(array))
         try:
-            return bytes(self._runtime.ipcGetMemHandle(base)), address(array) - base
-        except self._runtime.CUDARuntimeError as error:
+            return bytes(self.runtime.ipcGetMemHandle(base)), address(array) - base
+        except self.runtime.CUDARuntimeError as error:
             raise ArgumentError(f"this memory can't be shared between processes: {error}") from None
 
     def open(self, handle: bytes) -> int:
         try:
-            return self._runtime.ipcOpenMemHandle(handle)
-        except self._runtime.CUDARuntimeError as error:
+            return self.runtime.ipcOpenMemHandle(handle)
+        except self.runtime.CUDARuntimeError as error:
             raise ArgumentError(f"no access to another process's device memory: {error}") from None
 
     def close(self, pointer: int) -> None:
-        self._runtime.ipcCloseMemHandle(pointer)
+        self.runtime.ipcCloseMemHandle(pointer)
 
     def _base(self, pointer: int) -> int:
         """Return where the allocation begins that a pointer points into: handles are to whole allocations."""
@@ -144,7 +155,7 @@ class CudaDevice:
 
     def _copy(self, target: int, source: int, nbytes: int, stream: CudaStream) -> None:
         if nbytes:
-            self._runtime.memcpyAsync(target, source, nbytes, self._runtime.memcpyDefault, stream.stream.ptr)
+            self.runtime.memcpyAsync(target, source, nbytes, self.runtime.memcpyDefault, stream.stream.ptr)
 
     def _launch(self, name: str, count: int, arguments: tuple, stream: CudaStream) -> None:
         if not count:
