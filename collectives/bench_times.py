@@ -57,9 +57,9 @@ class Case:
     def run(self, i: int) -> None:
         """Do it once, as users do, until the result stands."""
         self._run(i)
-        self._settle()
+        self.settle()
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Wait for all that the caller's stream has to do."""
         if self.device is not None:
             self._done.record(self.device.current())
@@ -79,6 +79,7 @@ class Case:
         plan = self.plan(i)
         plan.start()
         plan.finish()
+        self.settle()
 
     def is_right(self) -> bool:
         """Call it with known contents; return whether all results are right on all ranks. Contents are small integers,
@@ -144,7 +145,7 @@ class DeviceLibraryCase(LibraryCase):
         if needed and self.copies:
             assert self.device is not None
             self.device.copy(target, source, self.stream)
-        self._settle()
+        self.settle()
 
 
 def on_host(array: Any) -> np.ndarray:
@@ -187,6 +188,7 @@ class Phases:
             tested = work.run(plan.advance)
             computed = time.perf_counter()
             plan.finish()
+            case.settle()
             end = time.perf_counter()
             comm.Barrier()
             if i >= warmup:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 import random
+import threading
 from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -46,8 +47,15 @@ class FakeEvent:
 class FakeStream:
     """Work in order: an event and how often it must have been passed before, and what to do then."""
 
-    def __init__(self):
+    def __init__(self, device):
+        self.device = device
         self.work: deque[tuple[FakeEvent | None, int, Callable[[], object]]] = deque()
+
+    def __enter__(self):
+        self.device.here.append(self)
+
+    def __exit__(self, *error):
+        self.device.here.pop()
 
     def wait_event(self, event):
         self.work.append((event, event.recorded, lambda: None))
@@ -97,18 +105,22 @@ class FakeDevice:
     """What collectives.device.Device asks for; `sharing` says whether other processes may map its memory."""
 
     name = "a fake GPU"
+    Stream = FakeStream
 
     def __init__(self, seed=0, sharing=True):
         self.random, self.sharing = random.Random(seed), sharing
-        self.streams = [FakeStream()]
+        self.streams = [self.Stream(self)]
+        self.threads = threading.local()
         self.maps, self.mapped = [], {}
         self.done = 0
+        self.lock = threading.Lock()
 
     def tick(self):
         """Do one piece of work of one stream, if any can go on."""
-        if streams := [stream for stream in self.streams if stream.can_go_on]:
-            self.random.choice(streams).work.popleft()[2]()
-            self.done += 1
+        with self.lock:
+            if streams := [stream for stream in self.streams if stream.can_go_on]:
+                self.random.choice(streams).work.popleft()[2]()
+                self.done += 1
 
     def put(self, stream, function, *arguments, **how):
         stream.work.append((None, 0, lambda: function(*arguments, **how)))
@@ -134,11 +146,17 @@ class FakeDevice:
         return np.full(nbytes, RUBBISH, np.uint8)
 
     def stream(self):
-        self.streams.append(FakeStream())
+        self.streams.append(self.Stream(self))
         return self.streams[-1]
 
     def current(self):
-        return self.streams[0]
+        return self.here[-1] if self.here else self.streams[0]
+
+    @property
+    def here(self):
+        """The streams that the calling thread has entered."""
+        self.threads.__dict__.setdefault("here", [])
+        return self.threads.here
 
     def event(self):
         return FakeEvent(self)

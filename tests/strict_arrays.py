@@ -13,7 +13,7 @@ from functools import cache, partial
 from types import SimpleNamespace
 
 import numpy as np
-from fake_device import FakeDevice
+from fake_device import FakeDevice, FakeStream
 from host_kernels import RawModule
 
 from scaffe.gpu import choose
@@ -227,8 +227,20 @@ xp = SimpleNamespace(
 )
 
 
+class StrictStream(FakeStream):
+    """A stream whose thread's computing is done as soon as it is asked for: what it waits for comes to pass at once."""
+
+    def wait_event(self, event):
+        if self is self.device.current():
+            event.Wait()
+        else:
+            super().wait_event(event)
+
+
 class StrictDevice(FakeDevice):
     """The fake device of the collectives, over these arrays: computing is done at once, communication late."""
+
+    Stream = StrictStream
 
     def holds(self, array):
         return isinstance(array, Array)

@@ -73,6 +73,12 @@ class CudaStream:
     def wait_event(self, event: CudaEvent) -> None:
         self.stream.wait_event(event.event)
 
+    def __enter__(self) -> None:
+        self.stream.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self.stream.__exit__(*error)
+
 
 class CudaDevice:
     """The GPU that is CuPy's current one when the first device array is used; all arrays must lie there."""

@@ -29,6 +29,12 @@ class Stream(Protocol):
     def wait_event(self, event: Any) -> None:
         """Let what comes next begin after the event; the caller goes on at once."""
 
+    def __enter__(self) -> Any:
+        """Make it the calling thread's."""
+
+    def __exit__(self, *error: Any) -> Any:
+        """Give the thread the stream that it had before."""
+
 
 class Device(Protocol):
     """A GPU. All that takes a stream only puts work on it.
@@ -55,7 +61,7 @@ class Device(Protocol):
         """Return a new stream, which waits for no other unless it is told to."""
 
     def current(self) -> Stream:
-        """Return the stream that the caller works on."""
+        """Return the stream that the calling thread works on."""
 
     def event(self) -> Event:
         """Return a new event."""
