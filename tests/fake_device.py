@@ -16,6 +16,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 import numpy as np
+from fake_nccl import FakeNccl
 
 from collectives.device.device import HANDLE
 from collectives.errors import ArgumentError
@@ -48,7 +49,7 @@ class FakeStream:
     """Work in order: an event and how often it must have been passed before, and what to do then."""
 
     def __init__(self, device):
-        self.device = device
+        self.device, self.ptr = device, id(self)
         self.work: deque[tuple[FakeEvent | None, int, Callable[[], object]]] = deque()
 
     def __enter__(self):
@@ -112,6 +113,8 @@ class FakeDevice:
         self.streams = [self.Stream(self)]
         self.threads = threading.local()
         self.maps, self.mapped = [], {}
+        self.identity = f"{os.getpid()}"
+        self.has_nccl = True
         self.done = 0
         self.lock = threading.Lock()
 
@@ -124,6 +127,11 @@ class FakeDevice:
 
     def put(self, stream, function, *arguments, **how):
         stream.work.append((None, 0, lambda: function(*arguments, **how)))
+
+    def nccl(self):
+        if not self.has_nccl:
+            raise ArgumentError("NCCL can't be loaded")
+        return FakeNccl(self)
 
     def holds(self, array):
         return isinstance(array, FakeArray) and array.device is self

@@ -6,6 +6,7 @@ Written against CuPy 14 and its documentation; it has not run on a GPU yet. test
 from __future__ import annotations
 
 import ctypes
+import warnings
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -68,7 +69,7 @@ class CudaStream:
     """CuPy's stream."""
 
     def __init__(self, stream: Any):
-        self.stream = stream
+        self.stream, self.ptr = stream, stream.ptr
 
     def wait_event(self, event: CudaEvent) -> None:
         self.stream.wait_event(event.event)
@@ -87,7 +88,18 @@ class CudaDevice:
         self._cupy, self.runtime = cupy, cupy.cuda.runtime
         self.number = cupy.cuda.Device().id
         self.name = f"GPU {self.number}"
+        uuid = self.runtime.getDeviceProperties(self.number)["uuid"]  # slices of a GPU have their own
+        self.identity = f"{self.runtime.deviceGetPCIBusId(self.number)} {uuid.hex()}"
         self._module: Any = None
+
+    def nccl(self) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # CuPy's, of several lines
+            from cupy.cuda import nccl
+        if not nccl.available:
+            version = self.runtime.runtimeGetVersion() // 1000
+            raise ArgumentError(f"NCCL can't be loaded: pip install nvidia-nccl-cu{version}")
+        return nccl
 
     def holds(self, array: Any) -> bool:
         return isinstance(array, self._cupy.ndarray) and array.device.id == self.number
@@ -161,7 +173,7 @@ class CudaDevice:
 
     def _copy(self, target: int, source: int, nbytes: int, stream: CudaStream) -> None:
         if nbytes:
-            self.runtime.memcpyAsync(target, source, nbytes, self.runtime.memcpyDefault, stream.stream.ptr)
+            self.runtime.memcpyAsync(target, source, nbytes, self.runtime.memcpyDefault, stream.ptr)
 
     def _launch(self, name: str, count: int, arguments: tuple, stream: CudaStream) -> None:
         if not count:

@@ -26,6 +26,8 @@ class Event(Protocol):
 class Stream(Protocol):
     """Work that a device does in order, in the background."""
 
+    ptr: int  # as libraries take it
+
     def wait_event(self, event: Any) -> None:
         """Let what comes next begin after the event; the caller goes on at once."""
 
@@ -44,6 +46,10 @@ class Device(Protocol):
     """
 
     name: str
+    identity: str  # the same in two processes if it is the same GPU
+
+    def nccl(self) -> Any:
+        """Return NCCL, with the names of `cupy.cuda.nccl`. Raise ArgumentError where it can't be loaded."""
 
     def holds(self, array: Any) -> bool:
         """Say whether an array lies in such a device's memory."""

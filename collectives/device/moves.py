@@ -1,8 +1,8 @@
 """How an execution moves chunks of device arrays: where they lie, or through pinned slots of host memory.
 
 Nothing here waits for the device as a whole, and nothing waits at all but `Wait`: work of the device is awaited by its
-events, polled the way that requests are. The caller's stream is awaited up to where `mark` was called, and waits in turn
-for the end of a run, without the host.
+events, polled the way that requests are. The caller's stream is awaited up to where `mark` was called, and waits in
+turn for the end of a run, without the host.
 
 **Direct**, where MPI takes device pointers. One stream copies and joins. A send begins when what was put on the stream
 before it is done; a join that goes on in the background counts among the execution's steps under way, so that no
