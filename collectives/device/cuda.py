@@ -6,14 +6,13 @@ Written against CuPy 14 and its documentation; it has not run on a GPU yet. test
 from __future__ import annotations
 
 import ctypes
-import warnings
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from collectives.device import kernels
+from collectives.device import kernels, nccl
 from collectives.errors import ArgumentError
 from collectives.operations import Operation
 from collectives.peer import address
@@ -93,13 +92,7 @@ class CudaDevice:
         self._module: Any = None
 
     def nccl(self) -> Any:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # CuPy's, of several lines
-            from cupy.cuda import nccl
-        if not nccl.available:
-            version = self.runtime.runtimeGetVersion() // 1000
-            raise ArgumentError(f"NCCL can't be loaded: pip install nvidia-nccl-cu{version}")
-        return nccl
+        return nccl.load()
 
     def holds(self, array: Any) -> bool:
         return isinstance(array, self._cupy.ndarray) and array.device.id == self.number

@@ -8,6 +8,7 @@ who launch in that order. Sums of half precision, and what becomes of NaN in max
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from collections.abc import Callable
 from itertools import count
@@ -27,6 +28,21 @@ if TYPE_CHECKING:
 
 SHARING = "NCCL_MULTI_RANK_GPU_ENABLE"  # by which NCCL, from 2.30 on, lets ranks share a GPU
 OPERATIONS = {"sum": "NCCL_SUM", "mean": "NCCL_SUM", "max": "NCCL_MAX", "min": "NCCL_MIN"}
+
+
+def load() -> Any:
+    """Return CuPy's NCCL. Raise ArgumentError where it can't be loaded."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # CuPy's, of several lines
+            import cupy
+            from cupy.cuda import nccl
+    except (ImportError, AttributeError) as error:
+        raise ArgumentError(f"NCCL can't be loaded: {' '.join(str(error).split())}") from None
+    if not nccl.available:
+        cuda = cupy.cuda.runtime.runtimeGetVersion() // 1000
+        raise ArgumentError(f"NCCL can't be loaded: pip install nvidia-nccl-cu{cuda}")
+    return nccl
 
 
 def why_no_nccl(comm: MPI.Intracomm, device: Device, may_share: bool = False) -> str:

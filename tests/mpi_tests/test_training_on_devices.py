@@ -17,6 +17,8 @@ WAYS = {
     "overlapped": Run("SC-OBR", reduce="chain", bucket_bytes="0", drive="hook"),
     "by a helper": Run("SC-OBR", reduce="chain", bucket_bytes="0", drive="helper"),
     "every rank updates": Run("SC-OBR", "allreduce", "chain", bucket_bytes="0", drive="hook"),
+    "by NCCL": Run("SC-OBR", reduce="nccl", bucket_bytes="0", drive="hook"),
+    "by NCCL and a helper": Run("SC-OBR", reduce="nccl", bucket_bytes="0", drive="helper"),
     "as tuned": Run("auto"),
 }
 
