@@ -32,6 +32,7 @@ from collectives.bench_times import (
     percentiles,
 )
 from collectives.communicator import Communicator
+from collectives.device.choice import NCCL
 from collectives.errors import ArgumentError, CollectiveError
 
 SHARE_CHUNK = 4 << 20  # bytes of a chunk where Python's share of the time is asked for
@@ -66,6 +67,7 @@ def _with_communicator(world: MPI.Intracomm, options: argparse.Namespace, say: S
     try:
         if options.accelerator == "cuda":
             _take_gpu(comm)
+            _check_nccl(comm, options)
         rows = bench(comm, options, say)
     except CollectiveError:
         comm.free()
@@ -177,6 +179,12 @@ def _take_gpu(comm: Communicator) -> None:
         problem = str(error)
     if wrong := next(filter(None, comm.comm.allgather(problem)), ""):
         raise ArgumentError(f"-d cuda: {wrong}")
+
+
+def _check_nccl(comm: Communicator, options: argparse.Namespace) -> None:
+    """Raise ArgumentError on all ranks where another way would be taken instead of NCCL."""
+    if NCCL in options.algorithms and (why := comm.device_plans.why_no_nccl):
+        raise ArgumentError(f"argument --algorithm: no {NCCL} here: {why}")
 
 
 def _check(world: MPI.Intracomm, options: argparse.Namespace) -> None:

@@ -69,6 +69,9 @@ class Memory(Protocol):
     def follow(self) -> None:
         """Have what the calling thread puts on its stream from now on wait for the end of the last run."""
 
+    def free(self) -> None:
+        """Wait for the end of the last run: then nothing uses this memory any more."""
+
 
 class HostMemory:
     """Memory of the processor, which MPI takes as it is; what is done to it is done at once."""
@@ -112,4 +115,7 @@ class HostMemory:
         pass
 
     def follow(self) -> None:
+        pass
+
+    def free(self) -> None:
         pass

@@ -44,7 +44,7 @@ class Plan:
         self.send, self.recv = send, recv
 
     def free(self) -> None:
-        """Give back what is held besides memory of this process. Nothing may be under way."""
+        """Give back what is held besides memory of this process, once the device is done. Nothing may be under way."""
 
     def steps(self, wait: bool) -> Requests:
         """Do the work; yield requests to be completed before going on. With `wait` better wait than yield."""
@@ -155,6 +155,9 @@ class SchedulePlan(Plan):
 
     def follow(self) -> None:
         self.memory.follow()
+
+    def free(self) -> None:
+        self.memory.free()
 
 
 class NodePlan(Plan):

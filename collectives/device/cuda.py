@@ -90,6 +90,7 @@ class CudaDevice:
         uuid = self.runtime.getDeviceProperties(self.number)["uuid"]  # slices of a GPU have their own
         self.identity = f"{self.runtime.deviceGetPCIBusId(self.number)} {uuid.hex()}"
         self._module: Any = None
+        self._functions: dict[str, Any] = {}
 
     def nccl(self) -> Any:
         return nccl.load()
@@ -136,8 +137,9 @@ class CudaDevice:
         arguments = targets, np.int32(targets.size), sources, np.int32(sources.size), begin, end, divisor
         self._launch(f"all_{kernel(op)}_{dtype}", part.stop - part.start, arguments, stream)
 
-    def table(self, pointers: Sequence[int]) -> Any:
-        return self._cupy.asarray(np.array(pointers, np.uint64))
+    def table(self, pointers: Sequence[int], stream: CudaStream) -> Any:
+        with stream:
+            return self._cupy.asarray(np.array(pointers, np.uint64))
 
     def export(self, array: Any) -> tuple[bytes, int]:
         base = self._base(address(array))
@@ -158,8 +160,7 @@ class CudaDevice:
     def _base(self, pointer: int) -> int:
         """Return where the allocation begins that a pointer points into: handles are to whole allocations."""
         base, nbytes = ctypes.c_void_p(), ctypes.c_size_t()
-        driver = ctypes.CDLL("libcuda.so.1")
-        code = driver.cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(nbytes), ctypes.c_uint64(pointer))
+        code = _driver().cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(nbytes), ctypes.c_uint64(pointer))
         if code or not base.value:
             raise ArgumentError(f"the driver knows no allocation at {pointer:#x} (error {code})")
         return base.value
@@ -171,11 +172,18 @@ class CudaDevice:
     def _launch(self, name: str, count: int, arguments: tuple, stream: CudaStream) -> None:
         if not count:
             return
-        if self._module is None:
-            self._module = self._cupy.RawModule(code=kernels.source(), options=kernels.FLAGS)
+        if name not in self._functions:
+            if self._module is None:
+                self._module = self._cupy.RawModule(code=kernels.source(), options=kernels.FLAGS)
+            self._functions[name] = self._module.get_function(name)
         blocks = min(BLOCKS, -(-count // THREADS))
-        with stream.stream:
-            self._module.get_function(name)((blocks,), (THREADS,), arguments)
+        with stream:
+            self._functions[name]((blocks,), (THREADS,), arguments)
+
+
+@cache
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")
 
 
 def kernel(op: Operation) -> str:

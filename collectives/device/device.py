@@ -86,8 +86,8 @@ class Device(Protocol):
     ) -> None:
         """Join a part of all sources, in their order, and write it to all targets, which may be among them."""
 
-    def table(self, pointers: Sequence[int]) -> Table:
-        """Return pointers as `join_all` takes them."""
+    def table(self, pointers: Sequence[int], stream: Any) -> Table:
+        """Return pointers as `join_all` takes them on that stream."""
 
     def copy_from(self, target: Any, pointer: int, stream: Any) -> None:
         """Copy from a pointer that `open` gave."""

@@ -72,6 +72,7 @@ class HierarchyPlan(Plan):
     def free(self) -> None:
         for part in self.parts:
             part.free()
+        self._last.Wait()
 
     def _scratch(self, like: Any) -> Any:
         """Return where the node's sum goes on a leader that is to get no result."""

@@ -101,6 +101,9 @@ class DeviceMemory:
     def follow(self) -> None:
         self.device.current().wait_event(self._last)
 
+    def free(self) -> None:
+        self._last.Wait()
+
 
 class DirectMemory(DeviceMemory):
     """Moves for an MPI library that takes device pointers."""

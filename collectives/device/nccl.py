@@ -171,6 +171,9 @@ class NcclPlan(Plan):
     def follow(self) -> None:
         self.nccl.device.current().wait_event(self._last)
 
+    def free(self) -> None:
+        self._last.Wait()
+
     def _launch(self) -> None:
         """Put it on the stream. Raise CollectiveError where NCCL refuses."""
         stream = self.nccl.stream

@@ -106,7 +106,7 @@ class PeerPlan(Plan):
         """Return where the result goes, and the contributions."""
         if self._tables is None:
             targets = self._targets if self.what == "allreduce" else [self._targets[self.root]]
-            self._tables = self.device.table(targets), self.device.table(self._sources)
+            self._tables = (self.device.table(targets, self._stream), self.device.table(self._sources, self._stream))
         return self._tables
 
 
@@ -142,6 +142,9 @@ class DeviceLibraryPlan(Plan):
 
     def follow(self) -> None:
         self.memory.follow()
+
+    def free(self) -> None:
+        self.memory.free()
 
     def _copies(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Return pinned room for what is sent and for what is received."""

@@ -94,6 +94,17 @@ def test_without_a_gpu_every_rank_ends_with_one_line(capsys, monkeypatch):
         assert captured.out == ""
 
 
+def test_nccl_is_no_other_way_s_name(capsys, monkeypatch):
+    device = FakeDevice(seed=WORLD.rank)
+    device.identity = "the only one"
+    monkeypatch.setattr(cuda, "take", lambda rank: None)
+    monkeypatch.setattr(cuda, "find", lambda: device)
+    assert bench.main(["reduce", "--algorithm", "nccl,mpi", *FEW]) == 2
+    if ROOT:
+        why = "NCCL takes one rank a GPU, and ranks 0 and 1 share one"
+        assert capsys.readouterr().err == f"collectives.bench: argument --algorithm: no nccl here: {why}\n"
+
+
 def test_host_buffers_alone_can_be_foreign(capsys):
     assert bench.main(["reduce", "--foreign", *FEW]) == 2
     if ROOT:
