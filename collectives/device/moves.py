@@ -80,7 +80,7 @@ class DeviceMemory:
         self._given, self._last, self._nothing = device.event(), device.event(), device.event()
 
     def prepare(self, nbytes: int) -> None:
-        pass
+        self._last.Wait()  # what the last run used may go to others now
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
         return self.device.empty(shape, dtype)
@@ -170,6 +170,7 @@ class StagedMemory(DeviceMemory):
         self._turn = [0, 0]
 
     def prepare(self, nbytes: int) -> None:
+        super().prepare(nbytes)
         self._turn = [0, 0]
         if self._pinned.shape[-1] < nbytes:
             self._pinned = self.device.pinned(2 * SLOTS * nbytes).reshape(2, SLOTS, nbytes)
