@@ -20,8 +20,19 @@ from mpi4py import MPI
 from collectives.bench_bounds import Bounds
 from collectives.bench_options import TYPES, check_outputs, parse, sizes
 from collectives.bench_table import Row, footer, line, plot, preamble, write_json
-from collectives.bench_times import Buffers, Case, LibraryCase, Phases, calls, latencies, over_ranks, percentiles
+from collectives.bench_times import (
+    Buffers,
+    Case,
+    DeviceLibraryCase,
+    LibraryCase,
+    Phases,
+    calls,
+    latencies,
+    over_ranks,
+    percentiles,
+)
 from collectives.communicator import Communicator
+from collectives.device.choice import NCCL
 from collectives.errors import ArgumentError, CollectiveError
 
 SHARE_CHUNK = 4 << 20  # bytes of a chunk where Python's share of the time is asked for
@@ -54,6 +65,9 @@ def _with_communicator(world: MPI.Intracomm, options: argparse.Namespace, say: S
     """Return the rows; free what was taken even after errors, which all ranks have alike."""
     comm = Communicator(world)
     try:
+        if options.accelerator == "cuda":
+            _take_gpu(comm)
+            _check_nccl(comm, options)
         rows = bench(comm, options, say)
     except CollectiveError:
         comm.free()
@@ -86,7 +100,7 @@ def bench(comm: Communicator, options: argparse.Namespace, say: Say) -> list[Row
         rows += found
         if wrong := [row.algorithm for row in found if row.valid is False]:
             raise WrongNumbers(f"{options.op} by {', '.join(wrong)} on message size {nbytes}.")
-    if last := footer(options):
+    if last := footer(options, comm.device_plans.how if options.accelerator == "cuda" else ""):
         say(last)
     return rows
 
@@ -146,11 +160,31 @@ def _python_percent(case: Case, nbytes: int, options: argparse.Namespace) -> flo
 
 def _case(buffers: Buffers, algorithm: str, options: argparse.Namespace) -> Case:
     """Return a case. Raise AlgorithmError for an unknown name, and where it is not for this."""
-    if algorithm == "mpi" and options.accelerator == "cpu":
-        return LibraryCase(buffers, options.what, options)
+    if algorithm == "mpi":
+        kind = LibraryCase if options.accelerator == "cpu" else DeviceLibraryCase
+        return kind(buffers, options.what, options)
     case = Case(buffers, options.what, algorithm, options)
     case.plan(0)
     return case
+
+
+def _take_gpu(comm: Communicator) -> None:
+    """Give each rank of a node a GPU of its own, as far as there are enough. Raise ArgumentError on all ranks."""
+    from collectives.device import cuda
+
+    problem = ""
+    try:
+        cuda.take(comm.node.rank)
+    except ArgumentError as error:
+        problem = str(error)
+    if wrong := next(filter(None, comm.comm.allgather(problem)), ""):
+        raise ArgumentError(f"-d cuda: {wrong}")
+
+
+def _check_nccl(comm: Communicator, options: argparse.Namespace) -> None:
+    """Raise ArgumentError on all ranks where another way would be taken instead of NCCL."""
+    if NCCL in options.algorithms and (why := comm.device_plans.why_no_nccl):
+        raise ArgumentError(f"argument --algorithm: no {NCCL} here: {why}")
 
 
 def _check(world: MPI.Intracomm, options: argparse.Namespace) -> None:

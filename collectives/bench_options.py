@@ -34,6 +34,8 @@ def parse(argv: Sequence[str] | None, rank: int) -> argparse.Namespace:
     found.algorithms = found.algorithm.split(",")
     if len(set(found.algorithms)) < len(found.algorithms) or "" in found.algorithms:
         raise ArgumentError(f"argument --algorithm: expected different names, got '{found.algorithm}'")
+    if found.foreign and found.accelerator == "cuda":
+        raise ArgumentError("argument --foreign: it is for buffers of the host, leave out -d cuda")
     if found.type == "mpi_char" and found.what != "bcast":
         raise ArgumentError(f"argument -T: {found.op} adds mpi_int or mpi_float, got mpi_char")
     if found.in_place and found.what == "bcast":

@@ -70,11 +70,14 @@ def line(options: argparse.Namespace, found: Sequence[Row]) -> str:
     return f"{found[0].bytes:<10}" + "".join(f"{value:>{width}}" for _, width, value in columns(options, found))
 
 
-def footer(options: argparse.Namespace) -> str:
-    """Return a line below the sizes that tells what OSU's columns can't, "" where nothing of ours was asked for."""
+def footer(options: argparse.Namespace, device: str = "") -> str:
+    """Return a line below the sizes that tells what OSU's columns can't, "" where nothing of ours was asked for.
+
+    `device` says how arrays on devices travel, "" for those of the host.
+    """
     if options.algorithm == "auto" and not options.foreign:
         return ""
-    buffers = "plain" if options.foreign else "those of empty(), which the ranks of a node share"
+    buffers = "plain" if options.foreign else device or "those of empty(), which the ranks of a node share"
     return f"# OSU's columns are those of {options.algorithms[0]}; buffers: {buffers}."
 
 

@@ -11,8 +11,7 @@ import numpy as np
 from mpi4py import MPI
 
 from collectives.bench_options import ROTATE, TYPES
-from collectives.communicator import Communicator
-from collectives.errors import CollectiveError
+from collectives.communicator import Communicator, on_device
 from collectives.plans import Plan
 
 FEW = 8192  # bytes above which OSU calls less often
@@ -27,14 +26,7 @@ class Buffers:
         self.send, self.recv = (self._make(nbytes // dtype.itemsize, dtype) for _ in range(2))
 
     def _make(self, count: int, dtype: np.dtype) -> np.ndarray:
-        if self.where == "foreign":
-            return np.zeros(count, dtype)
-        if self.where == "cpu":
-            return self.comm.empty(count, dtype)
-        try:
-            return self.comm.empty(count, dtype, device="cuda")  # type: ignore[call-arg]
-        except TypeError:
-            raise CollectiveError("-d cuda: there are no device buffers in this version; use -d cpu") from None
+        return np.zeros(count, dtype) if self.where == "foreign" else self.comm.empty(count, dtype, device=self.where)
 
     def free(self) -> None:
         """Let go of the memory, and of the plans that keep it."""
@@ -50,6 +42,9 @@ class Case:
         self.root, self.checks = options.root, options.validation_warmup
         self.how: dict[str, Any] = {"algorithm": algorithm, "chunk_bytes": chunk_bytes or options.chunk_bytes}
         self._run = self._bound(getattr(self.comm, what))
+        self.device = self.comm.device_plans.device if on_device(self.send) else None
+        if self.device is not None:
+            self._done = self.device.event()
 
     def at(self, i: int) -> int:
         """Return the root of the call of that number."""
@@ -60,8 +55,15 @@ class Case:
         return self.comm.plan(self.what, self.send, self.recv, root=self.at(i), **self.how)
 
     def run(self, i: int) -> None:
-        """Do it once, as users do."""
+        """Do it once, as users do, until the result stands."""
         self._run(i)
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait for all that the caller's stream has to do."""
+        if self.device is not None:
+            self._done.record(self.device.current())
+            self._done.Wait()
 
     def _bound(self, call: Callable[..., None]) -> Callable[[int], None]:
         """Return the call of a number, with little around it."""
@@ -77,6 +79,7 @@ class Case:
         plan = self.plan(i)
         plan.start()
         plan.finish()
+        self.settle()
 
     def is_right(self) -> bool:
         """Call it with known contents; return whether all results are right on all ranks. Contents are small integers,
@@ -86,10 +89,10 @@ class Case:
     def _is_right(self, i: int) -> bool:
         rank, size = self.comm.rank, self.comm.size
         broadcast = self.what == "bcast"
-        result = self.send if self.recv is None else self.recv
         self.buffers.recv[...] = 0
         self.send[...] = (i + rank + 1) % 100
         self.run(i)
+        result = on_host(self.send if self.recv is None else self.recv)
         known = (i + self.at(i) + 1) % 100 if broadcast else sum((i + each + 1) % 100 for each in range(size))
         has_result = self.what != "reduce" or rank == self.at(i)
         fine = not has_result or bool((result == known).all())
@@ -103,10 +106,11 @@ class LibraryCase(Case):
     def __init__(self, buffers: Buffers, what: str, options: argparse.Namespace):
         super().__init__(buffers, what, "mpi", options)
         self.call = getattr(self.comm.comm, what.capitalize())
+        self.given: tuple[Any, Any] = self.send, self.recv  # to MPI
 
     def run(self, i: int) -> None:
         if self.what == "bcast":
-            self.call(self.send, self.at(i))
+            self.call(self.given[0], self.at(i))
         elif self.what == "allreduce":
             self.call(*self._both(True), MPI.SUM)
         else:
@@ -114,9 +118,39 @@ class LibraryCase(Case):
 
     def _both(self, has_result: bool) -> tuple:
         """Return the send and receive arguments."""
-        if self.recv is not None or not has_result:
-            return self.send, self.recv
-        return MPI.IN_PLACE, self.send
+        send, recv = self.given
+        return (send, recv) if recv is not None or not has_result else (MPI.IN_PLACE, send)
+
+
+class DeviceLibraryCase(LibraryCase):
+    """The MPI library's collective on device arrays: on pinned copies where it does not take device pointers."""
+
+    def __init__(self, buffers: Buffers, what: str, options: argparse.Namespace):
+        super().__init__(buffers, what, options)
+        assert self.device is not None
+        self.stream, self.copies = self.device.current(), not self.comm.device_plans.direct
+        if self.copies:
+            pinned = [self.device.pinned(self.send.nbytes).view(self.send.dtype) for _ in range(2)]
+            self.given = pinned[0], None if self.recv is None else pinned[1]
+
+    def run(self, i: int) -> None:
+        is_root, (send, recv) = self.comm.rank == self.at(i), self.given
+        self._copy(send, self.send, self.what != "bcast" or is_root)
+        super().run(i)
+        out, result = (self.send, send) if recv is None else (self.recv, recv)
+        self._copy(out, result, self.what == "allreduce" or is_root == (self.what == "reduce"))
+
+    def _copy(self, target: Any, source: Any, needed: bool) -> None:
+        """Copy between the device and what MPI is given, if these are not the same, and wait for the device."""
+        if needed and self.copies:
+            assert self.device is not None
+            self.device.copy(target, source, self.stream)
+        self.settle()
+
+
+def on_host(array: Any) -> np.ndarray:
+    """Return an array, or a copy of a device's."""
+    return array.get() if on_device(array) else array
 
 
 def calls(options: argparse.Namespace, nbytes: int) -> tuple[int, int]:
@@ -154,6 +188,7 @@ class Phases:
             tested = work.run(plan.advance)
             computed = time.perf_counter()
             plan.finish()
+            case.settle()
             end = time.perf_counter()
             comm.Barrier()
             if i >= warmup:

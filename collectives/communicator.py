@@ -9,6 +9,7 @@ import numpy as np
 
 from collectives import tuning, window
 from collectives.agreement import agree
+from collectives.device.nccl import Groups
 from collectives.errors import ArgumentError
 from collectives.group import Group
 from collectives.maker import Call, PlanMaker, split
@@ -20,6 +21,7 @@ from collectives.tuning import Choice, Shape
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+    from collectives.device.choice import DevicePlans
     from collectives.device.device import Device
 
 MOST_CALLS = 1000  # whose plans are found at once
@@ -35,7 +37,8 @@ class Communicator:
     before any data moves, ArgumentError, AlgorithmError or DisagreementError; the communicator stays usable.
 
     `group` says which ranks share a node, if MPI is not to be asked; `table`, what "auto" does; `device`, whose the
-    device arrays are, if that is not CuPy's current GPU.
+    device arrays are, if that is not CuPy's current GPU. `node` and `groups`, its windows and NCCL's communicators,
+    are another's over the same ranks, who frees them.
     All methods are collective and called by one thread, in the same order on all ranks.
     """
 
@@ -46,6 +49,7 @@ class Communicator:
         group: Group | None = None,
         node: Node | None = None,
         device: Device | None = None,
+        groups: Groups | None = None,
     ):
         self.comm = comm.Dup()
         self.rank, self.size = comm.rank, comm.size
@@ -56,14 +60,15 @@ class Communicator:
         self._plans: dict[tuple[Call, int], Plan] = {}
         self._last: dict[tuple, Plan] = {}  # by a call's arguments: the plan that it had
         self._given_device = device
-        self._maker = PlanMaker(self.comm, self._local, self.group, self.node, self._device_for)
+        self._groups, self._owns_groups = groups or Groups(), groups is None
+        self._maker = PlanMaker(self.comm, self._local, self.group, self.node, self._device_for, self._groups)
 
     def dup(self) -> Communicator:
         """Return another over the same ranks and windows, whose collectives can be under way beside this one's.
 
         Collective; so is its `free`, which leaves the windows to this one.
         """
-        return Communicator(self.comm, self.table, self.group, self.node, self._given_device)
+        return Communicator(self.comm, self.table, self.group, self.node, self._given_device, self._groups)
 
     def empty(
         self, shape: int | tuple[int, ...], dtype: np.typing.DTypeLike = np.float32, device: str = "cpu"
@@ -92,8 +97,8 @@ class Communicator:
     ) -> None:
         """Reduce the ranks' `send` to the root's `recv`, without which it is done in place; others need none.
 
-        `op` is sum, max, min or mean. `algorithm` is "auto", "mpi", "slices", "leaders-NAME", or a schedule's name;
-        `chain_size` its groups' ranks, `chunk_bytes` its messages' size (0: as tuned).
+        `op` is sum, max, min or mean. `algorithm` is "auto", "mpi", "slices", "leaders-NAME", a schedule's name, or
+        "nccl" for device arrays; `chain_size` its groups' ranks, `chunk_bytes` its messages' size (0: as tuned).
         """
         self._run(("reduce", op, root, algorithm, chain_size, chunk_bytes, id(send), id(recv)), send, recv, check)
 
@@ -126,6 +131,11 @@ class Communicator:
         """Say what "auto" does with so many bytes, in a window or not, and why."""
         choice = self._choose(what, nbytes, shared)
         return f"{what} of {nbytes} bytes, {self.shape}: {choice}, {choice.why}"
+
+    @property
+    def device_plans(self) -> DevicePlans:
+        """How device arrays travel here, and the device that they lie on. Collective when it is first asked for."""
+        return self._maker.device_plans
 
     @property
     def shape(self) -> Shape:
@@ -205,6 +215,8 @@ class Communicator:
         self.forget()
         if self._owns:
             self.node.free()
+        if self._owns_groups:
+            self._groups.free()
         self._maker.free()
         self._local.Free()
         self.comm.Free()

@@ -65,7 +65,7 @@ class Execution:
     def run(self) -> Iterator[Request]:
         """Take the steps; yield each request that has to be complete before the next step can be taken.
 
-        What device memory does at the end may still be under way when they are all taken: `memory.end` tells.
+        What a device has to do may still be under way when they are all taken: its memory's `follow` waits for that.
         """
         memory = self.memory
         self._requests: dict[int, Request] = {}
@@ -94,7 +94,8 @@ class Execution:
                     self._go_on(i, memory.join(self.op, *operands))
             self._post(i + 1)
         for i in self._sends:
-            yield self._requests[i]
+            if self.steps[i].op is Op.SEND:
+                yield self._requests[i]
 
     def _go_on(self, i: int, request: Request | None) -> None:
         """Leave what step `i` has under way, if anything, in the background."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from collectives.algorithms import make_schedule
-from collectives.device.choice import DEVICE_CHUNK, DevicePlans
+from collectives.device.choice import DEVICE_CHUNK, INSTEAD, NCCL, DevicePlans
+from collectives.device.nccl import Groups
 from collectives.errors import AlgorithmError
 from collectives.group import Group
 from collectives.node import Node
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collectives.device.device import Device
     from collectives.memory import Memory
 
+LEADERS = "leaders-"
 CHUNK = 60 << 10  # bytes: with its header a message below the 64 KiB up to which TCP transports send without asking
 
 
@@ -65,12 +67,26 @@ class PlanMaker:
     """Makes plans over `comm`, whose ranks on this node are `local`'s; `device()` is whose the device arrays are."""
 
     def __init__(
-        self, comm: MPI.Intracomm, local: MPI.Intracomm, group: Group, node: Node, device: Callable[[], Device]
+        self,
+        comm: MPI.Intracomm,
+        local: MPI.Intracomm,
+        group: Group,
+        node: Node,
+        device: Callable[[], Device],
+        groups: Groups,
     ):
         self.comm, self.local, self.group, self.node, self._device = comm, local, group, node, device
         self.nodes, self.ranks = group.shape
         self._cross: MPI.Intracomm | None = None
         self._device_plans: DevicePlans | None = None
+        self._groups = groups
+
+    @property
+    def device_plans(self) -> DevicePlans:
+        """What makes plans for device arrays. Collective when it is first asked for."""
+        if self._device_plans is None:
+            self._device_plans = DevicePlans(self.comm, self.local, self._device(), self._groups)
+        return self._device_plans
 
     def free(self) -> None:
         """Give back the communicator between nodes. Collective."""
@@ -94,24 +110,42 @@ class PlanMaker:
             if self.nodes > 1:
                 raise AlgorithmError(f"algorithm 'slices' works inside one node, these ranks are on {self.nodes}")
             return NodePlan(self.node, call.what, op, call.root)
-        if name.startswith("leaders-"):
-            return self._leaders(call, name.removeprefix("leaders-"), chunk_bytes, op)
+        if name.startswith(LEADERS):
+            return self._leaders(call, name.removeprefix(LEADERS), chunk_bytes, op)
+        if name == NCCL:
+            raise AlgorithmError("algorithm 'nccl' is for arrays on GPUs, these are in host memory; take another")
         return self._scheduled(call, name, chunk_bytes, op, call.elements, call.root, self.comm, self.group)
 
     def _make_device(self, call: Call, choice: Choice) -> Plan:
         """Return a new plan for device arrays."""
-        if self._device_plans is None:
-            self._device_plans = DevicePlans(self.comm, self.local, self._device())
-        plans, dtype = self._device_plans, np.dtype(call.dtype)
+        plans, dtype = self.device_plans, np.dtype(call.dtype)
         op = None if call.what == "bcast" else operation(call.op, dtype)
         choice = plans.choose(call.what, choice, self.nodes, dtype, call.elements)
         if choice.algorithm == "mpi":
             return plans.library(LibraryPlan(self.comm, call.what, op, call.root, dtype))
         if choice.algorithm == "slices":
             return plans.slices(call.what, op, call.root)
+        if choice.algorithm == NCCL:
+            return plans.nccl(call.what, op, call.root)
         chunk = call.chunk_bytes or choice.chunk_bytes or DEVICE_CHUNK
+        if choice.algorithm.startswith(LEADERS):
+            return self._device_leaders(call, choice.algorithm.removeprefix(LEADERS), chunk, op)
         given = (call, choice.algorithm, chunk, op, call.elements, call.root, self.comm, self.group)
         return self._scheduled(*given, memory=plans.memory())
+
+    def _device_leaders(self, call: Call, name: str, chunk_bytes: int, op: Operation | None) -> Plan:
+        """Return the plan in which one rank of each node has its device's arrays go between the nodes."""
+        root, cross, plans = self._root(call, name), self._crossing(), self.device_plans
+        between: Plan | None = None
+        if name == "mpi" and call.is_half_sum:
+            name = INSTEAD[call.what]
+        if self.local.rank == root.local:
+            inner, group = op and op._replace(divided=False), Group.uniform(self.nodes)
+            given = (call, name, chunk_bytes, inner, call.elements, root.node, cross, group)
+            between = self._scheduled(*given, memory=plans.memory())
+            if isinstance(between, LibraryPlan):
+                between = plans.library(between)
+        return plans.leaders(call.what, op, root.local, between)
 
     def _scheduled(
         self,
@@ -135,17 +169,25 @@ class PlanMaker:
 
     def _leaders(self, call: Call, name: str, chunk_bytes: int, op: Operation | None) -> Plan:
         """Return the plan in which each rank of a node carries its slice between the nodes."""
-        if not self.ranks:
-            raise AlgorithmError(f"algorithm 'leaders-{name}' needs the same number of ranks on every node")
-        local, nodes = self.local.rank, self.group.nodes
-        if self._cross is None:
-            self._cross = split(self.comm, local)
-        root = Root(nodes[call.root], nodes[: call.root].count(nodes[call.root]))
+        root, cross = self._root(call, name), self._crossing()
         start, stop = self.node.slice(call.elements)
         inner = op._replace(divided=False) if op else None
         group = Group.uniform(self.nodes)
-        between = self._scheduled(call, name, chunk_bytes, inner, stop - start, root.node, self._cross, group)
-        return LeaderPlan(self.node, self._cross, between, call.what, op, root)
+        between = self._scheduled(call, name, chunk_bytes, inner, stop - start, root.node, cross, group)
+        return LeaderPlan(self.node, cross, between, call.what, op, root)
+
+    def _root(self, call: Call, name: str) -> Root:
+        """Return where the root is. Raise AlgorithmError on all ranks where the nodes differ in ranks."""
+        if not self.ranks:
+            raise AlgorithmError(f"algorithm '{LEADERS}{name}' needs the same number of ranks on every node")
+        nodes = self.group.nodes
+        return Root(nodes[call.root], nodes[: call.root].count(nodes[call.root]))
+
+    def _crossing(self) -> MPI.Intracomm:
+        """Return the communicator of the ranks that have the same rank on their nodes."""
+        if self._cross is None:
+            self._cross = split(self.comm, self.local.rank)
+        return self._cross
 
 
 def split(comm: MPI.Intracomm, color: int) -> MPI.Intracomm:

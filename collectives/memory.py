@@ -39,8 +39,11 @@ class Memory(Protocol):
     def message(self, view: Any, kind: MPI.Datatype, sent: bool) -> Any:
         """Return what `send`, or `receive` and `land`, take for these elements. Called once for each, in order."""
 
+    def mark(self) -> None:
+        """Note that the next run may begin when what the calling thread has put on its stream by now is done."""
+
     def begin(self) -> Request | None:
-        """Begin a run, when what the caller has under way with the arrays is done."""
+        """Begin a run."""
 
     def send(self, comm: MPI.Intracomm, message: Any, peer: int, tag: int, told: bool) -> Request:
         """Send, after all that was copied, joined or landed before; if `told`, it is done when it has arrived."""
@@ -60,8 +63,14 @@ class Memory(Protocol):
     def divide(self, values: Any, ranks: int) -> None:
         """Turn sums over so many ranks into means."""
 
-    def end(self) -> Request | None:
-        """End a run: when this is done, the results stand."""
+    def end(self) -> None:
+        """End a run."""
+
+    def follow(self) -> None:
+        """Have what the calling thread puts on its stream from now on wait for the end of the last run."""
+
+    def free(self) -> None:
+        """Wait for the end of the last run: then nothing uses this memory any more."""
 
 
 class HostMemory:
@@ -77,6 +86,9 @@ class HostMemory:
 
     def message(self, view: np.ndarray, kind: MPI.Datatype, sent: bool) -> list:
         return [view.view(np.int16) if view.dtype == np.float16 else view, kind]
+
+    def mark(self) -> None:
+        pass
 
     def begin(self) -> None:
         pass
@@ -100,4 +112,10 @@ class HostMemory:
         np.divide(values, ranks, out=values, dtype=wide(values.dtype), casting="same_kind")
 
     def end(self) -> None:
+        pass
+
+    def follow(self) -> None:
+        pass
+
+    def free(self) -> None:
         pass

@@ -1,7 +1,11 @@
 """Plans: how a collective is done once its ranks, its size and its memory are known; made once, run often.
 
 Each plan is bound to arrays, then run, or started and advanced until it says that it has come to its end. All
-methods are collective, in the same order on all ranks, and called by one thread.
+methods are collective, in the same order on all ranks, and called by one thread, but `mark` and `follow`.
+
+On a device a plan has come to its end when all is put on its streams: events order these and the callers'. `mark` says
+where on the calling thread's stream the contribution stands, `follow` has that stream wait for the result; neither
+waits itself. For host memory both do nothing.
 """
 
 from __future__ import annotations
@@ -40,19 +44,29 @@ class Plan:
         self.send, self.recv = send, recv
 
     def free(self) -> None:
-        """Give back what is held besides memory of this process. Nothing may be under way."""
+        """Give back what is held besides memory of this process, once the device is done. Nothing may be under way."""
 
     def steps(self, wait: bool) -> Requests:
         """Do the work; yield requests to be completed before going on. With `wait` better wait than yield."""
         raise NotImplementedError
 
+    def mark(self) -> None:
+        """Note that the contribution stands when what the calling thread has put on its stream by now is done."""
+
+    def follow(self) -> None:
+        """Have what the calling thread puts on its stream from now on wait for the result."""
+
     def run(self) -> None:
         """Run to the end."""
+        self.mark()
         for request in self.steps(wait=True):
             request.Wait()
+        self.follow()
 
-    def start(self) -> None:
-        """Begin, without waiting for other ranks."""
+    def start(self, marked: bool = False) -> None:
+        """Begin, without waiting for other ranks; `mark` has been called if `marked`."""
+        if not marked:
+            self.mark()
         self._steps, self._waiting = self.steps(wait=False), None
         self.advance()
 
@@ -66,12 +80,13 @@ class Plan:
         return self._steps is None
 
     def finish(self) -> None:
-        """Go on to the end."""
+        """Go on to the end, and `follow`."""
         while self._steps is not None:
             if self._waiting is not None:
                 self._waiting.Wait()
                 self._waiting = None
             self.advance()
+        self.follow()
 
 
 class LibraryPlan(Plan):
@@ -133,8 +148,16 @@ class SchedulePlan(Plan):
         start, stop = self.schedule.result(self.comm.rank)
         if self.op and self.op.divided and self.recv is not None:
             self.memory.divide(self.recv[start:stop], self.schedule.size)
-        if (last := self.memory.end()) is not None:
-            yield last
+        self.memory.end()
+
+    def mark(self) -> None:
+        self.memory.mark()
+
+    def follow(self) -> None:
+        self.memory.follow()
+
+    def free(self) -> None:
+        self.memory.free()
 
 
 class NodePlan(Plan):

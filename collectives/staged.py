@@ -89,18 +89,31 @@ class Staged:
         """
         if not self.done():
             raise ArgumentError(f"stage {self._first_open()} has not been completed since the last start; wait for it")
+        if ready:
+            for plan in self._plans:
+                plan.mark()
         self._ready = [ready] * len(self._plans)
         self._begun = 0
 
     def ready(self, stage: int) -> None:
         """Say that a stage's array holds this rank's contribution (a broadcast: may be sent or overwritten).
 
-        Calls no MPI. Raise ArgumentError where the stage is none, or was ready already.
+        On a device it does once what the calling thread has put on its stream by now is done. Calls no MPI.
+        Raise ArgumentError where the stage is none, or was ready already.
         """
         self._check(stage)
         if self._ready[stage]:
             raise ArgumentError(f"stage {stage} is ready for the second time since the start")
+        self._plans[stage].mark()
         self._ready[stage] = True
+
+    def follow(self, stage: int | None = None) -> None:
+        """Have what the calling thread puts on its stream from now on wait for a done stage's, or all, results.
+
+        On a device a stage is done when all of it is on the device's streams. Any thread may call it; it calls no MPI.
+        """
+        for plan in self._plans if stage is None else [self._plans[stage]]:
+            plan.follow()
 
     def done(self, stage: int | None = None) -> bool:
         """Say whether a stage, or without a number all, has come to its end on this rank. Calls no MPI."""
@@ -143,7 +156,7 @@ class Staged:
             self._busy_since = now
         self._begun += 1
         self._under_way.append(stage)
-        self._plans[stage].start()
+        self._plans[stage].start(marked=True)
 
     def _end(self, stage: int) -> None:
         self._under_way.remove(stage)
@@ -154,13 +167,14 @@ class Staged:
             self.on_end(stage, self._begins[stage], now)
 
     def wait(self, stage: int | None = None) -> None:
-        """Go on until a stage, or all of them, has come to its end here.
+        """Go on until a stage, or all of them, has come to its end here, and `follow`.
 
         Stages that are not ready yet must be made so by another thread.
         """
         pause = Pause()
         while not self.done(stage):
             pause.after(self.progress())
+        self.follow(stage)
 
     def free(self) -> None:
         """Give back the communicators. Collective."""

@@ -12,6 +12,8 @@ from typing import Any
 
 from threadpoolctl import threadpool_info
 
+from collectives import ArgumentError
+from collectives.device import nccl
 from scaffe import gpu
 from scaffe.engines import create
 from scaffe.errors import LaunchError, OnednnError
@@ -65,6 +67,7 @@ def gpu_lines(wanted: str | None = None) -> Iterator[str]:
         return
     for i in range(count) if ids is None else [gpu.check_id(i, count) for i in ids]:
         yield f"GPU {i}: {_gpu(cupy.cuda.runtime, i)}"
+    yield f"NCCL: {_nccl()}"
     if count > 1:
         yield f"GPUs that reach each other's memory: {', '.join(_peers(cupy.cuda.runtime, count)) or 'none'}"
 
@@ -78,6 +81,14 @@ def _gpu(runtime: Any, i: int) -> str:
         f"{found['name'].decode()}, {found['totalGlobalMem'] / GIB:.1f} GiB, compute {found['major']}."
         f"{found['minor']}, {where}"
     )
+
+
+def _nccl() -> str:
+    """Return NCCL's version, or why there is none."""
+    try:
+        return nccl.version(nccl.load())
+    except ArgumentError as error:
+        return f"none: {error}"
 
 
 def _peers(runtime: Any, count: int) -> Iterator[str]:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 import numpy as np
+from fake_nccl import FakeNccl
 
 from collectives.device.device import HANDLE
 from collectives.errors import ArgumentError
@@ -47,8 +48,15 @@ class FakeEvent:
 class FakeStream:
     """Work in order: an event and how often it must have been passed before, and what to do then."""
 
-    def __init__(self):
+    def __init__(self, device):
+        self.device, self.ptr = device, id(self)
         self.work: deque[tuple[FakeEvent | None, int, Callable[[], object]]] = deque()
+
+    def __enter__(self):
+        self.device.here.append(self)
+
+    def __exit__(self, *error):
+        self.device.here.pop()
 
     def wait_event(self, event):
         self.work.append((event, event.recorded, lambda: None))
@@ -74,6 +82,9 @@ class FakeArray:
     def __getitem__(self, part):
         return FakeArray(self.device, self.values[part])
 
+    def __setitem__(self, part, value):
+        self.device.put(self.device.current(), self.values.__setitem__, part, value)
+
     def reshape(self, *shape):
         return FakeArray(self.device, self.values.reshape(*shape))
 
@@ -95,23 +106,32 @@ class FakeDevice:
     """What collectives.device.Device asks for; `sharing` says whether other processes may map its memory."""
 
     name = "a fake GPU"
+    Stream = FakeStream
 
     def __init__(self, seed=0, sharing=True):
         self.random, self.sharing = random.Random(seed), sharing
-        self.streams = [FakeStream()]
+        self.streams = [self.Stream(self)]
+        self.threads = threading.local()
         self.maps, self.mapped = [], {}
+        self.identity = f"{os.getpid()}"
+        self.has_nccl = True
         self.done = 0
-        self.turn = threading.Lock()
+        self.lock = threading.Lock()
 
     def tick(self):
         """Do one piece of work of one stream, if any can go on; whichever thread asks."""
-        with self.turn:
+        with self.lock:
             if streams := [stream for stream in self.streams if stream.can_go_on]:
                 self.random.choice(streams).work.popleft()[2]()
                 self.done += 1
 
     def put(self, stream, function, *arguments, **how):
         stream.work.append((None, 0, lambda: function(*arguments, **how)))
+
+    def nccl(self):
+        if not self.has_nccl:
+            raise ArgumentError("NCCL can't be loaded")
+        return FakeNccl(self)
 
     def holds(self, array):
         return isinstance(array, FakeArray) and array.device is self
@@ -134,11 +154,17 @@ class FakeDevice:
         return np.full(nbytes, RUBBISH, np.uint8)
 
     def stream(self):
-        self.streams.append(FakeStream())
+        self.streams.append(self.Stream(self))
         return self.streams[-1]
 
     def current(self):
-        return self.streams[0]
+        return self.here[-1] if self.here else self.streams[0]
+
+    @property
+    def here(self):
+        """The streams that the calling thread has entered."""
+        self.threads.__dict__.setdefault("here", [])
+        return self.threads.here
 
     def event(self, patient=False):
         return FakeEvent(self)
@@ -154,8 +180,10 @@ class FakeDevice:
         given = values.values
         self.put(stream, np.divide, given, ranks, out=given, dtype=wide(given.dtype), casting="same_kind")
 
-    def table(self, pointers):
-        return list(pointers)
+    def table(self, pointers, stream):
+        table = []
+        self.put(stream, table.extend, pointers)
+        return table
 
     def join_all(self, op, targets, sources, part, dtype, stream):
         def work():

@@ -7,13 +7,15 @@ GPU's memory, errors, roundings, speed, or the order in which it does things.
 
 from __future__ import annotations
 
+import ctypes
 import operator
 import os
+from collections import deque
 from functools import cache, partial
 from types import SimpleNamespace
 
 import numpy as np
-from fake_device import FakeDevice
+from fake_device import FakeDevice, FakeStream
 from host_kernels import RawModule
 
 from scaffe.gpu import choose
@@ -227,30 +229,36 @@ xp = SimpleNamespace(
 )
 
 
-class AtOnce:
-    """What an array's user puts on the stream that computes: done before it goes on, after what it waits for."""
+class Work(deque):
+    """What a stream has to do: where the calling thread computes on it, done at once, after what it waits for."""
 
-    can_go_on = False
-
-    def __init__(self, device):
-        self.device, self.work = device, self
+    def __init__(self, stream):
+        self.stream = stream
 
     def append(self, piece):
+        if self.stream is not self.stream.device.current():
+            return super().append(piece)
         event, times, do = piece
-        while event is not None and event.passed < times:
-            self.device.tick()
+        while self or (event is not None and event.passed < times):
+            self.stream.device.tick()
         do()
 
-    def wait_event(self, event):
-        self.append((event, event.recorded, lambda: None))
+
+class StrictStream(FakeStream):
+    """A stream that computes as soon as it is asked to."""
+
+    def __init__(self, device):
+        super().__init__(device)
+        self.work = Work(self)
 
 
 class StrictDevice(FakeDevice):
     """The fake device of the collectives, over these arrays: computing is done at once, communication late."""
 
-    def __init__(self, seed=0, sharing=True):
-        super().__init__(seed, sharing)
-        self.streams[0] = AtOnce(self)
+    Stream = StrictStream
+
+    def _at(self, pointer, nbytes):
+        return np.frombuffer((ctypes.c_uint8 * nbytes).from_address(pointer), np.uint8)
 
     def holds(self, array):
         return isinstance(array, Array)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from collectives.errors import ArgumentError
@@ -14,27 +16,44 @@ GPU_CUDA = 0  # MPICH's MPIX_GPU_SUPPORT_CUDA
 
 
 def takes_device_pointers(environment: Mapping[str, str] = os.environ, library: Any = None) -> bool:
-    """Say whether MPI takes CUDA pointers: COLLECTIVES_CUDA_AWARE, 0 or 1, or else what the library answers.
+    """Say whether MPI takes CUDA pointers, as `support` finds out."""
+    return support(environment, library)[0]
+
+
+def support(environment: Mapping[str, str] = os.environ, library: Any = None) -> tuple[bool, str]:
+    """Return whether MPI takes CUDA pointers, and who says so: COLLECTIVES_CUDA_AWARE, 0 or 1, or else the library.
 
     Open MPI has MPIX_Query_cuda_support, MPICH MPIX_GPU_query_support; one that has neither does not. `library` is
     the loaded MPI library, if it is not to be looked for. MPI must be initialized.
-    Raise ArgumentError for another value.
+    Raise ArgumentError for another value of the variable.
     """
     if told := environment.get(VARIABLE, ""):
         if told not in ("0", "1"):
             raise ArgumentError(f"{VARIABLE} is 0 or 1, got '{told}'")
-        return told == "1"
-    library = _loaded() if library is None else library
-    if (ask := getattr(library, "MPIX_Query_cuda_support", None)) is not None:
-        return bool(ask())
-    if (ask := getattr(library, "MPIX_GPU_query_support", None)) is not None:
-        answer = ctypes.c_int(0)
-        return ask(ctypes.c_int(GPU_CUDA), ctypes.byref(answer)) == 0 and bool(answer.value)
-    return False
+        return told == "1", f"{VARIABLE}={told}"
+    libraries = _loaded() if library is None else {"the library": library}
+    for path, found in libraries.items():
+        for name, ask in QUERIES.items():
+            if (function := getattr(found, name, None)) is not None:
+                return ask(function), f"{name} of {path}"
+    return False, f"neither {' nor '.join(QUERIES)} is in {' '.join(libraries)}"
 
 
-def _loaded() -> Any:
-    """Return the MPI library that mpi4py has loaded."""
+def _ask_mpich(function: Any) -> bool:
+    answer = ctypes.c_int(0)
+    return function(ctypes.c_int(GPU_CUDA), ctypes.byref(answer)) == 0 and bool(answer.value)
+
+
+QUERIES: dict[str, Callable[[Any], bool]] = {
+    "MPIX_Query_cuda_support": lambda function: bool(function()),
+    "MPIX_GPU_query_support": _ask_mpich,
+}
+
+
+def _loaded() -> dict[str, Any]:
+    """Return the MPI libraries that are loaded, by their paths; mpi4py's extension where none has a usual name."""
     from mpi4py import MPI
 
-    return ctypes.CDLL(MPI.__file__)  # a symbol is looked for in what an extension is linked with, too
+    maps = Path("/proc/self/maps").read_text()
+    paths = sorted(set(re.findall(r"(/\S*/libmpi(?:ch|_cray)?\.so\S*)", maps))) or [MPI.__file__]
+    return {path: ctypes.CDLL(path) for path in paths}

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from collectives.device import kernels
+from collectives.device import kernels, nccl
 from collectives.errors import ArgumentError
 from collectives.operations import Operation
 from collectives.peer import address
@@ -37,6 +37,17 @@ def find() -> CudaDevice:
     return CudaDevice(cupy)
 
 
+def take(rank: int) -> None:
+    """Make the GPU of this rank of a node CuPy's current one; ranks beyond the last begin with the first again.
+
+    Raise ArgumentError where there is none.
+    """
+    device = find()
+    count = device.runtime.getDeviceCount()
+    device.runtime.setDevice(rank % count)
+    find.cache_clear()
+
+
 class CudaEvent:
     """CuPy's event as something awaited like a request."""
 
@@ -57,20 +68,32 @@ class CudaStream:
     """CuPy's stream."""
 
     def __init__(self, stream: Any):
-        self.stream = stream
+        self.stream, self.ptr = stream, stream.ptr
 
     def wait_event(self, event: CudaEvent) -> None:
         self.stream.wait_event(event.event)
+
+    def __enter__(self) -> None:
+        self.stream.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self.stream.__exit__(*error)
 
 
 class CudaDevice:
     """The GPU that is CuPy's current one when the first device array is used; all arrays must lie there."""
 
     def __init__(self, cupy: Any):
-        self._cupy, self._runtime = cupy, cupy.cuda.runtime
+        self._cupy, self.runtime = cupy, cupy.cuda.runtime
         self.number = cupy.cuda.Device().id
         self.name = f"GPU {self.number}"
+        uuid = self.runtime.getDeviceProperties(self.number)["uuid"]  # slices of a GPU have their own
+        self.identity = f"{self.runtime.deviceGetPCIBusId(self.number)} {uuid.hex()}"
         self._module: Any = None
+        self._functions: dict[str, Any] = {}
+
+    def nccl(self) -> Any:
+        return nccl.load()
 
     def holds(self, array: Any) -> bool:
         return isinstance(array, self._cupy.ndarray) and array.device.id == self.number
@@ -114,46 +137,53 @@ class CudaDevice:
         arguments = targets, np.int32(targets.size), sources, np.int32(sources.size), begin, end, divisor
         self._launch(f"all_{kernel(op)}_{dtype}", part.stop - part.start, arguments, stream)
 
-    def table(self, pointers: Sequence[int]) -> Any:
-        return self._cupy.asarray(np.array(pointers, np.uint64))
+    def table(self, pointers: Sequence[int], stream: CudaStream) -> Any:
+        with stream:
+            return self._cupy.asarray(np.array(pointers, np.uint64))
 
     def export(self, array: Any) -> tuple[bytes, int]:
         base = self._base(address(array))
         try:
-            return bytes(self._runtime.ipcGetMemHandle(base)), address(array) - base
-        except self._runtime.CUDARuntimeError as error:
+            return bytes(self.runtime.ipcGetMemHandle(base)), address(array) - base
+        except self.runtime.CUDARuntimeError as error:
             raise ArgumentError(f"this memory can't be shared between processes: {error}") from None
 
     def open(self, handle: bytes) -> int:
         try:
-            return self._runtime.ipcOpenMemHandle(handle)
-        except self._runtime.CUDARuntimeError as error:
+            return self.runtime.ipcOpenMemHandle(handle)
+        except self.runtime.CUDARuntimeError as error:
             raise ArgumentError(f"no access to another process's device memory: {error}") from None
 
     def close(self, pointer: int) -> None:
-        self._runtime.ipcCloseMemHandle(pointer)
+        self.runtime.ipcCloseMemHandle(pointer)
 
     def _base(self, pointer: int) -> int:
         """Return where the allocation begins that a pointer points into: handles are to whole allocations."""
         base, nbytes = ctypes.c_void_p(), ctypes.c_size_t()
-        driver = ctypes.CDLL("libcuda.so.1")
-        code = driver.cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(nbytes), ctypes.c_uint64(pointer))
+        code = _driver().cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(nbytes), ctypes.c_uint64(pointer))
         if code or not base.value:
             raise ArgumentError(f"the driver knows no allocation at {pointer:#x} (error {code})")
         return base.value
 
     def _copy(self, target: int, source: int, nbytes: int, stream: CudaStream) -> None:
         if nbytes:
-            self._runtime.memcpyAsync(target, source, nbytes, self._runtime.memcpyDefault, stream.stream.ptr)
+            self.runtime.memcpyAsync(target, source, nbytes, self.runtime.memcpyDefault, stream.ptr)
 
     def _launch(self, name: str, count: int, arguments: tuple, stream: CudaStream) -> None:
         if not count:
             return
-        if self._module is None:
-            self._module = self._cupy.RawModule(code=kernels.source(), options=kernels.FLAGS)
+        if name not in self._functions:
+            if self._module is None:
+                self._module = self._cupy.RawModule(code=kernels.source(), options=kernels.FLAGS)
+            self._functions[name] = self._module.get_function(name)
         blocks = min(BLOCKS, -(-count // THREADS))
-        with stream.stream:
-            self._module.get_function(name)((blocks,), (THREADS,), arguments)
+        with stream:
+            self._functions[name]((blocks,), (THREADS,), arguments)
+
+
+@cache
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")
 
 
 def kernel(op: Operation) -> str:

@@ -26,8 +26,16 @@ class Event(Protocol):
 class Stream(Protocol):
     """Work that a device does in order, in the background."""
 
+    ptr: int  # as libraries take it
+
     def wait_event(self, event: Any) -> None:
         """Let what comes next begin after the event; the caller goes on at once."""
+
+    def __enter__(self) -> Any:
+        """Make it the calling thread's."""
+
+    def __exit__(self, *error: Any) -> Any:
+        """Give the thread the stream that it had before."""
 
 
 class Device(Protocol):
@@ -38,6 +46,10 @@ class Device(Protocol):
     """
 
     name: str
+    identity: str  # the same in two processes if it is the same GPU
+
+    def nccl(self) -> Any:
+        """Return NCCL, with the names of `cupy.cuda.nccl`. Raise ArgumentError where it can't be loaded."""
 
     def holds(self, array: Any) -> bool:
         """Say whether an array lies in such a device's memory."""
@@ -55,7 +67,7 @@ class Device(Protocol):
         """Return a new stream, which waits for no other unless it is told to."""
 
     def current(self) -> Stream:
-        """Return the stream that the caller works on."""
+        """Return the stream that the calling thread works on."""
 
     def event(self, patient: bool = False) -> Event:
         """Return a new event; a thread that waits for a patient one leaves its core to others."""
@@ -74,8 +86,8 @@ class Device(Protocol):
     ) -> None:
         """Join a part of all sources, in their order, and write it to all targets, which may be among them."""
 
-    def table(self, pointers: Sequence[int]) -> Table:
-        """Return pointers as `join_all` takes them."""
+    def table(self, pointers: Sequence[int], stream: Any) -> Table:
+        """Return pointers as `join_all` takes them on that stream."""
 
     def copy_from(self, target: Any, pointer: int, stream: Any) -> None:
         """Copy from a pointer that `open` gave."""

@@ -1,7 +1,8 @@
 """How an execution moves chunks of device arrays: where they lie, or through pinned slots of host memory.
 
 Nothing here waits for the device as a whole, and nothing waits at all but `Wait`: work of the device is awaited by its
-events, polled the way that requests are.
+events, polled the way that requests are. The caller's stream is awaited up to where `mark` was called, and waits in
+turn for the end of a run, without the host.
 
 **Direct**, where MPI takes device pointers. One stream copies and joins. A send begins when what was put on the stream
 before it is done; a join that goes on in the background counts among the execution's steps under way, so that no
@@ -79,22 +80,29 @@ class DeviceMemory:
         self._given, self._last, self._nothing = device.event(), device.event(), device.event()
 
     def prepare(self, nbytes: int) -> None:
-        pass
+        self._last.Wait()  # what the last run used may go to others now
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
         return self.device.empty(shape, dtype)
 
-    def begin(self) -> Request | None:
+    def mark(self) -> None:
         self._given.record(self.device.current())
+
+    def begin(self) -> Request | None:
         self.up.wait_event(self._given)
         return None
 
     def divide(self, values: Any, ranks: int) -> None:
         self.device.divide(values, ranks, self.up)
 
-    def end(self) -> Request:
+    def end(self) -> None:
         self._last.record(self.up)
-        return self._last
+
+    def follow(self) -> None:
+        self.device.current().wait_event(self._last)
+
+    def free(self) -> None:
+        self._last.Wait()
 
 
 class DirectMemory(DeviceMemory):
@@ -103,7 +111,7 @@ class DirectMemory(DeviceMemory):
     def __init__(self, device: Device):
         super().__init__(device)
         self._marks = [device.event() for _ in range(self.window)]
-        self._marked = 0
+        self._marked, self._begun = 0, device.event()
         self._mark = self._marks[0]  # after the last copy or join
 
     def message(self, view: Any, kind: MPI.Datatype, sent: bool) -> list:
@@ -111,7 +119,8 @@ class DirectMemory(DeviceMemory):
 
     def begin(self) -> Request:
         super().begin()
-        return self._given  # MPI asks no stream before it reads and writes
+        self._begun.record(self.up)  # also: the last run is over, which may still be joining what it received
+        return self._begun  # MPI asks no stream before it reads and writes
 
     def send(self, comm: MPI.Intracomm, message: list, peer: int, tag: int, told: bool) -> Late:
         send = comm.Issend if told else comm.Isend
@@ -161,6 +170,7 @@ class StagedMemory(DeviceMemory):
         self._turn = [0, 0]
 
     def prepare(self, nbytes: int) -> None:
+        super().prepare(nbytes)
         self._turn = [0, 0]
         if self._pinned.shape[-1] < nbytes:
             self._pinned = self.device.pinned(2 * SLOTS * nbytes).reshape(2, SLOTS, nbytes)

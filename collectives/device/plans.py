@@ -36,14 +36,13 @@ class PeerPlan(Plan):
 
     def __init__(self, comm: MPI.Intracomm, device: Device, what: str, op: Operation | None, root: int):
         self.comm, self.device, self.what, self.op, self.root = comm, device, what, op, root
-        self._stream, self._event = device.stream(), device.event()
+        self._stream, self._given, self._last = device.stream(), device.event(), device.event()
         self._mine, self._places = np.zeros(2, PLACE), np.zeros((comm.size, 2), PLACE)
         self._mapped: dict[bytes, int] = {}
         self._tables: tuple[Any, Any] | None = None
 
     def steps(self, wait: bool) -> Requests:
-        self._event.record(self.device.current())
-        yield self._event  # what the caller has under way
+        yield self._given  # the others read and write without asking this rank's streams
         yield from self._announce(wait)
         if self.op is None:
             if self.comm.rank != self.root:
@@ -51,12 +50,15 @@ class PeerPlan(Plan):
         else:
             part = slice(*_slice(self.send.size, self.comm.rank, self.comm.size))
             self.device.join_all(self.op, *self._pointers(), part, self.send.dtype, self._stream)
-        self._event.record(self._stream)
-        yield self._event
+        self._last.record(self._stream)
+        yield self._last  # before the others are told
         if wait:
             self.comm.Barrier()
         else:
             yield self.comm.Ibarrier()
+
+    def mark(self) -> None:
+        self._given.record(self.device.current())
 
     def free(self) -> None:
         """Unmap the others' memory."""
@@ -104,7 +106,7 @@ class PeerPlan(Plan):
         """Return where the result goes, and the contributions."""
         if self._tables is None:
             targets = self._targets if self.what == "allreduce" else [self._targets[self.root]]
-            self._tables = self.device.table(targets), self.device.table(self._sources)
+            self._tables = (self.device.table(targets, self._stream), self.device.table(self._sources, self._stream))
         return self._tables
 
 
@@ -116,23 +118,33 @@ class DeviceLibraryPlan(Plan):
         if direct and self.op:
             library.op = self.op._replace(divided=False)
         self._pinned: list[np.ndarray] = []
+        self._given = memory.device.event()  # to MPI
 
     def steps(self, wait: bool) -> Requests:
         device, up = self.memory.device, self.memory.up
-        if (ready := self.memory.begin()) is not None:
-            yield ready
+        self.memory.begin()
         send, recv = self.send, self.recv
         if not self.direct:
             send, recv = self._copies()
             device.copy(send, self.send, up)
-        yield self.memory.end()
+        self._given.record(up)
+        yield self._given
         self.library.bind(send, recv)
         yield from self.library.steps(wait)
         if not self.direct and (self.op is None or self.recv is not None):
             device.copy(self.send if self.recv is None else self.recv, send if recv is None else recv, up)
         elif self.direct and self.op and self.op.divided and self.recv is not None:
             device.divide(self.recv, self.library.comm.size, up)
-        yield self.memory.end()
+        self.memory.end()
+
+    def mark(self) -> None:
+        self.memory.mark()
+
+    def follow(self) -> None:
+        self.memory.follow()
+
+    def free(self) -> None:
+        self.memory.free()
 
     def _copies(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Return pinned room for what is sent and for what is received."""

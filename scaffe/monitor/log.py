@@ -39,9 +39,10 @@ def start(rank: int = 0) -> None:
     """Send the log to stderr: all of it from rank 0, warnings from the others."""
     handler = _Handler()
     handler.setFormatter(GlogFormatter())
-    log.handlers = [handler]
-    log.propagate = False
-    log.setLevel(logging.INFO if rank == 0 else logging.WARNING)
+    for logger in (log, logging.getLogger("collectives")):
+        logger.handlers = [handler]
+        logger.propagate = False
+        logger.setLevel(logging.INFO if rank == 0 else logging.WARNING)
 
 
 def output_lines(outputs: Mapping[str, Iterable[float]], weights: Mapping[str, float]) -> list[str]:

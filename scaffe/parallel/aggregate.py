@@ -12,11 +12,13 @@ from functools import partial
 from time import perf_counter
 
 from collectives import Communicator, Staged
+from collectives.communicator import on_device
 from scaffe.monitor.record import SUMS
 from scaffe.packed import PackedParameters
 from scaffe.parallel.buckets import Bucket
 from scaffe.parallel.meter import Meter
 from scaffe.parallel.propagate import Propagate
+from scaffe.parallel.side import Host, Side
 from scaffe.parallel.world import World
 
 
@@ -121,6 +123,7 @@ class StagedAggregate(Aggregate):
             for layer in self.buckets[k].layers:
                 self._users.setdefault(layer, []).append(stage)
         self._missing: list[int] = []
+        self._side = Side(comm.device_plans.device) if arrays and on_device(arrays[0]) else Host()
         self._finished = len(self._order)
         self._begun = self._submitted = self._busy = 0.0
 
@@ -151,7 +154,9 @@ class StagedAggregate(Aggregate):
         while self._finished < len(self._order) and self._staged.done(self._finished):
             stage, self._finished = self._finished, self._finished + 1
             if self.early:
-                self._update(self._order[stage])
+                with self._side:
+                    self._staged.follow(stage)
+                    self._update(self._order[stage])
         return moved
 
     def idle(self) -> bool:
@@ -162,7 +167,10 @@ class StagedAggregate(Aggregate):
             for stage, k in enumerate(self._order):
                 if not self._is_finished(stage):
                     self.meter.wait(k, partial(self.wait_until, partial(self._is_finished, stage)))
-        if not self.early:
+        if self.early:
+            self._side.join()
+        else:
+            self._staged.follow()
             self._update_all()
 
     def _is_finished(self, stage: int) -> bool:

@@ -145,6 +145,7 @@ class StagedPropagate(Propagate):
             if not is_done():
                 with self.world.record.waiting(PARAMETERS):
                     self.meter.wait(k, partial(self.wait_until, is_done))
+            self.staged.follow(self.stages[k])
 
     def sync(self) -> None:
         self.post()
@@ -154,6 +155,7 @@ class StagedPropagate(Propagate):
         if not self.staged.done():
             with self.world.record.waiting(PARAMETERS):
                 self.meter.wait(ALL, partial(self.wait_until, self.staged.done))
+        self.staged.follow()
 
     def begin(self) -> None:
         if self.early:

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from collectives.device.aware import takes_device_pointers
+from collectives.device.aware import support, takes_device_pointers
 from collectives.errors import ArgumentError
 
 
@@ -36,6 +36,14 @@ def test_the_library_is_asked(library, expected):
 def test_the_environment_overrides_what_it_answers(told, expected):
     other = SimpleNamespace(MPIX_Query_cuda_support=lambda: not expected)
     assert takes_device_pointers({"COLLECTIVES_CUDA_AWARE": told}, other) is expected
+
+
+def test_who_says_so_is_told():
+    told = support({"COLLECTIVES_CUDA_AWARE": "1"}, SimpleNamespace())
+    assert told == (True, "COLLECTIVES_CUDA_AWARE=1")
+    assert support({}, mpich(0, 1)) == (True, "MPIX_GPU_query_support of the library")
+    neither = "neither MPIX_Query_cuda_support nor MPIX_GPU_query_support is in the library"
+    assert support({}, SimpleNamespace()) == (False, neither)
 
 
 def test_another_value_is_an_error():

@@ -5,17 +5,13 @@ jobs/mpirun.sh -n 4 python -m mpi4py -m pytest --with-mpi -m mpi tests/device_te
 
 import numpy as np
 import pytest
+from a_gpu_of_ours import DEVICE, MISSING
 from device_arrays import compare, rows
 from mpi4py import MPI
 
-from collectives import ArgumentError, Communicator
-from collectives.device import aware, cuda
+from collectives import Communicator
+from collectives.device import aware
 from collectives.operations import OPERATIONS, TYPES
-
-try:
-    DEVICE, MISSING = cuda.find(), ""
-except ArgumentError as error:
-    DEVICE, MISSING = None, str(error)
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(DEVICE is None, reason=MISSING)]
 COMM = MPI.COMM_WORLD
@@ -89,4 +85,4 @@ def test_what_the_caller_has_under_way_on_a_stream_of_its_own_is_waited_for(comm
 
 @pytest.mark.mpi(min_size=2)
 def test_ranks_of_a_node_map_each_others_memory(comm):
-    assert comm._device_plans.why_no_peers == ""
+    assert comm.device_plans.why_no_peers == ""

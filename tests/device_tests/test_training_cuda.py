@@ -5,22 +5,17 @@ jobs/mpirun.sh -n 4 python -m mpi4py -m pytest --with-mpi -m mpi tests/device_te
 
 import numpy as np
 import pytest
+from a_gpu_of_ours import GPU, MISSING
 from mpi4py import MPI
 from nets import lenet, shared_folder, solver_with
 
 import scaffe
-from scaffe import gpu
-from scaffe.errors import LaunchError
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
 
-try:
-    GPU, MISSING = gpu.choose("cuda"), ""
-except LaunchError as error:
-    GPU, MISSING = None, str(error)
-
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(GPU is None, reason=MISSING)]
 COMM = MPI.COMM_WORLD
+RUNS = [Run(), Run("SC-OB"), Run("SC-OBR"), Run("SC-OBR", "allreduce"), Run("SC-OBR", reduce="nccl")]
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +36,7 @@ def trained(folder, comm, chosen, run):
     return values
 
 
-@pytest.mark.parametrize("run", [Run(), Run("SC-OBR"), Run("SC-OBR", "allreduce")], ids=lambda run: run.workflow)
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.workflow} {run.sync} {run.reduce}")
 def test_ranks_on_gpus_equal_one_rank_on_the_processor(folder, run):
     alone = trained(folder, MPI.COMM_SELF, None, Run())
     np.testing.assert_allclose(trained(folder, COMM, GPU, run), alone, rtol=0, atol=2e-5 * np.abs(alone).max())

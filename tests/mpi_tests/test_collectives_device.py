@@ -11,7 +11,7 @@ from device_arrays import compare, rows
 from fake_device import FakeDevice
 from mpi4py import MPI
 
-from collectives import ArgumentError, Communicator, DisagreementError, Group
+from collectives import ArgumentError, Communicator, DisagreementError, Group, Staged
 from collectives.device import aware
 from collectives.device.moves import SLOTS
 from collectives.device.plans import PeerPlan
@@ -92,10 +92,44 @@ def test_plans_side_by_side_go_on_without_waiting(on_device):
         plan.start()
     while not all([plan.advance() for plan in plans]):
         pass
-    for array in arrays:
+    for plan, array in zip(plans, arrays, strict=True):
+        plan.follow()
         np.testing.assert_array_equal(array.get(), comm.size * (comm.size + 1) / 2)
     for each in comms:
         each.free()
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("algorithm", ["cb-2", "mpi", "slices"])
+def test_a_stage_waits_for_what_came_before_it_was_ready_and_whoever_follows_reads_its_result(on_device, algorithm):
+    comm, device = on_device
+    array = device.zeros((300,), np.dtype("f4"))
+    staged = Staged(comm, "allreduce", [array], algorithm=algorithm, chunk_bytes=256)
+    computing, elsewhere, never = device.stream(), device.stream(), device.event()
+    never.recorded = 1
+    for turn in range(1, 4):
+        staged.start()
+        with computing:
+            array.set(np.full(300, turn * (comm.rank + 1)))
+            staged.ready(0)
+        computing.wait_event(never)  # the next layer, say
+        while not staged.done():
+            staged.progress()
+        computing.work.clear()
+        with elsewhere:
+            staged.follow(0)
+            np.testing.assert_array_equal(array.get(), turn * comm.size * (comm.size + 1) / 2)
+    staged.free()
+
+
+@pytest.mark.mpi(min_size=2)
+def test_a_collective_returns_before_the_device_has_done_it(on_device):
+    comm, device = on_device
+    array, left = device.zeros((300,), np.dtype("f4")), 0
+    for _ in range(20):
+        comm.allreduce(array, algorithm="ring", chunk_bytes=256)
+        left += sum(len(stream.work) for stream in device.streams)
+    assert left
 
 
 @pytest.mark.mpi(min_size=2)

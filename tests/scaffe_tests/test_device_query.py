@@ -109,8 +109,11 @@ class Runtime:
 
 @pytest.fixture
 def gpus(monkeypatch):
-    def install(count):
-        monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=Runtime(count))))
+    def install(count, nccl=None):
+        library = SimpleNamespace(available=nccl is not None, get_version=lambda: nccl)
+        cuda = SimpleNamespace(runtime=Runtime(count), nccl=library)
+        monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda))
+        monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
 
     return install
 
@@ -129,13 +132,18 @@ def test_a_driver_that_finds_none_is_quoted_in_one_line(gpus):
 
 
 def test_gpus_are_told_all_or_by_their_ids(gpus):
-    gpus(2)
+    gpus(2, nccl=22809)
     both = ["GPU 0: GH0, 16.0 GiB, compute 9.0, 0000:00:00.0", "GPU 1: GH1, 32.0 GiB, compute 9.1, 0000:01:00.0"]
-    peers = ["GPUs that reach each other's memory: 0 and 1"]
+    peers = ["NCCL: 2.28.9", "GPUs that reach each other's memory: 0 and 1"]
     assert [*hardware.gpu_lines("all")] == [*hardware.gpu_lines()] == both + peers
     assert [*hardware.gpu_lines("1")] == both[1:] + peers
     with pytest.raises(LaunchError, match="no GPU 2: there are 2, counted from 0"):
         [*hardware.gpu_lines("0,2")]
+
+
+def test_without_nccl_it_is_said_what_to_install(gpus):
+    gpus(1)
+    assert [*hardware.gpu_lines()][-1] == "NCCL: none: NCCL can't be loaded: pip install nvidia-nccl-cu13"
 
 
 def test_pairs_of_gpus_without_access_are_left_out(gpus):
