@@ -12,6 +12,7 @@ import os
 from functools import cache, partial
 from types import SimpleNamespace
 
+import fake_cublas
 import numpy as np
 from fake_device import FakeDevice
 from host_kernels import RawModule
@@ -100,6 +101,10 @@ class Array:
     @property
     def __cuda_array_interface__(self):
         return self.values.__array_interface__ | {"version": 3}
+
+    @property
+    def data(self):
+        return SimpleNamespace(ptr=self.values.ctypes.data)
 
     def get(self):
         return self.values.copy()
@@ -221,6 +226,7 @@ def bare_or_host(values):
 xp = SimpleNamespace(
     ndarray=Array,
     RawModule=RawModule,
+    cuda=fake_cublas.cuda,
     asarray=asarray,
     **{name: Ufunc(name) for name in UFUNCS},
     **{name: partial(call, getattr(np, name), keywords) for name, keywords in (KEYWORDS | MAKERS).items()},

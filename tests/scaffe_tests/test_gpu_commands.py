@@ -18,8 +18,8 @@ def folder(tmp_path, monkeypatch):
     """A folder with a solver, on a machine with two GPUs."""
     runtime = Runtime(2)
     stream = SimpleNamespace(synchronize=lambda: None)
-    cuda = SimpleNamespace(runtime=runtime, Device=FakeDevice, get_current_stream=lambda: stream)
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(**vars(xp), cuda=cuda))
+    cuda = SimpleNamespace(runtime=runtime, Device=FakeDevice, get_current_stream=lambda: stream, **vars(xp.cuda))
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(**vars(xp) | {"cuda": cuda}))
     monkeypatch.setattr("scaffe.gpu._take", lambda bus: bus)
     FakeDevice.used.clear()
     net = lenet(write_images(tmp_path / "db", count=16), batch=4)
@@ -46,6 +46,17 @@ def test_a_net_is_trained_resumed_scored_and_timed_on_the_gpu_that_is_named(fold
     assert "Use GPU 0" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("compute", ["tf32", "bf16"])
+def test_a_net_is_trained_with_other_kinds_of_numbers(folder, capfd, compute):
+    assert main(["train", "--solver", "solver.prototxt", "--device", "cuda", "--compute", compute]) == 0
+    assert f"Engine: cuda, {compute}" in capfd.readouterr().err
+
+
+def test_tf32_on_the_cpu_is_refused_in_one_line(folder, capfd):
+    assert main(["train", "--solver", "solver.prototxt", "--device", "cpu", "--compute", "tf32"]) == 2
+    assert "tf32 is a GPU's kind of number" in capfd.readouterr().err.splitlines()[-1]
+
+
 def test_a_solver_that_asks_for_the_cpu_gets_it_unless_a_gpu_is_asked_for(folder, capfd):
     solver = folder / "solver.prototxt"
     solver.write_text(solver.read_text() + "solver_mode: CPU\n")
@@ -57,7 +68,7 @@ def test_a_solver_that_asks_for_the_cpu_gets_it_unless_a_gpu_is_asked_for(folder
     ("flags", "said"),
     [
         (["--engine", "onednn"], "engine onednn computes on the CPU, and a GPU was asked for; take --engine auto"),
-        (["--compute", "bf16"], "on a GPU scaffe computes in float32 alone so far, not in bf16"),
+        (["--compute", "tf32", "--engine", "reference"], "the reference forms compute in float32 alone, not in tf32"),
         (["--gpu", "2"], "no GPU 2: there are 2, counted from 0"),
     ],
 )

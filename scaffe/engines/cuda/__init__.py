@@ -3,6 +3,7 @@
 | file | what is in it |
 |---|---|
 | engine.py | compiles kernels and launches them |
+| products.py | products of matrices by cuBLAS |
 | kernels/ | CUDA C++, a file for each kind of layer |
 | convolution.py ... eltwise.py | the layers that launch them; everything else is the reference forms' |
 | solvers.py | each rule's update as one launch |
@@ -13,6 +14,7 @@ from scaffe.engines.cuda import (
     convolution,
     dropout,
     eltwise,
+    inner_product,
     lrn,
     pooling,
     softmax,
@@ -27,6 +29,7 @@ __all__ = [
     "convolution",
     "dropout",
     "eltwise",
+    "inner_product",
     "lrn",
     "pooling",
     "softmax",

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from scaffe.engines.cuda.products import Products
+
 if TYPE_CHECKING:
     from scaffe.gpu import Gpu
 
@@ -31,8 +33,9 @@ class Engine:
 
     name = "cuda"
 
-    def __init__(self, gpu: Gpu):
-        self.gpu = gpu
+    def __init__(self, gpu: Gpu, compute: str = "float32"):
+        self.gpu, self.compute = gpu, compute
+        self.multiply = Products(gpu.xp, compute)
         self._modules: dict[str, Any] = {}
 
     def over(self, file: str, kernel: str, count: int, *arguments: Any) -> None:
@@ -49,7 +52,7 @@ class Engine:
         module.get_function(kernel)(blocks, (THREADS,), tuple(map(_typed, arguments)))
 
     def __str__(self) -> str:
-        return f"cuda, on {self.gpu}"
+        return f"cuda, on {self.gpu}, in {self.compute}"
 
 
 def _typed(value: Any) -> Any:
