@@ -37,6 +37,18 @@ class Engine:
         self.gpu, self.compute = gpu, compute
         self.multiply = Products(gpu.xp, compute)
         self._modules: dict[str, Any] = {}
+        self._scratch: dict[str, Any] = {}
+
+    def scratch(self, name: str, count: int, dtype: Any) -> Any:
+        """Return so many elements of the memory of that name, which the next who asks for it overwrites.
+
+        It grows in the first passes and stays where it is from then on.
+        """
+        nbytes = count * np.dtype(dtype).itemsize
+        memory = self._scratch.get(name)
+        if memory is None or memory.nbytes < nbytes:
+            memory = self._scratch[name] = self.gpu.xp.empty(nbytes, np.uint8)
+        return memory[:nbytes].view(dtype)
 
     def over(self, file: str, kernel: str, count: int, *arguments: Any) -> None:
         """Launch a kernel over `count` elements, its first argument; ints are C's int, floats C's float."""
