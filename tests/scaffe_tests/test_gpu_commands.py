@@ -9,6 +9,7 @@ from strict_arrays import xp
 from test_device_query import Runtime
 from test_gpu import FakeDevice
 
+from scaffe import engines
 from scaffe.cli import main
 from scaffe.parallel import world as worlds
 
@@ -20,6 +21,7 @@ def folder(tmp_path, monkeypatch):
     stream = SimpleNamespace(synchronize=lambda: None)
     cuda = SimpleNamespace(runtime=runtime, Device=FakeDevice, get_current_stream=lambda: stream, **vars(xp.cuda))
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(**vars(xp) | {"cuda": cuda}))
+    monkeypatch.setitem(sys.modules, "cudnn", None)
     monkeypatch.setattr("scaffe.gpu._take", lambda bus: bus)
     FakeDevice.used.clear()
     net = lenet(write_images(tmp_path / "db", count=16), batch=4)
@@ -48,6 +50,7 @@ def test_a_net_is_trained_resumed_scored_and_timed_on_the_gpu_that_is_named(fold
 
 @pytest.mark.parametrize("compute", ["tf32", "bf16"])
 def test_a_net_is_trained_with_other_kinds_of_numbers(folder, capfd, compute):
+    engines._tell.cache_clear()  # another test may have had it said
     assert main(["train", "--solver", "solver.prototxt", "--device", "cuda", "--compute", compute]) == 0
     assert f"Engine: cuda, {compute}" in capfd.readouterr().err
 
@@ -55,6 +58,18 @@ def test_a_net_is_trained_with_other_kinds_of_numbers(folder, capfd, compute):
 def test_tf32_on_the_cpu_is_refused_in_one_line(folder, capfd):
     assert main(["train", "--solver", "solver.prototxt", "--device", "cpu", "--compute", "tf32"]) == 2
     assert "tf32 is a GPU's kind of number" in capfd.readouterr().err.splitlines()[-1]
+
+
+def test_without_cudnn_convolutions_go_by_columns_which_is_said_once(folder, capfd):
+    assert main(["train", "--solver", "solver.prototxt", "--device", "cuda"]) == 0
+    said = [line for line in capfd.readouterr().err.splitlines() if "cuDNN" in line]
+    assert len(said) == 1 and "convolutions by columns and cuBLAS, not by cuDNN (no module 'cudnn' (pip" in said[0]
+
+
+def test_bytes_of_workspace_that_make_no_sense_are_refused(folder, capfd):
+    with pytest.raises(SystemExit):
+        main(["train", "--solver", "solver.prototxt", "--workspace-bytes", "-5"])
+    assert "bytes such as 64M or 1G are needed, got '-5'" in capfd.readouterr().err
 
 
 def test_a_solver_that_asks_for_the_cpu_gets_it_unless_a_gpu_is_asked_for(folder, capfd):

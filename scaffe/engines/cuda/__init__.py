@@ -4,6 +4,9 @@
 |---|---|
 | engine.py | compiles kernels and launches them |
 | products.py | products of matrices by cuBLAS |
+| cudnn.py | cuDNN's plans for one convolution |
+| filters.py, ways.py | a convolution's passes by cuDNN, and which way each takes |
+| layouts.py | channels last and back, to bfloat16 or from it |
 | kernels/ | CUDA C++, a file for each kind of layer |
 | convolution.py ... eltwise.py | the layers that launch them; everything else is the reference forms' |
 | solvers.py | each rule's update as one launch |

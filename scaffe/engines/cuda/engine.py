@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,25 @@ class Engine:
         if memory is None or memory.nbytes < nbytes:
             memory = self._scratch[name] = self.gpu.xp.empty(nbytes, np.uint8)
         return memory[:nbytes].view(dtype)
+
+    def drop_scratch(self) -> None:
+        """Let go of that memory: what it was needed for won't be done again."""
+        self._scratch.clear()
+
+    @property
+    def stream(self) -> int:
+        """Pointer to the calling thread's stream."""
+        return self.gpu.xp.cuda.get_current_stream().ptr
+
+    def elapsed(self, run: Callable[[], object]) -> float:
+        """Return the seconds that what `run` puts on the stream takes there."""
+        cuda = self.gpu.xp.cuda
+        start, stop = cuda.Event(), cuda.Event()
+        start.record()
+        run()
+        stop.record()
+        stop.synchronize()
+        return cuda.get_elapsed_time(start, stop) / 1000
 
     def over(self, file: str, kernel: str, count: int, *arguments: Any) -> None:
         """Launch a kernel over `count` elements, its first argument; ints are C's int, floats C's float."""

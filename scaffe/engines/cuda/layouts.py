@@ -49,7 +49,7 @@ def _turn(
 
 
 def add_channel_sums(engine: Engine, maps: Any, total: Any) -> None:
-    """Add to `total` (channels) the sums of maps (images x channels x positions), in an order that is always the same."""
+    """Add to `total` (channels) the sums of maps (images x channels x positions), always in one order."""
     images, channels, positions = maps.shape
     parts = min(images, -(-BLOCKS // channels))
     sums = engine.scratch("channel sums", parts * channels, np.float32)

@@ -41,16 +41,18 @@ class Products:
         # Read by columns, as cuBLAS does, each matrix is its transpose: so the factors change places.
         sizes = out.shape[-1], out.shape[-2], a.shape[-1]
         handle = self.xp.cuda.device.get_cublas_handle()
-        sides = [(matrix.data.ptr, FLOAT, ld) for matrix, ld in ((b, ld_b), (a, ld_a), (out, ld_out))]
+        how: tuple[int, ...]
+        sides: list[tuple[int, ...]] = [
+            (matrix.data.ptr, FLOAT, ld) for matrix, ld in ((b, ld_b), (a, ld_a), (out, ld_out))
+        ]
         if axes == 2:
             x, y, z = sides
-            cublas.gemmEx(
-                handle, *ops, *sizes, ONE, *x, *y, ONE if add else ZERO, *z, self.compute, cublas.CUBLAS_GEMM_DEFAULT
-            )
-            return
-        x, y, z = ((*side, m.strides[0] // ITEM) for side, m in zip(sides, (b, a, out), strict=True))
-        how = out.shape[0], self.compute, cublas.CUBLAS_GEMM_DEFAULT
-        cublas.gemmStridedBatchedEx(handle, *ops, *sizes, ONE, *x, *y, ONE if add else ZERO, *z, *how)
+            how = self.compute, cublas.CUBLAS_GEMM_DEFAULT
+            cublas.gemmEx(handle, *ops, *sizes, ONE, *x, *y, ONE if add else ZERO, *z, *how)
+        else:
+            x, y, z = ((*side, m.strides[0] // ITEM) for side, m in zip(sides, (b, a, out), strict=True))
+            how = out.shape[0], self.compute, cublas.CUBLAS_GEMM_DEFAULT
+            cublas.gemmStridedBatchedEx(handle, *ops, *sizes, ONE, *x, *y, ONE if add else ZERO, *z, *how)
 
 
 def _layout(matrix: Any) -> tuple[bool, int]:
