@@ -35,6 +35,8 @@ step device_query python -m scaffe device-query
 step kernels_compile python -m pytest -q tests/scaffe_tests/test_cuda_kernels.py tests/collectives_tests/test_device_kernels.py
 step layers_against_caffe python -m pytest -q tests/scaffe_tests/test_parity.py -k "strict or cuda"
 step updates_dropout_lenet python -m pytest -q tests/scaffe_tests/test_device_arrays.py -k "kernel or dropout"
+step convolutions_and_products python -m pytest -q tests/device_tests/test_convolution_cuda.py \
+  tests/scaffe_tests/test_cuda_layouts.py tests/scaffe_tests/test_cuda_plans.py
 command -v mpirun >/dev/null || echo "no mpirun: nothing with several ranks is run" | tee -a "$out/table.txt"
 for ranks in 1 2 4; do
   command -v mpirun >/dev/null || break

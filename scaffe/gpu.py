@@ -60,6 +60,12 @@ class Gpu:
         self.xp.cuda.get_current_stream().synchronize()
 
     @cached_property
+    def capability(self) -> int:
+        """Its compute capability, 90 for 9.0."""
+        found = self.xp.cuda.runtime.getDeviceProperties(self.number)
+        return 10 * found["major"] + found["minor"]
+
+    @cached_property
     def cudnn(self) -> Cudnn | None:
         """cuDNN on this GPU; None, and said why, where it can't be had."""
         from scaffe.engines.cuda import cudnn

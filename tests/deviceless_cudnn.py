@@ -1,6 +1,6 @@
 """cuDNN itself where there is no GPU: it plans for a GPU that is described to it, and runs nothing.
 
-The library wants the driver's libcuda.so.1 to be there, so where it is not a stub that refuses every call stands for it.
+The library wants the driver's libcuda.so.1 to be there; where it is not, a stub that refuses every call stands for it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from host_kernels import needs_compiler
 from scaffe.engines.cuda.cudnn import Cudnn
 
 DRIVER = """cuGetErrorString cuModuleGetFunction cuModuleLoadData cuModuleUnload cuTensorMapEncodeIm2col
-cuTensorMapEncodeTiled cuOccupancyMaxPotentialClusterSize cuLaunchKernel cuLaunchCooperativeKernel cuLaunchKernelEx cuInit
-cuDriverGetVersion cuGetProcAddress cuGetProcAddress_v2"""
+cuTensorMapEncodeTiled cuOccupancyMaxPotentialClusterSize cuLaunchKernel cuLaunchCooperativeKernel cuLaunchKernelEx
+cuInit cuDriverGetVersion cuGetProcAddress cuGetProcAddress_v2"""
 NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 COMMON = {
     "maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64], "regsPerBlock": 65536,

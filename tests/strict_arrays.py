@@ -250,7 +250,7 @@ class StrictGpu:
     """A scaffe.gpu.Gpu whose arrays are these."""
 
     number, bus, shared, free = 0, "0000:00:00.0", False, 1 << 30
-    cudnn = None
+    cudnn, capability = None, 90
 
     def __init__(self, device=None):
         self.xp, self.device = xp, device

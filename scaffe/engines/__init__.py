@@ -11,6 +11,7 @@ from scaffe.monitor.log import log
 
 ENGINES = ("auto", REFERENCE, "onednn")
 COMPUTE = ("float32", "tf32", "bf16")
+AMPERE = 80  # compute capability 8.0
 
 
 def create(name: str, threads: int = 0, compute: str = "float32", gpu: Any = None) -> Any:
@@ -29,6 +30,8 @@ def create(name: str, threads: int = 0, compute: str = "float32", gpu: Any = Non
     if gpu is not None and name == "auto":
         from scaffe.engines import cuda
 
+        if compute != "float32" and gpu.capability < AMPERE:
+            raise EngineError(f"{gpu} has no {compute} numbers, which came with compute capability 8.0; take float32")
         _tell("Engine: cuda" if compute == "float32" else f"Engine: cuda, {compute}")
         return cuda.Engine(gpu, compute)
     if compute == "tf32" and gpu is None:

@@ -55,6 +55,14 @@ def test_a_net_is_trained_with_other_kinds_of_numbers(folder, capfd, compute):
     assert f"Engine: cuda, {compute}" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("compute", ["tf32", "bf16"])
+def test_numbers_that_the_gpu_has_not_are_refused_in_one_line(folder, capfd, monkeypatch, compute):
+    monkeypatch.setattr(Runtime, "getDeviceProperties", lambda self, i: {"name": b"T4", "major": 7, "minor": 5})
+    assert main(["train", "--solver", "solver.prototxt", "--device", "cuda", "--compute", compute]) == 2
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert f"GPU 0: T4 at 0000:00:00.0 has no {compute} numbers, which came with compute capability 8.0" in last
+
+
 def test_tf32_on_the_cpu_is_refused_in_one_line(folder, capfd):
     assert main(["train", "--solver", "solver.prototxt", "--device", "cpu", "--compute", "tf32"]) == 2
     assert "tf32 is a GPU's kind of number" in capfd.readouterr().err.splitlines()[-1]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent / "kernels"
 FLAGS = ("--std=c++17", "--fmad=false")  # products and sums rounded one by one, as on the host
 THREADS = 256  # of a block, as common.cu says
+IDLE = 1_000_000  # cycles, half a millisecond: longer than Python takes for a few launches
 BLOCKS = 8192  # at most, for kernels whose threads take several elements: enough to fill any GPU
 
 
@@ -61,9 +62,13 @@ class Engine:
         return self.gpu.xp.cuda.get_current_stream().ptr
 
     def elapsed(self, run: Callable[[], object]) -> float:
-        """Return the seconds that what `run` puts on the stream takes there."""
+        """Return the seconds that what `run` puts on the stream takes there.
+
+        The stream is kept busy until all of it has been put there: else the time would be that of Python's calls.
+        """
         cuda = self.gpu.xp.cuda
         start, stop = cuda.Event(), cuda.Event()
+        self.launch("idle", "idle", (1,), np.int64(IDLE))
         start.record()
         run()
         stop.record()
