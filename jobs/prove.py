@@ -65,6 +65,8 @@ def steps(quick: bool, rehearse: bool, parity: bool) -> Iterator[Step]:
     yield Step("layers against numpy", "layers", [*layers, *_chosen(rehearse and quick, "Pooling or LRN")], 300)
     solvers = [*PYTEST, "tests/scaffe_tests/test_device_arrays.py", "-k", "kernel or dropout"]
     yield Step("solvers against numpy", "solvers", solvers, 200)
+    products = "device_tests/test_convolution_cuda", "scaffe_tests/test_cuda_layouts", "scaffe_tests/test_cuda_plans"
+    yield Step("convolutions, products", "products", [*PYTEST, *(f"tests/{name}.py" for name in products)], 300)
     batches = [f"tests/scaffe_tests/test_{name}.py" for name in ("ahead", "image_transform", "data_on_devices")]
     yield Step("batches, transforms", "batches", [*PYTEST, *batches], 200)
     if parity:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from scaffe.gpu import Gpu
 
 TRAIN, TEST = 0, 1
+WORKSPACE_BYTES = 1 << 30
 PHILOX_STEP = 8  # float32 numbers that one step of Philox's counter gives: 4 words of 64 bits
 
 
@@ -41,7 +42,9 @@ class Context:
     batch_numbers: Callable[[], Iterator[int]] = count  # of the global batches that data layers here read
     threads: int = 0  # that an engine computes with, 0 for its own choice
     choices: Choices = field(default_factory=Choices)  # of the ways that an engine's layers compute
-    compute: str = "float32"  # or "bf16": numbers that an engine's convolutions and inner products multiply
+    compute: str = "float32"  # or "tf32", "bf16": numbers that an engine's convolutions and inner products multiply
+    deterministic: bool = False  # are only ways of computing taken whose results are the same each time?
+    workspace_bytes: float = WORKSPACE_BYTES  # at most, that a way of computing works in on a GPU
     engine: Any = None  # whose forms of the layers compute, None for the reference forms; see scaffe.engines
     batch_number: int = 0  # global batches consumed before this pass: what random layers are keyed by
     file_mark: str = ""  # what this rank puts into the names of files that layers write, "" where it is alone

@@ -16,11 +16,16 @@ import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from scaffe.errors import LaunchError
+from scaffe.errors import EngineError, LaunchError
+from scaffe.monitor.log import log
+
+if TYPE_CHECKING:
+    from scaffe.engines.cuda.cudnn import Cudnn
 
 LOCAL_RANKS = (
     "OMPI_COMM_WORLD_LOCAL_RANK",  # Open MPI's mpirun
@@ -66,6 +71,23 @@ class Gpu:
     def wait(self) -> None:
         """Return when all that the calling thread has begun on it is done."""
         self.xp.cuda.get_current_stream().synchronize()
+
+    @cached_property
+    def capability(self) -> int:
+        """Its compute capability, 90 for 9.0."""
+        found = self.xp.cuda.runtime.getDeviceProperties(self.number)
+        return 10 * found["major"] + found["minor"]
+
+    @cached_property
+    def cudnn(self) -> Cudnn | None:
+        """cuDNN on this GPU; None, and said why, where it can't be had."""
+        from scaffe.engines.cuda import cudnn
+
+        try:
+            return cudnn.load()
+        except EngineError as error:
+            log.info("Engine: convolutions by columns and cuBLAS, not by cuDNN (%s)", error)
+            return None
 
     @property
     def free(self) -> int:

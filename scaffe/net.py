@@ -13,8 +13,8 @@ import scaffe.layers  # noqa: F401  registers the layers
 from scaffe import engines
 from scaffe import weights as weight_files
 from scaffe.blob import Blob
-from scaffe.choices import FIXED, Choices
-from scaffe.context import Context
+from scaffe.choices import AUTO, Choices
+from scaffe.context import WORKSPACE_BYTES, Context
 from scaffe.errors import DeviceError, LabelError, NetError, OnednnError, ScaffeError, ShapeError
 from scaffe.graph import Node, filter_layers, followers, insert_splits, made_by, need_backward
 from scaffe.layers.base_data import BaseData
@@ -51,8 +51,10 @@ class Net:
         stages: Sequence[str] = (),
         engine: str = "auto",
         compute: str = "float32",
-        plan: str = FIXED,
+        plan: str = AUTO,
         threads: int = 0,
+        deterministic: bool = False,
+        workspace_bytes: float = WORKSPACE_BYTES,
         allow_python_layers: bool = False,
         gpu: Gpu | None = None,
         context: Context | None = None,
@@ -63,6 +65,8 @@ class Net:
             compute=compute,
             choices=Choices(plan),
             threads=threads,
+            deterministic=deterministic,
+            workspace_bytes=workspace_bytes,
             allow_python_layers=allow_python_layers,
             gpu=gpu,
         )

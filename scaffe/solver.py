@@ -16,8 +16,8 @@ from collectives import Communicator
 from readers import Settings
 from scaffe import replay, snapshot, solver_nets, solvers, weights
 from scaffe.bad_records import BadRecords
-from scaffe.choices import FIXED, Choices
-from scaffe.context import TEST, TRAIN, Context
+from scaffe.choices import AUTO, Choices
+from scaffe.context import TEST, TRAIN, WORKSPACE_BYTES, Context
 from scaffe.errors import DivergedError, ScaffeError
 from scaffe.monitor import timeline as timelines
 from scaffe.monitor import trace, waited
@@ -53,11 +53,14 @@ class Solver:
     removes all complete snapshots but the newest N (0 keeps all). `asked()` returns for each of signals.ACTIONS whether
     this rank was asked for it; any rank's wish counts for all. `allow_python_layers` lets the nets' Python layers run
     code. `threads` is how many a rank computes with; 0 for what OMP_NUM_THREADS says, or else its share of the cores it
-    is bound to. `compute` "bf16" has convolutions and inner products multiply bfloat16 numbers; parameters stay
-    float32; "replay:FILE" has layers take the times of a profile and compute nothing. `plan` says how the engine's ways
-    to compute are chosen: "fixed", which repeats a run bit for bit; "timed" before the first iteration; or a file to
-    read, and to write once timed. `keep_diffs` keeps the gradients of all blobs after an iteration, not those of
-    parameters alone, which takes more memory. `run` says when and by which collectives parameters and gradients travel.
+    is bound to. `compute` "bf16" has convolutions and inner products multiply bfloat16 numbers, "tf32" on a GPU those
+    of TensorFloat-32; parameters stay float32; "replay:FILE" has layers take the times of a profile and compute
+    nothing. `plan` says how the engine's ways to compute are chosen: "fixed" by the engine's rule; "timed" before the
+    first iteration; a file to read, and to write once timed; "auto" is timed on a GPU and fixed, which repeats a run
+    bit for bit, on the CPU. `deterministic` has a GPU repeat runs too: only ways whose results are always the same, and
+    "auto" is fixed. On a GPU no way of computing works in more than `workspace_bytes` of memory. `keep_diffs` keeps the
+    gradients of all blobs after an iteration, not those of parameters alone, which takes more memory. `run` says when
+    and by which collectives parameters and gradients travel.
     `timeline` is a file to write at `close`: what each rank's threads did when, in Chrome's trace format, for the last
     iterations (monitor.timeline.LIMIT spans a rank). A rank that waits for the others for `stall_seconds`
     (0: never) logs which are missing and what these were last seen doing; with `stall_abort` it ends the job.
@@ -77,7 +80,9 @@ class Solver:
         allow_python_layers: bool = False,
         threads: int = 0,
         compute: str = "float32",
-        plan: str = FIXED,
+        plan: str = AUTO,
+        deterministic: bool = False,
+        workspace_bytes: float = WORKSPACE_BYTES,
         keep_diffs: bool = False,
         run: Run | None = None,
         reading: Settings | None = None,
@@ -94,6 +99,7 @@ class Solver:
         self.replay: replay.Replay | None = None
         self.keep_diffs, self.run, self.reading = keep_diffs, run or Run(), reading or Settings()
         self.stall_seconds, self.stall_abort = stall_seconds, stall_abort
+        self.deterministic, self.workspace_bytes = deterministic, workspace_bytes
         self.compute, self.choices = compute, self.world.on_root(lambda: Choices(plan))
         self.param = self.world.together(lambda: self._load(param))
         self.world.agree(
@@ -135,6 +141,8 @@ class Solver:
             raise ScaffeError(f"unknown scaling '{self.scaling}'; known scalings: {' '.join(SCALINGS)}")
         if self.keep_snapshots < 0:
             raise ScaffeError(f"keep_snapshots must be 0 or more, got {self.keep_snapshots}")
+        if self.workspace_bytes < 0:
+            raise ScaffeError(f"workspace_bytes must be 0 or more, got {self.workspace_bytes}")
         check_seconds(self.stall_seconds)
         param = param if isinstance(param, SolverParameter) else read_solver(param)
         _check(param)
@@ -212,6 +220,7 @@ class Solver:
     def _equip(self, context: Context) -> None:
         """Let a net compute as was asked."""
         context.threads, context.choices = self.world.threads, self.choices
+        context.deterministic, context.workspace_bytes = self.deterministic, self.workspace_bytes
         context.reading, context.spare_cores = self.reading, self.world.spare_cores
         context.compute = "float32" if self.compute.startswith(replay.PREFIX) else self.compute
         context.allow_python_layers, context.file_mark = self.allow_python_layers, self.world.file_mark

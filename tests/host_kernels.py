@@ -29,6 +29,8 @@ SHIM = r"""
 #define __restrict__
 struct Place { unsigned x, y, z; };
 static Place blockIdx, threadIdx, blockDim, gridDim;
+static inline int __float_as_int(float value) { int bits; __builtin_memcpy(&bits, &value, 4); return bits; }
+static inline long long clock64() { static long long now; return now += 1000; }
 static inline float __int_as_float(int bits) { float value; __builtin_memcpy(&value, &bits, 4); return value; }
 static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
   return (unsigned long long)(((unsigned __int128)a * b) >> 64);
@@ -90,10 +92,11 @@ extern "C" void host_{name}(const unsigned* grid, unsigned threads, void** given
 }}
 """
 TYPES = {
-    "float": np.float32, "double": np.float64, "int": np.int32, "Index": np.int64, "word": np.uint64, "bool": np.bool_,
-    "byte": np.uint8,
+    "float": np.float32, "double": np.float64, "bf16": np.uint16, "int": np.int32, "Index": np.int64,
+    "word": np.uint64, "bool": np.bool_, "byte": np.uint8,
 }  # fmt: skip
 FLAGS = ("-x", "c++", "-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-shared", "-w")
+WAITS = re.compile(r"over_block|\bturn\(")  # in the body of a kernel whose threads wait for each other
 KERNEL = re.compile(r"extern \"C\" void (\w+)\s*\(([^)]*)\)")
 
 
@@ -112,7 +115,7 @@ def built(code):
     kernels = {name: parameters(given) for name, given in KERNEL.findall(expanded)}
     bodies = {text.partition("(")[0]: text for text in expanded.split('extern "C" void ')[1:]}
     calls = [
-        CALL.format(name=name, casts=", ".join(casts(types)), waits=int("over_block" in bodies[name]))
+        CALL.format(name=name, casts=", ".join(casts(types)), waits=int(bool(WAITS.search(bodies[name]))))
         for name, types in kernels.items()
     ]
     return kernels, ctypes.CDLL(str(compiled(SHIM + code + "".join(calls))))

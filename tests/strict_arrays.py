@@ -14,6 +14,7 @@ from collections import deque
 from functools import cache, partial
 from types import SimpleNamespace
 
+import fake_cublas
 import numpy as np
 from fake_device import FakeDevice, FakeStream
 from host_kernels import RawModule
@@ -102,6 +103,10 @@ class Array:
     @property
     def __cuda_array_interface__(self):
         return self.values.__array_interface__ | {"version": 3}
+
+    @property
+    def data(self):
+        return SimpleNamespace(ptr=self.values.ctypes.data)
 
     def get(self):
         return self.values.copy()
@@ -223,6 +228,7 @@ def bare_or_host(values):
 xp = SimpleNamespace(
     ndarray=Array,
     RawModule=RawModule,
+    cuda=fake_cublas.cuda,
     asarray=asarray,
     **{name: Ufunc(name) for name in UFUNCS},
     **{name: partial(call, getattr(np, name), keywords) for name, keywords in (KEYWORDS | MAKERS).items()},
@@ -274,6 +280,7 @@ class StrictGpu:
     """A scaffe.gpu.Gpu whose arrays are these."""
 
     number, bus, shared, free = 0, "0000:00:00.0", False, 1 << 30
+    cudnn, capability = None, 90
 
     def __init__(self, device=None):
         self.xp, self.device = xp, device or StrictDevice()

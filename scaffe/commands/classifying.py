@@ -72,6 +72,7 @@ def _classifier(a: argparse.Namespace, mean: np.ndarray | None) -> Classifier:
     return Classifier(
         a.model, a.weights, a.images_dim, mean, a.input_scale, a.raw_scale, swap,
         engine=a.engine, compute=a.compute, plan=a.plan, threads=a.threads,
+        deterministic=a.deterministic, workspace_bytes=a.workspace_bytes,
         allow_python_layers=a.allow_python_layers, level=a.level, stages=stages(a),
         gpu=chosen,
     )  # fmt: skip

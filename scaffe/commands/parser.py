@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 
 from readers import Settings
 from readers.settings import BAD_RECORDS, READERS
-from scaffe.choices import FIXED
+from scaffe.choices import AUTO
+from scaffe.context import WORKSPACE_BYTES
 from scaffe.engines import COMPUTE, ENGINES
+from scaffe.parallel.buckets import parse_bytes
 from scaffe.parallel.run import KNOWN, SYNCS, WORKFLOWS
 from scaffe.parallel.world import launcher_rank
 from scaffe.replay import PREFIX
@@ -49,10 +51,23 @@ def add_compute_flags(command: Parser) -> None:
         "compute", type=_compute, default="float32", metavar="|".join(COMPUTE), help="what convolutions and inner "
         "products multiply; train also takes replay:PROFILE.json"
     )  # fmt: skip
-    command.flag("plan", default=FIXED, metavar="fixed|timed|FILE", help="how the engine's ways to compute are chosen")
+    command.flag("plan", default=AUTO, metavar="auto|fixed|timed|FILE", help="how ways to compute are chosen")
+    command.flag("deterministic", action="store_true", help="on a GPU: take no way whose results may differ by run")
+    command.flag(
+        "workspace-bytes", type=_bytes, default=WORKSPACE_BYTES, metavar="N", help="that a GPU's ways to compute may "
+        "work in: 64M, 1G (the default), inf"
+    )  # fmt: skip
     command.flag("threads", type=int, default=0, metavar="N", help="of each rank; 0: OMP_NUM_THREADS, or its cores")
     command.flag("level", type=int, default=0, help="level of the net's state")
     command.flag("stage", default="", metavar="A,B", help="stages of the net's state")
+
+
+def _bytes(text: str) -> float:
+    """Return what `--workspace-bytes` names."""
+    try:
+        return parse_bytes(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"bytes such as 64M or 1G are needed, got '{text}'") from None
 
 
 def _compute(text: str) -> str:

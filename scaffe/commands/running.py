@@ -100,4 +100,5 @@ def _net(world: World, a: argparse.Namespace, context: Context) -> Net:
     if a.threads:
         world.take_threads(a.threads)
     context.threads, context.compute, context.allow_python_layers = world.threads, a.compute, a.allow_python_layers
+    context.deterministic, context.workspace_bytes = a.deterministic, a.workspace_bytes
     return Net(a.model, context=context, engine=a.engine, level=a.level, stages=stages(a))

@@ -10,31 +10,36 @@ from scaffe.layers.layer import REFERENCE
 from scaffe.monitor.log import log
 
 ENGINES = ("auto", REFERENCE, "onednn")
-COMPUTE = ("float32", "bf16")
+COMPUTE = ("float32", "tf32", "bf16")
+AMPERE = 80  # compute capability 8.0
 
 
 def create(name: str, threads: int = 0, compute: str = "float32", gpu: Any = None) -> Any:
     """Return a net's engine, with so many threads; None for the reference forms.
 
-    "auto" takes the fastest that is installed; on a `gpu` that is the kernels of engine cuda. `compute` "bf16" has
-    it multiply bfloat16 numbers. Raise EngineError for an engine that is unknown, not there, or can't compute so.
+    "auto" takes the fastest that is installed; on a `gpu` that is the kernels of engine cuda. With `compute` "bf16" it
+    multiplies bfloat16 numbers, on a GPU with "tf32" numbers of TensorFloat-32; sums stay float32. Raise EngineError
+    for an engine that is unknown, not there, or can't compute so.
     """
     if compute not in COMPUTE:
         raise EngineError(f"unknown kind of number '{compute}'; known ones: {' '.join(COMPUTE)}")
     if name not in ENGINES:
         raise EngineError(f"unknown engine '{name}'; known engines: {' '.join(ENGINES)}")
-    if gpu is not None and compute != "float32":
-        raise EngineError(f"on a GPU scaffe computes in float32 alone so far, not in {compute}; leave out --compute")
     if gpu is not None and name not in ("auto", REFERENCE):
         raise EngineError(f"engine {name} computes on the CPU, and a GPU was asked for; take --engine auto")
     if gpu is not None and name == "auto":
         from scaffe.engines import cuda
 
-        _tell("Engine: cuda")
-        return cuda.Engine(gpu)
+        if compute != "float32" and gpu.capability < AMPERE:
+            raise EngineError(f"{gpu} has no {compute} numbers, which came with compute capability 8.0; take float32")
+        _tell("Engine: cuda" if compute == "float32" else f"Engine: cuda, {compute}")
+        return cuda.Engine(gpu, compute)
+    if compute == "tf32" and gpu is None:
+        raise EngineError("tf32 is a GPU's kind of number, and the net computes on the CPU; take float32 or bf16")
     if name == REFERENCE or (name == "auto" and not _has_onednn()):
         if compute != "float32":
-            raise EngineError(f"the reference forms compute in float32 alone, not in {compute}; take engine onednn")
+            other = "onednn" if gpu is None else "auto"
+            raise EngineError(f"the reference forms compute in float32 alone, not in {compute}; take engine {other}")
         return None
     from scaffe.engines import onednn
 

@@ -92,13 +92,13 @@ class BaseConvolution(Windowed):
         """Return the matrix of maps that the filters find in the images."""
         weights, unfolded = self._grouped(self.blobs[0].array), self._grouped(self._columns_for(images).unfold(images))
         product = self._product(len(images), images.dtype)
-        self.xp.matmul(weights, unfolded, out=self._grouped(product))
+        self._multiply(weights, unfolded, self._grouped(product))
         return product
 
     def _spread(self, product: Any, images: Any) -> None:
         """Write into the images what each value of the maps adds over its window: the transpose of `_correlate`."""
         columns, weights = self._columns_for(images), self._grouped(self.blobs[0].array).transpose(0, 2, 1)
-        self.xp.matmul(weights, self._grouped(product), out=self._grouped(columns.matrix))
+        self._multiply(weights, self._grouped(product), self._grouped(columns.matrix))
         columns.fold(images)
 
     def _add_weight_diff(self, images: Any, product: Any) -> None:
@@ -109,7 +109,7 @@ class BaseConvolution(Windowed):
         unfolded = self._grouped(self._columns_for(images).unfold(images))
         part = self.buffer("weight diff", (self.group, diff.shape[2], diff.shape[1]), diff.dtype)
         # Columns first: the BLAS is up to 1.6 times as fast as with the long matrix on the right, transposed.
-        self.xp.matmul(unfolded, self._grouped(product).transpose(0, 2, 1), out=part)
+        self._multiply(unfolded, self._grouped(product).transpose(0, 2, 1), part)
         diff += part.transpose(0, 2, 1)
 
     def _add_bias_diff(self, dy: Any, axes: int | tuple[int, ...]) -> None:
@@ -127,6 +127,10 @@ class BaseConvolution(Windowed):
     def _scatter(self, product: Any, maps: Any) -> None:
         """Write a matrix of maps into maps (n x filters x positions)."""
         maps[...] = product.reshape(self.filters, maps.shape[2], -1).transpose(2, 0, 1)
+
+    def _multiply(self, a: Any, b: Any, out: Any) -> None:
+        """Write the product of matrices, one of each group."""
+        self.xp.matmul(a, b, out=out)
 
     def _grouped(self, array: Any) -> Any:
         """Return an array whose axis 0 is divided into groups as (group x rows x columns), a view."""

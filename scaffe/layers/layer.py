@@ -6,7 +6,7 @@ new shapes, then `forward` and `backward` as often as the solver likes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -148,19 +148,16 @@ class Layer:
         if propagate_down[index]:
             raise self.error(f"has no gradient for its {what}; set propagate_down: false for bottom {index}")
 
-    def work(self, bottom: Blobs, top: Blobs) -> str:
-        """Name the work whose way of being done is a matter of timing, "" where there is but one way."""
-        return ""
+    def works(self, bottom: Blobs, top: Blobs, down: bool) -> dict[str, Callable[[], dict[str, float]]]:
+        """Return the work whose way of being done is a matter of timing, by its name, and what times it.
 
-    def time_ways(self, bottom: Blobs, top: Blobs, down: bool) -> dict[str, float]:
-        """Return the seconds of a pass in each way to do `work`, the one to take without timing first.
-
-        `down`: is a bottom's gradient needed?
+        That returns the seconds of each way, the one to take without timing first. `down`: is a bottom's gradient
+        needed?
         """
-        raise NotImplementedError
+        return {}
 
     def replan(self) -> None:
-        """Choose the way to do `work` anew before the next forward pass."""
+        """Choose the ways to do `works` anew before the next forward pass."""
 
     def error(self, text: str) -> NetError:
         """Return a NetError that names the layer."""

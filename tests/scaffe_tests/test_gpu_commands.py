@@ -10,6 +10,7 @@ from test_bad_device import CUDARuntimeError
 from test_device_query import Runtime
 from test_gpu import FakeDevice
 
+from scaffe import engines
 from scaffe.cli import main
 from scaffe.parallel import world as worlds
 
@@ -19,8 +20,9 @@ def folder(tmp_path, monkeypatch):
     """A folder with a solver, on a machine with two GPUs."""
     runtime = Runtime(2)
     stream = SimpleNamespace(synchronize=lambda: None)
-    cuda = SimpleNamespace(runtime=runtime, Device=FakeDevice, get_current_stream=lambda: stream)
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(**vars(xp), cuda=cuda))
+    cuda = SimpleNamespace(runtime=runtime, Device=FakeDevice, get_current_stream=lambda: stream, **vars(xp.cuda))
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(**vars(xp) | {"cuda": cuda}))
+    monkeypatch.setitem(sys.modules, "cudnn", None)
     monkeypatch.setattr("scaffe.gpu._take", lambda bus: bus)
     monkeypatch.setattr("collectives.device.cuda.find", StrictDevice)
     FakeDevice.used.clear()
@@ -48,6 +50,38 @@ def test_a_net_is_trained_resumed_scored_and_timed_on_the_gpu_that_is_named(fold
     assert "Use GPU 0" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("compute", ["tf32", "bf16"])
+def test_a_net_is_trained_with_other_kinds_of_numbers(folder, capfd, compute):
+    engines._tell.cache_clear()  # another test may have had it said
+    assert main(["train", "--solver", "solver.prototxt", "--device", "cuda", "--compute", compute]) == 0
+    assert f"Engine: cuda, {compute}" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("compute", ["tf32", "bf16"])
+def test_numbers_that_the_gpu_has_not_are_refused_in_one_line(folder, capfd, monkeypatch, compute):
+    monkeypatch.setattr(Runtime, "getDeviceProperties", lambda self, i: {"name": b"T4", "major": 7, "minor": 5})
+    assert main(["train", "--solver", "solver.prototxt", "--device", "cuda", "--compute", compute]) == 2
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert f"GPU 0: T4 at 0000:00:00.0 has no {compute} numbers, which came with compute capability 8.0" in last
+
+
+def test_tf32_on_the_cpu_is_refused_in_one_line(folder, capfd):
+    assert main(["train", "--solver", "solver.prototxt", "--device", "cpu", "--compute", "tf32"]) == 2
+    assert "tf32 is a GPU's kind of number" in capfd.readouterr().err.splitlines()[-1]
+
+
+def test_without_cudnn_convolutions_go_by_columns_which_is_said_once(folder, capfd):
+    assert main(["train", "--solver", "solver.prototxt", "--device", "cuda"]) == 0
+    said = [line for line in capfd.readouterr().err.splitlines() if "cuDNN" in line]
+    assert len(said) == 1 and "convolutions by columns and cuBLAS, not by cuDNN (no module 'cudnn' (pip" in said[0]
+
+
+def test_bytes_of_workspace_that_make_no_sense_are_refused(folder, capfd):
+    with pytest.raises(SystemExit):
+        main(["train", "--solver", "solver.prototxt", "--workspace-bytes", "-5"])
+    assert "bytes such as 64M or 1G are needed, got '-5'" in capfd.readouterr().err
+
+
 def test_a_solver_that_asks_for_the_cpu_gets_it_unless_a_gpu_is_asked_for(folder, capfd):
     solver = folder / "solver.prototxt"
     solver.write_text(solver.read_text() + "solver_mode: CPU\n")
@@ -59,7 +93,7 @@ def test_a_solver_that_asks_for_the_cpu_gets_it_unless_a_gpu_is_asked_for(folder
     ("flags", "said"),
     [
         (["--engine", "onednn"], "engine onednn computes on the CPU, and a GPU was asked for; take --engine auto"),
-        (["--compute", "bf16"], "on a GPU scaffe computes in float32 alone so far, not in bf16"),
+        (["--compute", "tf32", "--engine", "reference"], "the reference forms compute in float32 alone, not in tf32"),
         (["--gpu", "2"], "no GPU 2: there are 2, counted from 0"),
     ],
 )

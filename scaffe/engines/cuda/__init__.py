@@ -3,6 +3,10 @@
 | file | what is in it |
 |---|---|
 | engine.py | compiles kernels and launches them |
+| products.py | products of matrices by cuBLAS |
+| cudnn.py | cuDNN's plans for one convolution |
+| filters.py, ways.py | a convolution's passes by cuDNN, and which way each takes |
+| layouts.py | channels last and back, to bfloat16 or from it |
 | kernels/ | CUDA C++, a file for each kind of layer |
 | convolution.py ... eltwise.py | the layers that launch them; everything else is the reference forms' |
 | transform.py, data.py | what data layers do to images, on the device |
@@ -15,6 +19,7 @@ from scaffe.engines.cuda import (
     data,
     dropout,
     eltwise,
+    inner_product,
     lrn,
     pooling,
     softmax,
@@ -30,6 +35,7 @@ __all__ = [
     "data",
     "dropout",
     "eltwise",
+    "inner_product",
     "lrn",
     "pooling",
     "softmax",

@@ -1,15 +1,21 @@
-"""Convolution and Deconvolution over two spatial axes: columns by a kernel, products by cuBLAS."""
+"""Convolution and Deconvolution by cuDNN, or over two spatial axes with columns by a kernel and products by cuBLAS."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
+from scaffe.context import TRAIN
+from scaffe.engines.cuda.cudnn import CORRELATE, IMAGES, KERNEL, MAPS, SPREAD, WEIGH, Pass
+from scaffe.engines.cuda.filters import Filters, problem_of
+from scaffe.engines.cuda.layouts import add_channel_sums
 from scaffe.layers.base_convolution import BaseConvolution
 from scaffe.layers.convolution import Convolution
 from scaffe.layers.deconvolution import Deconvolution
 from scaffe.layers.im2col import Window
-from scaffe.layers.layer import register
+from scaffe.layers.layer import Blobs, register
 
 COLUMN_BYTES = 1 << 28  # of columns at a time: a GPU's products have to be large
 
@@ -53,6 +59,9 @@ class Unfolding(BaseConvolution):
             columns = self._columns[len(images)] = CudaColumns(self, len(images), self.channels, self.window)
         return columns
 
+    def _multiply(self, a: Any, b: Any, out: Any) -> None:
+        self.context.engine.multiply(a, b, out)
+
     def _gather(self, maps: Any) -> Any:
         if len(self.window.size) != 2:
             return super()._gather(maps)
@@ -66,12 +75,87 @@ class Unfolding(BaseConvolution):
         maps[...] = product.reshape(self.filters, len(maps), -1).transpose(1, 0, 2)
 
 
-class CudaConvolution(Unfolding, Convolution):
+class Filtering(Unfolding):
+    """Mix in what computes by cuDNN, where it is installed and knows such a convolution, and else by columns.
+
+    `straight` is the pass that reads the bottom and writes the top, `back` the one for the bottom's gradient; `source`
+    and `target` are what the bottom and the top are in them.
+    """
+
+    straight: Pass
+    back: Pass
+    source: str
+    target: str
+    _filters: Filters | None = None
+
+    def reshape(self, bottom: Blobs, top: Blobs) -> None:
+        super().reshape(bottom, top)
+        problem = problem_of(self)
+        if self._filters is None or self._filters.problem != problem:
+            self._filters = self._filters_for(problem)
+
+    def _filters_for(self, problem: Any) -> Filters | None:
+        context, library = self.context, self.context.engine.gpu.cudnn
+        if problem is None or library is None:
+            return None
+        return Filters(context.engine, library, problem, context.workspace_bytes, context.choices)
+
+    def replan(self) -> None:
+        if self._filters:
+            self._filters = self._filters_for(self._filters.problem)
+
+    def works(self, bottom: Blobs, top: Blobs, down: bool) -> dict[str, Callable[[], dict[str, float]]]:
+        if self._filters is None:
+            return {}
+        passes = [(self.straight, self.bias_term)]
+        if self.context.phase == TRAIN:
+            passes += [(self.back, False)] * down + [(WEIGH, False)] * self.param_propagate_down[0]
+        return {self._filters.work(*one): partial(self._filters.time, *one) for one in passes}
+
+    def forward(self, bottom: Blobs, top: Blobs) -> None:
+        filters = self._with((self.straight, self.bias_term))
+        if filters is None:
+            super().forward(bottom, top)
+            return
+        kernel, bias = self.blobs[0].array, self.blobs[1].array if self.bias_term else None
+        for x, y in zip(bottom, top, strict=True):
+            operands = filters.operands(**{self.source: x.array, KERNEL: kernel})
+            filters.run(self.straight, operands, y.array, bias)
+
+    def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
+        filters = self._with((self.back, False), (WEIGH, False))
+        if filters is None:
+            super().backward(top, propagate_down, bottom)
+            return
+        for x, y, down in zip(bottom, top, propagate_down, strict=True):
+            arrays = {self.source: x.array, self.target: y.diff_array, KERNEL: self.blobs[0].array}
+            operands = filters.operands(**arrays)
+            if self.param_propagate_down[0]:
+                weights = self.blobs[0]
+                diff, zeros = weights.diff_values.to_add(weights.shape, self.xp)
+                filters.run(WEIGH, operands, diff, add=not zeros)
+            if self.bias_term and self.param_propagate_down[1]:
+                maps = y.diff_array.reshape(self.images, self.outputs, -1)
+                add_channel_sums(self.context.engine, maps, self.blobs[1].diff_array)
+            if down:
+                filters.run(self.back, operands, x.diff_array)
+
+    def _with(self, *passes: tuple[Pass, bool]) -> Filters | None:
+        """Return the filters if cuDNN has a way for all these passes."""
+        filters = self._filters
+        return filters if filters and all(filters.way(*one) for one in passes) else None
+
+
+class CudaConvolution(Filtering, Convolution):
     """Convolution."""
 
+    straight, back, source, target = CORRELATE, SPREAD, IMAGES, MAPS
 
-class CudaDeconvolution(Unfolding, Deconvolution):
+
+class CudaDeconvolution(Filtering, Deconvolution):
     """Deconvolution."""
+
+    straight, back, source, target = SPREAD, CORRELATE, MAPS, IMAGES
 
 
 register("Convolution", CudaConvolution, engine="cuda")

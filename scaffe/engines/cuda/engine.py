@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from scaffe.engines.cuda.products import Products
 
 if TYPE_CHECKING:
     from scaffe.gpu import Gpu
@@ -13,6 +16,7 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent / "kernels"
 FLAGS = ("--std=c++17", "--fmad=false")  # products and sums rounded one by one, as on the host
 THREADS = 256  # of a block, as common.cu says
+IDLE = 1_000_000  # cycles, half a millisecond: longer than Python takes for a few launches
 BLOCKS = 8192  # at most, for kernels whose threads take several elements: enough to fill any GPU
 
 
@@ -31,9 +35,45 @@ class Engine:
 
     name = "cuda"
 
-    def __init__(self, gpu: Gpu):
-        self.gpu = gpu
+    def __init__(self, gpu: Gpu, compute: str = "float32"):
+        self.gpu, self.compute = gpu, compute
+        self.multiply = Products(gpu.xp, compute)
         self._modules: dict[str, Any] = {}
+        self._scratch: dict[str, Any] = {}
+
+    def scratch(self, name: str, count: int, dtype: Any) -> Any:
+        """Return so many elements of the memory of that name, which the next who asks for it overwrites.
+
+        It grows in the first passes and stays where it is from then on.
+        """
+        nbytes = count * np.dtype(dtype).itemsize
+        memory = self._scratch.get(name)
+        if memory is None or memory.nbytes < nbytes:
+            memory = self._scratch[name] = self.gpu.xp.empty(nbytes, np.uint8)
+        return memory[:nbytes].view(dtype)
+
+    def drop_scratch(self) -> None:
+        """Let go of that memory: what it was needed for won't be done again."""
+        self._scratch.clear()
+
+    @property
+    def stream(self) -> int:
+        """Pointer to the calling thread's stream."""
+        return self.gpu.xp.cuda.get_current_stream().ptr
+
+    def elapsed(self, run: Callable[[], object]) -> float:
+        """Return the seconds that what `run` puts on the stream takes there.
+
+        The stream is kept busy until all of it has been put there: else the time would be that of Python's calls.
+        """
+        cuda = self.gpu.xp.cuda
+        start, stop = cuda.Event(), cuda.Event()
+        self.launch("idle", "idle", (1,), np.int64(IDLE))
+        start.record()
+        run()
+        stop.record()
+        stop.synchronize()
+        return cuda.get_elapsed_time(start, stop) / 1000
 
     def over(self, file: str, kernel: str, count: int, *arguments: Any) -> None:
         """Launch a kernel over `count` elements, its first argument; ints are C's int, floats C's float."""
@@ -49,7 +89,7 @@ class Engine:
         module.get_function(kernel)(blocks, (THREADS,), tuple(map(_typed, arguments)))
 
     def __str__(self) -> str:
-        return f"cuda, on {self.gpu}"
+        return f"cuda, on {self.gpu}, in {self.compute}"
 
 
 def _typed(value: Any) -> Any:

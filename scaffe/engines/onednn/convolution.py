@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from scaffe.context import TRAIN
@@ -171,12 +171,12 @@ class OnednnConvolution(Planned, Convolution):
 
     plan_type = ConvolutionPlan
 
-    def work(self, bottom: Blobs, top: Blobs) -> str:
-        return Ways(self, bottom[0].shape, top[0].shape).work if spatial(self, bottom) else ""
-
-    def time_ways(self, bottom: Blobs, top: Blobs, down: bool) -> dict[str, float]:
+    def works(self, bottom: Blobs, top: Blobs, down: bool) -> dict[str, Callable[[], dict[str, float]]]:
+        if not spatial(self, bottom):
+            return {}
+        ways = Ways(self, bottom[0].shape, top[0].shape)
         learns = self.context.phase == TRAIN and any(self.param_propagate_down)
-        return Ways(self, bottom[0].shape, top[0].shape).time(down, learns)
+        return {ways.work: lambda: ways.time(down, learns)}
 
 
 register("Convolution", OnednnConvolution, engine="onednn")

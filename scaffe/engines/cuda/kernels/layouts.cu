@@ -1,0 +1,83 @@
+// The same numbers in another layout: matrices (rows x columns) turned into (columns x rows), of float or bfloat16,
+// and the sums of each channel of maps (images x channels x positions).
+typedef unsigned short bf16;  // the upper half of a float
+
+#define TILE 32
+
+__device__ inline float wide(float value) { return value; }
+__device__ inline float wide(bf16 value) { return __int_as_float((int)value << 16); }
+__device__ inline void store(float* place, float value) { *place = value; }
+__device__ inline void store(bf16* place, float value) {  // rounded, halves to even
+  unsigned bits = __float_as_int(value);
+  *place = value != value ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+
+// A block turns a tile of one of the matrices. What is turned has `bias` of its row added, if there is one, and what
+// was there, if `add`.
+template <class From, class To>
+__device__ void turn(const From* source, To* target, const float* bias, int rows, int columns, int add) {
+  __shared__ float tile[TILE][TILE + 1];  // a column of it lies in 32 banks
+  int across = (columns + TILE - 1) / TILE, tiles = (rows + TILE - 1) / TILE * across;
+  int r = blockIdx.x % tiles / across * TILE, c = blockIdx.x % across * TILE, x = threadIdx.x % TILE;
+  Index start = (Index)(blockIdx.x / tiles) * rows * columns;
+  for (int y = threadIdx.x / TILE; y < TILE; y += THREADS / TILE)
+    if (r + y < rows && c + x < columns) tile[y][x] = wide(source[start + (Index)(r + y) * columns + c + x]);
+  __syncthreads();
+  for (int y = threadIdx.x / TILE; y < TILE; y += THREADS / TILE)
+    if (c + y < columns && r + x < rows) {
+      To* place = target + start + (Index)(c + y) * rows + r + x;
+      store(place, tile[x][y] + (bias ? bias[c + y] : 0.0f) + (add ? wide(*place) : 0.0f));
+    }
+}
+
+// The same where a matrix is narrow, which would leave most of a tile empty: a thread for each number.
+template <class From, class To>
+__device__ void turn_narrow(Index count, const From* source, To* target, const float* bias, int rows, int columns,
+                            int add) {
+  EACH(i, count) {
+    Index matrix = i / rows / columns;
+    int c = i / rows % columns, r = i % rows;
+    float value = wide(source[(matrix * rows + r) * columns + c]);
+    store(target + i, value + (bias ? bias[c] : 0.0f) + (add ? wide(target[i]) : 0.0f));
+  }
+}
+
+KERNEL turn_float(const float* source, float* target, const float* bias, int rows, int columns, int add) {
+  turn(source, target, bias, rows, columns, add);
+}
+KERNEL turn_to_bf16(const float* source, bf16* target, const float* bias, int rows, int columns, int add) {
+  turn(source, target, bias, rows, columns, add);
+}
+KERNEL turn_from_bf16(const bf16* source, float* target, const float* bias, int rows, int columns, int add) {
+  turn(source, target, bias, rows, columns, add);
+}
+KERNEL turn_narrow_float(Index count, const float* source, float* target, const float* bias, int rows, int columns,
+                         int add) {
+  turn_narrow(count, source, target, bias, rows, columns, add);
+}
+KERNEL turn_narrow_to_bf16(Index count, const float* source, bf16* target, const float* bias, int rows, int columns,
+                           int add) {
+  turn_narrow(count, source, target, bias, rows, columns, add);
+}
+KERNEL turn_narrow_from_bf16(Index count, const bf16* source, float* target, const float* bias, int rows, int columns,
+                             int add) {
+  turn_narrow(count, source, target, bias, rows, columns, add);
+}
+
+// A block for each channel and each part of the images.
+KERNEL channel_sums(const float* maps, float* sums, int images, int channels, int positions) {
+  Index first = (Index)images * blockIdx.y / gridDim.y, last = (Index)images * (blockIdx.y + 1) / gridDim.y;
+  float sum = 0;
+  for (Index k = threadIdx.x; k < (last - first) * positions; k += blockDim.x)
+    sum += maps[((first + k / positions) * channels + blockIdx.x) * positions + k % positions];
+  sum = over_block<Sum>(sum);
+  if (threadIdx.x == 0) sums[(Index)blockIdx.y * channels + blockIdx.x] = sum;
+}
+
+KERNEL add_parts(Index count, const float* sums, float* total, int parts) {
+  EACH(c, count) {
+    float sum = 0;
+    for (int part = 0; part < parts; part++) sum += sums[part * count + c];
+    total[c] += sum;
+  }
+}

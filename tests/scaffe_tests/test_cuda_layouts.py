@@ -1,0 +1,57 @@
+"""Arrays with their channels last, in bfloat16, and back; sums over channels: by the kernels, on the host."""
+
+import fake_cublas
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strict_arrays import a_gpu
+
+from scaffe.engines.cuda import Engine
+from scaffe.engines.cuda.layouts import BF16, add_channel_sums, channels_first, channels_last
+
+
+@pytest.fixture(scope="module")
+def engine():
+    return Engine(a_gpu())
+
+
+def bits_of(values):
+    """Return bfloat16 numbers, rounded, halves to even."""
+    return (fake_cublas.rounded(values, 7).view(np.uint32) >> 16).astype(np.uint16)
+
+
+@pytest.mark.parametrize("low", [False, True])
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 3), st.integers(1, 40), st.integers(1, 70), st.booleans(), st.booleans())
+def test_channels_go_last_and_come_back(engine, low, n, channels, positions, biased, add):
+    xp, rng = engine.gpu.xp, np.random.default_rng(0)
+    x = rng.standard_normal((n, channels, positions)).astype(np.float32)
+    last = xp.empty((n, positions, channels), BF16 if low else np.float32)
+    channels_last(engine, xp.asarray(x), last)
+    turned = np.ascontiguousarray(x.transpose(0, 2, 1))
+    np.testing.assert_array_equal(last.get(), bits_of(turned) if low else turned)
+    bias, y = rng.standard_normal(channels).astype(np.float32), xp.asarray(x)
+    channels_first(engine, last, y, xp.asarray(bias) if biased else None, add)
+    expected = fake_cublas.rounded(x, 7 if low else 23)
+    expected = expected + (bias[:, None] if biased else 0) + (x if add else 0)
+    np.testing.assert_allclose(y.get(), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_what_bfloat16_has_no_number_for_stays_what_it_is(engine):
+    xp = engine.gpu.xp
+    odd = np.array([np.inf, -np.inf, np.nan, 3.4e38, -0.0, 1e-45], np.float32).reshape(1, 6, 1)
+    last, back = xp.empty((1, 1, 6), BF16), xp.empty((1, 6, 1), np.float32)
+    channels_last(engine, xp.asarray(odd), last)
+    channels_first(engine, last, back)
+    np.testing.assert_array_equal(back.get().ravel(), np.array([np.inf, -np.inf, np.nan, np.inf, 0, 0], np.float32))
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(1, 4), st.integers(1, 5), st.integers(1, 300))
+def test_sums_of_channels_are_added(engine, images, channels, positions):
+    xp = engine.gpu.xp
+    maps = np.random.default_rng(1).integers(-9, 9, (images, channels, positions)).astype(np.float32)
+    total = xp.asarray(np.full(channels, 5, np.float32))
+    add_channel_sums(engine, xp.asarray(maps), total)
+    np.testing.assert_array_equal(total.get(), 5 + maps.sum((0, 2)))
