@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -108,9 +109,7 @@ class RawModule:
     def __init__(self, code, options):
         needs_compiler()
         assert set(options) <= {"--std=c++17", "--fmad=false"}
-        expanded = subprocess.run(
-            ["g++", "-x", "c++", "-E", "-P", "-"], input=f"{SHIM}\n{code}", capture_output=True, text=True, check=True
-        ).stdout
+        expanded = preprocessed(f"{SHIM}\n{code}")
         self.kernels = {name: parameters(given) for name, given in KERNEL.findall(expanded)}
         bodies = {text.partition("(")[0]: text for text in expanded.split('extern "C" void ')[1:]}
         calls = [
@@ -121,6 +120,13 @@ class RawModule:
 
     def get_function(self, name):
         return Kernel(getattr(self.library, f"host_{name}"), name, self.kernels[name])
+
+
+@cache
+def preprocessed(text):
+    """Return a source with its macros expanded."""
+    command = ["g++", "-x", "c++", "-E", "-P", "-"]
+    return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
 
 
 class Kernel:
