@@ -1,0 +1,234 @@
+"""Images a second of scaffe and of PyTorch on one GPU, in turn, over the same nets of the model zoo.
+
+    python jobs/bench_gpu.py [--nets alexnet,lenet] [--compute tf32] [--rounds 5] [--no-compile] [--rehearse]
+
+An iteration is forward, backward and update by SGD with momentum and weight decay, on random images that are already
+on the GPU; dropout is on. PyTorch's rivals are made of the same prototxt and compute the same loss from the same
+weights: eager and compiled, in both memory formats, cudnn.benchmark and the fused update on; the small nets also
+compiled to CUDA graphs. A round times each rival over as many iterations as take 0.2 s, between two waits for the
+device. Columns: median images a second of scaffe, of the better eager format, of the best compiled; scaffe's ratio to
+each, with its spread over the rounds; peak MiB on the device. --rehearse compares on the processor, small.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch_net import TorchNet, batch
+
+import scaffe
+from scaffe import gpu, models
+from scaffe.errors import EngineError
+from scaffe.monitor.log import log
+from scaffe.parallel.world import open_world
+from scaffe.proto import NetParameter, SolverParameter
+
+NETS = {"alexnet": 256, "googlenet": 128, "resnet50": 64, "vgg16": 64, "cifar10_quick": 128, "lenet": 64}
+SMALL = "cifar10_quick", "lenet"  # an iteration takes as long as its launches: graphs pay
+COMPUTE = {"float32": 1e-3, "tf32": 1e-2, "bf16": 5e-2}  # and how far PyTorch's loss may be from ours, as a part of it
+RATE, MOMENTUM, DECAY = 1e-6, 0.9, 5e-4
+ROUND = 0.2  # seconds
+NOT_THERE = 5  # exit code where what was to be compared is not there
+
+
+@dataclass
+class Rival:
+    """One of those compared: what does so many iterations, and what it took of the device's memory."""
+
+    name: str
+    run: Callable[[int], object]
+    mebibytes: float = 0
+    speeds: list[float] = field(default_factory=list)  # images a second, one a round
+
+
+class Machine:
+    """Where both compute: the GPU, or for a rehearsal the processor."""
+
+    def __init__(self, rehearse: bool, compute: str):
+        self.rehearse, self.compute = rehearse, compute
+        self.gpu = None if rehearse else gpu.choose("cuda")
+        self.torch = torch.device("cpu" if self.gpu is None else f"cuda:{self.gpu.number}")
+        torch.backends.cudnn.benchmark = True
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = compute != "float32"
+
+    def wait(self) -> None:
+        """Return when the device has nothing left to do."""
+        if self.gpu is not None:
+            self.gpu.xp.cuda.Device(self.gpu.number).synchronize()
+
+    def casting(self) -> AbstractContextManager:
+        """Return what PyTorch's forward pass runs in."""
+        return torch.autocast(self.torch.type, torch.bfloat16) if self.compute == "bf16" else nullcontext()
+
+    def held(self, ours: bool) -> float:
+        """Return the MiB that scaffe's pool has, or that PyTorch had at most since `forget`."""
+        if self.gpu is None:
+            return 0
+        nbytes = self.gpu.xp.get_default_memory_pool().total_bytes() if ours else torch.cuda.max_memory_allocated()
+        return nbytes / 2**20
+
+    def forget(self) -> float:
+        """Have PyTorch count its most from now on; return the MiB that it has."""
+        if self.gpu is None:
+            return 0
+        torch.cuda.reset_peak_memory_stats()
+        return torch.cuda.memory_allocated() / 2**20
+
+
+def solver(name: str, images: int, machine: Machine) -> scaffe.Solver:
+    """Return scaffe's solver of a net over random images."""
+    param = SolverParameter(type="SGD", base_lr=RATE, lr_policy="fixed", momentum=MOMENTUM, weight_decay=DECAY)
+    param.net_param.CopyFrom(models.get(name).train_val(batch=images, data="input"))
+    param.max_iter, param.random_seed, param.snapshot_after_train = 10**9, 1, False
+    world = open_world()
+    world.take_gpu(machine.gpu)
+    made = scaffe.Solver(param, world=world, compute=machine.compute, stall_seconds=0)
+    fill(made.net)
+    return made
+
+
+def fill(net: scaffe.Net) -> None:
+    """Give a net random images and labels."""
+    rng = np.random.default_rng(0)
+    net.blobs["data"].data[...] = rng.standard_normal(net.blobs["data"].shape, np.float32)
+    net.blobs["label"].data[...] = rng.integers(0, 10, net.blobs["label"].shape)
+
+
+def theirs(net: scaffe.Net, machine: Machine, layout: torch.memory_format, mode: str | None) -> Callable[[int], None]:
+    """Return PyTorch's iterations on the same net, compiled in a mode unless it is None."""
+    x, y = (each.to(machine.torch) for each in batch(net))
+    model, x = TorchNet(net).to(machine.torch, memory_format=layout), x.contiguous(memory_format=layout)
+    optimiser = torch.optim.SGD(
+        model.parameters(), lr=RATE, momentum=MOMENTUM, weight_decay=DECAY, fused=machine.gpu is not None
+    )
+    forward = model if mode is None else torch.compile(model, mode=mode)
+
+    def run(iterations: int) -> None:
+        for _ in range(iterations):
+            optimiser.zero_grad()
+            with machine.casting():
+                loss = forward(data=x, label=y)
+            loss.backward()
+            optimiser.step()
+
+    return run
+
+
+def rivals(name: str, images: int, machine: Machine, compiled: bool) -> Iterator[Rival]:
+    """Iterate over the rivals, each ready to be timed."""
+    made = solver(name, images, machine)
+    ours = Rival("scaffe", made.step)
+    yield _warm(ours, machine)
+    modes: list[str | None] = [None, *(["default"] if compiled else [])]
+    modes += ["reduce-overhead"] if compiled and name in SMALL and machine.gpu is not None else []
+    for mode in modes:
+        for layout in (torch.contiguous_format, torch.channels_last):
+            how = f"{mode or 'eager'}{' channels_last' if layout == torch.channels_last else ''}"
+            try:
+                yield _warm(Rival(how, theirs(made.net, machine, layout, mode)), machine)
+            except Exception as error:  # the compiler's, which are of many kinds
+                print(f"{name}: PyTorch, {how}, can't be measured: {str(error).strip().splitlines()[0]}", flush=True)
+    made.close()
+
+
+def _warm(rival: Rival, machine: Machine) -> Rival:
+    """Let a rival choose its ways, compile, and take its memory."""
+    before, ours = machine.forget(), rival.name == "scaffe"
+    rival.run(4)
+    machine.wait()
+    rival.mebibytes = machine.held(ours) - (0 if ours else before)
+    return rival
+
+
+def seconds(rival: Rival, iterations: int, machine: Machine) -> float:
+    """Return how long so many iterations take."""
+    machine.wait()
+    start = time.perf_counter()
+    rival.run(iterations)
+    machine.wait()
+    return time.perf_counter() - start
+
+
+def measure(found: list[Rival], images: int, rounds: int, machine: Machine) -> None:
+    """Time the rivals in turn, so many rounds."""
+    least = 1 if machine.rehearse else 3
+    counts = [max(least, int(ROUND / seconds(rival, least, machine) * least)) for rival in found]
+    for _ in range(rounds):
+        for rival, count in zip(found, counts, strict=True):
+            rival.speeds.append(images * count / seconds(rival, count, machine))
+
+
+def check(name: str, machine: Machine) -> None:
+    """Raise SystemExit unless PyTorch's net has the loss of ours, from the same weights, without dropout."""
+    param = models.get(name).train_val(batch=2, data="input")
+    for layer in param.layer:
+        if layer.type == "Dropout":
+            layer.dropout_param.dropout_ratio = 0
+    net = scaffe.Net(NetParameter.FromString(param.SerializeToString()), scaffe.TRAIN, gpu=machine.gpu,
+                     compute=machine.compute)  # fmt: skip
+    fill(net)
+    model, (x, y) = TorchNet(net).to(machine.torch), batch(net)
+    with machine.casting():
+        loss = model(data=x.to(machine.torch), label=y.to(machine.torch)).item()
+    net.forward()
+    if abs(net.loss() - loss) > COMPUTE[machine.compute] * abs(loss):
+        raise SystemExit(f"{name}: the loss is {net.loss():.6g} here and {loss:.6g} in PyTorch; expected the same net")
+
+
+def line(name: str, images: int, compute: str, found: list[Rival]) -> str:
+    """Return a net's line of the table."""
+    ours, others = found[0], found[1:]
+    text = f"{name:13} {compute:7} {images:4} {np.median(ours.speeds):9.0f}"
+    for group in ([r for r in others if r.name.startswith("eager")], [r for r in others if "eager" not in r.name]):
+        if not group:
+            text += f" {'-':>9} {'':24}"
+            continue
+        best = max(group, key=lambda rival: np.median(rival.speeds))
+        low, middle, high = np.percentile(np.array(ours.speeds) / np.array(best.speeds), (10, 50, 90))
+        text += f" {np.median(best.speeds):9.0f} x{middle:5.2f} ({low:.2f} to {high:.2f})"
+    memory = min((rival.mebibytes for rival in others), default=0)
+    return f"{text} {ours.mebibytes:7.0f} {memory:7.0f}"
+
+
+def main() -> int:
+    """Print the table; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--nets", default=",".join(NETS), help="of these, which are the default")
+    parser.add_argument("--compute", default="float32", choices=COMPUTE)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out, which takes its time")
+    parser.add_argument("--rehearse", action="store_true", help="on the processor, batches of 2, one round")
+    a = parser.parse_args()
+    names = a.nets.split(",")
+    if unknown := [name for name in names if name not in NETS]:
+        parser.error(f"unknown nets {' '.join(unknown)}; known: {' '.join(NETS)}")
+    machine = Machine(a.rehearse, a.compute)
+    open_world()
+    log.setLevel("WARNING")  # not the nets' shapes
+    print(f"{machine.gpu or 'the processor'}, PyTorch {torch.__version__}")
+    print(
+        "net           numbers batch    img/s     eager  ratio                 compiled  ratio            MiB, PyTorch's"
+    )
+    for name in names:
+        images = 2 if a.rehearse else NETS[name]
+        try:
+            check(name, machine)
+        except EngineError as error:
+            print(f"no --compute {a.compute} here: {error}")
+            return NOT_THERE
+        found = [*rivals(name, images, machine, not a.no_compile)]
+        measure(found, images, 1 if a.rehearse else a.rounds, machine)
+        print(line(name, images, a.compute, found), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
