@@ -252,7 +252,14 @@ class Net:
 
     def loss(self) -> float:
         """Return the loss of the last forward pass; with several ranks, this rank's part of it."""
+        if (report := self.context.report) is not None:
+            report.complain()
         return sum(weight * float(self.tops[i][j].array.sum()) for i, j, weight in self.losses)
+
+    def add_loss(self, part: float, first: bool) -> None:
+        """Have the context's report take that part of the loss of the last forward pass, the first of some or not."""
+        for k, (i, j, weight) in enumerate(self.losses):
+            self.context.report.add(self.tops[i][j].array, part * weight, first and not k)
 
     def loss_weights(self) -> dict[str, float]:
         """Return the weights of the blobs that make up the loss."""
@@ -305,6 +312,8 @@ class Net:
         first, last = self._range(start, end)
         for i in range(first, last + 1):
             self.forward_layer(i)
+        if self.context.report is not None:
+            self.context.report.complain()
         if first == 0:
             self.context.batch_number += 1
         names = list(self.param.layer[last].top) if end else self.outputs

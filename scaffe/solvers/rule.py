@@ -68,19 +68,18 @@ class Rule:
             shown = f"{value:g}" if isinstance(value, float) else f"'{value}'"
             raise ScaffeError(f"solver type '{self.kind}': {field} must be {expected}, got {shown}")
 
-    def clip(self) -> float:
-        """Scale all gradients so that their joint L2 norm is at most clip_gradients; return the norm before.
+    def clip(self) -> None:
+        """Scale all gradients so that their joint L2 norm is at most clip_gradients.
 
         Needs the sums of all layers. Comes before the division by iter_size, as in Caffe.
         """
         limit = self.param.clip_gradients
         if limit < 0:
-            return 0.0
+            return
         diff = self.packed.diff
         norm = float(np.sqrt(np.dot(diff, diff)))
         if norm > limit:
             diff *= np.float32(limit / norm)
-        return norm
 
     def update(self, indices: Sequence[int], rate: float, iteration: int) -> None:
         """Turn the gradients of those parameters into updates and subtract them."""

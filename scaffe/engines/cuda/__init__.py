@@ -9,6 +9,7 @@
 """
 
 from scaffe.engines.cuda import (
+    accuracy,
     batch_norm,
     convolution,
     dropout,
@@ -23,6 +24,7 @@ from scaffe.engines.cuda.engine import Engine
 
 __all__ = [
     "Engine",
+    "accuracy",
     "batch_norm",
     "convolution",
     "dropout",

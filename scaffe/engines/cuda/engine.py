@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from scaffe.engines.cuda.report import Report
     from scaffe.gpu import Gpu
 
 FOLDER = Path(__file__).parent / "kernels"
@@ -34,6 +36,13 @@ class Engine:
     def __init__(self, gpu: Gpu):
         self.gpu = gpu
         self._modules: dict[str, Any] = {}
+
+    @cached_property
+    def report(self) -> Report:
+        """What the host is told of a net's passes; a net has an engine of its own."""
+        from scaffe.engines.cuda.report import Report
+
+        return Report(self)
 
     def over(self, file: str, kernel: str, count: int, *arguments: Any) -> None:
         """Launch a kernel over `count` elements, its first argument; ints are C's int, floats C's float."""

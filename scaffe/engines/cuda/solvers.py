@@ -36,7 +36,21 @@ class Fused(Rule):
         self._rates = table([p.rate for p in parameters], np.float64)
         self._decays = table([param.weight_decay * p.decay for p in parameters], np.float64)
         self._ratios: Any = NONE
+        self._squares: Any = None
         self._wanted: dict[tuple[int, ...], Any] = {}
+
+    def clip(self) -> None:
+        """Do so in two launches; the norm stays on the device."""
+        if self.param.clip_gradients < 0:
+            return
+        diff = self.packed.diff
+        if self._squares is None:
+            self._squares = self.engine.gpu.xp.zeros(BLOCKS, np.float64)
+        parts = self._squares.size
+        self.engine.launch("solvers", "squares", (parts,), np.int64(diff.size), diff, self._squares)
+        self.engine.over(
+            "solvers", "clip", diff.size, diff, self._squares, parts, np.float64(self.param.clip_gradients)
+        )
 
     def update(self, indices: Sequence[int], rate: float, iteration: int) -> None:
         indices = tuple(indices)

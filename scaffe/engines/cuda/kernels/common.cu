@@ -11,16 +11,17 @@ typedef long long Index;
 __device__ inline float infinity() { return __int_as_float(0x7f800000); }
 
 struct Sum {
-  static __device__ float join(float a, float b) { return a + b; }
+  template <class Value>
+  static __device__ Value join(Value a, Value b) { return a + b; }
 };
 struct Max {
   static __device__ float join(float a, float b) { return a > b || a != a ? a : b; }
 };
 
 // Join the values of a block's threads, in an order that is always the same; each thread gets the result.
-template <class Op>
-__device__ float over_block(float value) {
-  __shared__ float values[THREADS];
+template <class Op, class Value>
+__device__ Value over_block(Value value) {
+  __shared__ Value values[THREADS];
   __syncthreads();
   values[threadIdx.x] = value;
   __syncthreads();
