@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from math import isfinite
+from typing import Any
 
 import numpy as np
 
@@ -206,6 +207,7 @@ class Solver:
         self._equip(context)
         net = Net(param, context=context, engine=self.engine)
         net.share_with(self.net)
+        net.keep_data = self.keep_diffs
         return net
 
     def _equip(self, context: Context) -> None:
@@ -271,7 +273,8 @@ class Solver:
     def _iterate(self) -> None:
         record = self.world.record
         record.begin(self.iter)
-        run, agree, start = iterate, partial(self.losses.take, iteration=self.iter), time.perf_counter()
+        run, start = iterate, time.perf_counter()
+        agree: Callable[..., Any] = partial(self.losses.take, iteration=self.iter)
         if self.timeline:
             run = self.timeline.timed(timelines.ITERATION, self.iter, run)
             agree = self.timeline.timed(timelines.WAIT, 0, agree, timelines.LOSS)
