@@ -55,14 +55,15 @@ class Values:
     may have: an engine gave others, or the plain array was handed out, into which anybody may write. A form that is
     `lent` is another blob's too, so that nobody may write into it. Deferred values are what a function will write into
     the plain array when somebody asks for it, unless they are overwritten first. Values are `gone` after `release`.
+    `shared` ones lie in memory that others have when these are not in use.
     """
 
-    __slots__ = ("_write", "array", "form", "gone", "lent", "version")
+    __slots__ = ("_write", "array", "form", "gone", "lent", "shared", "version")
 
     def __init__(self, array: Any = None):
         self.array = array
         self.form: Form | None = None
-        self.lent = self.gone = False
+        self.lent = self.gone = self.shared = False
         self._write: Callable[[Any], object] | None = None
         self.version = 0
 
@@ -119,6 +120,17 @@ class Values:
         """Let `array` be the values, plain."""
         self._replace(None)
         self.array, self._write = array, None
+        self.version += 1
+
+    def lie(self, array: Any, shared: bool) -> None:
+        """Let the plain array be this one from now on; values survive unless it is `shared`."""
+        if self.array is not None and not shared:
+            self.settle()
+            array[...] = self.array
+        elif shared:
+            self._replace(None)
+            self._write = None
+        self.array, self.shared = array, shared
         self.version += 1
 
     def take_form(self, form: Form, lent: bool = False) -> None:
@@ -200,13 +212,15 @@ class Blob:
 
     @property
     def data(self) -> np.ndarray:
-        """The values on the host; writing into them changes the blob."""
+        """The values on the host; writing into them changes the blob. Raise ScaffeError where they were not kept."""
+        if self.values.shared:
+            raise ScaffeError("this blob's values were given up after use, as in tests; net.keep_data keeps them")
         return self.array if self.xp is np else self.values.host(self.shape, self.xp)
 
     @property
     def diff(self) -> np.ndarray:
         """The gradient on the host; writing into it changes the blob. Raise ScaffeError where it was not kept."""
-        if self.diff_values.gone:
+        if self.diff_values.gone or self.diff_values.shared:
             raise ScaffeError("this blob's gradient was given up after use, as in training; net.keep_diffs keeps them")
         return self.diff_array if self.xp is np else self.diff_values.host(self.shape, self.xp)
 

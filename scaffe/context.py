@@ -85,6 +85,11 @@ class Context:
         return self.local_rows
 
     @property
+    def report(self) -> Any:
+        """What passes tell the host late, lest it waits; None where it knows at once."""
+        return getattr(self.engine, "report", None)
+
+    @property
     def reader_threads(self) -> int:
         """How many threads read for each data layer."""
         return self.reading.threads or self.spare_cores

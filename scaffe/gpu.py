@@ -21,6 +21,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from scaffe.errors import EngineError, LaunchError
 from scaffe.monitor.log import log
 
@@ -53,6 +55,23 @@ ADVICE = {
 LOOK = "look at nvidia-smi and at dmesg for Xid"
 
 
+class Late:
+    """Numbers on their way from a GPU to the host's pinned memory."""
+
+    def __init__(self, numbers: np.ndarray, event: Any):
+        self._numbers, self._event = numbers, event
+
+    def send(self, array: Any) -> None:
+        """Have an array copied here once the current stream has come this far."""
+        array.get(out=self._numbers, blocking=False)
+        self._event.record()
+
+    def read(self) -> list[float]:
+        """Return the numbers, waiting only until the stream has come to where they were sent."""
+        self._event.synchronize()
+        return self._numbers.tolist()
+
+
 @dataclass
 class Gpu:
     """A GPU in use: its number among those that this process sees, its place on the PCI bus, and CuPy."""
@@ -63,10 +82,14 @@ class Gpu:
     shared: bool = False  # another rank had every GPU that this one may have
     claim: Any = field(default=None, repr=False)  # the socket whose name marks it as taken
     device: Any = None  # as collectives see it, None for CuPy's current one
+    stream: Any = field(default=None, repr=False)  # what all that this rank computes is put on, in order
 
     def use(self) -> None:
-        """Have the calling thread's arrays and kernels be this GPU's."""
+        """Have the calling thread's arrays and kernels be this GPU's, on the rank's one compute stream."""
         self.xp.cuda.Device(self.number).use()
+        if self.stream is None:
+            self.stream = self.xp.cuda.Stream(non_blocking=True)
+        self.stream.use()
 
     def wait(self) -> None:
         """Return when all that the calling thread has begun on it is done."""
@@ -88,6 +111,11 @@ class Gpu:
         except EngineError as error:
             log.info("Engine: convolutions by columns and cuBLAS, not by cuDNN (%s)", error)
             return None
+
+    def late(self, count: int) -> Late:
+        """Return room on the host for so many float64 numbers that nobody waits for until they are read."""
+        memory = self.xp.cuda.alloc_pinned_memory(8 * count)
+        return Late(np.frombuffer(memory, np.float64, count), self.xp.cuda.Event(disable_timing=True))
 
     @property
     def free(self) -> int:

@@ -25,6 +25,7 @@ from scaffe.proto import LayerParameter, NetParameter, NetState, Phase
 from scaffe.proto.files import read_net
 
 if TYPE_CHECKING:
+    from scaffe.engines.cuda.memory import Memory
     from scaffe.gpu import Gpu
 
 AUTOMATIC = "(automatic)"  # Caffe's name of a top that the prototxt leaves out
@@ -76,6 +77,7 @@ class Net:
         state.MergeFrom(NetState(level=param.state.level, stage=param.state.stage))
         self.param = insert_splits(filter_layers(param, state))
         self.keep_diffs = True  # of blobs; without, an engine's gradients take turns with less memory
+        self.keep_data = True  # of blobs in the test phase; without, values on a GPU take turns too
         self.name = param.name
         self._build()
         if weights:
@@ -103,6 +105,15 @@ class Net:
         self.inputs = [top for layer in self.param.layer if layer.type == "Input" for top in layer.top]
         self._weigh_losses()
         self._tell_labels()
+        self.memory = self._plan_memory()
+
+    def _plan_memory(self) -> Memory | None:
+        """Return what places blobs in a GPU's memory."""
+        if self.context.gpu is None:
+            return None
+        from scaffe.engines.cuda.memory import Memory
+
+        return Memory(self)
 
     def _tell_labels(self) -> None:
         """Let data layers know which labels the layers behind them take."""
@@ -193,8 +204,8 @@ class Net:
         """Compute layer i's tops, reshaped first if its bottoms have new shapes, or it asks for that."""
         layer, bottom, top = self.layers[i], self.bottoms[i], self.tops[i]
         shapes = [blob.shape for blob in bottom]
-        if i == 0 and self.context.gpu is not None:
-            self.packed.settle_values()
+        if i == 0:
+            self._prepare()
         if shapes != self._shapes[i] or layer.reshapes_always:
             self._shapes[i] = shapes
             self._reshape_layer(i)
@@ -206,6 +217,16 @@ class Net:
             raise self._located(error, i) from None
         except Exception as error:  # CuPy's errors have no base of their own
             raise self._on_device(error, i) from None
+
+    def _prepare(self) -> None:
+        """Have a GPU's memory be what a pass expects."""
+        if self.memory is None:
+            return
+        self.packed.settle_values()
+        try:
+            self.memory.prepare()
+        except MemoryError as error:
+            raise self._located(error, self.memory.fullest) from None
 
     def backward_layer(self, i: int) -> None:
         """Compute the gradients of layer i's bottoms and add those of its parameters, if any are needed."""
@@ -256,7 +277,14 @@ class Net:
 
     def loss(self) -> float:
         """Return the loss of the last forward pass; with several ranks, this rank's part of it."""
+        if (report := self.context.report) is not None:
+            report.complain()
         return sum(weight * float(self.tops[i][j].array.sum()) for i, j, weight in self.losses)
+
+    def add_loss(self, part: float, first: bool) -> None:
+        """Have the context's report take that part of the loss of the last forward pass, the first of some or not."""
+        for k, (i, j, weight) in enumerate(self.losses):
+            self.context.report.add(self.tops[i][j].array, part * weight, first and not k)
 
     def loss_weights(self) -> dict[str, float]:
         """Return the weights of the blobs that make up the loss."""
@@ -267,6 +295,8 @@ class Net:
         self.packed.clear_diffs()
 
     def _reshape_layer(self, i: int) -> None:
+        if self.memory is not None and not self.layers[i].reshapes_always:
+            self.memory.stale = True
         self.layers[i].reshape(self.bottoms[i], self.tops[i])
         for j, top in enumerate(self.tops[i]):
             if weight := self.layers[i].loss_weight(j):
@@ -306,9 +336,12 @@ class Net:
         """Run the layers from `start` to `end` after filling the `inputs`; return outputs, and `blobs`, by name."""
         for name, values in inputs.items():
             self._fill(name, values, self.inputs, "data")
+        self.keep_data = True
         first, last = self._range(start, end)
         for i in range(first, last + 1):
             self.forward_layer(i)
+        if self.context.report is not None:
+            self.context.report.complain()
         if first == 0:
             self.context.batch_number += 1
         names = list(self.param.layer[last].top) if end else self.outputs

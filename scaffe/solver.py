@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from math import isfinite
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,8 @@ from scaffe import replay, snapshot, solver_nets, solvers, weights
 from scaffe.bad_records import BadRecords
 from scaffe.choices import AUTO, Choices
 from scaffe.context import TEST, TRAIN, WORKSPACE_BYTES, Context
-from scaffe.errors import DivergedError, ScaffeError
+from scaffe.errors import ScaffeError
+from scaffe.losses import Losses
 from scaffe.monitor import timeline as timelines
 from scaffe.monitor import trace, waited
 from scaffe.monitor.log import log, output_lines
@@ -117,14 +118,13 @@ class Solver:
         self.timeline = timelines.Timeline(timelines.limit(self.world.size)) if timeline else None
         self.stopped = ""  # what asked solve() to end early: "stop" or "requeue"
         self.tests_done = 0
-        self._losses: deque[float] = deque(maxlen=self.param.average_loss)
-        self._wishes: set[str] = set()
         self.world.together(self._build_train_net)
         self._agree_on([self.net])
         self.collectives = self._open_collectives()
         self.world.together(self._build)
         self._agree_on(self.test_nets)
         self.bad_records = BadRecords([self.net, *self.test_nets], self.reading)
+        self.losses = Losses(self.world, self.param, self.asked, self.bad_records)
         self.trial = self._make_workflows()
         self.watch = self._open_watch()
         if self.timeline:
@@ -215,6 +215,7 @@ class Solver:
         self._equip(context)
         net = Net(param, context=context, engine=self.engine)
         net.share_with(self.net)
+        net.keep_data = self.keep_diffs
         return net
 
     def _equip(self, context: Context) -> None:
@@ -255,55 +256,42 @@ class Solver:
         p = self.param
         self._plan()
         shown = self.iter, time.monotonic()
-        self._losses.clear()
+        self.losses.last.clear()
         with progress(self.iter, self.iter + iterations, self.world.is_root) as bar:
             for _ in range(iterations):
                 if self._is_test_due() and (self.iter > 0 or p.test_initialization):
+                    self.losses.settle()
                     self.test_all()
                 display = p.display > 0 and self.iter % p.display == 0
-                self._losses.append(self._iterate())
+                self._iterate()
                 if display:
+                    self.losses.settle()
                     shown = self._display(*shown)
                 self.iter += 1
                 bar.update()
                 self._act()
                 if self.stopped:
-                    return
+                    break
+        self.losses.settle()
 
     def _plan(self) -> None:
         """Have the root choose how the engine computes, and all ranks compute so."""
         nets = self.net, *self.test_nets
         self.choices.taken = self.world.on_root(lambda: self.choices.time(nets))
 
-    def _iterate(self) -> float:
+    def _iterate(self) -> None:
         record = self.world.record
         record.begin(self.iter)
-        run, agree, start = iterate, self._agree_on_loss, time.perf_counter()
+        run, start = iterate, time.perf_counter()
+        agree: Callable[..., Any] = partial(self.losses.take, iteration=self.iter)
         if self.timeline:
             run = self.timeline.timed(timelines.ITERATION, self.iter, run)
             agree = self.timeline.timed(timelines.WAIT, 0, agree, timelines.LOSS)
-        loss = run(self.net, self.workflow, self.statistics, self.param.iter_size, agree, record)
+        run(self.net, self.workflow, self.statistics, self.param.iter_size, agree, record)
         seconds = time.perf_counter() - start
         for decided in (self.workflow.took(), self.trial.took(seconds)):
             if decided:
                 log.info("%s", decided)
-        return loss
-
-    def _agree_on_loss(self, part: float) -> float:
-        """Return the global loss, and take note of what any rank was asked for, in one message."""
-        actions = [float(asked) for asked in self.asked()]
-        finite = isfinite(part)
-        mine = [part if finite else 0.0, not finite, *actions, *self.bad_records.counts()]
-        loss, broken, *others = self.world.allsums(mine)
-        if broken or not isfinite(loss):
-            newest = self.world.on_root(lambda: snapshot.newest(self.param.snapshot_prefix))
-            raise DivergedError(
-                f"the loss is not finite at iteration {self.iter}, learning rate {self.rate():g}: no update was "
-                f"applied; lower base_lr, or look at the data; newest snapshot: {newest or 'none'}"
-            )
-        self._wishes = {action for action, wish in zip(ACTIONS, others, strict=False) if wish}
-        self.bad_records.check(others[len(ACTIONS) :])
-        return float(loss)
 
     def _update(self, bucket: Bucket) -> None:
         if self.replay:
@@ -328,9 +316,11 @@ class Solver:
     def _act(self) -> None:
         """Snapshot if it is time or somebody asked, and stop if somebody asked."""
         due = self.param.snapshot and self.iter % self.param.snapshot == 0
-        if due or self._wishes & {"snapshot", "requeue"}:
+        wishes, self.losses.wishes = self.losses.wishes, set()
+        if due or wishes & {"snapshot", "requeue"}:
+            self.losses.settle()
             self.snapshot()
-        self.stopped = next((wish for wish in ("requeue", "stop") if wish in self._wishes), "")
+        self.stopped = next((wish for wish in ("requeue", "stop") if wish in wishes), "")
 
     def solve(self, resume: str | os.PathLike | None = None) -> None:
         """Train until max_iter, or until a signal stops it; snapshot, display and test at the end as Caffe does."""
@@ -373,7 +363,7 @@ class Solver:
         """Log the smoothed loss, the train net's outputs and the rate. Return this iteration and the time."""
         now, done = time.monotonic(), self.iter - since
         pace = f" ({done / (now - then):.6g} iter/s, {now - then:.6g}s/{done} iters)" if done else ""
-        log.info("Iteration %d%s, loss = %.6g", self.iter, pace, np.mean(self._losses))
+        log.info("Iteration %d%s, loss = %.6g", self.iter, pace, self.losses.mean)
         self._log_outputs("Train", self.net, self._train_outputs())
         log.info("Iteration %d, lr = %.6g", self.iter, self.rate())
         return self.iter, now
@@ -384,8 +374,8 @@ class Solver:
         self.propagate.sync()
         self.net.forward()
         self.statistics.average()
-        self._losses.append(self.world.allsum(self.net.loss()))
-        log.info("Iteration %d, loss = %.6g", self.iter, np.mean(self._losses))
+        self.losses.last.append(self.world.allsum(self.net.loss()))
+        log.info("Iteration %d, loss = %.6g", self.iter, self.losses.mean)
 
     def _train_outputs(self) -> dict[str, np.ndarray]:
         """Return the train net's outputs; what is a part of a sum over the global batch is summed over the ranks."""

@@ -19,8 +19,10 @@ import numpy as np
 from fake_device import FakeDevice, FakeStream
 from host_kernels import RawModule
 
-from scaffe.gpu import choose
+from scaffe.gpu import Late, choose
 
+RUBBISH = -77
+ON_THEIR_WAY = []  # copies to the host that nobody has marked yet, with their values
 SCALARS = bool, int, float, np.generic
 # Of CuPy's functions those that scaffe calls, and for some the keywords that CuPy knows.
 UFUNCS = frozenset(
@@ -108,8 +110,13 @@ class Array:
     def data(self):
         return SimpleNamespace(ptr=self.values.ctypes.data)
 
-    def get(self):
-        return self.values.copy()
+    def get(self, out=None, blocking=True):
+        if out is None:
+            return self.values.copy()
+        assert not blocking and (out.shape, out.dtype) == (self.shape, self.dtype)
+        out[...] = RUBBISH
+        ON_THEIR_WAY.append((out, self.values.copy()))
+        return out
 
     def set(self, values):
         assert type(values) is np.ndarray and (values.shape, values.dtype) == (self.shape, self.dtype)
@@ -276,6 +283,19 @@ class StrictDevice(FakeDevice):
         return Array(np.zeros(shape, dtype))
 
 
+class Event:
+    """CuPy's event, recorded on the current stream."""
+
+    def record(self):
+        self.arrivals = [*ON_THEIR_WAY]
+        ON_THEIR_WAY.clear()
+
+    def synchronize(self):
+        for out, values in self.arrivals:
+            out[...] = values
+        self.arrivals = []
+
+
 class StrictGpu:
     """A scaffe.gpu.Gpu whose arrays are these."""
 
@@ -287,6 +307,9 @@ class StrictGpu:
 
     def use(self):
         pass
+
+    def late(self, count):
+        return Late(np.zeros(count), Event())
 
     def __str__(self):
         return "a stand-in for a GPU"

@@ -31,6 +31,9 @@ def class_indices(layer: Layer, blob: Blob, classes: int, ignore: int | None) ->
     if ignore is not None:
         kept = labels != ignore
         good |= ~kept
+    if (report := layer.context.report) is not None:  # which tells when the loss is read: nobody waits here
+        report.check(layer, labels, blob.num, classes, ignore)
+        return xp.where(good if kept is None else good & kept, labels, 0).astype(int), kept
     if not good.all():
         first = int(xp.argmin(good))
         raise LabelError(layer.name, first // (blob.count // blob.num), float(labels.reshape(-1)[first]), classes)

@@ -36,6 +36,7 @@ class Layer:
     summed_tops = 0  # so many of the first tops are this rank's part of a sum over the global batch
     makes_top = False  # Caffe's losses: a top that the prototxt leaves out is made all the same
     in_place = False  # may a top be a bottom?
+    views = False  # are the tops bottom 0's own values, seen in another way?
     reshapes_always = False  # do the tops' shapes follow from the bottoms' values, so that each forward needs reshape?
     statistics: tuple[int, ...] = ()  # blobs that are no parameters but measured: no gradient, averaged over ranks
 

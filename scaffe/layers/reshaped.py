@@ -10,6 +10,8 @@ from scaffe.layers.layer import Blobs, Layer
 class Reshaped(Layer):
     """Let the top be the bottom's values in the shape that `reshape` gave it."""
 
+    views = True
+
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         top[0].array = bottom[0].array.reshape(top[0].shape)
 

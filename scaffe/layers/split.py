@@ -11,6 +11,7 @@ class Split(Layer):
     """Let each top be the bottom's values; the bottom's gradient is the sum of the tops'."""
 
     tops = (1, ANY[1])
+    views = True
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
         for blob in top:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -18,17 +19,18 @@ def iterate(
     workflow: Workflow,
     statistics: Statistics,
     passes: int,
-    agree_on_loss: Callable[[float], float],
+    agree_on_loss: Callable[[Any], None],
     record: Record,
-) -> float:
+) -> None:
     """Run one iteration of `passes` forward and backward passes, and have the parameters updated.
 
-    `agree_on_loss` gets this rank's part of the mean loss after the last forward pass and returns the global
-    loss, or raises on all ranks: before any gradient of this iteration has changed a parameter.
+    `agree_on_loss` gets this rank's part of the mean loss after the last forward pass, or what is on its way to
+    become it, and may raise on all ranks: before any gradient of this iteration has changed a parameter.
     `record` is told each step.
     """
     propagate, aggregate, drive = workflow.propagate, workflow.aggregate, workflow.drive
 
+    report = net.context.report
     fed = [i for i, layer in enumerate(net.layers) if net.context.scatter and hasattr(layer, "feed")]
     gpu = net.context.gpu
 
@@ -40,6 +42,8 @@ def iterate(
             propagate.wait(i)
             net.forward_layer(i)
             drive.between()
+        if report is not None:
+            net.add_loss(1 / passes, first=k == 0)
 
     def backward() -> None:
         for i in reversed(range(len(net.layers))):
@@ -58,15 +62,15 @@ def iterate(
             record.at(FORWARD, i)
             net.feed_layer(i)
         drive.run(forward)
-        loss += net.loss() / passes
         last = k == passes - 1
+        if report is None:
+            loss += net.loss() / passes
         if last:
             record.at(LOSS)
-            loss = agree_on_loss(loss)
+            agree_on_loss(loss if report is None else report.send())
             aggregate.begin()
         drive.run(backward)
         net.context.batch_number += 1
     record.at(UPDATE)
     aggregate.drain()
     statistics.average()
-    return loss

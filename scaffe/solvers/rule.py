@@ -83,19 +83,18 @@ class Rule:
         """Whether the gradients of all layers have to be known before the first update."""
         return self.param.clip_gradients >= 0
 
-    def clip(self) -> float:
-        """Scale all gradients so that their joint L2 norm is at most clip_gradients; return the norm before.
+    def clip(self) -> None:
+        """Scale all gradients so that their joint L2 norm is at most clip_gradients.
 
         Needs the sums of all layers. Comes before the division by iter_size, as in Caffe.
         """
         if not self.clips:
-            return 0.0
+            return
         limit = self.param.clip_gradients
         diff = self.packed.diff
         norm = float(np.sqrt(np.dot(diff, diff)))
         if norm > limit:
             diff *= np.float32(limit / norm)
-        return norm
 
     def update(self, indices: Sequence[int], rate: float, iteration: int, part: slice | None = None) -> None:
         """Turn the gradients of those parameters into updates and subtract them.

@@ -11,6 +11,16 @@ from scaffe import gpu
 from scaffe.errors import LaunchError
 
 
+class FakeStream:
+    """cupy.cuda.Stream: takes note of how often it was put to use."""
+
+    def __init__(self, non_blocking):
+        self.non_blocking, self.uses = non_blocking, 0
+
+    def use(self):
+        self.uses += 1
+
+
 class FakeDevice:
     """cupy.cuda.Device: takes note of which was put to use."""
 
@@ -31,7 +41,7 @@ def install(monkeypatch):
         runtime = Runtime(count)
         for name, function in functions.items():
             setattr(runtime, name, function)
-        cuda = SimpleNamespace(runtime=runtime, Device=FakeDevice)
+        cuda = SimpleNamespace(runtime=runtime, Device=FakeDevice, Stream=FakeStream)
         monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda))
         FakeDevice.used.clear()
 
@@ -140,6 +150,14 @@ def test_the_gpu_is_in_use_and_has_its_context_when_it_is_chosen(install, machin
     install(4, free=freed.append)
     gpu.choose("cuda", environment={"SLURM_LOCALID": "2"}, cores=range(8), root=machine, take=Marks())
     assert (FakeDevice.used, freed) == ([2], [0])
+
+
+def test_all_threads_of_a_rank_compute_on_one_stream_that_waits_for_no_other(install, machine):
+    install(1)
+    chosen = gpu.choose("cuda", environment={}, cores=[0], root=machine, take=Marks())
+    stream = chosen.stream
+    chosen.use()
+    assert chosen.stream is stream and stream.non_blocking and stream.uses == 2
 
 
 def test_a_mark_is_one_processs_until_it_lets_go():

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 from nets import lenet, write_images, write_solver
-from strict_arrays import StrictDevice, xp
+from strict_arrays import Event, StrictDevice, xp
 from test_bad_device import CUDARuntimeError
 from test_device_query import Runtime
-from test_gpu import FakeDevice
+from test_gpu import FakeDevice, FakeStream
 
 from scaffe import engines
 from scaffe.cli import main
@@ -20,7 +20,10 @@ def folder(tmp_path, monkeypatch):
     """A folder with a solver, on a machine with two GPUs."""
     runtime = Runtime(2)
     stream = SimpleNamespace(synchronize=lambda: None)
-    cuda = SimpleNamespace(runtime=runtime, Device=FakeDevice, get_current_stream=lambda: stream, **vars(xp.cuda))
+    calls = {"Stream": FakeStream, "Event": lambda disable_timing: Event(), "alloc_pinned_memory": bytearray}
+    cuda = SimpleNamespace(
+        runtime=runtime, Device=FakeDevice, get_current_stream=lambda: stream, **calls, **vars(xp.cuda)
+    )
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(**vars(xp) | {"cuda": cuda}))
     monkeypatch.setitem(sys.modules, "cudnn", None)
     monkeypatch.setattr("scaffe.gpu._take", lambda bus: bus)

@@ -14,6 +14,7 @@
 """
 
 from scaffe.engines.cuda import (
+    accuracy,
     batch_norm,
     convolution,
     data,
@@ -30,6 +31,7 @@ from scaffe.engines.cuda.engine import Engine
 
 __all__ = [
     "Engine",
+    "accuracy",
     "batch_norm",
     "convolution",
     "data",

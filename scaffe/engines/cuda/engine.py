@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from scaffe.engines.cuda.products import Products
 
 if TYPE_CHECKING:
+    from scaffe.engines.cuda.report import Report
     from scaffe.gpu import Gpu
 
 FOLDER = Path(__file__).parent / "kernels"
@@ -74,6 +76,13 @@ class Engine:
         stop.record()
         stop.synchronize()
         return cuda.get_elapsed_time(start, stop) / 1000
+
+    @cached_property
+    def report(self) -> Report:
+        """What the host is told of a net's passes; a net has an engine of its own."""
+        from scaffe.engines.cuda.report import Report
+
+        return Report(self)
 
     def over(self, file: str, kernel: str, count: int, *arguments: Any) -> None:
         """Launch a kernel over `count` elements, its first argument; ints are C's int, floats C's float."""

@@ -1,4 +1,4 @@
-"""SoftmaxWithLoss by kernels; labels are checked, and losses added, by the reference form."""
+"""SoftmaxWithLoss by kernels: the loss, its divisor and what is wrong with labels stay on the device."""
 
 from __future__ import annotations
 
@@ -7,25 +7,45 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.engines.cuda.report import ignoring
 from scaffe.layers import softmax_loss
 from scaffe.layers.layer import Blobs, register
+
+
+def mean_over_labels(layer: Any, values: Any, labels: Any, divisor: float, top: Any) -> Any:
+    """Write the mean of `values` over the labels, and return what it was divided by; 0 for those that count."""
+    divided = layer.buffer("divided", (), np.float32)
+    numbers = np.int64(labels.size), *ignoring(layer.ignore), np.float64(divisor), top, divided
+    layer.context.engine.launch("losses", "mean_over_labels", (1,), values, labels, *numbers)
+    return divided
 
 
 class CudaSoftmaxWithLoss(softmax_loss.SoftmaxWithLoss):
     """SoftmaxWithLoss."""
 
-    def _softmax(self, scores: Any, prob: Any) -> None:
-        self.context.engine.launch("softmax", "softmax", (self.outer * self.inner,), scores, prob, *self.view[1:])
+    def forward(self, bottom: Blobs, top: Blobs) -> None:
+        engine, (scores, self.labels) = self.context.engine, (blob.array for blob in bottom)
+        engine.report.check(self, self.labels, bottom[1].num, self.classes, self.ignore)
+        self.prob = top[1].array if len(top) > 1 else self.buffer("prob", scores.shape, scores.dtype)
+        losses = self.buffer("losses", (self.outer * self.inner,), scores.dtype)
+        numbers = *self.view[1:], *ignoring(self.ignore)
+        engine.launch("losses", "softmax_loss", losses.shape, scores, self.labels, self.prob, losses, *numbers)
+        self.divided = mean_over_labels(self, losses, self.labels, self._divisor(), top[0].array)
+
+    def _divisor(self) -> float:
+        """Return what the sum is divided by, 0 for the labels that count, if this rank's are all there are."""
+        kept = None if self.ignore is None else self.labels != self.ignore
+        if kept is not None and self.normalization == self.param.loss_param.VALID and self.context.size == 1:
+            return 0.0
+        return self.normalizer(self.outer, self.inner, kept)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         self.refuse_gradient(propagate_down, 1, "labels")
         if not propagate_down[0]:
             return
         dx = bottom[0].diff_array
-        kept = np.uint64(0) if self.kept is None else self.kept
-        arrays = self.prob, self.labels, kept, dx
-        numbers = *self.view[1:], top[0].diff_array, float(self.divisor)
-        self.context.engine.over("softmax", "softmax_loss_back", dx.size, *arrays, *numbers)
+        numbers = *self.view[1:], *ignoring(self.ignore), top[0].diff_array, self.divided
+        self.context.engine.over("losses", "softmax_loss_back", dx.size, self.prob, self.labels, dx, *numbers)
 
 
 register("SoftmaxWithLoss", CudaSoftmaxWithLoss, engine="cuda")

@@ -15,6 +15,7 @@ from scaffe.solvers import adadelta, adagrad, adam, lars, nesterov, register, rm
 from scaffe.solvers.rule import Rule
 
 PIECE = 8192  # elements of a block: enough to keep its memory busy, and few enough that all blocks end together
+PARTS = 256  # sums of squares that are added up to the norm of all gradients
 NONE = np.uint64(0)  # an array that a kernel is not given
 
 
@@ -52,11 +53,23 @@ class Fused(Rule):
         self._rates = self.table([p.rate for p in parameters])
         self._decays = self.table([param.weight_decay * p.decay for p in parameters])
         self._ratios: Any = NONE
+        self._squares: Any = None
         self._pieces: dict[tuple[tuple[int, ...], int, int], Pieces] = {}
 
     def table(self, values: Sequence[float]) -> Any:
         """Return numbers on the device."""
         return self.engine.gpu.xp.asarray(np.array(values, np.float64))
+
+    def clip(self) -> None:
+        """Do so in two launches; the norm stays on the device."""
+        if not self.clips:
+            return
+        diff = self.packed.diff
+        if self._squares is None:
+            self._squares = self.engine.gpu.xp.zeros(PARTS, np.float64)
+        limit, parts = np.float64(self.param.clip_gradients), self._squares.size
+        self.engine.launch("solvers", "squares", (parts,), np.int64(diff.size), diff, self._squares)
+        self.engine.over("solvers", "clip", diff.size, diff, self._squares, parts, limit)
 
     def update(self, indices: Sequence[int], rate: float, iteration: int, part: slice | None = None) -> None:
         part = part or slice(0, self.packed.data.size)

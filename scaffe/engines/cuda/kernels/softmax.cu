@@ -22,14 +22,3 @@ KERNEL softmax_back(const float* y, const float* dy, float* dx, int classes, int
   for (int c = threadIdx.x; c < classes; c += blockDim.x)
     dx[base + c * (Index)inner] = (dy[base + c * (Index)inner] - sum) * y[base + c * (Index)inner];
 }
-
-// The gradient of the sum of -log(prob[label]) over the labels that count, times *weight / divisor.
-KERNEL softmax_loss_back(Index count, const float* prob, const Index* labels, const bool* kept, float* dx, int classes,
-                         int inner, const float* weight, float divisor) {
-  float factor = *weight / divisor;
-  EACH(i, count) {
-    Index row = i / inner / classes * inner + i % inner;
-    float hit = labels[row] == i / inner % classes ? 1.0f : 0.0f;
-    dx[i] = kept && !kept[row] ? 0.0f : (prob[i] - hit) * factor;
-  }
-}

@@ -143,3 +143,20 @@ KERNEL lars_ratios(const double* of_data, const double* of_diff, const int* want
   double x = sqrt(over_block<Sum>(x2)), g = sqrt(over_block<Sum>(g2)) * normalise;
   if (threadIdx.x == 0) ratios[i] = trust * (x != 0 && g != 0 ? x / (g + decays[i] * x) : 1.0);
 }
+
+// Sums of squares, one for each of the grid's blocks.
+KERNEL squares(Index count, const float* diff, double* sums) {
+  double sum = 0;
+  EACH(i, count) sum += (double)diff[i] * diff[i];
+  sum = over_block<Sum>(sum);
+  if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+}
+
+// Scale what has that sum of squares so that its norm is at most `limit`.
+KERNEL clip(Index count, float* diff, const double* sums, int parts, double limit) {
+  double sum = 0;
+  for (int k = threadIdx.x; k < parts; k += blockDim.x) sum += sums[k];
+  double norm = sqrt(over_block<Sum>(sum));
+  float factor = (float)(limit / norm);
+  if (norm > limit) EACH(i, count) diff[i] *= factor;
+}

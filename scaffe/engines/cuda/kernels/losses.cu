@@ -1,0 +1,85 @@
+// Losses and accuracies over labels (rows), which are whole numbers held as floats; scores are (outer x classes x inner).
+// report: the loss, then of the first label found that is no class its layer's number (0: none), its row, its value.
+struct Least {
+  static __device__ Index join(Index a, Index b) { return a < b ? a : b; }
+};
+
+__device__ inline bool is_class(float label, int classes) {
+  return label >= 0 && label < classes && label == floorf(label);
+}
+
+KERNEL check_labels(Index count, const float* labels, Index per_row, int classes, int ignores, float ignore, int layer,
+                    double* report) {
+  Index first = count;
+  for (Index i = threadIdx.x; i < count && first == count; i += blockDim.x)
+    if (!is_class(labels[i], classes) && !(ignores && labels[i] == ignore)) first = i;
+  first = over_block<Least>(first);
+  if (threadIdx.x == 0 && first < count && report[1] == 0)
+    report[1] = layer, report[2] = first / per_row, report[3] = labels[first];
+}
+
+KERNEL add_loss(const float* top, Index count, double weight, int first, double* report) {
+  double sum = 0;
+  for (Index i = threadIdx.x; i < count; i += blockDim.x) sum += top[i];
+  sum = over_block<Sum>(sum);
+  if (threadIdx.x == 0) report[0] = (first ? 0 : report[0]) + weight * sum;
+}
+
+// A block for each row. A label that is no class takes class 0's place: somebody else tells of it.
+KERNEL softmax_loss(const float* scores, const float* labels, float* prob, float* losses, int classes, int inner,
+                    int ignores, float ignore) {
+  Index base = blockIdx.x / inner * (Index)classes * inner + blockIdx.x % inner;
+  float most = -infinity(), sum = 0, label = labels[blockIdx.x], tiny = 1.17549435e-38f;
+  for (int c = threadIdx.x; c < classes; c += blockDim.x) most = Max::join(most, scores[base + c * (Index)inner]);
+  most = over_block<Max>(most);
+  for (int c = threadIdx.x; c < classes; c += blockDim.x) {
+    float value = expf(scores[base + c * (Index)inner] - most);
+    prob[base + c * (Index)inner] = value;
+    sum += value;
+  }
+  sum = over_block<Sum>(sum);
+  for (int c = threadIdx.x; c < classes; c += blockDim.x) prob[base + c * (Index)inner] /= sum;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    float hit = prob[base + (is_class(label, classes) ? (Index)label : 0) * inner];
+    losses[blockIdx.x] = ignores && label == ignore ? 0.0f : -logf(hit < tiny ? tiny : hit);
+  }
+}
+
+// top = sum of values / divisor; a divisor of 0 stands for the number of labels that count, at least 1.
+KERNEL mean_over_labels(const float* values, const float* labels, Index count, int ignores, float ignore,
+                        double divisor, float* top, float* divided) {
+  float sum = 0;
+  double kept = 0;
+  for (Index i = threadIdx.x; i < count; i += blockDim.x) {
+    sum += values[i];
+    kept += ignores && labels[i] == ignore ? 0 : 1;
+  }
+  sum = over_block<Sum>(sum);
+  kept = over_block<Sum>(kept);
+  if (threadIdx.x == 0) {
+    *divided = (float)(divisor != 0 ? divisor : kept > 1 ? kept : 1);
+    *top = sum / *divided;
+  }
+}
+
+// The gradient of the sum of -log(prob[label]) over the labels that count, times *weight / *divided.
+KERNEL softmax_loss_back(Index count, const float* prob, const float* labels, float* dx, int classes, int inner,
+                         int ignores, float ignore, const float* weight, const float* divided) {
+  float factor = *weight / *divided;
+  EACH(i, count) {
+    float label = labels[i / inner / classes * inner + i % inner], c = i / inner % classes;
+    dx[i] = ignores && label == ignore ? 0.0f : (prob[i] - (label == c ? 1.0f : 0.0f)) * factor;
+  }
+}
+
+// A block for each row: is its label among the top_k best? The label's own score is one of those that are not worse.
+KERNEL hits(const float* scores, const float* labels, float* hit, int classes, int inner, int top_k, int ignores,
+            float ignore) {
+  Index base = blockIdx.x / inner * (Index)classes * inner + blockIdx.x % inner, not_worse = 0;
+  float label = labels[blockIdx.x];
+  float own = scores[base + (is_class(label, classes) ? (Index)label : 0) * inner];
+  for (int c = threadIdx.x; c < classes; c += blockDim.x) not_worse += !(scores[base + c * (Index)inner] < own);
+  not_worse = over_block<Sum>(not_worse);
+  if (threadIdx.x == 0) hit[blockIdx.x] = not_worse <= top_k && !(ignores && label == ignore) ? 1.0f : 0.0f;
+}

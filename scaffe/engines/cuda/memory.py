@@ -1,0 +1,113 @@
+"""Memory: a net's blobs in one allocation, planned anew when shapes have changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from scaffe.blob import Blob, Values
+from scaffe.context import TRAIN
+from scaffe.engines.cuda.pool import Span, pack, peak
+
+if TYPE_CHECKING:
+    from scaffe.net import Net
+
+Steps = tuple[int, int]  # the first and the last
+
+
+class Lot(NamedTuple):
+    """What is to be placed: a blob's values or gradients, when they are in use, and whether others may have it then."""
+
+    blob: Blob
+    values: Values
+    span: Span
+
+
+class Memory:
+    """Where the values and gradients lie that a net's layers compute.
+
+    Layer i's forward pass is step i of a pass over n layers, its backward pass step 2 n - 1 - i. What the user fills,
+    and what is told at the end of a pass, has memory of its own.
+    """
+
+    def __init__(self, net: Net):
+        self.net = net
+        self.nbytes = 0
+        self._shapes: list[tuple[int, ...]] = []
+        self._kept = (True, True)
+        self.stale = not any(layer.reshapes_always for layer in net.layers)
+
+    def prepare(self) -> None:
+        """Place everything anew if anything has changed; comes before a pass."""
+        kept = self.net.keep_data, self.net.keep_diffs
+        if self.stale or kept != self._kept:
+            self.stale, self._kept = False, kept
+            self.place()
+
+    def place(self) -> None:
+        """Let all lots be parts of one new allocation. Values stay where blobs share no memory."""
+        lots = self.lots()
+        plan = pack([lot.span for lot in lots])
+        self.nbytes = plan.nbytes
+        memory = self.net.context.xp.zeros(max(plan.nbytes, 1), np.uint8)
+        for lot, offset in zip(lots, plan.offsets, strict=True):
+            part = memory[offset : offset + lot.span.nbytes].view(np.float32)
+            lot.values.lie(part.reshape(lot.blob.shape), shared=lot.span.last < self._whole[1])
+
+    def lots(self) -> list[Lot]:
+        """Return the net's lots: in the test phase values alone, as few ask for gradients there."""
+        trains = self.net.context.phase == TRAIN
+        data = [self._lot(blob, blob.values, steps, self.net.keep_data) for blob, steps in self._data(trains)]
+        diffs = [self._lot(blob, blob.diff_values, steps, self.net.keep_diffs) for blob, steps in self._diffs()]
+        return data + diffs if trains else data
+
+    @property
+    def fullest(self) -> int:
+        """The number of the layer in whose pass most bytes are in use."""
+        step, _ = peak([lot.span for lot in self.lots()])
+        return min(step, 2 * len(self.net.layers) - 1 - step)
+
+    def _lot(self, blob: Blob, values: Values, steps: Steps, kept: bool) -> Lot:
+        return Lot(blob, values, Span(4 * blob.count, *(self._whole if kept else steps)))
+
+    @property
+    def _whole(self) -> Steps:
+        return 0, 2 * len(self.net.layers) - 1
+
+    def _data(self, trains: bool) -> list[tuple[Blob, Steps]]:
+        """Return the blobs that layers compute, and when their values are in use: all the time in training."""
+        net, last = self.net, self._whole[1]
+        told = {id(net.tops[i][j]) for i, j, _ in net.losses} | {id(net.blobs[name]) for name in net.outputs}
+        owners: dict[int, Blob] = {}  # of the memory of tops that are their bottom seen in another way
+        found: dict[int, tuple[Blob, Steps]] = {}
+        for i, layer in enumerate(net.layers):
+            for top in net.tops[i]:
+                if layer.views and top is not net.bottoms[i][0]:
+                    owners[id(top)] = owners.get(id(net.bottoms[i][0]), net.bottoms[i][0])
+                elif net.bottoms[i]:
+                    found.setdefault(id(top), (top, (i, i)))
+            for blob in (*net.bottoms[i], *net.tops[i]):
+                owner = owners.get(id(blob), blob)
+                if id(owner) in found:
+                    ends = last if trains or id(blob) in told else i
+                    first, before = found[id(owner)][1]
+                    found[id(owner)] = owner, (0 if trains else first, max(before, ends))
+        return [*found.values()]
+
+    def _diffs(self) -> list[tuple[Blob, Steps]]:
+        """Return the blobs whose gradients layers compute, and when these are in use."""
+        net, last = self.net, self._whole[1]
+        losses = {id(net.tops[i][j]) for i, j, _ in net.losses}  # which hold the weights
+        found: dict[int, tuple[Blob, Steps]] = {}
+        for i in reversed(range(len(net.layers))):
+            node = net.nodes[i]
+            if not node.backward:
+                continue
+            for blob, down in zip(net.bottoms[i], node.down, strict=True):
+                if down and id(blob) not in losses:
+                    found.setdefault(id(blob), (blob, (last - i, last - i)))
+            for blob in net.tops[i]:
+                if id(blob) in found:
+                    found[id(blob)] = blob, (found[id(blob)][1][0], last - i)
+        return [*found.values()]
