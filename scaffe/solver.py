@@ -14,20 +14,19 @@ import numpy as np
 
 from collectives import Communicator
 from readers import Settings
-from scaffe import replay, snapshot, solver_nets, solvers, weights
+from scaffe import display, replay, snapshot, solver_nets, solvers, weights
 from scaffe.bad_records import BadRecords
 from scaffe.choices import AUTO, Choices
 from scaffe.context import TEST, TRAIN, WORKSPACE_BYTES, Context
 from scaffe.errors import ScaffeError
 from scaffe.losses import Losses
 from scaffe.monitor import timeline as timelines
-from scaffe.monitor import trace, waited
-from scaffe.monitor.log import log, output_lines
+from scaffe.monitor import trace
+from scaffe.monitor.log import log
 from scaffe.monitor.progress import progress
-from scaffe.monitor.record import FORWARD, SNAPSHOT
+from scaffe.monitor.record import SNAPSHOT
 from scaffe.net import Net
 from scaffe.packed import aligned_zeros
-from scaffe.parallel import meter
 from scaffe.parallel.buckets import Bucket
 from scaffe.parallel.choose import WorkflowTrial
 from scaffe.parallel.evaluate import batch_numbers, means, run_batches
@@ -131,7 +130,7 @@ class Solver:
             self.timeline.watch(self.net, self.workflow, self.statistics)
             for workflow in self.trial.workflows:
                 self.timeline.follow(workflow)
-        self._describe()
+        display.start(self)
 
     # Set-up.
 
@@ -232,23 +231,6 @@ class Solver:
         self.world.agree({"the parameters": "\n".join(f"{p.label} {p.blob.shape}" for p in parameters)})
         self.world.agree({"the nets": "\n".join(str(net.param) for net in nets)})
 
-    def _describe(self) -> None:
-        """Say which cores, global batch and rate are in force, and what the net looks like."""
-        world, context, passes = self.world, self.net.context, self.param.iter_size
-        for line in world.describe():
-            log.info("%s, %d thread(s) each", line, world.threads)
-        for crowding in filter(None, (world.crowding(), world.gpu_crowding())):
-            log.warning("%s", crowding)
-        for line in self.net.describe():
-            log.info("%s", line)
-        if context.total_rows:
-            division = "divides it over" if self.scaling == "strong" else f"gives {context.local_rows} to each of"
-            text = "Global batch %d: %d sample(s) in each of %d pass(es); %s scaling %s %d rank(s)"
-            samples = context.total_rows
-            log.info(text, samples * passes, samples, passes, self.scaling, division, world.size)
-        log.info("Learning rate %g, as given: not scaled by the number of ranks", self.rate())
-        log.info("%d parameters in %d bytes", sum(p.blob.count for p in self.net.parameters), self.net.packed.nbytes)
-
     # Training.
 
     def step(self, iterations: int) -> None:
@@ -262,11 +244,11 @@ class Solver:
                 if self._is_test_due() and (self.iter > 0 or p.test_initialization):
                     self.losses.settle()
                     self.test_all()
-                display = p.display > 0 and self.iter % p.display == 0
+                shows = p.display > 0 and self.iter % p.display == 0
                 self._iterate()
-                if display:
+                if shows:
                     self.losses.settle()
-                    shown = self._display(*shown)
+                    shown = display.iteration(self, *shown)
                 self.iter += 1
                 bar.update()
                 self._act()
@@ -331,8 +313,7 @@ class Solver:
             self.restore(resume)
         first, start = self.iter, time.perf_counter()
         self.step(max(0, p.max_iter - first))
-        self._log_overlap(self.trial.iterations)
-        self._log_waits(time.perf_counter() - start)
+        display.end(self, time.perf_counter() - start)
         if p.snapshot_after_train and self.stopped != "requeue" and not (p.snapshot and self.iter % p.snapshot == 0):
             self.snapshot()
         if self.stopped:
@@ -340,52 +321,11 @@ class Solver:
             log.info("Optimization stopped early.")
             return
         if p.display and self.iter % p.display == 0:
-            self._display_final_loss()
+            display.final_loss(self)
         if self._is_test_due():
             self.test_all()
         self.bad_records.finish(self.world)
         log.info("Optimization Done.")
-
-    # Display.
-
-    def _log_overlap(self, iterations: int) -> None:
-        """Say how much of the communication was hidden under computation; one rank alone has none."""
-        if self.world.size > 1 and iterations:
-            meters = self.workflow.propagate.meter, self.workflow.aggregate.meter
-            log.info("Overlap: %s", meter.describe(self.world, meters, iterations))
-
-    def _log_waits(self, seconds: float) -> None:
-        """Say which share of training the ranks waited for data; nothing of a net that reads none."""
-        if text := waited.describe(self.world, self.net, seconds, self.net.context.reader_threads):
-            log.info("Reading: %s", text)
-
-    def _display(self, since: int, then: float) -> tuple[int, float]:
-        """Log the smoothed loss, the train net's outputs and the rate. Return this iteration and the time."""
-        now, done = time.monotonic(), self.iter - since
-        pace = f" ({done / (now - then):.6g} iter/s, {now - then:.6g}s/{done} iters)" if done else ""
-        log.info("Iteration %d%s, loss = %.6g", self.iter, pace, self.losses.mean)
-        self._log_outputs("Train", self.net, self._train_outputs())
-        log.info("Iteration %d, lr = %.6g", self.iter, self.rate())
-        return self.iter, now
-
-    def _display_final_loss(self) -> None:
-        self.world.record.begin(self.iter)
-        self.world.record.at(FORWARD)
-        self.propagate.sync()
-        self.net.forward()
-        self.statistics.average()
-        self.losses.last.append(self.world.allsum(self.net.loss()))
-        log.info("Iteration %d, loss = %.6g", self.iter, self.losses.mean)
-
-    def _train_outputs(self) -> dict[str, np.ndarray]:
-        """Return the train net's outputs; what is a part of a sum over the global batch is summed over the ranks."""
-        parts = {name for layer in self.net.layers for name in layer.param.top[: layer.summed_tops]}
-        outputs = {name: self.net.blobs[name].data.reshape(-1) for name in self.net.outputs}
-        return {name: self.world.allsums(values) if name in parts else values for name, values in outputs.items()}
-
-    def _log_outputs(self, kind: str, net: Net, outputs: dict[str, np.ndarray]) -> None:
-        for k, line in enumerate(output_lines(outputs, net.loss_weights())):
-            log.info("    %s net output #%d: %s", kind, k, line)
 
     def write_timeline(self) -> None:
         """Write the timeline up to now, if there is one. Raise SnapshotError where it can't be written. Collective."""
@@ -412,7 +352,7 @@ class Solver:
             mean = means(run_batches(net, self.param.test_iter[k], self.world))
             if self.param.test_compute_loss:
                 log.info("Test loss: %.6g", mean.loss)
-            self._log_outputs("Test", net, mean.outputs)
+            display.outputs("Test", net, mean.outputs)
         self.world.record.begin(self.iter)
         self.tests_done += 1
 
