@@ -15,9 +15,9 @@ from readers.errors import RecordError
 from readers.layout import Layout
 from readers.planes import WHOLE, planes
 from readers.shard import Shard
-from readers.transform import Images, Transform
+from readers.transform import Transform
 
-GROUP = 1 << 20  # pixels that are decoded, then transformed, while caches hold them
+GROUP = 1 << 20  # pixels of raw images that are transformed at once, while caches hold them
 
 
 class Source(Protocol):
@@ -87,15 +87,45 @@ class BatchReader:
         batch.is_raw = batch.raw is not None and self._fill_raw(items, epochs, indices, batch.raw, batch.label)
         if batch.is_raw:
             return
-        transforming = 0.0
+        labels = self._layout.labels([value for _, value in items]) if self._layout else None
+        if labels is None:
+            transforming = self._fill_one_by_one(items, epochs, indices, batch)
+        else:
+            batch.label[:] = labels
+            transforming = self._fill_alike(items, epochs, indices, batch)
+        batch.read_until = perf_counter() - transforming
+
+    def _fill_alike(
+        self, items: Sequence[tuple[Any, Any]], epochs: np.ndarray, indices: np.ndarray, batch: Batch
+    ) -> float:
+        """Write the images of records that all have the layout; return the seconds that transforming them took."""
+        assert self._layout is not None
+        self._fit(batch, self._first_shape)
+        seconds = 0.0
         for start in range(0, len(items), self._group):
             part = slice(start, start + self._group)
-            images, batch.label[part] = self._decode_all(items[part])
+            images = self._layout.images([value for _, value in items[part]])
             begin = perf_counter()
-            self._fit(batch, part, images)
             self.transform.apply(images, epochs[part], indices[part], batch.data[part])
-            transforming += perf_counter() - begin
-        batch.read_until = perf_counter() - transforming
+            seconds += perf_counter() - begin
+        return seconds
+
+    def _fill_one_by_one(
+        self, items: Sequence[tuple[Any, Any]], epochs: np.ndarray, indices: np.ndarray, batch: Batch
+    ) -> float:
+        """Decode and transform records; return the seconds that the latter took.
+
+        An image is forgotten before the next: the decoder takes the same memory again, which is in the cache.
+        """
+        seconds = 0.0
+        for row, ((key, value), words) in enumerate(zip(items, self.transform.words(epochs, indices), strict=True)):
+            image, batch.label[row] = self._decode(key, value)
+            begin = perf_counter()
+            self._fit(batch, image.shape, key)
+            self.transform.apply_one(image, words, batch.data[row])
+            del image
+            seconds += perf_counter() - begin
+        return seconds
 
     def describe(self, key: Any) -> str:
         """Return what messages call a record."""
@@ -136,16 +166,6 @@ class BatchReader:
         items = self.reader.read(ascending.tolist())
         return [items[place] for place in places.tolist()]
 
-    def _decode_all(self, items: Sequence[tuple[Any, Any]]) -> tuple[Images, list[int]]:
-        """Return the images and labels of records: all at once where they are raw and alike."""
-        if self._layout is not None:
-            values = [value for _, value in items]
-            labels = self._layout.labels(values)
-            if labels is not None:
-                return self._layout.images(values), labels
-        decoded = [self._decode(key, value) for key, value in items]
-        return [image for image, _ in decoded], [label for _, label in decoded]
-
     def _decode(self, key: Any, value: Any) -> tuple[np.ndarray, int]:
         try:
             return self.reader.decode(value, self.transform.color)
@@ -158,16 +178,14 @@ class BatchReader:
         except RecordError as error:
             raise RecordError(f"{self.describe(key)} {error}{hint}") from None
 
-    def _fit(self, batch: Batch, part: slice, images: Images) -> None:
-        """Refuse a record that comes out with another shape than the first; a batch of one takes its image's shape."""
+    def _fit(self, batch: Batch, shape: tuple[int, ...], key: Any = None) -> None:
+        """Refuse an image that comes out with another shape than the first; a batch of one takes its image's shape."""
         if self.shard.batch == 1:
-            shape = self._output_shape(batch.keys[0], images[0].shape)
+            shape = self._output_shape(batch.keys[0], shape)
             if batch.data.shape[1:] != shape:
                 batch.arrays[0] = np.zeros((1, *shape), np.float32)
-        elif not isinstance(images, np.ndarray):  # those in an array have the layout of the first
-            for key, image in zip(batch.keys[part], images, strict=True):
-                if image.shape != self._first_shape:
-                    self._check(key, image.shape)
+        elif shape != self._first_shape:
+            self._check(key, shape)
 
     def _check(self, key: Any, shape: tuple[int, ...]) -> None:
         first = f"the first record is {shape_text(self._first_shape)}"

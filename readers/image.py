@@ -9,6 +9,7 @@ from PIL import Image, UnidentifiedImageError
 
 from readers.arrow import four_bytes
 from readers.errors import RecordError, reason
+from readers.jpeg import decode_jpeg
 
 GREY_WEIGHTS = (9797, 19234, 3737)  # libpng's 15-bit weights of R, G, B, which OpenCV reads a PNG as grey with
 RESIZE_BITS = 11  # OpenCV's fixed-point weights for bilinear interpolation
@@ -22,6 +23,8 @@ def decode_image(content: bytes, color: bool | None = None) -> np.ndarray:
     Raises RecordError for content that is no image or is damaged.
     """
     try:
+        if color is not False and (image := decode_jpeg(content)) is not None:
+            return _pixels(image, color)
         with Image.open(io.BytesIO(content)) as image:
             return _pixels(image, color)
     except UnidentifiedImageError:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -41,15 +42,17 @@ def convert_imageset(
     threads: int = 0,
     progress: bool = True,
     say: Callable[[str], object] = lambda line: None,
+    left_out: Callable[[str], object] | None = None,
 ) -> int:
-    """Build the LMDB `db` from a list of `FILE LABEL` lines, files relative to `root`; return their number.
+    """Build the LMDB `db` from a list of `FILE LABEL` lines, files relative to `root`; return the number of records.
 
     Keys and Datums are those of Caffe's convert_imageset. `encoded` keeps the files' content where it serves
     as it is, else compresses as `encode_type` (png or jpg) or the file's suffix says. `check_size` refuses images of
     several shapes. With `shards` above 1 `db` is a folder of that many LMDBs, see ShardedLMDB. `threads` work, one for
     each core if 0. A bar is shown on a terminal if `progress`; `say` is told where work goes on that was interrupted:
     what is finished stays in DB.unfinished, see ResumableWriter. Raises SourceError naming the line that is no
-    `FILE LABEL`, RecordError naming the image that is missing or damaged.
+    `FILE LABEL`, RecordError naming the image that is missing or damaged; but with `left_out` that is told of each such
+    image, and the others are stored, unless there are none.
     """
     if shards < 1 or threads < 0:
         raise ReaderError(f"expected 1 shard or more and 0 threads or more, got {shards} and {threads}")
@@ -61,22 +64,54 @@ def convert_imageset(
         "shuffle": shuffle, "seed": seed if shuffle else 0, **asdict(form),
     }  # fmt: skip
 
-    def record(number: int) -> tuple[int, Record, tuple[int, ...]]:
+    def record(number: int) -> _Made:
         name, label = images[order[number]]
-        datum, shape = form.datum(under(root, name), label)
-        return number, (os.fsencode(f"{number:08d}_{name}"), datum), shape
+        try:
+            datum, shape = form.datum(under(root, name), label)
+        except _BadImage as error:
+            if left_out is None:
+                raise
+            return _Made(number, error)
+        return _Made(number, (os.fsencode(f"{number:08d}_{name}"), datum), shape)
 
     def write(writer: ResumableWriter) -> None:
         work = in_order(record, writer.missing(), threads, GROUP)
-        first = record(0)[2] if check_size else None
-        for number, item, shape in bar(work, db, "image", progress, len(images), writer.done):
-            if first and shape != first:
-                other = f"{shape_text(shape)}, but the first is {shape_text(first)}"
-                raise RecordError(f"image {under(root, images[order[number]][0])} is {other}")
-            writer.put(number, item)
+        first = _first_shape(map(record, range(len(images)))) if check_size else None
+        bad = None
+        for made in bar(work, db, "image", progress, len(images), writer.done):
+            if isinstance(made.record, _BadImage):
+                assert left_out is not None
+                left_out(str(made.record))
+                writer.leave_out(made.number)
+                bad = bad or made.record
+                continue
+            if first and made.shape != first:
+                other = f"{shape_text(made.shape)}, but the first is {shape_text(first)}"
+                raise RecordError(f"image {under(root, images[order[made.number]][0])} is {other}")
+            writer.put(made.number, made.record)
+        if bad and not writer.count:
+            raise RecordError(f"none of {len(images)} images can be stored; the first: {bad}")
 
-    _resumed(ResumableWriter(db, len(images), arguments, shards), write, say)
-    return len(images)
+    writer = ResumableWriter(db, len(images), arguments, shards)
+    _resumed(writer, write, say)
+    return writer.count
+
+
+class _BadImage(RecordError):
+    """An image that can't be read or decoded."""
+
+
+class _Made(NamedTuple):
+    """What became of the image of a number."""
+
+    number: int
+    record: Record | _BadImage
+    shape: tuple[int, ...] = ()
+
+
+def _first_shape(made: Iterable[_Made]) -> tuple[int, ...]:
+    """Return the shape of the first good image, () if there is none."""
+    return next((one.shape for one in made if one.shape), ())
 
 
 def _resumed(writer: ResumableWriter, write: Callable[[ResumableWriter], None], say: Callable[[str], object]) -> None:
@@ -117,9 +152,9 @@ class _Form:
                 content = file.read()
             image = decode_image(content, color=not self.gray)
         except OSError as error:
-            raise RecordError(f"image {path}: {reason(error)}") from None
+            raise _BadImage(f"image {path}: {reason(error)}") from None
         except RecordError as error:
-            raise RecordError(f"image {path} {error}") from None
+            raise _BadImage(f"image {path} {error}") from None
         if self.resize_height:
             image = resize(image, self.resize_height, self.resize_width)
         return encode(self._encoded(path, content, image) if self.encoded else image, label), image.shape

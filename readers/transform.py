@@ -69,27 +69,40 @@ class Transform:
         height and width if `output_shape` gives the same for all; the caller has asked it. Small ones of one shape
         are best given as one array (n x C x H x W).
         """
-        tops, lefts, flips = self.places(_sizes(images), epochs, indices)
         if isinstance(images, np.ndarray):
+            tops, lefts, flips = self.places(images.shape[2:], epochs, indices)
             self._apply_stacked(images, tops, lefts, flips, out)
-        else:
-            self._apply_each(images, tops, lefts, flips, out)
+            return
+        for row, image, words in zip(out, images, self.words(epochs, indices), strict=True):
+            self.apply_one(image, words, row)
 
-    def _apply_each(
-        self, images: Sequence[np.ndarray], tops: np.ndarray, lefts: np.ndarray, flips: np.ndarray, out: np.ndarray
-    ) -> None:
-        """Crop and flip images one by one, a plane at a time while caches hold it, and subtract the mean image."""
-        height, width = out.shape[2:]
-        places = zip(tops.tolist(), lefts.tolist(), flips.tolist(), strict=True)
-        for row, image, (top, left, flip) in zip(out, images, places, strict=True):
-            step = -1 if flip else 1
-            cut = np.s_[top : top + height, left : left + width]
-            mean = self._mean_under(top, left, height, width, bool(flip))
-            for channel, plane in enumerate(planes(image, cut, step)):
-                row[channel] = plane
-                if mean is not None:
-                    row[channel] -= mean[channel]
-            self._finish(row)
+    def words(self, epochs: np.ndarray, indices: np.ndarray) -> list[list[int]]:
+        """Return for each image what its place is drawn by, in `apply_one`."""
+        return key(self.seed, np.arange(3)[:, None], epochs, indices).T.tolist()
+
+    def apply_one(self, image: np.ndarray, words: Sequence[int], out: np.ndarray) -> None:
+        """Write one transformed image to `out` (C x h x w, float32), a plane at a time while caches hold it."""
+        height, width = out.shape[1:]
+        top, left, flip = self._place(image.shape, words)
+        mean = self._mean_under(top, left, height, width, flip)
+        cut = np.s_[top : top + height, left : left + width]
+        for channel, (plane, target) in enumerate(zip(planes(image, cut, -1 if flip else 1), out, strict=True)):
+            target[...] = plane
+            if mean is not None:
+                target -= mean[channel]
+            if self.mean_values:
+                target -= np.float32(self.mean_values[channel % len(self.mean_values)])
+            if self.scale != 1:
+                target *= np.float32(self.scale)
+
+    def _place(self, shape: Sequence[int], words: Sequence[int]) -> tuple[int, int, bool]:
+        """Return `places` of one image (C x H x W)."""
+        rooms = [size - self.crop_size if self.crop_size else 0 for size in shape[1:]]
+        if self.train:
+            top, left = (((word >> 32) * (room + 1)) >> 32 for word, room in zip(words, rooms, strict=False))
+        else:
+            top, left = (room >> 1 for room in rooms)
+        return top, left, self.mirror and words[MIRROR] >> 63 == 1
 
     def _mean_under(self, top: int, left: int, height: int, width: int, flip: bool) -> np.ndarray | None:
         """Return the part of the mean image under a crop, flipped with it (C x h x w)."""
@@ -112,7 +125,10 @@ class Transform:
         np.copyto(out, windows)
         if self.mean is not None:
             out -= self._means_under(tops, lefts, flips, size)
-        self._finish(out)
+        if self.mean_values:
+            out -= np.array(self.mean_values, np.float32)[:, None, None]
+        if self.scale != 1:
+            out *= np.float32(self.scale)
 
     def _means_under(self, tops: np.ndarray, lefts: np.ndarray, flips: np.ndarray, size: tuple[int, int]) -> np.ndarray:
         """Return the parts of the mean image under crops, flipped with them (n x C x h x w), or the one of all."""
@@ -130,28 +146,21 @@ class Transform:
         both = np.stack([self.mean, self._mirrored_mean])
         return sliding_window_view(both, size, axis=(2, 3)).transpose(0, 2, 3, 1, 4, 5)
 
-    def _finish(self, out: np.ndarray) -> None:
-        """Subtract the mean values and scale, in place (... x C x h x w)."""
-        if self.mean_values:
-            out -= np.array(self.mean_values, np.float32)[:, None, None]
-        if self.scale != 1:
-            out *= np.float32(self.scale)
-
     @cached_property
     def _mirrored_mean(self) -> np.ndarray:
         assert self.mean is not None
         return np.ascontiguousarray(self.mean[:, :, ::-1])
 
-    def places(self, sizes: Sequence[int] | np.ndarray, epochs: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    def places(self, size: Sequence[int], epochs: np.ndarray, indices: np.ndarray) -> np.ndarray:
         """Return for each image the top row and the left column of its crop, and 1 to mirror it, else 0 (3 x n, int64).
 
-        `sizes` are the height and width of all images, or of each (2 x n); `epochs` and `indices` are as in `apply`.
-        All are drawn at once: for small images the calls cost more than the drawing.
+        `size` is the height and width of all images; `epochs` and `indices` are as in `apply`. All are drawn at once:
+        for small images the calls cost more than the drawing.
         """
         random = bool(self.crop_size and self.train)
         bounds = np.ones((3, len(indices)), np.int64)
         if self.crop_size:
-            bounds[ROW], bounds[COLUMN] = (size - self.crop_size + 1 for size in sizes)
+            bounds[ROW], bounds[COLUMN] = (side - self.crop_size + 1 for side in size)
         bounds[MIRROR] = 2
         found = (bounds - 1) >> 1  # the centre, and no mirror
         if random or self.mirror:
@@ -161,11 +170,6 @@ class Transform:
             if self.mirror:
                 found[MIRROR] = drawn[MIRROR]
         return found
-
-
-def _sizes(images: Images) -> Sequence[int] | np.ndarray:
-    """Return the height and the width of images: of all, or of each (2 x n)."""
-    return images.shape[2:] if isinstance(images, np.ndarray) else np.array([image.shape[1:] for image in images]).T
 
 
 def draw(

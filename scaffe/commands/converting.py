@@ -44,6 +44,8 @@ def _add_imageset(commands) -> None:
     command.flag("encode-type", default="", metavar="png|jpg", help="store all images compressed so")
     command.flag("shards", type=int, default=1, metavar="N", help="make DB a folder of N LMDBs, for striped reading")
     command.flag("threads", type=int, default=0, metavar="N", help="that decode; 0: one for each core")
+    text = "what becomes of images that can't be read: told and left out, as Caffe does, or the first one ends it"
+    command.flag("bad-records", choices=("skip", "fail"), default="skip", help=text)
 
 
 def _imageset(a: argparse.Namespace) -> None:
@@ -51,6 +53,7 @@ def _imageset(a: argparse.Namespace) -> None:
         a.root, a.list, a.db, gray=a.gray, shuffle=a.shuffle, seed=a.seed, resize_width=a.resize_width,
         resize_height=a.resize_height, check_size=a.check_size, encoded=a.encoded, encode_type=a.encode_type,
         shards=a.shards, threads=a.threads, say=log.info,
+        left_out=log.error if a.bad_records == "skip" else None,
     )  # fmt: skip
     log.info("Processed %d files.", count)
 

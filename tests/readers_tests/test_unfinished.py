@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,8 +33,8 @@ KILLED = """if True:
         return decode(content, color)
 
     imageset.decode_image = decode_or_die
-    folder, shards = sys.argv[1], int(sys.argv[2])
-    convert_imageset(folder, folder + "/list.txt", folder + "/db", shards=shards, threads=1)
+    folder, shards, left_out = sys.argv[1], int(sys.argv[2]), print if sys.argv[3] == "skip" else None
+    convert_imageset(folder, folder + "/list.txt", folder + "/db", shards=shards, threads=1, left_out=left_out)
 """
 
 
@@ -61,9 +63,9 @@ def convert(folder: Path, db: str = "db", **settings) -> int:
     return convert_imageset(folder, folder / "list.txt", folder / db, **settings)
 
 
-def kill(folder: Path, shards: int = 1) -> None:
+def kill(folder: Path, shards: int = 1, skipping: bool = False) -> None:
     """Convert in a process that is killed after some two thirds of the images."""
-    command = [sys.executable, "-c", KILLED, str(folder), str(shards)]
+    command = [sys.executable, "-c", KILLED, str(folder), str(shards), "skip" if skipping else "fail"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == -9, done.stderr
 
@@ -154,6 +156,46 @@ def test_a_bad_image_costs_nothing_that_is_finished(folder, monkeypatch):
     convert(folder)
     assert len(decoded) == COUNT - 48
     assert len(stored(folder / "db")) == COUNT
+
+
+def spoil(folder, numbers):
+    for number in numbers:
+        (folder / f"{number}.png").write_bytes((folder / f"{number}.png").read_bytes()[:60])
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_images_that_are_left_out_stay_so_over_a_kill(folder, shards):
+    bad = [0, 7, 8, 21, 50, 59]
+    spoil(folder, bad)
+    whole: list[str] = []
+    assert convert(folder, "whole", shards=shards, left_out=whole.append) == COUNT - len(bad)
+    assert [re.search(r"(\d+)\.png can't be decoded", said)[1] for said in whole] == [str(number) for number in bad]
+    kill(folder, shards, skipping=True)
+    notes = json.loads((folder / "db.unfinished/left_out.json").read_text())
+    assert notes == bad[: len(notes)] and len(notes) >= 3
+    again: list[str] = []
+    assert convert(folder, shards=shards, left_out=again.append) == COUNT - len(bad)
+    assert again == whole[len(notes) :]
+    assert contents(folder / "db") == contents(folder / "whole")
+    keys = sorted(key for part in contents(folder / "db").values() for key, _ in part)
+    assert keys == [b"%08d_%d.png" % (number, number) for number in range(COUNT) if number not in bad]
+
+
+def test_a_folder_without_a_good_image_is_an_error_and_leaves_nothing(folder):
+    said: list[str] = []
+    with pytest.raises(
+        RecordError, match=r"none of 60 images can be stored; the first: image .*/nowhere/0.png: no such"
+    ):
+        convert_imageset(folder / "nowhere", folder / "list.txt", folder / "db", left_out=said.append)
+    assert len(said) == COUNT
+    assert not (folder / "db").exists() and not (folder / "db.unfinished").exists()
+
+
+def test_sizes_are_checked_against_the_first_good_image(folder):
+    spoil(folder, [0])
+    Image.new("RGB", (5, 7)).save(folder / "1.png")
+    with pytest.raises(RecordError, match=r"image .*/2\.png is 3 x 6 x 5, but the first is 3 x 7 x 5"):
+        convert(folder, check_size=True, left_out=lambda said: None)
 
 
 def test_two_processes_do_not_write_one_database(folder):
