@@ -133,6 +133,12 @@ def test_a_plan_that_is_gone_is_replaced_by_the_first_of_its_layout():
     assert set(frontend.ran) == {f"last {EXACT.name}"}
 
 
+def test_a_plan_for_which_there_is_no_memory_is_not_taken():
+    huge = Engine("eng7", seconds=0.0001, fails=MemoryError)
+    net = a_net("Convolution", *CASES["plain"], frontend=FakeFrontend(EXACT, huge))
+    assert set(net.context.choices.taken.values()) == {f"channels first, {EXACT.name}"}
+
+
 def test_timing_leaves_all_values_alone_and_keeps_no_memory():
     net = a_net("Convolution", *CASES["plain"], frontend=FakeFrontend(LARGE))
     assert not net.packed.diff.get().any() and not net.blobs["y"].data.any()
