@@ -30,6 +30,7 @@ class Engine:
     nbytes: int = 0
     seconds: float = 1.0
     builds: bool = True
+    fails: type[Exception] | None = None
 
 
 class Tensor:
@@ -158,6 +159,8 @@ class Graph:
         assert index in self.built and handle == self.fake.handle and self.fake.stream is not None and workspace
         assert all(pointer % 16 == 0 for pointer in pointers.values())
         engine, result = self.fake.engines[index], self.result
+        if engine.fails:
+            raise engine.fails
         sides = next(tensor for tensor in [*self.operands, result] if tensor.uid in (1, 2))  # images or maps
         first = sides.stride[1] != 1
         self.fake.ran.append(("first " if first else "last ") + engine.name)

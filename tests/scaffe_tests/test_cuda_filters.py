@@ -8,7 +8,7 @@ import pytest
 from both_engines import assert_alike, run
 from fake_cudnn import Engine, FakeEvent, FakeFrontend
 from google.protobuf import text_format
-from strict_arrays import StrictGpu, xp
+from strict_arrays import Array, StrictGpu, xp
 
 import scaffe
 from scaffe.choices import Choices
@@ -131,6 +131,25 @@ def test_a_plan_that_is_gone_is_replaced_by_the_first_of_its_layout():
     net.context.choices.taken = dict.fromkeys(works, "channels last, eng99")
     run(net)
     assert set(frontend.ran) == {f"last {EXACT.name}"}
+
+
+def test_arrays_that_lie_where_plans_take_none_are_copied():
+    frontend = FakeFrontend(EXACT, last=9.0)
+    net = a_net("Convolution", *CASES["plain"], frontend=frontend)
+    expected = run(net)
+    for blob in net.blobs.values():
+        memory = np.zeros(blob.count + 1, np.float32)
+        blob.array = Array(memory[1:].reshape(blob.shape))  # 4 bytes further than NumPy begins
+        blob.diff_array = Array(memory.copy()[1:].reshape(blob.shape))
+    rng = np.random.default_rng(0)
+    net.blobs["x"].data[...] = rng.standard_normal(net.blobs["x"].shape)
+    assert_alike(run(net), expected)
+
+
+def test_a_plan_for_which_there_is_no_memory_is_not_taken():
+    huge = Engine("eng7", seconds=0.0001, fails=MemoryError)
+    net = a_net("Convolution", *CASES["plain"], frontend=FakeFrontend(EXACT, huge))
+    assert set(net.context.choices.taken.values()) == {f"channels first, {EXACT.name}"}
 
 
 def test_timing_leaves_all_values_alone_and_keeps_no_memory():

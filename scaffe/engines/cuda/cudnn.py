@@ -49,11 +49,6 @@ class Problem:
     compute: str
     repeats: bool = False
 
-    @property
-    def group(self) -> int:
-        """Into how many groups the channels are divided."""
-        return self.images[1] // self.kernel[1]
-
     def work(self, one: Pass) -> str:
         """Return the line of text that names a pass, whatever the batch: ranks may have different shares of it."""
         sides = f"{_times(self.images[1:])} by {_times(self.kernel)}"

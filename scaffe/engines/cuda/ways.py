@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Protocol, TypeVar
 
 from scaffe.choices import seconds
@@ -50,11 +51,13 @@ def time(
 ) -> dict[str, float]:
     """Return the seconds that each way takes that fits, the one to take without timing first.
 
-    `runner` gives what runs a way, `measure` the seconds of such a run. Two ways of one name count as one.
+    `runner` gives what runs a way, `measure` the seconds of such a run. Two ways of one name count as one; one that the
+    device has no memory for is left out.
     """
     found: dict[str, float] = {}
     for way in fitting(ways, limit):
         if way.name not in found:
             best = min(found.values(), default=float("inf"))
-            found[way.name] = seconds(runner(way), best, measure)
+            with suppress(MemoryError):
+                found[way.name] = seconds(runner(way), best, measure)
     return found
