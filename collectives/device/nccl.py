@@ -26,7 +26,7 @@ from collectives.plans import Plan
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-SHARING = "NCCL_MULTI_RANK_GPU_ENABLE"  # by which NCCL, from 2.30 on, lets ranks share a GPU
+SHARING = "NCCL_MULTI_RANK_GPU_ENABLE"  # lets ranks share a GPU: NCCL 2.32 has it, 2.29 not yet
 OPERATIONS = {"sum": "NCCL_SUM", "mean": "NCCL_SUM", "max": "NCCL_MAX", "min": "NCCL_MIN"}
 
 
