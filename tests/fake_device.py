@@ -116,10 +116,12 @@ class FakeDevice:
         self.identity = f"{os.getpid()}"
         self.has_nccl = True
         self.done = 0
-        self.lock = threading.Lock()
+        self.lock, self.failure = threading.Lock(), None
 
     def tick(self):
         """Do one piece of work of one stream, if any can go on; whichever thread asks."""
+        if self.failure is not None:
+            raise self.failure
         with self.lock:
             if streams := [stream for stream in self.streams if stream.can_go_on]:
                 self.random.choice(streams).work.popleft()[2]()

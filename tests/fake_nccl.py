@@ -1,13 +1,15 @@
 """A stand-in for `cupy.cuda.nccl` over the fake device: collectives that wait, on their stream, for the other ranks.
 
 Ranks meet in a folder of shared memory, whose name is the unique id. Each collective must be the same on all ranks, as
-its number in their order; else NCCL would wait forever, and this raises AssertionError.
+its number in their order; else NCCL would wait forever, and this raises AssertionError. As other ranks may need what
+this one's device has to do, the device goes on by itself, in a thread, however long this rank doesn't ask it.
 """
 
 import os
 import pickle
 import shutil
 import tempfile
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +61,16 @@ class FakeGroup:
     def __init__(self, device, size, folder, rank):
         self.device, self.size, self.folder, self.rank = device, size, folder, rank
         self.begun = 0
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self._go_on, daemon=True)
+        self.thread.start()
+
+    def _go_on(self):
+        while not self.ended.wait(1e-3) and self.device.failure is None:
+            try:
+                self.device.tick()
+            except Exception as error:  # raised again where the rank asks next
+                self.device.failure = error
 
     def allReduce(self, send, recv, count, kind, op, stream):
         self._put(("allreduce", count, kind, op), send, recv, count, kind, op, True, stream)
@@ -70,6 +82,8 @@ class FakeGroup:
         self._put(("bcast", count, kind, root), send, recv, count, kind, None, True, stream)
 
     def destroy(self):
+        self.ended.set()
+        self.thread.join()
         if self.rank == 0:
             shutil.rmtree(self.folder)
 

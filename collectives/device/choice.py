@@ -35,7 +35,6 @@ class DevicePlans:
     def __init__(self, comm: MPI.Intracomm, local: MPI.Intracomm, device: Device, groups: Groups | None = None):
         self.comm, self.local, self.device = comm, local, device
         self._groups = Groups() if groups is None else groups
-        self._told: set[tuple[str, str]] = set()
         self.direct = all(comm.allgather(takes_device_pointers()))
         self.why_no_peers = next(filter(None, comm.allgather(why_no_peers(local, device))), "")
         log.debug("Device arrays: %s", self.how)
@@ -65,8 +64,8 @@ class DevicePlans:
         instead = INSTEAD[what] if nodes > 1 or self.why_no_peers else "slices"
         why = self.why_no_nccl if name == NCCL else self.why_no_peers
         why = why or ("these ranks are on several nodes" if nodes > 1 else "these ranks are on one node")
-        if (what, name) not in self._told:
-            self._told.add((what, name))
+        if (what, name) not in self._groups.told:
+            self._groups.told.add((what, name))
             log.info("%s of device arrays by %s instead of %s: %s", what, instead, name, why)
         return Choice(instead, why=why)
 

@@ -2,6 +2,7 @@
 
 Names: OP_TYPE for target = source OP arrived, all_OP_TYPE for the slices of a node, divide_TYPE. Elements are joined in
 the same order and types as on the host, to give the same bits: float16 in float32, max and min are NaN if either is.
+Where all pointers allow it 16 bytes go at once: with less, too few are under way to fill a GPU's memory's pace.
 """
 
 from __future__ import annotations
@@ -38,17 +39,48 @@ struct Min { template <class T> static __device__ T join(T a, T b) { return a < 
 __device__ size_type first() { return blockIdx.x * (size_type)blockDim.x + threadIdx.x; }
 __device__ size_type stride() { return gridDim.x * (size_type)blockDim.x; }
 
+template <class T> struct alignas(16) pack {
+  enum { size = 16 / sizeof(T) };
+  T values[size];
+};
+template <class T> __device__ bool is_packed(const T* place) { return (size_type)place % sizeof(pack<T>) == 0; }
+template <class T> __device__ const pack<T>* packs(const T* place) { return (const pack<T>*)place; }
+template <class T> __device__ pack<T>* packs(T* place) { return (pack<T>*)place; }
+
 template <class Op, class T> __device__ void join(T* target, const T* source, const T* arrived, size_type count) {
-  for (size_type i = first(); i < count; i += stride())
+  size_type whole = is_packed(target) && is_packed(source) && is_packed(arrived) ? count / pack<T>::size : 0;
+  for (size_type i = first(); i < whole; i += stride()) {
+    pack<T> value = packs(source)[i], other = packs(arrived)[i];
+    for (int j = 0; j < pack<T>::size; j++)
+      value.values[j] = narrow<T>(Op::join(widen(value.values[j]), widen(other.values[j])));
+    packs(target)[i] = value;
+  }
+  for (size_type i = whole * pack<T>::size + first(); i < count; i += stride())
     target[i] = narrow<T>(Op::join(widen(source[i]), widen(arrived[i])));
 }
 
 template <class Op, class T>
 __device__ void join_all(T* const* targets, int to, const T* const* sources, int from, size_type start, size_type stop,
                          int divisor) {
-  for (size_type i = start + first(); i < stop; i += stride()) {
-    typename wide<T>::type value = widen(sources[0][i]);
-    for (int k = 1; k < from; k++) value = Op::join(value, widen(sources[k][i]));
+  typedef typename wide<T>::type number;
+  bool packed = true;
+  for (int k = 0; k < to; k++) packed = packed && is_packed(targets[k] + start);
+  for (int k = 0; k < from; k++) packed = packed && is_packed(sources[k] + start);
+  size_type whole = packed ? (stop - start) / pack<T>::size : 0;
+  for (size_type i = first(); i < whole; i += stride()) {
+    number values[pack<T>::size];
+    pack<T> read = packs(sources[0] + start)[i];
+    for (int j = 0; j < pack<T>::size; j++) values[j] = widen(read.values[j]);
+    for (int k = 1; k < from; k++) {
+      read = packs(sources[k] + start)[i];
+      for (int j = 0; j < pack<T>::size; j++) values[j] = Op::join(values[j], (number)widen(read.values[j]));
+    }
+    for (int j = 0; j < pack<T>::size; j++) read.values[j] = narrow<T>(divisor > 1 ? values[j] / divisor : values[j]);
+    for (int k = 0; k < to; k++) packs(targets[k] + start)[i] = read;
+  }
+  for (size_type i = start + whole * pack<T>::size + first(); i < stop; i += stride()) {
+    number value = widen(sources[0][i]);
+    for (int k = 1; k < from; k++) value = Op::join(value, (number)widen(sources[k][i]));
     if (divisor > 1) value /= divisor;
     for (int k = 0; k < to; k++) targets[k][i] = narrow<T>(value);
   }

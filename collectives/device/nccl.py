@@ -26,7 +26,7 @@ from collectives.plans import Plan
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-SHARING = "NCCL_MULTI_RANK_GPU_ENABLE"  # by which NCCL, from 2.30 on, lets ranks share a GPU
+SHARING = "NCCL_MULTI_RANK_GPU_ENABLE"  # lets ranks share a GPU: NCCL 2.32 has it, 2.29 not yet
 OPERATIONS = {"sum": "NCCL_SUM", "mean": "NCCL_SUM", "max": "NCCL_MAX", "min": "NCCL_MIN"}
 
 
@@ -52,12 +52,12 @@ def why_no_nccl(comm: MPI.Intracomm, device: Device, may_share: bool = False) ->
         device.nccl()
     except ArgumentError as error:
         problem = str(error)
-    told = comm.allgather((problem, device.identity))
-    if problem := next((problem for problem, _ in told if problem), ""):
-        return problem
+    problems, identities, may = zip(*comm.allgather((problem, device.identity, may_share)), strict=True)
+    if any(problems):
+        return next(filter(None, problems))
     first: dict[str, int] = {}
-    for rank, (_, identity) in enumerate(told):
-        if first.setdefault(identity, rank) != rank and not may_share:
+    for rank, identity in enumerate(identities):
+        if first.setdefault(identity, rank) != rank and not all(may):
             return f"NCCL takes one rank a GPU, and ranks {first[identity]} and {rank} share one"
     return ""
 
@@ -203,6 +203,7 @@ class Groups:
 
     def __init__(self) -> None:
         self._groups: dict[str, Nccl] = {}
+        self.told: set[tuple[str, str]] = set()  # collectives and algorithms for which another was taken, as was said
 
     def get(self, name: str, comm: MPI.Intracomm, device: Device) -> Nccl:
         """Return the one of that name, over the ranks of `comm`. Collective."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 PLACE = np.dtype([("handle", f"V{HANDLE}"), ("offset", np.int64), ("problem", "S64")])
 PROBE = 4096  # bytes
+ALIGNED = 64  # elements
 
 
 class PeerPlan(Plan):
@@ -185,4 +186,7 @@ def _place(device: Device, array: Any) -> np.ndarray:
 
 
 def _slice(count: int, rank: int, size: int) -> tuple[int, int]:
-    return count * rank // size, count * (rank + 1) // size
+    """Return where a rank's elements begin and end: at multiples of ALIGNED, so that kernels take 16 bytes at once."""
+    parts = -(-count // ALIGNED)
+    start, stop = (min(count, parts * k // size * ALIGNED) for k in (rank, rank + 1))
+    return start, stop
