@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -215,7 +214,7 @@ def main() -> int:
     log.setLevel("WARNING")  # not the nets' shapes
     print(f"{machine.gpu or 'the processor'}, PyTorch {torch.__version__}")
     print(
-        "net           numbers batch    img/s     eager  ratio                 compiled  ratio            MiB, PyTorch's"
+        "net           numbers batch    img/s     eager x ratio                 compiled x ratio             MiB, theirs"
     )
     for name in names:
         images = 2 if a.rehearse else NETS[name]

@@ -58,7 +58,7 @@ def steps(quick: bool, rehearse: bool, parity: bool) -> Iterator[Step]:
     """Iterate over all steps."""
     device = "cpu" if rehearse else "cuda"
     mpi = "mpi4py", "pytest_mpi"
-    yield Step("machine", "machine", [*PYTHON, "-m", "scaffe", "device-query"], 60, figures="GPU 0: .*|no GPU.*")
+    yield Step("machine", "machine", [*PYTHON, "-m", "scaffe", "device-query"], 60, figures="GPUs?( 0)?: .*")
     files = "tests/scaffe_tests/test_cuda_kernels.py", "tests/collectives_tests/test_device_kernels.py"
     yield Step("kernels compile", "kernels", [*PYTEST, *files], 180)
     layers = [*PYTEST, "tests/scaffe_tests/test_layers_on_devices.py"]
