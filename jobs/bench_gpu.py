@@ -214,7 +214,7 @@ def main() -> int:
     log.setLevel("WARNING")  # not the nets' shapes
     print(f"{machine.gpu or 'the processor'}, PyTorch {torch.__version__}")
     print(
-        "net           numbers batch    img/s     eager x ratio                 compiled x ratio             MiB, theirs"
+        "net           numbers batch    img/s     eager x ratio                 compiled x ratio             MiB, its"
     )
     for name in names:
         images = 2 if a.rehearse else NETS[name]

@@ -27,6 +27,7 @@ PYTEST = [*PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "defaul
 RANKS = [*PYTHON, "-m", "mpi4py", "-m", "pytest", "--with-mpi", "-m", "mpi", *PYTEST[3:]]
 DEVICE_TESTS = "tests/device_tests"
 SUMMARY = r"\d+ (?:passed|failed|skipped|error).* in .*"
+NETS = "alexnet", "googlenet", "resnet50", "vgg16", "cifar10_quick", "lenet"
 NO_TESTS = 5  # pytest's exit code where none was chosen
 
 
@@ -87,11 +88,13 @@ def _trainings(quick: bool, device: str) -> Iterator[Step]:
 def _benchmarks(quick: bool, rehearse: bool) -> Iterator[Step]:
     """Iterate over what is measured."""
     rehearsal = ["--rehearse"] if rehearse else []
-    sizes = "1M" if rehearse else "64M"
+    mebibytes = 1 if rehearse else 64
     for ranks in (2,) if quick else (2, 4):
-        bench = [*_mpirun(ranks), *PYTHON, "-m", "collectives.bench", "allreduce", "-c", "-m", sizes]
+        bench = [*_mpirun(ranks), *PYTHON, "-m", "collectives.bench", "reduce", "-c", "-i", "20", "-x", "5"]
+        bench += ["-m", f"{mebibytes << 20}:{mebibytes << 20}", "--algorithm", "slices,auto,mpi"]
         bench += [] if rehearse else ["-d", "cuda"]
-        yield Step(f"reduce of {sizes}B: {ranks}", "reduce", bench, 90, ("mpi4py",), r"\s*\d+ .*", "bench.*cuda.*")
+        name = f"reduce of {mebibytes} MiB: {ranks}"
+        yield Step(name, "reduce", bench, 90, ("mpi4py",), r"\d+\s.*", "collectives.bench: .*not yet.*")
     kernels = [*PYTHON, "jobs/bench_kernels.py", *rehearsal, *(["--quick"] if quick else [])]
     yield Step("kernels' bandwidth", "bandwidth", kernels, 120, figures="slowest: .*")
     for net in ("lenet",) if rehearse else ("alexnet", "googlenet", "resnet50", "vgg16", "cifar10_quick", "lenet"):
