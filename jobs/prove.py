@@ -152,7 +152,7 @@ def judge(step: Step, code: int | None, text: str, seconds: int) -> Result:
     if absent := _last(step.missing, lines) if code else "":
         return Result(step.name, "skipped", seconds, f"skipped: {absent}")
     if code == NO_TESTS or (code == 0 and "skipped" in said and "passed" not in said):
-        return Result(step.name, "skipped", seconds, f"skipped: {_last('SKIPPED.*', lines) or said}")
+        return Result(step.name, "skipped", seconds, f"skipped: {_last('SKIPPED.*', lines) or said or lines[-1]}")
     return Result(step.name, "FAILED" if code else "passed", seconds, said or lines[-1])
 
 
@@ -163,7 +163,7 @@ def _last(form: str, lines: list[str]) -> str:
 def text_table(results: list[Result]) -> str:
     """Return the table for a terminal."""
     width = max(len(one.step) for one in results)
-    lines = [f"{one.step:{width}}  {one.result:8} {one.seconds:5d}  {one.figures}" for one in results]
+    lines = [f"{one.step:{width}}  {one.result:8} {one.seconds:5d}  {one.figures}".rstrip() for one in results]
     return "\n".join([f"{'step':{width}}  {'result':8} {'s':>5}  figures", *lines, ""])
 
 

@@ -38,20 +38,54 @@ struct Min { template <class T> static __device__ T join(T a, T b) { return a < 
 __device__ size_type first() { return blockIdx.x * (size_type)blockDim.x + threadIdx.x; }
 __device__ size_type stride() { return gridDim.x * (size_type)blockDim.x; }
 
+// 16 bytes, which a thread moves at once: else too few of them are under way to keep the memory busy.
+template <class T> struct alignas(16) Pack { enum { width = 16 / sizeof(T) }; T at[width]; };
+template <class T> __device__ bool for_packs(const T* array) { return (size_type)array % 16 == 0; }
+
 template <class Op, class T> __device__ void join(T* target, const T* source, const T* arrived, size_type count) {
-  for (size_type i = first(); i < count; i += stride())
+  const size_type width = Pack<T>::width;
+  size_type packs = for_packs(target) && for_packs(source) && for_packs(arrived) ? count / width : 0;
+  for (size_type i = first(); i < packs; i += stride()) {
+    Pack<T> a = ((const Pack<T>*)source)[i], b = ((const Pack<T>*)arrived)[i];
+    for (int k = 0; k < width; k++) a.at[k] = narrow<T>(Op::join(widen(a.at[k]), widen(b.at[k])));
+    ((Pack<T>*)target)[i] = a;
+  }
+  for (size_type i = packs * width + first(); i < count; i += stride())
     target[i] = narrow<T>(Op::join(widen(source[i]), widen(arrived[i])));
+}
+
+// Element or pack i of all, as array type A has them.
+template <class Op, class T, class A>
+__device__ void join_each(T* const* targets, int to, const T* const* sources, int from, size_type i, int divisor) {
+  typename wide<T>::type values[sizeof(A) / sizeof(T)];
+  for (int s = 0; s < from; s++) {
+    A arrived = ((const A*)sources[s])[i];
+    for (int k = 0; k < sizeof(A) / sizeof(T); k++) {
+      typename wide<T>::type value = widen(((const T*)&arrived)[k]);
+      values[k] = s ? Op::join(values[k], value) : value;
+    }
+  }
+  A result;
+  for (int k = 0; k < sizeof(A) / sizeof(T); k++)
+    ((T*)&result)[k] = narrow<T>(divisor > 1 ? values[k] / divisor : values[k]);
+  for (int t = 0; t < to; t++) ((A*)targets[t])[i] = result;
 }
 
 template <class Op, class T>
 __device__ void join_all(T* const* targets, int to, const T* const* sources, int from, size_type start, size_type stop,
                          int divisor) {
-  for (size_type i = start + first(); i < stop; i += stride()) {
-    typename wide<T>::type value = widen(sources[0][i]);
-    for (int k = 1; k < from; k++) value = Op::join(value, widen(sources[k][i]));
-    if (divisor > 1) value /= divisor;
-    for (int k = 0; k < to; k++) targets[k][i] = narrow<T>(value);
-  }
+  const size_type width = Pack<T>::width;
+  bool packed = true;
+  for (int s = 0; s < from; s++) packed = packed && for_packs(sources[s]);
+  for (int t = 0; t < to; t++) packed = packed && for_packs(targets[t]);
+  size_type begin = (start + width - 1) / width, end = stop / width;  // the packs that lie wholly inside
+  if (!packed || begin > end) begin = end = (stop + width - 1) / width;
+  size_type low = begin * width < stop ? begin * width : stop, high = end * width > start ? end * width : start;
+  for (size_type i = start + first(); i < low; i += stride()) join_each<Op, T, T>(targets, to, sources, from, i, divisor);
+  for (size_type i = begin + first(); i < end; i += stride())
+    join_each<Op, T, Pack<T> >(targets, to, sources, from, i, divisor);
+  for (size_type i = high + first(); i < stop; i += stride())
+    join_each<Op, T, T>(targets, to, sources, from, i, divisor);
 }
 
 template <class T> __device__ void divide(T* values, size_type count, int divisor) {
