@@ -89,9 +89,8 @@ extern "C" void host_{name}(const unsigned* grid, unsigned threads, void** given
   launch(grid, threads, {waits}, [=] {{ {name}({casts}); }});
 }}
 """
-TYPES = {
-    "float": np.float32, "double": np.float64, "int": np.int32, "Index": np.int64, "word": np.uint64, "size_type": np.uint64, "bool": np.bool_,
-}  # fmt: skip
+TYPES = {"float": np.float32, "double": np.float64, "int": np.int32, "Index": np.int64, "bool": np.bool_}
+TYPES |= {"word": np.uint64, "size_type": np.uint64}
 FLAGS = ("-x", "c++", "-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-shared", "-w")
 KERNEL = re.compile(r"extern \"C\" void (\w+)\s*\(([^)]*)\)")
 

@@ -81,7 +81,8 @@ __device__ void join_all(T* const* targets, int to, const T* const* sources, int
   size_type begin = (start + width - 1) / width, end = stop / width;  // the packs that lie wholly inside
   if (!packed || begin > end) begin = end = (stop + width - 1) / width;
   size_type low = begin * width < stop ? begin * width : stop, high = end * width > start ? end * width : start;
-  for (size_type i = start + first(); i < low; i += stride()) join_each<Op, T, T>(targets, to, sources, from, i, divisor);
+  for (size_type i = start + first(); i < low; i += stride())
+    join_each<Op, T, T>(targets, to, sources, from, i, divisor);
   for (size_type i = begin + first(); i < end; i += stride())
     join_each<Op, T, Pack<T> >(targets, to, sources, from, i, divisor);
   for (size_type i = high + first(); i < stop; i += stride())

@@ -1,4 +1,4 @@
-"""prove_on_gpu.sh: how steps are chosen, bounded, judged and told, with programs that are no proofs; no GPU is needed."""
+"""prove_on_gpu.sh: how steps are chosen, bounded, judged and told, with programs that prove nothing; without a GPU."""
 
 from __future__ import annotations
 
