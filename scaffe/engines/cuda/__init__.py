@@ -5,6 +5,7 @@
 | engine.py | compiles kernels and launches them |
 | kernels/ | CUDA C++, a file for each kind of layer |
 | convolution.py ... eltwise.py | the layers that launch them; everything else is the reference forms' |
+| channels.py | channels cut into chunks, for BatchNorm and Scale |
 | solvers.py | each rule's update as one launch |
 """
 
@@ -15,6 +16,7 @@ from scaffe.engines.cuda import (
     eltwise,
     lrn,
     pooling,
+    scale,
     softmax,
     softmax_loss,
     solvers,
@@ -29,6 +31,7 @@ __all__ = [
     "eltwise",
     "lrn",
     "pooling",
+    "scale",
     "softmax",
     "softmax_loss",
     "solvers",
