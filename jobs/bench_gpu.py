@@ -213,7 +213,9 @@ def main() -> int:
     open_world()
     log.setLevel("WARNING")  # not the nets' shapes
     print(f"{machine.gpu or 'the processor'}, PyTorch {torch.__version__}")
-    print("net           numbers batch    img/s     eager  ratio                 compiled  ratio            MiB, its")
+    print(
+        "net           numbers batch    img/s     eager x ratio                 compiled x ratio             MiB, its"
+    )
     for name in names:
         images = 2 if a.rehearse else NETS[name]
         try:

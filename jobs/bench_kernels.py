@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -86,6 +87,8 @@ class EventClock:
             calls()
             return self.stream.end_capture().launch
         except Exception as error:  # CuPy's
+            with suppress(Exception):
+                self.stream.end_capture()
             print(f"not captured, so the host's launches count: {error}")
             return calls
 

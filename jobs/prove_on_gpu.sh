@@ -3,7 +3,8 @@
 #   bash jobs/prove_on_gpu.sh [OUT]      logs, table.txt, table.md and table.json in OUT, ./gpu_proof by default
 #   WHEELS=FOLDER ...                    first install the wheels that lie there, into OUT/site; nothing else is installed
 #   PARITY=FOLDER ...                    compare with the cases there that Caffe computed
-#   STEPS=layers,ranks ...               these steps alone; what OUT's table has of the others stays
+#   STEPS=layers,ranks ...               these alone, of machine, kernels, layers, solvers, parity, ranks, lenet, reduce,
+#                                        bandwidth, bench-float32, bench-tf32, bench-bf16; OUT's table keeps the others
 #   QUICK=1 ...                          the short form of each step, about 8 minutes in all
 #   SECONDS_IN_ALL=N ...                 no step goes on for longer than that after the start
 #   REHEARSE=1 ...                       on a machine without a GPU: the same steps, stand-ins for arrays on a GPU
@@ -17,7 +18,7 @@ fail() {
   exit 2
 }
 
-python=$(command -v "${PYTHON:-python3}") || fail "no python3 on PATH; PYTHON names another"
+python=$(command -v "${PYTHON:-python3}") || fail "no ${PYTHON:-python3}; PYTHON names the interpreter"
 out=$(mkdir -p "${1:-gpu_proof}" && cd "${1:-gpu_proof}" && pwd) || fail "cannot make the folder ${1:-gpu_proof}"
 for name in WHEELS PARITY; do
   [ -z "${!name:-}" ] && continue

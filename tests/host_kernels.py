@@ -93,7 +93,7 @@ extern "C" void host_{name}(const unsigned* grid, unsigned threads, void** given
 """
 TYPES = {
     "float": np.float32, "double": np.float64, "bf16": np.uint16, "int": np.int32, "Index": np.int64,
-    "word": np.uint64, "bool": np.bool_, "byte": np.uint8,
+    "word": np.uint64, "bool": np.bool_, "byte": np.uint8, "size_type": np.uint64,
 }  # fmt: skip
 FLAGS = ("-x", "c++", "-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-shared", "-w")
 WAITS = re.compile(r"over_block|\bturn\(")  # in the body of a kernel whose threads wait for each other

@@ -1,5 +1,7 @@
 """The kernels of device arrays compile, all of them, by NVIDIA's compiler; no GPU is needed for that."""
 
+import re
+
 import nvrtc
 import pytest
 
@@ -30,3 +32,9 @@ def test_there_is_a_kernel_for_every_operation_and_type():
     pairs = {f"{op.name}_{dtype}" for op in OPERATIONS.values() for dtype in TYPES if not op.divided}
     divided = {f"divide_{dtype}" for dtype in TYPES if dtype.kind == "f"}
     assert {*pairs, *(f"all_{pair}" for pair in pairs), *divided} == set(kernels.names())
+
+
+def test_the_reduces_addition_moves_16_bytes_at_once(compiled):
+    for name in ("sum_float32", "all_sum_float32"):
+        body = compiled[1].partition(f".entry {name}(")[2].partition("\n}")[0]
+        assert re.search(r"ld\.global\S*\.v4\.", body) and re.search(r"st\.global\S*\.v4\.", body), name

@@ -69,5 +69,5 @@ def test_a_profile_without_a_layer_or_no_profile_at_all_is_refused(folder, capsy
     write(folder / "p.json", layers=LAYERS[:1])
     assert "p.json: no times for layer 'ip', one of 2 without" in refused(*train("--compute", "replay:p.json"))
     assert "q.json: no such file or directory" in refused(*train("--compute", "replay:q.json"))
-    assert "unknown 'fp8'; known: float32 bf16 replay:PROFILE.json" in refused(*train("--compute", "fp8"))
+    assert "unknown 'fp8'; known: float32 tf32 bf16 replay:PROFILE.json" in refused(*train("--compute", "fp8"))
     assert "replay" in refused("time", "--model", "net.prototxt", "--compute", "replay:p.json")

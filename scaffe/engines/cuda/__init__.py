@@ -10,6 +10,7 @@
 | kernels/ | CUDA C++, a file for each kind of layer |
 | convolution.py ... eltwise.py | the layers that launch them; everything else is the reference forms' |
 | transform.py, data.py | what data layers do to images, on the device |
+| channels.py | channels cut into chunks, for BatchNorm and Scale |
 | solvers.py | each rule's update as one launch |
 """
 
@@ -23,6 +24,7 @@ from scaffe.engines.cuda import (
     inner_product,
     lrn,
     pooling,
+    scale,
     softmax,
     softmax_loss,
     solvers,
@@ -40,6 +42,7 @@ __all__ = [
     "inner_product",
     "lrn",
     "pooling",
+    "scale",
     "softmax",
     "softmax_loss",
     "solvers",

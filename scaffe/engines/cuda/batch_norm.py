@@ -3,63 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from scaffe.engines.cuda.engine import THREADS, divisor
+from scaffe.engines.cuda.channels import Channels
 from scaffe.layers.batch_norm import BatchNorm
 from scaffe.layers.layer import Blobs, register
 
-CHUNK = 32 * THREADS  # elements of a block, as batch_norm.cu says
-
 
 class CudaBatchNorm(BatchNorm):
-    """BatchNorm; the reference form where a channel has too many elements for a kernel's int."""
+    """BatchNorm; the reference form where a channel has too many elements for a kernel."""
 
-    @property
-    def _count(self) -> int:
-        """Elements of a channel."""
-        return self.view[0] * self.view[2]
+    capturable = True
 
-    @property
-    def _has_kernel(self) -> bool:
-        return 0 < self._count < 2**31 - CHUNK
+    def reshape(self, bottom: Blobs, top: Blobs) -> None:
+        super().reshape(bottom, top)
+        self.parts = Channels(*self.view)
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
-        if not self._has_kernel:
+        if not self.parts.fit:
             return super().forward(bottom, top)
-        x, count = bottom[0].array, self._count
-        kept = self.normalised = self.buffer(
-            "normalised", self.view, x.dtype
-        )  # layers above may change the top in place
-        if self.use_sums:
-            mean, variance = self.global_statistics()
-            self.deviation = self.xp.sqrt(variance + self.eps)[:, None]
-            return self._launch("normalise_by", x, mean, self.deviation, kept, top[0].array)
+        engine, x, sums = self.context.engine, bottom[0].array, [blob.array for blob in self.blobs]
+        kept = self.normalised = self.buffer("normalised", self.view, x.dtype)  # as layers above may change the top
         self.deviation = self.buffer("deviation", (self.view[1], 1), x.dtype)
-        chunks, sums = self._of_chunks(x.dtype), [blob.array for blob in self.blobs]
+        if self.use_sums:
+            mean = self.buffer("mean", (self.view[1],), x.dtype)
+            engine.over("batch_norm", "known_statistics", mean.size, *sums, mean, self.deviation, float(self.eps))
+            return self.parts.launch(engine, "normalise_by", x, mean, self.deviation, kept, top[0].array)
+        chunks, count = self.parts.sums(self, x.dtype), self.parts.elements
         numbers = float(self.eps), float(self.fraction), count / max(1, count - 1)
-        self._launch("norm_chunks", x, *chunks)
-        self._launch("normalise", x, *chunks, self.deviation, kept, top[0].array, *sums, numbers=numbers)
+        self.parts.launch(engine, "norm_chunks", x, *chunks)
+        arrays = x, *chunks, self.deviation, kept, top[0].array, *sums
+        self.parts.launch(engine, "normalise", *arrays, numbers=numbers)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
-        if self.use_sums or not propagate_down[0] or not self._has_kernel:
+        if self.use_sums or not propagate_down[0] or not self.parts.fit:
             return super().backward(top, propagate_down, bottom)
-        arrays, chunks = (self.normalised, top[0].diff_array), self._of_chunks(self.normalised.dtype)
-        self._launch("norm_back_chunks", *arrays, *chunks)
-        self._launch("normalise_back", *arrays, *chunks, self.deviation, bottom[0].diff_array)
-
-    def _of_chunks(self, dtype: Any) -> list[Any]:
-        """Return room for two numbers of each block."""
-        return [self.buffer(name, (self._blocks,), dtype) for name in ("chunks", "chunks too")]
-
-    @property
-    def _blocks(self) -> int:
-        return self.view[1] * -(-self._count // CHUNK)
-
-    def _launch(self, kernel: str, *arrays: Any, numbers: tuple[float, ...] = ()) -> None:
-        _, channels, inner = self.view
-        of_part = channels, inner, self._count, self._blocks // channels, divisor(inner)
-        self.context.engine.launch("batch_norm", kernel, (self._blocks,), *arrays, *of_part, *numbers)
+        engine, chunks = self.context.engine, self.parts.sums(self, self.normalised.dtype)
+        arrays = self.normalised, top[0].diff_array
+        self.parts.launch(engine, "norm_back_chunks", *arrays, *chunks)
+        self.parts.launch(engine, "normalise_back", *arrays, *chunks, self.deviation, bottom[0].diff_array)
 
 
 register("BatchNorm", CudaBatchNorm, engine="cuda")

@@ -136,3 +136,49 @@ KERNEL normalise_back(const float* kept, const float* dy, const float* sums, con
   EACH_HELD(i, k) gradients[i].at[k] = (gradients[i].at[k] - sum - values[i].at[k] * slope) / own;
   part.write(dx, gradients);
 }
+
+// What the running sums say, 0 before there are any.
+KERNEL known_statistics(Index count, const float* means, const float* variances, const float* weight, float* mean,
+                        float* deviation, float eps) {
+  float scale = *weight == 0 ? 0.0f : 1 / *weight;
+  EACH(c, count) mean[c] = means[c] * scale, deviation[c] = sqrtf(variances[c] * scale + eps);
+}
+
+// Scale, which follows: y = factor x + bias, x also into `kept` where y takes its place.
+KERNEL scale(const float* x, const float* factor, const float* bias, float* kept, float* y, CHANNELS) {
+  Part part(OF_PART, for_quads(x) && for_quads(kept) && for_quads(y));
+  Quad held[HELD];
+  part.read(x, held);
+  if (kept) part.write(kept, held);
+  float by = factor[part.channel], plus = bias ? bias[part.channel] : 0.0f;
+  EACH_HELD(i, k) held[i].at[k] = held[i].at[k] * by + plus;
+  part.write(y, held);
+}
+
+// dx = factor dy, and each chunk's sums of dy, and of dy x.
+KERNEL scale_back(const float* x, const float* dy, const float* factor, float* dx, float* sums, float* slopes,
+                  CHANNELS) {
+  Part part(OF_PART, for_quads(x) && for_quads(dy) && for_quads(dx));
+  Quad values[HELD], gradients[HELD];
+  part.read(x, values);
+  part.read(dy, gradients);
+  float sum = 0, slope = 0, by = factor[part.channel];
+  EACH_HELD(i, k) {
+    sum += gradients[i].at[k], slope += gradients[i].at[k] * values[i].at[k];
+    gradients[i].at[k] *= by;
+  }
+  if (dx) part.write(dx, gradients);
+  sum = over_block<Sum>(sum), slope = over_block<Sum>(slope);
+  if (threadIdx.x == 0) sums[blockIdx.x] = sum, slopes[blockIdx.x] = slope;
+}
+
+// Add a channel's sums, a block for each, to the gradients of its bias and its factor.
+KERNEL scale_gradients(const float* sums, const float* slopes, int chunks, float* bias, float* factor) {
+  float sum = 0, slope = 0;
+  for (int c = threadIdx.x; c < chunks; c += blockDim.x)
+    sum += sums[blockIdx.x * (Index)chunks + c], slope += slopes[blockIdx.x * (Index)chunks + c];
+  sum = over_block<Sum>(sum), slope = over_block<Sum>(slope);
+  if (threadIdx.x) return;
+  if (bias) bias[blockIdx.x] += sum;
+  if (factor) factor[blockIdx.x] += slope;
+}

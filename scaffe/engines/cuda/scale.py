@@ -1,0 +1,47 @@
+"""Scale by kernels: one launch forward; backward one for all values, and one that ends the sums over them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from scaffe.engines.cuda.channels import Channels
+from scaffe.layers.layer import Blobs, register
+from scaffe.layers.scale import Scale
+
+NONE = np.uint64(0)  # an array that a kernel is not given
+
+
+class CudaScale(Scale):
+    """Scale by a learned factor; by a second bottom the reference form."""
+
+    capturable = True
+
+    def reshape(self, bottom: Blobs, top: Blobs) -> None:
+        super().reshape(bottom, top)
+        self.parts = Channels(*self.view)
+        self.has_kernel = len(bottom) == 1 and self.parts.fit
+
+    def forward(self, bottom: Blobs, top: Blobs) -> None:
+        if not self.has_kernel:
+            return super().forward(bottom, top)
+        x, in_place = bottom[0].array, top[0] is bottom[0]
+        self.input = self.buffer("kept input", x.shape, x.dtype) if in_place else x
+        blobs = self.blobs[0].array, self.bias.array if self.bias else NONE
+        kept = self.input if in_place else NONE
+        self.parts.launch(self.context.engine, "scale", x, *blobs, kept, top[0].array)
+
+    def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
+        if not self.has_kernel:
+            return super().backward(top, propagate_down, bottom)
+        engine, dy, chunks = self.context.engine, top[0].diff_array, self.parts.sums(self, self.input.dtype)
+        dx = bottom[0].diff_array if propagate_down[0] else NONE
+        self.parts.launch(engine, "scale_back", self.input, dy, self.blobs[0].array, dx, *chunks)
+        factor = self.blobs[0].diff_array if self.param_propagate_down[0] else NONE
+        bias = self.bias.diff_array if self.bias and self.param_propagate_down[-1] else NONE
+        channels = self.parts.channels
+        engine.launch("batch_norm", "scale_gradients", (channels,), *chunks, self.parts.chunks, bias, factor)
+
+
+register("Scale", CudaScale, engine="cuda")

@@ -1,0 +1,151 @@
+"""prove_on_gpu.sh: how steps are chosen, bounded, judged and told, with programs that prove nothing; without a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+JOBS = Path(__file__).resolve().parents[2] / "jobs"
+sys.path.append(str(JOBS))
+import prove  # noqa: E402  jobs are no package
+
+pytestmark = pytest.mark.mpi_skip
+
+
+def step(program: str, seconds: int = 60, **how: object) -> prove.Step:
+    return prove.Step("a step", "some", [sys.executable, "-c", program], seconds, **how)  # type: ignore[arg-type]
+
+
+def outcome(tmp_path: Path, program: str, seconds: float = 60, **how: object) -> tuple[str, str]:
+    """Return how a program's step ends, and its figures."""
+    found = prove.run(step(program, **how), tmp_path / "log", seconds)
+    return found.result, found.figures
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        ("print('3 passed, 1 skipped in 0.1s'); print('bye')", ("passed", "3 passed, 1 skipped in 0.1s")),
+        ("print('1 failed, 2 passed in 1s'); raise SystemExit(1)", ("FAILED", "1 failed, 2 passed in 1s")),
+        ("print('SKIPPED [4] a: no GPU'); print('4 skipped in 1s')", ("skipped", "skipped: SKIPPED [4] a: no GPU")),
+        ("print('1 deselected'); raise SystemExit(5)", ("skipped", "skipped: 1 deselected")),
+        ("raise SystemExit('no such file')", ("FAILED", "no such file")),
+    ],
+)
+def test_a_step_is_judged_by_its_exit_code_and_what_pytest_says(tmp_path: Path, program: str, expected: tuple) -> None:
+    assert outcome(tmp_path, program) == expected
+
+
+def test_a_step_that_takes_too_long_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    program = f"""
+import pathlib, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+pathlib.Path({str(tmp_path / "child")!r}).write_text(str(child.pid))
+child.wait()
+"""
+    result, figures = outcome(tmp_path, program, seconds=3)
+    assert result == "FAILED" and figures.startswith("stopped after")
+    child = Path("/proc", (tmp_path / "child").read_text())
+    assert not child.exists() or "zombie" in (child / "status").read_text()
+
+
+def test_what_is_not_there_is_skipped_and_named(tmp_path: Path) -> None:
+    assert outcome(tmp_path, "", needs=("sys", "no_such_module")) == ("skipped", "skipped: no no_such_module here")
+    program = "print('bench: -d cuda is not there'); raise SystemExit(2)"
+    assert outcome(tmp_path, program, missing="bench: .*cuda.*") == ("skipped", "skipped: bench: -d cuda is not there")
+
+
+def test_figures_are_the_last_line_of_their_form(tmp_path: Path) -> None:
+    program = "print('net 1'); print('  net 2 | 3'); print('done')"
+    assert outcome(tmp_path, program, figures="net .*") == ("passed", "net 2 | 3")
+
+
+def test_the_tables_say_the_same(tmp_path: Path) -> None:
+    results = [prove.Result("one", "passed", 3, "a | b"), prove.Result("another", "FAILED", 40, "")]
+    prove.keep(tmp_path, results)
+    assert (tmp_path / "table.txt").read_text().splitlines()[1:] == [
+        "one      passed       3  a | b",
+        "another  FAILED      40",
+    ]
+    assert (tmp_path / "table.md").read_text().splitlines()[2:] == [
+        r"| one | passed | 3 | a \| b |",
+        "| another | FAILED | 40 |  |",
+    ]
+    assert [*prove.earlier(tmp_path).values()] == results
+
+
+@pytest.mark.parametrize("text", ["", "[1", '[{"step": 1}]', "{}"])
+def test_a_table_that_is_none_counts_as_no_earlier_run(tmp_path: Path, text: str) -> None:
+    (tmp_path / "table.json").write_text(text)
+    assert prove.earlier(tmp_path) == {}
+
+
+def test_groups_choose_steps_and_others_are_refused() -> None:
+    every = [*prove.steps(quick=False, rehearse=False, parity=True)]
+    assert len({one.name for one in every}) == len(every)
+    assert {one.group for one in prove.choose(every, "lenet,machine")} == {"lenet", "machine"}
+    assert prove.choose(every, "") == every
+    with pytest.raises(SystemExit, match="no steps lenat; known: machine, kernels, layers"):
+        prove.choose(every, "machine,lenat")
+
+
+@pytest.mark.parametrize("how", [(True, True, True), (False, False, True), (True, False, False)])
+def test_each_step_runs_a_file_that_is_there(how: tuple[bool, bool, bool]) -> None:
+    for one in prove.steps(*how):
+        files = [word for word in one.command if word.startswith(("jobs/", "tests/"))]
+        assert [file for file in files if not (JOBS.parent / file).exists()] == []
+
+
+def proven(out: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the script with this interpreter."""
+    clean = {name: value for name, value in os.environ.items() if name not in ("WHEELS", "PARITY", "SCAFFE_ON_GPU")}
+    env = {**clean, "PYTHON": sys.executable, **environment}
+    return subprocess.run(["bash", JOBS / "prove_on_gpu.sh", out], env=env, capture_output=True, text=True, timeout=100)
+
+
+def test_a_rehearsal_runs_the_steps_that_are_chosen_and_keeps_the_table_of_the_others(tmp_path: Path) -> None:
+    earlier = prove.Result("LeNet on digits", "passed", 9, "accuracy 0.98")
+    prove.keep(tmp_path, [earlier])
+    run = proven(tmp_path, REHEARSE="1", STEPS="machine,bandwidth", QUICK="1")
+    assert run.returncode == 0, run.stderr
+    lines = [line.split()[:2] for line in run.stdout.splitlines()]
+    assert lines == [["step", "result"], ["machine", "passed"], ["LeNet", "on"], ["kernels'", "bandwidth"]]
+    assert "slowest:" in (tmp_path / "logs/kernels_bandwidth.log").read_text()
+    assert [one["step"] for one in json.loads((tmp_path / "table.json").read_text())][1] == "LeNet on digits"
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"REHEARSE": "1", "STEPS": "lenat"}, "prove_on_gpu.sh: no steps lenat; known: machine, kernels"),
+        ({"WHEELS": "/no/wheels"}, "prove_on_gpu.sh: WHEELS is /no/wheels, which is no folder\n"),
+        ({"PYTHON": "/no/python"}, "prove_on_gpu.sh: no /no/python; PYTHON names the interpreter\n"),
+    ],
+)
+def test_a_slip_is_told_in_one_line(tmp_path: Path, environment: dict[str, str], said: str) -> None:
+    run = proven(tmp_path, **environment)
+    assert run.returncode in (1, 2) and run.stdout == ""
+    assert run.stderr.startswith(said) and run.stderr.count("\n") == 1
+
+
+def test_without_a_gpu_one_line_says_why(tmp_path: Path) -> None:
+    if Path("/dev/nvidia0").exists():
+        pytest.skip("there is a GPU")
+    run = proven(tmp_path)
+    assert run.returncode == 2
+    assert run.stderr.startswith("prove_on_gpu.sh: ") and run.stderr.count("\n") == 1
+    assert "cupy" in run.stderr or "driver" in run.stderr or "GPU" in run.stderr
+
+
+def test_two_runs_do_not_write_into_one_folder(tmp_path: Path) -> None:
+    import fcntl
+
+    with (tmp_path / "lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        run = proven(tmp_path, REHEARSE="1", STEPS="machine")
+    assert (run.returncode, run.stderr.startswith("prove_on_gpu.sh: another run writes into")) == (2, True)
