@@ -107,6 +107,14 @@ def test_a_label_that_is_no_class_is_told_as_on_the_host_and_once(pair, label):
         assert net.forward(y=np.array([0, 1, 9, 2]))["hit"] >= 0
 
 
+def test_a_buckets_update_leaves_gradients_alone_that_are_still_to_be_computed(make):
+    solver = make(StrictGpu())
+    solver.net.clear_param_diffs()
+    solver.rule.update([4, 5], 0.1, 0)
+    zeros = [parameter.blob.diff_values.is_zero for parameter in solver.net.parameters]
+    assert zeros == [i not in (4, 5) for i in range(len(zeros))]
+
+
 @pytest.mark.parametrize("limit", [0.5, 1e6])
 def test_gradients_are_clipped_on_the_device_as_on_the_host(tmp_path, limit):
     (tmp_path / "net.prototxt").write_text(LABELS.replace(

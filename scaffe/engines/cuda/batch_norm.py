@@ -1,4 +1,4 @@
-"""BatchNorm by kernels: statistics, values, and gradients in one launch each."""
+"""BatchNorm by kernels: statistics and running sums, values, and gradients in one launch each."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from scaffe.layers.layer import Blobs, register
 class CudaBatchNorm(BatchNorm):
     """BatchNorm."""
 
+    capturable = True
+
     def forward(self, bottom: Blobs, top: Blobs) -> None:
-        engine, x, (outer, channels, inner) = self.context.engine, bottom[0].array, self.view
+        engine, x, (_, channels, inner) = self.context.engine, bottom[0].array, self.view
+        mean = self.buffer("mean", (channels,), x.dtype)
+        self.deviation = self.buffer("deviation", (channels, 1), x.dtype)
+        sums, numbers = [blob.array for blob in self.blobs], (float(self.eps), float(self.fraction))
         if self.use_sums:
-            mean, variance = self.global_statistics()
+            engine.over("batch_norm", "known_statistics", channels, *sums, mean, self.deviation, numbers[0])
         else:
-            mean, variance = (self.buffer(name, (channels,), x.dtype) for name in ("mean", "variance"))
-            engine.launch("batch_norm", "norm_statistics", (channels,), x, mean, variance, outer, channels, inner)
-            self.remember(mean, variance)
+            arrays = x, mean, self.deviation, *sums
+            engine.launch("batch_norm", "norm_statistics", (channels,), *arrays, *self.view, *numbers)
         self.normalised = self.buffer("normalised", self.view, x.dtype)  # layers above may change the top in place
-        self.deviation = self.xp.sqrt(variance + self.eps)[:, None]
         arrays = x, mean, self.deviation, self.normalised, top[0].array
         engine.over("batch_norm", "normalise", x.size, *arrays, channels, inner)
 

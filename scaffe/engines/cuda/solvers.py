@@ -26,6 +26,7 @@ class Fused(Rule):
     def __init__(self, param: SolverParameter, packed: PackedParameters, engine: Engine):
         super().__init__(param, packed)
         self.engine = engine
+        self._data, self._diff = packed.data, packed.diff
         xp, parameters = engine.gpu.xp, packed.parameters
 
         def table(values: Sequence[float], dtype: type) -> Any:
@@ -37,27 +38,29 @@ class Fused(Rule):
         self._decays = table([param.weight_decay * p.decay for p in parameters], np.float64)
         self._ratios: Any = NONE
         self._squares: Any = None
+        self._factor: Any = None
         self._wanted: dict[tuple[int, ...], Any] = {}
 
     def clip(self) -> None:
-        """Do so in two launches; the norm stays on the device."""
+        """Do so in three launches; the norm stays on the device."""
         if self.param.clip_gradients < 0:
             return
-        diff = self.packed.diff
+        diff, xp = self.packed.diff, self.engine.gpu.xp
         if self._squares is None:
-            self._squares = self.engine.gpu.xp.zeros(BLOCKS, np.float64)
-        parts = self._squares.size
+            parts = max(1, min(BLOCKS, diff.size // (8 * THREADS)))
+            self._squares, self._factor = xp.zeros(parts, np.float64), xp.zeros((), np.float32)
+        limit, parts = np.float64(self.param.clip_gradients), self._squares.size
         self.engine.launch("solvers", "squares", (parts,), np.int64(diff.size), diff, self._squares)
-        self.engine.over(
-            "solvers", "clip", diff.size, diff, self._squares, parts, np.float64(self.param.clip_gradients)
-        )
+        self.engine.launch("solvers", "clip_factor", (1,), self._squares, parts, limit, self._factor)
+        self.engine.over("solvers", "clip", diff.size, diff, self._factor)
 
     def update(self, indices: Sequence[int], rate: float, iteration: int) -> None:
         indices = tuple(indices)
         if not indices:
             return
-        for i in indices:
+        for i in indices:  # and no other: another thread may be computing the gradients of these
             self.packed.settle(i)
+            self.packed.parameters[i].blob.values.settle()
         wanted = self._wanted.get(indices)
         if wanted is None:
             wanted = self._wanted[indices] = self.engine.gpu.xp.asarray(np.array(indices, np.int32))
@@ -68,12 +71,12 @@ class Fused(Rule):
         """Compute what the update of these parameters needs to know of them."""
 
     def launch(self, wanted: Any, blocks: int, rate: float, iteration: int) -> None:
-        p, packed = self.param, self.packed
+        p = self.param
         history = [*self.history, NONE][:2]
         tables = self._starts, self._stops, self._rates, self._decays, self._ratios, wanted
         momentum2 = p.rms_decay if self.kind == "RMSProp" else p.momentum2
         numbers = np.float64(rate), np.float64(self.scale(iteration)), *self._floats(p.momentum, momentum2, p.delta)
-        arguments = packed.data, packed.diff, *history, *tables, *numbers, int(p.regularization_type == "L1")
+        arguments = self._data, self._diff, *history, *tables, *numbers, int(p.regularization_type == "L1")
         self.engine.launch("solvers", f"update_{self.kernel}", (blocks, wanted.size), *arguments)
 
     @property
@@ -128,7 +131,7 @@ class FusedLARS(Fused, lars.LARS):
             self._ratios = self.engine.gpu.xp.zeros(len(self.packed.parameters), np.float64)
         tables = self._starts, self._stops, self._decays, wanted, self._ratios
         numbers = *self._floats(), np.float64(self.param.lars_trust)
-        arguments = self.packed.data, self.packed.diff, *tables, *numbers
+        arguments = self._data, self._diff, *tables, *numbers
         self.engine.launch("solvers", "lars_ratios", (wanted.size,), *arguments)
 
 

@@ -3,13 +3,27 @@
   for (Index k = threadIdx.x, n = (Index)outer * inner, j; k < n; k += blockDim.x) \
     if (j = (k / inner * channels + blockIdx.x) * inner + k % inner, true)
 
-KERNEL norm_statistics(const float* x, float* mean, float* variance, int outer, int channels, int inner) {
+// Also let the running sums fade by `fraction` and take in what was measured, the variance without its bias.
+KERNEL norm_statistics(const float* x, float* mean, float* deviation, float* means, float* variances, float* weight,
+                       int outer, int channels, int inner, float eps, float fraction) {
   float sum = 0, squares = 0, count = (float)outer * inner;
   OF_CHANNEL(j) sum += x[j];
   float centre = over_block<Sum>(sum) / count;
   OF_CHANNEL(j) squares += (x[j] - centre) * (x[j] - centre);
-  squares = over_block<Sum>(squares);
-  if (threadIdx.x == 0) mean[blockIdx.x] = centre, variance[blockIdx.x] = squares / count;
+  float variance = over_block<Sum>(squares) / count;
+  if (threadIdx.x > 0) return;
+  mean[blockIdx.x] = centre;
+  deviation[blockIdx.x] = sqrtf(variance + eps);
+  means[blockIdx.x] = means[blockIdx.x] * fraction + centre;
+  variances[blockIdx.x] = variances[blockIdx.x] * fraction + variance * (count > 1 ? count / (count - 1) : 1.0f);
+  if (blockIdx.x == 0) *weight = *weight * fraction + 1;
+}
+
+// What the running sums say, 0 before there are any.
+KERNEL known_statistics(Index count, const float* means, const float* variances, const float* weight, float* mean,
+                        float* deviation, float eps) {
+  float scale = *weight == 0 ? 0.0f : 1 / *weight;
+  EACH(c, count) mean[c] = means[c] * scale, deviation[c] = sqrtf(variances[c] * scale + eps);
 }
 
 KERNEL normalise(Index count, const float* x, const float* mean, const float* deviation, float* kept, float* y,
