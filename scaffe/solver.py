@@ -57,7 +57,9 @@ class Solver:
     float32; "replay:FILE" has layers take the times of a profile and compute nothing. `plan` says how the engine's ways
     to compute are chosen: "fixed", which repeats a run bit for bit; "timed" before the first iteration; or a file to
     read, and to write once timed. `keep_diffs` keeps the gradients of all blobs after an iteration, not those of
-    parameters alone, which takes more memory. `run` says when and by which collectives parameters and gradients travel.
+    parameters alone, and on a GPU the values of test nets' blobs, which takes more memory. `graphs` says whether a GPU
+    records runs of layers and repeats the recordings: "auto", "on" or "off". `run` says when and by which collectives
+    parameters and gradients travel.
     `timeline` is a file to write at `close`: what each rank's threads did when, in Chrome's trace format, for the last
     iterations (monitor.timeline.LIMIT spans a rank). A rank that waits for the others for `stall_seconds`
     (0: never) logs which are missing and what these were last seen doing; with `stall_abort` it ends the job.
@@ -79,6 +81,7 @@ class Solver:
         compute: str = "float32",
         plan: str = FIXED,
         keep_diffs: bool = False,
+        graphs: str = "auto",
         run: Run | None = None,
         reading: Settings | None = None,
         timeline: str | os.PathLike | None = None,
@@ -93,6 +96,8 @@ class Solver:
         self.allow_python_layers = allow_python_layers
         self.replay: replay.Replay | None = None
         self.keep_diffs, self.run, self.reading = keep_diffs, run or Run(), reading or Settings()
+        watched = timeline or compute.startswith(replay.PREFIX)  # layer by layer
+        self.graphs = "off" if watched and graphs == "auto" else graphs
         self.stall_seconds, self.stall_abort = stall_seconds, stall_abort
         self.compute, self.choices = compute, self.world.on_root(lambda: Choices(plan))
         self.param = self.world.together(lambda: self._load(param))
@@ -215,6 +220,7 @@ class Solver:
         context.threads, context.choices = self.world.threads, self.choices
         context.reading, context.spare_cores = self.reading, self.world.spare_cores
         context.compute = "float32" if self.compute.startswith(replay.PREFIX) else self.compute
+        context.graphs = self.graphs
         context.allow_python_layers, context.file_mark = self.allow_python_layers, self.world.file_mark
 
     def _agree_on(self, nets: Sequence[Net]) -> None:

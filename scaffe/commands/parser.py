@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from readers import Settings
 from readers.settings import BAD_RECORDS, READERS
 from scaffe.choices import FIXED
+from scaffe.context import GRAPHS
 from scaffe.engines import COMPUTE, ENGINES
 from scaffe.parallel.run import KNOWN, SYNCS, WORKFLOWS
 from scaffe.parallel.world import launcher_rank
@@ -50,6 +51,7 @@ def add_compute_flags(command: Parser) -> None:
         "products multiply; train also takes replay:PROFILE.json"
     )  # fmt: skip
     command.flag("plan", default=FIXED, metavar="fixed|timed|FILE", help="how the engine's ways to compute are chosen")
+    command.flag("graphs", choices=GRAPHS, default="auto", help="may a GPU record runs of layers and repeat them?")
     command.flag("threads", type=int, default=0, metavar="N", help="of each rank; 0: OMP_NUM_THREADS, or its cores")
     command.flag("level", type=int, default=0, help="level of the net's state")
     command.flag("stage", default="", metavar="A,B", help="stages of the net's state")

@@ -63,7 +63,7 @@ def _solve(world: World, a: argparse.Namespace, signals: Signals) -> int:
     tell_device(world.gpu, a, param.solver_mode == param.GPU)
     solver = Solver(
         param, world=world, scaling=a.scal, engine=a.engine, keep_snapshots=a.keep_snapshots,
-        allow_python_layers=a.allow_python_layers, threads=a.threads, compute=a.compute, plan=a.plan,
+        allow_python_layers=a.allow_python_layers, threads=a.threads, compute=a.compute, plan=a.plan, graphs=a.graphs,
         run=world.together(lambda: _run(a)), reading=world.together(lambda: reader_settings(a)), timeline=a.timeline,
         stall_seconds=a.stall_seconds, stall_abort=a.stall_abort, asked=signals.take,
     )  # fmt: skip

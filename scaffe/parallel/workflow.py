@@ -35,6 +35,7 @@ class Workflow:
     aggregate: Aggregate
     trial: Trial
     ordering: Ordering | None = None
+    starts: frozenset[int] = frozenset()  # layers before which the computation is looked at, as messages depend on it
 
     @property
     def drive(self) -> Hook | Helper:
@@ -103,7 +104,8 @@ def make_workflow(
     ordering = None
     if disturbs and isinstance(propagate, StagedPropagate) and isinstance(aggregate, StagedAggregate):
         ordering = Ordering(propagate, aggregate, world.allsums)
-    return Workflow(propagate, aggregate, trial, ordering)
+    starts = frozenset(bucket.layers[0] for bucket in buckets) if forward or backward else frozenset()
+    return Workflow(propagate, aggregate, trial, ordering, starts)
 
 
 def _bucket_bytes(run: Run, world: World, comm: Communicator | None, net: Net) -> float:

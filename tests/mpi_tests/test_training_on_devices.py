@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from host_kernels import RawModule
 from mpi4py import MPI
 from nets import shared_folder, solver_with, tower
+from recorded import Tape
 from strict_arrays import StrictDevice, StrictGpu
 
 import scaffe
@@ -26,13 +28,13 @@ def folder(tmp_path_factory):
     return shared_folder(COMM, tmp_path_factory, "devices")
 
 
-def trained(folder, run, gpu):
+def trained(folder, run, gpu, engine="reference", iterations=3):
     """Return the parameters after a few iterations."""
     world = World(COMM.Dup())
     world.take_gpu(gpu)
     param = solver_with(tower(folder / "db"), snapshot_prefix=str(folder / "snap"))
-    solver = scaffe.Solver(param, world=world, run=run, engine="reference", stall_seconds=0)
-    solver.step(3)
+    solver = scaffe.Solver(param, world=world, run=run, engine=engine, stall_seconds=0)
+    solver.step(iterations)
     solver.propagate.sync()
     values = solver.net.packed.host_data().copy()
     solver.close()
@@ -47,3 +49,15 @@ def test_devices_and_hosts_reach_the_same_parameters(folder, way):
     assert device.done > 0 or COMM.size == 1  # messages went through the device's streams
     np.testing.assert_allclose(on_device, on_host, rtol=0, atol=1e-6)
     assert np.abs(on_device).max() > 0.01
+
+
+@pytest.mark.parametrize("way", ["one message", "by a helper"])
+def test_runs_that_devices_record_between_messages_reach_the_same_parameters(folder, monkeypatch, way):
+    monkeypatch.setattr(RawModule, "folder", folder)  # each kernel compiled once
+    on_host = trained(folder, WAYS[way], None, iterations=7)
+    device = StrictDevice(seed=COMM.rank, sharing=False)
+    repeated = []
+    monkeypatch.setattr(Tape, "launch", lambda tape, launch=Tape.launch: repeated.append(1) or launch(tape))
+    on_device = trained(folder, WAYS[way], StrictGpu(device), "auto", iterations=7)
+    assert len(repeated) > 2
+    np.testing.assert_allclose(on_device, on_host, rtol=0, atol=1e-5 * np.abs(on_host).max())

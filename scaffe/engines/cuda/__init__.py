@@ -5,6 +5,9 @@
 | engine.py | compiles kernels and launches them |
 | kernels/ | CUDA C++, a file for each kind of layer |
 | convolution.py ... eltwise.py | the layers that launch them; everything else is the reference forms' |
+| pool.py, memory.py | where a net's blobs lie: a plan of offsets, and the blobs put there |
+| graphs.py | runs of layers recorded once, and repeated by one call |
+| report.py | the loss and wrong labels, which the host is told late |
 | solvers.py | each rule's update as one launch |
 """
 
@@ -15,7 +18,9 @@ from scaffe.engines.cuda import (
     dropout,
     eltwise,
     lrn,
+    parts,
     pooling,
+    relu,
     softmax,
     softmax_loss,
     solvers,
@@ -30,7 +35,9 @@ __all__ = [
     "dropout",
     "eltwise",
     "lrn",
+    "parts",
     "pooling",
+    "relu",
     "softmax",
     "softmax_loss",
     "solvers",

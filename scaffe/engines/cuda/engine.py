@@ -36,6 +36,7 @@ class Engine:
     def __init__(self, gpu: Gpu):
         self.gpu = gpu
         self._modules: dict[str, Any] = {}
+        self.recording = False  # are launches being recorded, to be repeated?
 
     @cached_property
     def report(self) -> Report:

@@ -12,6 +12,8 @@ from scaffe.layers.lrn import LRN
 class CudaLRN(LRN):
     """LRN across channels; within each channel the reference form."""
 
+    capturable = True
+
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         if self.axes != (1,):
             return super().forward(bottom, top)
