@@ -122,6 +122,17 @@ class Values:
         self.array, self._write = array, None
         self.version += 1
 
+    @property
+    def is_zero(self) -> bool:
+        """Whether the values are zeros that nobody has written yet: whoever adds to them overwrites."""
+        return self._write is _write_zeros
+
+    def overwritten(self) -> None:
+        """Take note that the plain array, and nothing else, holds the values: a device has written into it."""
+        self._replace(None)
+        self._write = None
+        self.version += 1
+
     def lie(self, array: Any, shared: bool) -> None:
         """Let the plain array be this one from now on; values survive unless it is `shared`."""
         if self.array is not None and not shared:

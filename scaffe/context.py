@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 TRAIN, TEST = 0, 1
 WORKSPACE_BYTES = 1 << 30
+GRAPHS = "auto", "on", "off"  # where they can be, always or it is an error, never
 PHILOX_STEP = 8  # float32 numbers that one step of Philox's counter gives: 4 words of 64 bits
 
 
@@ -52,6 +53,7 @@ class Context:
     scatter: Callable[[Batch | None, Batch], None] | None = None  # of the root's batch, if it reads for all
     spare_cores: int = 1  # of this rank: those that computing leaves, or 1
     gpu: Gpu | None = None  # where the net computes, `xp` being CuPy then
+    graphs: str = "auto"  # one of GRAPHS: does a GPU record runs of layers, and repeat the recordings?
     allow_python_layers: bool = False  # may the prototxt name code to run?
     local_rows: int | None = None
     total_rows: int | None = None

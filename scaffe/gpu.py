@@ -89,7 +89,8 @@ class Gpu:
         self.xp.cuda.Device(self.number).use()
         if self.stream is None:
             self.stream = self.xp.cuda.Stream(non_blocking=True)
-        self.stream.use()
+        if self.xp.cuda.get_current_stream() != self.stream:
+            self.stream.__enter__()  # not use(): whoever leaves a block of another stream comes back to this one
 
     def wait(self) -> None:
         """Return when all that the calling thread has begun on it is done."""
@@ -116,6 +117,16 @@ class Gpu:
         """Return room on the host for so many float64 numbers that nobody waits for until they are read."""
         memory = self.xp.cuda.alloc_pinned_memory(8 * count)
         return Late(np.frombuffer(memory, np.float64, count), self.xp.cuda.Event(disable_timing=True))
+
+    def recorder(self) -> Any:
+        """Return what records work on the GPU."""
+        from scaffe.engines.cuda.graphs import Recorder
+
+        return Recorder(self)
+
+    def place(self, array: Any) -> int:
+        """Return the address of an array."""
+        return array.data.ptr
 
     @property
     def free(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,8 +14,8 @@ from scaffe import engines
 from scaffe import weights as weight_files
 from scaffe.blob import Blob
 from scaffe.choices import AUTO, Choices
-from scaffe.context import WORKSPACE_BYTES, Context
-from scaffe.errors import DeviceError, LabelError, NetError, OnednnError, ScaffeError, ShapeError
+from scaffe.context import GRAPHS, WORKSPACE_BYTES, Context
+from scaffe.errors import DeviceError, EngineError, LabelError, NetError, OnednnError, ScaffeError, ShapeError
 from scaffe.graph import Node, filter_layers, followers, insert_splits, made_by, need_backward
 from scaffe.layers.base_data import BaseData
 from scaffe.layers.layer import Layer, asks_for_plain_code, check_counts, create
@@ -25,6 +25,7 @@ from scaffe.proto import LayerParameter, NetParameter, NetState, Phase
 from scaffe.proto.files import read_net
 
 if TYPE_CHECKING:
+    from scaffe.engines.cuda.graphs import Graphs
     from scaffe.engines.cuda.memory import Memory
     from scaffe.gpu import Gpu
 
@@ -106,6 +107,7 @@ class Net:
         self._weigh_losses()
         self._tell_labels()
         self.memory = self._plan_memory()
+        self.graphs = self._record_runs()
 
     def _plan_memory(self) -> Memory | None:
         """Return what places blobs in a GPU's memory."""
@@ -114,6 +116,19 @@ class Net:
         from scaffe.engines.cuda.memory import Memory
 
         return Memory(self)
+
+    def _record_runs(self) -> Graphs | None:
+        """Return what has a GPU record runs of layers and repeat them, where it can and may."""
+        wanted = self.context.graphs
+        if wanted not in GRAPHS:
+            raise EngineError(f"graphs must be one of {' '.join(GRAPHS)}, got '{wanted}'")
+        if wanted == "off" or self.memory is None or self.context.report is None or not self.memory.plans:
+            if wanted == "on":
+                raise EngineError("--graphs on takes a GPU, engine auto, and a net whose shapes stay; take auto")
+            return None
+        from scaffe.engines.cuda.graphs import Graphs
+
+        return Graphs(self, insists=wanted == "on")
 
     def _tell_labels(self) -> None:
         """Let data layers know which labels the layers behind them take."""
@@ -218,6 +233,26 @@ class Net:
         except Exception as error:  # CuPy's errors have no base of their own
             raise self._on_device(error, i) from None
 
+    def runs(self, starts: Iterable[int] = ()) -> list[tuple[int, ...]]:
+        """Return the layers' numbers in runs, each computed by one call of the next two; some begin at `starts`."""
+        return self.graphs.runs(starts) if self.graphs is not None else [(i,) for i in range(len(self.layers))]
+
+    def forward_run(self, run: tuple[int, ...]) -> None:
+        """Compute the tops of a run's layers."""
+        if self.graphs is None or len(run) == 1:
+            for i in run:
+                self.forward_layer(i)
+        else:
+            self.graphs.forward(run)
+
+    def backward_run(self, run: tuple[int, ...]) -> None:
+        """Compute the gradients of a run's layers, from the last to the first."""
+        if self.graphs is None or len(run) == 1:
+            for i in reversed(run):
+                self.backward_layer(i)
+        else:
+            self.graphs.backward(run)
+
     def _prepare(self) -> None:
         """Have a GPU's memory be what a pass expects."""
         if self.memory is None:
@@ -264,16 +299,14 @@ class Net:
         return DeviceError(f"layer '{layer.name}' ({layer.type}): {text}") if text else error
 
     def _fit(self) -> str:
-        """Say which batch would fit where this one has no room, by what all blobs take; "" where that can't be told."""
+        """Say which batch would fit where this one has no room; "" where that can't be told."""
         gpu, rows = self.context.gpu, self.context.local_rows
-        needed = sum(8 * blob.count for blob in self.blobs.values())
-        held = sum(
-            4 * blob.count for blob in self.blobs.values() for v in (blob.values, blob.diff_values) if not v.empty
-        )
-        if gpu is None or not rows or not needed:
+        if gpu is None or self.memory is None or not rows:
             return ""
-        batch = max(0, min(rows - 1, rows * (gpu.free + held) // needed))
-        return f"; by what the blobs take, a batch of about {batch} a rank would fit instead of {rows}"
+        each, room = self.memory.needs(rows, gpu.free)
+        batch = max(0, min(rows - 1, room // each))
+        fits = f"a batch of about {batch} a rank would fit instead of {rows}" if batch else "not even one fits"
+        return f"; at {each} bytes a sample, {fits}"
 
     def loss(self) -> float:
         """Return the loss of the last forward pass; with several ranks, this rank's part of it."""
@@ -406,6 +439,8 @@ class Net:
                     mine.array = source.array
                 else:
                     mine.values = source.values
+        if self.memory is not None:
+            self.memory.version += 1
 
     def _fill(self, name: str, values, known: Sequence[str], part: str) -> None:
         if name not in known:

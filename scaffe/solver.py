@@ -59,8 +59,9 @@ class Solver:
     first iteration; a file to read, and to write once timed; "auto" is timed on a GPU and fixed, which repeats a run
     bit for bit, on the CPU. `deterministic` has a GPU repeat runs too: only ways whose results are always the same, and
     "auto" is fixed. On a GPU no way of computing works in more than `workspace_bytes` of memory. `keep_diffs` keeps the
-    gradients of all blobs after an iteration, not those of parameters alone, which takes more memory. `run` says when
-    and by which collectives parameters and gradients travel.
+    gradients of all blobs after an iteration, not those of parameters alone, and on a GPU the values of test nets'
+    blobs, which takes more memory. `graphs` says whether a GPU records runs of layers and repeats the recordings:
+    "auto", "on" or "off". `run` says when and by which collectives parameters and gradients travel.
     `timeline` is a file to write at `close`: what each rank's threads did when, in Chrome's trace format, for the last
     iterations (monitor.timeline.LIMIT spans a rank). A rank that waits for the others for `stall_seconds`
     (0: never) logs which are missing and what these were last seen doing; with `stall_abort` it ends the job.
@@ -84,6 +85,7 @@ class Solver:
         deterministic: bool = False,
         workspace_bytes: float = WORKSPACE_BYTES,
         keep_diffs: bool = False,
+        graphs: str = "auto",
         run: Run | None = None,
         reading: Settings | None = None,
         timeline: str | os.PathLike | None = None,
@@ -98,6 +100,8 @@ class Solver:
         self.allow_python_layers = allow_python_layers
         self.replay: replay.Replay | None = None
         self.keep_diffs, self.run, self.reading = keep_diffs, run or Run(), reading or Settings()
+        watched = timeline or compute.startswith(replay.PREFIX)  # layer by layer
+        self.graphs = "off" if watched and graphs == "auto" else graphs
         self.stall_seconds, self.stall_abort = stall_seconds, stall_abort
         self.deterministic, self.workspace_bytes = deterministic, workspace_bytes
         self.compute, self.choices = compute, self.world.on_root(lambda: Choices(plan))
@@ -223,6 +227,7 @@ class Solver:
         context.deterministic, context.workspace_bytes = self.deterministic, self.workspace_bytes
         context.reading, context.spare_cores = self.reading, self.world.spare_cores
         context.compute = "float32" if self.compute.startswith(replay.PREFIX) else self.compute
+        context.graphs = self.graphs
         context.allow_python_layers, context.file_mark = self.allow_python_layers, self.world.file_mark
 
     def _agree_on(self, nets: Sequence[Net]) -> None:

@@ -9,6 +9,7 @@ import ctypes
 from types import SimpleNamespace
 
 import numpy as np
+from recorded import act
 
 CUDA_R_32F = 0
 CUBLAS_OP_N, CUBLAS_OP_T = 0, 1
@@ -47,9 +48,14 @@ def gemmEx(handle, op_a, op_b, m, n, k, alpha, a, type_a, ld_a, b, type_b, ld_b,
     sides = []
     for pointer, rows, columns, op, step in ((a, m, k, op_a, ld_a), (b, k, n, op_b, ld_b)):
         stored = matrix(pointer, *((columns, rows) if op else (rows, columns)), step)
-        sides.append(rounded(stored.T if op else stored, MANTISSA[kind]))
-    product, out = np.matmul(sides[1], sides[0]), matrix(c, m, n, ld_c)
-    out[...] = out * number(beta) + product if number(beta) else product
+        sides.append(stored.T if op else stored)
+    out, keep = matrix(c, m, n, ld_c), number(beta)
+
+    def multiply():
+        product = np.matmul(*(rounded(side, MANTISSA[kind]) for side in reversed(sides)))
+        out[...] = out * keep + product if keep else product
+
+    act([out], multiply)
 
 
 def gemmStridedBatchedEx(

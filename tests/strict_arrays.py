@@ -18,8 +18,9 @@ import fake_cublas
 import numpy as np
 from fake_device import FakeDevice, FakeStream
 from host_kernels import RawModule
+from recorded import Tape, act, made, refuse
 
-from scaffe.gpu import Late, choose
+from scaffe.gpu import Gpu, Late, choose
 
 RUBBISH = -77
 ON_THEIR_WAY = []  # copies to the host that nobody has marked yet, with their values
@@ -72,9 +73,14 @@ def call(function, keywords, *arguments, **given):
     """Call NumPy's function on strict arrays."""
     if unknown := given.keys() - keywords:
         raise TypeError(f"{function.__name__} has no argument {' '.join(unknown)} in CuPy")
-    result = function(*map(bare, arguments), **{name: bare(value) for name, value in given.items()})
+    bared, named = [*map(bare, arguments)], {name: bare(value) for name, value in given.items()}
     out = given.get("out")
-    return (out[0] if isinstance(out, tuple) else out) if out is not None else wrap(result)
+    out = out[0] if isinstance(out, tuple) else out
+    if out is not None or function is np.copyto or getattr(function, "__name__", "") == "at":
+        act([bare(arguments[0] if out is None else out)], lambda: function(*bared, **named))
+        return out
+    owner = getattr(function, "__self__", None)
+    return wrap(made([*bared, owner], lambda: function(*bared, **named)))
 
 
 class Array:
@@ -111,6 +117,7 @@ class Array:
         return SimpleNamespace(ptr=self.values.ctypes.data)
 
     def get(self, out=None, blocking=True):
+        refuse()
         if out is None:
             return self.values.copy()
         assert not blocking and (out.shape, out.dtype) == (self.shape, self.dtype)
@@ -119,22 +126,28 @@ class Array:
         return out
 
     def set(self, values):
+        refuse()
         assert type(values) is np.ndarray and (values.shape, values.dtype) == (self.shape, self.dtype)
         self.values[...] = values
 
     def tolist(self):
+        refuse()
         return self.values.tolist()
 
     def item(self):
+        refuse()
         return self.values.item()
 
     def __float__(self):
+        refuse()
         return float(self.values.item())
 
     def __int__(self):
+        refuse()
         return int(self.values.item())
 
     def __bool__(self):
+        refuse()
         return bool(self.values)
 
     # What arrays are.
@@ -146,12 +159,14 @@ class Array:
         return (wrap(part) for part in self.values)
 
     def __getitem__(self, index):
-        return wrap(self.values[bare(index)])
+        place = bare(index)
+        return wrap(made([self.values], lambda: self.values[place]))
 
     def __setitem__(self, index, value):
         if not isinstance(value, (Array, *SCALARS)):
             raise TypeError(f"Unsupported type {type(value)}")
-        self.values[bare(index)] = bare(value)
+        place, given = bare(index), bare(value)
+        act([self.values], lambda: self.values.__setitem__(place, given))
 
     def __getattr__(self, name):
         if name in ("shape", "dtype", "size", "ndim", "nbytes", "itemsize", "flags", "strides"):
@@ -172,14 +187,16 @@ def _operator(name):
     function = getattr(operator, name)
 
     def straight(self, other):
-        return wrap(function(self.values, _operand(other)))
+        values, given = self.values, _operand(other)
+        return wrap(made([], lambda: function(values, given)))
 
     def reflected(self, other):
-        return wrap(function(_operand(other), self.values))
+        values, given = self.values, _operand(other)
+        return wrap(made([], lambda: function(given, values)))
 
     def in_place(self, other):
-        np_function = getattr(operator, f"i{name.strip('_')}")
-        self.values = np_function(self.values, _operand(other))
+        np_function, given, values = getattr(operator, f"i{name.strip('_')}"), _operand(other), self.values
+        self.values = act([values], lambda: np_function(values, given))
         return self
 
     return straight, reflected, in_place
@@ -203,7 +220,7 @@ for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
 
 def _unary(name):
     function = getattr(operator, name)
-    return lambda self: wrap(function(self.values))
+    return lambda self: wrap(made([], lambda values=self.values: function(values)))
 
 
 for _name in ("neg", "invert", "abs"):
@@ -225,6 +242,8 @@ class Ufunc:
 
 def asarray(values, dtype=None):
     """Bring values to the device, as the one function that takes NumPy's arrays."""
+    if isinstance(values, np.ndarray):
+        refuse()
     return values if isinstance(values, Array) and dtype is None else Array(np.array(bare_or_host(values), dtype))
 
 
@@ -299,6 +318,7 @@ class Event:
 class StrictGpu:
     """A scaffe.gpu.Gpu whose arrays are these."""
 
+    explain = Gpu.explain
     number, bus, shared, free = 0, "0000:00:00.0", False, 1 << 30
     cudnn, capability = None, 90
 
@@ -310,6 +330,12 @@ class StrictGpu:
 
     def late(self, count):
         return Late(np.zeros(count), Event())
+
+    def recorder(self):
+        return SimpleNamespace(record=Tape)
+
+    def place(self, array):
+        return array.values.ctypes.data
 
     def __str__(self):
         return "a stand-in for a GPU"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from readers import Settings
 from readers.settings import BAD_RECORDS, READERS
 from scaffe.choices import AUTO
-from scaffe.context import WORKSPACE_BYTES
+from scaffe.context import GRAPHS, WORKSPACE_BYTES
 from scaffe.engines import COMPUTE, ENGINES
 from scaffe.parallel.buckets import parse_bytes
 from scaffe.parallel.run import KNOWN, SYNCS, WORKFLOWS
@@ -57,6 +57,7 @@ def add_compute_flags(command: Parser) -> None:
         "workspace-bytes", type=_bytes, default=WORKSPACE_BYTES, metavar="N", help="that a GPU's ways to compute may "
         "work in: 64M, 1G (the default), inf"
     )  # fmt: skip
+    command.flag("graphs", choices=GRAPHS, default="auto", help="may a GPU record runs of layers and repeat them?")
     command.flag("threads", type=int, default=0, metavar="N", help="of each rank; 0: OMP_NUM_THREADS, or its cores")
     command.flag("level", type=int, default=0, help="level of the net's state")
     command.flag("stage", default="", metavar="A,B", help="stages of the net's state")

@@ -99,6 +99,7 @@ def _net(world: World, a: argparse.Namespace, context: Context) -> Net:
     tell_device(world.gpu, a)
     if a.threads:
         world.take_threads(a.threads)
+    context.graphs = a.graphs
     context.threads, context.compute, context.allow_python_layers = world.threads, a.compute, a.allow_python_layers
     context.deterministic, context.workspace_bytes = a.deterministic, a.workspace_bytes
     return Net(a.model, context=context, engine=a.engine, level=a.level, stages=stages(a))

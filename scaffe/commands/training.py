@@ -64,7 +64,7 @@ def _solve(world: World, a: argparse.Namespace, signals: Signals) -> int:
     solver = Solver(
         param, world=world, scaling=a.scal, engine=a.engine, keep_snapshots=a.keep_snapshots,
         allow_python_layers=a.allow_python_layers, threads=a.threads, compute=a.compute, plan=a.plan,
-        deterministic=a.deterministic, workspace_bytes=a.workspace_bytes,
+        deterministic=a.deterministic, workspace_bytes=a.workspace_bytes, graphs=a.graphs,
         run=world.together(lambda: _run(a)), reading=world.together(lambda: reader_settings(a)), timeline=a.timeline,
         stall_seconds=a.stall_seconds, stall_abort=a.stall_abort, asked=signals.take,
     )  # fmt: skip

@@ -17,6 +17,7 @@ class Broadcast(Layer):
     follow; 0: one number). x is seen as (outer x operand x inner).
     """
 
+    capturable = True
     bottoms = (1, 2)
     bottom_names = "x, the operand unless it is learned"
     in_place = True

@@ -11,6 +11,7 @@ from scaffe.layers.layer import Blobs, Layer
 class Elementwise(Layer):
     """y = f(x), value by value; may work in place. Subclasses implement `f` and `df`."""
 
+    capturable = True
     in_place = True
     keeps_input = False  # does df need x, also where y has taken its place?
 

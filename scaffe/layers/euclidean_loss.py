@@ -11,6 +11,8 @@ from scaffe.layers.loss import Loss
 class EuclideanLoss(Loss):
     """loss = sum of (a - b)^2 / (2 N), N samples on axis 0 of the global batch; both bottoms get gradients."""
 
+    capturable = True
+
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
         a, b = bottom
         if a.num != b.num or a.count != b.count:

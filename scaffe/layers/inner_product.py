@@ -14,6 +14,8 @@ class InnerProduct(Layer):
     x (M... x K...), y (M... x N); W (N x K), or (K x N) with `transpose`; b (N).
     """
 
+    capturable = True
+
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         param = self.param.inner_product_param
         if not param.num_output:

@@ -36,6 +36,7 @@ class Layer:
     summed_tops = 0  # so many of the first tops are this rank's part of a sum over the global batch
     makes_top = False  # Caffe's losses: a top that the prototxt leaves out is made all the same
     in_place = False  # may a top be a bottom?
+    capturable = False  # may a GPU record a pass and repeat it: the same launches each time, and nothing on the host?
     views = False  # are the tops bottom 0's own values, seen in another way?
     reshapes_always = False  # do the tops' shapes follow from the bottoms' values, so that each forward needs reshape?
     statistics: tuple[int, ...] = ()  # blobs that are no parameters but measured: no gradient, averaged over ranks
@@ -63,6 +64,9 @@ class Layer:
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         """Compute the bottoms' `diff_array` and add to the parameters'."""
         raise NotImplementedError
+
+    def begin_pass(self) -> None:
+        """Give the device what changes from pass to pass; comes before a forward pass that may be a repetition."""
 
     def close(self) -> None:
         """Let go of threads and files; what was written is complete then."""
@@ -104,6 +108,11 @@ class Layer:
         if array is None or array.shape != shape or array.dtype != dtype:
             array = self._buffers[name] = self.xp.zeros(shape, dtype)
         return array
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes of the layer's own arrays."""
+        return sum(array.nbytes for array in self._buffers.values())
 
     def kept_input(self, bottom: Blob, top: Blob) -> Any:
         """Return the bottom's values for backward to read: a copy of them where the top takes their place."""

@@ -10,6 +10,7 @@ from scaffe.layers.layer import Blobs, Layer
 class Reshaped(Layer):
     """Let the top be the bottom's values in the shape that `reshape` gave it."""
 
+    capturable = True
     views = True
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:

@@ -30,27 +30,29 @@ def iterate(
     """
     propagate, aggregate, drive = workflow.propagate, workflow.aggregate, workflow.drive
 
-    report = net.context.report
+    report, runs = net.context.report, net.runs(workflow.starts)
     fed = [i for i, layer in enumerate(net.layers) if net.context.scatter and hasattr(layer, "feed")]
     gpu = net.context.gpu
 
     def forward() -> None:
         if gpu is not None:
             gpu.use()  # the thread that computes may be another one
-        for i in range(len(net.layers)):
-            record.at(FORWARD, i)
-            propagate.wait(i)
-            net.forward_layer(i)
+        for run in runs:
+            record.at(FORWARD, run[0])
+            for i in run:
+                propagate.wait(i)
+            net.forward_run(run)
             drive.between()
         if report is not None:
             net.add_loss(1 / passes, first=k == 0)
 
     def backward() -> None:
-        for i in reversed(range(len(net.layers))):
-            record.at(BACKWARD, i)
-            net.backward_layer(i)
+        for run in reversed(runs):
+            record.at(BACKWARD, run[-1])
+            net.backward_run(run)
             if last:
-                aggregate.submit(i)
+                for i in reversed(run):
+                    aggregate.submit(i)
             drive.between()
 
     net.clear_param_diffs()

@@ -36,6 +36,7 @@ class Workflow:
     aggregate: Aggregate
     drive: Hook | Helper
     ordering: Ordering | None = None
+    starts: frozenset[int] = frozenset()  # layers before which the computation is looked at, as messages depend on it
 
     def took(self) -> str:
         """Take note of an iteration; return what that decided, if anything, in a sentence. Collective."""
@@ -91,7 +92,8 @@ def make_workflow(
     ordering = None
     if disturbs and isinstance(propagate, StagedPropagate) and isinstance(aggregate, StagedAggregate):
         ordering = Ordering(propagate, aggregate, world.allsums)
-    return Workflow(propagate, aggregate, drive, ordering)
+    starts = frozenset(bucket.layers[0] for bucket in buckets) if forward or backward else frozenset()
+    return Workflow(propagate, aggregate, drive, ordering, starts)
 
 
 def _bucket_bytes(run: Run, world: World, comm: Communicator, net: Net) -> float:

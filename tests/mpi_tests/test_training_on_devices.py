@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from host_kernels import RawModule
 from mpi4py import MPI
 from nets import shared_folder, solver_with, tower
+from recorded import Tape
 from strict_arrays import StrictDevice, StrictGpu
 
 import scaffe
@@ -31,13 +33,13 @@ def folder(tmp_path_factory):
     return shared_folder(COMM, tmp_path_factory, "devices")
 
 
-def trained(folder, run, gpu, **how):
+def trained(folder, run, gpu, engine="reference", iterations=3, **how):
     """Return the parameters after a few iterations."""
     world = World(COMM.Dup())
     world.take_gpu(gpu)
     param = solver_with(tower(folder / "db"), snapshot_prefix=str(folder / "snap"))
-    solver = scaffe.Solver(param, world=world, run=run, engine="reference", stall_seconds=0, **how)
-    solver.step(3)
+    solver = scaffe.Solver(param, world=world, run=run, engine=engine, stall_seconds=0, **how)
+    solver.step(iterations)
     solver.propagate.sync()
     values = solver.net.packed.host_data().copy()
     solver.close()
@@ -61,3 +63,15 @@ def test_devices_are_given_what_one_reader_or_their_own_read(folder, drive):
         return trained(folder, Run("SC-OBR", reduce="chain", drive=drive), gpu, reading=Settings(readers=readers))
 
     np.testing.assert_array_equal(trained_by("single"), trained_by("parallel"))
+
+
+@pytest.mark.parametrize("way", ["one message", "by a helper"])
+def test_runs_that_devices_record_between_messages_reach_the_same_parameters(folder, monkeypatch, way):
+    monkeypatch.setattr(RawModule, "folder", folder)  # each kernel compiled once
+    on_host = trained(folder, WAYS[way], None, iterations=7)
+    device = StrictDevice(seed=COMM.rank, sharing=False)
+    repeated = []
+    monkeypatch.setattr(Tape, "launch", lambda tape, launch=Tape.launch: repeated.append(1) or launch(tape))
+    on_device = trained(folder, WAYS[way], StrictGpu(device), "auto", iterations=7)
+    assert len(repeated) > 2
+    np.testing.assert_allclose(on_device, on_host, rtol=0, atol=1e-5 * np.abs(on_host).max())

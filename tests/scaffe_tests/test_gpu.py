@@ -12,13 +12,22 @@ from scaffe.errors import LaunchError
 
 
 class FakeStream:
-    """cupy.cuda.Stream: takes note of how often it was put to use."""
+    """cupy.cuda.Stream: the end of a with block goes back to the stream of the block around it, whatever was used."""
+
+    blocks: list[object] = []
 
     def __init__(self, non_blocking):
-        self.non_blocking, self.uses = non_blocking, 0
+        self.non_blocking = non_blocking
 
-    def use(self):
-        self.uses += 1
+    def __enter__(self):
+        self.blocks.append(self)
+
+    def __exit__(self, *error):
+        self.blocks.pop()
+
+    @classmethod
+    def current(cls):
+        return cls.blocks[-1] if cls.blocks else None
 
 
 class FakeDevice:
@@ -42,8 +51,10 @@ def install(monkeypatch):
         for name, function in functions.items():
             setattr(runtime, name, function)
         cuda = SimpleNamespace(runtime=runtime, Device=FakeDevice, Stream=FakeStream)
+        cuda.get_current_stream = FakeStream.current
         monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda))
         FakeDevice.used.clear()
+        FakeStream.blocks.clear()
 
     return install
 
@@ -155,9 +166,11 @@ def test_the_gpu_is_in_use_and_has_its_context_when_it_is_chosen(install, machin
 def test_all_threads_of_a_rank_compute_on_one_stream_that_waits_for_no_other(install, machine):
     install(1)
     chosen = gpu.choose("cuda", environment={}, cores=[0], root=machine, take=Marks())
-    stream = chosen.stream
+    assert FakeStream.current() is chosen.stream and chosen.stream.non_blocking
+    with FakeStream(non_blocking=True):
+        assert FakeStream.current() is not chosen.stream
     chosen.use()
-    assert chosen.stream is stream and stream.non_blocking and stream.uses == 2
+    assert FakeStream.blocks == [chosen.stream]
 
 
 def test_a_mark_is_one_processs_until_it_lets_go():

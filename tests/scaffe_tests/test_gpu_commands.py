@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from nets import lenet, write_images, write_solver
-from strict_arrays import Event, StrictDevice, xp
+from strict_arrays import Event, StrictDevice, StrictGpu, xp
 from test_bad_device import CUDARuntimeError
 from test_device_query import Runtime
 from test_gpu import FakeDevice, FakeStream
@@ -27,6 +27,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(**vars(xp) | {"cuda": cuda}))
     monkeypatch.setitem(sys.modules, "cudnn", None)
     monkeypatch.setattr("scaffe.gpu._take", lambda bus: bus)
+    monkeypatch.setattr("scaffe.gpu.Gpu.recorder", StrictGpu.recorder)
     monkeypatch.setattr("collectives.device.cuda.find", StrictDevice)
     FakeDevice.used.clear()
     net = lenet(write_images(tmp_path / "db", count=16), batch=4)

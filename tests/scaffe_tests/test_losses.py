@@ -43,10 +43,11 @@ def test_every_iterations_loss_is_told_though_it_comes_late(make):
     np.testing.assert_allclose(late, plain, rtol=1e-5)
 
 
-def test_a_step_from_a_device_waits_for_no_loss_but_at_the_display(make):
+def test_a_step_from_a_device_waits_for_no_loss_but_at_the_display(make, monkeypatch):
     solver = make(StrictGpu(), display=3)
     known = []
-    solver._display = lambda *shown: known.append((solver.iter, len(solver.losses.last))) or shown
+    tell = lambda solver, *shown: known.append((solver.iter, len(solver.losses.last))) or shown  # noqa: E731
+    monkeypatch.setattr("scaffe.display.iteration", tell)
     solver.param.average_loss = 100
     solver.losses.last = type(solver.losses.last)(maxlen=100)
     iterate = solver._iterate
@@ -105,6 +106,14 @@ def test_a_label_that_is_no_class_is_told_as_on_the_host_and_once(pair, label):
             net.forward(x=np.zeros((4, 3)), y=np.array([0, 9, label, label]))
         assert str(caught.value) == f"layer 'loss': label {label:g} in row 2 is outside the classes 0 to 2"
         assert net.forward(y=np.array([0, 1, 9, 2]))["hit"] >= 0
+
+
+def test_a_buckets_update_leaves_gradients_alone_that_are_still_to_be_computed(make):
+    solver = make(StrictGpu())
+    solver.net.clear_param_diffs()
+    solver.rule.update([4, 5], 0.1, 0)
+    zeros = [parameter.blob.diff_values.is_zero for parameter in solver.net.parameters]
+    assert zeros == [i not in (4, 5) for i in range(len(zeros))]
 
 
 @pytest.mark.parametrize("limit", [0.5, 1e6])

@@ -11,6 +11,9 @@
 | convolution.py ... eltwise.py | the layers that launch them; everything else is the reference forms' |
 | transform.py, data.py | what data layers do to images, on the device |
 | channels.py | channels cut into chunks, for BatchNorm and Scale |
+| pool.py, memory.py | where a net's blobs lie: a plan of offsets, and the blobs put there |
+| graphs.py | runs of layers recorded once, and repeated by one call |
+| report.py | the loss and wrong labels, which the host is told late |
 | solvers.py | each rule's update as one launch |
 """
 
@@ -23,7 +26,9 @@ from scaffe.engines.cuda import (
     eltwise,
     inner_product,
     lrn,
+    parts,
     pooling,
+    relu,
     scale,
     softmax,
     softmax_loss,
@@ -41,7 +46,9 @@ __all__ = [
     "eltwise",
     "inner_product",
     "lrn",
+    "parts",
     "pooling",
+    "relu",
     "scale",
     "softmax",
     "softmax_loss",

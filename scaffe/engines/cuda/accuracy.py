@@ -13,6 +13,11 @@ from scaffe.layers.layer import Blobs, register
 class CudaAccuracy(Accuracy):
     """Accuracy."""
 
+    @property
+    def capturable(self) -> bool:  # type: ignore[override]
+        """Unless the host is asked to count labels."""
+        return len(self.param.top) < 2 and (self.ignore is None or self.context.size == 1)
+
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         if len(top) > 1:
             return super().forward(bottom, top)

@@ -49,6 +49,8 @@ class CudaColumns:
 class Unfolding(BaseConvolution):
     """What the CUDA forms have of their own; with other than two spatial axes they are the reference forms."""
 
+    capturable = True
+
     column_bytes = COLUMN_BYTES
 
     def _columns_for(self, images: Any) -> Any:

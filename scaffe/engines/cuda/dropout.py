@@ -12,10 +12,22 @@ from scaffe.layers.layer import Blobs, register
 
 
 class CudaDropout(Dropout):
-    """Dropout; nothing is kept for the backward pass but the key of the random numbers, which are drawn again."""
+    """Dropout; nothing is kept for the backward pass but the key of the random numbers, which are drawn again.
+
+    The key lies on the device, so that a recording draws other numbers in each pass.
+    """
+
+    capturable = True
+
+    def begin_pass(self) -> None:
+        if self.active:
+            key = self.buffer("key", (2,), np.uint64)
+            words = map(np.uint64, self.context.philox_key(*self.draw_key()))
+            self.context.engine.over("dropout", "set_key", 2, key, *words)
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
-        self.key = self.context.philox_key(*self.draw_key())
+        if not self.context.engine.recording:
+            self.begin_pass()
         self._drop(bottom[0].array, top[0].array)
 
     def _drop(self, source, target) -> None:
@@ -23,7 +35,7 @@ class CudaDropout(Dropout):
             return super()._drop(source, target)
         rows, per_row = self.draw_rows(source.shape)
         steps = -(-per_row // PHILOX_STEP)
-        numbers = *map(np.uint64, self.key), np.int64(self.context.first_row), per_row, steps
+        numbers = self.buffer("key", (2,), np.uint64), np.int64(self.context.first_row), per_row, steps
         factors = float(self.ratio), 1 / (1 - self.ratio)
         self.context.engine.over("dropout", "dropout", rows * steps, source, target, *numbers, *factors)
 

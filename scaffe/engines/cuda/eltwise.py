@@ -45,6 +45,8 @@ def _over(operation: Any, kernel: str, y: Any, *arguments: Any) -> None:
 class CudaEltwise(eltwise.Eltwise):
     """Eltwise."""
 
+    capturable = True
+
     operations = (_Product, _Sum, _Max)
 
 

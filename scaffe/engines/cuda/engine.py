@@ -41,6 +41,7 @@ class Engine:
         self.gpu, self.compute = gpu, compute
         self.multiply = Products(gpu.xp, compute)
         self._modules: dict[str, Any] = {}
+        self.recording = False  # are launches being recorded, to be repeated?
         self._scratch: dict[str, Any] = {}
 
     def scratch(self, name: str, count: int, dtype: Any) -> Any:

@@ -22,6 +22,8 @@ class CudaLRN(LRN):
     def _has_kernel(self) -> bool:
         return self.axes == (1,) and self.reach in REACHES
 
+    capturable = True
+
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         if not self._has_kernel:
             return super().forward(bottom, top)

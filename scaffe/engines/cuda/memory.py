@@ -8,7 +8,7 @@ import numpy as np
 
 from scaffe.blob import Blob, Values
 from scaffe.context import TRAIN
-from scaffe.engines.cuda.pool import Span, pack, peak
+from scaffe.engines.cuda.pool import Span, pack
 
 if TYPE_CHECKING:
     from scaffe.net import Net
@@ -34,14 +34,16 @@ class Memory:
     def __init__(self, net: Net):
         self.net = net
         self.nbytes = 0
+        self.version = 0  # changes whenever blobs are placed anew
+        self._placed: set[int] = set()
         self._shapes: list[tuple[int, ...]] = []
         self._kept = (True, True)
-        self.stale = not any(layer.reshapes_always for layer in net.layers)
+        self.plans = self.stale = not any(layer.reshapes_always for layer in net.layers)
 
     def prepare(self) -> None:
         """Place everything anew if anything has changed; comes before a pass."""
         kept = self.net.keep_data, self.net.keep_diffs
-        if self.stale or kept != self._kept:
+        if self.plans and (self.stale or kept != self._kept):
             self.stale, self._kept = False, kept
             self.place()
 
@@ -49,11 +51,16 @@ class Memory:
         """Let all lots be parts of one new allocation. Values stay where blobs share no memory."""
         lots = self.lots()
         plan = pack([lot.span for lot in lots])
-        self.nbytes = plan.nbytes
         memory = self.net.context.xp.zeros(max(plan.nbytes, 1), np.uint8)
+        self.nbytes, self.version = plan.nbytes, self.version + 1
+        self._placed = {id(lot.values) for lot in lots}
         for lot, offset in zip(lots, plan.offsets, strict=True):
             part = memory[offset : offset + lot.span.nbytes].view(np.float32)
             lot.values.lie(part.reshape(lot.blob.shape), shared=lot.span.last < self._whole[1])
+
+    def has(self, blob: Blob) -> bool:
+        """Say whether a blob's values lie where they were placed."""
+        return id(blob.values) in self._placed
 
     def lots(self) -> list[Lot]:
         """Return the net's lots: in the test phase values alone, as few ask for gradients there."""
@@ -62,11 +69,17 @@ class Memory:
         diffs = [self._lot(blob, blob.diff_values, steps, self.net.keep_diffs) for blob, steps in self._diffs()]
         return data + diffs if trains else data
 
+    def needs(self, rows: int, free: int) -> tuple[int, int]:
+        """Return the bytes that a sample takes, of `rows`, and those that there are for all: `free` and held ones."""
+        buffers = sum(layer.buffer_bytes for layer in self.net.layers)
+        planned = pack([lot.span for lot in self.lots()]).nbytes
+        return max(1, (planned + buffers) // rows), free + self.nbytes + buffers
+
     @property
     def fullest(self) -> int:
-        """The number of the layer in whose pass most bytes are in use."""
-        step, _ = peak([lot.span for lot in self.lots()])
-        return min(step, 2 * len(self.net.layers) - 1 - step)
+        """The number of the layer whose own blobs take most."""
+        counts = [sum(blob.count for blob in (*self.net.bottoms[i], *tops)) for i, tops in enumerate(self.net.tops)]
+        return counts.index(max(counts))
 
     def _lot(self, blob: Blob, values: Values, steps: Steps, kept: bool) -> Lot:
         return Lot(blob, values, Span(4 * blob.count, *(self._whole if kept else steps)))

@@ -60,11 +60,3 @@ def _best_gap(spans: Sequence[Span], offsets: Sequence[int], others: Sequence[in
 def aligned(nbytes: int) -> int:
     """Return the bytes that a span takes up."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
-
-
-def peak(spans: Sequence[Span]) -> tuple[int, int]:
-    """Return the step at which most bytes are wanted, and how many: no plan takes less."""
-    changes = sorted({span.first for span in spans})
-    wanted = [(sum(aligned(s.nbytes) for s in spans if s.first <= step <= s.last), -step) for step in changes]
-    nbytes, step = max(wanted, default=(0, 0))
-    return -step, nbytes

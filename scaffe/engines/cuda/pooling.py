@@ -52,6 +52,11 @@ class Mean(_Method):
 class CudaPooling(Pooling):
     """Pooling; values drawn at random are the reference form's."""
 
+    @property
+    def capturable(self) -> bool:  # type: ignore[override]
+        param = self.param.pooling_param
+        return param.pool in (param.MAX, param.AVE)
+
     def _method(self) -> type:
         param = self.param.pooling_param
         return {param.MAX: Max, param.AVE: Mean}.get(param.pool) or super()._method()

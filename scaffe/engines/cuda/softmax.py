@@ -11,6 +11,8 @@ from scaffe.layers.softmax import Softmax
 class CudaSoftmax(Softmax):
     """Softmax."""
 
+    capturable = True
+
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         self._launch("softmax", bottom[0].array, top[0].array)
 

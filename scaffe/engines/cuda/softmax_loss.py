@@ -23,6 +23,11 @@ def mean_over_labels(layer: Any, values: Any, labels: Any, divisor: float, top: 
 class CudaSoftmaxWithLoss(softmax_loss.SoftmaxWithLoss):
     """SoftmaxWithLoss."""
 
+    @property
+    def capturable(self) -> bool:  # type: ignore[override]
+        """Unless the ranks have to count their labels together."""
+        return self.ignore is None or self.normalization != self.param.loss_param.VALID or self.context.size == 1
+
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         engine, (scores, self.labels) = self.context.engine, (blob.array for blob in bottom)
         engine.report.check(self, self.labels, bottom[1].num, self.classes, self.ignore)

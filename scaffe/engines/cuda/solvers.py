@@ -49,11 +49,12 @@ class Fused(Rule):
     def __init__(self, param: SolverParameter, packed: PackedParameters, engine: Engine):
         super().__init__(param, packed)
         self.engine = engine
-        parameters = packed.parameters
+        self._data, self._diff, parameters = packed.data, packed.diff, packed.parameters
         self._rates = self.table([p.rate for p in parameters])
         self._decays = self.table([param.weight_decay * p.decay for p in parameters])
         self._ratios: Any = NONE
         self._squares: Any = None
+        self._factor: Any = None
         self._pieces: dict[tuple[tuple[int, ...], int, int], Pieces] = {}
 
     def table(self, values: Sequence[float]) -> Any:
@@ -61,21 +62,23 @@ class Fused(Rule):
         return self.engine.gpu.xp.asarray(np.array(values, np.float64))
 
     def clip(self) -> None:
-        """Do so in two launches; the norm stays on the device."""
+        """Do so in three launches; the norm stays on the device."""
         if not self.clips:
             return
-        diff = self.packed.diff
+        diff, xp = self.packed.diff, self.engine.gpu.xp
         if self._squares is None:
-            self._squares = self.engine.gpu.xp.zeros(PARTS, np.float64)
+            self._squares, self._factor = xp.zeros(PARTS, np.float64), xp.zeros((), np.float32)
         limit, parts = np.float64(self.param.clip_gradients), self._squares.size
         self.engine.launch("solvers", "squares", (parts,), np.int64(diff.size), diff, self._squares)
-        self.engine.over("solvers", "clip", diff.size, diff, self._squares, parts, limit)
+        self.engine.launch("solvers", "clip_factor", (1,), self._squares, parts, limit, self._factor)
+        self.engine.over("solvers", "clip", diff.size, diff, self._factor)
 
     def update(self, indices: Sequence[int], rate: float, iteration: int, part: slice | None = None) -> None:
-        part = part or slice(0, self.packed.data.size)
+        part = part or slice(0, self._data.size)
         key = tuple(indices), part.start, part.stop
-        for i in indices:
+        for i in indices:  # and no other: another thread may be computing the gradients of these
             self.packed.settle(i)
+            self.packed.parameters[i].blob.values.settle()
         pieces = self._pieces.get(key)
         if pieces is None:
             pieces = self._pieces[key] = Pieces(self.engine.gpu.xp, self.packed.slices, key[0], part)
@@ -87,12 +90,12 @@ class Fused(Rule):
         """Compute what the update of these parameters needs to know of them."""
 
     def launch(self, pieces: Pieces, rate: float, iteration: int) -> None:
-        p, packed = self.param, self.packed
+        p = self.param
         history = [*self.history, NONE][:2]
         tables = pieces.begins, pieces.ends, self._rates, self._decays, self._ratios, pieces.owners
         momentum2 = p.rms_decay if self.kind == "RMSProp" else p.momentum2
         numbers = np.float64(rate), np.float64(self.scale(iteration)), *self._floats(p.momentum, momentum2, p.delta)
-        arguments = packed.data, packed.diff, *history, *tables, *numbers, int(p.regularization_type == "L1")
+        arguments = self._data, self._diff, *history, *tables, *numbers, int(p.regularization_type == "L1")
         self.engine.launch("solvers", f"update_{self.kernel}", (pieces.count,), *arguments)
 
     @property
@@ -144,7 +147,7 @@ class FusedLARS(Fused, lars.LARS):
         if pieces.squares is None:
             pieces.squares = [self.table([0.0] * pieces.count) for _ in range(2)]
         launch, squares = self.engine.launch, pieces.squares
-        arguments = self.packed.data, self.packed.diff, pieces.begins, pieces.ends, *squares
+        arguments = self._data, self._diff, pieces.begins, pieces.ends, *squares
         launch("solvers", "lars_squares", (pieces.count,), *arguments)
         tables = *squares, pieces.wanted, pieces.firsts, self._decays, self._ratios
         numbers = *self._floats(), np.float64(self.param.lars_trust)

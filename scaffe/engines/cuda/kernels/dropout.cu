@@ -16,11 +16,15 @@ __device__ inline Four philox(word counter, word key0, word key1) {
   return result;
 }
 
-KERNEL dropout(Index count, const float* x, float* y, word key0, word key1, Index first_row, int per_row, int steps,
+KERNEL set_key(Index count, word* key, word key0, word key1) {
+  EACH(i, count) key[i] = i ? key1 : key0;
+}
+
+KERNEL dropout(Index count, const float* x, float* y, const word* key, Index first_row, int per_row, int steps,
                float ratio, float scale) {
   EACH(i, count) {
     Index row = i / steps, step = i % steps;
-    Four drawn = philox((first_row + row) * steps + step + 1, key0, key1);
+    Four drawn = philox((first_row + row) * steps + step + 1, key[0], key[1]);
     for (int k = 0; k < 8 && step * 8 + k < per_row; k++) {
       Index j = row * per_row + step * 8 + k;
       unsigned half = (unsigned)(k % 2 ? drawn.at[k / 2] >> 32 : drawn.at[k / 2]);

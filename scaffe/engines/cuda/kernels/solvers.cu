@@ -152,11 +152,15 @@ KERNEL squares(Index count, const float* diff, double* sums) {
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
-// Scale what has that sum of squares so that its norm is at most `limit`.
-KERNEL clip(Index count, float* diff, const double* sums, int parts, double limit) {
+// By what to multiply values of which that is the sum of squares, so that their norm is at most `limit`.
+KERNEL clip_factor(const double* sums, int parts, double limit, float* factor) {
   double sum = 0;
   for (int k = threadIdx.x; k < parts; k += blockDim.x) sum += sums[k];
   double norm = sqrt(over_block<Sum>(sum));
-  float factor = (float)(limit / norm);
-  if (norm > limit) EACH(i, count) diff[i] *= factor;
+  if (threadIdx.x == 0) *factor = norm > limit ? (float)(limit / norm) : 1.0f;
+}
+
+KERNEL clip(Index count, float* diff, const float* factor) {
+  float by = *factor;
+  if (by != 1) EACH(i, count) diff[i] *= by;
 }

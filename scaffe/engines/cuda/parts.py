@@ -1,0 +1,82 @@
+"""Concat, Slice and Split by kernels: one launch for up to eight parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from scaffe.blob import around
+from scaffe.engines.cuda.engine import Engine
+from scaffe.layers.concat import Concat
+from scaffe.layers.layer import Blobs, register
+from scaffe.layers.slice import Slice
+from scaffe.layers.split import Split
+
+MOST = 8  # parts of a launch, as parts.cu has it
+NONE = np.uint64(0)  # a part that is left out
+
+
+def move(engine: Engine, kernel: str, whole: Any, axis: int, sizes: Sequence[int], parts: Sequence[Any]) -> None:
+    """Launch "gather" from the parts into the whole, or "scatter" the other way; a part that is None is left out."""
+    outer, size, inner = around(whole.shape, axis)
+    ends = list(accumulate(sizes))
+    for k in range(0, len(parts), MOST):
+        to, some = ends[k : k + MOST], [NONE if part is None else part for part in parts[k : k + MOST]]
+        first, last, missing = to[0] - sizes[k], to[-1], MOST - len(to)
+        numbers = size, inner, first, last, *some, *[NONE] * missing, *to, *[last] * missing
+        engine.over("parts", kernel, outer * (last - first) * inner, whole, *numbers)
+
+
+class CudaConcat(Concat):
+    """Concat."""
+
+    capturable = True
+
+    def forward(self, bottom: Blobs, top: Blobs) -> None:
+        self._move("gather", top[0].array, bottom, [blob.array for blob in bottom])
+
+    def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
+        diffs = [blob.diff_array if down else None for blob, down in zip(bottom, propagate_down, strict=True)]
+        self._move("scatter", top[0].diff_array, bottom, diffs)
+
+    def _move(self, kernel: str, whole: Any, bottom: Blobs, parts: Sequence[Any]) -> None:
+        move(self.context.engine, kernel, whole, self.axis, [blob.shape[self.axis] for blob in bottom], parts)
+
+
+class CudaSlice(Slice):
+    """Slice."""
+
+    capturable = True
+
+    def forward(self, bottom: Blobs, top: Blobs) -> None:
+        self._move("scatter", bottom[0].array, top, [blob.array for blob in top])
+
+    def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
+        if propagate_down[0]:
+            self._move("gather", bottom[0].diff_array, top, [blob.diff_array for blob in top])
+
+    def _move(self, kernel: str, whole: Any, top: Blobs, parts: Sequence[Any]) -> None:
+        move(self.context.engine, kernel, whole, self.axis, [blob.shape[self.axis] for blob in top], parts)
+
+
+class CudaSplit(Split):
+    """Split."""
+
+    capturable = True
+
+    def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
+        if not propagate_down[0]:
+            return
+        total, diffs = bottom[0].diff_array, [blob.diff_array for blob in top]
+        while diffs:
+            some, diffs = diffs[:MOST], diffs[MOST:]
+            self.context.engine.over("parts", "sum_of", total.size, total, *some, *[NONE] * (MOST - len(some)))
+            diffs = [total, *diffs] if diffs else []
+
+
+register("Concat", CudaConcat, engine="cuda")
+register("Slice", CudaSlice, engine="cuda")
+register("Split", CudaSplit, engine="cuda")

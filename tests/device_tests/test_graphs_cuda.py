@@ -1,0 +1,103 @@
+"""On a real GPU: runs of layers that are recorded train as those that are not, and nobody waits or allocates."""
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import scaffe
+from scaffe import gpu
+from scaffe.errors import LaunchError
+from scaffe.parallel.world import World
+from scaffe.proto import SolverParameter
+
+try:
+    GPU, MISSING = gpu.choose("cuda"), ""
+except LaunchError as error:
+    GPU, MISSING = None, str(error)
+
+pytestmark = [pytest.mark.mpi, pytest.mark.skipif(GPU is None, reason=MISSING)]
+
+NET = """
+layer { name: "data" type: "DummyData" top: "data" top: "label"
+  dummy_data_param { shape { dim: 8 dim: 3 dim: 24 dim: 24 } shape { dim: 8 }
+    data_filler { type: "constant" value: 0.5 } data_filler { type: "constant" value: 3 } } }
+layer { name: "conv1" type: "Convolution" bottom: "data" top: "conv1"
+  convolution_param { num_output: 16 kernel_size: 5 weight_filler { type: "xavier" } } }
+layer { name: "bn" type: "BatchNorm" bottom: "conv1" top: "conv1" }
+layer { name: "relu1" type: "ReLU" bottom: "conv1" top: "conv1" }
+layer { name: "pool1" type: "Pooling" bottom: "conv1" top: "pool1" pooling_param { kernel_size: 3 stride: 2 } }
+layer { name: "norm" type: "LRN" bottom: "pool1" top: "norm" }
+layer { name: "left" type: "Convolution" bottom: "norm" top: "left"
+  convolution_param { num_output: 8 kernel_size: 3 pad: 1 weight_filler { type: "xavier" } } }
+layer { name: "right" type: "Convolution" bottom: "norm" top: "right"
+  convolution_param { num_output: 8 kernel_size: 1 weight_filler { type: "xavier" } } }
+layer { name: "both" type: "Concat" bottom: "left" bottom: "right" top: "both" }
+layer { name: "drop" type: "Dropout" bottom: "both" top: "both" }
+layer { name: "ip" type: "InnerProduct" bottom: "both" top: "ip"
+  inner_product_param { num_output: 10 weight_filler { type: "xavier" } } }
+layer { name: "accuracy" type: "Accuracy" bottom: "ip" bottom: "label" top: "accuracy" }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
+"""
+HOLD = r"""
+extern "C" __global__ void hold(const volatile int* go) { while (!*go) {} }
+"""
+
+
+@pytest.fixture
+def make(tmp_path):
+    world, made = World(MPI.COMM_SELF.Dup()), []
+    (tmp_path / "net.prototxt").write_text(NET)
+
+    def make(graphs):
+        world.take_gpu(GPU)
+        param = SolverParameter(
+            net=str(tmp_path / "net.prototxt"), base_lr=0.01, momentum=0.9, lr_policy="fixed", max_iter=100,
+            random_seed=3, clip_gradients=5, weight_decay=0.001, snapshot_prefix=str(tmp_path / "snap"),
+        )  # fmt: skip
+        made.append(scaffe.Solver(param, world=world, graphs=graphs, stall_seconds=0))
+        world.take_gpu(None)
+        return made[-1]
+
+    yield make
+    for solver in made:
+        solver.close()
+
+
+def test_what_is_repeated_trains_as_what_is_computed(make):
+    pair = [make(graphs) for graphs in ("on", "off")]
+    for solver in pair:
+        solver.step(12)
+    assert len(pair[0].net.graphs._recordings) >= 2
+    one, other = (solver.net.packed.host_data() for solver in pair)
+    np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * np.abs(other).max())
+    np.testing.assert_allclose(*(list(solver.losses.last) for solver in pair), rtol=1e-5)
+
+
+def test_the_steady_state_takes_no_more_memory(make):
+    for graphs in ("on", "off"):
+        solver, pool = make(graphs), GPU.xp.get_default_memory_pool()
+        solver.step(8)
+        held = pool.total_bytes()
+        solver.step(8)
+        assert pool.total_bytes() == held
+
+
+@pytest.mark.parametrize("graphs", ["on", "off"])
+def test_an_iteration_is_put_on_the_stream_while_the_gpu_is_still_busy_with_something_else(make, graphs):
+    solver, cuda = make(graphs), GPU.xp.cuda
+    solver.step(8)
+    flag = np.frombuffer(cuda.alloc_pinned_memory(4), np.int32, 1)
+    flag[0] = 0
+    kernel = GPU.xp.RawKernel(HOLD, "hold")
+    kernel((1,), (1,), (np.uint64(flag.ctypes.data),))
+    solver._iterate()  # would never return if it waited: the GPU waits for us
+    assert not GPU.stream.done
+    flag[0] = 1
+    solver.iter += 1
+    solver.losses.settle()
+
+
+def test_leaving_another_stream_comes_back_to_the_ranks_own():
+    with GPU.xp.cuda.Stream(non_blocking=True):
+        pass
+    assert GPU.xp.cuda.get_current_stream() == GPU.stream
