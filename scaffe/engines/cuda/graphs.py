@@ -77,7 +77,7 @@ class Graphs:
         self._seen: Counter[tuple] = Counter()
         self._refused: set[tuple[Run, bool]] = set()
         self._forward: dict[Run, Recording | None] = {}  # what the last forward pass was
-        self._placed = -1
+        self._placed = (-1, -1)  # the version of the memory that recordings speak of
 
     def runs(self, starts: Iterable[int] = ()) -> list[Run]:
         """Return the layers in runs, those of one in which a recording may be made; new ones begin at `starts`."""
@@ -155,8 +155,9 @@ class Graphs:
         """Return where the run's blobs lie, and have what was written into copies on the host be there."""
         memory = self.net.memory
         assert memory is not None
-        if memory.version != self._placed:
-            self._placed = memory.version
+        placed = memory.version, self.net.context.engine.version
+        if placed != self._placed:
+            self._placed = placed
             self._recordings.clear()
             self._seen.clear()
         found: list[Any] = []
