@@ -310,9 +310,17 @@ class Net:
 
     def loss(self) -> float:
         """Return the loss of the last forward pass; with several ranks, this rank's part of it."""
-        if (report := self.context.report) is not None:
-            report.complain()
+        self._check_labels()
         return sum(weight * float(self.tops[i][j].array.sum()) for i, j, weight in self.losses)
+
+    def _check_labels(self) -> None:
+        """Raise LabelError where a label of this batch is no class, unless the forward pass has."""
+        if (report := self.context.report) is None:
+            return
+        try:
+            report.complain()
+        except LabelError as error:
+            raise error.located(self._origin(error.row)) from None
 
     def add_loss(self, part: float, first: bool) -> None:
         """Have the context's report take that part of the loss of the last forward pass, the first of some or not."""
@@ -343,6 +351,8 @@ class Net:
         """Let the engine's layers choose anew how they compute, as the context's choices now say."""
         for layer in self.layers:
             layer.replan()
+        if self.memory is not None:
+            self.memory.version += 1
 
     def describe(self) -> Iterator[str]:
         """Iterate over a line per layer: its type, bottoms and tops with their shapes."""
@@ -373,8 +383,7 @@ class Net:
         first, last = self._range(start, end)
         for i in range(first, last + 1):
             self.forward_layer(i)
-        if self.context.report is not None:
-            self.context.report.complain()
+        self._check_labels()
         if first == 0:
             self.context.batch_number += 1
         names = list(self.param.layer[last].top) if end else self.outputs

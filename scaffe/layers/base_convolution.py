@@ -107,7 +107,7 @@ class BaseConvolution(Windowed):
             return
         diff = self._grouped(self.blobs[0].diff_array)
         unfolded = self._grouped(self._columns_for(images).unfold(images))
-        part = self.buffer("weight diff", (self.group, diff.shape[2], diff.shape[1]), diff.dtype)
+        part = self.scratch("weight diff", (self.group, diff.shape[2], diff.shape[1]), diff.dtype)
         # Columns first: the BLAS is up to 1.6 times as fast as with the long matrix on the right, transposed.
         self._multiply(unfolded, self._grouped(product).transpose(0, 2, 1), part)
         diff += part.transpose(0, 2, 1)
@@ -144,4 +144,4 @@ class BaseConvolution(Windowed):
 
     def _product(self, images: int, dtype: Any) -> Any:
         """Return the buffer for a chunk's maps, (filters x positions n)."""
-        return self.buffer(f"product {images}", (self.filters, prod(self.window.out) * images), dtype)
+        return self.scratch(f"product {images}", (self.filters, prod(self.window.out) * images), dtype)

@@ -35,6 +35,6 @@ class Elementwise(Layer):
         if not propagate_down[0]:
             return
         y = top[0].array
-        slope = self.buffer("slope", y.shape, y.dtype)
+        slope = self.scratch("slope", y.shape, y.dtype)
         self.df(self.input, y, slope)
         self.xp.multiply(top[0].diff_array, slope, out=bottom[0].diff_array)

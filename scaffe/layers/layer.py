@@ -109,6 +109,11 @@ class Layer:
             array = self._buffers[name] = self.xp.zeros(shape, dtype)
         return array
 
+    def scratch(self, name: str, shape: Shape, dtype: Any) -> Any:
+        """Return an array with any content; other layers may overwrite it once this layer's pass is over."""
+        shared = getattr(self.context.engine, "scratch", None)
+        return self.buffer(name, shape, dtype) if shared is None else shared(name, shape, dtype)
+
     @property
     def buffer_bytes(self) -> int:
         """Bytes of the layer's own arrays."""

@@ -167,3 +167,13 @@ def test_a_net_that_does_not_fit_names_its_fullest_layer_and_the_batch_that_woul
     assert 0 < batch < 4
     said = f"; at {wanted} bytes a sample, a batch of about {batch} a rank would fit instead of 4"
     assert str(caught.value).endswith(f" bytes wanted, {FREE} are free{said}")
+
+
+def test_layers_have_their_scratch_memory_in_turn(path):
+    net = pass_over(build(path, scaffe.TRAIN))
+    engine, largest = net.context.engine, max(layer.blobs[0].count for layer in net.layers if layer.blobs)
+    columns = {layer.name: layer.scratch("columns", (largest,), np.float32) for layer in net.layers if layer.blobs}
+    assert len({array.values.ctypes.data for array in columns.values()}) == 1
+    before = engine.version
+    net.layer_dict["a"].scratch("columns", (10**6,), np.float32)
+    assert engine.version == before + 1 and engine.scratch_bytes >= 4 * 10**6

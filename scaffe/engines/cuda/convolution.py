@@ -30,13 +30,18 @@ class CudaColumns:
         self.engine, self.images, self.channels = layer.context.engine, images, channels
         axes = zip(window.size, window.out, window.kernel, window.stride, window.pad, window.dilation, strict=True)
         self.sides = [number for axis in axes for number in axis]
-        shape = channels * prod(window.kernel), images * prod(window.out)
-        self.matrix = layer.buffer(f"columns {images}", shape, layer.blobs[0].array.dtype)
+        self.layer, self.shape = layer, (channels * prod(window.kernel), images * prod(window.out))
+
+    @property
+    def matrix(self) -> Any:
+        """The columns, in memory that all layers have in turn."""
+        return self.layer.scratch("columns", self.shape, self.layer.blobs[0].array.dtype)
 
     def unfold(self, images: Any) -> Any:
         """Return the columns of `images` as a matrix, which the next call overwrites."""
-        self._launch("unfold", self.matrix.size, images, self.matrix)
-        return self.matrix
+        matrix = self.matrix
+        self._launch("unfold", matrix.size, images, matrix)
+        return matrix
 
     def fold(self, images: Any) -> None:
         """Write into `images` the sum, for each pixel, of the entries of `matrix` that it is unfolded to."""

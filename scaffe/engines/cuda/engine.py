@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,8 @@ class Engine:
         self.gpu, self.compute = gpu, compute
         self.multiply = Products(gpu.xp, compute)
         self._modules: dict[str, Any] = {}
+        self._scratch: dict[str, Any] = {}
+        self.version = 0  # changes when scratch memory comes to lie elsewhere
         self.recording = False  # are launches being recorded, to be repeated?
         self._scratch: dict[str, Any] = {}
 
@@ -84,6 +87,21 @@ class Engine:
         from scaffe.engines.cuda.report import Report
 
         return Report(self)
+
+    def scratch(self, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Return an array with any content, whose memory all layers that ask for that name have in turn."""
+        nbytes = prod(shape) * np.dtype(dtype).itemsize
+        memory = self._scratch.get(name)
+        if memory is None or memory.nbytes < nbytes:
+            self._scratch[name] = None  # the old one's memory may serve the new one
+            memory = self._scratch[name] = self.gpu.xp.zeros(nbytes, np.uint8)
+            self.version += 1
+        return memory[:nbytes].view(dtype).reshape(shape)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of all that memory."""
+        return sum(memory.nbytes for memory in self._scratch.values() if memory is not None)
 
     def over(self, file: str, kernel: str, count: int, *arguments: Any) -> None:
         """Launch a kernel over `count` elements, its first argument; ints are C's int, floats C's float."""

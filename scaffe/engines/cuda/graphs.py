@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from scaffe.blob import Blob, Values
+from scaffe.layers.layer import Layer
 from scaffe.monitor.log import log
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 WARM_UP = 2  # passes before a recording: kernels get compiled, buffers made, ways chosen
 MOST = 8  # recordings of a run, for as many places that its bottoms come to lie in
+KNOWN = 1000  # states of runs that are counted: bottoms may lie elsewhere in each pass
 Run = tuple[int, ...]  # numbers of layers, rising
 
 
@@ -50,16 +52,19 @@ class Recorder:
 
 
 class Recording:
-    """One pass of a run: what to launch, and the values that it writes."""
+    """One pass of a run: what to launch, the values that it writes, and what its layers had noted after it."""
 
-    def __init__(self, graph: Any, written: Sequence[Values]):
+    def __init__(self, graph: Any, written: Sequence[Values], layers: Sequence[Layer]):
         self.graph, self.written = graph, written
+        self.noted = [(layer, dict(vars(layer))) for layer in layers]  # among it arrays that the backward pass reads
 
     def repeat(self) -> None:
         """Do it again."""
         self.graph.launch()
         for values in self.written:
             values.overwritten()
+        for layer, noted in self.noted:
+            vars(layer).update(noted)
 
 
 class Graphs:
@@ -77,7 +82,7 @@ class Graphs:
         self._seen: Counter[tuple] = Counter()
         self._refused: set[tuple[Run, bool]] = set()
         self._forward: dict[Run, Recording | None] = {}  # what the last forward pass was
-        self._placed = -1
+        self._placed = (-1, -1)  # the version of the memory that recordings speak of
 
     def runs(self, starts: Iterable[int] = ()) -> list[Run]:
         """Return the layers in runs, those of one in which a recording may be made; new ones begin at `starts`."""
@@ -98,9 +103,11 @@ class Graphs:
                     self.net.layers[i].forward(self.net.bottoms[i], self.net.tops[i])
 
     def backward(self, run: Run) -> None:
-        """Run these layers backward."""
-        zeros = tuple(values.is_zero for values in self._gradients(run))
-        self._run(run, True, (id(self._forward.get(run)), *zeros))
+        """Run these layers backward; what layers noted in a pass that was no repetition may lie elsewhere each time."""
+        if (before := self._forward.get(run)) is None:
+            self._compute(run, True)
+        else:
+            self._run(run, True, (id(before), *(values.is_zero for values in self._gradients(run))))
 
     def _run(self, run: Run, backward: bool, state: tuple) -> Recording | None:
         """Repeat the run's recording if there is one for the state that it is in; return it, or None."""
@@ -121,6 +128,8 @@ class Graphs:
 
     def _is_due(self, run: Run, backward: bool, key: tuple) -> bool:
         """Say whether it is time to record a run."""
+        if len(self._seen) > KNOWN:
+            self._seen.clear()
         self._seen[key] += 1
         few = sum(1 for known in self._recordings if known[:2] == key[:2]) < MOST
         return self._seen[key] > WARM_UP and few and (run, backward) not in self._refused
@@ -143,7 +152,8 @@ class Graphs:
         finally:
             engine.recording = False
         done = [values for values, zero in zip(gradients, zeros, strict=True) if zero and not values.is_zero]
-        made = self._recordings[key] = Recording(graph, [*done, *self._computed(run, backward)])
+        layers = [] if backward else [self.net.layers[i] for i in run]
+        made = self._recordings[key] = Recording(graph, [*done, *self._computed(run, backward)], layers)
         return made
 
     def _refuse(self, run: Run, backward: bool, error: Exception) -> None:
@@ -155,8 +165,9 @@ class Graphs:
         """Return where the run's blobs lie, and have what was written into copies on the host be there."""
         memory = self.net.memory
         assert memory is not None
-        if memory.version != self._placed:
-            self._placed = memory.version
+        placed = memory.version, self.net.context.engine.version
+        if placed != self._placed:
+            self._placed = placed
             self._recordings.clear()
             self._seen.clear()
         found: list[Any] = []

@@ -72,6 +72,7 @@ class Memory:
     def needs(self, rows: int, free: int) -> tuple[int, int]:
         """Return the bytes that a sample takes, of `rows`, and those that there are for all: `free` and held ones."""
         buffers = sum(layer.buffer_bytes for layer in self.net.layers)
+        buffers += getattr(self.net.context.engine, "scratch_bytes", 0)
         planned = pack([lot.span for lot in self.lots()]).nbytes
         return max(1, (planned + buffers) // rows), free + self.nbytes + buffers
 
