@@ -90,6 +90,8 @@ class Gpu:
             return f"a kernel does not compile for GPU {self.number}, cupy's NVRTC and this GPU don't fit: {text[:200]}"
         if kind == "ImportError" or kind == "DynamicLibNotFoundError":
             return f"a CUDA library is missing: {text[:200]}; install those of cupy's CUDA version, as cupy[ctk] does"
+        if kind == "CudnnError":
+            return f"cuDNN failed: {text[:200]}; --plan fixed takes another plan, nvidia-smi tells how the GPU is"
         if kind in FAILURES:
             return (
                 f"GPU {self.number} ({self.bus}) failed: {text}; look at nvidia-smi and at dmesg for Xid, then go on "

@@ -17,6 +17,10 @@ UIDS = {IMAGES: 1, MAPS: 2, KERNEL: 3, BIAS: 4}
 FIRST, LAST = "channels first", "channels last"
 
 
+class CudnnError(Exception):
+    """A plan that was built and does not run."""
+
+
 @dataclass(frozen=True)
 class Pass:
     """One of the three ways to read y = W * x: cuDNN's name for it, its operands by cuDNN's names, and its result."""
@@ -143,10 +147,13 @@ class Plan:
         return self.graph.get_workspace_size_plan_at_index(self.index)
 
     def run(self, pointers: dict[int, int], workspace: int, stream: int) -> None:
-        """Run it on a stream, over arrays by their uids."""
+        """Run it on a stream, over arrays by their uids. Raise CudnnError where the library does not."""
         handle = self.library.handle
         self.library.frontend.set_stream(handle, stream)
-        self.graph.execute_plan_at_index(pointers, workspace, self.index, handle)
+        try:
+            self.graph.execute_plan_at_index(pointers, workspace, self.index, handle)
+        except self.library.refusals as error:
+            raise CudnnError(f"plan {self.name}: {' '.join(str(error).split())}") from None
 
 
 def strides(shape: Shape, layout: str) -> list[int]:
