@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from scaffe.errors import EngineError, LaunchError
+from scaffe.errors import CudnnError, LaunchError
 from scaffe.monitor.log import log
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Gpu:
 
         try:
             return cudnn.load()
-        except EngineError as error:
+        except CudnnError as error:
             log.info("Engine: convolutions by columns and cuBLAS, not by cuDNN (%s)", error)
             return None
 

@@ -9,16 +9,12 @@ from types import ModuleType
 from typing import Any
 
 from scaffe.blob import Shape
-from scaffe.errors import EngineError
+from scaffe.errors import CudnnError
 from scaffe.layers.im2col import Sizes
 
 IMAGES, MAPS, KERNEL, BIAS = "images", "maps", "kernel", "bias"
 UIDS = {IMAGES: 1, MAPS: 2, KERNEL: 3, BIAS: 4}
 FIRST, LAST = "channels first", "channels last"
-
-
-class CudnnError(Exception):
-    """A plan that was built and does not run."""
 
 
 @dataclass(frozen=True)
@@ -167,15 +163,15 @@ def strides(shape: Shape, layout: str) -> list[int]:
 
 
 def load() -> Cudnn:
-    """Return the library for the GPU in use. Raise EngineError, which says what to do, where it can't be had."""
+    """Return the library for the GPU in use. Raise CudnnError, which says what to do, where it can't be had."""
     try:
         import cudnn
 
         return Cudnn(cudnn, cudnn.create_handle())
     except ModuleNotFoundError as error:
-        raise EngineError(f"no module '{error.name}' (pip install 'scaffe[cuda]')") from None
+        raise CudnnError(f"no module '{error.name}' (pip install 'scaffe[cuda]')") from None
     except Exception as error:  # the frontend's, of a library that is missing, too old, or finds no GPU
-        raise EngineError(f"cuDNN can't be used: {' '.join(str(error).split())}") from None
+        raise CudnnError(f"cuDNN can't be used: {' '.join(str(error).split())}") from None
 
 
 def _times(shape: Shape) -> str:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Protocol, TypeVar
 
 from scaffe.choices import seconds
-from scaffe.engines.cuda.cudnn import CudnnError
+from scaffe.errors import CudnnError
 
 
 class Way(Protocol):
