@@ -14,6 +14,7 @@ ScaffeError
 ├── DeviceError        a GPU that failed, or has no room, in a layer's pass
 ├── EngineError        an engine that isn't there
 │   ├── PlanError      a plan file that can't be used
+│   ├── CudnnError     cuDNN missing, or failing in a plan that it proposed
 │   └── OnednnError    oneDNN missing, of another version, or refusing what a layer asks
 └── AgreedError        any of these, told to all ranks by the one that had it
     ├── DivergedError  a loss that is not finite
@@ -91,6 +92,10 @@ class EngineError(ScaffeError):
 
 class PlanError(EngineError):
     """A plan file that can't be used."""
+
+
+class CudnnError(EngineError):
+    """cuDNN is missing, or a plan that it proposed and built does not run."""
 
 
 class OnednnError(EngineError):

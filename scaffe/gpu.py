@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scaffe.errors import EngineError, LaunchError
+from scaffe.errors import CudnnError, LaunchError
 from scaffe.monitor.log import log
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Gpu:
 
         try:
             return cudnn.load()
-        except EngineError as error:
+        except CudnnError as error:
             log.info("Engine: convolutions by columns and cuBLAS, not by cuDNN (%s)", error)
             return None
 
@@ -142,6 +142,8 @@ class Gpu:
             return f"a kernel does not compile for GPU {self.number}, cupy's NVRTC and this GPU don't fit: {text[:200]}"
         if kind == "ImportError" or kind == "DynamicLibNotFoundError":
             return f"a CUDA library is missing: {text[:200]}; install those of cupy's CUDA version, as cupy[ctk] does"
+        if kind == "CudnnError":
+            return f"cuDNN failed: {text[:200]}; --plan fixed takes another plan, nvidia-smi tells how the GPU is"
         if kind in FAILURES:
             return (
                 f"GPU {self.number} ({self.bus}) failed: {text}; {_advice(text, LOOK)}, then go on from the newest "

@@ -160,7 +160,7 @@ class Graph:
         assert all(pointer % 16 == 0 for pointer in pointers.values())
         engine, result = self.fake.engines[index], self.result
         if engine.fails:
-            raise engine.fails
+            raise engine.fails("CUDNN_STATUS_EXECUTION_FAILED")
         sides = next(tensor for tensor in [*self.operands, result] if tensor.uid in (1, 2))  # images or maps
         first = sides.stride[1] != 1
         self.fake.ran.append(("first " if first else "last ") + engine.name)

@@ -1,5 +1,6 @@
 """Convolutions by cuDNN, a stand-in, have the reference's numbers; of its plans the right one is taken."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import fake_cudnn
@@ -14,6 +15,8 @@ import scaffe
 from scaffe.choices import Choices
 from scaffe.context import Context
 from scaffe.engines.cuda.cudnn import Cudnn
+from scaffe.errors import DeviceError
+from scaffe.gpu import Gpu
 from scaffe.proto import NetParameter
 
 EXACT = Engine("eng0")
@@ -46,6 +49,7 @@ def a_net(kind, fields, shape, engine="auto", frontend=None, **how):
     if frontend is not None:
         gpu = StrictGpu()
         gpu.cudnn = Cudnn(frontend, frontend.handle)
+        gpu.explain = partial(Gpu.explain, gpu)
         event = type("Event", (FakeEvent,), {"frontend": frontend})
         stream = SimpleNamespace(ptr=77)
         more = {"Event": event, "get_elapsed_time": fake_cudnn.elapsed_time, "get_current_stream": lambda: stream}
@@ -146,10 +150,17 @@ def test_arrays_that_lie_where_plans_take_none_are_copied():
     assert_alike(run(net), expected)
 
 
-def test_a_plan_for_which_there_is_no_memory_is_not_taken():
-    huge = Engine("eng7", seconds=0.0001, fails=MemoryError)
-    net = a_net("Convolution", *CASES["plain"], frontend=FakeFrontend(EXACT, huge))
+@pytest.mark.parametrize("error", [MemoryError, RuntimeError])
+def test_a_plan_that_fails_or_has_no_memory_when_timed_is_not_taken(error):
+    failing = Engine("eng7", seconds=0.0001, fails=error)
+    net = a_net("Convolution", *CASES["plain"], frontend=FakeFrontend(EXACT, failing))
     assert set(net.context.choices.taken.values()) == {f"channels first, {EXACT.name}"}
+
+
+def test_a_plan_that_fails_later_is_told_with_its_layer():
+    net = a_net("Convolution", *CASES["plain"], frontend=FakeFrontend(Engine("eng7", fails=RuntimeError)), plan="fixed")
+    with pytest.raises(DeviceError, match=r"layer 'it' \(Convolution\).*cuDNN failed: plan eng7: .*--plan fixed"):
+        net.forward()
 
 
 def test_timing_leaves_all_values_alone_and_keeps_no_memory():

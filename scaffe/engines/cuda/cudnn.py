@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from scaffe.blob import Shape
-from scaffe.errors import EngineError
+from scaffe.errors import CudnnError
 from scaffe.layers.im2col import Sizes
 
 IMAGES, MAPS, KERNEL, BIAS = "images", "maps", "kernel", "bias"
@@ -143,10 +143,13 @@ class Plan:
         return self.graph.get_workspace_size_plan_at_index(self.index)
 
     def run(self, pointers: dict[int, int], workspace: int, stream: int) -> None:
-        """Run it on a stream, over arrays by their uids."""
+        """Run it on a stream, over arrays by their uids. Raise CudnnError where the library does not."""
         handle = self.library.handle
         self.library.frontend.set_stream(handle, stream)
-        self.graph.execute_plan_at_index(pointers, workspace, self.index, handle)
+        try:
+            self.graph.execute_plan_at_index(pointers, workspace, self.index, handle)
+        except self.library.refusals as error:
+            raise CudnnError(f"plan {self.name}: {' '.join(str(error).split())}") from None
 
 
 def strides(shape: Shape, layout: str) -> list[int]:
@@ -160,15 +163,15 @@ def strides(shape: Shape, layout: str) -> list[int]:
 
 
 def load() -> Cudnn:
-    """Return the library for the GPU in use. Raise EngineError, which says what to do, where it can't be had."""
+    """Return the library for the GPU in use. Raise CudnnError, which says what to do, where it can't be had."""
     try:
         import cudnn
 
         return Cudnn(cudnn, cudnn.create_handle())
     except ModuleNotFoundError as error:
-        raise EngineError(f"no module '{error.name}' (pip install 'scaffe[cuda]')") from None
+        raise CudnnError(f"no module '{error.name}' (pip install 'scaffe[cuda]')") from None
     except Exception as error:  # the frontend's, of a library that is missing, too old, or finds no GPU
-        raise EngineError(f"cuDNN can't be used: {' '.join(str(error).split())}") from None
+        raise CudnnError(f"cuDNN can't be used: {' '.join(str(error).split())}") from None
 
 
 def _times(shape: Shape) -> str:

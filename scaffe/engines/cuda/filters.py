@@ -92,9 +92,12 @@ class Filters:
         return self._taken[one, biased]
 
     def time(self, one: Pass, biased: bool) -> dict[str, float]:
-        """Return the seconds of a pass in each way there is, over arrays of its own."""
-        arrays = {role: self._invented(getattr(self.problem, role)) for role in (IMAGES, MAPS, KERNEL)}
-        bias = self._invented(arrays[one.result].shape[1:2]) if biased else None
+        """Return the seconds of a pass in each way there is, over arrays of its own; none without memory for these."""
+        try:
+            arrays = {role: self._invented(getattr(self.problem, role)) for role in (IMAGES, MAPS, KERNEL)}
+            bias = self._invented(arrays[one.result].shape[1:2]) if biased else None
+        except MemoryError:
+            return {}
 
         def runner(way: Way) -> Callable[[], None]:
             return lambda: self._run(way, one, self.operands(**arrays), arrays[one.result], bias)
