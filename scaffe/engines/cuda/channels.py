@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from scaffe.engines.cuda.engine import THREADS, divisor
 from scaffe.layers.layer import Layer
 
-CHUNK = 32 * THREADS  # elements of a block, as batch_norm.cu says
+CHUNK = 16 * THREADS  # elements of a block, as batch_norm.cu says
 
 
-class Channels(NamedTuple):
+@dataclass(frozen=True)
+class Channels:
     """An array (outer x channels x inner)."""
 
     outer: int

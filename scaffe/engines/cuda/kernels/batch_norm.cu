@@ -1,6 +1,6 @@
 // Batch normalisation of x (outer x channels x inner): each block has CHUNK elements of one channel, read once into its
 // threads' registers. What is measured over a channel is summed over its chunks by each block that needs it.
-#define HELD 8  // quads of a thread
+#define HELD 4  // quads of a thread
 #define CHUNK (4 * HELD * THREADS)
 
 struct Part {

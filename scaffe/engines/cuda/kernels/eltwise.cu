@@ -1,10 +1,21 @@
 // Bottoms added, multiplied or compared, a first pair and then one more at a time. `winner` says which was the largest.
+template <class Op>
+__device__ void combine(Index count, const float* a, const float* b, float* y, Op op) {
+  Index quads = for_quads(a) && for_quads(b) && for_quads(y) ? count / 4 : 0;
+  EACH(i, quads) {
+    Quad first = ((const Quad*)a)[i], second = ((const Quad*)b)[i];
+    for (int k = 0; k < 4; k++) first.at[k] = op(first.at[k], second.at[k]);
+    ((Quad*)y)[i] = first;
+  }
+  EACH(i, count - 4 * quads) y[4 * quads + i] = op(a[4 * quads + i], b[4 * quads + i]);
+}
+
 KERNEL eltwise_sum(Index count, const float* a, float of_a, const float* b, float of_b, float* y) {
-  EACH(i, count) y[i] = of_a * a[i] + of_b * b[i];
+  combine(count, a, b, y, [=](float p, float q) { return of_a * p + of_b * q; });
 }
 
 KERNEL eltwise_product(Index count, const float* a, const float* b, float* y) {
-  EACH(i, count) y[i] = a[i] * b[i];
+  combine(count, a, b, y, [](float p, float q) { return p * q; });
 }
 
 KERNEL eltwise_max(Index count, const float* a, const float* b, float* y, int* winner) {
