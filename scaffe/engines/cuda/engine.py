@@ -45,22 +45,29 @@ class Engine:
         self._scratch: dict[str, Any] = {}
         self.version = 0  # changes when scratch memory comes to lie elsewhere
         self.recording = False  # are launches being recorded, to be repeated?
-        self._scratch: dict[str, Any] = {}
 
-    def scratch(self, name: str, count: int, dtype: Any) -> Any:
-        """Return so many elements of the memory of that name, which the next who asks for it overwrites.
+    def scratch(self, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Return an array with any content, whose memory all who ask for that name have in turn.
 
         It grows in the first passes and stays where it is from then on.
         """
-        nbytes = count * np.dtype(dtype).itemsize
+        nbytes = prod(shape) * np.dtype(dtype).itemsize
         memory = self._scratch.get(name)
         if memory is None or memory.nbytes < nbytes:
-            memory = self._scratch[name] = self.gpu.xp.empty(nbytes, np.uint8)
-        return memory[:nbytes].view(dtype)
+            self._scratch[name] = None  # the old one's memory may serve the new one
+            memory = self._scratch[name] = self.gpu.xp.zeros(nbytes, np.uint8)
+            self.version += 1
+        return memory[:nbytes].view(dtype).reshape(shape)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of all that memory."""
+        return sum(memory.nbytes for memory in self._scratch.values() if memory is not None)
 
     def drop_scratch(self) -> None:
         """Let go of that memory: what it was needed for won't be done again."""
         self._scratch.clear()
+        self.version += 1
 
     @property
     def stream(self) -> int:
@@ -87,21 +94,6 @@ class Engine:
         from scaffe.engines.cuda.report import Report
 
         return Report(self)
-
-    def scratch(self, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
-        """Return an array with any content, whose memory all layers that ask for that name have in turn."""
-        nbytes = prod(shape) * np.dtype(dtype).itemsize
-        memory = self._scratch.get(name)
-        if memory is None or memory.nbytes < nbytes:
-            self._scratch[name] = None  # the old one's memory may serve the new one
-            memory = self._scratch[name] = self.gpu.xp.zeros(nbytes, np.uint8)
-            self.version += 1
-        return memory[:nbytes].view(dtype).reshape(shape)
-
-    @property
-    def scratch_bytes(self) -> int:
-        """Bytes of all that memory."""
-        return sum(memory.nbytes for memory in self._scratch.values() if memory is not None)
 
     def over(self, file: str, kernel: str, count: int, *arguments: Any) -> None:
         """Launch a kernel over `count` elements, its first argument; ints are C's int, floats C's float."""

@@ -127,7 +127,7 @@ class Filters:
         direct = way.layout == FIRST and not add and result.data.ptr % ALIGNMENT == 0
         target = result if direct else scratch(engine, one.result, result.size, way.layout)
         pointers[UIDS[one.result]] = target.data.ptr
-        workspace = engine.scratch("workspace", max(1, way.nbytes), np.uint8)
+        workspace = engine.scratch("workspace", (max(1, way.nbytes),), np.uint8)
         way.plan.run(pointers, workspace.data.ptr, engine.stream)
         bias = None if fused else bias
         if way.layout == LAST:
@@ -160,7 +160,7 @@ class Filters:
 def scratch(engine: Engine, role: str, count: int, layout: str) -> Any:
     """Return memory for so many numbers as plans in that layout take them; the next array of the role overwrites it."""
     low = engine.compute == "bf16" and layout == LAST
-    return engine.scratch(role, count, BF16 if low else np.float32)
+    return engine.scratch(role, (count,), BF16 if low else np.float32)
 
 
 def _prefix(layout: str, biased: bool) -> str:

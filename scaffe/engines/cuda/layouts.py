@@ -52,6 +52,6 @@ def add_channel_sums(engine: Engine, maps: Any, total: Any) -> None:
     """Add to `total` (channels) the sums of maps (images x channels x positions), always in one order."""
     images, channels, positions = maps.shape
     parts = min(images, -(-BLOCKS // channels))
-    sums = engine.scratch("channel sums", parts * channels, np.float32)
+    sums = engine.scratch("channel sums", (parts * channels,), np.float32)
     engine.launch("layouts", "channel_sums", (channels, parts), maps, sums, images, channels, positions)
     engine.over("layouts", "add_parts", channels, sums, total, parts)
