@@ -12,7 +12,7 @@ from readers import Batch, Transform
 from scaffe.blob import Blob
 
 if TYPE_CHECKING:
-    from collectives.device.device import Device
+    from collectives.device.device import Device, Stream
     from scaffe.gpu import Gpu
 
 Step = Callable[[Any, Any, Any], None]  # has images at places transformed into an array, all on the device
@@ -21,15 +21,15 @@ Step = Callable[[Any, Any, Any], None]  # has images at places transformed into 
 class Twin:
     """A batch's arrays on the device. They are `sent` once copied there, and `passed` once the net needs them no more.
 
-    Until `sent` the copy reads the host's arrays, so nobody may write to these; the next copy waits for `passed`.
+    Until `sent` the copy reads the host's arrays, so nobody may write to these; the next copy waits for `passed`. The
+    memory is taken for the stream that copies, so that nothing on another one may still be using it.
     """
 
-    def __init__(self, device: Device, batch: Batch):
-        self.device = device
-        self.sent, self.passed = device.event(patient=True), device.event()
-        self._memory = [device.empty((part.nbytes,), np.dtype(np.uint8)) for part in _likely_parts(batch)]
+    def __init__(self, device: Device, stream: Stream, batch: Batch):
+        self.device, self.stream = device, stream
+        self.sent, self.passed = device.event(patient=True), device.event(patient=True)
+        self._memory = [self._empty(part.nbytes) for part in _likely_parts(batch)]
         self._views: dict[bool, list[Any]] = {}
-        self._settle()
 
     def arrays(self, batch: Batch) -> list[Any]:
         """Return the device's array for each of a batch's parts, the same ones each time unless shapes change."""
@@ -42,14 +42,12 @@ class Twin:
     def _view(self, i: int, part: np.ndarray) -> Any:
         if self._memory[i].nbytes < part.nbytes:  # images that differ in size
             self.passed.Wait()
-            self._memory[i] = self.device.empty((part.nbytes,), np.dtype(np.uint8))
+            self._memory[i] = self._empty(part.nbytes)
             self._views.clear()
-            self._settle()
         return self._memory[i][: part.nbytes].view(part.dtype).reshape(part.shape)
 
-    def _settle(self) -> None:
-        """Let the first copy wait for what a pool's new memory may still be in use for."""
-        self.passed.record(self.device.current())
+    def _empty(self, nbytes: int) -> Any:
+        return self.device.empty((nbytes,), np.dtype(np.uint8), self.stream)
 
 
 class Ahead:
@@ -74,7 +72,7 @@ class Ahead:
 
     def add(self, batches: list[Batch]) -> list[Batch]:
         """Give batches their twins, and return them."""
-        self._twins.update((batch, Twin(self.device, batch)) for batch in batches)
+        self._twins.update((batch, Twin(self.device, self.stream, batch)) for batch in batches)
         return batches
 
     def filling(self, fill: Callable[[int, Batch], None]) -> Callable[[int, Batch], None]:
@@ -119,10 +117,11 @@ class Ahead:
         twin.passed.record(stream)
 
     def close(self) -> None:
-        """Forget the batches, when nothing copies from their memory any more."""
+        """Forget the batches, when nothing copies from their memory or reads the twins' any more."""
         for twin in self._twins.values():
             with suppress(Exception):  # a device that is lost is told of by who computes
                 twin.sent.Wait()
+                twin.passed.Wait()
         self._twins.clear()
 
     def _transforming(self, transform: Transform) -> Step:

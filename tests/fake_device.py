@@ -138,7 +138,7 @@ class FakeDevice:
     def holds(self, array):
         return isinstance(array, FakeArray) and array.device is self
 
-    def empty(self, shape, dtype):
+    def empty(self, shape, dtype, stream=None):
         nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
         number = os.memfd_create("fake")
         os.truncate(number, max(nbytes, 1))

@@ -295,7 +295,7 @@ class StrictDevice(FakeDevice):
     def holds(self, array):
         return isinstance(array, Array)
 
-    def empty(self, shape, dtype):
+    def empty(self, shape, dtype, stream=None):
         return Array(np.full(shape, 7, dtype))
 
     def zeros(self, shape, dtype):

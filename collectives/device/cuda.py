@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import cache
 from typing import Any
 
@@ -98,8 +99,9 @@ class CudaDevice:
     def holds(self, array: Any) -> bool:
         return isinstance(array, self._cupy.ndarray) and array.device.id == self.number
 
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        return self._cupy.empty(shape, dtype)
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype, stream: CudaStream | None = None) -> Any:
+        with stream.stream if stream is not None else nullcontext():  # CuPy's pool has free blocks for each stream
+            return self._cupy.empty(shape, dtype)
 
     def zeros(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
         return self._cupy.zeros(shape, dtype)

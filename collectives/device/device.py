@@ -54,8 +54,8 @@ class Device(Protocol):
     def holds(self, array: Any) -> bool:
         """Say whether an array lies in such a device's memory."""
 
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        """Return an array with any content."""
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype, stream: Any = None) -> Any:
+        """Return an array with any content, which may still be in use on the caller's stream, or the one given."""
 
     def zeros(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
         """Return an array of zeros."""

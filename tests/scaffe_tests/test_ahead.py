@@ -227,6 +227,25 @@ def test_large_batches_reach_the_device_whole(threads):
     assert [[int(value) for value in row] for row in found] == [[n, n, -n, -n] for n in range(COUNT)]
 
 
+def test_memory_of_the_device_is_taken_for_the_stream_that_copies(monkeypatch):
+    device, ahead = setting(0)
+    streams, empty = [], device.empty
+    monkeypatch.setattr(device, "empty", lambda *shape, stream=None: streams.append(shape[2]) or empty(*shape))
+    [batch] = population(ahead, 1, raw=False)
+    batch.arrays[0] = np.zeros((ROWS, 9, 9), np.float32)
+    ahead.send(batch)
+    assert streams == [ahead.stream] * 3
+
+
+def test_what_the_net_still_reads_is_kept():
+    device, ahead = setting(6)
+    [batch] = population(ahead, 1, raw=False)
+    ahead.filling(fill)(1, batch)
+    ahead.give(batch, [Top(device), Top(device)])
+    ahead.close()
+    assert not device.current().work
+
+
 def test_pinned_memory_is_kept_until_it_has_been_copied():
     device, ahead = setting(4)
     [batch] = population(ahead, 1, raw=False)
