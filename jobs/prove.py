@@ -43,6 +43,7 @@ class Step:
     needs: tuple[str, ...] = ()
     figures: str = SUMMARY  # what of its output stands in the table: the last line of this form
     missing: str = "(?!)"  # the form of a line that says that what it measures is not there
+    heads: str = ""  # what its figures are
 
 
 @dataclass
@@ -99,7 +100,8 @@ def _benchmarks(quick: bool, rehearse: bool) -> Iterator[Step]:
         bench += ["-m", f"{mebibytes << 20}:{mebibytes << 20}", "--algorithm", "slices,auto,mpi"]
         bench += [] if rehearse else ["-d", "cuda"]
         name = f"reduce of {mebibytes} MiB: {ranks}"
-        yield Step(name, "reduce", bench, 90, ("mpi4py",), r"\d+\s.*", "collectives.bench: .*not yet.*")
+        heads = "bytes, slices us, checked, auto us, mpi us, slices/mpi, auto/mpi:"
+        yield Step(name, "reduce", bench, 90, ("mpi4py",), r"\d+\s.*", "collectives.bench: .*not yet.*", heads)
     kernels = [*PYTHON, "jobs/bench_kernels.py", *rehearsal, *(["--quick"] if quick else [])]
     yield Step("kernels' bandwidth", "bandwidth", kernels, 120, figures="slowest: .*")
     more = ["--no-compile", "--rounds", "3"] if quick else []
@@ -151,7 +153,8 @@ def _wait(command: list[str], stream, seconds: float) -> int | None:
 def judge(step: Step, code: int | None, text: str, seconds: int) -> Result:
     """Say how a step ended, from its exit code and output."""
     lines = [line.strip() for line in text.splitlines()]
-    said = _last(step.figures, lines)
+    said = " ".join(_last(step.figures, lines).split())
+    said = f"{step.heads} {said}".strip() if said else ""
     if code is None:
         return Result(step.name, "FAILED", seconds, f"stopped after {seconds} s; {said or lines[-1]}")
     if absent := _last(step.missing, lines) if code else "":

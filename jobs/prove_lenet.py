@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -55,14 +56,14 @@ def trained(folder: Path, ranks: int, device: str, iterations: int) -> tuple[flo
     return float(re.findall(r"accuracy = (\S+)", log)[-1]), np.concatenate(values)
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Train and compare; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--ranks", default="1,2,4")
     parser.add_argument("--iterations", type=int, default=400, choices=sorted(ENOUGH))
     parser.add_argument("--folder", type=Path, help="an empty one to run in; a temporary one unless given")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.folder or Path(temporary)
         prepare(folder, arguments.iterations)

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import select
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 JOBS = Path(__file__).resolve().parents[2] / "jobs"
 sys.path.append(str(JOBS))
+import bench_kernels  # noqa: E402
 import prove  # noqa: E402  jobs are no package
+import prove_lenet  # noqa: E402
 
 pytestmark = pytest.mark.mpi_skip
 
@@ -50,8 +56,9 @@ child.wait()
 """
     result, figures = outcome(tmp_path, program, seconds=3)
     assert result == "FAILED" and figures.startswith("stopped after")
-    child = Path("/proc", (tmp_path / "child").read_text())
-    assert not child.exists() or "zombie" in (child / "status").read_text()
+    with suppress(ProcessLookupError):  # already gone
+        child = os.pidfd_open(int((tmp_path / "child").read_text()))
+        assert select.select([child], [], [], 30)[0]
 
 
 def test_what_is_not_there_is_skipped_and_named(tmp_path: Path) -> None:
@@ -111,11 +118,12 @@ def proven(out: Path, **environment: str) -> subprocess.CompletedProcess[str]:
 def test_a_rehearsal_runs_the_steps_that_are_chosen_and_keeps_the_table_of_the_others(tmp_path: Path) -> None:
     earlier = prove.Result("LeNet on digits", "passed", 9, "accuracy 0.98")
     prove.keep(tmp_path, [earlier])
-    run = proven(tmp_path, REHEARSE="1", STEPS="machine,bandwidth", QUICK="1")
+    run = proven(tmp_path, REHEARSE="1", STEPS="machine,reduce", QUICK="1")
     assert run.returncode == 0, run.stderr
     lines = [line.split()[:2] for line in run.stdout.splitlines()]
-    assert lines == [["step", "result"], ["machine", "passed"], ["LeNet", "on"], ["kernels'", "bandwidth"]]
-    assert "slowest:" in (tmp_path / "logs/kernels_bandwidth.log").read_text()
+    assert lines == [["step", "result"], ["machine", "passed"], ["LeNet", "on"], ["reduce", "of"]]
+    assert "bytes, slices us, checked, auto us, mpi us, slices/mpi, auto/mpi: 1048576 " in run.stdout
+    assert "+ jobs/mpirun.sh -n 2" in (tmp_path / "logs/reduce_of_1_mib_2.log").read_text()
     assert [one["step"] for one in json.loads((tmp_path / "table.json").read_text())][1] == "LeNet on digits"
 
 
@@ -149,3 +157,24 @@ def test_two_runs_do_not_write_into_one_folder(tmp_path: Path) -> None:
         fcntl.flock(held, fcntl.LOCK_EX)
         run = proven(tmp_path, REHEARSE="1", STEPS="machine")
     assert (run.returncode, run.stderr.startswith("prove_on_gpu.sh: another run writes into")) == (2, True)
+
+
+def test_two_ranks_end_where_one_does_and_that_too_little_is_learnt_is_noticed(
+    tmp_path: Path, monkeypatch, capsys
+) -> None:
+    monkeypatch.setitem(prove_lenet.ENOUGH, 10, 0.3)
+    monkeypatch.setenv("SCAFFE_VENV", sys.prefix)
+    monkeypatch.setenv("PYTHONPATH", str(JOBS.parent))
+    run = ["--device", "cpu", "--ranks", "1,2", "--iterations", "10"]
+    assert prove_lenet.main([*run, "--folder", str(tmp_path)]) == 0
+    assert "on 1,2 ranks; parameters" in capsys.readouterr().out
+    monkeypatch.setitem(prove_lenet.ENOUGH, 10, 1.1)
+    monkeypatch.setattr(prove_lenet, "trained", lambda *how: (0.9, np.ones(3)))
+    assert prove_lenet.main(["--device", "cpu", "--iterations", "10"]) == 1
+
+
+def test_the_bandwidths_kernels_run_on_the_stand_in(capsys) -> None:
+    assert bench_kernels.main(["--rehearse", "--only", "lrn,sgd"]) == 0
+    said = capsys.readouterr().out
+    assert re.findall(r"^(LRN|update by SGD)", said, re.MULTILINE) == ["LRN"] * 4 + ["update by SGD"]
+    assert said.endswith("slowest: nothing was timed; 5 kernels ran\n")
