@@ -1,9 +1,11 @@
 """Runs of layers that a stand-in for a GPU records and repeats train as without, to the bit."""
 
+from itertools import count
+
 import numpy as np
 import pytest
 from nets import solver_with, write_images
-from strict_arrays import StrictGpu
+from strict_arrays import StrictGpu, xp
 
 import scaffe
 from scaffe.engines.cuda.graphs import WARM_UP, split
@@ -133,3 +135,28 @@ def test_runs_end_before_layers_that_need_the_host_and_where_messages_begin():
     assert split([False, True, True, False, True, True, True], {5}) == [(0,), (1, 2), (3,), (4,), (5, 6)]
     assert split([True] * 3) == [(0, 1, 2)]
     assert split([]) == []
+
+
+def in_turn(layer):
+    """Let a data layer's tops lie in two places each, in turn, as batches do that are copied ahead."""
+    forward, passes, places = layer.forward, count(), {}
+
+    def give(bottom, top):
+        forward(bottom, top)
+        turn = next(passes) % 2
+        for i, blob in enumerate(top):
+            place = places.setdefault((i, turn), xp.zeros(blob.shape, np.float32))
+            place[...] = blob.array
+            blob.array = place
+
+    layer.forward = give
+
+
+def test_batches_that_lie_in_two_places_in_turn_have_a_recording_each(make):
+    pair = [make(graphs) for graphs in ("on", "off")]
+    for solver in pair:
+        in_turn(solver.net.layers[0])
+        solver.step(4 * WARM_UP + 4)
+    assert_same_bits(*pair)
+    assert [key[1] for key in pair[0].net.graphs._recordings].count(False) == 2
+    assert [key[1] for key in pair[0].net.graphs._recordings].count(True) == 2
