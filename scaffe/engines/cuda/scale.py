@@ -33,11 +33,11 @@ class CudaScale(Scale):
         self.parts.launch(self.context.engine, "scale", x, *blobs, kept, top[0].array)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
-        if not self.has_kernel:
+        if not self.has_kernel or not propagate_down[0]:
             return super().backward(top, propagate_down, bottom)
         engine, dy, chunks = self.context.engine, top[0].diff_array, self.parts.sums(self, self.input.dtype)
-        dx = bottom[0].diff_array if propagate_down[0] else NONE
-        self.parts.launch(engine, "scale_back", self.input, dy, self.blobs[0].array, dx, *chunks)
+        arrays = self.input, dy, self.blobs[0].array, bottom[0].diff_array
+        self.parts.launch(engine, "scale_back", *arrays, *chunks)
         factor = self.blobs[0].diff_array if self.param_propagate_down[0] else NONE
         bias = self.bias.diff_array if self.bias and self.param_propagate_down[-1] else NONE
         channels = self.parts.channels

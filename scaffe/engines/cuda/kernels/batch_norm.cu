@@ -167,7 +167,7 @@ KERNEL scale_back(const float* x, const float* dy, const float* factor, float* d
     sum += gradients[i].at[k], slope += gradients[i].at[k] * values[i].at[k];
     gradients[i].at[k] *= by;
   }
-  if (dx) part.write(dx, gradients);
+  part.write(dx, gradients);
   sum = over_block<Sum>(sum), slope = over_block<Sum>(slope);
   if (threadIdx.x == 0) sums[blockIdx.x] = sum, slopes[blockIdx.x] = slope;
 }
