@@ -192,8 +192,6 @@ def test_wheels_are_installed_beside_the_table_once_and_nowhere_else(tmp_path: P
         wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         names = "tiny_of_this_test.py", *(f"{info}/{name}" for name in ("METADATA", "WHEEL", "RECORD"))
         wheel.writestr(f"{info}/RECORD", "".join(f"{name},,\n" for name in names))
-            f"{info}/RECORD", f"tiny_of_this_test.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n"
-        )
     how = {"REHEARSE": "1", "STEPS": "lenat", "WHEELS": str(folder)}
     assert "no steps lenat" in proven(tmp_path, **how).stderr
     (placed,) = tmp_path.glob("site/**/tiny_of_this_test.py")
