@@ -19,6 +19,7 @@ fail() {
 }
 
 python=$(command -v "${PYTHON:-python3}") || fail "no ${PYTHON:-python3}; PYTHON names the interpreter"
+[[ $python == /* ]] || python=$PWD/$python
 out=$(mkdir -p "${1:-gpu_proof}" && cd "${1:-gpu_proof}" && pwd) || fail "cannot make the folder ${1:-gpu_proof}"
 for name in WHEELS PARITY; do
   [ -z "${!name:-}" ] && continue

@@ -8,7 +8,9 @@ import re
 import select
 import subprocess
 import sys
+import zipfile
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -178,3 +180,25 @@ def test_the_bandwidths_kernels_run_on_the_stand_in(capsys) -> None:
     said = capsys.readouterr().out
     assert re.findall(r"^(LRN|update by SGD)", said, re.MULTILINE) == ["LRN"] * 4 + ["update by SGD"]
     assert said.endswith("slowest: nothing was timed; 5 kernels ran\n")
+
+
+def test_wheels_are_installed_beside_the_table_once_and_nowhere_else(tmp_path: Path) -> None:
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    info = "tiny_of_this_test-1.0.dist-info"
+    with zipfile.ZipFile(folder / "tiny_of_this_test-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("tiny_of_this_test.py", "")
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: tiny-of-this-test\nVersion: 1.0\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        names = "tiny_of_this_test.py", *(f"{info}/{name}" for name in ("METADATA", "WHEEL", "RECORD"))
+        wheel.writestr(f"{info}/RECORD", "".join(f"{name},,\n" for name in names))
+    how = {"REHEARSE": "1", "STEPS": "lenat", "WHEELS": str(folder)}
+    assert "no steps lenat" in proven(tmp_path, **how).stderr
+    (placed,) = tmp_path.glob("site/**/tiny_of_this_test.py")
+    before = placed.stat().st_ctime_ns
+    assert "no steps lenat" in proven(tmp_path, **how).stderr
+    assert placed.stat().st_ctime_ns == before
+    assert find_spec("tiny_of_this_test") is None
+    (folder / "broken-1.0-py3-none-any.whl").write_text("no archive")
+    run = proven(tmp_path, **how)
+    assert run.returncode == 2 and run.stderr.splitlines()[-1].startswith("prove_on_gpu.sh: cannot install the wheels")

@@ -27,7 +27,7 @@ class CudaScale(Scale):
         if not self.has_kernel:
             return super().forward(bottom, top)
         x, in_place = bottom[0].array, top[0] is bottom[0]
-        self.input = (self.buffer("kept input", x.shape, x.dtype) if in_place else x).reshape(self.view)
+        self.input = self.buffer("kept input", self.view, x.dtype) if in_place else x.reshape(self.view)
         blobs = self.blobs[0].array, self.bias.array if self.bias else NONE
         kept = self.input if in_place else NONE
         self.parts.launch(self.context.engine, "scale", x, *blobs, kept, top[0].array)
