@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import operator
 import os
+from contextlib import nullcontext
 from functools import cache, partial
 from types import SimpleNamespace
 
 import numpy as np
 from fake_device import FakeDevice
 from host_kernels import RawModule
-from recorded import Tape, act, made, refuse
+from recorded import Stream, act, made, refuse
 
-from scaffe.gpu import Gpu, Late, choose
+from scaffe.engines.cuda.graphs import Recorder
+from scaffe.gpu import Gpu, choose
 
 RUBBISH = -77
 ON_THEIR_WAY = []  # copies to the host that nobody has marked yet, with their values
@@ -164,6 +166,8 @@ class Array:
     def __getattr__(self, name):
         if name in ("shape", "dtype", "size", "ndim", "nbytes", "itemsize", "flags", "strides"):
             return getattr(self.values, name)
+        if name == "data":
+            return SimpleNamespace(ptr=self.values.ctypes.data)
         if name == "T":
             return Array(self.values.T)
         if name in ("reshape", "transpose", "astype", "view", "copy", "ravel", "squeeze", "take", "dot"):
@@ -269,6 +273,9 @@ class StrictDevice(FakeDevice):
 class Event:
     """CuPy's event, recorded on the current stream."""
 
+    def __init__(self, disable_timing=False):
+        self.arrivals = []
+
     def record(self):
         self.arrivals = [*ON_THEIR_WAY]
         ON_THEIR_WAY.clear()
@@ -277,6 +284,16 @@ class Event:
         for out, values in self.arrivals:
             out[...] = values
         self.arrivals = []
+
+
+cuda = SimpleNamespace(
+    Stream=Stream,
+    Event=Event,
+    get_current_stream=Stream.current,
+    alloc_pinned_memory=bytearray,
+    MemoryPool=lambda: SimpleNamespace(malloc=None),
+    using_allocator=lambda allocator: nullcontext(),
+)
 
 
 class StrictGpu:
@@ -292,13 +309,13 @@ class StrictGpu:
         pass
 
     def late(self, count):
-        return Late(np.zeros(count), Event())
+        return Gpu.late(SimpleNamespace(xp=SimpleNamespace(cuda=cuda)), count)
 
     def recorder(self):
-        return SimpleNamespace(record=Tape)
+        return Recorder(SimpleNamespace(xp=SimpleNamespace(cuda=cuda)))
 
     def place(self, array):
-        return array.values.ctypes.data
+        return array.data.ptr
 
     def __str__(self):
         return "a stand-in for a GPU"

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from nets import lenet, write_images, write_solver
+from strict_arrays import cuda as strict_cuda
 from strict_arrays import xp
 from test_device_query import Runtime
 from test_gpu import FakeDevice
@@ -17,8 +18,7 @@ from scaffe.parallel import world as worlds
 def folder(tmp_path, monkeypatch):
     """A folder with a solver, on a machine with two GPUs."""
     runtime = Runtime(2)
-    stream = SimpleNamespace(synchronize=lambda: None)
-    cuda = SimpleNamespace(runtime=runtime, Device=FakeDevice, get_current_stream=lambda: stream)
+    cuda = SimpleNamespace(**vars(strict_cuda), runtime=runtime, Device=FakeDevice)
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(**vars(xp), cuda=cuda))
     monkeypatch.setattr("scaffe.gpu._take", lambda bus: bus)
     FakeDevice.used.clear()
