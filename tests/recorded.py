@@ -15,16 +15,15 @@ def recording():
 class Tape:
     """A recording. Work is done while it is recorded, as its results have shapes, and undone at the end."""
 
-    def __init__(self, work):
-        self._works, undo = [], []
-        self._undo = undo
+    def __init__(self):
+        self._works, self._undo = [], []
         MAKING.tape = self
-        try:
-            work()
-        finally:
-            MAKING.tape = None
-            for values, before in reversed(undo):
-                values[...] = before
+
+    def end(self):
+        MAKING.tape = None
+        for values, before in reversed(self._undo):
+            values[...] = before
+        return self
 
     def launch(self):
         for work in self._works:
@@ -33,6 +32,45 @@ class Tape:
     def add(self, written, work):
         self._undo += [(values, values.copy()) for values in written]
         self._works.append(work)
+
+
+class Stream:
+    """CuPy's: the end of a with block goes back to the stream of the block around it, whatever was put to use."""
+
+    blocks = threading.local()
+
+    def __init__(self, non_blocking=False):
+        self.non_blocking = non_blocking
+
+    def __enter__(self):
+        self.entered().append(self)
+
+    def __exit__(self, *error):
+        self.entered().pop()
+
+    @classmethod
+    def entered(cls):
+        """Return the streams of the calling thread's blocks, the outermost first."""
+        if not hasattr(cls.blocks, "streams"):
+            cls.blocks.streams = []
+        return cls.blocks.streams
+
+    @classmethod
+    def current(cls):
+        return cls.entered()[-1] if cls.entered() else NULL
+
+    def begin_capture(self):
+        assert self is self.current() and self.non_blocking
+        self.tape = Tape()
+
+    def end_capture(self):
+        return self.tape.end()
+
+    def synchronize(self):
+        pass
+
+
+NULL = Stream()
 
 
 def act(written, work):

@@ -11,6 +11,7 @@ import ctypes
 import operator
 import os
 from collections import deque
+from contextlib import nullcontext
 from functools import cache, partial
 from types import SimpleNamespace
 
@@ -18,9 +19,10 @@ import fake_cublas
 import numpy as np
 from fake_device import FakeDevice, FakeStream
 from host_kernels import RawModule
-from recorded import Tape, act, made, refuse
+from recorded import Stream, act, made, refuse
 
-from scaffe.gpu import Gpu, Late, choose
+from scaffe.engines.cuda.graphs import Recorder
+from scaffe.gpu import Gpu, choose
 
 RUBBISH = -77
 ON_THEIR_WAY = []  # copies to the host that nobody has marked yet, with their values
@@ -171,6 +173,8 @@ class Array:
     def __getattr__(self, name):
         if name in ("shape", "dtype", "size", "ndim", "nbytes", "itemsize", "flags", "strides"):
             return getattr(self.values, name)
+        if name == "data":
+            return SimpleNamespace(ptr=self.values.ctypes.data)
         if name == "T":
             return Array(self.values.T)
         if name in ("reshape", "transpose", "astype", "view", "copy", "ravel", "squeeze", "take", "dot"):
@@ -254,7 +258,6 @@ def bare_or_host(values):
 xp = SimpleNamespace(
     ndarray=Array,
     RawModule=RawModule,
-    cuda=fake_cublas.cuda,
     asarray=asarray,
     **{name: Ufunc(name) for name in UFUNCS},
     **{name: partial(call, getattr(np, name), keywords) for name, keywords in (KEYWORDS | MAKERS).items()},
@@ -305,6 +308,9 @@ class StrictDevice(FakeDevice):
 class Event:
     """CuPy's event, recorded on the current stream."""
 
+    def __init__(self, disable_timing=False):
+        self.arrivals = []
+
     def record(self):
         self.arrivals = [*ON_THEIR_WAY]
         ON_THEIR_WAY.clear()
@@ -313,6 +319,17 @@ class Event:
         for out, values in self.arrivals:
             out[...] = values
         self.arrivals = []
+
+
+xp.cuda = SimpleNamespace(
+    **vars(fake_cublas.cuda),
+    Stream=Stream,
+    Event=Event,
+    get_current_stream=Stream.current,
+    alloc_pinned_memory=bytearray,
+    MemoryPool=lambda: SimpleNamespace(malloc=None),
+    using_allocator=lambda allocator: nullcontext(),
+)
 
 
 class StrictGpu:
@@ -329,13 +346,13 @@ class StrictGpu:
         pass
 
     def late(self, count):
-        return Late(np.zeros(count), Event())
+        return Gpu.late(self, count)
 
     def recorder(self):
-        return SimpleNamespace(record=Tape)
+        return Recorder(self)
 
     def place(self, array):
-        return array.values.ctypes.data
+        return array.data.ptr
 
     def __str__(self):
         return "a stand-in for a GPU"

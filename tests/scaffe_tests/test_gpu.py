@@ -5,29 +5,11 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from recorded import Stream
 from test_device_query import Runtime
 
 from scaffe import gpu
 from scaffe.errors import LaunchError
-
-
-class FakeStream:
-    """cupy.cuda.Stream: the end of a with block goes back to the stream of the block around it, whatever was used."""
-
-    blocks: list[object] = []
-
-    def __init__(self, non_blocking):
-        self.non_blocking = non_blocking
-
-    def __enter__(self):
-        self.blocks.append(self)
-
-    def __exit__(self, *error):
-        self.blocks.pop()
-
-    @classmethod
-    def current(cls):
-        return cls.blocks[-1] if cls.blocks else None
 
 
 class FakeDevice:
@@ -50,11 +32,11 @@ def install(monkeypatch):
         runtime = Runtime(count)
         for name, function in functions.items():
             setattr(runtime, name, function)
-        cuda = SimpleNamespace(runtime=runtime, Device=FakeDevice, Stream=FakeStream)
-        cuda.get_current_stream = FakeStream.current
+        cuda = SimpleNamespace(runtime=runtime, Device=FakeDevice, Stream=Stream)
+        cuda.get_current_stream = Stream.current
         monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda))
         FakeDevice.used.clear()
-        FakeStream.blocks.clear()
+        Stream.entered().clear()
 
     return install
 
@@ -166,11 +148,11 @@ def test_the_gpu_is_in_use_and_has_its_context_when_it_is_chosen(install, machin
 def test_all_threads_of_a_rank_compute_on_one_stream_that_waits_for_no_other(install, machine):
     install(1)
     chosen = gpu.choose("cuda", environment={}, cores=[0], root=machine, take=Marks())
-    assert FakeStream.current() is chosen.stream and chosen.stream.non_blocking
-    with FakeStream(non_blocking=True):
-        assert FakeStream.current() is not chosen.stream
+    assert Stream.current() is chosen.stream and chosen.stream.non_blocking
+    with Stream(non_blocking=True):
+        assert Stream.current() is not chosen.stream
     chosen.use()
-    assert FakeStream.blocks == [chosen.stream]
+    assert Stream.entered() == [chosen.stream]
 
 
 def test_a_mark_is_one_processs_until_it_lets_go():

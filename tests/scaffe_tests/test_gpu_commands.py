@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 from nets import lenet, write_images, write_solver
-from strict_arrays import Event, StrictDevice, StrictGpu, xp
+from strict_arrays import StrictDevice, xp
 from test_bad_device import CUDARuntimeError
 from test_device_query import Runtime
-from test_gpu import FakeDevice, FakeStream
+from test_gpu import FakeDevice
 
 from scaffe import engines
 from scaffe.cli import main
@@ -19,15 +19,10 @@ from scaffe.parallel import world as worlds
 def folder(tmp_path, monkeypatch):
     """A folder with a solver, on a machine with two GPUs."""
     runtime = Runtime(2)
-    stream = SimpleNamespace(synchronize=lambda: None)
-    calls = {"Stream": FakeStream, "Event": lambda disable_timing: Event(), "alloc_pinned_memory": bytearray}
-    cuda = SimpleNamespace(
-        runtime=runtime, Device=FakeDevice, get_current_stream=lambda: stream, **calls, **vars(xp.cuda)
-    )
+    cuda = SimpleNamespace(**vars(xp.cuda), runtime=runtime, Device=FakeDevice)
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(**vars(xp) | {"cuda": cuda}))
     monkeypatch.setitem(sys.modules, "cudnn", None)
     monkeypatch.setattr("scaffe.gpu._take", lambda bus: bus)
-    monkeypatch.setattr("scaffe.gpu.Gpu.recorder", StrictGpu.recorder)
     monkeypatch.setattr("collectives.device.cuda.find", StrictDevice)
     FakeDevice.used.clear()
     net = lenet(write_images(tmp_path / "db", count=16), batch=4)

@@ -1,6 +1,8 @@
 """Runs of layers that a stand-in for a GPU records and repeats train as without, to the bit."""
 
+from contextlib import nullcontext
 from itertools import count
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from nets import solver_with, write_images
 from strict_arrays import StrictGpu, xp
 
 import scaffe
-from scaffe.engines.cuda.graphs import WARM_UP, split
+from scaffe.engines.cuda.graphs import WARM_UP, Recorder, split
 from scaffe.net import Net
 from scaffe.parallel.world import open_world
 
@@ -160,3 +162,51 @@ def test_batches_that_lie_in_two_places_in_turn_have_a_recording_each(make):
     assert_same_bits(*pair)
     assert [key[1] for key in pair[0].net.graphs._recordings].count(False) == 2
     assert [key[1] for key in pair[0].net.graphs._recordings].count(True) == 2
+
+
+class Stream:
+    """cupy.cuda.Stream, as far as it records: one whose recording has failed says so when it is ended."""
+
+    made: list["Stream"] = []
+
+    def __init__(self, non_blocking):
+        assert non_blocking
+        self.works = False
+        self.made.append(self)
+
+    def __enter__(self):
+        self.is_current = True
+
+    def __exit__(self, *error):
+        self.is_current = False
+
+    def begin_capture(self):
+        assert self.is_current and not self.works
+        self.works = True
+
+    def end_capture(self):
+        assert self.works
+        if getattr(self, "broken", False):
+            raise RuntimeError("cudaErrorStreamCaptureInvalidated")
+        self.works = False
+        return "a graph"
+
+
+def test_a_recording_that_fails_leaves_a_stream_that_can_record():
+    allocators = []
+    cuda = SimpleNamespace(
+        Stream=Stream,
+        MemoryPool=lambda: SimpleNamespace(malloc="the recordings' own"),
+        using_allocator=lambda allocator: nullcontext(allocators.append(allocator)),
+    )
+    recorder = Recorder(SimpleNamespace(xp=SimpleNamespace(cuda=cuda)))
+    assert recorder.record(lambda: None) == "a graph"
+
+    def fail():
+        Stream.made[-1].broken = True
+        raise ValueError("a layer's own error")
+
+    with pytest.raises(ValueError, match="own error"):
+        recorder.record(fail)
+    assert recorder.record(lambda: None) == "a graph"
+    assert len(Stream.made) == 2 and allocators == ["the recordings' own"] * 3

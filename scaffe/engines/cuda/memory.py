@@ -27,16 +27,15 @@ class Lot(NamedTuple):
 class Memory:
     """Where the values and gradients lie that a net's layers compute.
 
-    Layer i's forward pass is step i of a pass over n layers, its backward pass step 2 n - 1 - i. What the user fills,
-    and what is told at the end of a pass, has memory of its own.
+    Layer i's forward pass is step i of a pass over n layers, its backward pass step 2 n - 1 - i. What the user or a
+    data layer fills has memory of its own; what is told at the end of a pass is in use until then.
     """
 
     def __init__(self, net: Net):
         self.net = net
         self.nbytes = 0
         self.version = 0  # changes whenever blobs are placed anew
-        self._placed: set[int] = set()
-        self._shapes: list[tuple[int, ...]] = []
+        self._placed: dict[int, Values] = {}
         self._kept = (True, True)
         self.plans = self.stale = not any(layer.reshapes_always for layer in net.layers)
 
@@ -53,14 +52,14 @@ class Memory:
         plan = pack([lot.span for lot in lots])
         memory = self.net.context.xp.zeros(max(plan.nbytes, 1), np.uint8)
         self.nbytes, self.version = plan.nbytes, self.version + 1
-        self._placed = {id(lot.values) for lot in lots}
+        self._placed = {id(lot.values): lot.values for lot in lots}
         for lot, offset in zip(lots, plan.offsets, strict=True):
             part = memory[offset : offset + lot.span.nbytes].view(np.float32)
             lot.values.lie(part.reshape(lot.blob.shape), shared=lot.span.last < self._whole[1])
 
     def has(self, blob: Blob) -> bool:
         """Say whether a blob's values lie where they were placed."""
-        return id(blob.values) in self._placed
+        return id(blob.values) in self._placed  # which keeps them, so that no others have that id
 
     def lots(self) -> list[Lot]:
         """Return the net's lots: in the test phase values alone, as few ask for gradients there."""

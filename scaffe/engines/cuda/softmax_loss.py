@@ -39,10 +39,11 @@ class CudaSoftmaxWithLoss(softmax_loss.SoftmaxWithLoss):
 
     def _divisor(self) -> float:
         """Return what the sum is divided by, 0 for the labels that count, if this rank's are all there are."""
-        kept = None if self.ignore is None else self.labels != self.ignore
-        if kept is not None and self.normalization == self.param.loss_param.VALID and self.context.size == 1:
+        if self.ignore is None or self.normalization != self.param.loss_param.VALID:
+            return self.normalizer(self.outer, self.inner)
+        if self.context.size == 1:
             return 0.0
-        return self.normalizer(self.outer, self.inner, kept)
+        return self.normalizer(self.outer, self.inner, self.labels != self.ignore)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         self.refuse_gradient(propagate_down, 1, "labels")
