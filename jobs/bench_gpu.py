@@ -13,11 +13,13 @@ each, with its spread over the rounds; peak MiB on the device. --rehearse compar
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -66,6 +68,13 @@ class Machine:
     def casting(self) -> AbstractContextManager:
         """Return what PyTorch's forward pass runs in."""
         return torch.autocast(self.torch.type, torch.bfloat16) if self.compute == "bf16" else nullcontext()
+
+    def clear(self) -> None:
+        """Give back what earlier nets had on the device."""
+        gc.collect()
+        if self.gpu is not None:
+            self.gpu.xp.get_default_memory_pool().free_all_blocks()
+            torch.cuda.empty_cache()
 
     def held(self, ours: bool) -> float:
         """Return the MiB that scaffe's pool has, or that PyTorch had at most since `forget`."""
@@ -121,26 +130,24 @@ def theirs(net: scaffe.Net, machine: Machine, layout: torch.memory_format, mode:
     return run
 
 
-def rivals(name: str, images: int, machine: Machine, compiled: bool) -> Iterator[Rival]:
+def rivals(name: str, made: scaffe.Solver, machine: Machine, compiled: bool) -> Iterator[Rival]:
     """Iterate over the rivals, each ready to be timed."""
-    made = solver(name, images, machine)
-    ours = Rival("scaffe", made.step)
-    yield _warm(ours, machine)
+    yield _ready("scaffe", lambda: made.step, machine)
     modes: list[str | None] = [None, *(["default"] if compiled else [])]
     modes += ["reduce-overhead"] if compiled and name in SMALL and machine.gpu is not None else []
     for mode in modes:
         for layout in (torch.contiguous_format, torch.channels_last):
             how = f"{mode or 'eager'}{' channels_last' if layout == torch.channels_last else ''}"
             try:
-                yield _warm(Rival(how, theirs(made.net, machine, layout, mode)), machine)
+                yield _ready(how, partial(theirs, made.net, machine, layout, mode), machine)
             except Exception as error:  # the compiler's, which are of many kinds
                 print(f"{name}: PyTorch, {how}, can't be measured: {str(error).strip().splitlines()[0]}", flush=True)
-    made.close()
 
 
-def _warm(rival: Rival, machine: Machine) -> Rival:
-    """Let a rival choose its ways, compile, and take its memory."""
-    before, ours = machine.forget(), rival.name == "scaffe"
+def _ready(name: str, make: Callable[[], Callable[[int], object]], machine: Machine) -> Rival:
+    """Return a rival that has chosen its ways, is compiled, and has taken its memory."""
+    before, ours = machine.forget(), name == "scaffe"
+    rival = Rival(name, make())
     rival.run(4)
     machine.wait()
     rival.mebibytes = machine.held(ours) - (0 if ours else before)
@@ -223,9 +230,12 @@ def main() -> int:
         except EngineError as error:
             print(f"no --compute {a.compute} here: {error}")
             return NOT_THERE
-        found = [*rivals(name, images, machine, not a.no_compile)]
-        measure(found, images, 1 if a.rehearse else a.rounds, machine)
+        machine.clear()
+        with closing(solver(name, images, machine)) as made:
+            found = [*rivals(name, made, machine, not a.no_compile)]
+            measure(found, images, 1 if a.rehearse else a.rounds, machine)
         print(line(name, images, a.compute, found), flush=True)
+        del made, found
     return 0
 
 
