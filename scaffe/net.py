@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import scaffe.layers  # noqa: F401  registers the layers
-from scaffe import engines
+from scaffe import engines, failures
 from scaffe import weights as weight_files
 from scaffe.blob import Blob
 from scaffe.choices import AUTO, Choices
 from scaffe.context import GRAPHS, WORKSPACE_BYTES, Context
-from scaffe.errors import DeviceError, EngineError, LabelError, NetError, OnednnError, ScaffeError, ShapeError
+from scaffe.errors import EngineError, LabelError, NetError, ScaffeError, ShapeError
 from scaffe.graph import Node, filter_layers, followers, insert_splits, made_by, need_backward
 from scaffe.layers.base_data import BaseData
 from scaffe.layers.layer import Layer, asks_for_plain_code, check_counts, create
@@ -226,12 +226,8 @@ class Net:
             self._reshape_layer(i)
         try:
             layer.forward(bottom, top)
-        except LabelError as error:
-            raise error.located(self._origin(error.row)) from None
-        except (OnednnError, MemoryError) as error:
-            raise self._located(error, i) from None
         except Exception as error:  # CuPy's errors have no base of their own
-            raise self._on_device(error, i) from None
+            raise failures.told(self, error, i) from None
 
     def runs(self, starts: Iterable[int] = ()) -> list[tuple[int, ...]]:
         """Return the layers' numbers in runs, each computed by one call of the next two; some begin at `starts`."""
@@ -261,7 +257,7 @@ class Net:
         try:
             self.memory.prepare()
         except MemoryError as error:
-            raise self._located(error, self.memory.fullest) from None
+            raise failures.told(self, error, self.memory.fullest) from None
 
     def backward_layer(self, i: int) -> None:
         """Compute the gradients of layer i's bottoms and add those of its parameters, if any are needed."""
@@ -269,10 +265,8 @@ class Net:
         try:
             if node.backward:
                 self.layers[i].backward(self.tops[i], node.down, self.bottoms[i])
-        except (OnednnError, MemoryError) as error:
-            raise self._located(error, i) from None
         except Exception as error:  # CuPy's errors have no base of their own
-            raise self._on_device(error, i) from None
+            raise failures.told(self, error, i) from None
         if not self.keep_diffs:
             self._release_diffs(i)
 
@@ -281,32 +275,6 @@ class Net:
         for top in self.tops[i]:
             if not any(top is bottom for bottom in self.bottoms[i]):
                 top.diff_values.release()
-
-    def _located(self, error: OnednnError | MemoryError, i: int) -> ScaffeError:
-        """Return an error that names layer i and its shapes."""
-        layer = self.layers[i]
-        shapes = [[blob.shape for blob in blobs] for blobs in (self.bottoms[i], self.tops[i])]
-        if isinstance(error, OnednnError):
-            return error.located(f"layer '{layer.name}' ({layer.type}), {shapes[0]} -> {shapes[1]}")
-        if self.context.gpu is not None and (text := self.context.gpu.explain(error)):
-            return DeviceError(f"layer '{layer.name}' ({layer.type}), {shapes[0]} -> {shapes[1]}: {text}{self._fit()}")
-        return layer.shape_error(f"no memory for {shapes[0]} -> {shapes[1]}: {error or 'out of memory'}")
-
-    def _on_device(self, error: Exception, i: int) -> Exception:
-        """Return an error that names layer i and what to do, where a GPU is its cause; else the error itself."""
-        layer, gpu = self.layers[i], self.context.gpu
-        text = gpu.explain(error) if gpu is not None else ""
-        return DeviceError(f"layer '{layer.name}' ({layer.type}): {text}") if text else error
-
-    def _fit(self) -> str:
-        """Say which batch would fit where this one has no room; "" where that can't be told."""
-        gpu, rows = self.context.gpu, self.context.local_rows
-        if gpu is None or self.memory is None or not rows:
-            return ""
-        each, room = self.memory.needs(rows, gpu.free)
-        batch = max(0, min(rows - 1, room // each))
-        fits = f"a batch of about {batch} a rank would fit instead of {rows}" if batch else "not even one fits"
-        return f"; at {each} bytes a sample, {fits}"
 
     def loss(self) -> float:
         """Return the loss of the last forward pass; with several ranks, this rank's part of it."""
@@ -320,7 +288,7 @@ class Net:
         try:
             report.complain()
         except LabelError as error:
-            raise error.located(self._origin(error.row)) from None
+            raise error.located(self.origin(error.row)) from None
 
     def add_loss(self, part: float, first: bool) -> None:
         """Have the context's report take that part of the loss of the last forward pass, the first of some or not."""
@@ -343,7 +311,7 @@ class Net:
             if weight := self.layers[i].loss_weight(j):
                 top.diff_array[...] = weight
 
-    def _origin(self, row: int) -> str:
+    def origin(self, row: int) -> str:
         """Return the record that a row of the batch came from, "" where no layer knows."""
         return next(filter(None, (layer.origin(row) for layer in self.data_layers())), "")
 
