@@ -61,18 +61,13 @@ class FileShuffle:
         self._starts = np.cumsum(self._rows) - self._rows
 
     def __call__(self, epochs: np.ndarray, places: np.ndarray) -> np.ndarray:
-        records = np.empty(len(places), np.int64)
-        for epoch in np.unique(epochs):
-            here = epochs == epoch
-            records[here] = self._epoch(epoch, places[here])
-        return records
-
-    def _epoch(self, epoch: np.integer, places: np.ndarray) -> np.ndarray:
-        files = np.argsort(key(self.seed, FILES, epoch, np.arange(len(self._rows))), kind="stable")
-        ends = np.cumsum(self._rows[files])
+        known, which = np.unique(epochs, return_inverse=True)
+        files = np.argsort(key(self.seed, FILES, known[:, None], np.arange(len(self._rows))), kind="stable").ravel()
+        ends = np.cumsum(self._rows[files])  # of the files of one epoch after the other
+        places = places + which * self._rows.sum()
         slots = np.searchsorted(ends, places, side="right")
         file = files[slots]
-        rows = permute(key(self.seed, ROWS, epoch, file), places - ends[slots] + self._rows[file], self._rows[file])
+        rows = permute(key(self.seed, ROWS, epochs, file), places - ends[slots] + self._rows[file], self._rows[file])
         return self._starts[file] + rows
 
 
