@@ -57,6 +57,7 @@ RUNS = {
 
 
 ALONE = "computing alone"
+Steps = Callable[[], tuple[float, float]]  # which returns its seconds, and the processor's
 BUSY = ", busy"  # after a row's name
 TALKING = {"reduce-bcast": "communicating alone", "allreduce": "allreduce alone"}
 
@@ -103,7 +104,7 @@ def main() -> None:
         profile = by_operations(solver.net, float(flops)) if flops != a.profile else load(a.profile)
         solver.replay = Replay(solver.net, profile)
 
-    def make(name: str, update: Callable[[Bucket], None] = solver._update) -> Callable[[], None]:
+    def make(name: str, update: Callable[[Bucket], None] = solver._update) -> Steps:
         run = replace(RUNS[name], bucket_bytes=a.bucket_bytes)
         given = world, solver.collectives, solver.net, update, solver.rule
         return workflow_step(solver, make_workflow(run, *given), a.iterations)
@@ -115,7 +116,7 @@ def main() -> None:
         spent = measure(world, {name: make(name) for name in names}, a, a.pairs)
         text = f"{about(world.size, a, solver)}\n{pairs(*((name, spent[name]) for name in names))}"
     else:
-        rows: dict[str, Callable[[], None]] = {ALONE: workflow_step(solver, alone(solver), a.iterations)}
+        rows: dict[str, Steps] = {ALONE: workflow_step(solver, alone(solver), a.iterations)}
         names = a.runs.split(",") if a.runs else list(RUNS)
         for sync in dict.fromkeys(RUNS[name].sync for name in names):
             how = "SC-OBR:auto" if sync == "reduce-bcast" else "allreduce:auto"
@@ -127,36 +128,39 @@ def main() -> None:
     world.comm.Barrier()
 
 
-def workflow_step(solver: Solver, workflow: Workflow, iterations: int) -> Callable[[], None]:
-    """Return what runs so many iterations by a workflow, and ends when all its messages have come to rest."""
+def workflow_step(solver: Solver, workflow: Workflow, iterations: int) -> Steps:
+    """Return what runs so many iterations by a workflow, one more before, until all its messages have come to rest."""
     trial = WorkflowTrial({"": workflow}, solver.world.allgather)
 
-    def step() -> None:
+    def step() -> tuple[float, float]:
         solver.trial = trial
         while not workflow.is_settled:  # in the round that doesn't count
             solver.step(1)
+        solver.step(1)  # doesn't count: nothing is under way yet, as it is from then on
+        start, used = time.perf_counter(), time.process_time()
         solver.step(iterations)
+        spent = time.perf_counter() - start, time.process_time() - used
         workflow.propagate.sync()
+        return spent
 
     return step
 
 
-def without_computing(solver: Solver, step: Callable[[], None]) -> Callable[[], None]:
+def without_computing(solver: Solver, step: Steps) -> Steps:
     """Return the step with layers that take no time."""
     nothing = Profile({layer.name: (0.0, 0.0) for layer in solver.net.layers})
 
-    def still() -> None:
+    def still() -> tuple[float, float]:
         usual = solver.replay, solver.net.forward_layer, solver.net.backward_layer
         solver.replay = Replay(solver.net, nothing)
-        step()
+        spent = step()
         solver.replay, solver.net.forward_layer, solver.net.backward_layer = usual
+        return spent
 
     return still
 
 
-def measure(
-    world: World, rows: dict[str, Callable[[], None]], a: argparse.Namespace, rounds: int = 0
-) -> dict[str, list[float]]:
+def measure(world: World, rows: dict[str, Steps], a: argparse.Namespace, rounds: int = 0) -> dict[str, list[float]]:
     """Return the last rank's ms an iteration in each round, after a round that doesn't count.
 
     Rows take turns, every other round in the opposite order. BUSY of a row gets, alike, the greatest share of a
@@ -167,10 +171,7 @@ def measure(
     for k in range((rounds or a.rounds) + 1):
         for name, step in list(rows.items())[:: -1 if k % 2 else 1]:
             world.comm.Barrier()
-            start, used = time.perf_counter(), time.process_time()
-            step()
-            mine = time.perf_counter() - start, time.process_time() - used
-            seconds, used = np.max(world.comm.allgather(mine), axis=0)
+            seconds, used = np.max(world.comm.allgather(step()), axis=0)
             if k:
                 spent[name].append(1e3 * seconds / a.iterations)
                 busy[name + BUSY].append(used / seconds)

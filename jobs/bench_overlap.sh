@@ -30,7 +30,7 @@ overlap() { # overlap NET OPTIONS...: over the nodes that are up
 
 replay() { # replay NODES RATE NET...
   up "$1" "$2"
-  for net in "${@:3}"; do overlap "$net" --iterations 8 --rounds 3; done
+  for net in "${@:3}"; do overlap "$net" --iterations 5 --rounds 3; done
 }
 
 real() {

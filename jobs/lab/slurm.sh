@@ -65,7 +65,7 @@ partition() { # partition NODES
 await_idle() { # await_idle NODES [PREFIX...]: until SLURM has heard from so many nodes
   local nodes=$1
   shift
-  for _ in {1..60}; do
+  for _ in {1..200}; do
     [ "$("$@" sinfo --noheader --Node --format %t 2>/dev/null | grep -c '^idle$')" = "$nodes" ] && return
     sleep 0.25
   done
