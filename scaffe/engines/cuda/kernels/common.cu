@@ -32,6 +32,20 @@ __device__ Value over_block(Value value) {
   return values[0];
 }
 
+// Let a block's threads compute the softmax of `classes` scores from `base` on, `inner` apart.
+__device__ inline void softmax_over_block(const float* scores, float* prob, Index base, int classes, int inner) {
+  float most = -infinity(), sum = 0;
+  for (int c = threadIdx.x; c < classes; c += blockDim.x) most = Max::join(most, scores[base + c * (Index)inner]);
+  most = over_block<Max>(most);
+  for (int c = threadIdx.x; c < classes; c += blockDim.x) {
+    float value = expf(scores[base + c * (Index)inner] - most);
+    prob[base + c * (Index)inner] = value;
+    sum += value;
+  }
+  sum = over_block<Sum>(sum);
+  for (int c = threadIdx.x; c < classes; c += blockDim.x) prob[base + c * (Index)inner] /= sum;
+}
+
 // Four floats that are read and written at once: threads that move 16 bytes keep enough of them under way.
 struct alignas(16) Quad {
   float at[4];

@@ -29,16 +29,8 @@ KERNEL add_loss(const float* top, Index count, double weight, int first, double*
 KERNEL softmax_loss(const float* scores, const float* labels, float* prob, float* losses, int classes, int inner,
                     int ignores, float ignore) {
   Index base = blockIdx.x / inner * (Index)classes * inner + blockIdx.x % inner;
-  float most = -infinity(), sum = 0, label = labels[blockIdx.x], tiny = 1.17549435e-38f;
-  for (int c = threadIdx.x; c < classes; c += blockDim.x) most = Max::join(most, scores[base + c * (Index)inner]);
-  most = over_block<Max>(most);
-  for (int c = threadIdx.x; c < classes; c += blockDim.x) {
-    float value = expf(scores[base + c * (Index)inner] - most);
-    prob[base + c * (Index)inner] = value;
-    sum += value;
-  }
-  sum = over_block<Sum>(sum);
-  for (int c = threadIdx.x; c < classes; c += blockDim.x) prob[base + c * (Index)inner] /= sum;
+  float label = labels[blockIdx.x], tiny = 1.17549435e-38f;
+  softmax_over_block(scores, prob, base, classes, inner);
   __syncthreads();
   if (threadIdx.x == 0) {
     float hit = prob[base + (is_class(label, classes) ? (Index)label : 0) * inner];

@@ -1,16 +1,7 @@
 // Softmax over the classes of (outer x classes x inner): a block for each of the outer * inner rows.
 KERNEL softmax(const float* scores, float* prob, int classes, int inner) {
   Index base = blockIdx.x / inner * (Index)classes * inner + blockIdx.x % inner;
-  float most = -infinity(), sum = 0;
-  for (int c = threadIdx.x; c < classes; c += blockDim.x) most = Max::join(most, scores[base + c * (Index)inner]);
-  most = over_block<Max>(most);
-  for (int c = threadIdx.x; c < classes; c += blockDim.x) {
-    float value = expf(scores[base + c * (Index)inner] - most);
-    prob[base + c * (Index)inner] = value;
-    sum += value;
-  }
-  sum = over_block<Sum>(sum);
-  for (int c = threadIdx.x; c < classes; c += blockDim.x) prob[base + c * (Index)inner] /= sum;
+  softmax_over_block(scores, prob, base, classes, inner);
 }
 
 KERNEL softmax_back(const float* y, const float* dy, float* dx, int classes, int inner) {
