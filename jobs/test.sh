@@ -16,7 +16,7 @@ run() {
   case $?,$chosen in 0,* | 5,[1-9]*) ;; *) failed=1 ;; esac # 5: pytest found no tests
 }
 
-run python -m pytest -n 2 --dist loadgroup "$@"
+run python -m pytest -n 2 --dist loadfile "$@"
 for ranks in 2 3; do
   run jobs/mpirun.sh -n $ranks python -m mpi4py -m pytest --with-mpi -m mpi "$@"
 done

@@ -22,14 +22,6 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("scaffe")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Under pytest-xdist one process runs the tests of a file, and one all of jobs_tests, whose programs would meet."""
-    if config.pluginmanager.hasplugin("xdist"):
-        for item in items:
-            folder = item.path.parent.name
-            item.add_marker(pytest.mark.xdist_group(folder if folder == "jobs_tests" else item.path.name))
-
-
 @pytest.fixture(scope="session")
 def cases() -> Path:
     """The folder of files and numbers that Caffe itself wrote; without it the test is skipped."""
