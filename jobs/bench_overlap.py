@@ -58,7 +58,7 @@ RUNS = {
 
 ALONE = "computing alone"
 Steps = Callable[[], tuple[float, float]]  # which returns its seconds, and the processor's
-BUSY = ", busy"  # after a row's name
+Times = dict[str, list[float]]  # by row, an entry a round
 TALKING = {"reduce-bcast": "communicating alone", "allreduce": "allreduce alone"}
 
 
@@ -110,11 +110,12 @@ def main() -> None:
         return workflow_step(solver, make_workflow(run, *given), a.iterations)
 
     if a.link_rate:
-        text = link_rate(solver, measure(world, {"": workflow_step(solver, alone(solver), a.iterations)}, a)[""])
+        spent, _ = measure(world, {ALONE: workflow_step(solver, alone(solver), a.iterations)}, a)
+        text = link_rate(solver, spent[ALONE])
     elif a.pairs:
         names = a.runs.split(",") if a.runs else ["SC-B:auto", "SC-OBR:auto"]
-        spent = measure(world, {name: make(name) for name in names}, a, a.pairs)
-        text = f"{about(world.size, a, solver)}\n{pairs(*((name, spent[name]) for name in names))}"
+        spent, _ = measure(world, {name: make(name) for name in names}, a, a.pairs)
+        text = f"{about(world.size, a, solver)}\n{pairs(*spent.items())}"
     else:
         rows: dict[str, Steps] = {ALONE: workflow_step(solver, alone(solver), a.iterations)}
         names = a.runs.split(",") if a.runs else list(RUNS)
@@ -122,7 +123,7 @@ def main() -> None:
             how = "SC-OBR:auto" if sync == "reduce-bcast" else "allreduce:auto"
             rows[TALKING[sync]] = without_computing(solver, make(how, lambda bucket: None))
         rows |= {name: make(name) for name in names}
-        text = table(world.size, a, solver, measure(world, rows, a))
+        text = table(world.size, a, solver, *measure(world, rows, a))
     if world.is_root:
         print(text)
     world.comm.Barrier()
@@ -160,22 +161,21 @@ def without_computing(solver: Solver, step: Steps) -> Steps:
     return still
 
 
-def measure(world: World, rows: dict[str, Steps], a: argparse.Namespace, rounds: int = 0) -> dict[str, list[float]]:
-    """Return the last rank's ms an iteration in each round, after a round that doesn't count.
+def measure(world: World, rows: dict[str, Steps], a: argparse.Namespace, rounds: int = 0) -> tuple[Times, Times]:
+    """Return the last rank's ms an iteration, and the greatest share of a processor that a rank used.
 
-    Rows take turns, every other round in the opposite order. BUSY of a row gets, alike, the greatest share of a
-    processor that a rank used.
+    Rows take turns, every other round in the opposite order; the first round doesn't count.
     """
-    spent: dict[str, list[float]] = {name: [] for name in rows}
-    busy: dict[str, list[float]] = {name + BUSY: [] for name in rows}
+    spent: Times = {name: [] for name in rows}
+    busy: Times = {name: [] for name in rows}
     for k in range((rounds or a.rounds) + 1):
         for name, step in list(rows.items())[:: -1 if k % 2 else 1]:
             world.comm.Barrier()
             seconds, used = np.max(world.comm.allgather(step()), axis=0)
             if k:
                 spent[name].append(1e3 * seconds / a.iterations)
-                busy[name + BUSY].append(used / seconds)
-    return spent | busy
+                busy[name].append(used / seconds)
+    return spent, busy
 
 
 def link_rate(solver: Solver, each: list[float]) -> str:
@@ -202,25 +202,16 @@ def about(ranks: int, a: argparse.Namespace, solver: Solver) -> str:
     )
 
 
-def table(ranks: int, a: argparse.Namespace, solver: Solver, spent: dict[str, list[float]]) -> str:
+def table(ranks: int, a: argparse.Namespace, solver: Solver, spent: Times, busy: Times) -> str:
     """Return the table."""
     middle = {name: median(each) for name, each in spent.items()}
     computing = middle[ALONE]
-    head = (
-        ("ms", 9),
-        ("least", 9),
-        ("most", 9),
-        ("busy", 7),
-        ("/ SC-B", 9),
-        ("/ greater", 11),
-        ("samples/s", 11),
-        ("hidden", 8),
-    )
-    lines = [about(ranks, a, solver), f"{'':24}" + "".join(f"{text:>{width}}" for text, width in head)]
+    head = f"{'':24}{'ms':>9}{'least':>9}{'most':>9}{'busy':>7}{'/ SC-B':>9}{'/ greater':>11}{'samples/s':>11}{'hidden':>8}"
+    lines = [about(ranks, a, solver), head]
     base = middle.get("SC-B", middle.get("SC-B:auto", np.nan))
-    for name in [name for name in spent if not name.endswith(BUSY)]:
-        ms, each = middle[name], spent[name]
-        line = f"{name:24}{ms:9.1f}{min(each):9.1f}{max(each):9.1f}{middle[name + BUSY]:7.0%}{ms / base:9.2f}"
+    for name, each in spent.items():
+        ms = middle[name]
+        line = f"{name:24}{ms:9.1f}{min(each):9.1f}{max(each):9.1f}{median(busy[name]):7.0%}{ms / base:9.2f}"
         if name in RUNS:
             talking = middle[TALKING[RUNS[name].sync]]
             line += f"{ms / max(computing, talking):11.2f}{1e3 * ranks * a.batch / ms:11.1f}"
