@@ -127,7 +127,22 @@ class LibraryPlan(Plan):
         return arguments if self.what == "allreduce" else [*arguments, self.root]
 
 
-class SchedulePlan(Plan):
+class MemoryPlan(Plan):
+    """A plan over the moves of a kind of memory, which knows what is under way there."""
+
+    memory: Memory
+
+    def mark(self) -> None:
+        self.memory.mark()
+
+    def follow(self) -> None:
+        self.memory.follow()
+
+    def free(self) -> None:
+        self.memory.free()
+
+
+class SchedulePlan(MemoryPlan):
     """A schedule's steps, run by our own executor."""
 
     def __init__(self, schedule: Schedule, comm: MPI.Intracomm, op: Operation | None, memory: Memory | None = None):
@@ -149,15 +164,6 @@ class SchedulePlan(Plan):
         if self.op and self.op.divided and self.recv is not None:
             self.memory.divide(self.recv[start:stop], self.schedule.size)
         self.memory.end()
-
-    def mark(self) -> None:
-        self.memory.mark()
-
-    def follow(self) -> None:
-        self.memory.follow()
-
-    def free(self) -> None:
-        self.memory.free()
 
 
 class NodePlan(Plan):

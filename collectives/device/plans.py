@@ -17,7 +17,7 @@ from collectives.errors import ArgumentError
 from collectives.node import Requests
 from collectives.operations import Operation
 from collectives.peer import address
-from collectives.plans import LibraryPlan, Plan
+from collectives.plans import LibraryPlan, MemoryPlan, Plan
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -111,8 +111,10 @@ class PeerPlan(Plan):
         return self._tables
 
 
-class DeviceLibraryPlan(Plan):
+class DeviceLibraryPlan(MemoryPlan):
     """The MPI library's own collective: on the arrays where they lie, or on copies in pinned memory."""
+
+    memory: DirectMemory | StagedMemory
 
     def __init__(self, library: LibraryPlan, memory: DirectMemory | StagedMemory, direct: bool):
         self.library, self.memory, self.direct, self.op = library, memory, direct, library.op
@@ -137,15 +139,6 @@ class DeviceLibraryPlan(Plan):
         elif self.direct and self.op and self.op.divided and self.recv is not None:
             device.divide(self.recv, self.library.comm.size, up)
         self.memory.end()
-
-    def mark(self) -> None:
-        self.memory.mark()
-
-    def follow(self) -> None:
-        self.memory.follow()
-
-    def free(self) -> None:
-        self.memory.free()
 
     def _copies(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Return pinned room for what is sent and for what is received."""
