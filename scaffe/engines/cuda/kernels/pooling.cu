@@ -34,6 +34,17 @@ __device__ void each_place(Index count, int rows, int columns, Divisor by_rows, 
   }
 }
 
+// The sum of term(window, r, c) over the windows of a picture that pixel (a, b) lies in.
+template <class Term>
+__device__ float over_windows(const Axis& rows, const Axis& columns, Index picture, int a, int b, Term term) {
+  Index windows = picture * rows.out * columns.out;
+  int r_end = rows.to(a), c_begin = columns.from(b), c_end = columns.to(b);
+  float sum = 0;
+  for (int r = rows.from(a); r < r_end; r++)
+    for (int c = c_begin; c < c_end; c++) sum += term(windows + r * columns.out + c, r, c);
+  return sum;
+}
+
 KERNEL pool_max(Index count, const float* __restrict__ x, float* __restrict__ y, int* __restrict__ winner, AXES) {
   ROWS_COLUMNS;
   each_place(count, oh, ow, by_rows, by_columns, [&](Index i, Index picture, int r, int c) {
@@ -54,15 +65,9 @@ KERNEL pool_max_back(Index count, const float* __restrict__ dy, const int* __res
                      AXES) {
   ROWS_COLUMNS;
   each_place(count, h, w, by_rows, by_columns, [&](Index i, Index picture, int a, int b) {
-    Index windows = picture * oh * ow;
-    int r_end = rows.to(a), c_begin = columns.from(b), c_end = columns.to(b);
-    float sum = 0;
-    for (int r = rows.from(a); r < r_end; r++)
-      for (int c = c_begin; c < c_end; c++) {
-        Index window = windows + r * ow + c;
-        if (winner[window] == a * w + b) sum += dy[window];
-      }
-    dx[i] = sum;
+    dx[i] = over_windows(rows, columns, picture, a, b, [&](Index window, int, int) {
+      return winner[window] == a * w + b ? dy[window] : 0.0f;
+    });
   });
 }
 
@@ -80,12 +85,8 @@ KERNEL pool_mean(Index count, const float* __restrict__ x, float* __restrict__ y
 KERNEL pool_mean_back(Index count, const float* __restrict__ dy, float* __restrict__ dx, AXES) {
   ROWS_COLUMNS;
   each_place(count, h, w, by_rows, by_columns, [&](Index i, Index picture, int a, int b) {
-    Index windows = picture * oh * ow;
-    int r_end = rows.to(a), c_begin = columns.from(b), c_end = columns.to(b);
-    float sum = 0;
-    for (int r = rows.from(a); r < r_end; r++)
-      for (int c = c_begin; c < c_end; c++)
-        sum += dy[windows + r * ow + c] / (rows.length(r) * columns.length(c));
-    dx[i] = sum;
+    dx[i] = over_windows(rows, columns, picture, a, b, [&](Index window, int r, int c) {
+      return dy[window] / (rows.length(r) * columns.length(c));
+    });
   });
 }
