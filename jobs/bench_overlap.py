@@ -206,7 +206,8 @@ def table(ranks: int, a: argparse.Namespace, solver: Solver, spent: Times, busy:
     """Return the table."""
     middle = {name: median(each) for name, each in spent.items()}
     computing = middle[ALONE]
-    head = f"{'':24}{'ms':>9}{'least':>9}{'most':>9}{'busy':>7}{'/ SC-B':>9}{'/ greater':>11}{'samples/s':>11}{'hidden':>8}"
+    head = f"{'':24}{'ms':>9}{'least':>9}{'most':>9}{'busy':>7}{'/ SC-B':>9}"
+    head += f"{'/ greater':>11}{'samples/s':>11}{'hidden':>8}"
     lines = [about(ranks, a, solver), head]
     base = middle.get("SC-B", middle.get("SC-B:auto", np.nan))
     for name, each in spent.items():

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import hypothesis
 import lockstep
+import nets
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,6 +30,12 @@ def cases() -> Path:
     if not (folder / "caffe").is_dir():
         pytest.skip(f"no Caffe reference files in {folder}; SCAFFE_CASES names their folder")
     return folder.resolve()
+
+
+@pytest.fixture(scope="session")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An LMDB of learnable images, to be read alone."""
+    return nets.write_images(tmp_path_factory.mktemp("images") / "db")
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import inspect
 
 import numpy as np
 import pytest
-from nets import lenet, solver_with, tower, write_images
+from nets import lenet, solver_with, tower
 from strict_arrays import KEYWORDS, MAKERS, UFUNCS, Array, StrictGpu, a_gpu, xp
 
 import scaffe
@@ -24,11 +24,6 @@ RULES = {
     "Adam": {"momentum": 0.9, "momentum2": 0.999, "delta": 1e-8},
     "LARS": {"lars_trust": 0.02},
 }
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory):
-    return write_images(tmp_path_factory.mktemp("images") / "db")
 
 
 @pytest.fixture

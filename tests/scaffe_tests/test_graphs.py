@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from nets import solver_with, write_images
+from nets import solver_with
 from strict_arrays import StrictGpu, xp
 
 import scaffe
@@ -32,11 +32,6 @@ layer {{ name: "ip2" type: "InnerProduct" bottom: "both" top: "ip2"
 layer {{ name: "accuracy" type: "Accuracy" bottom: "ip2" bottom: "label" top: "accuracy" }}
 layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "ip2" bottom: "label" top: "loss" }}
 """
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory):
-    return write_images(tmp_path_factory.mktemp("images") / "db")
 
 
 @pytest.fixture

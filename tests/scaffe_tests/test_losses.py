@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from nets import lenet, solver_with, write_images
+from nets import lenet, solver_with
 from strict_arrays import StrictGpu
 
 import scaffe
@@ -10,11 +10,6 @@ from scaffe import solvers
 from scaffe.errors import DivergedError, LabelError
 from scaffe.parallel.world import open_world
 from scaffe.proto import SolverParameter
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory):
-    return write_images(tmp_path_factory.mktemp("images") / "db")
 
 
 @pytest.fixture
