@@ -1,6 +1,6 @@
 """Records for training: where they come from, Caffe's transforms, who reads what, and batches read ahead.
 
-In a process that is one of one:
+In a process that is one of one::
 
     reader = LMDBReader("digits_train_lmdb")
     shard = Shard.strong(len(reader), batch=64, rank=0, size=1)

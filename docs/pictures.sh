@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Make the documentation's pictures by the project's own commands: bash docs/pictures.sh, in an environment with the
+# extras digits, draw and plot.
+set -eu
+cd "$(dirname "$0")/.."
+out=docs/pictures data=build/quickstart
+mkdir -p "$out" "$data"
+[ -e "$data/digits_train_lmdb" ] || scaffe convert-digits "$data"
+sed -e 's/^max_iter.*/max_iter: 60/' -e '/^test_i/d' -e '/^snapshot:/d' jobs/lenet/solver.prototxt >build/pictures.prototxt
+
+scaffe draw-net jobs/lenet/train_test.prototxt "$out/lenet.png"
+scaffe inspect-db "$data/digits_train_lmdb" --plot "$out/sheet.png"
+for workflow in SC-B SC-OBR; do
+  name=timeline_$(echo "$workflow" | tr 'A-Z-' 'a-z_')
+  jobs/mpirun.sh -n 2 scaffe train --solver build/pictures.prototxt --workflow "$workflow" --drive helper \
+    --bucket-bytes 0 --timeline "build/$name.json"
+  scaffe timeline "build/$name.json" --plot "$out/$name.png"
+done
+jobs/mpirun.sh -n 2 python -m collectives.bench reduce -m 1024:16777216 -i 20 --algorithm auto,mpi,binomial --plot "$out/reduce.png"
+dot -Tsvg docs/house.dot -o "$out/house.svg"

@@ -1,0 +1,62 @@
+"""The documentation: Sphinx builds it without a warning, and each of its `sh` and `python` blocks runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+FENCE = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGES = {page.stem: FENCE.findall(page.read_text()) for page in sorted(DOCS.glob("*.md"))}
+
+pytestmark = [pytest.mark.mpi_skip, pytest.mark.watchdog(600)]  # they start an mpirun of their own
+
+
+def run(language: str, block: str, folder: Path) -> None:
+    """Run a block in `folder`, each line of a shell block to its success."""
+    command = ["bash", "-euo", "pipefail", "-c", block] if language == "sh" else [sys.executable, "-c", block]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0, f"{block}\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
+
+
+def replace(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder after the quickstart: its data, its weights, and jobs/ with LeNet at a batch of 4, to be quick."""
+    folder = tmp_path_factory.mktemp("docs")
+    shutil.copytree(ROOT / "jobs", folder / "jobs")
+    lenet = folder / "jobs/lenet"
+    replace(lenet / "train_test.prototxt", "batch_size: 64", "batch_size: 4")
+    replace(lenet / "solver.prototxt", "base_lr: 0.02", "base_lr: 0.002")
+    for language, block in PAGES["quickstart"]:
+        run(language, block, folder)
+    return folder
+
+
+def test_the_quickstart_leaves_what_the_other_pages_use(folder: Path) -> None:
+    assert (folder / "build/quickstart/lenet_iter_400.caffemodel").exists()
+
+
+@pytest.mark.parametrize("page", [page for page, blocks in PAGES.items() if blocks and page != "quickstart"])
+def test_the_blocks_of_a_page_run(page: str, folder: Path) -> None:
+    for language, block in PAGES[page]:
+        run(language, block, folder)
+
+
+def test_sphinx_builds_the_pages_without_a_warning(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", str(DOCS), str(tmp_path)]
+    built = subprocess.run(command, capture_output=True, text=True)
+    assert (built.returncode, built.stderr) == (0, "")
+    assert "Communicator" in (tmp_path / "reference.html").read_text()
