@@ -22,7 +22,8 @@ pytestmark = [pytest.mark.mpi_skip, pytest.mark.watchdog(600)]  # they start an 
 def run(language: str, block: str, folder: Path) -> None:
     """Run a block in `folder`, each line of a shell block to its success."""
     command = ["bash", "-euo", "pipefail", "-c", block] if language == "sh" else [sys.executable, "-c", block]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=env)
     assert done.returncode == 0, f"{block}\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
 
 
