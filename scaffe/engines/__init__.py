@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from functools import cache
 from typing import Any
 
 from scaffe.errors import EngineError, OnednnError
+from scaffe.gpu import local_rank
 from scaffe.layers.layer import REFERENCE
 from scaffe.monitor.log import log
 
@@ -50,13 +52,14 @@ def create(name: str, threads: int = 0, compute: str = "float32", gpu: Any = Non
 
 @cache
 def _has_onednn() -> bool:
-    """Say whether oneDNN can be loaded; if not, log why, once."""
+    """Say whether oneDNN can be loaded; if not, warn, once a node, with what to install."""
     from scaffe.engines.onednn import library
 
     try:
         library.load()
     except OnednnError as error:
-        _tell(f"Engine: {REFERENCE}, in numpy ({error})")
+        level = logging.INFO if local_rank() else logging.WARNING
+        log.log(level, "Engine: %s, in numpy, since no faster one is here: %s", REFERENCE, error)
         return False
     return True
 
