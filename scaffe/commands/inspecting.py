@@ -10,6 +10,7 @@ import numpy as np
 import readers
 from readers.contact_sheet import draw_contact_sheet
 from readers.survey import survey
+from readers.threads import check_threads
 from scaffe.commands.converting import add_backend_flag
 from scaffe.commands.parser import add_command
 from scaffe.commands.running import alone, on_all_ranks
@@ -35,8 +36,9 @@ def _add_inspect(commands) -> None:
 
 
 def _inspect(a: argparse.Namespace) -> None:
-    if a.images < 1 or a.threads < 0:
-        raise readers.ReaderError(f"expected --images of 1 or more, --threads of 0 or more: {a.images}, {a.threads}")
+    if a.images < 1:
+        raise readers.ReaderError(f"--images must be 1 or more, got {a.images}")
+    check_threads("--threads", a.threads)
     with readers.open_database(a.db) as source:
         if a.plot:
             draw_contact_sheet(source, a.plot, a.images, a.rgb)
