@@ -20,9 +20,10 @@ AMPERE = 80  # compute capability 8.0
 def create(name: str, threads: int = 0, compute: str = "float32", gpu: Any = None) -> Any:
     """Return a net's engine, with so many threads; None for the reference forms.
 
-    0 threads are what OMP_NUM_THREADS says, or OpenMP's own choice. "auto" takes the fastest that is installed; on a `gpu` that is the kernels of engine cuda. With `compute` "bf16" it
-    multiplies bfloat16 numbers, on a GPU with "tf32" numbers of TensorFloat-32; sums stay float32. Raise EngineError
-    for an engine that is unknown, not there, or can't compute so, LaunchError for threads that make no sense.
+    0 threads are what OMP_NUM_THREADS says, or OpenMP's own choice. "auto" takes the fastest that is installed; on a
+    `gpu` that is the kernels of engine cuda. With `compute` "bf16" it multiplies bfloat16 numbers, on a GPU with "tf32"
+    numbers of TensorFloat-32; sums stay float32. Raise EngineError for an engine that is unknown, not there, or can't
+    compute so, LaunchError for threads that make no sense.
     """
     threads = check_threads(threads) or given_threads()
     if compute not in COMPUTE:
