@@ -21,7 +21,8 @@ from scaffe.commands import (
     upgrading,
     viewing,
 )
-from scaffe.commands.parser import Parser
+from scaffe.commands.gflags import Parser
+from scaffe.monitor import log as logs
 from scaffe.parallel.world import USER_ERRORS, launcher_rank
 
 COMMANDS = (
@@ -47,6 +48,7 @@ def parser() -> Parser:
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
     for family in COMMANDS:
         family.add(commands)
+    top.commands = commands.choices
     return top
 
 
@@ -56,6 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     141 where nobody reads the output any more, as a shell has it.
     """
     arguments = parser().parse_args(argv)
+    if getattr(arguments, "ignored", None):
+        logs.start(launcher_rank())
+        logs.log.info("Ignored, since it says nothing here: %s", ", ".join(arguments.ignored))
     try:
         code = arguments.run(arguments)
         sys.stdout.flush()

@@ -11,7 +11,6 @@ import readers
 from readers.contact_sheet import draw_contact_sheet
 from readers.survey import survey
 from readers.threads import check_threads
-from scaffe.commands.converting import add_backend_flag
 from scaffe.commands.parser import add_command
 from scaffe.commands.running import alone, on_all_ranks
 from scaffe.monitor.log import log
@@ -53,8 +52,9 @@ def _add_mean(commands) -> None:
     text = "Write the mean image of a database, its records divided over all ranks."
     command = add_command(commands, "compute-image-mean", _mean, text)
     command.add_argument("db", metavar="DB", help="LMDB, LevelDB, or a folder or glob of LMDBs that are stripes of one")
-    command.add_argument("out", metavar="OUT.binaryproto")
-    add_backend_flag(command)
+    command.add_argument("out", metavar="OUT.binaryproto", nargs="?", help="without it the means are logged alone")
+    command.flag("backend", choices=("lmdb", "leveldb"), help="as in Caffe; here it is seen from the files")
+    command.add_caffes()
 
 
 def _mean(a: argparse.Namespace) -> int:

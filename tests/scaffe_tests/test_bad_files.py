@@ -153,6 +153,7 @@ def test_an_impossible_solver_is_refused_by_its_field(refused, old, new, said):
     [
         ("train", "--solver"),
         ("train --solver solver.prototxt --speed 9", "--speed"),
+        ("train --solver solver.prototxt -verbose", "unrecognized arguments: -verbose"),
         ("train --solver solver.prototxt --scal medium", "'medium' .*strong.*weak"),
         ("train --solver solver.prototxt --keep-snapshots -1", "keep_snapshots must be 0 or more, got -1"),
         ("train --solver solver.prototxt --gpu first", "--gpu takes 'all' or ids such as 0,2, got 'first'"),
@@ -173,6 +174,7 @@ def test_an_impossible_solver_is_refused_by_its_field(refused, old, new, said):
         ("tarin", "'tarin' .*train"),
         ("convert-imageset images list db", "list: no such file"),
         ("convert-imageset images net.prototxt db2 --backend leveldb", "--backend.*'leveldb' .*lmdb"),
+        ("convert-imageset images net.prototxt db2 -gray=maybe", "argument -gray: expected true or false, got 'maybe'"),
         ("convert-imageset images net.prototxt db2 --shards 0", "expected 1 shard or more"),
         ("convert-imageset images net.prototxt db2", "net.prototxt:2: expected 'FILE LABEL'"),
         ("convert_mnist_data net.prototxt solver.prototxt mnist", "net.prototxt: expected an idx file of bytes"),
