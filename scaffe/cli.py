@@ -52,15 +52,21 @@ def parser() -> Parser:
     return top
 
 
+def _tell_ignored(flags: Sequence[str]) -> None:
+    """Log the flags that Caffe takes and that say nothing here."""
+    if flags:
+        logs.start(launcher_rank())
+        logs.log.info("Ignored, since it says nothing here: %s", ", ".join(flags))
+        logs.stop()
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; return its exit code: 0, 2 for a user's error, 75 to be requeued, 130 after ^C, 1 for a defect.
 
     141 where nobody reads the output any more, as a shell has it.
     """
     arguments = parser().parse_args(argv)
-    if getattr(arguments, "ignored", None):
-        logs.start(launcher_rank())
-        logs.log.info("Ignored, since it says nothing here: %s", ", ".join(arguments.ignored))
+    _tell_ignored(getattr(arguments, "ignored", None) or [])
     try:
         code = arguments.run(arguments)
         sys.stdout.flush()
