@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from collectives.agreement import agree
-from collectives.algorithms import make_schedule
+from collectives.algorithms import check_algorithm, make_schedule
 from collectives.errors import AlgorithmError, ArgumentError, CollectiveError, DisagreementError, ScheduleError
 from collectives.group import Group
 from collectives.schedule import Schedule
@@ -21,6 +21,7 @@ __all__ = [
     "ScheduleError",
     "Staged",
     "agree",
+    "check_algorithm",
     "make_schedule",
 ]
 

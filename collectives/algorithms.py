@@ -15,6 +15,8 @@ DEPTH = 4  # chunks in scratch for each child: enough to hide an add, few enough
 IN_TURN = ":levels"
 TREE_OPS = ("reduce", "bcast", "allreduce")
 EXCHANGE_OPS = ("allreduce", "reduce_scatter")
+OTHERS = ("auto", "mpi", "slices", "nccl")  # that a Communicator has besides schedules
+LEADERS = "leaders-"  # before a schedule's name, or mpi: each rank of a node carries its part between nodes
 EXCHANGES: dict[str, type[RingPlan] | type[HalvingPlan]] = {"ring": RingPlan, "halving": HalvingPlan}
 
 
@@ -46,6 +48,18 @@ def make_schedule(
     name = algorithm if chain_size is None else f"{algorithm}, chain size {chain_size}"
     longest = elements if isinstance(plan, LevelPlan) else min(chunk, elements)
     return Schedule(op, name, size, elements, chunk, root, depth, longest, plan)
+
+
+def check_algorithm(op: str, algorithm: str, chain_size: int | None = None) -> None:
+    """Raise AlgorithmError, with the known names, unless a Communicator's `op` has the algorithm on some ranks."""
+    name = algorithm if chain_size is None else f"{algorithm}-{chain_size}"
+    if name in OTHERS or name == f"{LEADERS}mpi":
+        return
+    try:
+        make_schedule(op, name.removeprefix(LEADERS), 1, 0)
+    except AlgorithmError as error:
+        others = f"{', '.join(OTHERS)} and {LEADERS}NAME"
+        raise AlgorithmError(f"{error}; besides these schedules there are {others}") from None
 
 
 def _plan(

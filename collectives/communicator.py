@@ -128,7 +128,8 @@ class Communicator:
         self._run(("bcast", "", root, algorithm, chain_size, chunk_bytes, id(array), id(None)), array, None, check)
 
     def explain(self, what: str, nbytes: int, shared: bool = True) -> str:
-        """Say what "auto" does with so many bytes, in a window or not, and why."""
+        """Say what "auto" does with so many bytes, in a window or not, and why. ArgumentError for an unknown verb."""
+        _check_verb(what)
         choice = self._choose(what, nbytes, shared)
         return f"{what} of {nbytes} bytes, {self.shape}: {choice}, {choice.why}"
 
@@ -245,6 +246,7 @@ class Communicator:
     def _problem(self, what: str, send: Any, recv: Any, op: str, root: int) -> str:
         """Return why this rank can't take part, "" if it can."""
         try:
+            _check_verb(what)
             if not 0 <= root < self.size:
                 raise ArgumentError(f"root {root} is not one of {self.size} ranks")
             for name, array in (("send", send), ("recv", recv)):
@@ -291,6 +293,12 @@ class Communicator:
         if choice.algorithm.startswith(("slices", "leaders")) and not (shared or self.node.has_peers):
             return Choice("mpi", why="processes here can't read each other's memory")
         return choice
+
+
+def _check_verb(what: str) -> None:
+    """Raise ArgumentError for a collective that there is not."""
+    if what not in OWN:
+        raise ArgumentError(f"unknown collective '{what}'; known are {', '.join(OWN)}")
 
 
 def _bytes(array: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from collectives.algorithms import make_schedule
+from collectives.algorithms import LEADERS, make_schedule
 from collectives.device.choice import DEVICE_CHUNK, INSTEAD, NCCL, DevicePlans
 from collectives.device.nccl import Groups
 from collectives.errors import AlgorithmError
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collectives.device.device import Device
     from collectives.memory import Memory
 
-LEADERS = "leaders-"
 CHUNK = 60 << 10  # bytes: with its header a message below the 64 KiB up to which TCP transports send without asking
 
 

@@ -3,7 +3,7 @@
 # Makes an environment ($SCAFFE_VENV, default .venv beside the README); all data goes to build/quickstart.
 set -eu -o pipefail
 . "$(dirname "$0")/venv.sh"
-install digits,onednn
+install digits
 cd "$root"
 
 data=build/quickstart

@@ -3,7 +3,7 @@
 #   bash jobs/test.sh [PYTEST ARGUMENTS]        bash jobs/test.sh tests/readers_tests -k shard
 set -u
 . "$(dirname "$0")/venv.sh"
-install test,onednn,docs
+install test,docs
 cd "$root" || exit
 
 [ -t 1 ] || export NO_COLOR=1 # Open MPI gives ranks a terminal even where there is none

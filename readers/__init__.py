@@ -36,6 +36,7 @@ from readers.sharded_lmdb import ShardedLMDB
 from readers.shuffle import BlockShuffle, FileShuffle, Shuffle, order
 from readers.skipping import SkippingBatches
 from readers.synthetic import SyntheticReader
+from readers.threads import most_threads
 from readers.transform import Transform
 from readers.window_reader import WindowBatches, WindowReader
 from readers.window_transform import WindowTransform
@@ -79,6 +80,7 @@ __all__ = [
     "decode",
     "decode_image",
     "encode",
+    "most_threads",
     "open_database",
     "order",
     "read_mean",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from readers.errors import SourceError, reason
 from readers.leveldb_reader import LevelDBReader
 from readers.lmdb_reader import LMDBReader
 from readers.sharded_lmdb import ShardedLMDB, find_shards
@@ -26,5 +27,18 @@ def open_database(source: str | os.PathLike[str]) -> Database:
         return LMDBReader(source)
     if os.path.exists(os.path.join(source, "CURRENT")):
         return LevelDBReader(source)
-    shards = find_shards(source)
-    return ShardedLMDB(source, shards) if shards else LMDBReader(source)
+    if shards := find_shards(source):
+        return ShardedLMDB(source, shards)
+    raise SourceError(f"{source}: {_why_none(source)}")
+
+
+def _why_none(source: str) -> str:
+    """Return why there is no database of any kind."""
+    if os.path.isfile(source):
+        return "expected a database's folder, got a file"
+    try:
+        os.listdir(source)
+    except OSError as error:
+        where = "" if os.path.isabs(source) else f" (relative to {os.getcwd()})"
+        return f"the LMDB or LevelDB can't be opened: {reason(error)}{where}"
+    return "expected a folder with data.mdb, an LMDB's, or CURRENT, a LevelDB's, got one without them"

@@ -19,20 +19,22 @@ PIECE = 32  # records that are read at once
 
 
 def compute_image_mean(
-    db: str | os.PathLike[str], out: str | os.PathLike[str], progress: bool = True, threads: int = 0
+    db: str | os.PathLike[str], out: str | os.PathLike[str] | None = None, progress: bool = True, threads: int = 0
 ) -> np.ndarray:
-    """Write the mean image of a database (see open_database) to the .binaryproto file `out`.
+    """Write the mean image of a database (see open_database) to the .binaryproto file `out`, if there is one.
 
     Return it (C x H x W, float32). `threads` work, one for each core if 0. Raises RecordError if a record can't be
     decoded or has another shape than the first.
     """
-    check_folder_of(out)
+    if out is not None:
+        check_folder_of(out)
     with open_database(db) as source:
         blocks = block_count(source)
         sums = block_sums(source, range(blocks), threads)
         mean = mean_of(bar(sums, db, "block", progress, blocks), len(source))
     assert mean is not None  # a database is never empty
-    write_mean(out, mean)
+    if out is not None:
+        write_mean(out, mean)
     return mean
 
 

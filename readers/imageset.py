@@ -20,6 +20,7 @@ from readers.image_list import ImageList
 from readers.image_reader import under
 from readers.in_order import in_order
 from readers.lmdb_writer import Record
+from readers.threads import check_threads
 from readers.unfinished import ResumableWriter
 
 ENCODINGS = {"png": "PNG", "jpg": "JPEG", "jpeg": "JPEG"}
@@ -54,8 +55,9 @@ def convert_imageset(
     `FILE LABEL`, RecordError naming the image that is missing or damaged; but with `left_out` that is told of each such
     image, and the others are stored, unless there are none.
     """
-    if shards < 1 or threads < 0:
-        raise ReaderError(f"expected 1 shard or more and 0 threads or more, got {shards} and {threads}")
+    if shards < 1:
+        raise ReaderError(f"expected 1 shard or more, got {shards}")
+    check_threads("threads", threads)
     form = _Form(gray, resize_height, resize_width, encoded or bool(encode_type), encode_type, check_size)
     images, root = ImageList(list_file), os.fspath(root)
     order = np.random.RandomState(seed % 2**32).permutation(len(images)) if shuffle else np.arange(len(images))

@@ -9,6 +9,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
 
+from readers.threads import check_threads
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -21,13 +23,14 @@ def in_order(
     """Yield `work(item)` of each item, in their order, done ahead by `threads` threads (0: one for each core).
 
     Threads take `group` items at a time, which pays where an item's work is short. Few results are held at a time. An
-    exception of `work` is raised here in its item's place, after the results of the groups before it.
+    exception of `work` is raised here in its item's place, after the results of the groups before it. Raises
+    ReaderError for a number of threads that makes no sense.
     """
 
     def work_on(some: list[Item]) -> list[Result]:
         return [work(item) for item in some]
 
-    threads = threads or cores()
+    threads = check_threads("threads", threads) or cores()
     waiting: deque[Future[list[Result]]] = deque()
     pool = ThreadPoolExecutor(threads, "in_order")
     try:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from readers.errors import ReaderError
 from readers.shuffle import block_size
+from readers.threads import check_threads
 
 READERS = ("parallel", "single")
 BAD_RECORDS = ("fail", "skip")
@@ -32,9 +33,9 @@ class Settings:
         for name, values in (("readers", READERS), ("bad_records", BAD_RECORDS)):
             if getattr(self, name) not in values:
                 raise ReaderError(f"unknown {name} '{getattr(self, name)}'; known: {' '.join(values)}")
-        for name in ("threads", "prefetch"):
-            if getattr(self, name) < 0:
-                raise ReaderError(f"{name} must be 0 or more, got {getattr(self, name)}")
+        check_threads("reader threads", self.threads)
+        if self.prefetch < 0:
+            raise ReaderError(f"prefetch must be 0 or more, got {self.prefetch}")
         if self.shuffle:
             block_size(self.shuffle)
         if not 0 <= self.max_bad_records <= 1:

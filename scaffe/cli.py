@@ -21,7 +21,8 @@ from scaffe.commands import (
     upgrading,
     viewing,
 )
-from scaffe.commands.parser import Parser
+from scaffe.commands.gflags import Parser
+from scaffe.monitor import log as logs
 from scaffe.parallel.world import USER_ERRORS, launcher_rank
 
 COMMANDS = (
@@ -47,7 +48,16 @@ def parser() -> Parser:
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
     for family in COMMANDS:
         family.add(commands)
+    top.commands = commands.choices
     return top
+
+
+def _tell_ignored(flags: Sequence[str]) -> None:
+    """Log the flags that Caffe takes and that say nothing here."""
+    if flags:
+        logs.start(launcher_rank())
+        logs.log.info("Ignored, since it says nothing here: %s", ", ".join(flags))
+        logs.stop()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -56,6 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     141 where nobody reads the output any more, as a shell has it.
     """
     arguments = parser().parse_args(argv)
+    _tell_ignored(getattr(arguments, "ignored", None) or [])
     try:
         code = arguments.run(arguments)
         sys.stdout.flush()

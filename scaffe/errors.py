@@ -7,7 +7,7 @@ ScaffeError
 │   ├── ShapeError     bottoms or parameters whose shapes don't meet
 │   └── SplitError     a batch that can't be divided over the ranks
 ├── LabelError         a label outside the classes: row, later its record
-├── WeightsError       weights or solver state that don't belong to this net or solver
+├── WeightsError       weights or solver state that can't be opened, or don't belong to this net or solver
 ├── SnapshotError      a snapshot that can't be written or read
 ├── TimelineError      a file that is no timeline, or says nothing
 ├── LaunchError        a launcher, an MPI or a device that isn't what the user asked for
@@ -67,7 +67,7 @@ class LabelError(ScaffeError):
 
 
 class WeightsError(ScaffeError):
-    """Weights or a solver state that don't belong to this net or solver."""
+    """Weights or a solver state that can't be opened, or don't belong to this net or solver."""
 
 
 class SnapshotError(ScaffeError):

@@ -237,7 +237,7 @@ def newest(prefix: str) -> str | None:
         try:
             read_solver_state(path)
             return path
-        except PrototxtError as error:
+        except (PrototxtError, WeightsError) as error:
             log.warning("Passing over a snapshot: %s", error)
     return None
 

@@ -95,7 +95,7 @@ class Solver:
     ):
         self.world = world or open_world()
         if threads:
-            self.world.take_threads(threads)
+            self.world.together(lambda: self.world.take_threads(threads))
         self.scaling, self.engine, self.keep_snapshots, self.asked = scaling, engine, keep_snapshots, asked
         self.allow_python_layers = allow_python_layers
         self.replay: replay.Replay | None = None
@@ -147,6 +147,7 @@ class Solver:
         if self.workspace_bytes < 0:
             raise ScaffeError(f"workspace_bytes must be 0 or more, got {self.workspace_bytes}")
         check_seconds(self.stall_seconds)
+        self.run.check_reduce()
         param = param if isinstance(param, SolverParameter) else read_solver(param)
         _check(param)
         return param

@@ -80,7 +80,7 @@ def _classifier(a: argparse.Namespace, mean: np.ndarray | None) -> Classifier:
 
 def _labels(path: str) -> list[str]:
     try:
-        return read_bytes(path).decode().splitlines()
+        return read_bytes(path, ScaffeError).decode().splitlines()
     except UnicodeDecodeError:
         raise ScaffeError(f"{path}: not a text file; expected the names of the classes, one a line") from None
 

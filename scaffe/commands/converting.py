@@ -6,7 +6,8 @@ import argparse
 from functools import partial
 
 import readers
-from scaffe.commands.parser import Parser, add_command
+from scaffe.commands.gflags import Parser
+from scaffe.commands.parser import add_command
 from scaffe.commands.running import alone
 from scaffe.monitor.log import log
 
@@ -19,9 +20,10 @@ def add(commands) -> None:
     _add_digits(commands)
 
 
-def add_backend_flag(command: Parser) -> None:
-    """Add Caffe's flag for the kind of database, of which there is one."""
+def _add_backend_flag(command: Parser) -> None:
+    """Add Caffe's flag for the kind of database, of which there is one, and its other ones."""
     command.flag("backend", choices=("lmdb",), default="lmdb", help="as in Caffe; LMDBs are what is written")
+    command.add_caffes()
 
 
 def _add_imageset(commands) -> None:
@@ -36,7 +38,7 @@ def _add_imageset(commands) -> None:
     command.flag("gray", action="store_true", help="store one grey channel")
     command.flag("shuffle", action="store_true", help="store in random order")
     command.flag("seed", type=int, default=0, help="of the random order")
-    add_backend_flag(command)
+    _add_backend_flag(command)
     command.flag("resize-width", type=int, default=0, metavar="N")
     command.flag("resize-height", type=int, default=0, metavar="N")
     command.flag("check-size", action="store_true", help="refuse images of several shapes")
@@ -67,7 +69,7 @@ def _add_mnist(commands) -> None:
     command.add_argument("images", metavar="IMAGES", help="such as train-images-idx3-ubyte")
     command.add_argument("labels", metavar="LABELS", help="such as train-labels-idx1-ubyte.gz")
     command.add_argument("db", metavar="DB")
-    add_backend_flag(command)
+    _add_backend_flag(command)
 
 
 def _add_cifar10(commands) -> None:

@@ -25,14 +25,34 @@ def add(commands) -> None:
     command.add_argument("iterations", metavar="BATCHES", type=int, help="batches to run")
     command.add_argument("format", metavar="FORMAT", nargs="?", choices=tuple(FORMATS), help="the same as --db")
     command.add_argument("mode", metavar="CPU|GPU", nargs="?", choices=("CPU", "GPU"), help="as in Caffe; see --device")
+    command.add_argument("device_id", metavar="DEVICE_ID", nargs="?", type=_device_id, help="of GPU; the same as --gpu")
     command.flag("db", choices=tuple(FORMATS), help="lmdb of Datums (the default), hdf5 or npy")
     add_compute_flags(command)
 
 
 def _extract(arguments: argparse.Namespace) -> int:
-    if arguments.mode == "GPU":
-        arguments.device = "cuda"
+    _take_mode(arguments)
     return on_all_ranks(lambda world: _write(world, arguments), arguments)
+
+
+def _device_id(text: str) -> str:
+    """Return a GPU's number; Caffe's help makes people write DEVICE_ID=1."""
+    number = text.removeprefix("DEVICE_ID=")
+    if not number.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected a GPU's number such as 0, got '{text}'")
+    return number
+
+
+def _take_mode(a: argparse.Namespace) -> None:
+    """Let Caffe's words CPU or GPU and DEVICE_ID be what --device and --gpu are; Caffe too takes no number for CPU."""
+    if a.mode == "CPU":
+        if a.device == "cuda" or a.gpu is not None:
+            raise ScaffeError("CPU and a GPU's flag say two things; give one of them")
+        a.device = "cpu"
+    if a.mode == "GPU":
+        if a.device == "cpu" or (a.device_id and a.gpu not in (None, a.device_id)):
+            raise ScaffeError("GPU and --device or --gpu say two things; give one of them")
+        a.device, a.gpu = "cuda", a.device_id or a.gpu
 
 
 def _write(world: World, a: argparse.Namespace) -> int:

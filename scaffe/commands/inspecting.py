@@ -10,7 +10,7 @@ import numpy as np
 import readers
 from readers.contact_sheet import draw_contact_sheet
 from readers.survey import survey
-from scaffe.commands.converting import add_backend_flag
+from readers.threads import check_threads
 from scaffe.commands.parser import add_command
 from scaffe.commands.running import alone, on_all_ranks
 from scaffe.monitor.log import log
@@ -35,8 +35,9 @@ def _add_inspect(commands) -> None:
 
 
 def _inspect(a: argparse.Namespace) -> None:
-    if a.images < 1 or a.threads < 0:
-        raise readers.ReaderError(f"expected --images of 1 or more, --threads of 0 or more: {a.images}, {a.threads}")
+    if a.images < 1:
+        raise readers.ReaderError(f"--images must be 1 or more, got {a.images}")
+    check_threads("--threads", a.threads)
     with readers.open_database(a.db) as source:
         if a.plot:
             draw_contact_sheet(source, a.plot, a.images, a.rgb)
@@ -51,8 +52,9 @@ def _add_mean(commands) -> None:
     text = "Write the mean image of a database, its records divided over all ranks."
     command = add_command(commands, "compute-image-mean", _mean, text)
     command.add_argument("db", metavar="DB", help="LMDB, LevelDB, or a folder or glob of LMDBs that are stripes of one")
-    command.add_argument("out", metavar="OUT.binaryproto")
-    add_backend_flag(command)
+    command.add_argument("out", metavar="OUT.binaryproto", nargs="?", help="without it the means are logged alone")
+    command.flag("backend", choices=("lmdb", "leveldb"), help="as in Caffe; here it is seen from the files")
+    command.add_caffes()
 
 
 def _mean(a: argparse.Namespace) -> int:

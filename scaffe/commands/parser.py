@@ -1,34 +1,19 @@
-"""Parser: the command line's words, in scaffe's spelling and in Caffe's."""
+"""The flags that several commands have."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 
 from readers import Settings
 from readers.settings import BAD_RECORDS, READERS
 from scaffe.choices import AUTO
+from scaffe.commands.gflags import Parser
 from scaffe.context import GRAPHS, WORKSPACE_BYTES
 from scaffe.engines import COMPUTE, ENGINES
 from scaffe.parallel.buckets import parse_bytes
 from scaffe.parallel.run import KNOWN, SYNCS, WORKFLOWS
-from scaffe.parallel.world import launcher_rank
 from scaffe.replay import PREFIX
-
-
-class Parser(argparse.ArgumentParser):
-    """Report a wrong command line in one line, and once, however many ranks there are."""
-
-    def error(self, message: str):
-        if launcher_rank() == 0:
-            print(f"scaffe: {message}; see {self.prog} --help", file=sys.stderr)
-        self.exit(2)
-
-    def flag(self, name: str, **options) -> None:
-        """Add --name, also as -name and with underscores for hyphens: Caffe's own spelling."""
-        names = dict.fromkeys(dash + spelling for dash in ("--", "-") for spelling in (name, name.replace("-", "_")))
-        self.add_argument(*names, **options)
 
 
 def add_command(
@@ -37,13 +22,13 @@ def add_command(
     """Add a command, by its name, by that with underscores and by those of Caffe's tools."""
     aliases = [name.replace("-", "_")] if "-" in name else []
     command = commands.add_parser(name, aliases=[*aliases, *caffes], help=text, description=text, allow_abbrev=False)
-    command.set_defaults(run=run)
+    command.set_defaults(run=run, ignored=None)
     return command
 
 
 def add_compute_flags(command: Parser) -> None:
     """Add the flags that say where and by whose forms a net computes, and its state."""
-    command.flag("gpu", metavar="IDS", help="GPU ids or 'all', as Caffe's; the same as --device cuda")
+    command.flag("gpu", type=_given, metavar="IDS", help="GPU ids or 'all', as Caffe's; the same as --device cuda")
     command.flag("device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU if there is one")
     command.flag("allow-python-layers", action="store_true", help="let the net's Python layers run code")
     command.flag("engine", choices=ENGINES, default="auto", help="which forms of the layers compute")
@@ -61,6 +46,11 @@ def add_compute_flags(command: Parser) -> None:
     command.flag("threads", type=int, default=0, metavar="N", help="of each rank; 0: OMP_NUM_THREADS, or its cores")
     command.flag("level", type=int, default=0, help="level of the net's state")
     command.flag("stage", default="", metavar="A,B", help="stages of the net's state")
+
+
+def _given(text: str) -> str | None:
+    """Return a flag's value; to gflags an empty one is none."""
+    return text or None
 
 
 def _bytes(text: str) -> float:

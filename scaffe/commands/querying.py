@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
+from scaffe.commands.gflags import CAFFE
 from scaffe.commands.parser import add_command
 from scaffe.errors import LaunchError
 from scaffe.hardware import gpu_lines, library_lines, processor_lines
@@ -19,6 +20,7 @@ def add(commands) -> None:
     )
     command = add_command(commands, "device-query", _query, text)
     command.flag("gpu", metavar="IDS", help="GPU ids or 'all', as Caffe's")
+    command.add_caffes(CAFFE)
 
 
 def _query(a: argparse.Namespace) -> int:

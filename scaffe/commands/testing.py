@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from scaffe.commands.gflags import CAFFE
 from scaffe.commands.parser import add_command, add_compute_flags, add_stall_flags
 from scaffe.commands.running import on_all_ranks, open_net
 from scaffe.context import TEST
@@ -23,6 +24,7 @@ def add(commands) -> None:
     command.flag("iterations", type=int, default=50, metavar="N", help="batches to run")
     add_stall_flags(command)
     add_compute_flags(command)
+    command.add_caffes(CAFFE)
 
 
 def _test(arguments: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from scaffe import benchmark, replay
+from scaffe.commands.gflags import CAFFE
 from scaffe.commands.parser import add_command, add_compute_flags
 from scaffe.commands.running import on_all_ranks, open_net
 from scaffe.context import TEST, TRAIN
@@ -21,6 +22,7 @@ def add(commands) -> None:
     command.flag("phase", choices=("TRAIN", "TEST"), default="TRAIN")
     command.flag("profile", metavar="FILE.json", help="write the times for train's --compute replay:FILE.json")
     add_compute_flags(command)
+    command.add_caffes(CAFFE)
 
 
 def _time(arguments: argparse.Namespace) -> int:

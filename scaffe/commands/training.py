@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 
+from scaffe.commands.gflags import CAFFE
 from scaffe.commands.parser import (
     add_command,
     add_compute_flags,
@@ -45,6 +46,7 @@ def add(commands) -> None:
     add_compute_flags(command)
     add_run_flags(command)
     add_reader_flags(command)
+    command.add_caffes(CAFFE)
 
 
 def _train(arguments: argparse.Namespace) -> int:

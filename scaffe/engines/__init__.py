@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from functools import cache
 from typing import Any
 
 from scaffe.errors import EngineError, OnednnError
+from scaffe.gpu import local_rank
 from scaffe.layers.layer import REFERENCE
 from scaffe.monitor.log import log
+from scaffe.threads import check_threads, given_threads
 
 ENGINES = ("auto", REFERENCE, "onednn")
 COMPUTE = ("float32", "tf32", "bf16")
@@ -17,10 +20,12 @@ AMPERE = 80  # compute capability 8.0
 def create(name: str, threads: int = 0, compute: str = "float32", gpu: Any = None) -> Any:
     """Return a net's engine, with so many threads; None for the reference forms.
 
-    "auto" takes the fastest that is installed; on a `gpu` that is the kernels of engine cuda. With `compute` "bf16" it
-    multiplies bfloat16 numbers, on a GPU with "tf32" numbers of TensorFloat-32; sums stay float32. Raise EngineError
-    for an engine that is unknown, not there, or can't compute so.
+    0 threads are what OMP_NUM_THREADS says, or OpenMP's own choice. "auto" takes the fastest that is installed; on a
+    `gpu` that is the kernels of engine cuda. With `compute` "bf16" it multiplies bfloat16 numbers, on a GPU with "tf32"
+    numbers of TensorFloat-32; sums stay float32. Raise EngineError for an engine that is unknown, not there, or can't
+    compute so, LaunchError for threads that make no sense.
     """
+    threads = check_threads(threads) or given_threads()
     if compute not in COMPUTE:
         raise EngineError(f"unknown kind of number '{compute}'; known ones: {' '.join(COMPUTE)}")
     if name not in ENGINES:
@@ -50,13 +55,14 @@ def create(name: str, threads: int = 0, compute: str = "float32", gpu: Any = Non
 
 @cache
 def _has_onednn() -> bool:
-    """Say whether oneDNN can be loaded; if not, log why, once."""
+    """Say whether oneDNN can be loaded; if not, warn, once a node, with what to install."""
     from scaffe.engines.onednn import library
 
     try:
         library.load()
     except OnednnError as error:
-        _tell(f"Engine: {REFERENCE}, in numpy ({error})")
+        level = logging.INFO if local_rank() else logging.WARNING
+        log.log(level, "Engine: %s, in numpy, since no faster one is here: %s", REFERENCE, error)
         return False
     return True
 

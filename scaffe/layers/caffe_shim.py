@@ -40,14 +40,29 @@ def _stand_in() -> ModuleType:
     return module
 
 
+def _has_real() -> bool:
+    """Say whether there is a module caffe with a file.
+
+    A mere folder of that name, Caffe's checkout say, is a package to Python too, but one without a file.
+    """
+    loaded = sys.modules.get("caffe")
+    if loaded is not None and loaded.__spec__ is None:
+        return True  # somebody made it
+    spec = loaded.__spec__ if loaded else find_spec("caffe")
+    return spec is not None and spec.origin is not None
+
+
 @contextmanager
 def importable() -> Iterator[None]:
     """Let `import caffe` find the stand-in for as long as this lasts, unless there is a real caffe."""
-    if "caffe" in sys.modules or find_spec("caffe"):
+    if _has_real():
         yield
         return
+    folder = sys.modules.get("caffe")
     sys.modules["caffe"] = _stand_in()
     try:
         yield
     finally:
         del sys.modules["caffe"]
+        if folder is not None:
+            sys.modules["caffe"] = folder

@@ -14,6 +14,7 @@ from datetime import datetime
 from tqdm import tqdm
 
 log = logging.getLogger("scaffe")
+LOGGERS = log, logging.getLogger("collectives")
 
 
 class GlogFormatter(logging.Formatter):
@@ -39,10 +40,16 @@ def start(rank: int = 0) -> None:
     """Send the log to stderr: all of it from rank 0, warnings from the others."""
     handler = _Handler()
     handler.setFormatter(GlogFormatter())
-    for logger in (log, logging.getLogger("collectives")):
+    for logger in LOGGERS:
         logger.handlers = [handler]
         logger.propagate = False
         logger.setLevel(logging.INFO if rank == 0 else logging.WARNING)
+
+
+def stop() -> None:
+    """Let go of the log, to be started anew by who knows this process's rank better."""
+    for logger in LOGGERS:
+        logger.handlers = []
 
 
 def output_lines(outputs: Mapping[str, Iterable[float]], weights: Mapping[str, float]) -> list[str]:

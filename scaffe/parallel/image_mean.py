@@ -15,14 +15,15 @@ from scaffe.parallel.world import World
 
 
 def compute_image_mean(
-    db: str | os.PathLike[str], out: str | os.PathLike[str], world: World, progress: bool = True
+    db: str | os.PathLike[str], out: str | os.PathLike[str] | None, world: World, progress: bool = True
 ) -> np.ndarray | None:
-    """Write the mean image of a database to the .binaryproto file `out`; the root returns it, others None. Collective.
+    """Write the mean image of a database to the .binaryproto file `out`, if there is one. Collective.
 
+    The root returns it, others None.
     The root adds the sums of blocks in their order, so that any number of ranks writes the same bits. Raises
     ReaderError as readers.compute_image_mean does, on all ranks.
     """
-    world.together(lambda: check_folder_of(out) if world.is_root else None)
+    world.together(lambda: check_folder_of(out) if world.is_root and out is not None else None)
     source = world.together(lambda: open_database(db))
     blocks = block_count(source)
     sums = world.together(lambda: block_sums(source, range(world.rank, blocks, world.size), world.threads))
@@ -33,5 +34,5 @@ def compute_image_mean(
             yield from (one for one in world.comm.gather(mine, world.root) or [] if one is not None)
 
     mean = mean_of(gathered(), len(source))
-    world.together(lambda: write_mean(out, mean) if mean is not None else None)
+    world.together(lambda: write_mean(out, mean) if mean is not None and out is not None else None)
     return mean

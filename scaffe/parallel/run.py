@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from collectives import CollectiveError, check_algorithm
 from scaffe.errors import ScaffeError
 from scaffe.parallel.buckets import parse_bytes
 from scaffe.parallel.drive import DRIVES
@@ -28,7 +29,7 @@ class Run:
     `workflow` is one of WORKFLOWS, `sync` of SYNCS, `drive` of DRIVES or "auto". `reduce` names the collectives'
     algorithm ("auto", "mpi", "chain", "cb", ...), `chain_size` its groups (0: as the name says), `chunk_bytes` its
     messages (0: as tuned). Buckets have up to `bucket_bytes` ("0", "4M", "inf", "auto"). Raise ScaffeError for
-    anything else.
+    anything else; for `reduce` it is `check_reduce` that does, once a file's settings and the flags are together.
     """
 
     workflow: str = "SC-B"
@@ -53,6 +54,13 @@ class Run:
             raise ScaffeError(
                 f"bucket_bytes must be bytes such as 4M, inf or auto; got '{self.bucket_bytes}'"
             ) from None
+
+    def check_reduce(self) -> None:
+        """Raise ScaffeError unless `reduce` names what `sync` can be done by, on however many ranks."""
+        try:
+            check_algorithm("allreduce" if self.sync == "allreduce" else "reduce", self.reduce, self.chain_size or None)
+        except CollectiveError as error:
+            raise ScaffeError(f"--reduce: {error}") from None
 
     @property
     def overlaps(self) -> tuple[bool, bool]:

@@ -17,6 +17,7 @@ from readers import ReaderError
 from scaffe.errors import AgreedError, DeviceError, LaunchError, ScaffeError
 from scaffe.monitor import log as logs
 from scaffe.monitor.record import RANKS, Record
+from scaffe.threads import check_threads, given_threads
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -43,14 +44,11 @@ class World:
         self.places = comm.allgather((self.host, self.cores))
         self.gpu: Gpu | None = None
         self.gpus = [""] * self.size  # each rank's, by its place on the PCI bus
-        given = os.environ.get("OMP_NUM_THREADS", "")
-        self.take_threads(int(given) if given.isdigit() else fair_threads(self.host, self.cores, self.places))
+        self.take_threads(self.together(given_threads) or fair_threads(self.host, self.cores, self.places))
 
     def take_threads(self, threads: int) -> None:
-        """Let this rank compute with so many threads, numpy's BLAS too. Raise LaunchError unless 1 or more."""
-        if threads < 1:
-            raise LaunchError(f"threads must be 1 or more, got {threads}")
-        self.threads = threads
+        """Let this rank compute with so many threads, numpy's BLAS too. Raise LaunchError for too few or too many."""
+        self.threads = check_threads(threads, 1)
         threadpool_limits(threads)
 
     def take_gpu(self, gpu: Gpu | None) -> None:

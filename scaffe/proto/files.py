@@ -9,21 +9,21 @@ from typing import TypeVar
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError, Message
 
-from scaffe.errors import PrototxtError
+from scaffe.errors import PrototxtError, ScaffeError, WeightsError
 from scaffe.proto import NetParameter, SolverParameter, SolverState, hdf5
 from scaffe.proto.upgrade import upgrade_net, upgrade_solver
 
 M = TypeVar("M", bound=Message)
 
 
-def read_bytes(path: str | os.PathLike) -> bytes:
-    """Return a file's content. Raise PrototxtError if it can't be opened."""
+def read_bytes(path: str | os.PathLike, error_type: type[ScaffeError] = PrototxtError) -> bytes:
+    """Return a file's content. Raise `error_type` if it can't be opened."""
     try:
         with open(path, "rb") as file:
             return file.read()
     except OSError as error:
         where = "" if os.path.isabs(path) else f" (relative to {os.getcwd()})"
-        raise PrototxtError(f"{path}: {(error.strerror or str(error)).lower()}{where}") from None
+        raise error_type(f"{path}: {(error.strerror or str(error)).lower()}{where}") from None
 
 
 def is_text(content: bytes) -> bool:
@@ -70,8 +70,11 @@ def read_solver(path: str | os.PathLike) -> SolverParameter:
 
 
 def read_weights(path: str | os.PathLike) -> NetParameter:
-    """Return the net with its blobs that a .caffemodel holds, binary or HDF5 (then names and blobs alone)."""
-    content = read_bytes(path)
+    """Return the net with its blobs that a .caffemodel holds, binary or HDF5 (then names and blobs alone).
+
+    Raise WeightsError if it can't be opened.
+    """
+    content = read_bytes(path, WeightsError)
     if hdf5.is_hdf5(content):
         return hdf5.decode_weights(content, path)
     if _is_solver_state(content):
@@ -83,8 +86,8 @@ def read_weights(path: str | os.PathLike) -> NetParameter:
 
 
 def read_solver_state(path: str | os.PathLike) -> SolverState:
-    """Return the solver state that a .solverstate holds, binary or HDF5."""
-    content = read_bytes(path)
+    """Return the solver state that a .solverstate holds, binary or HDF5. Raise WeightsError if it can't be opened."""
+    content = read_bytes(path, WeightsError)
     if hdf5.is_hdf5(content):
         return hdf5.decode_solver_state(content, path)
     if not _is_solver_state(content):

@@ -37,4 +37,4 @@ def test_the_share_of_waiting_is_told(bench, tmp_path):
 
 def test_a_training_that_fails_is_shown(bench):
     run = bench("missing", 3)
-    assert run.returncode and "missing: the LMDB can't be opened" in run.stderr
+    assert run.returncode and "missing: the LMDB or LevelDB can't be opened" in run.stderr

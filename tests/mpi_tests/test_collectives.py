@@ -196,6 +196,12 @@ def test_nonsense_is_named(comm, how, said):
         comm.reduce(np.ones(4, np.float32), **how)
 
 
+def test_a_verb_that_there_is_not_is_named(comm):
+    for ask in (lambda: comm.explain("reduze", 1024), lambda: comm.plan("reduze", np.ones(4, np.float32))):
+        with pytest.raises(ArgumentError, match="unknown collective 'reduze'; known are reduce, bcast, allreduce"):
+            ask()
+
+
 @pytest.mark.mpi(min_size=2)
 def test_check_finds_what_a_plan_that_is_there_would_not(comm):
     same = np.ones(77, np.float32)

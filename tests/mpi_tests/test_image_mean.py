@@ -61,5 +61,5 @@ def test_a_bad_record_is_told_on_all_ranks(folder, monkeypatch):
 
 
 def test_a_database_that_is_missing_is_told_on_all_ranks(folder):
-    with pytest.raises(Exception, match="nowhere: the LMDB can't be opened"):
+    with pytest.raises(Exception, match="nowhere: the LMDB or LevelDB can't be opened"):
         over_ranks.compute_image_mean(folder / "nowhere", folder / "bad", World(COMM.Dup()))

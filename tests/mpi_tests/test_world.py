@@ -71,6 +71,19 @@ def test_omp_num_threads_has_the_last_word(world, monkeypatch):
     assert World(world.comm).threads == 3
 
 
+def test_of_a_list_in_omp_num_threads_the_first_number_counts(world, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "2,1")
+    assert World(world.comm).threads == 2
+
+
+@pytest.mark.parametrize("text", ["1000000", "0", "-1", "many", "²"])
+def test_nonsense_in_omp_num_threads_of_any_rank_is_an_error_on_all(world, monkeypatch, text):
+    if world.rank == world.size - 1:
+        monkeypatch.setenv("OMP_NUM_THREADS", text)
+    with pytest.raises(ScaffeError, match=f"OMP_NUM_THREADS must be .*, got '?{text}"):
+        World(world.comm)
+
+
 @pytest.mark.parametrize(
     ("environment", "said"),
     [
@@ -106,7 +119,7 @@ def test_more_threads_than_cores_are_told_once_a_node(world):
     ):
         fair.rank, fair.host, fair.cores, fair.threads = rank, host, cores, threads
         assert bool(fair.crowding()) == told
-    with pytest.raises(LaunchError, match="threads must be 1 or more, got -1"):
+    with pytest.raises(LaunchError, match="threads must be 1 to [0-9]+ on this machine, got -1"):
         fair.take_threads(-1)
 
 

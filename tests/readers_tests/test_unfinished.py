@@ -227,9 +227,16 @@ def test_images_of_several_shapes_are_refused_where_sizes_are_checked(folder):
     assert len(stored(folder / "other")) == COUNT
 
 
-@pytest.mark.parametrize("settings", [{"shards": 0}, {"threads": -1}])
-def test_numbers_that_make_no_sense_are_refused(folder, settings):
-    with pytest.raises(ReaderError, match="expected 1 shard or more and 0 threads or more"):
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"shards": 0}, "expected 1 shard or more, got 0"),
+        ({"threads": -1}, "threads must be 0 to .*, got -1"),
+        ({"threads": 1_000_000}, "threads must be 0 to .*, got 1000000"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(folder, settings, said):
+    with pytest.raises(ReaderError, match=said):
         convert(folder, **settings)
 
 

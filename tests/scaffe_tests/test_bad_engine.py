@@ -8,12 +8,14 @@ import pytest
 from bad_input import Refused, edit, train, trainable
 from both_engines import build, needs_onednn
 
+import scaffe
 from scaffe import engines
 from scaffe.cli import main
 from scaffe.engines.onednn import library
-from scaffe.errors import OnednnError
+from scaffe.errors import LaunchError, OnednnError
+from scaffe.proto import NetParameter
 
-INSTALL = "pip install 'scaffe[onednn]', or let SCAFFE_DNNL name a libdnnl.so.3"
+INSTALL = "pip install onednn-cpu-gomp (x86-64), or let SCAFFE_DNNL name a libdnnl.so.3"
 OLD = """
 typedef struct { int major, minor, patch; const char *hash; unsigned cpu_runtime, gpu_runtime; } version;
 static const version mine = {%d, 0, 0, "", 2, 0};
@@ -77,7 +79,10 @@ def test_a_library_that_is_too_old_is_told_with_its_version(refused, folder, nam
 def test_auto_goes_on_without_the_library(folder, named, capsys):
     named("no/libdnnl.so.3")
     assert main(train("--engine", "auto")) == 0
-    assert "Engine: reference, in numpy (can't load oneDNN from no/libdnnl.so.3" in capsys.readouterr().err
+    assert (
+        "Engine: reference, in numpy, since no faster one is here: can't load oneDNN from no/libdnnl.so.3"
+        in capsys.readouterr().err
+    )
 
 
 LONG_STRIDE = """
@@ -115,3 +120,13 @@ LAYER_AFTER = """
 layer {
   name: "ip" type: "InnerProduct" bottom: "it" top: "ip"
 """
+
+
+@pytest.mark.parametrize("engine", ["auto", "reference"])
+def test_a_net_s_threads_that_make_no_sense_are_refused(monkeypatch, engine):
+    for threads in (-1, 1_000_000):
+        with pytest.raises(LaunchError, match=f"threads must be 0 to .*, got {threads}"):
+            scaffe.Net(NetParameter(), scaffe.TRAIN, engine=engine, threads=threads)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1000000")
+    with pytest.raises(LaunchError, match="OMP_NUM_THREADS must be 1 to .*, got 1000000"):
+        scaffe.Net(NetParameter(), scaffe.TRAIN, engine=engine)

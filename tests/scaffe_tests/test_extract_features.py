@@ -101,6 +101,11 @@ def test_an_hdf5_file_has_a_dataset_with_the_blobs_name(folder, expected):
         ("w.caffemodel net.prototxt ip1 f many", "invalid int value: 'many'"),
         ("w.caffemodel net.prototxt ip1 f 4 leveldb", "invalid choice: 'leveldb' .*lmdb"),
         ("w.caffemodel net.prototxt ip1 f 4 lmdb --db npy", "--db npy contradicts the format lmdb"),
+        ("w.caffemodel net.prototxt ip1 f 4 lmdb GPU first", "expected a GPU's number such as 0, got 'first'"),
+        ("w.caffemodel net.prototxt ip1 f 4 lmdb CPU --gpu 0", "CPU and a GPU's flag say two things"),
+        ("w.caffemodel net.prototxt ip1 f 4 lmdb CPU --device cuda", "CPU and a GPU's flag say two things"),
+        ("w.caffemodel net.prototxt ip1 f 4 lmdb GPU --device cpu", "GPU and --device or --gpu say two things"),
+        ("w.caffemodel net.prototxt ip1 f 4 lmdb GPU 1 --gpu 0", "GPU and --device or --gpu say two things"),
         ("w.caffemodel net.prototxt ip1 f 4 lmdb GPU", "a GPU needs cupy|no GPU|no NVIDIA driver|no such file"),
     ],
 )

@@ -47,6 +47,10 @@ def test_a_net_is_trained_resumed_scored_and_timed_on_the_gpu_that_is_named(fold
     assert [line.split("] ")[1] for line in on_gpu] == [line.split("] ")[1] for line in on_cpu] != []
     assert main(["time", "--model", "net.prototxt", "--iterations", "1", "--device", "auto"]) == 0
     assert "Use GPU 0" in capfd.readouterr().err
+    extract = ["extract_features", "snap_iter_2.caffemodel", "net.prototxt", "ip1"]
+    for number, (words, said) in enumerate([("GPU 1", "GPU 1:"), ("GPU DEVICE_ID=1", "GPU 1:"), ("CPU 1", "CPU.")]):
+        assert main([*extract, f"f{number}", "1", "lmdb", *words.split()]) == 0
+        assert f"Use {said}" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("compute", ["tf32", "bf16"])

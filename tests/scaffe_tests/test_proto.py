@@ -6,7 +6,7 @@ import pytest
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 
 from readers import datum_pb2
-from scaffe.errors import PrototxtError
+from scaffe.errors import PrototxtError, WeightsError
 from scaffe.proto import NetParameter, SolverParameter, SolverState, caffe_pb2
 from scaffe.proto.files import read_net, read_solver, read_solver_state, read_text, read_weights
 from scaffe.proto.upgrade import upgrade_net
@@ -105,6 +105,9 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path):
         read_net(tmp_path / "missing.prototxt")
     with pytest.raises(PrototxtError, match="is a directory"):
         read_net(tmp_path)
+    for read in (read_weights, read_solver_state):
+        with pytest.raises(WeightsError, match="missing: no such file"):
+            read(tmp_path / "missing")
 
 
 def test_weights_and_solver_states_are_told_apart(tmp_path):

@@ -1,6 +1,7 @@
 """Python layers: a user's own module, with permission and without, as one of the layers of a net."""
 
 import sys
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -156,6 +157,17 @@ def test_the_stand_in_for_caffe_is_there_for_the_import_alone(module):
     net(module, {"phase": scaffe.TRAIN, "allow_python_layers": True})
     assert sys.modules[module].caffe.__name__ == "caffe"
     assert "caffe" not in sys.modules
+
+
+def test_a_folder_that_is_called_caffe_is_no_caffe(module, tmp_path):
+    (tmp_path / "caffe" / "python").mkdir(parents=True)
+    for known in (False, True):  # to Python, as a package without a file
+        if known:
+            sys.modules.pop(module)
+            import_module("caffe")
+        net(module, {"phase": scaffe.TRAIN, "allow_python_layers": True})
+        assert ("caffe" in sys.modules) == known
+    del sys.modules["caffe"]
 
 
 REAL = """

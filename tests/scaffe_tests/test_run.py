@@ -30,6 +30,21 @@ def test_flags_go_over_the_file(written):
 
 
 @pytest.mark.parametrize(
+    "name", ["auto", "mpi", "slices", "nccl", "chain", "cb-8:levels", "leaders-mpi", "leaders-chain"]
+)
+def test_every_algorithm_of_a_reduce_is_known(name):
+    Run(reduce=name).check_reduce()
+
+
+def test_an_algorithm_counts_for_what_the_ranks_do_and_a_chain_size_for_its_name():
+    Run(reduce="ring", sync="allreduce").check_reduce()
+    Run(reduce="cb", chain_size=4).check_reduce()
+    for run in (Run(reduce="ring"), Run(reduce="cb"), Run(reduce="cb-8:levels", sync="allreduce")):
+        with pytest.raises(ScaffeError, match=f"--reduce: .*'{run.reduce}'"):
+            run.check_reduce()
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ('workflow = "SC-X"', "unknown workflow 'SC-X'; known: auto SC-B SC-OB SC-OBR"),

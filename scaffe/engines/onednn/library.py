@@ -18,7 +18,8 @@ from typing import Any
 from scaffe.errors import OnednnError
 
 PACKAGE, SONAME = "onednn-cpu-gomp", "libdnnl.so.3"
-INSTALL = "pip install 'scaffe[onednn]', or let SCAFFE_DNNL name a libdnnl.so.3"
+INSTALL = f"pip install {PACKAGE} (x86-64), or let SCAFFE_DNNL name a libdnnl.so.3"
+INSTALL_OPENMP = "install GCC's OpenMP library: libgomp1 of Debian and Ubuntu, libgomp of others"
 OPENMP = 2  # in dnnl_version_t.cpu_runtime
 
 STATUS = ("success", "out_of_memory", "invalid_arguments", "unimplemented", "last_impl_reached", "runtime_error",
@@ -143,7 +144,8 @@ class Library:
             self.dll.dnnl_version.restype = POINTER(Version)
             self.version: Version = self.dll.dnnl_version().contents
         except OSError as error:
-            raise OnednnError(f"can't load oneDNN from {path}: {error}; {INSTALL}") from None
+            remedy = INSTALL_OPENMP if str(error).startswith("libgomp") else INSTALL
+            raise OnednnError(f"can't load oneDNN from {path}: {error}; {remedy}") from None
         except AttributeError:
             raise OnednnError(f"can't load oneDNN from {path}: it has no dnnl_version; {INSTALL}") from None
         if self.version.major != 3:
