@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -280,6 +281,11 @@ class Net:
         """Return the loss of the last forward pass; with several ranks, this rank's part of it."""
         self._check_labels()
         return sum(weight * float(self.tops[i][j].array.sum()) for i, j, weight in self.losses)
+
+    def suspects(self) -> list[str]:
+        """Return the layers whose part of the loss of the last forward pass is not finite; if none is, all with one."""
+        parts = {self.layers[i].name: float(self.tops[i][j].array.sum()) for i, j, _ in self.losses}
+        return [name for name, part in parts.items() if not isfinite(part)] or list(parts)
 
     def _check_labels(self) -> None:
         """Raise LabelError where a label of this batch is no class, unless the forward pass has."""

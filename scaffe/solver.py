@@ -127,7 +127,7 @@ class Solver:
         self.world.together(self._build)
         self._agree_on(self.test_nets)
         self.bad_records = BadRecords([self.net, *self.test_nets], self.reading)
-        self.losses = Losses(self.world, self.param, self.asked, self.bad_records)
+        self.losses = Losses(self.world, self.param, self.asked, self.bad_records, self.net, self.rule)
         self.trial = self._make_workflows()
         self.watch = self._open_watch()
         if self.timeline:
@@ -269,12 +269,14 @@ class Solver:
     def _iterate(self) -> None:
         record = self.world.record
         record.begin(self.iter)
+        self.rate()  # on all ranks, of which some may have no update to make: it raises where there is no such rate
         run, start = iterate, time.perf_counter()
         agree: Callable[..., Any] = partial(self.losses.take, iteration=self.iter)
         if self.timeline:
             run = self.timeline.timed(timelines.ITERATION, self.iter, run)
             agree = self.timeline.timed(timelines.WAIT, 0, agree, timelines.LOSS)
         run(self.net, self.workflow, self.statistics, self.param.iter_size, agree, record)
+        self.rule.look()
         seconds = time.perf_counter() - start
         for decided in (self.workflow.took(), self.trial.took(seconds)):
             if decided:
