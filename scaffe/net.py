@@ -36,7 +36,8 @@ AUTOMATIC = "(automatic)"  # Caffe's name of a top that the prototxt leaves out
 class Net:
     """Build the net of a prototxt file or NetParameter for a phase.
 
-    As in pycaffe: Net(file, phase), Net(file, weights, phase), and keywords `weights`, `level`, `stages`.
+    As in pycaffe: Net(file, phase), Net(file, weights, phase), and keywords `weights`, `level`, `stages`: the level takes
+    the place of the file's own, stages join those of the file.
     `compute`, `plan` and `threads`, the engine's, are as Solver's; `gpu` is what scaffe.gpu.choose returned, None for
     the CPU. A context has its own of these.
     Python layers run code that the prototxt names: only with `allow_python_layers`, or a context that allows them.
@@ -50,7 +51,7 @@ class Net:
         *args: str | int,
         phase: int | None = None,
         weights: str | None = None,
-        level: int = 0,
+        level: int | None = None,
         stages: Sequence[str] = (),
         engine: str = "auto",
         compute: str = "float32",
@@ -75,9 +76,7 @@ class Net:
         )
         self.context.engine = engines.create(engine, self.context.threads, self.context.compute, self.context.gpu)
         param = model if isinstance(model, NetParameter) else read_net(model)
-        state = NetState(phase=Phase.Name(self.context.phase), level=level, stage=stages or ())
-        state.MergeFrom(NetState(level=param.state.level, stage=param.state.stage))
-        self.param = insert_splits(filter_layers(param, state))
+        self.param = insert_splits(filter_layers(param, _state(param, self.context.phase, level, stages)))
         self.keep_diffs = True  # of blobs; without, an engine's gradients take turns with less memory
         self.keep_data = True  # of blobs in the test phase; without, values on a GPU take turns too
         self.name = param.name
@@ -441,6 +440,19 @@ class Net:
             if name is not None and name not in names:
                 raise ScaffeError(f"no layer '{name}'; layers: {' '.join(names)}")
         return names.index(start) if start else 0, names.index(end) if end else len(names) - 1
+
+
+def _state(param: NetParameter, phase: int, level: int | None, stages: Sequence[str]) -> NetState:
+    """Return which layers are wanted: those of the phase, and of level and stages that are given, or the net's own."""
+    if isinstance(stages, str):
+        raise NetError(f"stages must be a list of names, got '{stages}'")
+    state = NetState()
+    state.CopyFrom(param.state)
+    state.phase = phase  # type: ignore[assignment]
+    if level is not None:
+        state.level = level
+    state.stage.extend(stages or ())
+    return state
 
 
 def _outputs(nodes: Sequence[Node]) -> list[str]:
