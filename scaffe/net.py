@@ -99,6 +99,7 @@ class Net:
             self.layers[i].follower = self.layers[j]
         self.nodes = [self._node(i) for i in range(len(self.layers))]
         need_backward(self.nodes, self.param.force_backward)
+        self._check_nameless()
         self._check_batch_splits()
         self.params = OrderedDict((layer.name, layer.blobs) for layer in self.layers if layer.blobs)
         self.packed = PackedParameters(self.parameters, aligned_zeros if self.context.gpu is None else self._zeros)
@@ -189,6 +190,13 @@ class Net:
             propagate_down=param.propagate_down,
             can_force=[layer.allows_force_backward(j) for j in range(len(param.bottom))],
         )
+
+    def _check_nameless(self) -> None:
+        """Raise NetError where several layers without a name have something that files keep by a layer's name."""
+        kept = [i for i, layer in enumerate(self.layers) if not layer.name and (layer.blobs or hasattr(layer, "origin"))]
+        if len(kept) > 1:
+            types = ", ".join(self.layers[i].type for i in kept)
+            raise NetError(f"{len(kept)} layers with parameters or records have no name ({types}); give each one")
 
     def _check_batch_splits(self) -> None:
         if self.context.size == 1 or self.context.scaling != "strong":

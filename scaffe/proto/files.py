@@ -60,8 +60,11 @@ def parse_binary(content: bytes, path: str | os.PathLike, message: type[M]) -> M
 
 
 def read_net(path: str | os.PathLike) -> NetParameter:
-    """Return the net that a prototxt file describes, old forms upgraded."""
-    return upgrade_net(read_text(path, NetParameter), str(path))
+    """Return the net that a prototxt file describes, old forms upgraded. Raise PrototxtError for one without layers."""
+    net = upgrade_net(read_text(path, NetParameter), str(path))
+    if not net.layer:
+        raise PrototxtError(f"{path}: no layers in it; expected the prototxt of a net")
+    return net
 
 
 def read_solver(path: str | os.PathLike) -> SolverParameter:

@@ -265,3 +265,18 @@ def test_a_solvers_states_are_merged_over_the_nets(own, state, deep):
     for one in (solver_nets.train_net(param), *solver_nets.test_nets(param)):
         built = scaffe.Net(one, scaffe.TRAIN)
         assert ("deep" in built.params, "shallow" in built.params) == (deep, not deep)
+
+
+def test_layers_with_parameters_need_names_those_without_do_not(x):
+    relu = "layer { type: 'ReLU' bottom: 'y' top: 'y' }\n"
+    net = build(INPUT + ip("", "x", "y") + relu + relu)
+    assert list(net.params) == [""]
+    with pytest.raises(NetError, match=r"2 layers with parameters or records have no name \(InnerProduct, InnerP"):
+        build(INPUT + ip("", "x", "y") + relu + ip("", "y", "z"))
+
+
+@pytest.mark.parametrize("content", ["", "name: 'n' # layer { }", "state { level: 1 }"])
+def test_a_file_without_layers_is_refused_with_its_path(tmp_path, content):
+    (tmp_path / "net.prototxt").write_text(content)
+    with pytest.raises(ScaffeError, match=r"net\.prototxt: no layers in it"):
+        scaffe.Net(tmp_path / "net.prototxt", scaffe.TEST)
