@@ -22,7 +22,7 @@ from scaffe.layers.base_data import BaseData
 from scaffe.layers.layer import Layer, asks_for_plain_code, check_counts, create
 from scaffe.monitor.log import log
 from scaffe.packed import PackedParameters, Parameter, aligned_zeros
-from scaffe.proto import LayerParameter, NetParameter, NetState, Phase
+from scaffe.proto import LayerParameter, NetParameter, NetState, Phase, numbers
 from scaffe.proto.files import read_net
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ class Net:
         )
         self.context.engine = engines.create(engine, self.context.threads, self.context.compute, self.context.gpu)
         param = model if isinstance(model, NetParameter) else read_net(model)
+        numbers.check(param)
         self.param = insert_splits(filter_layers(param, _state(param, self.context.phase, level, stages)))
         self.keep_diffs = True  # of blobs; without, an engine's gradients take turns with less memory
         self.keep_data = True  # of blobs in the test phase; without, values on a GPU take turns too
@@ -193,7 +194,9 @@ class Net:
 
     def _check_nameless(self) -> None:
         """Raise NetError where several layers without a name have something that files keep by a layer's name."""
-        kept = [i for i, layer in enumerate(self.layers) if not layer.name and (layer.blobs or hasattr(layer, "origin"))]
+        kept = [
+            i for i, layer in enumerate(self.layers) if not layer.name and (layer.blobs or hasattr(layer, "origin"))
+        ]
         if len(kept) > 1:
             types = ", ".join(self.layers[i].type for i in kept)
             raise NetError(f"{len(kept)} layers with parameters or records have no name ({types}); give each one")
