@@ -28,7 +28,7 @@ def filter_layers(net: NetParameter, state: NetState) -> NetParameter:
     kept.state.CopyFrom(state)
     places = [i for i, layer in enumerate(net.layer) if _included(layer, state)]
     if not places:
-        why = f"{len(net.layer)} layers, none of them for this phase, level and stages" if net.layer else "no layers"
+        why = f"{len(net.layer)} layer(s), none of them for this phase, level and stages" if net.layer else "no layers"
         raise NetError(f"net '{net.name}': {why}")
     _check_names(net, places)
     kept.layer.extend(net.layer[i] for i in places)

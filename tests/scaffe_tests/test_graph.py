@@ -199,7 +199,10 @@ def test_a_layer_that_has_an_automatic_splits_name_is_refused():
     ("text", "said"),
     [
         ("name: 'n'", "net 'n': no layers$"),
-        ("name: 'n' layer { name: 'a' include { phase: TRAIN } }", "net 'n': 1 layers, none of them for this phase"),
+        (
+            "name: 'n' layer { name: 'a' include { phase: TRAIN } }",
+            "net 'n': 1 layer\\(s\\), none of them for this phase",
+        ),
     ],
 )
 def test_a_net_without_layers_is_refused(text, said):
