@@ -36,8 +36,8 @@ AUTOMATIC = "(automatic)"  # Caffe's name of a top that the prototxt leaves out
 class Net:
     """Build the net of a prototxt file or NetParameter for a phase.
 
-    As in pycaffe: Net(file, phase), Net(file, weights, phase), and keywords `weights`, `level`, `stages`: the level takes
-    the place of the file's own, stages join those of the file.
+    As in pycaffe: Net(file, phase), Net(file, weights, phase), and keywords `weights`, `level`, `stages`: the level
+    takes the place of the file's own, stages join those of the file.
     `compute`, `plan` and `threads`, the engine's, are as Solver's; `gpu` is what scaffe.gpu.choose returned, None for
     the CPU. A context has its own of these.
     Python layers run code that the prototxt names: only with `allow_python_layers`, or a context that allows them.
@@ -194,11 +194,9 @@ class Net:
 
     def _check_nameless(self) -> None:
         """Raise NetError where several layers without a name have something that files keep by a layer's name."""
-        kept = [
-            i for i, layer in enumerate(self.layers) if not layer.name and (layer.blobs or hasattr(layer, "origin"))
-        ]
+        kept = [layer for layer in self.layers if not layer.name and (layer.blobs or hasattr(layer, "origin"))]
         if len(kept) > 1:
-            types = ", ".join(self.layers[i].type for i in kept)
+            types = ", ".join(layer.type for layer in kept)
             raise NetError(f"{len(kept)} layers with parameters or records have no name ({types}); give each one")
 
     def _check_batch_splits(self) -> None:

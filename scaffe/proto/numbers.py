@@ -56,7 +56,7 @@ def check(message: Message) -> None:
 
 
 def check_text(text: str, message: Message, path: str | os.PathLike) -> None:
-    """Raise PrototxtError, with file and line, where a field of the message that a prototxt says is no finite number."""
+    """Raise PrototxtError, with file and line, where a field of a prototxt's message is no finite number."""
     found = list(faults(message))
     if not found:
         return
@@ -70,7 +70,7 @@ def _values(text: str, fields: Container[str]) -> Iterator[tuple[int, str, str]]
     """Iterate over the values that a prototxt gives to fields of those names, with their lines."""
     tokens, field = text_format.Tokenizer(text.split("\n")), ""
     while not tokens.AtEnd():
-        token, line = tokens.token, tokens.ParseError("").GetLine()
+        token, line = tokens.token, tokens.ParseError("").GetLine() or 0  # type: ignore[arg-type]
         tokens.NextToken()
         if tokens.token == ":":
             field = token

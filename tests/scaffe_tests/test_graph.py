@@ -201,7 +201,7 @@ def test_a_layer_that_has_an_automatic_splits_name_is_refused():
         ("name: 'n'", "net 'n': no layers$"),
         (
             "name: 'n' layer { name: 'a' include { phase: TRAIN } }",
-            "net 'n': 1 layer\\(s\\), none of them for this phase",
+            "net 'n': 1 layer.s., none of them for this",
         ),
     ],
 )

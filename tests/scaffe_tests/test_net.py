@@ -256,9 +256,14 @@ def test_a_stage_that_is_no_list_is_refused():
 
 @pytest.mark.parametrize(
     ("own", "state", "deep"),
-    [("", "", False), ("", "level: 1", True), ("state { level: 1 }", "", True), ("state { level: 1 }", "level: 0", False),
-     ("state { level: 1 }", "stage: 'a'", True)],
-)  # fmt: skip
+    [
+        ("", "", False),
+        ("", "level: 1", True),
+        ("state { level: 1 }", "", True),
+        ("state { level: 1 }", "level: 0", False),
+        ("state { level: 1 }", "stage: 'a'", True),
+    ],
+)
 def test_a_solvers_states_are_merged_over_the_nets(own, state, deep):
     net = f"net_param {{ {own} {LEVELS} }} test_iter: 1 test_interval: 9"
     param = text_format.Parse(f"{net} train_state {{ {state} }} test_state {{ {state} }}", SolverParameter())

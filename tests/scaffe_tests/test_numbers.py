@@ -60,12 +60,8 @@ def test_old_forms_are_refused_with_their_own_fields_and_line(old):
         parse_text(f"name: 'nan'\n{old}".encode(), "f", NetParameter)
 
 
-def test_a_clip_may_have_one_bound(tmp_path):
-    nets = [
-        build(f'layer {{ name: "c" type: "Clip" bottom: "x0" top: "y" clip_param {{ min: 0 max: {most} }} }}', (2, 3), engine=engine)
-        for engine in ("reference", "auto")
-        for most in ("inf", "3e38")
-    ]  # fmt: skip
-    x = np.array([[-1, 0, 2], [3e38, -2, 5]])
-    for net in nets:
-        assert np.array_equal(net.forward(x0=x)["y"], np.maximum(x, 0).astype(np.float32))
+@pytest.mark.parametrize("engine", ["reference", "auto"])
+def test_a_clip_may_have_one_bound(engine):
+    clip = 'layer { name: "c" type: "Clip" bottom: "x0" top: "y" clip_param { min: 0 max: inf } }'
+    x = np.array([[-1, 0, 2], [3e38, -2, 5]], np.float32)
+    assert np.array_equal(build(clip, (2, 3), engine=engine).forward(x0=x)["y"], np.maximum(x, 0))
