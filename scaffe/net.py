@@ -76,7 +76,7 @@ class Net:
         )
         self.context.engine = engines.create(engine, self.context.threads, self.context.compute, self.context.gpu)
         param = model if isinstance(model, NetParameter) else read_net(model)
-        numbers.check(param)
+        numbers.check(param, NetError)
         self.param = insert_splits(filter_layers(param, _state(param, self.context.phase, level, stages)))
         self.keep_diffs = True  # of blobs; without, an engine's gradients take turns with less memory
         self.keep_data = True  # of blobs in the test phase; without, values on a GPU take turns too

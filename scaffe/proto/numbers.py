@@ -49,10 +49,10 @@ def _fits(value: float, field: tuple[str, str]) -> bool:
     return not isnan(value) and (not isinf(value) or field in _MAY_BE_INFINITE)
 
 
-def check(message: Message) -> None:
-    """Raise ScaffeError where a field of a message is no finite number."""
+def check(message: Message, kind: type[ScaffeError] = ScaffeError) -> None:
+    """Raise that kind of error where a field of a message is no finite number."""
     for fault in faults(message):
-        raise ScaffeError(f"{fault.where} must be a finite number, got {fault.value:g}")
+        raise kind(f"{fault.where} must be a finite number, got {fault.value:g}")
 
 
 def check_text(text: str, message: Message, path: str | os.PathLike) -> None:

@@ -88,7 +88,7 @@ def test_a_gradient_that_is_not_finite_is_told_by_layer_iteration_and_rate(make,
     said = "^layer 'ip3': parameter 0, or its history, is not finite at iteration 2, learning rate 0.01: the update was"
     with pytest.raises(DivergedError, match=said):
         solver.step(9)
-    assert solver.iter in (2, 3)
+    assert solver.iter == 3
 
 
 @pytest.mark.parametrize("fields", [{"iter_size": 2}, {"clip_gradients": 0.1}, {"regularization_type": "L1"}], ids=str)
@@ -120,7 +120,7 @@ def test_statistics_that_are_not_finite_are_told(make, engine):
     solver.net.params["bn"][1].data[...] = nan
     with pytest.raises(DivergedError, match="layer 'bn': parameter 1, or its history, is not finite at iteration 1, "):
         solver.step(5)
-    assert solver.iter in (1, 2)
+    assert solver.iter == 2
 
 
 def test_a_last_loss_that_is_not_finite_is_told(make):
