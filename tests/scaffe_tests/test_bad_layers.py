@@ -104,7 +104,7 @@ RANGES = [
     (
         "BatchNorm",
         "batch_norm_param { moving_average_fraction: nan }",
-        "moving_average_fraction must be a finite number, got nan",
+        "fraction must be a finite number, got nan",
     ),
     ("BatchNorm", "batch_norm_param { eps: -1 }", "has eps -1; give 0 or more"),
     ("Exp", "exp_param { base: 0 }", "has base 0; give one above 0, or -1 for e"),

@@ -79,12 +79,11 @@ def test_a_rate_that_is_too_large_is_told_as_soon_as_values_are_not_finite(make,
     assert all(np.isfinite(numbers(path)).all() for path in written)
 
 
-@pytest.mark.parametrize("value", [nan, -inf])
 @pytest.mark.parametrize("kind", solvers.kinds())
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_gradient_that_is_not_finite_is_told_by_layer_iteration_and_rate(make, images, engine, kind, value):
+def test_a_gradient_that_is_not_finite_is_told_by_layer_iteration_and_rate(make, images, engine, kind):
     solver = make(tower(images), engine, type=kind, **FIELDS.get(kind, {}))
-    poison(solver, "ip3", 2, value)
+    poison(solver, "ip3", 2)
     said = "^layer 'ip3': parameter 0, or its history, is not finite at iteration 2, learning rate 0.01: the update was"
     with pytest.raises(DivergedError, match=said):
         solver.step(9)
