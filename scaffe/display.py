@@ -48,13 +48,15 @@ def iteration(solver: Solver, since: int, then: float) -> tuple[int, float]:
 
 
 def final_loss(solver: Solver) -> None:
-    """Log the smoothed loss after the last update, as Caffe does."""
+    """Log the smoothed loss after the last update, as Caffe does. Raise DivergedError where it is not finite."""
     solver.world.record.begin(solver.iter)
     solver.world.record.at(FORWARD)
     solver.propagate.sync()
     solver.net.forward()
     solver.statistics.average()
-    solver.losses.last.append(solver.world.allsum(solver.net.loss()))
+    solver.rule.look()
+    solver.losses.take(solver.net.loss(), solver.iter)
+    solver.losses.settle()
     log.info("Iteration %d, loss = %.6g", solver.iter, solver.losses.mean)
 
 

@@ -17,7 +17,7 @@ ScaffeError
 │   ├── CudnnError     cuDNN missing, or failing in a plan that it proposed
 │   └── OnednnError    oneDNN missing, of another version, or refusing what a layer asks
 └── AgreedError        any of these, told to all ranks by the one that had it
-    ├── DivergedError  a loss that is not finite
+    ├── DivergedError  a loss, a parameter or a learning rate that is not finite
     └── BadRecordsError  more bad records than a run passes over
 
 readers.ReaderError and collectives.CollectiveError are the roots of their packages' own trees; the command
@@ -117,7 +117,7 @@ class AgreedError(ScaffeError):
 
 
 class DivergedError(AgreedError):
-    """A loss that is not finite on some rank."""
+    """A loss, a parameter, its gradient or history, or a learning rate that is not finite on some rank."""
 
 
 class BadRecordsError(AgreedError):

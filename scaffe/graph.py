@@ -18,13 +18,33 @@ from scaffe.proto import LayerParameter, NetParameter, NetState, NetStateRule
 
 
 def filter_layers(net: NetParameter, state: NetState) -> NetParameter:
-    """Return the net that `state` selects. Raise NetError where a layer has both include and exclude rules."""
+    """Return the net that `state` selects.
+
+    Raise NetError where a layer has both include and exclude rules, two have one name, or none is left.
+    """
     kept = NetParameter()
     kept.CopyFrom(net)
     kept.ClearField("layer")
     kept.state.CopyFrom(state)
-    kept.layer.extend(layer for layer in net.layer if _included(layer, state))
+    places = [i for i, layer in enumerate(net.layer) if _included(layer, state)]
+    if not places:
+        why = f"{len(net.layer)} layer(s), none of them for this phase, level and stages" if net.layer else "no layers"
+        raise NetError(f"net '{net.name}': {why}")
+    _check_names(net, places)
+    kept.layer.extend(net.layer[i] for i in places)
     return kept
+
+
+def _check_names(net: NetParameter, places: Sequence[int]) -> None:
+    """Raise NetError where two of the layers at those places have one name, by which files know their parameters."""
+    first: dict[str, int] = {}
+    for i in places:
+        layer = net.layer[i]
+        if layer.name and (before := first.setdefault(layer.name, i)) != i:
+            raise NetError(
+                f"two layers are called '{layer.name}': number {before + 1} ({net.layer[before].type}) and number "
+                f"{i + 1} ({layer.type}); give each a name of its own"
+            )
 
 
 def _included(layer: LayerParameter, state: NetState) -> bool:
@@ -53,7 +73,7 @@ def insert_splits(net: NetParameter) -> NetParameter:
     """Return the net with a Split layer after each top that has several users, named as Caffe names them.
 
     A loss weight counts as a user, and moves to the Split's first top. Raise NetError for a bottom that no
-    earlier layer produces.
+    earlier layer produces, or a layer that has a Split's name.
     """
     sources, users, weights = _uses(net)
     split = NetParameter()
@@ -72,6 +92,7 @@ def insert_splits(net: NetParameter) -> NetParameter:
                 split.layer.append(_split_layer(net, (i, j), users[i, j], weights.get((i, j), 0.0)))
                 if weights.get((i, j)):
                     copy.loss_weight[j] = 0
+    _check_names(split, range(len(split.layer)))
     return split
 
 

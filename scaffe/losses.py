@@ -1,21 +1,23 @@
-"""Losses: the global loss of each iteration, on which all ranks agree before they go on."""
+"""Losses: the global loss of each iteration, on which all ranks agree before they go on, and on faults of updates."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
 from math import isfinite
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from scaffe import snapshot
 from scaffe.bad_records import BadRecords
 from scaffe.errors import DivergedError
+from scaffe.net import Net
 from scaffe.parallel.world import World
 from scaffe.proto import SolverParameter
 from scaffe.signals import ACTIONS
 from scaffe.solvers import lr_policy
+from scaffe.solvers.rule import Rule
 
 
 class Sent(Protocol):
@@ -25,20 +27,37 @@ class Sent(Protocol):
         """Wait for it, and return it."""
 
 
+class Fault(NamedTuple):
+    """Something that is not finite: when, what it is, and whether it changed the parameters."""
+
+    iteration: int
+    text: str
+    consequence: str
+
+
 class Losses:
     """The last losses, and what any rank was asked for meanwhile: `wishes`.
 
-    A loss that comes from a device is agreed on with the next iteration's, or by `settle`, so that nobody waits for it;
+    What the `rule` found not to be finite goes out with the next iteration's loss, before its update, or by `settle`. A
+    loss that comes from a device is agreed on with the next iteration's, or by `settle`, so that nobody waits for it;
     if it is not finite then, its iteration's update has been applied.
     """
 
     def __init__(
-        self, world: World, param: SolverParameter, asked: Callable[[], Sequence[bool]], bad_records: BadRecords
+        self,
+        world: World,
+        param: SolverParameter,
+        asked: Callable[[], Sequence[bool]],
+        bad_records: BadRecords,
+        net: Net,
+        rule: Rule,
     ):
         self._world, self._param, self._asked, self._bad_records = world, param, asked, bad_records
+        self._net, self._rule = net, rule
         self.last: deque[float] = deque(maxlen=param.average_loss)
         self.wishes: set[str] = set()
         self._sent: tuple[Sent, int] | None = None  # with its iteration
+        self._updated: int | None = None  # the iteration whose update has not been agreed on
 
     @property
     def mean(self) -> float:
@@ -48,41 +67,62 @@ class Losses:
     def take(self, part: float | Sent, iteration: int) -> None:
         """Agree on an iteration's loss, of which this rank gives its part, or on the last's if it's on its way.
 
-        Take note of what any rank was asked for, in the same message. Raise DivergedError on all ranks. Collective.
+        Take note of what any rank was asked for, in the same message. Raise DivergedError on all ranks where that
+        loss, or what the last update left on any, is not finite. Collective.
         """
         if isinstance(part, float):
-            self._agree(part, iteration)
-            return
-        before, self._sent = self._sent, (part, iteration)
+            self._agree(part, iteration, "no update was applied")
+        else:
+            before, self._sent = self._sent, (part, iteration)
+            self._agree_late(before)
+        self._updated = iteration
+
+    def settle(self) -> None:
+        """Agree on the loss that is still on its way, and on what the last update left. Collective."""
+        if self._updated is not None:
+            before, self._sent = self._sent, None
+            self._agree_late(before)
+            self._updated = None
+
+    def _agree_late(self, before: tuple[Sent, int] | None) -> None:
         if before is None:
-            self._sum(0.0)
+            self._sum(0.0, self._faults())
         else:
             self._agree(before[0].loss(), before[1], "its update was applied")
 
-    def settle(self) -> None:
-        """Have the loss agreed on that is still on its way. Collective."""
-        if self._sent is not None:
-            (sent, iteration), self._sent = self._sent, None
-            self._agree(sent.loss(), iteration, "its update was applied")
+    def _agree(self, part: float, iteration: int, consequence: str) -> None:
+        faults = self._faults()
+        if not isfinite(part):
+            layers = ", ".join(f"'{name}'" for name in self._net.suspects())
+            faults.insert(0, Fault(iteration, f"layer {layers}: the loss is not finite", consequence))
+        self.last.append(self._sum(part if isfinite(part) else 0.0, faults))
 
-    def _agree(self, part: float, iteration: int, consequence: str = "no update was applied") -> None:
-        loss = self._sum(part)
-        if not isfinite(loss):
-            newest = self._world.on_root(lambda: snapshot.newest(self._param.snapshot_prefix))
-            raise DivergedError(
-                f"the loss is not finite at iteration {iteration}, learning rate "
-                f"{lr_policy.rate(self._param, iteration):g}: {consequence}; lower base_lr, or look at the data; "
-                f"newest snapshot: {newest or 'none'}"
-            )
-        self.last.append(loss)
+    def _faults(self) -> list[Fault]:
+        """Return what the last update left on this rank that is not finite."""
+        found = self._rule.faulty()
+        if found is None or self._updated is None:
+            return []
+        text = f"layer '{found.layer}': parameter {found.index}, or its history, is not finite"
+        return [Fault(self._updated, text, "the update was applied")]
 
-    def _sum(self, part: float) -> float:
-        """Return the sum of the ranks' parts, and take note of the rest; not finite if any part is not."""
+    def _sum(self, part: float, faults: list[Fault]) -> float:
+        """Return the sum of the ranks' parts, and take note of the rest. Raise DivergedError where any has a fault."""
         actions = [float(asked) for asked in self._asked()]
-        finite = isfinite(part)
-        mine = [part if finite else 0.0, not finite, *actions, *self._bad_records.counts()]
+        mine = [part, bool(faults), *actions, *self._bad_records.counts()]
         loss, broken, *others = self._world.allsums(mine)
         self.wishes |= {action for action, wish in zip(ACTIONS, others, strict=False) if wish}
-        if not broken:
-            self._bad_records.check(others[len(ACTIONS) :])
-        return float("nan") if broken else float(loss)
+        if broken:
+            raise self._diverged(faults)
+        self._bad_records.check(others[len(ACTIONS) :])
+        return float(loss)
+
+    def _diverged(self, faults: list[Fault]) -> DivergedError:
+        """Return the error that all ranks raise: it tells of the first fault that any has. Collective."""
+        all_faults = [fault for some in self._world.allgather(faults) for fault in some]
+        first = min(all_faults, key=lambda fault: fault.iteration)
+        newest = self._world.on_root(lambda: snapshot.newest(self._param.snapshot_prefix))
+        return DivergedError(
+            f"{first.text} at iteration {first.iteration}, learning rate "
+            f"{lr_policy.rate(self._param, first.iteration):g}: {first.consequence}; lower base_lr, or look at the "
+            f"data; newest snapshot: {newest or 'none'}"
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from scaffe.layers.base_data import BaseData
 from scaffe.layers.layer import Layer, asks_for_plain_code, check_counts, create
 from scaffe.monitor.log import log
 from scaffe.packed import PackedParameters, Parameter, aligned_zeros
-from scaffe.proto import LayerParameter, NetParameter, NetState, Phase
+from scaffe.proto import LayerParameter, NetParameter, NetState, Phase, numbers
 from scaffe.proto.files import read_net
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ AUTOMATIC = "(automatic)"  # Caffe's name of a top that the prototxt leaves out
 class Net:
     """Build the net of a prototxt file or NetParameter for a phase.
 
-    As in pycaffe: Net(file, phase), Net(file, weights, phase), and keywords `weights`, `level`, `stages`.
+    As in pycaffe: Net(file, phase), Net(file, weights, phase), and keywords `weights`, `level`, `stages`: the level
+    takes the place of the file's own, stages join those of the file.
     `compute`, `plan` and `threads`, the engine's, are as Solver's; `gpu` is what scaffe.gpu.choose returned, None for
     the CPU. A context has its own of these.
     Python layers run code that the prototxt names: only with `allow_python_layers`, or a context that allows them.
@@ -49,7 +51,7 @@ class Net:
         *args: str | int,
         phase: int | None = None,
         weights: str | None = None,
-        level: int = 0,
+        level: int | None = None,
         stages: Sequence[str] = (),
         engine: str = "auto",
         compute: str = "float32",
@@ -74,9 +76,8 @@ class Net:
         )
         self.context.engine = engines.create(engine, self.context.threads, self.context.compute, self.context.gpu)
         param = model if isinstance(model, NetParameter) else read_net(model)
-        state = NetState(phase=Phase.Name(self.context.phase), level=level, stage=stages or ())
-        state.MergeFrom(NetState(level=param.state.level, stage=param.state.stage))
-        self.param = insert_splits(filter_layers(param, state))
+        numbers.check(param, NetError)
+        self.param = insert_splits(filter_layers(param, _state(param, self.context.phase, level, stages)))
         self.keep_diffs = True  # of blobs; without, an engine's gradients take turns with less memory
         self.keep_data = True  # of blobs in the test phase; without, values on a GPU take turns too
         self.name = param.name
@@ -99,6 +100,7 @@ class Net:
             self.layers[i].follower = self.layers[j]
         self.nodes = [self._node(i) for i in range(len(self.layers))]
         need_backward(self.nodes, self.param.force_backward)
+        self._check_nameless()
         self._check_batch_splits()
         self.params = OrderedDict((layer.name, layer.blobs) for layer in self.layers if layer.blobs)
         self.packed = PackedParameters(self.parameters, aligned_zeros if self.context.gpu is None else self._zeros)
@@ -190,6 +192,13 @@ class Net:
             can_force=[layer.allows_force_backward(j) for j in range(len(param.bottom))],
         )
 
+    def _check_nameless(self) -> None:
+        """Raise NetError where several layers without a name have something that files keep by a layer's name."""
+        kept = [layer for layer in self.layers if not layer.name and (layer.blobs or hasattr(layer, "origin"))]
+        if len(kept) > 1:
+            types = ", ".join(layer.type for layer in kept)
+            raise NetError(f"{len(kept)} layers with parameters or records have no name ({types}); give each one")
+
     def _check_batch_splits(self) -> None:
         if self.context.size == 1 or self.context.scaling != "strong":
             return
@@ -280,6 +289,11 @@ class Net:
         """Return the loss of the last forward pass; with several ranks, this rank's part of it."""
         self._check_labels()
         return sum(weight * float(self.tops[i][j].array.sum()) for i, j, weight in self.losses)
+
+    def suspects(self) -> list[str]:
+        """Return the layers whose part of the loss of the last forward pass is not finite; if none is, all with one."""
+        parts = {self.layers[i].name: float(self.tops[i][j].array.sum()) for i, j, _ in self.losses}
+        return [name for name, part in parts.items() if not isfinite(part)] or list(parts)
 
     def _check_labels(self) -> None:
         """Raise LabelError where a label of this batch is no class, unless the forward pass has."""
@@ -435,6 +449,19 @@ class Net:
             if name is not None and name not in names:
                 raise ScaffeError(f"no layer '{name}'; layers: {' '.join(names)}")
         return names.index(start) if start else 0, names.index(end) if end else len(names) - 1
+
+
+def _state(param: NetParameter, phase: int, level: int | None, stages: Sequence[str]) -> NetState:
+    """Return which layers are wanted: those of the phase, and of level and stages that are given, or the net's own."""
+    if isinstance(stages, str):
+        raise NetError(f"stages must be a list of names, got '{stages}'")
+    state = NetState()
+    state.CopyFrom(param.state)
+    state.phase = phase  # type: ignore[assignment]
+    if level is not None:
+        state.level = level
+    state.stage.extend(stages or ())
+    return state
 
 
 def _outputs(nodes: Sequence[Node]) -> list[str]:

@@ -21,6 +21,7 @@ from scaffe.atomic import write_atomically
 from scaffe.blob import on_host
 from scaffe.choices import parse
 from scaffe.errors import PrototxtError, SnapshotError, WeightsError
+from scaffe.finite import check_history
 from scaffe.layers.hdf5_data import FILES
 from scaffe.monitor.log import log
 from scaffe.proto import ReaderPosition, SolverParameter, SolverState, blobs, hdf5
@@ -67,6 +68,7 @@ def check_writable(param: SolverParameter) -> None:
 
 def save(solver: Solver) -> str:
     """Write the two files, remove snapshots beyond keep_snapshots, and return the state's path. The root's work."""
+    check_history(solver.net.packed, solver.rule.history)
     form = _FORMATS[solver.param.snapshot_format]
     stem = f"{solver.param.snapshot_prefix}_iter_{solver.iter}"
     model, state = f"{stem}.caffemodel{form.suffix}", f"{stem}.solverstate{form.suffix}"

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
-from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -38,7 +37,7 @@ from scaffe.parallel.stall import Watch, check_seconds
 from scaffe.parallel.statistics import Statistics
 from scaffe.parallel.workflow import Workflow, make_workflow
 from scaffe.parallel.world import World, open_world
-from scaffe.proto import NetParameter, SolverParameter
+from scaffe.proto import NetParameter, SolverParameter, numbers
 from scaffe.proto.files import read_solver
 from scaffe.signals import ACTIONS
 from scaffe.solvers import lr_policy
@@ -127,7 +126,7 @@ class Solver:
         self.world.together(self._build)
         self._agree_on(self.test_nets)
         self.bad_records = BadRecords([self.net, *self.test_nets], self.reading)
-        self.losses = Losses(self.world, self.param, self.asked, self.bad_records)
+        self.losses = Losses(self.world, self.param, self.asked, self.bad_records, self.net, self.rule)
         self.trial = self._make_workflows()
         self.watch = self._open_watch()
         if self.timeline:
@@ -270,12 +269,14 @@ class Solver:
     def _iterate(self) -> None:
         record = self.world.record
         record.begin(self.iter)
+        self.rate()  # on all ranks, of which some may have no update to make: it raises where there is no such rate
         run, start = iterate, time.perf_counter()
         agree: Callable[..., Any] = partial(self.losses.take, iteration=self.iter)
         if self.timeline:
             run = self.timeline.timed(timelines.ITERATION, self.iter, run)
             agree = self.timeline.timed(timelines.WAIT, 0, agree, timelines.LOSS)
         run(self.net, self.workflow, self.statistics, self.param.iter_size, agree, record)
+        self.rule.look()
         seconds = time.perf_counter() - start
         for decided in (self.workflow.took(), self.trial.took(seconds)):
             if decided:
@@ -405,14 +406,12 @@ def get_solver(path: str | os.PathLike, **options) -> Solver:
 
 def _check(param: SolverParameter) -> None:
     """Raise ScaffeError where a solver's field makes no sense."""
+    numbers.check(param)
     lr_policy.check(param)
     least = {"iter_size": 1, "average_loss": 1, "snapshot": 0, "max_iter": 0}
     for field, number in least.items():
         if getattr(param, field) < number:
             raise ScaffeError(f"{field} must be {number} or more, got {getattr(param, field)}")
-    for field in ("base_lr", "weight_decay", "clip_gradients"):
-        if not isfinite(getattr(param, field)):
-            raise ScaffeError(f"{field} must be a number, got {getattr(param, field):g}")
     if not 0 <= param.momentum < 1:
         raise ScaffeError(f"momentum must be 0 or more and below 1, got {param.momentum:g}")
     if any(number < 1 for number in param.test_iter):

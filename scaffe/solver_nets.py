@@ -41,5 +41,8 @@ def _load(source: str | NetParameter, state: NetState) -> NetParameter:
         net = NetParameter()
         net.CopyFrom(source)
         upgrade_net(net, "the solver's own net")
-    net.state.MergeFrom(NetState(level=state.level, stage=state.stage))
+    given = NetState()
+    given.CopyFrom(state)
+    given.ClearField("phase")  # the net's use says it
+    net.state.MergeFrom(given)
     return net

@@ -11,6 +11,7 @@ import numpy as np
 from readers import blob_shape
 from scaffe.atomic import write_atomically
 from scaffe.errors import WeightsError
+from scaffe.finite import all_finite, check_layers
 from scaffe.monitor.log import log
 from scaffe.proto import BlobProto, LayerParameter, NetParameter, blobs, hdf5
 from scaffe.proto.files import read_weights
@@ -21,13 +22,18 @@ if TYPE_CHECKING:
 
 
 def from_proto(proto: BlobProto, shape: tuple[int, ...], where: str) -> np.ndarray:
-    """Return a stored blob as float32 of `shape`. Raise WeightsError, naming `where`, if it has another."""
+    """Return a stored blob as float32 of `shape`.
+
+    Raise WeightsError, naming `where`, if it has another, or a value that is not finite.
+    """
     stored, legacy = blob_shape(proto), not proto.HasField("shape")
     if stored != shape and not (legacy and stored == (1,) * (4 - len(shape)) + shape):
         raise WeightsError(f"{where}: shape {shape} in the net, {stored} in the file")
     values = blobs.values(proto)
     if values.size != np.prod(shape, dtype=int):
         raise WeightsError(f"{where}: {values.size} values in the file for shape {stored}")
+    if not all_finite(values):
+        raise WeightsError(f"{where}: holds a value that is not finite")
     return values.reshape(shape)
 
 
@@ -101,6 +107,7 @@ def serialised_hdf5(net: Net, diffs: bool = False) -> bytes:
 def save(net: Net, path: str | os.PathLike, diffs: bool = False) -> None:
     """Write the net's parameters as a .caffemodel, or as HDF5 where `path` ends with .h5.
 
-    The file appears complete or not at all.
+    The file appears complete or not at all. Raise SnapshotError where a value is not finite.
     """
+    check_layers(net.layers, diffs)
     write_atomically(path, serialised_hdf5(net, diffs) if str(path).endswith(".h5") else serialised(net, diffs))

@@ -44,7 +44,7 @@ def add_compute_flags(command: Parser) -> None:
     )  # fmt: skip
     command.flag("graphs", choices=GRAPHS, default="auto", help="may a GPU record runs of layers and repeat them?")
     command.flag("threads", type=int, default=0, metavar="N", help="of each rank; 0: OMP_NUM_THREADS, or its cores")
-    command.flag("level", type=int, default=0, help="level of the net's state")
+    command.flag("level", type=int, help="level of the net's state, in place of the file's")
     command.flag("stage", default="", metavar="A,B", help="stages of the net's state")
 
 

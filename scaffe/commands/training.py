@@ -107,7 +107,7 @@ def _solver_param(a: argparse.Namespace) -> SolverParameter:
     if a.snapshot and a.weights and a.snapshot != "auto":
         raise ScaffeError("give --snapshot to go on with a run, or --weights to fine-tune, not both")
     param = read_solver(a.solver)
-    if a.level:
+    if a.level is not None:
         param.train_state.level = a.level
     param.train_state.stage.extend(stages(a))
     return param

@@ -10,7 +10,7 @@ from google.protobuf import text_format
 from google.protobuf.message import DecodeError, Message
 
 from scaffe.errors import PrototxtError, ScaffeError, WeightsError
-from scaffe.proto import NetParameter, SolverParameter, SolverState, hdf5
+from scaffe.proto import NetParameter, SolverParameter, SolverState, hdf5, numbers
 from scaffe.proto.upgrade import upgrade_net, upgrade_solver
 
 M = TypeVar("M", bound=Message)
@@ -35,20 +35,22 @@ _CONTROL = {*range(32), 127} - set(b"\t\n\v\f\r")
 
 
 def read_text(path: str | os.PathLike, message: type[M]) -> M:
-    """Parse a prototxt file. Raise PrototxtError with file and line where it isn't one."""
+    """Parse a prototxt file. Raise PrototxtError with file and line where it isn't one, or a number is not finite."""
     return parse_text(read_bytes(path), path, message)
 
 
 def parse_text(content: bytes, path: str | os.PathLike, message: type[M]) -> M:
     """Parse the content of the prototxt file `path`. Raise PrototxtError as read_text does."""
     try:
-        return text_format.Parse(content.decode(), message())
+        parsed = text_format.Parse(content.decode(), message())
     except UnicodeDecodeError:
         raise PrototxtError(f"{path}: not a prototxt: a binary file") from None
     except text_format.ParseError as error:
         text = re.sub(r"^\d+:\d+ : ", "", str(error)).replace('type "scaffe.', 'type "')
         line = f":{error.GetLine()}" if error.GetLine() else ""
         raise PrototxtError(f"{path}{line}: {' '.join(text.split())}") from None
+    numbers.check_text(content.decode(), parsed, path)
+    return parsed
 
 
 def parse_binary(content: bytes, path: str | os.PathLike, message: type[M]) -> M:
@@ -60,8 +62,11 @@ def parse_binary(content: bytes, path: str | os.PathLike, message: type[M]) -> M
 
 
 def read_net(path: str | os.PathLike) -> NetParameter:
-    """Return the net that a prototxt file describes, old forms upgraded."""
-    return upgrade_net(read_text(path, NetParameter), str(path))
+    """Return the net that a prototxt file describes, old forms upgraded. Raise PrototxtError for one without layers."""
+    net = upgrade_net(read_text(path, NetParameter), str(path))
+    if not net.layer:
+        raise PrototxtError(f"{path}: no layers in it; expected the prototxt of a net")
+    return net
 
 
 def read_solver(path: str | os.PathLike) -> SolverParameter:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from math import sqrt
-
-import numpy as np
-
 from scaffe.packed import PackedParameters
 from scaffe.proto import SolverParameter
 from scaffe.solvers import register
+from scaffe.solvers.rule import norm_of
 from scaffe.solvers.sgd import SGD
 
 
@@ -33,14 +30,10 @@ class LARS(SGD):
     def _ratio(self, i: int) -> float:
         part, decay = self.packed.slices[i], self.param.weight_decay * self.packed.parameters[i].decay
         data, diff = (
-            _norm(self.packed.data[part]),
-            _norm(self.packed.parameters[i].blob.diff.reshape(-1)) / self.param.iter_size,
+            norm_of(self.packed.data[part]),
+            norm_of(self.packed.parameters[i].blob.diff.reshape(-1)) / self.param.iter_size,
         )
         return data / (diff + decay * data) if data and diff else 1.0
-
-
-def _norm(values: np.ndarray) -> float:
-    return sqrt(float(np.dot(values, values)))
 
 
 register(LARS)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import exp
+from math import exp, inf, isfinite
 
-from scaffe.errors import ScaffeError
+from scaffe.errors import DivergedError, ScaffeError
 from scaffe.proto import SolverParameter
 
 
@@ -82,8 +82,20 @@ def check(p: SolverParameter) -> None:
 
 
 def rate(p: SolverParameter, iteration: int) -> float:
-    """Return the learning rate of `iteration`, before any parameter's lr_mult."""
-    return warmed_up(p, iteration, _policies[p.lr_policy](p, iteration))
+    """Return the learning rate of `iteration`, before any parameter's lr_mult.
+
+    Raise DivergedError, as all ranks do, where that is no finite number.
+    """
+    try:
+        found = warmed_up(p, iteration, _policies[p.lr_policy](p, iteration))
+    except (OverflowError, ZeroDivisionError):
+        found = inf
+    if isinstance(found, complex) or not isfinite(found):
+        raise DivergedError(
+            f"lr_policy '{p.lr_policy}': the learning rate of iteration {iteration} is no finite number; "
+            f"look at gamma ({p.gamma:g}) and power ({p.power:g})"
+        )
+    return found
 
 
 def warmed_up(p: SolverParameter, iteration: int, target: float) -> float:

@@ -15,6 +15,7 @@ class Nesterov(Rule):
     """
 
     kind = "Nesterov"
+    shows = True
 
     def step(self, diff: np.ndarray, history: Arrays, scratch: Arrays, rate: float, iteration: int) -> None:
         (velocity,), back = history, scratch[0]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isinf, sqrt
 from typing import NamedTuple
 
 import numpy as np
 
 from scaffe.errors import ScaffeError
-from scaffe.packed import PackedParameters
+from scaffe.finite import all_finite, first_faulty
+from scaffe.packed import PackedParameters, Parameter
 from scaffe.proto import SolverParameter
 
 REGULARIZATIONS = ("L2", "L1")
@@ -34,11 +36,15 @@ class Rule:
     An update takes several operations over several arrays. They go over one block after the other, so that all
     but the first find their values in the core's cache, and memory is read and written once. Elements don't
     meet in any of them: the results are the same bits for every size of block.
+
+    A gradient that is not finite makes its element's value, or history, so. Each block is looked at while it is in the
+    cache, and `faulty` tells of it.
     """
 
     kind = ""
     slots = 1
     elementwise = True  # what becomes of an element doesn't depend on the others of its parameter
+    shows = False  # history that is not finite shows in the values, so that these alone need be looked at
     block = 1 << 15  # elements; the fastest of 2^11 to 2^17 where a core has 1 or 2 MiB of cache
 
     def __init__(self, param: SolverParameter, packed: PackedParameters):
@@ -51,6 +57,7 @@ class Rule:
         self.history = [np.zeros_like(packed.data) for _ in range(self.slots)]
         self._scratch = [np.empty_like(packed.data[: self.block]) for _ in range(2)]
         self._blocks: dict[tuple[int, int], list[Block]] = {}
+        self._faulty: int | None = None
 
     def blocks(self, i: int, part: slice | None = None) -> list[Block]:
         """Return what stands of parameter i in that part of the packed arrays, in blocks."""
@@ -92,7 +99,7 @@ class Rule:
             return
         limit = self.param.clip_gradients
         diff = self.packed.diff
-        norm = float(np.sqrt(np.dot(diff, diff)))
+        norm = norm_of(diff)
         if norm > limit:
             diff *= np.float32(limit / norm)
 
@@ -110,6 +117,7 @@ class Rule:
         """Turn gradients of parameter i into updates, with the rate and the decay that are its own."""
         for block in blocks:
             self.apply_block(block, rate, decay, iteration)
+            self.look_at(i, block)
 
     def apply_block(self, block: Block, rate: float, decay: float, iteration: int) -> None:
         """Do so for a block of it."""
@@ -117,6 +125,22 @@ class Rule:
         self._regularise(block.data, block.diff, np.float32(decay), block.scratch[0])
         self.step(block.diff, block.history, block.scratch, rate, iteration)
         np.subtract(block.data, block.diff, out=block.data)
+
+    def look_at(self, i: int, block: Block) -> None:
+        """Take note of it if a block of parameter i, just updated, is not finite."""
+        arrays = (block.data,) if self.shows else (block.data, *block.history)
+        if self._faulty is None and not all(map(all_finite, arrays)):
+            self._faulty = i
+
+    def look(self) -> None:
+        """Take note of it if a parameter that is measured is not finite. Comes at the end of each iteration."""
+        if self._faulty is None:
+            self._faulty = first_faulty(self.packed, self.packed.data, self.packed.statistics)
+
+    def faulty(self) -> Parameter | None:
+        """Return the parameter that was found not to be finite since the last call, None if all were."""
+        found, self._faulty = self._faulty, None
+        return None if found is None else self.packed.parameters[found]
 
     def local_rate(self, i: int, rate: float) -> float:
         """Return the learning rate of parameter i. Its gradient is complete, and not yet normalised."""
@@ -149,6 +173,15 @@ def blend(history: np.ndarray, keep: float, values: np.ndarray) -> None:
     history *= np.float32(keep)
     values *= np.float32(1) - np.float32(keep)
     history += values
+
+
+def norm_of(values: np.ndarray) -> float:
+    """Return the L2 norm of flat values, summed in double precision where their squares are too large for single."""
+    square = float(np.dot(values, values))
+    if isinf(square):
+        double = values.astype(np.float64)
+        square = float(np.dot(double, double))
+    return sqrt(square)
 
 
 def root(squares: np.ndarray, delta: float, out: np.ndarray) -> np.ndarray:

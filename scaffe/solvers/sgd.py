@@ -12,6 +12,7 @@ class SGD(Rule):
     """history = momentum * history + rate * diff; the update is the history."""
 
     kind = "SGD"
+    shows = True
 
     def step(self, diff: np.ndarray, history: Arrays, scratch: Arrays, rate: float, iteration: int) -> None:
         (velocity,) = history

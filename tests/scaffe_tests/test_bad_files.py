@@ -126,11 +126,6 @@ def test_a_mean_image_of_another_size_is_told_with_both(refused):
         ("momentum: 0.9", "average_loss: 0", "average_loss must be 1 or more, got 0"),
         ("momentum: 0.9", "momentum: 1.5", "momentum must be 0 or more and below 1, got 1.5"),
         ("momentum: 0.9", "momentum: -0.5", "momentum must be 0 or more and below 1, got -0.5"),
-        ("momentum: 0.9", "momentum: nan", "momentum must be 0 or more and below 1, got nan"),
-        ("base_lr: 0.01", "base_lr: nan", "base_lr must be a number, got nan"),
-        ("base_lr: 0.01", "base_lr: inf", "base_lr must be a number, got inf"),
-        ("momentum: 0.9", "weight_decay: nan", "weight_decay must be a number, got nan"),
-        ("momentum: 0.9", "clip_gradients: nan", "clip_gradients must be a number, got nan"),
         ("momentum: 0.9", 'regularization_type: "L3"', "regularization_type must be one of L2 L1, got 'L3'"),
         ("momentum: 0.9", 'momentum: 0.9 type: "AdaGrad"', "'AdaGrad': momentum must be 0, got 0.9"),
         ("momentum: 0.9", 'type: "RMSProp" rms_decay: 1', "'RMSProp': rms_decay must be at least 0 and below 1, got 1"),
@@ -143,6 +138,29 @@ def test_a_mean_image_of_another_size_is_told_with_both(refused):
 def test_an_impossible_solver_is_refused_by_its_field(refused, old, new, said):
     edit("solver.prototxt", old, new)
     assert re.search(said, refused(*train()))
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "line", "said"),
+    [
+        ("solver.prototxt", "base_lr: 0.01", "base_lr: nan", 3, "base_lr must be a finite number, got nan"),
+        ("solver.prototxt", "base_lr: 0.01", "base_lr: 1e39", 3, "base_lr must be a finite number, got 1e39"),
+        ("solver.prototxt", "momentum: 0.9", "momentum: nan", 5, "momentum must be a finite number, got nan"),
+        ("solver.prototxt", "momentum: 0.9", "weight_decay: -inf", 5, "weight_decay must be a finite number, got -inf"),
+        ("solver.prototxt", "momentum: 0.9", "clip_gradients: inf", 5, "clip_gradients must be a finite number"),
+        ("solver.prototxt", "momentum: 0.9", "# gamma: 1\n gamma:\n NaN", 7, "gamma must be a finite number, got NaN"),
+        ("solver.prototxt", "momentum: 0.9", "power: infinity", 5, "power must be a finite number, got infinity"),
+        ("net.prototxt", "scale: 0.00390625", "scale: nan", 5, "scale must be a finite number, got nan"),
+        ("net.prototxt", "scale: 0.00390625", "scale: -Infinity", 5, "scale must be a finite number, got -Infinity"),
+        ("net.prototxt", '"xavier"', '"constant" value: nan', 10, "value must be a finite number, got nan"),
+        ("net.prototxt", '"xavier"', '"gaussian" std: inf', 10, "std must be a finite number, got inf"),
+        ("net.prototxt", 'top: "ip"', 'top: "ip" param { lr_mult: nan }', 9, "lr_mult must be a finite number"),
+        ("net.prototxt", 'top: "loss"', 'top: "loss" loss_weight: [nan]', 12, "loss_weight must be a finite number"),
+    ],
+)  # fmt: skip
+def test_a_number_that_is_not_finite_is_refused_with_its_line(refused, path, old, new, line, said):
+    edit(path, old, new)
+    assert refused(*train()).startswith(f"scaffe: {path}:{line}: {said}")
 
 
 # The command line itself.

@@ -39,6 +39,19 @@ def test_time_prints_caffes_table(tmp_path, capsys, phase, engine):
     assert re.search(r"Images per second: [\d.e+]+$", printed, re.M)
 
 
+DEEP = 'layer { name: "deep" type: "AbsVal" bottom: "conv" top: "deep" include { min_level: 1 } }'
+
+
+@pytest.mark.parametrize(
+    ("own", "flags", "deep"), [("", [], False), ("", ["--level", "1"], True), ("level: 1", ["--level", "0"], False)]
+)
+def test_time_takes_the_levels_layers(tmp_path, capsys, own, flags, deep):
+    model = tmp_path / "net.prototxt"
+    model.write_text(f"state {{ {own} }} {NET} {DEEP}")
+    assert cli.main(["time", "--model", str(model), "--iterations", "1", *flags]) == 0
+    assert ("deep\tforward" in capsys.readouterr().err) == deep
+
+
 def test_operations_are_counted_by_hand():
     net = build(NET.split("layer", 2)[0] + "layer" + "layer".join(NET.split("layer")[2:]), (4, 3, 8, 6), engine="auto")
     convolution = 2 * 4 * 6 * (6 * 4) * (1 * 3 * 3)

@@ -158,3 +158,53 @@ def test_a_loss_is_a_user_too():
     )
     assert [layer.name for layer in split.layer] == ["a", "a_a_0_split", "b"]
     assert followers(split.layer) == {0: 1}
+
+
+TWINS = """
+layer { name: 'x' type: 'Input' top: 'x' }
+layer { name: 'a' type: 'InnerProduct' bottom: 'x' top: 'y' include { phase: TRAIN } }
+layer { name: 'a' type: 'Convolution' bottom: 'x' top: 'y' include { phase: TEST } }
+layer { name: 'b' type: 'ReLU' bottom: 'y' top: 'y' }
+layer { type: 'ReLU' bottom: 'y' top: 'y' }
+layer { type: 'ReLU' bottom: 'y' top: 'y' }
+layer { name: 'a' type: 'Scale' bottom: 'y' top: 'z' include { stage: 'more' } }
+"""
+
+
+@pytest.mark.parametrize("phase", [0, 1])
+def test_layers_of_one_name_that_never_meet_are_kept(phase):
+    assert names(filter_layers(net(TWINS), NetState(phase=phase))) == ["x", "a", "b", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("phase", "said"),
+    [(0, r"number 2 \(InnerProduct\) and number 7 \(Scale\)"), (1, r"number 3 \(Convolution\) and number 7 \(Scale\)")],
+)
+def test_two_layers_of_one_name_are_refused_with_both(phase, said):
+    with pytest.raises(NetError, match=f"two layers are called 'a': {said}; give each a name of its own"):
+        filter_layers(net(TWINS), NetState(phase=phase, stage=["more"]))
+
+
+def test_a_layer_that_has_an_automatic_splits_name_is_refused():
+    twins = """
+        layer { name: 'd' top: 'x' }
+        layer { name: 'x_d_0_split' type: 'ReLU' bottom: 'x' top: 'y' }
+        layer { name: 'e' bottom: 'x' top: 'z' }
+    """
+    with pytest.raises(NetError, match=r"'x_d_0_split': number 2 \(Split\) and number 3 \(ReLU\)"):
+        insert_splits(net(twins))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("name: 'n'", "net 'n': no layers$"),
+        (
+            "name: 'n' layer { name: 'a' include { phase: TRAIN } }",
+            "net 'n': 1 layer.s., none of them for this",
+        ),
+    ],
+)
+def test_a_net_without_layers_is_refused(text, said):
+    with pytest.raises(NetError, match=said):
+        filter_layers(net(text), NetState(phase=1))

@@ -5,8 +5,9 @@ import pytest
 from google.protobuf import text_format
 
 import scaffe
+from scaffe import solver_nets
 from scaffe.errors import NetError, ScaffeError, ShapeError, WeightsError
-from scaffe.proto import NetParameter
+from scaffe.proto import NetParameter, SolverParameter
 from scaffe.proto.files import read_weights
 from scaffe.weights import serialised
 
@@ -217,3 +218,70 @@ def test_the_same_seed_gives_the_same_parameters_and_another_gives_others():
     first, again, other = (scaffe.Net(text, context=Context(seed=seed)).packed.data for seed in (1, 1, 2))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
+
+
+LEVELS = (
+    INPUT
+    + ip("always", "x", "y")
+    + ip("deep", "y", "d", more="include { min_level: 1 }")
+    + ip("shallow", "y", "s", more="include { max_level: 0 }")
+    + ip("staged", "y", "g", more="include { stage: 'a' stage: 'b' }")
+)
+
+
+@pytest.mark.parametrize(
+    ("own", "given", "there"),
+    [
+        ("", {}, {"always", "shallow"}),
+        ("", {"level": 1}, {"always", "deep"}),
+        ("", {"level": 0}, {"always", "shallow"}),
+        ("state { level: 1 }", {}, {"always", "deep"}),
+        ("state { level: 1 }", {"level": 0}, {"always", "shallow"}),
+        ("state { level: 0 }", {"level": 2, "stages": ["b", "a"]}, {"always", "deep", "staged"}),
+        ("state { stage: 'a' }", {"stages": ["b"]}, {"always", "shallow", "staged"}),
+        ("state { phase: TRAIN stage: 'a' }", {}, {"always", "shallow"}),
+    ],
+)
+def test_level_takes_the_place_of_the_files_and_stages_join_them(tmp_path, own, given, there):
+    path = tmp_path / "net.prototxt"
+    path.write_text(own + LEVELS)
+    assert scaffe.Net(path, scaffe.TEST, **given).params.keys() == there
+    assert build(own + LEVELS, scaffe.TEST, **given).params.keys() == there
+
+
+def test_a_stage_that_is_no_list_is_refused():
+    with pytest.raises(NetError, match="stages must be a list of names, got 'ab'"):
+        build(LEVELS, stages="ab")
+
+
+@pytest.mark.parametrize(
+    ("own", "state", "deep"),
+    [
+        ("", "", False),
+        ("", "level: 1", True),
+        ("state { level: 1 }", "", True),
+        ("state { level: 1 }", "level: 0", False),
+        ("state { level: 1 }", "stage: 'a'", True),
+    ],
+)
+def test_a_solvers_states_are_merged_over_the_nets(own, state, deep):
+    net = f"net_param {{ {own} {LEVELS} }} test_iter: 1 test_interval: 9"
+    param = text_format.Parse(f"{net} train_state {{ {state} }} test_state {{ {state} }}", SolverParameter())
+    for one in (solver_nets.train_net(param), *solver_nets.test_nets(param)):
+        built = scaffe.Net(one, scaffe.TRAIN)
+        assert ("deep" in built.params, "shallow" in built.params) == (deep, not deep)
+
+
+def test_layers_with_parameters_need_names_those_without_do_not(x):
+    relu = "layer { type: 'ReLU' bottom: 'y' top: 'y' }\n"
+    net = build(INPUT + ip("", "x", "y") + relu + relu)
+    assert list(net.params) == [""]
+    with pytest.raises(NetError, match=r"2 layers with parameters or records have no name \(InnerProduct, InnerP"):
+        build(INPUT + ip("", "x", "y") + relu + ip("", "y", "z"))
+
+
+@pytest.mark.parametrize("content", ["", "name: 'n' # layer { }", "state { level: 1 }"])
+def test_a_file_without_layers_is_refused_with_its_path(tmp_path, content):
+    (tmp_path / "net.prototxt").write_text(content)
+    with pytest.raises(ScaffeError, match=r"net\.prototxt: no layers in it"):
+        scaffe.Net(tmp_path / "net.prototxt", scaffe.TEST)

@@ -16,7 +16,7 @@ MOMENTUM = {"AdaGrad": 0.0, "RMSProp": 0.0}
 SHAPES = [(7, 5), (), (1,), (300,), (2, 3, 4)]
 
 
-def rule_of(kind, shapes=SHAPES, **fields):
+def rule_of(kind, shapes=SHAPES, decay=0.01, **fields):
     """Return a rule over parameters of those shapes, filled alike each time; every second has other multipliers."""
     parameters = [
         Parameter("layer", i, Blob(shape), lr_mult=1 + i % 2, decay_mult=1 - i % 2) for i, shape in enumerate(shapes)
@@ -26,7 +26,7 @@ def rule_of(kind, shapes=SHAPES, **fields):
     for i in range(len(shapes)):
         packed.view(packed.data, i)[...] = rng.standard_normal(shapes[i])
     fields.setdefault("momentum", MOMENTUM.get(kind, 0.9))
-    return solvers.create(SolverParameter(type=kind, weight_decay=0.01, **fields), packed)
+    return solvers.create(SolverParameter(type=kind, weight_decay=decay, **fields), packed)
 
 
 def run(rule, iterations=4):
@@ -146,3 +146,57 @@ def test_lars_leaves_values_alone_whose_gradient_is_zero():
 def test_a_field_out_of_range_is_named_with_its_value(kind, fields, said):
     with pytest.raises(ScaffeError, match=said):
         rule_of(kind, **fields)
+
+
+@pytest.mark.parametrize("place", [0, 31, 32, 299])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("kind", solvers.kinds())
+@np.errstate(all="ignore")
+def test_an_update_that_is_not_finite_is_told_once_with_its_parameter(kind, value, place, monkeypatch):
+    monkeypatch.setattr(Rule, "block", 32)
+    rule = rule_of(kind)
+    for i in range(len(SHAPES)):
+        rule.packed.view(rule.packed.diff, i)[...] = 0.5
+    rule.packed.diff[rule.packed.slices[3]][place] = value
+    rule.update(range(len(SHAPES)), 0.1, 0)
+    assert rule.faulty() is rule.packed.parameters[3]
+    assert rule.faulty() is None
+
+
+@pytest.mark.parametrize("kind", solvers.kinds())
+@np.errstate(all="ignore")
+def test_large_values_are_no_false_alarm(kind):
+    rule = rule_of(kind, decay=0)
+    rule.packed.data[...] = 1e22  # their squares are above all that float32 has
+    rule.packed.diff[...] = 1
+    rule.update(range(len(SHAPES)), 0.5, 0)
+    rule.look()
+    assert rule.faulty() is None
+
+
+@pytest.mark.parametrize("kind", ["AdaDelta", "AdaGrad", "Adam", "RMSProp"])
+@np.errstate(all="ignore")
+def test_history_that_overflows_is_told_though_the_values_stay(kind):
+    rule = rule_of(kind)
+    rule.packed.view(rule.packed.diff, 4)[1, 2, 3] = 1e25
+    rule.update(range(len(SHAPES)), 0.1, 0)
+    assert np.isfinite(rule.packed.data).all()
+    assert rule.faulty() is rule.packed.parameters[4]
+
+
+@np.errstate(all="ignore")
+def test_gradients_are_clipped_whose_squares_are_above_all_that_float32_has():
+    rule = rule_of("SGD", clip_gradients=3)
+    rng = np.random.default_rng(0)
+    rule.packed.diff[...] = given = 1e25 * rng.standard_normal(rule.packed.diff.size)
+    rule.clip()
+    np.testing.assert_allclose(rule.packed.diff, 3 * given / np.linalg.norm(given), rtol=1e-5)
+
+
+@np.errstate(all="ignore")
+def test_lars_moves_values_whose_gradients_squares_are_above_all_that_float32_has():
+    rule = rule_of("LARS", [(4,)], lars_trust=0.5)
+    rule.packed.data[:4] = [3, 4, 0, 0]
+    rule.packed.diff[:4] = [0, 0, 3e25, 4e25]
+    rule.update([0], 0.1, 0)
+    assert np.allclose(rule.packed.data[:4], [3, 4, -0.05 * 3, -0.05 * 4], rtol=1e-5)

@@ -64,7 +64,7 @@ def test_a_timeline_that_cannot_be_written_hides_no_failure(folder, capsys, monk
     monkeypatch.setattr("scaffe.monitor.trace.write_atomically", Mock(side_effect=SnapshotError("the disk is full")))
     assert main(bad_input.train("--timeline", "t.json")) == 2
     told = capsys.readouterr().err
-    assert "the disk is full" in told and "scaffe: the loss is not finite" in told
+    assert "the disk is full" in told and "scaffe: layer 'loss': the loss is not finite" in told
 
 
 def test_the_reader_thread_has_a_track_of_its_own(folder):

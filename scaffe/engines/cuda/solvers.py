@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from scaffe.engines.cuda.engine import Engine
-from scaffe.packed import PackedParameters
+from scaffe.gpu import Late
+from scaffe.packed import PackedParameters, Parameter
 from scaffe.proto import SolverParameter
 from scaffe.solvers import adadelta, adagrad, adam, lars, nesterov, register, rmsprop, sgd
 from scaffe.solvers.rule import Rule
@@ -56,6 +57,9 @@ class Fused(Rule):
         self._squares: Any = None
         self._factor: Any = None
         self._pieces: dict[tuple[tuple[int, ...], int, int], Pieces] = {}
+        self._measured = tuple(i for i, parameter in enumerate(parameters) if parameter.statistic)
+        self._found = self.table([0.0])  # the number of a parameter that is not finite, + 1
+        self._on_its_way: Late | None = None
 
     def table(self, values: Sequence[float]) -> Any:
         """Return numbers on the device."""
@@ -73,18 +77,41 @@ class Fused(Rule):
         self.engine.launch("solvers", "clip_factor", (1,), self._squares, parts, limit, self._factor)
         self.engine.over("solvers", "clip", diff.size, diff, self._factor)
 
+    def look(self) -> None:
+        """Send what updates found to the host, and a look at what is measured; nobody waits for it."""
+        pieces = self._cut_up(self._measured, self.packed.statistics)
+        if pieces.count:
+            tables = pieces.begins, pieces.ends, pieces.owners
+            self.engine.launch("solvers", "look", (pieces.count,), self._data, *tables, self._found)
+        if self._on_its_way is None:
+            self._on_its_way = self.engine.gpu.late(self._found.size)
+        self._on_its_way.send(self._found)
+
+    def faulty(self) -> Parameter | None:
+        """Do so, as of the last `look`."""
+        number = int(self._on_its_way.read()[0]) if self._on_its_way else 0
+        if not number:
+            return None
+        self._found[...] = 0
+        self._on_its_way = None
+        return self.packed.parameters[number - 1]
+
     def update(self, indices: Sequence[int], rate: float, iteration: int, part: slice | None = None) -> None:
         part = part or slice(0, self._data.size)
-        key = tuple(indices), part.start, part.stop
         for i in indices:  # and no other: another thread may be computing the gradients of these
             self.packed.settle(i)
             self.packed.parameters[i].blob.values.settle()
-        pieces = self._pieces.get(key)
-        if pieces is None:
-            pieces = self._pieces[key] = Pieces(self.engine.gpu.xp, self.packed.slices, key[0], part)
+        pieces = self._cut_up(tuple(indices), part)
         if pieces.count:
             self.prepare(pieces)
             self.launch(pieces, rate, iteration)
+
+    def _cut_up(self, indices: tuple[int, ...], part: slice) -> Pieces:
+        """Return the pieces of those parameters in that part of the flat arrays."""
+        key = indices, part.start, part.stop
+        if key not in self._pieces:
+            self._pieces[key] = Pieces(self.engine.gpu.xp, self.packed.slices, indices, part)
+        return self._pieces[key]
 
     def prepare(self, pieces: Pieces) -> None:
         """Compute what the update of these parameters needs to know of them."""
@@ -92,7 +119,7 @@ class Fused(Rule):
     def launch(self, pieces: Pieces, rate: float, iteration: int) -> None:
         p = self.param
         history = [*self.history, NONE][:2]
-        tables = pieces.begins, pieces.ends, self._rates, self._decays, self._ratios, pieces.owners
+        tables = pieces.begins, pieces.ends, self._rates, self._decays, self._ratios, pieces.owners, self._found
         momentum2 = p.rms_decay if self.kind == "RMSProp" else p.momentum2
         numbers = np.float64(rate), np.float64(self.scale(iteration)), *self._floats(p.momentum, momentum2, p.delta)
         arguments = self._data, self._diff, *history, *tables, *numbers, int(p.regularization_type == "L1")

@@ -43,6 +43,7 @@ class OnednnSGD(SGD):
                 self._run(block)
             else:
                 self.apply_block(block, rate, decay, iteration)
+            self.look_at(i, block)
         self._updated[i] += sum(block.data.size for block in blocks)
         if self._updated[i] == parameter.blob.count:  # not before: other parts of the gradient are still needed
             self._updated[i] = 0

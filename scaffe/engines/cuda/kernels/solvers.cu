@@ -5,6 +5,7 @@ struct Given {
   const Index *begins, *ends;
   const double *rates, *decays, *ratios;
   const int* owners;
+  double* faulty;
 };
 
 struct Numbers {
@@ -81,6 +82,13 @@ struct Span {
   }
 };
 
+__device__ inline bool is_finite(float value) { return value - value == 0; }
+
+// Note of a parameter, its number + 1, that it is not finite.
+__device__ inline void tell(double* faulty, int i) {
+  if (*faulty == 0) *faulty = i + 1;
+}
+
 template <class Rule>
 __device__ void update(const Given& at, const Numbers& n) {
   int i = at.owners[blockIdx.x];
@@ -88,6 +96,7 @@ __device__ void update(const Given& at, const Numbers& n) {
   float rate = (float)(at.ratios ? own * at.ratios[i] : own), decay = (float)at.decays[i];
   Span span = {at.begins[blockIdx.x], at.ends[blockIdx.x],
                for_quads(at.data) && for_quads(at.diff) && for_quads(at.first) && for_quads(at.second)};
+  bool fine = true;
   for (Index j = span.begin / 4 * 4 + 4 * threadIdx.x; j < span.end; j += 4 * blockDim.x) {
     Quad x = span.read(at.data, j), g = span.read(at.diff, j), v = span.read(at.first, j), w = {};
     if (at.second) w = span.read(at.second, j);
@@ -96,20 +105,22 @@ __device__ void update(const Given& at, const Numbers& n) {
       if (decay != 0) gradient += (n.l1 ? (float)((x.at[k] > 0) - (x.at[k] < 0)) : x.at[k]) * decay;
       g.at[k] = Rule::step(gradient, v.at[k], w.at[k], rate, n);
       x.at[k] -= g.at[k];
+      fine &= is_finite(x.at[k]) & is_finite(v.at[k]) & is_finite(w.at[k]);
     }
     span.write(at.first, j, v);
     if (at.second) span.write(at.second, j, w);
     span.write(at.diff, j, g);
     span.write(at.data, j, x);
   }
+  if (!fine) tell(at.faulty, i);
 }
 
 #define UPDATE(Rule)                                                                                                  \
   KERNEL update_##Rule(float* data, float* diff, float* first, float* second, const Index* begins, const Index* ends, \
                        const double* rates, const double* decays, const double* ratios, const int* owners,           \
-                       double rate, double scale, float normalise, float momentum, float momentum2, float delta,     \
-                       int l1) {                                                                                      \
-    Given at = {data, diff, first, second, begins, ends, rates, decays, ratios, owners};                             \
+                       double* faulty, double rate, double scale, float normalise, float momentum, float momentum2,  \
+                       float delta, int l1) {                                                                         \
+    Given at = {data, diff, first, second, begins, ends, rates, decays, ratios, owners, faulty};                     \
     Numbers n = {rate, scale, normalise, momentum, momentum2, delta, l1};                                            \
     update<Rule>(at, n);                                                                                             \
   }
@@ -120,6 +131,14 @@ UPDATE(AdaGrad)
 UPDATE(RMSProp)
 UPDATE(AdaDelta)
 UPDATE(Adam)
+
+// Look whether the pieces of parameters are finite.
+KERNEL look(const float* data, const Index* begins, const Index* ends, const int* owners, double* faulty) {
+  bool fine = true;
+  for (Index j = begins[blockIdx.x] + threadIdx.x; j < ends[blockIdx.x]; j += blockDim.x)
+    fine = fine && is_finite(data[j]);
+  if (!fine) tell(faulty, owners[blockIdx.x]);
+}
 
 // LARS: the sums of the squares of a block's elements; then by how much a parameter's rate grows, |data| / (|diff| + decay
 // |data|): block b has parameter wanted[b], whose pieces are firsts[b] to firsts[b + 1].
