@@ -177,7 +177,7 @@ class Solver:
             return None
         gpu = self.world.gpu
         comm = Communicator(self.world.comm, device=gpu and gpu.device)
-        if gpu is None and comm.node.size > 1 and self.run.reduce.startswith(("auto", "slices", "leaders")):
+        if gpu is None and comm.shape.nodes < comm.size and self.run.reduce.startswith(("auto", "slices", "leaders")):
             if comm.has_room(2 * self.net.packed.nbytes):
                 self.net.packed.move(comm.empty)
             else:
