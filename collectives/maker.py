@@ -28,7 +28,7 @@ CHUNK = 60 << 10  # bytes: with its header a message below the 64 KiB up to whic
 
 
 class Call(NamedTuple):
-    """What a plan is made for: all that must be the same on all ranks, but `held` and `problem`."""
+    """What a plan is made for: the same on all ranks, so that all of them know the plan, or none does."""
 
     what: str
     op: str
@@ -38,8 +38,6 @@ class Call(NamedTuple):
     algorithm: str
     chunk_bytes: int
     staged: bool = False  # does it go on now and then, while its ranks compute?
-    held: bool = False  # do this rank's arrays lie in windows?
-    problem: str = ""  # why this rank can't take part
     memory: str = "host"  # or "device"
 
     def described(self) -> dict[str, str]:
