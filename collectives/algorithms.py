@@ -48,6 +48,17 @@ def make_schedule(
     return Schedule(op, name, size, elements, chunk, root, depth, longest, plan)
 
 
+def with_chain_size(algorithm: str, chain_size: int | None) -> str:
+    """Return the name that says so too: cb-8:levels for cb:levels and 8."""
+    name, in_turn, _ = algorithm.partition(IN_TURN)
+    return algorithm if chain_size is None else f"{name}-{chain_size}{in_turn}"
+
+
+def downwards(algorithm: str) -> str:
+    """Return what a broadcast takes that goes with a reduce by this algorithm: the same tree, all levels at once."""
+    return algorithm.removesuffix(IN_TURN)
+
+
 def _plan(
     op: str, algorithm: str, order: Sequence[int], elements: int, chunk: int, chain_size: int | None, depth: int
 ) -> Plan:

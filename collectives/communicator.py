@@ -10,6 +10,7 @@ import numpy as np
 
 from collectives import tuning, window
 from collectives.agreement import agree, end_job
+from collectives.algorithms import with_chain_size
 from collectives.device.nccl import Groups
 from collectives.errors import ArgumentError
 from collectives.group import Group
@@ -169,7 +170,7 @@ class Communicator:
 
         A `staged` plan goes on now and then while its rank computes: "auto" then leaves out the MPI library's own.
         """
-        algorithm = algorithm if chain_size is None else f"{algorithm}-{chain_size}"
+        algorithm = with_chain_size(algorithm, chain_size)
         root = 0 if what == "allreduce" else root
         if what == "reduce" and self.rank != root:
             recv = None

@@ -23,7 +23,7 @@ from collectives.memory import HostMemory, Memory, Request
 from collectives.node import Buffer, Node, Requests, blocks
 from collectives.operations import Operation, wide
 from collectives.peer import address
-from collectives.schedule import Schedule
+from collectives.schedule import Schedule, uses_out
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -159,13 +159,14 @@ class SchedulePlan(MemoryPlan):
     def __init__(self, schedule: Schedule, comm: MPI.Intracomm, op: Operation | None, memory: Memory | None = None):
         self.schedule, self.comm, self.op = schedule, comm, op
         self.memory: Memory = HostMemory() if memory is None else memory
+        self._room: Array = None
         self._executions: OrderedDict[tuple[int, int], Execution] = OrderedDict()  # by addresses, the last one last
 
     def bind(self, send: np.ndarray, recv: Array) -> None:
         super().bind(send, recv)
         place = address(send), 0 if recv is None else address(recv)
         if place not in self._executions:
-            self._executions[place] = self._over(*((None, send) if self.op is None else (send, recv)))
+            self._executions[place] = self._over(*((None, send) if self.op is None else (send, self._out(send, recv))))
         self._executions.move_to_end(place)
         self._execution = self._executions[place]
         while len(self._executions) > kept(send.nbytes):
@@ -176,6 +177,12 @@ class SchedulePlan(MemoryPlan):
         if self._executions:
             return next(iter(self._executions.values())).over(own, out)
         return Execution(self.schedule, self.comm, self.op, own, out, self.memory)
+
+    def _out(self, send: np.ndarray, recv: Array) -> Array:
+        """Return where sums are kept: where the result goes, or room for those that a rank without one has between."""
+        if recv is None and self._room is None and uses_out(self.schedule.rank(self.comm.rank)):
+            self._room = self.memory.empty((send.size,), send.dtype)
+        return self._room if recv is None else recv
 
     def steps(self, wait: bool) -> Requests:
         yield from self._execution.run()

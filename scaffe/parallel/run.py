@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from collectives.algorithms import downwards
 from scaffe.errors import ScaffeError
 from scaffe.parallel.buckets import parse_bytes
 from scaffe.parallel.drive import DRIVES
@@ -71,8 +72,13 @@ class Run:
 
     @property
     def how(self) -> dict[str, Any]:
-        """What the collectives are told."""
+        """What a reduce, or allreduce, of gradients is told."""
         return {"algorithm": self.reduce, "chain_size": self.chain_size or None, "chunk_bytes": self.chunk_bytes}
+
+    @property
+    def how_down(self) -> dict[str, Any]:
+        """What a broadcast of parameters is told."""
+        return self.how | {"algorithm": downwards(self.reduce)}
 
 
 def read_run(path: str | os.PathLike) -> Run:

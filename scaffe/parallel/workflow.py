@@ -78,10 +78,12 @@ def make_workflow(
     disturbs = early and comm.group.shape[0] > FEW_NODES
     ahead = 0.0 if disturbs else 1.0
     if forward and what == "reduce":
-        propagate: Propagate = StagedPropagate(world, net.packed, buckets, comm, early, drive.wait, ahead, **run.how)
+        propagate: Propagate = StagedPropagate(
+            world, net.packed, buckets, comm, early, drive.wait, ahead, **run.how_down
+        )
     else:
         everywhere = what == "allreduce"
-        how = {"algorithm": "auto"} if everywhere else run.how  # a ring, say, is no broadcast
+        how = {"algorithm": "auto"} if everywhere else run.how_down  # a ring, say, is no broadcast
         propagate = Propagate(world, net.packed, comm, everywhere, **how)
     given = world, net.packed, buckets, propagate, update, rule.clip, what
     if backward:

@@ -26,8 +26,9 @@ from collectives.tuning import Row, Table
 pytestmark = pytest.mark.mpi
 COMM = MPI.COMM_WORLD
 TREES = ["chain", "binomial", "flat", "kary-2", "two-tree", "cb-2", "cc-2", "ccb-2"]
+LEVELS = [f"{name}:levels" for name in TREES if name != "two-tree"]
 ALGORITHMS = {
-    "reduce": ["auto", "mpi", "slices", "leaders-chain", *TREES],
+    "reduce": ["auto", "mpi", "slices", "leaders-chain", "leaders-cb-2:levels", *TREES, *LEVELS],
     "bcast": ["auto", "mpi", "slices", "leaders-chain", *TREES],
     "allreduce": ["auto", "mpi", "slices", "leaders-ring", "ring", "halving", *TREES],
 }
@@ -146,6 +147,8 @@ def test_the_size_of_a_chain_is_part_of_the_name_or_beside_it(comm):
     array = np.ones(10, np.float32)
     comm.allreduce(array, algorithm="cb", chain_size=2)
     assert array[0] == comm.size
+    comm.reduce(array, algorithm="cb:levels", chain_size=2)
+    assert comm.rank or array[0] == comm.size**2
 
 
 def table(algorithm, **chunk):

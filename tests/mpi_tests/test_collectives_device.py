@@ -21,7 +21,7 @@ from collectives.plans import SchedulePlan
 pytestmark = pytest.mark.mpi
 COMM = MPI.COMM_WORLD
 TREES = ["chain", "binomial", "flat", "kary-2", "two-tree", "cb-2", "cc-2", "ccb-2"]
-ALGORITHMS = {"reduce": TREES, "bcast": TREES, "allreduce": [*TREES, "ring", "halving"]}
+ALGORITHMS = {"reduce": [*TREES, "cb-2:levels"], "bcast": TREES, "allreduce": [*TREES, "ring", "halving"]}
 CASES = [(what, name) for what, names in ALGORITHMS.items() for name in ["auto", "mpi", "slices", *names]]
 
 
