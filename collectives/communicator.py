@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from collectives import tuning, window
 from collectives.agreement import agree, end_job
 from collectives.algorithms import with_chain_size
+from collectives.device.choice import NCCL
 from collectives.device.nccl import Groups
-from collectives.errors import ArgumentError
+from collectives.errors import ArgumentError, CollectiveError
 from collectives.group import Group
-from collectives.maker import Call, PlanMaker, split
+from collectives.maker import LEADERS, Call, PlanMaker, split
 from collectives.node import Node
 from collectives.operations import TYPES, operation
 from collectives.plans import Plan, kept
+from collectives.supernodes import Supernodes, as_text, describe_crossing, find_supernodes
 from collectives.tuning import Choice, Shape
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from collectives.device.choice import DevicePlans
     from collectives.device.device import Device
 
+T = TypeVar("T")
 MOST_CALLS = 1000  # whose plans are found at once
 OWN = {"reduce": ("binomial", "chain"), "bcast": ("binomial", "chain"), "allreduce": ("halving", "ring")}
 LARGE = 1 << 18  # bytes, from where on the second of these does what the library can't
@@ -42,7 +45,8 @@ class Communicator:
 
     `group` says which ranks share a node, if MPI is not to be asked; rank 0's `table`, what "auto" does; `device`,
     whose the device arrays are, if that is not CuPy's current GPU. `node` and `groups`, its windows and NCCL's
-    communicators, are another's over the same ranks, who frees them.
+    communicators, are another's over the same ranks, who frees them. `supernodes` says which hosts stand in which one,
+    by a list of lists, a pattern or "slurm": see `collectives.supernodes`.
     All methods are collective and called by one thread, in the same order on all ranks.
     """
 
@@ -54,13 +58,16 @@ class Communicator:
         node: Node | None = None,
         device: Device | None = None,
         groups: Groups | None = None,
+        supernodes: Supernodes = "",
     ):
         self.comm = comm.Dup()
         self.rank, self.size = comm.rank, comm.size
         self.table = table
-        self._raise_first([self.comm.bcast(_problem_of(self._take_table) if self.rank == 0 else "")])
-        self.agree({"the group": str(group)})
+        self._on_rank_0(self._take_table)
+        self.agree({"the group": str(group), "the supernodes": as_text(supernodes)})
         self.group = group or Group.from_comm(self.comm)
+        if supernodes:
+            self.group = find_supernodes(self.comm, self.group, supernodes)
         self._local = split(self.comm, self.group.nodes[self.rank])
         self.node, self._owns = Node(self._local, node), node is None
         networks, peers = zip(*self.comm.allgather((tuning.network(), self.node.has_peers)), strict=True)
@@ -136,10 +143,19 @@ class Communicator:
         """Copy the root's array, of any type, to the others'; see `reduce`."""
         self._run(("bcast", "", root, algorithm, chain_size, chunk_bytes, id(array), id(None)), array, None, check)
 
-    def explain(self, what: str, nbytes: int, shared: bool = True) -> str:
-        """Say what "auto" does with so many bytes, in a window or not, and why."""
-        choice = self._from_rank_0(lambda: self._choose(what, nbytes, shared))
-        return f"{what} of {nbytes} bytes, {self.shape}: {choice}, {choice.why}"
+    def explain(self, what: str, nbytes: int, shared: bool = True, algorithm: str = "auto") -> str:
+        """Say what "auto" does with so many bytes, in a window or not, and why; and what crosses between supernodes."""
+
+        def say() -> str:
+            choice = self._choose(what, nbytes, shared) if algorithm == "auto" else Choice(algorithm, why="as asked")
+            name, group = choice.algorithm, self.group
+            if name.startswith(LEADERS):
+                name, group = name.removeprefix(LEADERS), group.of_nodes()
+            scheduled = len(set(group.supernodes)) > 1 and name not in ("mpi", "slices", NCCL)
+            crossing = f"; {describe_crossing(what, name, nbytes, group)}" if scheduled else ""
+            return f"{what} of {nbytes} bytes, {self.shape}: {choice}, {choice.why}{crossing}"
+
+        return self._on_rank_0(say)
 
     @property
     def device_plans(self) -> DevicePlans:
@@ -188,7 +204,7 @@ class Communicator:
             held = not problem and call.memory == "host" and all(self.node.holds(array) for array in arrays)
             shared = self._agree(call, problem, held)
         if plan is None:
-            choice = self._from_rank_0(lambda: self._choice(call, shared))
+            choice = self._on_rank_0(lambda: self._choice(call, shared))
             plan = self._plans[call, number] = self._maker.make(call, choice)
         plan.bind(send.reshape(-1), None if recv is None else recv.reshape(-1))
         return plan
@@ -309,9 +325,18 @@ class Communicator:
         """Take the table that holds where none is given."""
         self.table = self.table or tuning.shipped()
 
-    def _from_rank_0(self, choose: Callable[[], Choice]) -> Choice:
-        """Return rank 0's choice: tables, and what decides between their rows, may differ from rank to rank."""
-        return self.comm.bcast(choose() if self.rank == 0 else None)
+    def _on_rank_0(self, work: Callable[[], T]) -> T:
+        """Return rank 0's, whose tables may differ from other ranks'; raise on all ranks what it raises."""
+        found: tuple[T | None, CollectiveError | None] = None, None
+        if self.rank == 0:
+            try:
+                found = work(), None
+            except CollectiveError as error:
+                found = None, error
+        result, problem = self.comm.bcast(found)
+        if problem is not None:
+            raise problem
+        return result  # type: ignore[return-value]
 
     def _raise_first(self, problems: list[str]) -> None:
         """Raise ArgumentError for the first rank that has a problem."""

@@ -138,7 +138,7 @@ class PlanMaker:
         if name == "mpi" and call.is_half_sum:
             name = INSTEAD[call.what]
         if self.local.rank == root.local:
-            inner, group = op and op._replace(divided=False), Group.uniform(self.nodes)
+            inner, group = op and op._replace(divided=False), self.group.of_nodes()
             given = (call, name, chunk_bytes, inner, call.elements, root.node, cross, group)
             between = self._scheduled(*given, memory=plans.memory())
             if isinstance(between, LibraryPlan):
@@ -160,7 +160,7 @@ class PlanMaker:
         """Return the plan of a schedule over the ranks of `comm`."""
         if name == "mpi":
             return LibraryPlan(comm, call.what, op, root, np.dtype(call.dtype))
-        order = group.round_robin() if name == "halving" else group.order(root)
+        order = group.order_for(name, root)
         chunk = max(1, chunk_bytes // np.dtype(call.dtype).itemsize)
         schedule = make_schedule(call.what, name, group.size, count, chunk=chunk, root=root, order=order)
         return SchedulePlan(schedule, comm, op, memory)
@@ -170,7 +170,7 @@ class PlanMaker:
         root, cross = self._root(call, name), self._crossing()
         start, stop = self.node.slice(call.elements)
         inner = op._replace(divided=False) if op else None
-        group = Group.uniform(self.nodes)
+        group = self.group.of_nodes()
         between = self._scheduled(call, name, chunk_bytes, inner, stop - start, root.node, cross, group)
         return LeaderPlan(self.node, cross, between, call.what, op, root)
 
@@ -182,12 +182,12 @@ class PlanMaker:
         return Root(nodes[call.root], nodes[: call.root].count(nodes[call.root]))
 
     def _crossing(self) -> MPI.Intracomm:
-        """Return the communicator of the ranks that have the same rank on their nodes."""
+        """Return the communicator of the ranks that have the same rank on their nodes, in the nodes' order."""
         if self._cross is None:
-            self._cross = split(self.comm, self.local.rank)
+            self._cross = split(self.comm, self.local.rank, self.group.nodes[self.comm.rank])
         return self._cross
 
 
-def split(comm: MPI.Intracomm, color: int) -> MPI.Intracomm:
-    """Return the communicator of the ranks with this one's color."""
-    return comm.Split(color, comm.rank)  # type: ignore[return-value]
+def split(comm: MPI.Intracomm, color: int, key: int = 0) -> MPI.Intracomm:
+    """Return the communicator of the ranks with this one's color, in the order of their keys, then of their ranks."""
+    return comm.Split(color, key)  # type: ignore[return-value]

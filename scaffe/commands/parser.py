@@ -91,6 +91,11 @@ def add_run_flags(command: Parser) -> None:
     command.flag(
         "bucket-bytes", metavar="N", help="gradients that go together: 0 (a layer's), 4M, ..., inf (all), auto"
     )
+    command.flag(
+        "supernodes",
+        metavar="HOSTS",
+        help="hosts with slower links between them: 'n0,n1;n2,n3', a pattern such as 'rack(\\d+)-.*', or slurm",
+    )
     command.flag("drive", choices=KNOWN["drive"], help="who lets messages go on: between layers, or a helper computes")
 
 

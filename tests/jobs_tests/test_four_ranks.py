@@ -8,7 +8,8 @@ import pytest
 
 CHOSEN = {
     "mpi_tests/test_ranks_equal_one.py": "plain or dropout",
-    "mpi_tests/test_collectives.py": "levels or unequal",
+    "mpi_tests/test_collectives.py": "levels or leaders_of",
+    "mpi_tests/test_supernodes.py": "crosses or training",
 }
 
 

@@ -122,6 +122,17 @@ def test_leaders_of_unequal_nodes_are_refused_and_of_equal_ones_work():
     halves.free()
 
 
+@pytest.mark.mpi(min_size=4)
+def test_leaders_of_nodes_whose_ranks_are_in_any_order():
+    if COMM.size % 2:
+        pytest.skip("nodes with as many ranks each")
+    first, second = range(COMM.size // 2), reversed(range(COMM.size // 2))
+    mixed = Communicator(COMM, group=Group.of([*first, *second]))
+    for what in ALGORITHMS:
+        check(mixed, what, 1000, np.dtype("f4"), algorithm="leaders-chain", chunk_bytes=256)
+    mixed.free()
+
+
 @pytest.mark.parametrize("algorithm", ["chain", "binomial", "cb-2", "ring", "halving", "two-tree", "slices"])
 def test_a_run_repeats_bit_for_bit_and_all_ranks_have_the_same(comm, algorithm):
     values = np.random.default_rng(comm.rank).standard_normal(5000).astype(np.float32)
