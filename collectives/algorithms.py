@@ -52,7 +52,7 @@ def make_schedule(
 
 def check_algorithm(op: str, algorithm: str, chain_size: int | None = None) -> None:
     """Raise AlgorithmError, with the known names, unless a Communicator's `op` has the algorithm on some ranks."""
-    name = algorithm if chain_size is None else f"{algorithm}-{chain_size}"
+    name = with_chain_size(algorithm, chain_size)
     if name in OTHERS or name == f"{LEADERS}mpi":
         return
     try:
@@ -60,6 +60,17 @@ def check_algorithm(op: str, algorithm: str, chain_size: int | None = None) -> N
     except AlgorithmError as error:
         others = f"{', '.join(OTHERS)} and {LEADERS}NAME"
         raise AlgorithmError(f"{error}; besides these schedules there are {others}") from None
+
+
+def with_chain_size(algorithm: str, chain_size: int | None) -> str:
+    """Return the name that says so too: cb-8:levels for cb:levels and 8."""
+    name, in_turn, _ = algorithm.partition(IN_TURN)
+    return algorithm if chain_size is None else f"{name}-{chain_size}{in_turn}"
+
+
+def downwards(algorithm: str) -> str:
+    """Return what a broadcast takes that goes with a reduce by this algorithm: the same tree, all levels at once."""
+    return algorithm.removesuffix(IN_TURN)
 
 
 def _plan(

@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _with_communicator(world: MPI.Intracomm, options: argparse.Namespace, say: Say) -> list[Row]:
     """Return the rows; free what was taken even after errors, which all ranks have alike."""
-    comm = Communicator(world)
+    comm = Communicator(world, supernodes=options.supernodes)
     try:
         if options.accelerator == "cuda":
             _take_gpu(comm)
@@ -102,6 +102,8 @@ def bench(comm: Communicator, options: argparse.Namespace, say: Say) -> list[Row
             raise WrongNumbers(f"{options.op} by {', '.join(wrong)} on message size {nbytes}.")
     if last := footer(options, comm.device_plans.how if options.accelerator == "cuda" else ""):
         say(last)
+    for name in options.algorithms if options.supernodes else []:
+        say(f"# {comm.explain(options.what, chosen[-1], not options.foreign, name)}")
     return rows
 
 

@@ -76,6 +76,7 @@ def parser() -> argparse.ArgumentParser:
     ours("--algorithm", default="auto", metavar="A,B", help="auto, mpi, slices, chain, cb-8, ...; taken in turn")
     ours("--chunk-bytes", type=_count(1), default=0, metavar="N", help="of schedules")
     ours("--foreign", action="store_true", help="plain buffers, not those that the ranks of a node share")
+    ours("--supernodes", default="", metavar="HOSTS", help="'n0,n1;n2,n3', a pattern such as 'rack(\\d+)-.*', or slurm")
     ours("--bound", action="store_true", help="print what the machine's memory or links allow, measured in this run")
     ours("--python-share", action="store_true", help="print how much of the time is steps, not bytes; 4 MiB chunks")
     ours("--json", metavar="FILE", help="write all rows")

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from collectives import tuning, window
-from collectives.agreement import agree
+from collectives.agreement import agree, end_job
+from collectives.algorithms import with_chain_size
+from collectives.device.choice import NCCL
 from collectives.device.nccl import Groups
-from collectives.errors import ArgumentError
+from collectives.errors import ArgumentError, CollectiveError
 from collectives.group import Group
-from collectives.maker import Call, PlanMaker, split
+from collectives.maker import LEADERS, Call, PlanMaker, split
 from collectives.node import Node
 from collectives.operations import TYPES, operation
-from collectives.plans import Plan
+from collectives.plans import Plan, kept
+from collectives.supernodes import Supernodes, as_text, describe_crossing, find_supernodes
 from collectives.tuning import Choice, Shape
 
 if TYPE_CHECKING:
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from collectives.device.choice import DevicePlans
     from collectives.device.device import Device
 
+T = TypeVar("T")
 MOST_CALLS = 1000  # whose plans are found at once
 OWN = {"reduce": ("binomial", "chain"), "bcast": ("binomial", "chain"), "allreduce": ("halving", "ring")}
 LARGE = 1 << 18  # bytes, from where on the second of these does what the library can't
@@ -32,13 +37,16 @@ LARGE = 1 << 18  # bytes, from where on the second of these does what the librar
 class Communicator:
     """Reduce, broadcast and allreduce arrays, of numpy or all of CuPy, over the ranks of `comm`.
 
-    A plan is made at the first call for an operation, size, root and kind of memory, when the ranks check that they
-    agree; `check=True` has them check at each call. A plan keeps the arrays of its last call. Raise, on all ranks and
-    before any data moves, ArgumentError, AlgorithmError or DisagreementError; the communicator stays usable.
+    A plan is made at the first call for an operation, size, type and root, when the ranks check that they agree, and
+    rank 0 chooses what "auto" does, as suits the memory of that call's arrays; a `dup` chooses anew. `check=True` has
+    them check at each call. Raise, on all ranks and before any data moves, ArgumentError, AlgorithmError or
+    DisagreementError; the communicator stays usable. Calls that have a plan check nothing together: an array that is
+    wrong there ends the job with one line. A plan keeps the arrays of its last few calls.
 
-    `group` says which ranks share a node, if MPI is not to be asked; `table`, what "auto" does; `device`, whose the
-    device arrays are, if that is not CuPy's current GPU. `node` and `groups`, its windows and NCCL's communicators,
-    are another's over the same ranks, who frees them.
+    `group` says which ranks share a node, if MPI is not to be asked; rank 0's `table`, what "auto" does; `device`,
+    whose the device arrays are, if that is not CuPy's current GPU. `node` and `groups`, its windows and NCCL's
+    communicators, are another's over the same ranks, who frees them. `supernodes` says which hosts stand in which one,
+    by a list of lists, a pattern or "slurm": see `collectives.supernodes`.
     All methods are collective and called by one thread, in the same order on all ranks.
     """
 
@@ -50,15 +58,23 @@ class Communicator:
         node: Node | None = None,
         device: Device | None = None,
         groups: Groups | None = None,
+        supernodes: Supernodes = "",
     ):
         self.comm = comm.Dup()
         self.rank, self.size = comm.rank, comm.size
+        self.table = table
+        self._on_rank_0(self._take_table)
+        self.agree({"the group": str(group), "the supernodes": as_text(supernodes)})
         self.group = group or Group.from_comm(self.comm)
+        if supernodes:
+            self.group = find_supernodes(self.comm, self.group, supernodes)
         self._local = split(self.comm, self.group.nodes[self.rank])
         self.node, self._owns = Node(self._local, node), node is None
-        self.table, self._network = table or tuning.shipped(), self.comm.bcast(tuning.network())
-        self._plans: dict[tuple[Call, int], Plan] = {}
-        self._last: dict[tuple, Plan] = {}  # by a call's arguments: the plan that it had
+        networks, peers = zip(*self.comm.allgather((tuning.network(), self.node.has_peers)), strict=True)
+        self._network, self.has_peers = networks[0], all(peers)
+        self._plans: dict[tuple[Call, int], Plan] = {}  # of the same keys on all ranks
+        self._last: dict[tuple, Known] = {}  # by a call's arguments: what it came to
+        self._calls: defaultdict[Plan, deque[tuple]] = defaultdict(deque)  # a plan's in `_last`, the last one last
         self._given_device = device
         self._groups, self._owns_groups = groups or Groups(), groups is None
         self._maker = PlanMaker(self.comm, self._local, self.group, self.node, self._device_for, self._groups)
@@ -127,11 +143,22 @@ class Communicator:
         """Copy the root's array, of any type, to the others'; see `reduce`."""
         self._run(("bcast", "", root, algorithm, chain_size, chunk_bytes, id(array), id(None)), array, None, check)
 
-    def explain(self, what: str, nbytes: int, shared: bool = True) -> str:
-        """Say what "auto" does with so many bytes, in a window or not, and why. ArgumentError for an unknown verb."""
+    def explain(self, what: str, nbytes: int, shared: bool = True, algorithm: str = "auto") -> str:
+        """Say what "auto" does with so many bytes, in a window or not, and why; and what crosses between supernodes.
+
+        Collective. Raise ArgumentError for an unknown verb.
+        """
         _check_verb(what)
-        choice = self._choose(what, nbytes, shared)
-        return f"{what} of {nbytes} bytes, {self.shape}: {choice}, {choice.why}"
+        def say() -> str:
+            choice = self._choose(what, nbytes, shared) if algorithm == "auto" else Choice(algorithm, why="as asked")
+            name, group = choice.algorithm, self.group
+            if name.startswith(LEADERS):
+                name, group = name.removeprefix(LEADERS), group.of_nodes()
+            scheduled = len(set(group.supernodes)) > 1 and name not in ("mpi", "slices", NCCL)
+            crossing = f"; {describe_crossing(what, name, nbytes, group)}" if scheduled else ""
+            return f"{what} of {nbytes} bytes, {self.shape}: {choice}, {choice.why}{crossing}"
+
+        return self._on_rank_0(say)
 
     @property
     def device_plans(self) -> DevicePlans:
@@ -162,28 +189,27 @@ class Communicator:
 
         A `staged` plan goes on now and then while its rank computes: "auto" then leaves out the MPI library's own.
         """
-        given = send, recv
-        algorithm = algorithm if chain_size is None else f"{algorithm}-{chain_size}"
+        algorithm = with_chain_size(algorithm, chain_size)
         root = 0 if what == "allreduce" else root
         if what == "reduce" and self.rank != root:
             recv = None
         elif what != "bcast" and recv is None:
             recv = send
         problem = self._problem(what, send, recv, op, root)
-        memory = memory_of(send)
-        arrays = [array for array in (send, recv) if array is not None]
-        held = not problem and memory == "host" and all(self.node.holds(array) for array in arrays)
         if not problem and send.dtype not in TYPES:
             send = _bytes(send)
-        dtype, count = str(getattr(send, "dtype", type(send).__name__)), int(getattr(send, "size", 0))
-        call = Call(what, op, root, count, dtype, algorithm, chunk_bytes, staged, held, problem, memory)
+        call = Call(what, op, root, *_content(send), algorithm, chunk_bytes, staged, memory_of(send))
         plan = self._plans.get((call, number))
+        if problem and not check and self._others_may_run(call, number, send):
+            end_job(self.comm, f"rank {self.rank}: {what}: {problem}")
         if plan is None or check:
-            shared = self._agree(call)
+            arrays = [array for array in (send, recv) if array is not None]
+            held = not problem and call.memory == "host" and all(self.node.holds(array) for array in arrays)
+            shared = self._agree(call, problem, held)
         if plan is None:
-            plan = self._plans[call, number] = self._maker.make(call, self._choice(call, shared))
+            choice = self._on_rank_0(lambda: self._choice(call, shared))
+            plan = self._plans[call, number] = self._maker.make(call, choice)
         plan.bind(send.reshape(-1), None if recv is None else recv.reshape(-1))
-        plan.given = given
         return plan
 
     def agree(self, values: Mapping[str, str]) -> None:
@@ -195,7 +221,11 @@ class Communicator:
         for plan in self._plans.values():
             plan.free()
         self._plans.clear()
+        self._forget_calls()
+
+    def _forget_calls(self) -> None:
         self._last.clear()
+        self._calls.clear()
 
     def has_room(self, nbytes: int) -> bool:
         """Say whether `empty` could give each rank so many bytes, as far as can be told on every node. Collective."""
@@ -224,14 +254,26 @@ class Communicator:
 
     def _run(self, call: tuple, send: np.ndarray, recv: np.ndarray | None, check: bool) -> None:
         """Run the plan of a call, found by `call` where these very arrays had one: small messages feel each step."""
-        plan = self._last.get(call)
-        if plan is None or plan.given[0] is not send or plan.given[1] is not recv or check:
-            if len(self._last) == MOST_CALLS:
-                self._last.clear()
-            what, op, root, algorithm, chain_size, chunk_bytes = call[:-2]
-            plan = self.plan(what, send, recv, op, root, algorithm, chain_size, chunk_bytes, check)
-            self._last[call] = plan
+        known = self._last.get(call)
+        if known is None or known.send is not send or known.recv is not recv or check:
+            known = self._know(call, send, recv, check)
+        plan = known.plan
+        if plan.send is not known.bound_send or plan.recv is not known.bound_recv:
+            plan.bind(known.bound_send, known.bound_recv)
         plan.run()
+
+    def _know(self, call: tuple, send: np.ndarray, recv: np.ndarray | None, check: bool) -> Known:
+        """Find a call's plan and note it, instead of the plan's calls of long ago."""
+        what, op, root, algorithm, chain_size, chunk_bytes = call[:-2]
+        plan = self.plan(what, send, recv, op, root, algorithm, chain_size, chunk_bytes, check)
+        if len(self._last) >= MOST_CALLS:
+            self._forget_calls()
+        self._last[call] = known = Known(plan, send, recv, plan.send, plan.recv)
+        calls = self._calls[plan]
+        calls.append(call)
+        while len(calls) > kept(plan.send.nbytes):
+            self._last.pop(calls.popleft(), None)
+        return known
 
     def _device_for(self, name: str = "cuda") -> Device:
         """Return the device that arrays of that name lie on. Raise ArgumentError where there is none."""
@@ -263,12 +305,42 @@ class Communicator:
             return str(error)
         return ""
 
-    def _agree(self, call: Call) -> bool:
+    def _others_may_run(self, call: Call, number: int, send: Any) -> bool:
+        """Say whether other ranks may have a plan for a call that this one can't make, and run it: they ask nobody."""
+        if self.size == 1:
+            return False
+        if hasattr(send, "dtype"):
+            return (call, number) in self._plans
+        alike = (  # but for what a list, say, doesn't tell
+            known._replace(elements=call.elements, dtype=call.dtype, memory=call.memory)
+            for known, other in self._plans
+            if other == number
+        )
+        return call in alike
+
+    def _agree(self, call: Call, problem: str, held: bool) -> bool:
         """Raise on all ranks what is wrong on any; return whether all have their arrays in windows. Collective."""
-        told = self.comm.allgather((call.problem, call.held))
+        told = self.comm.allgather((problem, held))
         self._raise_first([problem for problem, _ in told])
         self.agree(call.described())
         return all(held for _, held in told)
+
+    def _take_table(self) -> None:
+        """Take the table that holds where none is given."""
+        self.table = self.table or tuning.shipped()
+
+    def _on_rank_0(self, work: Callable[[], T]) -> T:
+        """Return rank 0's, whose tables may differ from other ranks'; raise on all ranks what it raises."""
+        found: tuple[T | None, CollectiveError | None] = None, None
+        if self.rank == 0:
+            try:
+                found = work(), None
+            except CollectiveError as error:
+                found = None, error
+        result, problem = self.comm.bcast(found)
+        if problem is not None:
+            raise problem
+        return result  # type: ignore[return-value]
 
     def _raise_first(self, problems: list[str]) -> None:
         """Raise ArgumentError for the first rank that has a problem."""
@@ -283,14 +355,15 @@ class Communicator:
         choice = self._choose(call.what, call.nbytes, shared or call.memory == "device")
         if choice.algorithm == "mpi" and call.nbytes and (call.staged or call.is_half_sum):
             algorithm = OWN[call.what][call.nbytes >= LARGE]
-            one_node = self.shape.nodes == 1 and (shared or self.node.has_peers)
+            one_node = self.shape.nodes == 1 and (shared or self.has_peers)
             return Choice("slices" if one_node else algorithm)
         return choice
 
     def _choose(self, what: str, nbytes: int, shared: bool) -> Choice:
-        """Return what the table says, as far as it can be done here."""
+        """Return what rank 0's table says, as far as it can be done here."""
+        assert self.table is not None
         choice = self.table.choose(what, self.shape, shared, nbytes)
-        if choice.algorithm.startswith(("slices", "leaders")) and not (shared or self.node.has_peers):
+        if choice.algorithm.startswith(("slices", "leaders")) and not (shared or self.has_peers):
             return Choice("mpi", why="processes here can't read each other's memory")
         return choice
 
@@ -299,6 +372,23 @@ def _check_verb(what: str) -> None:
     """Raise ArgumentError for a collective that there is not."""
     if what not in OWN:
         raise ArgumentError(f"unknown collective '{what}'; known are {', '.join(OWN)}")
+
+
+class Known(NamedTuple):
+    """A call that was made before: its plan, its arrays as they were given, and as the plan was bound to them."""
+
+    plan: Plan
+    send: np.ndarray
+    recv: np.ndarray | None
+    bound_send: np.ndarray
+    bound_recv: np.ndarray | None
+
+
+def _content(send: Any) -> tuple[int, str]:
+    """Return how many elements of which type are sent; arrays of types that MPI has no names for are sent as bytes."""
+    if not hasattr(send, "dtype"):
+        return 0, type(send).__name__
+    return (send.size, str(send.dtype)) if send.dtype in TYPES else (send.nbytes, "uint8")
 
 
 def _bytes(array: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,6 +62,14 @@ class Execution:
         # A short message's send is complete once it is copied: without some that tell of their arrival a fast rank
         # would fill the memory of MPI, and the links' queues, with all that it has.
         self._telling = set(sends[self._window // 2 :: self._window // 2])
+
+    def over(self, own: Any, out: Any) -> Execution:
+        """Return the execution of the same steps over other arrays. It shares scratch: the two take turns."""
+        other = copy(self)
+        other._places = {OWN: own, OUT: out}
+        other.memory.prepare(0)  # its messages are made anew, from the first on
+        other._work = [other._prepare(step) for step in self.steps]
+        return other
 
     def run(self) -> Iterator[Request]:
         """Take the steps; yield each request that has to be complete before the next step can be taken.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from collectives.errors import AlgorithmError
+from collectives.errors import AlgorithmError, ArgumentError
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -44,6 +44,21 @@ class Group:
         with_me.Free()
         return cls.of(comm.allgather(leader))
 
+    def with_supernodes(self, names: Sequence[Hashable]) -> Group:
+        """Return the same nodes in the supernodes named, a name for each rank. Raise ArgumentError for one in two."""
+        first: dict[int, int] = {}  # rank of each node
+        for rank, node in enumerate(self.nodes):
+            one = first.setdefault(node, rank)
+            if names[one] != names[rank]:
+                both = f"'{names[one]}' and '{names[rank]}'"
+                raise ArgumentError(f"supernodes: ranks {one} and {rank} are of one node, which is in two: {both}")
+        return Group.of(self.nodes, names)
+
+    def of_nodes(self) -> Group:
+        """Return the group of the nodes, as if each were one rank."""
+        supernodes = dict(zip(self.nodes, self.supernodes, strict=True))
+        return Group.of(sorted(supernodes), [supernodes[node] for node in sorted(supernodes)])
+
     @property
     def size(self) -> int:
         return len(self.nodes)
@@ -66,6 +81,10 @@ class Group:
             range(n),
             key=lambda r: ((self.supernodes[r] - above) % n, (self.nodes[r] - own) % n, (r - root) % n),
         )
+
+    def order_for(self, algorithm: str, root: int = 0) -> list[int]:
+        """Return the ranks by virtual rank as suits an algorithm: for halving dealt from the supernodes."""
+        return self.round_robin() if algorithm == "halving" else self.order(root)
 
     def round_robin(self) -> list[int]:
         """Return the ranks dealt from the supernodes in turn, so that virtual ranks 0, S, 2S, ... share one of S.

@@ -27,7 +27,7 @@ CHUNK = 60 << 10  # bytes: with its header a message below the 64 KiB up to whic
 
 
 class Call(NamedTuple):
-    """What a plan is made for: all that must be the same on all ranks, but `held` and `problem`."""
+    """What a plan is made for: the same on all ranks, so that all of them know the plan, or none does."""
 
     what: str
     op: str
@@ -37,8 +37,6 @@ class Call(NamedTuple):
     algorithm: str
     chunk_bytes: int
     staged: bool = False  # does it go on now and then, while its ranks compute?
-    held: bool = False  # do this rank's arrays lie in windows?
-    problem: str = ""  # why this rank can't take part
     memory: str = "host"  # or "device"
 
     def described(self) -> dict[str, str]:
@@ -139,7 +137,7 @@ class PlanMaker:
         if name == "mpi" and call.is_half_sum:
             name = INSTEAD[call.what]
         if self.local.rank == root.local:
-            inner, group = op and op._replace(divided=False), Group.uniform(self.nodes)
+            inner, group = op and op._replace(divided=False), self.group.of_nodes()
             given = (call, name, chunk_bytes, inner, call.elements, root.node, cross, group)
             between = self._scheduled(*given, memory=plans.memory())
             if isinstance(between, LibraryPlan):
@@ -161,7 +159,7 @@ class PlanMaker:
         """Return the plan of a schedule over the ranks of `comm`."""
         if name == "mpi":
             return LibraryPlan(comm, call.what, op, root, np.dtype(call.dtype))
-        order = group.round_robin() if name == "halving" else group.order(root)
+        order = group.order_for(name, root)
         chunk = max(1, chunk_bytes // np.dtype(call.dtype).itemsize)
         schedule = make_schedule(call.what, name, group.size, count, chunk=chunk, root=root, order=order)
         return SchedulePlan(schedule, comm, op, memory)
@@ -171,7 +169,7 @@ class PlanMaker:
         root, cross = self._root(call, name), self._crossing()
         start, stop = self.node.slice(call.elements)
         inner = op._replace(divided=False) if op else None
-        group = Group.uniform(self.nodes)
+        group = self.group.of_nodes()
         between = self._scheduled(call, name, chunk_bytes, inner, stop - start, root.node, cross, group)
         return LeaderPlan(self.node, cross, between, call.what, op, root)
 
@@ -183,12 +181,12 @@ class PlanMaker:
         return Root(nodes[call.root], nodes[: call.root].count(nodes[call.root]))
 
     def _crossing(self) -> MPI.Intracomm:
-        """Return the communicator of the ranks that have the same rank on their nodes."""
+        """Return the communicator of the ranks that have the same rank on their nodes, in the nodes' order."""
         if self._cross is None:
-            self._cross = split(self.comm, self.local.rank)
+            self._cross = split(self.comm, self.local.rank, self.group.nodes[self.comm.rank])
         return self._cross
 
 
-def split(comm: MPI.Intracomm, color: int) -> MPI.Intracomm:
-    """Return the communicator of the ranks with this one's color."""
-    return comm.Split(color, comm.rank)  # type: ignore[return-value]
+def split(comm: MPI.Intracomm, color: int, key: int = 0) -> MPI.Intracomm:
+    """Return the communicator of the ranks with this one's color, in the order of their keys, then of their ranks."""
+    return comm.Split(color, key)  # type: ignore[return-value]

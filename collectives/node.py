@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 Requests = Iterator[Request]
+REMEDY = "take one from `empty`, or, for arrays of both kinds, a communicator's `dup` for each"
 BLOCK = 1 << 18  # elements: few enough for a cache, many enough that Python between the blocks takes no time
 
 
@@ -77,7 +78,8 @@ class Node:
     def announce(self, send: np.ndarray, recv: np.ndarray, wait: bool) -> Requests:
         """Tell the others where this rank's arrays are; then `sources` and `targets` say where theirs are.
 
-        With `wait` the call itself waits. Raise DisagreementError on all ranks where they differ in bytes.
+        With `wait` the call itself waits. Raise DisagreementError on all ranks where they differ in bytes,
+        ArgumentError where an array is out of the others' reach.
         """
         from mpi4py import MPI
 
@@ -90,9 +92,11 @@ class Node:
             yield self.comm.Iallgather(*message)
         self._sync()
         told = self._announced.tolist()
-        for rank, (nbytes, *_) in enumerate(told):
+        for rank, (nbytes, *row) in enumerate(told):
             if nbytes != told[0][0]:
                 raise DisagreementError(f"the ranks differ in bytes: rank 0 has {told[0][0]}, rank {rank} has {nbytes}")
+            if not self.has_peers and self.size > 1 and -1 in (row[0], row[2]):
+                raise ArgumentError(f"rank {rank} of the node has its array where the others can't read it: {REMEDY}")
         self.sources = [Buffer(rank, *row[1:3]) for rank, row in enumerate(told)]
         self.targets = [Buffer(rank, *row[3:]) for rank, row in enumerate(told)]
 

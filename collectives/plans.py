@@ -10,22 +10,31 @@ waits itself. For host memory both do nothing.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from collectives.agreement import end_job
+from collectives.errors import CollectiveError
 from collectives.execute import Execution, message_type
 from collectives.memory import HostMemory, Memory, Request
 from collectives.node import Buffer, Node, Requests, blocks
 from collectives.operations import Operation, wide
 from collectives.peer import address
-from collectives.schedule import Schedule
+from collectives.schedule import Schedule, uses_out
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
 Array = np.ndarray | None
+KEPT, KEPT_BYTES = 8, 1 << 30  # the last calls, and bytes, whose arrays a plan keeps ready
+
+
+def kept(nbytes: int) -> int:
+    """Return how many calls' arrays, of so many bytes each, a plan keeps ready: at least the last one's."""
+    return max(1, min(KEPT, KEPT_BYTES // max(nbytes, 1)))
 
 
 class Plan:
@@ -35,12 +44,14 @@ class Plan:
     recv: Array
     op: Operation | None = None
     taken = 0  # requests that `advance` has seen complete: a sign of life
-    given: tuple[object, object] = (None, None)  # the caller's arrays
     _steps: Requests | None = None
     _waiting: Request | None = None
 
     def bind(self, send: np.ndarray, recv: Array) -> None:
-        """Let these be the arrays: flat, contiguous, of the type and length that the plan was made for."""
+        """Let these be the arrays: flat, contiguous, of the type and length that the plan was made for.
+
+        Each rank binds by itself, and lets go of arrays by itself: only making a plan is collective.
+        """
         self.send, self.recv = send, recv
 
     def free(self) -> None:
@@ -148,15 +159,30 @@ class SchedulePlan(MemoryPlan):
     def __init__(self, schedule: Schedule, comm: MPI.Intracomm, op: Operation | None, memory: Memory | None = None):
         self.schedule, self.comm, self.op = schedule, comm, op
         self.memory: Memory = HostMemory() if memory is None else memory
-        self._bound: tuple[int, int] | None = None
+        self._room: Array = None
+        self._executions: OrderedDict[tuple[int, int], Execution] = OrderedDict()  # by addresses, the last one last
 
     def bind(self, send: np.ndarray, recv: Array) -> None:
         super().bind(send, recv)
         place = address(send), 0 if recv is None else address(recv)
-        if place != self._bound:
-            own, out = (None, send) if self.op is None else (send, recv)
-            self._execution = Execution(self.schedule, self.comm, self.op, own, out, self.memory)
-            self._bound = place
+        if place not in self._executions:
+            self._executions[place] = self._over(*((None, send) if self.op is None else (send, self._out(send, recv))))
+        self._executions.move_to_end(place)
+        self._execution = self._executions[place]
+        while len(self._executions) > kept(send.nbytes):
+            self._executions.popitem(last=False)
+
+    def _over(self, own: Array, out: Array) -> Execution:
+        """Return the execution over these arrays. It keeps them, so that no others come to lie at their addresses."""
+        if self._executions:
+            return next(iter(self._executions.values())).over(own, out)
+        return Execution(self.schedule, self.comm, self.op, own, out, self.memory)
+
+    def _out(self, send: np.ndarray, recv: Array) -> Array:
+        """Return where sums are kept: where the result goes, or room for those that a rank without one has between."""
+        if recv is None and self._room is None and uses_out(self.schedule.rank(self.comm.rank)):
+            self._room = self.memory.empty((send.size,), send.dtype)
+        return self._room if recv is None else recv
 
     def steps(self, wait: bool) -> Requests:
         yield from self._execution.run()
@@ -223,7 +249,10 @@ class LeaderPlan(Plan):
         node, send, recv = self.node, self.send, self.recv
         start, _ = node.slice(send.size)
         at_root = self.cross.rank == self.root.node
-        yield from node.announce(send, send if recv is None else recv, wait)
+        try:
+            yield from node.announce(send, send if recv is None else recv, wait)
+        except CollectiveError as error:  # which the ranks of this node alone have
+            end_job(self.cross, str(error))
         if self.op is not None:
             node.join(send, self.op._replace(divided=False), start, self._slice)
         elif at_root:

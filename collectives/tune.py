@@ -156,7 +156,7 @@ class Tuning:
 
     def _sizes(self, op: str, shared: bool, send: np.ndarray, recv: np.ndarray) -> dict[int, Seconds]:
         """Return the seconds of what is good at each size; what was good at the size before is timed first."""
-        reaches = shared or self.world.node.has_peers
+        reaches = shared or self.world.has_peers
         names = self.options.algorithms or search.algorithms(op, self.world.shape, reaches)
         found: dict[int, Seconds] = {}
         seconds: Seconds = {}

@@ -31,7 +31,9 @@ class Window:
         self.own = self.segments[comm.rank]
         self.own[...] = 0  # by the rank whose it is, so that its pages are near that rank's core
         self.base = address(self.own) if nbytes else 0
+        self.sync()
         comm.Barrier()
+        self.sync()
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """Return this rank's segment as an array."""

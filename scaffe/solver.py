@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from collectives import Communicator
+from collectives.algorithms import with_chain_size
 from readers import Settings
 from scaffe import display, replay, snapshot, solver_nets, solvers, weights
 from scaffe.bad_records import BadRecords
@@ -176,12 +177,16 @@ class Solver:
         if self.world.size == 1:
             return None
         gpu = self.world.gpu
-        comm = Communicator(self.world.comm, device=gpu and gpu.device)
-        if gpu is None and comm.node.size > 1 and self.run.reduce.startswith(("auto", "slices", "leaders")):
+        comm = Communicator(self.world.comm, device=gpu and gpu.device, supernodes=self.run.supernodes)
+        if gpu is None and comm.shape.nodes < comm.size and self.run.reduce.startswith(("auto", "slices", "leaders")):
             if comm.has_room(2 * self.net.packed.nbytes):
                 self.net.packed.move(comm.empty)
             else:
                 log.info("Parameters stay in each rank's own memory: a node's shared memory (/dev/shm) has no room")
+        if self.run.supernodes:
+            what = "allreduce" if self.run.sync == "allreduce" else "reduce"
+            algorithm = with_chain_size(self.run.reduce, self.run.chain_size or None)
+            log.info("Supernodes: %s", comm.explain(what, self.net.packed.nbytes, algorithm=algorithm))
         return comm
 
     def _make_workflows(self) -> WorkflowTrial:

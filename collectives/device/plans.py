@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 PLACE = np.dtype([("handle", f"V{HANDLE}"), ("offset", np.int64), ("problem", "S64")])
+PROBLEM = np.dtype("S256")  # why a rank can't map another's memory
 PROBE = 4096  # bytes
 ALIGNED = 64  # elements
 
@@ -31,8 +32,7 @@ class PeerPlan(Plan):
     """Within a node: every rank joins its slice of all contributions and writes it where the result belongs.
 
     Each run tells the others where this rank's arrays are, for they may have changed; memory that stays the same stays
-    mapped. Where it has changed, the ranks wait for each other, also in `advance`. `free` unmaps it, and must be called
-    before the arrays' memory goes back to the device.
+    mapped. `free` unmaps it, and must be called before the arrays' memory goes back to the device.
     """
 
     def __init__(self, comm: MPI.Intracomm, device: Device, what: str, op: Operation | None, root: int):
@@ -72,29 +72,38 @@ class PeerPlan(Plan):
         self._mine[0] = _place(self.device, self.send)
         self._mine[1] = self._mine[0] if self.recv is None else _place(self.device, self.recv)
         told = np.empty_like(self._places)
-        message = self._mine.view(np.uint8), told.view(np.uint8)
-        if wait:
-            self.comm.Allgather(*message)
-        else:
-            yield self.comm.Iallgather(*message)
+        yield from self._allgather(self._mine, told, wait)
         for rank, place in enumerate(told.ravel()):
             if place["problem"]:
                 raise ArgumentError(f"rank {rank // 2}: {place['problem'].decode()}")
         if told.tobytes() != self._places.tobytes():
-            self._map(told)
+            yield from self._map(told, wait)
 
-    def _map(self, places: np.ndarray) -> None:
+    def _allgather(self, mine: np.ndarray, told: np.ndarray, wait: bool) -> Requests:
+        """Fill `told` with all ranks' `mine`. Plans side by side come here in any order, so none may wait for another.
+
+        With `wait` the call itself waits.
+        """
+        message = mine.view(np.uint8), told.view(np.uint8)
+        if wait:
+            self.comm.Allgather(*message)
+        else:
+            yield self.comm.Iallgather(*message)
+
+    def _map(self, places: np.ndarray, wait: bool) -> Requests:
+        """Map the others' memory, all ranks theirs or none. Raise ArgumentError on all ranks alike."""
         handles = {bytes(place["handle"]) for rank, row in enumerate(places) for place in row if rank != self.comm.rank}
         for handle in self._mapped.keys() - handles:
             self.device.close(self._mapped.pop(handle))
-        problem = ""
+        problem, problems = np.zeros(1, PROBLEM), np.zeros(self.comm.size, PROBLEM)
         for handle in sorted(handles - self._mapped.keys()):
             try:
                 self._mapped[handle] = self.device.open(handle)
             except ArgumentError as error:
-                problem = problem or f"rank {self.comm.rank}: {error}"
-        if wrong := next(filter(None, self.comm.allgather(problem)), ""):
-            raise ArgumentError(wrong)
+                problem[0] = problem[0] or f"rank {self.comm.rank}: {error}".encode("ascii", "replace")
+        yield from self._allgather(problem, problems, wait)
+        if wrong := next(filter(None, problems), b""):
+            raise ArgumentError(wrong.decode())
         self._places, self._tables = places, None
         mine = address(self.send), address(self.send if self.recv is None else self.recv)
         found = [

@@ -37,6 +37,7 @@ class Bench:
 
     def __init__(self, comm: Communicator, nbytes: int):
         self.comm, n = comm, nbytes // 4
+        self.comms = {"": comm, "plain": comm.dup()}  # "auto" chooses for one kind of memory
         self.buffers = {
             "": (comm.empty(n), comm.empty(n)),
             "plain": (np.zeros(n, np.float32), np.zeros(n, np.float32)),
@@ -55,8 +56,8 @@ class Bench:
                 else partial(call, [send, MPI.FLOAT], [recv, MPI.FLOAT])
             )
         how = {"algorithm": algorithm, "chunk_bytes": int(chunk or 0)}
-        self.comm.plan(op, send, None if op == "bcast" else recv, **how)
-        return partial(getattr(self.comm, op), send, **({} if op == "bcast" else {"recv": recv}), **how)
+        self.comms[kind].plan(op, send, None if op == "bcast" else recv, **how)
+        return partial(getattr(self.comms[kind], op), send, **({} if op == "bcast" else {"recv": recv}), **how)
 
     def seconds(self, action: Callable[[], None], kind: str, count: int) -> float:
         """Return the seconds of a call over buffers with other numbers in each rank's."""
@@ -86,7 +87,8 @@ class Bench:
                 yield op, nbytes, name, self.seconds(actions[name], kind, count)
                 if i == 0:
                     self.check(op, name, count)
-        self.comm.forget()
+        for comm in self.comms.values():
+            comm.forget()
 
     def memory(self) -> float:
         """Return the seconds that a byte of memory traffic takes while all ranks add arrays, best of three."""

@@ -73,11 +73,18 @@ def add_run_flags(command: Parser) -> None:
     command.flag("run-config", metavar="FILE", help="TOML file with these settings, spelled as the flags")
     command.flag("workflow", choices=WORKFLOWS, help="what overlaps: nothing, propagation, aggregation too")
     command.flag("sync", choices=SYNCS, help="does the root update, or every rank?")
-    command.flag("reduce", metavar="NAME", help="collectives' algorithm: auto, mpi, chain, binomial, cb, ring, ...")
+    command.flag(
+        "reduce", metavar="NAME", help="collectives' algorithm: auto, mpi, chain, binomial, cb, cb:levels, ring, ..."
+    )
     command.flag("chain-size", type=int, metavar="N", help="ranks in a chain of cb, cc, ccb")
     command.flag("chunk-bytes", type=int, metavar="N", help="a message's bytes; 0: as tuned")
     command.flag(
         "bucket-bytes", metavar="N", help="gradients that go together: 0 (a layer's), 4M, ..., inf (all), auto"
+    )
+    command.flag(
+        "supernodes",
+        metavar="HOSTS",
+        help="hosts with slower links between them: 'n0,n1;n2,n3', a pattern such as 'rack(\\d+)-.*', or slurm",
     )
     command.flag("drive", choices=KNOWN["drive"], help="who lets messages go on: between layers, or a helper computes")
 

@@ -7,7 +7,9 @@ import sys
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from collectives import CollectiveError, check_algorithm
+from collectives import ArgumentError, CollectiveError, check_algorithm
+from collectives.algorithms import downwards
+from collectives.supernodes import as_text, finder
 from scaffe.errors import ScaffeError
 from scaffe.parallel.buckets import parse_bytes
 from scaffe.parallel.drive import DRIVES
@@ -28,8 +30,9 @@ class Run:
 
     `workflow` is one of WORKFLOWS, `sync` of SYNCS, `drive` of DRIVES or "auto". `reduce` names the collectives'
     algorithm ("auto", "mpi", "chain", "cb", ...), `chain_size` its groups (0: as the name says), `chunk_bytes` its
-    messages (0: as tuned). Buckets have up to `bucket_bytes` ("0", "4M", "inf", "auto"). Raise ScaffeError for
-    anything else; for `reduce` it is `check_reduce` that does, once a file's settings and the flags are together.
+    messages (0: as tuned). Buckets have up to `bucket_bytes` ("0", "4M", "inf", "auto"). `supernodes` says which hosts
+    stand in which one ("n0,n1;n2,n3", a pattern, "slurm": collectives.supernodes). Raise ScaffeError for anything
+    else; for `reduce` it is `check_reduce` that does, once a file's settings and the flags are together.
     """
 
     workflow: str = "SC-B"
@@ -39,6 +42,7 @@ class Run:
     chunk_bytes: int = 0
     bucket_bytes: str = "4M"
     drive: str = "auto"
+    supernodes: str = ""
 
     def __post_init__(self) -> None:
         for name, values in KNOWN.items():
@@ -47,6 +51,11 @@ class Run:
         for name in ("chain_size", "chunk_bytes"):
             if getattr(self, name) < 0:
                 raise ScaffeError(f"{name} must be 0 or more, got {getattr(self, name)}")
+        try:
+            if self.supernodes:
+                finder(self.supernodes)
+        except ArgumentError as error:
+            raise ScaffeError(str(error)) from None
         try:
             if self.bucket_bytes != "auto":
                 parse_bytes(self.bucket_bytes)
@@ -79,8 +88,13 @@ class Run:
 
     @property
     def how(self) -> dict[str, Any]:
-        """What the collectives are told."""
+        """What a reduce, or allreduce, of gradients is told."""
         return {"algorithm": self.reduce, "chain_size": self.chain_size or None, "chunk_bytes": self.chunk_bytes}
+
+    @property
+    def how_down(self) -> dict[str, Any]:
+        """What a broadcast of parameters is told."""
+        return self.how | {"algorithm": downwards(self.reduce)}
 
 
 def read_run(path: str | os.PathLike) -> Run:
@@ -100,6 +114,8 @@ def read_run(path: str | os.PathLike) -> Run:
             raise ScaffeError(f"{path}: unknown key '{key}'; known: {' '.join(types).replace('_', '-')}")
         if name == "bucket_bytes" and isinstance(value, int):
             value = str(value)
+        if name == "supernodes" and isinstance(value, list):
+            value = _hosts(value)
         if type(value) is not types[name]:
             raise ScaffeError(f"{path}: {key} must be {_NOUNS[types[name]]}, got {value!r}")
         values[name] = value
@@ -107,6 +123,12 @@ def read_run(path: str | os.PathLike) -> Run:
         return Run(**values)
     except ScaffeError as error:
         raise ScaffeError(f"{path}: {error}") from None
+
+
+def _hosts(value: list) -> object:
+    """Return lists of hosts as a flag has them; anything else as it is."""
+    fine = all(isinstance(hosts, list) and all(isinstance(host, str) for host in hosts) for hosts in value)
+    return as_text(value) if fine else value
 
 
 _NOUNS = {str: "a string", int: "a whole number"}

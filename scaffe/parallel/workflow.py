@@ -78,10 +78,12 @@ def make_workflow(
     disturbs = early and comm.group.shape[0] > FEW_NODES
     ahead = 0.0 if disturbs else 1.0
     if forward and what == "reduce":
-        propagate: Propagate = StagedPropagate(world, net.packed, buckets, comm, early, drive.wait, ahead, **run.how)
+        propagate: Propagate = StagedPropagate(
+            world, net.packed, buckets, comm, early, drive.wait, ahead, **run.how_down
+        )
     else:
         everywhere = what == "allreduce"
-        how = {"algorithm": "auto"} if everywhere else run.how  # a ring, say, is no broadcast
+        how = {"algorithm": "auto"} if everywhere else run.how_down  # a ring, say, is no broadcast
         propagate = Propagate(world, net.packed, comm, everywhere, **how)
     given = world, net.packed, buckets, propagate, update, rule.clip, what
     if backward:
@@ -100,7 +102,7 @@ def _bucket_bytes(run: Run, world: World, comm: Communicator, net: Net) -> float
     """Return the most bytes of a bucket; for "auto" those that suit the network, as the root's tables know it."""
     if run.bucket_bytes != "auto":
         return parse_bytes(run.bucket_bytes)
-    alpha, beta, source = world.comm.bcast(_line(comm), world.root)
+    alpha, beta, source = world.comm.bcast(_line(comm) if world.is_root else (0.0, 0.0, ""), world.root)
     nbytes = suited_bytes(net.packed.nbytes, alpha, beta)
     why = f"{1e6 * alpha:.3g} us a message and {1e-9 / beta:.3g} GB/s, as {source} has it"
     log.info("Buckets of up to %d bytes suit %s: %s", nbytes, comm.shape, why)
@@ -109,7 +111,7 @@ def _bucket_bytes(run: Run, world: World, comm: Communicator, net: Net) -> float
 
 def _line(comm: Communicator) -> tuple[float, float, str]:
     """Return seconds a message and a byte, and who says so: the tuning, or else the description of such a cluster."""
-    table, shape = tuning.shipped(), comm.shape
+    table, shape = comm.table or tuning.shipped(), comm.shape
     if found := table.line("reduce", shape, shape.nodes == 1):
         return STEP + found[0], found[1], table.source
     cluster = find_cluster("infiniband" if shape.network == tuning.FABRIC else "ethernet")

@@ -16,7 +16,7 @@ from collectives.schedule import OUT, OWN, Op, Schedule, Slice, Step
 TREES = ["chain", "binomial", "flat", "kary-3", "two-tree", "cb-8", "cc-3", "ccb-2", "bb-4"]
 KINDS = [(op, name) for op in ("reduce", "bcast", "allreduce") for name in TREES]
 KINDS += [(op, name) for op in ("allreduce", "reduce_scatter") for name in ("ring", "halving")]
-KINDS += [("reduce", "cb-4:levels")]
+KINDS += [("reduce", f"{name}:levels") for name in TREES if name != "two-tree"]
 
 
 @settings(max_examples=80)

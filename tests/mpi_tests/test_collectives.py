@@ -1,19 +1,34 @@
 """Collectives over MPI: every algorithm gives numpy's numbers on every rank, in every memory, by every root."""
 
 import os
+import weakref
 
 import numpy as np
 import pytest
 from mpi4py import MPI
 
-from collectives import AlgorithmError, ArgumentError, Communicator, DisagreementError, Group, execute, window
+from collectives import (
+    AlgorithmError,
+    ArgumentError,
+    Communicator,
+    DisagreementError,
+    Group,
+    execute,
+    peer,
+    plans,
+    tuning,
+    window,
+)
 from collectives.operations import OPERATIONS, TYPES
+from collectives.plans import LibraryPlan
+from collectives.tuning import Row, Table
 
 pytestmark = pytest.mark.mpi
 COMM = MPI.COMM_WORLD
 TREES = ["chain", "binomial", "flat", "kary-2", "two-tree", "cb-2", "cc-2", "ccb-2"]
+LEVELS = [f"{name}:levels" for name in TREES if name != "two-tree"]
 ALGORITHMS = {
-    "reduce": ["auto", "mpi", "slices", "leaders-chain", *TREES],
+    "reduce": ["auto", "mpi", "slices", "leaders-chain", "leaders-cb-2:levels", *TREES, *LEVELS],
     "bcast": ["auto", "mpi", "slices", "leaders-chain", *TREES],
     "allreduce": ["auto", "mpi", "slices", "leaders-ring", "ring", "halving", *TREES],
 }
@@ -107,6 +122,17 @@ def test_leaders_of_unequal_nodes_are_refused_and_of_equal_ones_work():
     halves.free()
 
 
+@pytest.mark.mpi(min_size=4)
+def test_leaders_of_nodes_whose_ranks_are_in_any_order():
+    if COMM.size % 2:
+        pytest.skip("nodes with as many ranks each")
+    first, second = range(COMM.size // 2), reversed(range(COMM.size // 2))
+    mixed = Communicator(COMM, group=Group.of([*first, *second]))
+    for what in ALGORITHMS:
+        check(mixed, what, 1000, np.dtype("f4"), algorithm="leaders-chain", chunk_bytes=256)
+    mixed.free()
+
+
 @pytest.mark.parametrize("algorithm", ["chain", "binomial", "cb-2", "ring", "halving", "two-tree", "slices"])
 def test_a_run_repeats_bit_for_bit_and_all_ranks_have_the_same(comm, algorithm):
     values = np.random.default_rng(comm.rank).standard_normal(5000).astype(np.float32)
@@ -132,6 +158,102 @@ def test_the_size_of_a_chain_is_part_of_the_name_or_beside_it(comm):
     array = np.ones(10, np.float32)
     comm.allreduce(array, algorithm="cb", chain_size=2)
     assert array[0] == comm.size
+    comm.reduce(array, algorithm="cb:levels", chain_size=2)
+    assert comm.rank or array[0] == comm.size**2
+
+
+def table(algorithm, **chunk):
+    """Return a table that knows one algorithm for everything between nodes."""
+    ops, kinds = ("reduce", "bcast", "allreduce"), (True, False)
+    return Table([Row(op, 2, 1, shared, 0, algorithm, **chunk) for op in ops for shared in kinds], algorithm)
+
+
+@pytest.mark.mpi(min_size=2)
+def test_rank_0_chooses_for_all_whatever_the_tables_of_the_others():
+    tables = [table("chain", chunk_bytes=64), table("binomial", chunk_bytes=400), table("mpi")]
+    comm = Communicator(COMM, tables[min(COMM.rank, 2)], Group.uniform(COMM.size))
+    array = np.ones(1000, np.float32)
+    comm.allreduce(array)
+    assert (array == comm.size).all()
+    schedule = comm.plan("allreduce", array).schedule
+    assert (schedule.algorithm, schedule.chunk) == ("chain", 16)
+    assert ": chain in chunks of 64 bytes, best from 0 bytes" in comm.explain("allreduce", 4000)
+    comm.free()
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("odd", [0, COMM.size - 1])
+def test_a_node_whose_processes_cannot_read_each_other_counts_for_all(monkeypatch, odd):
+    monkeypatch.setattr(peer, "works", lambda local: COMM.rank != odd)
+    comm = Communicator(COMM, table("leaders-chain"), Group.uniform(COMM.size))
+    array = np.ones(100, np.float32)
+    comm.allreduce(array)
+    assert (array == comm.size).all() and isinstance(comm.plan("allreduce", array), LibraryPlan)
+    comm.free()
+
+
+@pytest.mark.parametrize("odd", [0, COMM.size - 1])
+def test_a_table_that_is_not_there_on_rank_0_is_an_error_on_all_and_elsewhere_none(monkeypatch, odd):
+    tuning.shipped.cache_clear()
+    if COMM.rank == odd:
+        monkeypatch.setenv("COLLECTIVES_TABLE", "/nowhere.json")
+    if odd == 0:
+        with pytest.raises(ArgumentError, match=r"/nowhere.json: no such file"):
+            Communicator(COMM)
+    else:
+        Communicator(COMM).free()
+    tuning.shipped.cache_clear()
+
+
+@pytest.mark.parametrize("first", ["own", "window"])
+@pytest.mark.parametrize("algorithm", ["auto", "slices", "chain"])
+def test_one_plan_serves_arrays_of_both_kinds(comm, algorithm, first):
+    send, own, window = comm.empty(5000), np.empty(5000, np.float32), comm.empty(5000)
+    send[...] = 1
+    for recv in (own, window) if first == "own" else (window, own):
+        recv[...] = 0
+        comm.reduce(send, recv if comm.rank == 0 else None, algorithm=algorithm)
+        assert comm.rank or (recv == comm.size).all()
+    comm.give_back(send, window)
+
+
+@pytest.mark.mpi(min_size=2)
+def test_arrays_that_others_cannot_reach_are_named_where_a_plan_wants_windows():
+    comm = Communicator(COMM)
+    comm.node.has_peers = comm.has_peers = False
+    window, own = comm.empty(1 << 20), np.ones(1 << 20, np.float32)
+    comm.allreduce(window, algorithm="slices")
+    with pytest.raises(ArgumentError, match="rank 0 of the node has its array where the others can't read it: take"):
+        comm.allreduce(own, algorithm="slices")
+    comm.allreduce(window, algorithm="slices")
+    comm.free()
+
+
+@pytest.mark.parametrize("algorithm", ["chain", "ring", "leaders-chain"])
+def test_arrays_that_take_turns_are_prepared_once_each(comm, nodes, algorithm):
+    over = nodes if algorithm.startswith("leaders") else comm
+    arrays, seen = [np.empty(1000, np.float32) for _ in range(4)], []
+    for turn in range(3):
+        for array in arrays:
+            array[...] = comm.rank + turn
+            plan = over.plan("allreduce", array, algorithm=algorithm, chunk_bytes=256)
+            plan.run()
+            seen.append(getattr(plan, "between", plan)._execution)
+            assert (array == comm.size * turn + sum(range(comm.size))).all()
+    assert len(set(map(id, seen))) == (1 if algorithm.startswith("leaders") else 4)
+
+
+@pytest.mark.parametrize("algorithm", ["chain", "mpi"])
+def test_arrays_of_long_ago_are_let_go(comm, algorithm):
+    kept = []
+    for _ in range(3 * plans.KEPT):
+        array = np.ones(1000, np.float32)
+        kept.append(weakref.ref(array))
+        comm.allreduce(array, algorithm=algorithm)
+    del array
+    assert sum(ref() is not None for ref in kept) == plans.KEPT
+    comm.forget()
+    assert not any(ref() is not None for ref in kept)
 
 
 # What can be wrong.
@@ -169,6 +291,7 @@ def test_an_array_that_is_wrong_on_one_rank_is_an_error_on_all(comm):
     frozen = np.ones(9, np.float32)
     frozen.flags.writeable = False
     last = comm.rank == comm.size - 1
+    comm = comm.dup()
     for array, said in (
         (wide[:, :3] if last else wide[:, :3].copy(), "send must be contiguous, got shape"),
         (frozen if last else frozen.copy(), "recv is read-only"),
@@ -176,6 +299,7 @@ def test_an_array_that_is_wrong_on_one_rank_is_an_error_on_all(comm):
     ):
         with pytest.raises(ArgumentError, match=f"rank {comm.size - 1}: {said}"):
             comm.allreduce(array)
+    comm.free()
 
 
 @pytest.mark.parametrize(

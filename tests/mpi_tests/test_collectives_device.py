@@ -21,7 +21,7 @@ from collectives.plans import SchedulePlan
 pytestmark = pytest.mark.mpi
 COMM = MPI.COMM_WORLD
 TREES = ["chain", "binomial", "flat", "kary-2", "two-tree", "cb-2", "cc-2", "ccb-2"]
-ALGORITHMS = {"reduce": TREES, "bcast": TREES, "allreduce": [*TREES, "ring", "halving"]}
+ALGORITHMS = {"reduce": [*TREES, "cb-2:levels"], "bcast": TREES, "allreduce": [*TREES, "ring", "halving"]}
 CASES = [(what, name) for what, names in ALGORITHMS.items() for name in ["auto", "mpi", "slices", *names]]
 
 
@@ -97,6 +97,53 @@ def test_plans_side_by_side_go_on_without_waiting(on_device):
         np.testing.assert_array_equal(array.get(), comm.size * (comm.size + 1) / 2)
     for each in comms:
         each.free()
+
+
+@pytest.mark.mpi(min_size=2)
+def test_two_plans_of_which_each_rank_sees_another_go_on_first_do_not_wait_for_each_other(on_device):
+    comm, device = on_device
+    arrays = [device.empty((300,), np.dtype("f4")) for _ in range(2)]
+    for array in arrays:
+        array.set(np.full(array.size, comm.rank + 1))
+    lanes = [comm.dup() for _ in arrays]
+    plans = [lane.plan("allreduce", array, algorithm="slices") for lane, array in zip(lanes, arrays, strict=True)]
+    for plan in plans:
+        plan.start()
+    while not all(isinstance(plan._waiting, MPI.Request) for plan in plans):  # all have said where their arrays are
+        for plan in plans:
+            if not isinstance(plan._waiting, MPI.Request):
+                plan.advance()
+    for plan in plans if comm.rank else reversed(plans):  # one hears of all others' before the other does
+        taken = plan.taken
+        while plan.taken == taken:
+            plan.advance()
+    while not all([plan.advance() for plan in plans]):
+        pass
+    for plan, array in zip(plans, arrays, strict=True):
+        plan.follow()
+        np.testing.assert_array_equal(array.get(), comm.size * (comm.size + 1) / 2)
+    for lane in lanes:
+        lane.free()
+
+
+@pytest.mark.mpi(min_size=2)
+def test_memory_that_one_rank_cannot_map_is_an_error_on_all(monkeypatch):
+    comm, device = communicator("staged")
+    array = device.zeros((50,), np.dtype("f4"))
+    comm.allreduce(array, algorithm="slices")
+
+    def refuse(handle):
+        raise ArgumentError("no more room for mappings")
+
+    if comm.rank == comm.size - 1:
+        monkeypatch.setattr(device, "open", refuse)
+    plan = comm.plan("allreduce", device.zeros((50,), np.dtype("f4")), algorithm="slices")
+    with pytest.raises(ArgumentError, match=f"rank {comm.size - 1}: no more room for mappings"):
+        plan.run()
+    with pytest.raises(ArgumentError, match=f"rank {comm.size - 1}: no more room for mappings"):
+        plan.start()
+        plan.finish()
+    comm.free()
 
 
 @pytest.mark.mpi(min_size=2)

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.mpi
 COMM = MPI.COMM_WORLD
 LENGTHS = (100, 0, 3000, 7, 1, 513, 513, 20000)
 ALGORITHMS = {
-    "reduce": ["auto", "mpi", "slices", "chain", "binomial", "cb-2", "two-tree"],
+    "reduce": ["auto", "mpi", "slices", "chain", "binomial", "cb-2", "cb-2:levels", "two-tree"],
     "bcast": ["auto", "mpi", "slices", "chain", "two-tree"],
     "allreduce": ["auto", "mpi", "slices", "ring", "halving", "binomial"],
 }

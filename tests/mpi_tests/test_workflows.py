@@ -86,6 +86,12 @@ def test_every_workflow_gives_the_bits_of_sc_b(folder, sc_b, reduce):
             assert_close(train(folder, {**way, "reduce": reduce}), expected)
 
 
+@pytest.mark.parametrize("workflow", ["SC-B", "SC-OBR"])
+def test_s_caffes_own_reduce_gives_the_bits_of_sc_b_over_the_same_tree(folder, sc_b, workflow):
+    run = {"workflow": workflow, "reduce": "cb:levels", "chain_size": 2}
+    assert_same_bits(train(folder, run), sc_b("cb-2"))
+
+
 @pytest.mark.parametrize("fields", [{}, {"clip_gradients": 0.05}, {"iter_size": 2}], ids=str)
 def test_workflows_that_take_turns_give_the_bits_of_sc_b(folder, sc_b, fields):
     expected = sc_b(iterations=40, **fields)

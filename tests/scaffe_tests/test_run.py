@@ -24,6 +24,16 @@ def test_a_file_spells_keys_as_the_flags_do(written):
     assert run.how == {"algorithm": "cb", "chain_size": 8, "chunk_bytes": 0}
 
 
+def test_supernodes_are_lists_or_what_a_flag_has(written):
+    lists, text = 'supernodes = [["n0", "n1"], ["n2"]]', "supernodes = 'n0,n1;n2'"
+    assert read_run(written(lists)) == read_run(written(text)) == Run(supernodes="n0,n1;n2")
+
+
+def test_parameters_go_down_the_tree_that_s_caffes_own_reduce_goes_up():
+    run = Run(reduce="cb:levels", chain_size=8)
+    assert (run.how["algorithm"], run.how_down) == ("cb:levels", {**run.how, "algorithm": "cb"})
+
+
 def test_flags_go_over_the_file(written):
     run = read_run(written('workflow = "SC-OB"\nreduce = "chain"\n'))
     assert over(run, workflow="SC-OBR", reduce=None, sync=None) == Run(workflow="SC-OBR", reduce="chain")
@@ -57,6 +67,10 @@ def test_an_algorithm_counts_for_what_the_ranks_do_and_a_chain_size_for_its_name
         ("workflow = 3", "workflow must be a string, got 3"),
         ("chain-size = true", "chain-size must be a whole number, got True"),
         ('work-flow = "SC-B"', "unknown key 'work-flow'; known: workflow sync reduce chain-size"),
+        ('supernodes = "n0;n1;"', "supernodes: '' is no host's name"),
+        ('supernodes = [["n0"], ["n1", "n0"]]', "supernodes: host n0 is in two of them, number 0 and 1"),
+        ('supernodes = "rack(.*"', "supernodes: the pattern 'rack(.*' is none: missing ), unterminated subpattern"),
+        ("supernodes = [3]", "supernodes must be a string, got [3]"),
         ("sync = [\n]\nsync = 1 2", "line 3"),
         ("\udcff", "utf-8"),
     ],
