@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from collectives.execute import Execution, message_type
-from collectives.memory import HostMemory, Memory, Request
+from collectives.execute import Execution
+from collectives.memory import HostMemory, Memory, Request, message_type
 from collectives.node import Buffer, Node, Requests, blocks
 from collectives.operations import Operation, wide
 from collectives.peer import address
