@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from collectives.errors import ScheduleError
 from collectives.execute import Window
 from collectives.memory import Request
 
-Channel = tuple[int, int, int]  # source, destination, tag
+Channel = tuple[int, int, Hashable]  # source, destination, tag
 
 
 class Late:
@@ -102,9 +102,8 @@ class End:
         return self.known
 
     def Wait(self) -> None:
-        """Return if there is nothing to wait for: the other ranks can't go on meanwhile."""
         if not self.complete:
-            raise ScheduleError(f"rank {self.rank} waits inside a call {self.waits_for}")
+            self.network.block(self)
         self.learn()
 
     def learn(self) -> None:
@@ -157,6 +156,10 @@ class Network:
             raise ScheduleError(f"rank {rank} has {under_way[0]} receives, {under_way[1]} sends in {self.window}")
         return End(self, rank, channel, sent)
 
+    def block(self, end: End) -> None:
+        """Wait inside a call: an error, since the other ranks can't go on meanwhile."""
+        raise ScheduleError(f"rank {end.rank} waits inside a call {end.waits_for}")
+
     def may_move(self, move: Callable[[], object], *ends: End) -> None:
         """Let `move` be done some time, which completes the ends."""
         self._movable.append((move, ends))
@@ -208,10 +211,13 @@ class Comm:
         self.network, self.rank, self.size = network, rank, network.size
 
     def Isend(self, message: Sequence[Any], dest: int, tag: int) -> End:
-        return self.network.send((self.rank, dest, tag), message[0], told=False)
+        return self.network.send(self._channel(self.rank, dest, tag), message[0], told=False)
 
     def Issend(self, message: Sequence[Any], dest: int, tag: int) -> End:
-        return self.network.send((self.rank, dest, tag), message[0], told=True)
+        return self.network.send(self._channel(self.rank, dest, tag), message[0], told=True)
 
     def Irecv(self, message: Sequence[Any], source: int, tag: int) -> End:
-        return self.network.receive((source, self.rank, tag), message[0])
+        return self.network.receive(self._channel(source, self.rank, tag), message[0])
+
+    def _channel(self, source: int, dest: int, tag: int) -> Channel:
+        return source, dest, tag
