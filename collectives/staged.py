@@ -128,6 +128,11 @@ class Staged:
         return not self._under_way and not self._may_begin()
 
     @property
+    def all_ready(self) -> bool:
+        """Whether all stages have been made ready since the start, and so come to their end if they are waited for."""
+        return all(self._ready[self._begun :])
+
+    @property
     def lanes(self) -> int:
         """How many stages can be under way at once; stage i goes in lane i % lanes."""
         return len(self._lanes)

@@ -190,7 +190,9 @@ def test_nothing_is_freed_while_a_stage_is_under_way_on_any_rank(comm, algorithm
 
 def test_what_was_started_and_never_ready_can_be_freed(comm):
     staged = Staged(comm, "allreduce", draw(0))
+    assert staged.all_ready
     staged.start()
+    assert not staged.all_ready
     staged.free()
 
 
