@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from mutants import changed
 
 from collectives import check, execute
-from collectives.adversary import Late, Network, Soon
+from collectives.adversary import End, Late, Network, Soon
 from collectives.algorithms import make_schedule
 from collectives.errors import ScheduleError
 from collectives.execute import Execution, Window
@@ -96,3 +98,31 @@ def test_without_a_window_it_is_told_by_the_length_of_messages(monkeypatch: pyte
         schedule = make_schedule("reduce", "chain", 3, 120, chunk=chunk, depth=20)
         run(schedule, Operation("sum", np.add), np.ones((3, 120)), network)
         assert network.most == [min(execute.AHEAD, 120 // chunk), sends]
+
+
+class Buffered(Late):
+    """Sends that need not tell of their arrival are complete at once, and move late all the same."""
+
+    def tells(self) -> bool:
+        return True
+
+    def buffers(self) -> bool:
+        return True
+
+
+class Counting(Network):
+    """Counts the messages that have been sent and have not moved."""
+
+    most_behind = 0
+
+    def send(self, channel: Any, elements: np.ndarray, told: bool) -> End:
+        end = super().send(channel, elements, told)
+        self.most_behind = max(self.most_behind, len(self._movable) + sum(map(len, self._sends.values())))
+        return end
+
+
+@pytest.mark.parametrize("sends", [1, 2, 4, 7])
+def test_a_fast_rank_does_not_fill_the_memory_of_mpi(sends: int) -> None:
+    network = Counting(2, Buffered(), Window(1, sends))
+    run(make_schedule("reduce", "chain", 2, 100, chunk=1), Operation("sum", np.add), np.ones((2, 100)), network)
+    assert network.most_behind <= sends + max(1, sends // 2)
