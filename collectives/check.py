@@ -5,41 +5,49 @@
 - each send has its receive, with the same slice of the vectors, in the same order for each (source, dest, tag);
 - no step writes what a message in flight still reads, and no receive is posted over what is still in use, in place
   and not, whenever the executor posts it (`Step.after`);
-- all ranks come to their end although every send waits for its receive, with the executor's window of posted
-  receives and unfinished sends, and even if it finds out about a finished send as late as possible;
-- each rank's contribution is in each element of the result exactly once, and the result stands where it should.
+- all ranks' executions come to their end, with their window of posted receives and unfinished sends, over networks
+  on which messages move as late as they may, as soon as they can, and in orders that are drawn;
+- each rank's contribution is then in each element of the result exactly once, and the result stands where it should.
 
-The last one is a proof, not a sample: what goes through the schedule are counts of each rank's contributions, kept
-for each part of the vectors that no step divides.
+`Execution` itself runs, as over MPI; only the network (`collectives.adversary`) and the memory are made up. What goes
+through the schedule are counts of each rank's contributions, kept for each part of the vectors that no step divides,
+so that a sum is exact and says what is in it. Junk stands wherever nothing has been written, and where a posted
+receive may write at any time.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from collectives.adversary import Channel, Drawn, Late, Network, Soon
 from collectives.errors import ScheduleError
-from collectives.replay import Channel, Window, replay
-from collectives.schedule import OUT, OWN, Op, Schedule, Slice, Step
+from collectives.execute import Execution, Window
+from collectives.memory import HostMemory
+from collectives.operations import OPERATIONS
+from collectives.schedule import Op, Schedule, Slice, Step
 
-Counts = NDArray[np.int32]  # (cells x P): how often each rank's contribution is in each cell
-JUNK = np.int32(-(1 << 20))  # what memory holds that nobody has written: no sum of it looks like a count
+Counts = NDArray[np.int64]  # (cells x P): each rank's contribution to each cell, as often as it is in it
+JUNK = np.int64(-(1 << 40))  # what memory holds that nobody has written: no sum of it looks like a count
 
 
-def check(schedule: Schedule, window: Window | None = None) -> None:
-    """Raise ScheduleError unless `schedule` is right for executors with `window`; see the module's text."""
+def check(schedule: Schedule, window: Window | None = None, seed: int = 0) -> None:
+    """Raise ScheduleError unless `schedule` is right for executions with `window`; `seed` is of the drawn order."""
     window = window or Window()
     parts = [schedule.rank(rank) for rank in range(schedule.size)]
     cells = Cells(schedule, parts)
     _check_messages(parts)
     for rank, steps in enumerate(parts):
         _check_overwriting(rank, steps, cells)
-    _check_result(schedule, window, cells, in_place=True)
-    if schedule.op != "bcast":
-        _check_result(schedule, window, cells, in_place=False)
+    _check_coverage(schedule)
+    counted = cells.schedule(schedule, parts)
+    for order, in_place in ((Late(), True), (Soon(), False), (Drawn(seed), True)):
+        _check_result(counted, Network(schedule.size, order, window), in_place and schedule.op != "bcast")
 
 
 class Cells:
@@ -50,7 +58,18 @@ class Cells:
         ends |= {end for rank in range(schedule.size) for end in schedule.result(rank)}
         if min(ends) < 0 or max(ends) > schedule.elements:
             raise ScheduleError(f"a step reaches beyond the {schedule.elements} elements: {min(ends)} to {max(ends)}")
+        longest = max((step.stop - step.start for steps in parts for step in steps if _slots(step)), default=0)
+        if longest > schedule.slot_elements:
+            raise ScheduleError(f"a step has {longest} elements in a slot of {schedule.slot_elements}")
         self._number = {end: number for number, end in enumerate(sorted(ends))}
+
+    def schedule(self, schedule: Schedule, parts: Sequence[Sequence[Step]]) -> Schedule:
+        """Return the same schedule with cells for elements."""
+        number = self._number
+        steps = [[s._replace(start=number[s.start], stop=number[s.stop]) for s in part] for part in parts]
+        ends = (schedule.result(rank) for rank in range(schedule.size))
+        plan = _Counted(steps, [(number[start], number[stop]) for start, stop in ends], list(number))
+        return replace(schedule, elements=len(self), slot_elements=len(self), plan=plan)
 
     def __len__(self) -> int:
         return len(self._number)
@@ -125,76 +144,105 @@ def _touched(step: Step) -> tuple[int, ...]:
     return (step.source, step.target) if step.op is Op.COPY else (step.source, step.target, step.slot)
 
 
-class Ledger:
-    """A replay's memory that counts contributions; junk stands wherever nothing has been written."""
-
-    def __init__(self, schedule: Schedule, cells: Cells, in_place: bool) -> None:
-        shape = len(cells), schedule.size
-        self._cells, self._in_place = cells, in_place
-        self._own = np.eye(schedule.size, dtype=np.int32)
-        self._out = [np.full(shape, JUNK) for _ in range(schedule.size)]
-        for rank in range(schedule.size) if in_place and schedule.op != "bcast" else [schedule.root]:
-            if in_place:
-                self._out[rank][:] = self._own[rank]
-        self._slots: dict[tuple[int, int], tuple[Slice, Counts]] = {}
-
-    def send(self, rank: int, step: Step) -> Counts:
-        return self._read(rank, step.source, (step.start, step.stop)).copy()
-
-    def take(self, rank: int, step: Step, data: Counts | None) -> None:
-        part = step.start, step.stop
-        if step.op is Op.RECV_ADD:
-            assert data is not None
-            self._slots[rank, step.slot] = part, data
-            data = self._read(rank, step.source, part) + data
-        elif step.op is Op.COPY:
-            data = self._read(rank, step.source, part).copy()
-        assert data is not None
-        if step.target >= 0:
-            self._slots[rank, step.target] = part, data
-        else:
-            self._out[rank][self._cells[part]] = data
-
-    def result(self, rank: int, part: Slice) -> Counts:
-        return self._read(rank, OUT, part)
-
-    def _read(self, rank: int, place: int, part: Slice) -> Counts:
-        where = self._cells[part]
-        if place == OUT or (place == OWN and self._in_place):
-            return self._out[rank][where]
-        if place == OWN:
-            return np.broadcast_to(self._own[rank], (where.stop - where.start, len(self._own)))
-        if (rank, place) in self._slots:
-            stands, data = self._slots[rank, place]
-            if stands == part:
-                return data
-        return np.full((where.stop - where.start, len(self._own)), JUNK)
+def _slots(step: Step) -> bool:
+    """Say whether a step touches scratch slots."""
+    return max(step.source, step.target, step.slot) >= 0
 
 
-def _check_result(schedule: Schedule, window: Window, cells: Cells, in_place: bool) -> None:
-    ledger = Ledger(schedule, cells, in_place)
-    replay(schedule, window, memory=ledger, tests_sends=False)
-    expected = np.ones(schedule.size, np.int32)
+@dataclass(frozen=True)
+class _Counted:
+    """The plan of a schedule of cells; `starts` says with which element each begins."""
+
+    parts: Sequence[list[Step]]
+    blocks: Sequence[Slice]
+    starts: Sequence[int]
+
+    def part(self, rank: int) -> list[Step]:
+        return self.parts[rank]
+
+    def block(self, rank: int) -> Slice:
+        return self.blocks[rank]
+
+
+class Ledger(HostMemory):
+    """One rank's memory, of counts; a receive has landed when it is told to, not before."""
+
+    def __init__(self, rank: int, size: int):
+        self.rank, self.size = rank, size
+        self._arriving: deque[tuple[list, Counts]] = deque()
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> Counts:
+        return np.full((*shape, self.size), JUNK)
+
+    def message(self, view: np.ndarray, sent: bool) -> list:
+        return [view]
+
+    def receive(self, comm: Any, message: list, peer: int, tag: int) -> Any:
+        message[0][...] = JUNK
+        arrived = message[0].copy()
+        self._arriving.append((message, arrived))
+        return comm.Irecv([arrived], peer, tag)
+
+    def land(self, message: list) -> None:
+        first, arrived = self._arriving.popleft()
+        if first is not message:
+            raise ScheduleError(f"rank {self.rank} lands what it received in another order than it was posted")
+        message[0][...] = arrived
+
+
+def _check_result(schedule: Schedule, network: Network, in_place: bool) -> None:
+    """Run all ranks' executions, and look at what each then has."""
+    weights = schedule.elements + np.arange(schedule.elements)  # no sum of several is one of them
+    owns, outs = _vectors(schedule, weights, in_place)
+    network.run([_execution(schedule, network, rank, owns[rank], outs[rank]) for rank in range(schedule.size)])
+    expected = np.ones(schedule.size, np.int64)
     if schedule.op == "bcast":
         expected[:] = np.arange(schedule.size) == schedule.root
-    ends = []
-    for rank in range(schedule.size):
-        part = schedule.result(rank)
-        ends.append(part)
-        wrong = np.argwhere(ledger.result(rank, part) != expected)
+    for rank, (own, out) in enumerate(zip(owns, outs, strict=True)):
+        start, stop = schedule.result(rank)
+        wrong = np.argwhere(out[start:stop] != np.outer(weights[start:stop], expected))
         if len(wrong):
-            raise ScheduleError(_wrong(rank, part, ledger.result(rank, part)[wrong[0][0]], expected, wrong[0][1]))
-    _check_coverage(schedule, ends)
+            cell, of = wrong[0]
+            found = _found(of, out[start + cell, of], weights[start + cell])
+            element = schedule.plan.starts[start + cell]  # type: ignore[attr-defined]
+            raise ScheduleError(f"the result on rank {rank} has at {element} {found} instead of {expected[of]}")
+        if not in_place and (np.delete(own, rank, 1).any() or (own[:, rank] != weights).any()):
+            raise ScheduleError(f"rank {rank} has written to its contribution")
 
 
-def _wrong(rank: int, part: Slice, counts: Counts, expected: Counts, of: int) -> str:
-    times = "nothing that was ever written" if counts[of] < 0 else f"the contribution of rank {of} {counts[of]} times"
-    return f"the result on rank {rank}, [{part[0]}:{part[1]}], has {times} instead of {expected[of]}"
+def _vectors(schedule: Schedule, weights: Counts, in_place: bool) -> tuple[list[Counts], list[Counts]]:
+    """Return all ranks' contributions, and where their results go."""
+    shape = len(weights), schedule.size
+    owns = [np.zeros(shape, np.int64) for _ in range(schedule.size)]
+    for rank, own in enumerate(owns):
+        own[:, rank] = weights
+    if in_place:
+        return owns, owns
+    outs = [np.full(shape, JUNK) for _ in owns]
+    if schedule.op == "bcast":
+        outs[schedule.root][...] = owns[schedule.root]
+    return owns, outs
 
 
-def _check_coverage(schedule: Schedule, parts: Sequence[Slice]) -> None:
+def _execution(schedule: Schedule, network: Network, rank: int, own: Counts, out: Counts) -> Any:
+    op = None if schedule.op == "bcast" else OPERATIONS["sum"]
+    memory = Ledger(rank, schedule.size)
+    execution = Execution(schedule, network.comm(rank), op, own if op else None, out, memory, network.window)  # type: ignore
+    return execution.run()
+
+
+def _found(of: int, value: int, weight: int) -> str:
+    """Say what an element has of a rank's contribution."""
+    if value < 0:
+        return "nothing that was ever written"
+    if value % weight:
+        return f"the contribution of rank {of} to other elements"
+    return f"the contribution of rank {of} {value // weight} times"
+
+
+def _check_coverage(schedule: Schedule) -> None:
     """Check that results stand on the ranks that the collective promises them to."""
-    whole = 0, schedule.elements
+    whole, parts = (0, schedule.elements), [schedule.result(rank) for rank in range(schedule.size)]
     if schedule.op == "reduce_scatter":
         at = 0
         for start, stop in sorted(part for part in parts if part[0] < part[1]):

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from collectives.replay import Message, Window, replay
+from collectives.execute import Window
+from collectives.replay import Message, replay
 from collectives.schedule import Op, Schedule
 
 Pair = tuple[int, int]  # source, destination

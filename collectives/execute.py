@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from copy import copy
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from collectives.memory import HostMemory, Memory, Request
 from collectives.operations import Operation
@@ -20,12 +19,12 @@ AHEAD = 4  # receives that are posted before their turn
 IN_FLIGHT = 1 << 19  # bytes that a rank sends before it knows of their arrival, but two messages always
 
 
-def message_type(dtype: np.dtype) -> MPI.Datatype:
-    """Return MPI's name of a type; elements of half precision travel as pairs of bytes."""
-    from mpi4py import MPI
+@dataclass(frozen=True)
+class Window:
+    """How many receives an execution posts ahead and how many sends it leaves unfinished."""
 
-    names = {"f4": MPI.FLOAT, "f8": MPI.DOUBLE, "f2": MPI.INT16_T, "i4": MPI.INT32_T, "i8": MPI.INT64_T}
-    return names.get(dtype.str[1:], MPI.BYTE)
+    receives: int = AHEAD
+    sends: int = 4
 
 
 class Execution:
@@ -34,7 +33,7 @@ class Execution:
     `own` is the rank's contribution and `out` where the result, or for a broadcast the data, stands: flat, contiguous,
     of one type; they may be the same, and either may be None where the steps don't touch it. Messages have the
     schedule's tags; `comm` carries nothing else at the same time. `memory` is the kind that the arrays lie in, and no
-    other execution's.
+    other execution's. Without a `window` it is AHEAD receives, and sends by their bytes.
     """
 
     def __init__(
@@ -45,11 +44,12 @@ class Execution:
         own: Any,
         out: Any,
         memory: Memory | None = None,
+        window: Window | None = None,
     ):
         given = out if own is None else own
         assert given is not None
         self.comm, self.op, self.steps = comm, op, schedule.rank(comm.rank)
-        self.dtype, self._type = given.dtype, message_type(given.dtype)
+        self.dtype = given.dtype
         self._places = {OWN: own, OUT: out}
         self.memory: Memory = HostMemory() if memory is None else memory
         self.memory.prepare(self.dtype.itemsize * max((step.stop - step.start for step in self.steps), default=0))
@@ -58,10 +58,12 @@ class Execution:
         self._receives = [i for i, step in enumerate(self.steps) if step.op in (Op.RECV, Op.RECV_ADD)]
         sends = [i for i, step in enumerate(self.steps) if step.op is Op.SEND]
         longest = max((self.steps[i].stop - self.steps[i].start for i in sends), default=0) * self.dtype.itemsize
-        self._window = max(2, IN_FLIGHT // max(longest, 1))
+        window = window or Window(AHEAD, max(2, IN_FLIGHT // max(longest, 1)))
+        self._ahead, self._window = window.receives, window.sends
         # A short message's send is complete once it is copied: without some that tell of their arrival a fast rank
         # would fill the memory of MPI, and the links' queues, with all that it has.
-        self._telling = set(sends[self._window // 2 :: self._window // 2])
+        every = max(1, self._window // 2)
+        self._telling = set(sends[every::every])
 
     def over(self, own: Any, out: Any) -> Execution:
         """Return the execution of the same steps over other arrays. It shares scratch: the two take turns."""
@@ -114,7 +116,8 @@ class Execution:
 
     def _post(self, at: int) -> None:
         """Post receives ahead of step `at`, as many as may be and whose places are free."""
-        while self._posted < min(len(self._receives), self._received + AHEAD):
+        last = min(len(self._receives), self._received + self._ahead)
+        while self._posted < last:
             i = self._receives[self._posted]
             if self.steps[i].after >= at or not self._has_sent(self.steps[i].after):
                 return
@@ -137,9 +140,9 @@ class Execution:
         """Return a step's message as the memory takes it, and the arrays that it copies or adds, the target first."""
         if step.op is Op.COPY:
             return [], (self._view(step.target, step), self._view(step.source, step))
-        place = {Op.SEND: step.source, Op.RECV: step.target, Op.RECV_ADD: step.slot}[step.op]
-        moved = self._view(place, step)
-        message = self.memory.message(moved, self._type, sent=step.op is Op.SEND)
+        sent = step.op is Op.SEND
+        moved = self._view(step.source if sent else step.target if step.op is Op.RECV else step.slot, step)
+        message = self.memory.message(moved, sent)
         if step.op is not Op.RECV_ADD:
             return message, ()
         return message, (self._view(step.target, step), self._view(step.source, step), moved)

@@ -7,6 +7,7 @@ goes on in the background, is in collectives.device.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -15,6 +16,15 @@ from collectives.operations import Operation, wide
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+
+@cache
+def message_type(dtype: np.dtype) -> MPI.Datatype:
+    """Return MPI's name of a type; elements of half precision travel as pairs of bytes."""
+    from mpi4py import MPI
+
+    names = {"f4": MPI.FLOAT, "f8": MPI.DOUBLE, "f2": MPI.INT16_T, "i4": MPI.INT32_T, "i8": MPI.INT64_T}
+    return names.get(dtype.str[1:], MPI.BYTE)
 
 
 class Request(Protocol):
@@ -36,7 +46,7 @@ class Memory(Protocol):
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
         """Return an array of this memory."""
 
-    def message(self, view: Any, kind: MPI.Datatype, sent: bool) -> Any:
+    def message(self, view: Any, sent: bool) -> Any:
         """Return what `send`, or `receive` and `land`, take for these elements. Called once for each, in order."""
 
     def mark(self) -> None:
@@ -84,8 +94,8 @@ class HostMemory:
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         return np.empty(shape, dtype)
 
-    def message(self, view: np.ndarray, kind: MPI.Datatype, sent: bool) -> list:
-        return [view.view(np.int16) if view.dtype == np.float16 else view, kind]
+    def message(self, view: np.ndarray, sent: bool) -> list:
+        return [view.view(np.int16) if view.dtype == np.float16 else view, message_type(view.dtype)]
 
     def mark(self) -> None:
         pass

@@ -18,10 +18,11 @@ from dataclasses import dataclass, replace
 from collectives.algorithms import make_schedule
 from collectives.clusters import CLUSTERS, Cluster, find_cluster
 from collectives.errors import AlgorithmError, CollectiveError
+from collectives.execute import Window
 from collectives.formulas import allreduce_bound, reduce_bound
 from collectives.group import Group
 from collectives.network import Links
-from collectives.replay import Window, replay
+from collectives.replay import replay
 from collectives.schedule import Schedule
 from collectives.tree_steps import TreePlan
 from collectives.tree_times import TreeTimes, crowded

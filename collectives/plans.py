@@ -18,8 +18,8 @@ import numpy as np
 
 from collectives.agreement import end_job
 from collectives.errors import CollectiveError
-from collectives.execute import Execution, message_type
-from collectives.memory import HostMemory, Memory, Request
+from collectives.execute import Execution
+from collectives.memory import HostMemory, Memory, Request, message_type
 from collectives.node import Buffer, Node, Requests, blocks
 from collectives.operations import Operation, wide
 from collectives.peer import address
@@ -258,10 +258,9 @@ class LeaderPlan(Plan):
         elif at_root:
             np.copyto(self._slice, node.fetch(node.sources[self.root.local], start, self._slice))
         yield from self.between.steps(wait)
-        yield from node.finish(wait)  # nobody still reads what is now to be overwritten
         if self.op and self.op.divided:
             divide(self._slice, self.node.size * self.cross.size)
-        for target in self._targets(at_root):
+        for target in self._targets(at_root):  # of whose elements this rank alone has read these, and has done so
             node.put(target, start, self._slice)
         yield from node.finish(wait)
 

@@ -1,8 +1,8 @@
 """Schedule: what each rank sends, receives and adds, as data.
 
 A schedule is made by `collectives.algorithms`, printed by `str`, counted by `collectives.cost`, proved by
-`collectives.check`, timed by `collectives.model` and run over MPI by the executor. One rank's part is computed
-alone, so that one rank of 100,000 costs what one of 8 does.
+`collectives.check`, timed by `collectives.model` and run over MPI, each time by `collectives.execute`. One rank's part
+is computed alone, so that one rank of 100,000 costs what one of 8 does.
 
 **Memory.** A rank has two vectors of `elements`: OWN, its contribution, which is only read, and OUT. They may be
 the same memory (in place). Besides, it has scratch: slots 0, 1, ... of `slot_elements` each, at most 2 `depth` of them

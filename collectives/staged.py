@@ -67,6 +67,7 @@ class Staged:
     ):
         if lanes < 1:
             raise ArgumentError(f"lanes is {lanes}; at least 1 stage must be under way")
+        self._comm = comm
         comm.agree({"the number of stages": str(len(arrays)), "the number of lanes": str(lanes)})
         self._lanes = [comm.dup() for _ in range(min(lanes, len(arrays)))]
         self._plans = [
@@ -127,6 +128,11 @@ class Staged:
         return not self._under_way and not self._may_begin()
 
     @property
+    def all_ready(self) -> bool:
+        """Whether all stages have been made ready since the start, and so come to their end if they are waited for."""
+        return all(self._ready[self._begun :])
+
+    @property
     def lanes(self) -> int:
         """How many stages can be under way at once; stage i goes in lane i % lanes."""
         return len(self._lanes)
@@ -177,7 +183,13 @@ class Staged:
         self.follow(stage)
 
     def free(self) -> None:
-        """Give back the communicators. Collective."""
+        """Give back the communicators. Collective.
+
+        Raise ArgumentError on all ranks where one has a stage under way, or ready to be, and leave all as it is.
+        """
+        for rank, stage in enumerate(self._comm.comm.allgather(self._first_not_done())):
+            if stage is not None:
+                raise ArgumentError(f"stage {stage} is under way on rank {rank}; wait for it before free")
         for lane in self._lanes:
             lane.free()
         self._lanes, self._plans, self._begun = [], [], 0
@@ -191,6 +203,11 @@ class Staged:
 
     def _first_open(self) -> int:
         return min([*self._under_way, self._begun])
+
+    def _first_not_done(self) -> int | None:
+        """Return the first stage that is under way, or was made ready for it."""
+        ready = (stage for stage in range(self._begun, len(self._plans)) if self._ready[stage])
+        return min([*self._under_way, *ready], default=None)
 
     def _check(self, stage: int) -> None:
         if not 0 <= stage < len(self._plans):

@@ -25,7 +25,7 @@ import numpy as np
 
 from collectives.device.device import Device, Event
 from collectives.execute import AHEAD
-from collectives.memory import Request
+from collectives.memory import Request, message_type
 from collectives.operations import Operation
 
 if TYPE_CHECKING:
@@ -114,8 +114,8 @@ class DirectMemory(DeviceMemory):
         self._marked, self._begun = 0, device.event()
         self._mark = self._marks[0]  # after the last copy or join
 
-    def message(self, view: Any, kind: MPI.Datatype, sent: bool) -> list:
-        return [view.view(np.int16) if view.dtype == np.float16 else view, kind]
+    def message(self, view: Any, sent: bool) -> list:
+        return [view.view(np.int16) if view.dtype == np.float16 else view, message_type(view.dtype)]
 
     def begin(self) -> Request:
         super().begin()
@@ -175,7 +175,7 @@ class StagedMemory(DeviceMemory):
         if self._pinned.shape[-1] < nbytes:
             self._pinned = self.device.pinned(2 * SLOTS * nbytes).reshape(2, SLOTS, nbytes)
 
-    def message(self, view: Any, kind: MPI.Datatype, sent: bool) -> Chunk:
+    def message(self, view: Any, sent: bool) -> Chunk:
         slot = self._turn[sent] % SLOTS
         self._turn[sent] += 1
         return Chunk(view, self._pinned[int(sent), slot, : view.nbytes], self._copied[sent][slot])

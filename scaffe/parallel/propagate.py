@@ -174,6 +174,8 @@ class StagedPropagate(Propagate):
         return self.staged.idle()
 
     def close(self) -> None:
+        if self.staged.all_ready:  # else an iteration has been broken off, whose last updates never come
+            self._wait_for_all()
         self.staged.free()
 
 

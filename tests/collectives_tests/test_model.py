@@ -7,6 +7,7 @@ import pytest
 from collectives.algorithms import make_schedule
 from collectives.clusters import CLUSTERS, KESCH, NVLINK_NDR, TAIHULIGHT, Cluster, find_cluster
 from collectives.errors import CollectiveError
+from collectives.execute import Window
 from collectives.formulas import (
     allgather_time,
     allreduce_time,
@@ -19,7 +20,6 @@ from collectives.formulas import (
     reduce_scatter_time,
 )
 from collectives.model import best_row, main, predict, scaffe_row, tuned_row
-from collectives.replay import Window
 from collectives.schedule import Schedule
 
 EVEN = Cluster("even", nodes=64, ranks_per_node=1, alpha_in=0, beta_in=0, alpha=20e-6, beta=1e-9, gamma=0)

@@ -165,6 +165,37 @@ def test_misuse_is_told_with_the_stage(comm):
         Staged(comm, "bcast", draw(0), lanes=0)
 
 
+@pytest.mark.parametrize("algorithm", ["mpi", "slices", "binomial"])
+def test_nothing_is_freed_while_a_stage_is_under_way_on_any_rank(comm, algorithm):
+    last, arrays = comm.size - 1, draw(0)
+    staged = Staged(comm, "allreduce", arrays, algorithm=algorithm)
+    want = blocking(comm, "allreduce", arrays, 0, algorithm=algorithm)
+    staged.start()
+    if comm.rank == last:
+        staged.ready(0)
+        staged.ready(2)
+    with pytest.raises(ArgumentError, match=f"stage 0 is under way on rank {last}; wait for it before free"):
+        staged.free()
+    staged.progress()
+    with pytest.raises(ArgumentError, match=f"stage . is under way on rank {last}; wait for it before free"):
+        staged.free()
+    for stage in range(len(staged)):
+        if comm.rank != last or stage not in (0, 2):
+            staged.ready(stage)
+    staged.wait()
+    compare(arrays, want, algorithm)
+    staged.free()
+    staged.free()
+
+
+def test_what_was_started_and_never_ready_can_be_freed(comm):
+    staged = Staged(comm, "allreduce", draw(0))
+    assert staged.all_ready
+    staged.start()
+    assert not staged.all_ready
+    staged.free()
+
+
 @pytest.mark.mpi(min_size=2)
 def test_ranks_that_differ_are_told_when_it_is_made(comm):
     arrays = draw(0)
