@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from google.protobuf import text_format
@@ -69,11 +70,14 @@ def read_solver(path: str | os.PathLike) -> SolverParameter:
     return upgrade_solver(read_text(path, SolverParameter), os.fspath(path))
 
 
-def read_weights(path: str | os.PathLike) -> NetParameter:
-    """Return the net with its blobs that a .caffemodel holds, binary or HDF5 (then names and blobs alone)."""
+def read_weights(path: str | os.PathLike, shapes: Mapping[str, Sequence[hdf5.Shape]] | None = None) -> NetParameter:
+    """Return the net with its blobs that a .caffemodel holds, binary or HDF5 (then names and blobs alone).
+
+    With the `shapes` of a net's parameters, by layer, values that don't fit may be left out.
+    """
     content = read_bytes(path)
     if hdf5.is_hdf5(content):
-        return hdf5.decode_weights(content, path)
+        return hdf5.decode_weights(content, path, shapes)
     if _is_solver_state(content):
         raise PrototxtError(f"{path}: {hdf5.STATE_FOR_WEIGHTS}")
     net = parse_binary(content, path, NetParameter)
@@ -82,11 +86,14 @@ def read_weights(path: str | os.PathLike) -> NetParameter:
     return upgrade_net(net, str(path))
 
 
-def read_solver_state(path: str | os.PathLike) -> SolverState:
-    """Return the solver state that a .solverstate holds, binary or HDF5."""
+def read_solver_state(path: str | os.PathLike, shapes: Sequence[hdf5.Shape] | None = None) -> SolverState:
+    """Return the solver state that a .solverstate holds, binary or HDF5.
+
+    With the `shapes` that its history should have, values that don't fit may be left out.
+    """
     content = read_bytes(path)
     if hdf5.is_hdf5(content):
-        return hdf5.decode_solver_state(content, path)
+        return hdf5.decode_solver_state(content, path, shapes)
     if not _is_solver_state(content):
         raise PrototxtError(f"{path}: {hdf5.WEIGHTS_FOR_STATE}")
     return SolverState.FromString(content)
