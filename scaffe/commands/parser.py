@@ -11,6 +11,7 @@ from readers.settings import BAD_RECORDS, READERS
 from scaffe.choices import AUTO
 from scaffe.context import GRAPHS, WORKSPACE_BYTES
 from scaffe.engines import COMPUTE, ENGINES
+from scaffe.monitor.log import one_line
 from scaffe.parallel.buckets import parse_bytes
 from scaffe.parallel.run import KNOWN, SYNCS, WORKFLOWS
 from scaffe.parallel.world import launcher_rank
@@ -22,7 +23,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str):
         if launcher_rank() == 0:
-            print(f"scaffe: {message}; see {self.prog} --help", file=sys.stderr)
+            print(f"scaffe: {one_line(message)}; see {self.prog} --help", file=sys.stderr)
         self.exit(2)
 
     def flag(self, name: str, **options) -> None:
