@@ -144,7 +144,7 @@ def _listed(source: str) -> Iterator[tuple[str, str]]:
     try:
         with open(source, encoding="utf-8", errors="surrogateescape") as file:
             lines = file.readlines()
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise SourceError(f"HDF5 list {source}: {reason(error)}") from None
     if lines and lines[0].startswith("\udc89HDF"):
         raise SourceError(f"HDF5 list {source}: expected a text file with the names of HDF5 files, got an HDF5 file")

@@ -148,7 +148,7 @@ def _look(source: str) -> tuple[Stamp, Meta]:
     try:
         with open(os.path.join(source, "data.mdb"), "rb") as file:
             return _stamp(file.fileno()), _check(file.fileno(), source)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise SourceError(_unopened(source, error)) from None
 
 
@@ -193,7 +193,7 @@ def _parse(page: bytes) -> Meta | None:
     return Meta(page_size, entries, last_page, transaction) if magic == MAGIC else None
 
 
-def _unopened(source: str, error: OSError) -> str:
+def _unopened(source: str, error: Exception) -> str:
     """Return what to say of an LMDB whose file can't be opened."""
     if os.path.isfile(source):
         return f"{source}: expected an LMDB folder, which holds a data.mdb, got a file"

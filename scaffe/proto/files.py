@@ -10,6 +10,7 @@ from typing import TypeVar
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError, Message
 
+from readers.errors import reason
 from scaffe.errors import PrototxtError
 from scaffe.proto import NetParameter, SolverParameter, SolverState, hdf5
 from scaffe.proto.upgrade import upgrade_net, upgrade_solver
@@ -22,9 +23,9 @@ def read_bytes(path: str | os.PathLike) -> bytes:
     try:
         with open(path, "rb") as file:
             return file.read()
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
         where = "" if os.path.isabs(path) else f" (relative to {os.getcwd()})"
-        raise PrototxtError(f"{path}: {(error.strerror or str(error)).lower()}{where}") from None
+        raise PrototxtError(f"{path}: {reason(error)}{where}") from None
 
 
 def is_text(content: bytes) -> bool:
@@ -43,13 +44,25 @@ def read_text(path: str | os.PathLike, message: type[M]) -> M:
 def parse_text(content: bytes, path: str | os.PathLike, message: type[M]) -> M:
     """Parse the content of the prototxt file `path`. Raise PrototxtError as read_text does."""
     try:
-        return text_format.Parse(content.decode(), message())
+        parsed = text_format.Parse(content.decode(), message())
     except UnicodeDecodeError:
         raise PrototxtError(f"{path}: not a prototxt: a binary file") from None
     except text_format.ParseError as error:
         text = re.sub(r"^\d+:\d+ : ", "", str(error)).replace('type "scaffe.', 'type "')
         line = f":{error.GetLine()}" if error.GetLine() else ""
         raise PrototxtError(f"{path}{line}: {' '.join(text.split())}") from None
+    _check_strings(parsed, path)
+    return parsed
+
+
+def _check_strings(message: Message, path: str | os.PathLike) -> None:
+    """Refuse zero bytes, which no name or path has, in a message's strings."""
+    for field, value in message.ListFields():
+        for one in value if hasattr(value, "extend") else [value]:
+            if field.type == field.TYPE_MESSAGE:
+                _check_strings(one, path)
+            elif field.type == field.TYPE_STRING and "\0" in one:
+                raise PrototxtError(f"{path}: {field.name} '{one}' has a zero byte in it")
 
 
 def parse_binary(content: bytes, path: str | os.PathLike, message: type[M]) -> M:
