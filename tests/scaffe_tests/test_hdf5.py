@@ -307,17 +307,21 @@ def test_a_part_that_is_no_array_of_this_file_is_refused(solver, kind, what):
     assert str(error.value).startswith(f"{path}: ") and "\n" not in str(error.value)
 
 
+def named(name):
+    return lambda file: file.create_dataset(f"data/block/ip/{name}", data=[1.0])
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda file: file.create_dataset("data/block/ip/3000000", data=[1.0]), "2 parameter blobs in the net, blob 3000000"),
-        (lambda file: file.create_dataset("data/block/ip/-1", data=[1.0]), "called by their number in 'data/block/ip', got '-1'"),
-        (lambda file: file.create_dataset("data/block/ip/x", data=[1.0]), "called by their number"),
+        (named("3000000"), "2 parameter blobs in the net, blob 3000000"),
+        (named("-1"), "called by their number in 'data/block/ip', got '-1'"),
+        (named("x"), "called by their number"),
         (lambda file: file["data/block"].__setitem__("again", file["data"]), "two links lead to the group"),
         (lambda file: file.__setitem__("data/ip", h5py.SoftLink("/data")), "'ip' is a soft link"),
     ],
     ids=["index beyond the net's", "negative index", "no index", "circle", "soft link"],
-)  # fmt: skip
+)
 def test_blobs_that_are_no_layers_are_refused(solver, change, said):
     one = solver()
     state = one.snapshot()
