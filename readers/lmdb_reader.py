@@ -98,9 +98,9 @@ class LMDBReader:
         look, is not seen.
         """
         assert self._map is not None
-        if _stamp(self._map.descriptor) == self._stamp:
-            if self._map.environment.info()["last_txnid"] == self._transaction:
-                return
+        same = _stamp(self._map.descriptor) == self._stamp
+        if same and self._map.environment.info()["last_txnid"] == self._transaction:
+            return
         _check(self._map.descriptor, self.source)  # cut off?
         raise SourceError(f"{self.source}: the LMDB has changed since this run began: start again")
 
