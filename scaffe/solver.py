@@ -95,7 +95,7 @@ class Solver:
     ):
         self.world = world or open_world()
         if threads:
-            self.world.take_threads(threads)
+            self.world.together(lambda: self.world.take_threads(threads))
         self.scaling, self.engine, self.keep_snapshots, self.asked = scaling, engine, keep_snapshots, asked
         self.allow_python_layers = allow_python_layers
         self.replay: replay.Replay | None = None
