@@ -129,7 +129,7 @@ def restore(solver: Solver, path: str | os.PathLike) -> None:
     if state.HasField("random_seed"):
         solver.seed = state.random_seed
     _restore_positions(solver, state)
-    _restore_plan(solver, parse(state.plan, source))
+    _restore_plan(solver, solver.world.together(lambda: parse(state.plan, source)))
 
 
 def _restore_plan(solver: Solver, plan: dict[str, str]) -> None:

@@ -223,7 +223,7 @@ def lists(home: Path) -> list[Kind]:
 
     def window(path: Path) -> None:
         reader = readers.WindowReader(str(path))
-        for number in range(len(reader)):
+        for number in range(len(reader._names)):
             reader.image(number)
 
     return [
