@@ -35,7 +35,15 @@ LIMIT_BYTES = 3 << 30
 BATCH = 50  # cases of a child
 NUMBERS = [b"-1", b"0", b"1", b"4294967295", b"2147483647", b"9223372036854775807", b"nan", b"inf", b"1e38", b"0.5",
            b'"\\000"', b'""', b"[]", b"null", b"{}", b"true"]  # fmt: skip
-EXTREMES = [b"\xff" * 4, b"\x00" * 4, b"\xff" * 8, b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x0f", b"\x80" * 10, b"\n\x1b[2J"]
+EXTREMES = [
+    b"\xff" * 4,
+    b"\x00" * 4,
+    b"\xff" * 8,
+    b"\x7f\xff\xff\xff",
+    b"\xff\xff\xff\xff\x0f",
+    b"\x80" * 10,
+    b"\n\x1b[2J",
+]
 
 
 def mutated(content: bytes, draw: random.Random) -> bytes:
@@ -182,7 +190,9 @@ def main(argv: list[str] | None = None) -> int:
     finally:
         os.chdir("/")
         shutil.rmtree(home, ignore_errors=True)
-    print(f"{cases} cases of {len(kinds)} kinds in {time.monotonic() - start:.0f} s, seed {options.seed}: {wrong} wrong")
+    print(
+        f"{cases} cases of {len(kinds)} kinds in {time.monotonic() - start:.0f} s, seed {options.seed}: {wrong} wrong"
+    )
     return 1 if wrong else 0
 
 

@@ -88,9 +88,13 @@ def build(path: Path) -> None:
 
 
 def texts(home: Path) -> list[Kind]:
-    layers = [V1LayerParameter(layer=V0LayerParameter(name="conv1", type="conv", num_output=2), top=["a"], bottom=["b"])]
+    layers = [
+        V1LayerParameter(layer=V0LayerParameter(name="conv1", type="conv", num_output=2), top=["a"], bottom=["b"])
+    ]
     v0 = NetParameter(name="old", layers=layers, input=["b"], input_dim=[1, 1, 4, 4])
-    v1 = NetParameter(name="old", layers=[V1LayerParameter(name="r", type="RELU", top=["a"], bottom=["b"], blobs_lr=[1])])
+    v1 = NetParameter(
+        name="old", layers=[V1LayerParameter(name="r", type="RELU", top=["a"], bottom=["b"], blobs_lr=[1])]
+    )
     present = read_net(home / "good.prototxt")
     return [
         kind(home, "net", NET, "net.prototxt", build),
@@ -242,7 +246,8 @@ def tables(home: Path) -> list[Kind]:
     replay.profile(built, benchmark.measure(built, 1)).save(home / "good.json")
     profile = (home / "good.json").read_text()
     table = json.dumps([
-        {"op": "reduce", "nodes": 1, "ranks": 2, "shared": True, "from_bytes": 0, "algorithm": "slices", "seconds": 1e-5}
+        {"op": "reduce", "nodes": 1, "ranks": 2, "shared": True, "from_bytes": 0,
+         "algorithm": "slices", "seconds": 1e-5}
     ])  # fmt: skip
 
     def timeline(path: Path) -> None:

@@ -6,7 +6,6 @@ nothing that a terminal would obey.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -49,7 +48,7 @@ def prepared(folder: Path) -> None:
     Path("net.prototxt").write_text(net)
     Path("solver.prototxt").write_text(SOLVER)
     head = 'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 1 dim: 4 dim: 4 } } }'
-    Path("deploy.prototxt").write_text(head + net[net.index("layer {\n  name: \"ip\"") : net.rindex("layer {")])
+    Path("deploy.prototxt").write_text(head + net[net.index('layer {\n  name: "ip"') : net.rindex("layer {")])
     write_mean("mean.binaryproto", np.zeros((3, 4, 4), np.float32))
     Image.new("L", (4, 4)).save("image.png")
     for name, content in {
@@ -81,7 +80,9 @@ def base(tmp_path_factory):
         Path("solver.prototxt").write_text(SOLVER)
         for end in ("", ".h5"):
             shutil.copy(f"snap_iter_4.caffemodel{end}", f"w.caffemodel{end}")
-            shutil.copy(f"snap_iter_4.solverstate{end}", f"s.solverstate{end}")
+            shutil.move(f"snap_iter_4.solverstate{end}", f"s.solverstate{end}")
+            os.unlink(f"snap_iter_2.caffemodel{end}")
+            os.unlink(f"snap_iter_2.solverstate{end}")
     os.chdir(before)
     return folder
 
@@ -141,13 +142,29 @@ def refuse(row, base, factory, capsys, monkeypatch) -> None:
     shutil.rmtree(folder)
 
 
+@pytest.mark.mpi_skip
 @pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
 def test_a_wrong_input_is_told_in_one_line(row, base, tmp_path_factory, capsys, monkeypatch):
     refuse(row, base, tmp_path_factory, capsys, monkeypatch)
 
 
 @pytest.mark.mpi
+@pytest.mark.skipif(COMM.size > 2, reason="two ranks tell as much as three")
 @pytest.mark.parametrize("row", TOGETHER, ids=[row.name for row in TOGETHER])
 @pytest.mark.usefixtures("together")
 def test_a_wrong_input_is_told_once_by_all_ranks_together(row, base, tmp_path_factory, capsys, monkeypatch):
     refuse(row, base, tmp_path_factory, capsys, monkeypatch)
+
+
+@pytest.mark.mpi_skip  # it starts an mpirun of its own
+@pytest.mark.parametrize("row", ALONE, ids=[row.name for row in ALONE])
+def test_a_record_that_one_rank_reads_ends_them_all(row, base, tmp_path, mpirun, monkeypatch):
+    shutil.copytree(base, tmp_path / "it")
+    monkeypatch.chdir(tmp_path / "it")
+    row.make()
+    before = files(tmp_path)
+    run = mpirun(2, sys.executable, "-m", "scaffe", *row.command.split(), cwd=tmp_path / "it")
+    lines = [line for line in run.stderr.replace("\0", "").splitlines() if line.startswith("scaffe: ")]
+    assert run.returncode != 0 and "Traceback" not in run.stderr
+    assert len(lines) == 1 and says(lines[0], row.said), run.stderr
+    assert files(tmp_path) == before
