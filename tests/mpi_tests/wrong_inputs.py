@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from readers import encode, write_lmdb
-from scaffe.proto import BlobProto, Datum, NetParameter, SolverState
+from scaffe.proto import Datum, NetParameter, SolverState
 
 
 class Wrong(NamedTuple):
