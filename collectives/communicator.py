@@ -149,6 +149,7 @@ class Communicator:
         Collective. Raise ArgumentError for an unknown verb.
         """
         _check_verb(what)
+
         def say() -> str:
             choice = self._choose(what, nbytes, shared) if algorithm == "auto" else Choice(algorithm, why="as asked")
             name, group = choice.algorithm, self.group

@@ -143,11 +143,25 @@ class Table:
 def load(path: str | os.PathLike) -> Table:
     """Read a table. Raise ArgumentError for a file that is none."""
     try:
-        return Table([Row(**row) for row in json.loads(Path(path).read_text())], os.fspath(path))
+        return Table([_row(row) for row in json.loads(Path(path).read_text())], os.fspath(path))
     except OSError as error:
         raise ArgumentError(f"{path}: {(error.strerror or str(error)).lower()}") from None
     except (ValueError, TypeError) as error:
         raise ArgumentError(f"{path} is no table of python -m collectives.tune: {error}") from None
+
+
+def _row(given: dict[str, object]) -> Row:
+    """Return a row of a table. Raise TypeError for fields that it doesn't have, or of another kind."""
+    row = Row(**given)  # type: ignore[arg-type]
+    for name, value in asdict(row).items():
+        expected = (int, float) if name in TIMES else type(getattr(EXAMPLE, name))
+        if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
+            raise TypeError(f"{name} can't be {value!r}")
+    return row
+
+
+EXAMPLE = Row("", 0, 0, False, 0, "")
+TIMES = ("seconds", "library_seconds", "next_seconds")
 
 
 def check_writable(path: str | os.PathLike) -> None:

@@ -61,7 +61,7 @@ def read_mean(path: str | os.PathLike[str]) -> np.ndarray:
     try:
         with open(path, "rb") as file:
             blob = BlobProto.FromString(file.read())
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
         raise SourceError(f"mean file {path}: {reason(error)}") from None
     except DecodeError:
         raise SourceError(f"mean file {path}: not a .binaryproto") from None

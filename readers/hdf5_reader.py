@@ -11,7 +11,8 @@ import numpy as np
 
 from readers.batch_queue import Batch, Memory, allocate
 from readers.datum import shape_text
-from readers.errors import ReaderError, SourceError, reason
+from readers.errors import SourceError, reason
+from readers.hdf5_file import DAMAGED, check_numbers, find, hdf5_library
 from readers.shard import Shard
 
 CHUNK_CACHE = 64 << 20  # bytes; shuffled rows of one compressed chunk should unpack it once
@@ -77,7 +78,7 @@ class HDF5Reader:
                 self._open(file)
             for dataset, array in zip(self._datasets, out, strict=True):
                 array[start:stop] = dataset[row : last + 1]  # much faster than read_direct for few rows
-        except (OSError, KeyError, TypeError, ValueError) as error:
+        except (SourceError, *DAMAGED) as error:
             path = self._paths[file][0]
             raise SourceError(f"{path}: rows {row} to {last} can't be read: {reason(error)}") from None
 
@@ -87,14 +88,14 @@ class HDF5Reader:
         expected = [(self.rows[file], *shape) for shape in self.shapes]
         if [_shape(self._file, name) for name in self.names] != expected:
             raise ValueError("the file has changed since this run began")
-        self._datasets, self._opened = [self._file[name] for name in self.names], file
+        self._datasets, self._opened = [find(self._file, name) for name in self.names], file
 
     def _header(self, path: str, where: str) -> int:
         """Return how many rows a file has, its datasets checked against each other and the first file's."""
         try:
             with _open(path) as file:
                 shapes = [_shape(file, name) for name in self.names]
-        except (OSError, ValueError) as error:
+        except (SourceError, *DAMAGED) as error:
             raise SourceError(f"HDF5 file {path} ({where}): {reason(error)}") from None
         rows = [shape[0] for shape in shapes]
         if len(set(rows)) > 1:
@@ -133,15 +134,6 @@ class HDF5Batches:
         return self.reader.describe(key)
 
 
-def hdf5_library() -> Any:
-    """Return h5py. Raises ReaderError, saying how to get it, where it is not installed."""
-    try:
-        import h5py
-    except ImportError:
-        raise ReaderError("HDF5 files need h5py, which is not installed: pip install 'scaffe[hdf5]'") from None
-    return h5py
-
-
 def _open(path: str) -> Any:
     """Open a file to read, without HDF5's file lock, which many network file systems refuse."""
     return hdf5_library().File(path, "r", locking=False, rdcc_nbytes=CHUNK_CACHE)
@@ -152,7 +144,7 @@ def _listed(source: str) -> Iterator[tuple[str, str]]:
     try:
         with open(source, encoding="utf-8", errors="surrogateescape") as file:
             lines = file.readlines()
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise SourceError(f"HDF5 list {source}: {reason(error)}") from None
     if lines and lines[0].startswith("\udc89HDF"):
         raise SourceError(f"HDF5 list {source}: expected a text file with the names of HDF5 files, got an HDF5 file")
@@ -163,13 +155,16 @@ def _listed(source: str) -> Iterator[tuple[str, str]]:
 
 
 def _shape(file: Any, name: str) -> tuple[int, ...]:
-    """Return the shape of a dataset of numbers. Raises ValueError for anything else."""
-    dataset = file.get(name)
+    """Return the shape of a dataset of numbers. Raises SourceError for anything else."""
+    dataset = find(file, name)
     if not hasattr(dataset, "dtype"):
-        known = ", ".join(sorted(key for key, item in file.items() if hasattr(item, "dtype"))) or "none"
-        raise ValueError(f"no dataset '{name}', which is the name of a top; datasets here: {known}")
-    if dataset.dtype.kind not in "fiu":
-        raise ValueError(f"expected numbers in '{name}', got {dataset.dtype}")
+        raise SourceError(f"no dataset '{name}', which is the name of a top; datasets here: {_datasets(file)}")
+    check_numbers(dataset, name)
     if not dataset.shape:
-        raise ValueError(f"expected rows in '{name}', got a scalar")
+        raise SourceError(f"expected rows in '{name}', got a scalar")
     return dataset.shape
+
+
+def _datasets(file: Any) -> str:
+    names = [key for key in file if isinstance(file.get(key, getlink=True), hdf5_library().HardLink)]
+    return ", ".join(sorted(key for key in names if hasattr(file[key], "dtype"))) or "none"

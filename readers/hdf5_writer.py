@@ -11,7 +11,7 @@ import numpy as np
 
 from readers.datum import shape_text
 from readers.errors import SourceError, reason
-from readers.hdf5_reader import hdf5_library
+from readers.hdf5_file import hdf5_library
 
 CHUNK = 1 << 20  # bytes that are stored in one piece, at most
 

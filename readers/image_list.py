@@ -20,7 +20,7 @@ class ImageList:
         try:
             with open(source, "rb") as file:
                 self.content = file.read()
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise SourceError(f"image list {self.source}: {reason(error)}") from None
         self._starts, self._stops, self._labels = array("q"), array("q"), array("i")
         self._parse()

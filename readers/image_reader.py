@@ -56,7 +56,7 @@ class ImageReader:
         try:
             with open(under(self.root, name), "rb") as file:
                 return file.read(), label
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a zero byte in the list
             raise RecordError(f"{self.describe(index)}: {reason(error)}") from None
 
 

@@ -153,7 +153,7 @@ class _Form:
             with open(path, "rb") as file:
                 content = file.read()
             image = decode_image(content, color=not self.gray)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a zero byte in the list
             raise _BadImage(f"image {path}: {reason(error)}") from None
         except RecordError as error:
             raise _BadImage(f"image {path} {error}") from None

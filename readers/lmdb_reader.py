@@ -36,14 +36,13 @@ class LMDBReader:
 
     def __init__(self, source: str | os.PathLike[str]):
         self.source = os.fspath(source)
-        self._file = check_file(self.source)
-        self._entries = self._file.entries
+        self._stamp, meta = _look(self.source)
+        self._entries, self._transaction = meta.entries, meta.transaction
         self._lock = threading.Lock()
         self._cursor: lmdb.Cursor | None = None
         self._marks: list[bytes] = []  # keys of the records 0, STRIDE, 2 * STRIDE ... passed so far
         self._position = 0  # the record under the cursor
         self._map: _Map | None = None
-        self._stamp: tuple[int, int] = 0, 0
 
     def __len__(self) -> int:
         return self._entries
@@ -83,8 +82,8 @@ class LMDBReader:
         self.close()
 
     def _open(self) -> lmdb.Cursor:
-        check_file(self.source)
-        self._map, self._stamp = _open_shared(self.source), (0, 0)
+        _look(self.source)
+        self._map = _open_shared(self.source)
         self._check_unchanged()
         cursor = self._map.environment.begin().cursor()
         cursor.first()
@@ -92,17 +91,18 @@ class LMDBReader:
         return cursor
 
     def _check_unchanged(self) -> None:
-        """Refuse a file that was cut off, whose missing pages would be a bus error, or written to.
+        """Refuse a file that was cut off or written to: LMDB would end the process, or read something else.
 
-        That is one system call for a batch of records; what happens while they are copied is not seen.
+        That is one system call for a batch of records. It tells a write by the file's size and time, one through a
+        map by LMDB's transaction. What happens while records are copied, or within the clock's tick of the first
+        look, is not seen.
         """
         assert self._map is not None
-        status = os.fstat(self._map.descriptor)
-        stamp = status.st_size, status.st_mtime_ns
-        if stamp != self._stamp:
-            if _check(self._map.descriptor, self.source) != self._file:
-                raise SourceError(f"{self.source}: the LMDB has changed since this run began: start again")
-            self._stamp = stamp
+        same = _stamp(self._map.descriptor) == self._stamp
+        if same and self._map.environment.info()["last_txnid"] == self._transaction:
+            return
+        _check(self._map.descriptor, self.source)  # cut off?
+        raise SourceError(f"{self.source}: the LMDB has changed since this run began: start again")
 
     def _item(self, cursor: lmdb.Cursor, index: int) -> tuple[bytes, bytes]:
         if not 0 <= index < self._entries:
@@ -140,16 +140,25 @@ class Meta:
     transaction: int
 
 
-def check_file(source: str) -> Meta:
-    """Return the newest meta page of an LMDB folder's file.
+def _look(source: str) -> tuple[Stamp, Meta]:
+    """Return the size and time of an LMDB folder's file, and its newest meta page.
 
     Raises SourceError if it is missing, not readable, no LMDB, truncated or empty.
     """
     try:
         with open(os.path.join(source, "data.mdb"), "rb") as file:
-            return _check(file.fileno(), source)
-    except OSError as error:
+            return _stamp(file.fileno()), _check(file.fileno(), source)
+    except (OSError, ValueError) as error:
         raise SourceError(_unopened(source, error)) from None
+
+
+Stamp = tuple[int, int]
+
+
+def _stamp(descriptor: int) -> Stamp:
+    """Return the size of a file and when it was written to, in ns."""
+    status = os.fstat(descriptor)
+    return status.st_size, status.st_mtime_ns
 
 
 def _check(descriptor: int, source: str) -> Meta:
@@ -184,7 +193,7 @@ def _parse(page: bytes) -> Meta | None:
     return Meta(page_size, entries, last_page, transaction) if magic == MAGIC else None
 
 
-def _unopened(source: str, error: OSError) -> str:
+def _unopened(source: str, error: Exception) -> str:
     """Return what to say of an LMDB whose file can't be opened."""
     if os.path.isfile(source):
         return f"{source}: expected an LMDB folder, which holds a data.mdb, got a file"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from math import prod
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from readers.keyed import bounded, key
 PREFIX = "synthetic:"
 FORM = re.compile(PREFIX + r"(\d+)x(\d+)x(\d+)x(\d+)(?::(\d+)(?::(\d+))?)?$")
 OFFSETS = 1 << 16  # different images
+MOST = 1 << 62
+IMAGE_BYTES = 1 << 30
 IMAGE = 0  # what is drawn for a record
 
 
@@ -32,6 +35,8 @@ class SyntheticReader:
         self._classes, self._seed = int(match[5] or 10), int(match[6] or 0)
         if min(self._records, self._classes, *shape) < 1:
             raise SourceError(f"{source}: expected numbers of 1 or more")
+        if max(self._records, self._classes, self._seed) >= MOST or prod(shape) > IMAGE_BYTES:
+            raise SourceError(f"{source}: expected numbers below {MOST}, and images of at most {IMAGE_BYTES} bytes")
         self._shape = tuple(shape)
         self._size = int(np.prod(shape))
         self._bytes = np.random.default_rng(self._seed).integers(0, 256, self._size + OFFSETS, np.uint8)

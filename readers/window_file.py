@@ -65,7 +65,7 @@ class _Words:
             with open(self.source, encoding="utf-8", errors="surrogateescape") as file:
                 for self.line, line in enumerate(file, 1):
                     yield from line.split()
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise SourceError(f"window file {self.source}: {reason(error)}") from None
 
     def next(self, what: str) -> str:

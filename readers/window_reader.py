@@ -47,7 +47,7 @@ class WindowReader:
         """Return an image (3 x H x W). Raises RecordError where it can't be read or decoded."""
         try:
             return decode_image(self._content(number), color=True)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
             raise RecordError(reason(error)) from None
 
     def describe(self, image: int, line: int) -> str:

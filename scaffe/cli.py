@@ -23,6 +23,7 @@ from scaffe.commands import (
 )
 from scaffe.commands.gflags import Parser
 from scaffe.monitor import log as logs
+from scaffe.monitor.log import one_line
 from scaffe.parallel.world import USER_ERRORS, launcher_rank
 
 COMMANDS = (
@@ -73,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except USER_ERRORS as error:
         if launcher_rank() == 0:
-            print(f"scaffe: {error}", file=sys.stderr)
+            print(f"scaffe: {one_line(str(error))}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # whoever read the output has had enough: head, say
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed

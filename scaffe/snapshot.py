@@ -131,7 +131,7 @@ def restore(solver: Solver, path: str | os.PathLike) -> None:
     if state.HasField("random_seed"):
         solver.seed = state.random_seed
     _restore_positions(solver, state)
-    _restore_plan(solver, parse(state.plan, source))
+    _restore_plan(solver, solver.world.together(lambda: parse(state.plan, source)))
 
 
 def _restore_plan(solver: Solver, plan: dict[str, str]) -> None:
@@ -143,10 +143,11 @@ def _restore_plan(solver: Solver, plan: dict[str, str]) -> None:
 
 def _restore_root(solver: Solver, path: str) -> SolverState:
     """Load history and weights on the root; return the state without its history."""
-    state = read_solver_state(path)
-    _check_type(solver, state, path)
     packed, history = solver.net.packed, solver.rule.history
-    expected = len(packed.parameters) * len(history)
+    shapes = [parameter.blob.shape for parameter in packed.parameters] * len(history)
+    state = read_solver_state(path, shapes)
+    _check_type(solver, state, path)
+    expected = len(shapes)
     if len(state.history) != expected:
         raise WeightsError(
             f"{path}: {len(state.history)} history blobs, but {solver.rule.kind} with this net has {expected}: "

@@ -45,7 +45,8 @@ def load(net: Net, path: str | os.PathLike) -> None:
     """
     found: list[tuple[np.ndarray, np.ndarray]] = []
     shared = _shared(net)
-    for layer in read_weights(path).layer:
+    shapes = {name: [blob.shape for blob in mine] for name, mine in net.params.items()}
+    for layer in read_weights(path, shapes).layer:
         mine = net.params.get(layer.name)
         if mine is None:
             if layer.blobs:

@@ -17,7 +17,7 @@ up() { # up NODES [RATE [DELAY]]
   [ "$nodes" -ge 1 ] 2>/dev/null || usage
   [ "$(id -u)" = 0 ] || fail "making network namespaces takes root"
   down
-  mkdir -p "$net"
+  mkdir "$net"
   echo "127.0.0.1 localhost" >"$net/hosts"
   ip netns add nlswitch
   ip -n nlswitch link add br0 type bridge
@@ -121,4 +121,5 @@ case ${1:-} in
   agent) ;;
   *) usage ;;
 esac
+own_lab
 "$@"

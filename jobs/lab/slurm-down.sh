@@ -4,6 +4,7 @@
 . "$(dirname "$0")/common.sh"
 [ $# = 0 ] || usage
 set -u
+own_lab
 
 stop() { # stop PID_FILE
   local pid
@@ -27,3 +28,5 @@ for state in "$lab/slurm" "$lab/slurm-net"; do
 done
 stop "$lab/munge/munged.pid"
 rm -rf "$lab/munge"
+rmdir "$lab" 2>/dev/null # unless emulated nodes are still there
+true

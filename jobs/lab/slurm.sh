@@ -6,8 +6,9 @@ need munged munge
 
 # SLURM's daemons and clients trust each other by munge: one of the lab's own, with a key of its own.
 munge_up() {
+  own_lab
   local dir=$lab/munge
-  mkdir -p "$dir" && chmod 755 "$lab" "$dir"
+  mkdir -p "$dir" && chmod 755 "$dir"
   munge --no-input --socket "$dir/socket" >/dev/null 2>&1 && return
   (umask 077 && head -c 1024 /dev/urandom >"$dir/key")
   # --force: a folder below /tmp is too public for munged, but good enough for a lab.

@@ -14,6 +14,7 @@ from scaffe.classifier import Classifier
 from scaffe.commands.parser import add_command, add_compute_flags
 from scaffe.commands.running import alone, stages, tell_device
 from scaffe.errors import ScaffeError
+from scaffe.monitor.log import one_line
 from scaffe.proto.files import read_bytes
 
 
@@ -60,9 +61,9 @@ def _classify(a: argparse.Namespace) -> None:
     if labels is not None and len(labels) != scores.shape[1]:
         raise ScaffeError(f"{a.labels}: {len(labels)} labels for a net with {scores.shape[1]} outputs")
     for path, row in zip(a.images, scores, strict=True):
-        print(f"---------- Prediction for {path} ----------")
+        print(one_line(f"---------- Prediction for {path} ----------"))
         for k in np.argsort(-row, kind="stable")[: a.top]:
-            print(f'{row[k]:.4f} - "{labels[k] if labels else k}"')
+            print(one_line(f'{row[k]:.4f} - "{labels[k] if labels else k}"'))
 
 
 def _classifier(a: argparse.Namespace, mean: np.ndarray | None) -> Classifier:

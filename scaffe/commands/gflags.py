@@ -7,6 +7,7 @@ import sys
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from scaffe.monitor.log import one_line
 from scaffe.parallel.world import launcher_rank
 
 ON, OFF = ("1", "t", "true", "y", "yes"), ("0", "f", "false", "n", "no")  # values of a switch
@@ -44,7 +45,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str):
         if launcher_rank() == 0:
-            print(f"scaffe: {message}; see {self.prog} --help", file=sys.stderr)
+            print(f"scaffe: {one_line(message)}; see {self.prog} --help", file=sys.stderr)
         self.exit(2)
 
     def flag(self, name: str, **options: Any) -> None:

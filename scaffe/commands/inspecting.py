@@ -13,7 +13,7 @@ from readers.survey import survey
 from readers.threads import check_threads
 from scaffe.commands.parser import add_command
 from scaffe.commands.running import alone, on_all_ranks
-from scaffe.monitor.log import log
+from scaffe.monitor.log import log, one_line
 from scaffe.parallel.image_mean import compute_image_mean
 from scaffe.parallel.world import World, launcher_size
 
@@ -43,7 +43,7 @@ def _inspect(a: argparse.Namespace) -> None:
             draw_contact_sheet(source, a.plot, a.images, a.rgb)
         found = survey(source, a.threads, progress=True)
     for line in found.lines():
-        print(line)
+        print(one_line(line))
     if found.bad:
         raise readers.RecordError(f"{len(found.bad):,} of {found.records:,} records are bad; the first: {found.bad[0]}")
 

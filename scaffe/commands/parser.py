@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Sequence
 
 from readers import Settings
@@ -44,13 +45,20 @@ def add_compute_flags(command: Parser) -> None:
     )  # fmt: skip
     command.flag("graphs", choices=GRAPHS, default="auto", help="may a GPU record runs of layers and repeat them?")
     command.flag("threads", type=int, default=0, metavar="N", help="of each rank; 0: OMP_NUM_THREADS, or its cores")
-    command.flag("level", type=int, help="level of the net's state, in place of the file's")
+    command.flag("level", type=_level, metavar="N", help="level of the net's state, in place of the file's")
     command.flag("stage", default="", metavar="A,B", help="stages of the net's state")
 
 
 def _given(text: str) -> str | None:
     """Return a flag's value; to gflags an empty one is none."""
     return text or None
+
+
+def _level(text: str) -> int:
+    """Return what `--level` names: a whole number that a net's state can hold."""
+    if re.fullmatch(r"[+-]?[0-9]{1,10}", text) and -(1 << 31) <= int(text) < 1 << 31:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"expected a whole number of 32 bits, got '{text}'")
 
 
 def _bytes(text: str) -> float:

@@ -7,6 +7,7 @@ import argparse
 from scaffe.commands.parser import add_command
 from scaffe.commands.running import alone
 from scaffe.monitor import advice
+from scaffe.monitor.log import one_line
 from scaffe.monitor.overlap import report
 from scaffe.monitor.plot import plot
 from scaffe.monitor.trace import read_trace
@@ -23,6 +24,6 @@ def add(commands) -> None:
 def _tell(a: argparse.Namespace) -> None:
     told = report(read_trace(a.file))
     for line in advice.lines(told):
-        print(line)
+        print(one_line(line))
     if a.plot:
         plot(told, a.plot)

@@ -245,6 +245,8 @@ class PrefetchingData(BaseData):
     def transform(self) -> Transform:
         """Return what transform_param asks for, without the seed."""
         p = self.param.transform_param
+        if p.force_color and p.force_gray:
+            raise self.error("has both force_color and force_gray; give one")
         return Transform(
             scale=p.scale,
             crop_size=p.crop_size,

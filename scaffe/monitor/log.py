@@ -17,6 +17,16 @@ log = logging.getLogger("scaffe")
 LOGGERS = log, logging.getLogger("collectives")
 
 
+def one_line(text: str) -> str:
+    """Return a text whose control characters, from a file's names say, are spelled out: \\n, \\x1b, \\u202e.
+
+    A terminal would obey them, and a line break would look like a line of its own. Tabs stay: Caffe's log has some.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\t" else ascii(c)[1:-1] for c in text)
+
+
 class GlogFormatter(logging.Formatter):
     """Prefix each line with glog's `I1120 HH:MM:SS.ffffff PID FILE:LINE] `: level, month and day, time."""
 
@@ -24,7 +34,7 @@ class GlogFormatter(logging.Formatter):
         when = datetime.fromtimestamp(record.created)
         return (
             f"{record.levelname[0]}{when:%m%d %H:%M:%S.%f} {os.getpid():5d} "
-            f"{record.filename}:{record.lineno}] {record.getMessage()}"
+            f"{record.filename}:{record.lineno}] {one_line(record.getMessage())}"
         )
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from collectives import Communicator
 from collectives.window import Window
 from scaffe.errors import ScaffeError
-from scaffe.monitor.log import log
+from scaffe.monitor.log import log, one_line
 from scaffe.monitor.record import (
     BEAT,
     FORWARD,
@@ -193,7 +193,7 @@ class Watch:
         """End the job from this thread: its main thread may never come out of MPI."""
         from mpi4py import MPI
 
-        sys.stderr.write("".join(f"scaffe: {line}\n" for line in lines))
+        sys.stderr.write("".join(f"scaffe: {one_line(line)}\n" for line in lines))
         sys.stderr.flush()
         if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
             self.world.comm.Abort(EXIT_CODE)

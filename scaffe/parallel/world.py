@@ -170,6 +170,8 @@ class World:
         if self.is_root or not alike:
             rank = "" if alike else f"rank {self.rank}: "
             text = str(error) if expected else "".join(traceback.format_exception(error)).rstrip()
+            lines = [text] if expected else text.split("\n")
+            text = "\n".join(map(logs.one_line, lines))
             sys.stderr.write(f"scaffe: {rank}{text}\n")  # in one piece: other ranks may be writing too
             sys.stderr.flush()
         if not alike:

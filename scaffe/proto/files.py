@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError, Message
 
+from readers.errors import reason
 from scaffe.errors import PrototxtError, ScaffeError, WeightsError
 from scaffe.proto import NetParameter, SolverParameter, SolverState, hdf5, numbers
 from scaffe.proto.upgrade import upgrade_net, upgrade_solver
@@ -21,9 +23,9 @@ def read_bytes(path: str | os.PathLike, error_type: type[ScaffeError] = Prototxt
     try:
         with open(path, "rb") as file:
             return file.read()
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
         where = "" if os.path.isabs(path) else f" (relative to {os.getcwd()})"
-        raise error_type(f"{path}: {(error.strerror or str(error)).lower()}{where}") from None
+        raise error_type(f"{path}: {reason(error)}{where}") from None
 
 
 def is_text(content: bytes) -> bool:
@@ -50,7 +52,18 @@ def parse_text(content: bytes, path: str | os.PathLike, message: type[M]) -> M:
         line = f":{error.GetLine()}" if error.GetLine() else ""
         raise PrototxtError(f"{path}{line}: {' '.join(text.split())}") from None
     numbers.check_text(content.decode(), parsed, path)
+    _check_strings(parsed, path)
     return parsed
+
+
+def _check_strings(message: Message, path: str | os.PathLike) -> None:
+    """Refuse zero bytes, which no name or path has, in a message's strings."""
+    for field, value in message.ListFields():
+        for one in value if hasattr(value, "extend") else [value]:
+            if field.type == field.TYPE_MESSAGE:
+                _check_strings(one, path)
+            elif field.type == field.TYPE_STRING and "\0" in one:
+                raise PrototxtError(f"{path}: {field.name} '{one}' has a zero byte in it")
 
 
 def parse_binary(content: bytes, path: str | os.PathLike, message: type[M]) -> M:
@@ -74,14 +87,15 @@ def read_solver(path: str | os.PathLike) -> SolverParameter:
     return upgrade_solver(read_text(path, SolverParameter), os.fspath(path))
 
 
-def read_weights(path: str | os.PathLike) -> NetParameter:
+def read_weights(path: str | os.PathLike, shapes: Mapping[str, Sequence[hdf5.Shape]] | None = None) -> NetParameter:
     """Return the net with its blobs that a .caffemodel holds, binary or HDF5 (then names and blobs alone).
 
-    Raise WeightsError if it can't be opened.
+    With the `shapes` of a net's parameters, by layer, values that don't fit may be left out. Raise WeightsError if it
+    can't be opened.
     """
     content = read_bytes(path, WeightsError)
     if hdf5.is_hdf5(content):
-        return hdf5.decode_weights(content, path)
+        return hdf5.decode_weights(content, path, shapes)
     if _is_solver_state(content):
         raise PrototxtError(f"{path}: {hdf5.STATE_FOR_WEIGHTS}")
     net = parse_binary(content, path, NetParameter)
@@ -90,11 +104,15 @@ def read_weights(path: str | os.PathLike) -> NetParameter:
     return upgrade_net(net, str(path))
 
 
-def read_solver_state(path: str | os.PathLike) -> SolverState:
-    """Return the solver state that a .solverstate holds, binary or HDF5. Raise WeightsError if it can't be opened."""
+def read_solver_state(path: str | os.PathLike, shapes: Sequence[hdf5.Shape] | None = None) -> SolverState:
+    """Return the solver state that a .solverstate holds, binary or HDF5.
+
+    With the `shapes` that its history should have, values that don't fit may be left out. Raise WeightsError if it
+    can't be opened.
+    """
     content = read_bytes(path, WeightsError)
     if hdf5.is_hdf5(content):
-        return hdf5.decode_solver_state(content, path)
+        return hdf5.decode_solver_state(content, path, shapes)
     if not _is_solver_state(content):
         raise PrototxtError(f"{path}: {hdf5.WEIGHTS_FOR_STATE}")
     return SolverState.FromString(content)

@@ -9,20 +9,26 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 from google.protobuf import text_format
 
-from scaffe.errors import PrototxtError, SnapshotError
-from scaffe.proto import BlobProto, NetParameter, SolverState, blobs
+from readers.errors import SourceError, reason
+from readers.hdf5_file import DAMAGED, check_inside, check_numbers, find, is_group, walk
+from scaffe.errors import PrototxtError, SnapshotError, WeightsError
+from scaffe.proto import BlobProto, LayerParameter, NetParameter, SolverState, blobs
 
 STATE_FOR_WEIGHTS = "a solver state where weights are expected; give it to --snapshot"
 WEIGHTS_FOR_STATE = "not a solver state; weights (.caffemodel) are given with --weights"
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 _OWN = "scaffe/state"
+MOST_BLOBS = 1000  # of a layer, where no net says
+MOST_TEXT = 64 << 20  # bytes
+NO_SHAPE = (-1,)
+UNPACKED = 16  # times a file's size may its numbers take, where no net says
 
 
 class Stored(NamedTuple):
@@ -84,55 +90,131 @@ def _text(text: str) -> np.ndarray:
     return np.array(content, f"S{len(content) + 1}")
 
 
-def decode_weights(content: bytes, path: str | os.PathLike) -> NetParameter:
-    """Return the layers of an HDF5 file with their blobs. Raise PrototxtError where it holds something else.
+Shape = tuple[int, ...]
 
-    A blob that is left out, since another layer owns it, has no shape and no data, or is not there.
+
+def decode_weights(
+    content: bytes, path: str | os.PathLike, shapes: Mapping[str, Sequence[Shape]] | None = None
+) -> NetParameter:
+    """Return the layers of an HDF5 file with their blobs.
+
+    A blob that is left out, since another layer owns it, has no shape and no data, or is not there. With the `shapes`
+    of a net's parameters, by layer, only blobs that fit have values, others of its layers their shape alone, and
+    those of other layers are empty. Raise PrototxtError where the file holds something else, WeightsError where a
+    layer has a blob beyond the net's.
     """
     net = NetParameter()
     with _opened(content, path) as file:
-        if "data" not in file:
-            raise PrototxtError(f"{path}: {STATE_FOR_WEIGHTS if 'iter' in file else 'no group data in it'}")
-        for name, arrays in _layers(file["data"]).items():
+        group = find(file, "data")
+        if group is None:
+            raise PrototxtError(f"{path}: {'no group data in it' if find(file, 'iter') is None else STATE_FOR_WEIGHTS}")
+        layers = _layers(group)
+        if shapes is None:
+            _check_size((dataset for arrays in layers.values() for dataset in arrays.values()), content)
+        for name, arrays in layers.items():
             layer = net.layer.add(name=name)
-            for i in range(max(arrays, default=-1) + 1):
-                _fill(layer.blobs.add(), arrays.get(i))
+            if shapes is None or name in shapes:
+                _fill_layer(layer, arrays, None if shapes is None else shapes[name], path)
+            elif arrays:
+                layer.blobs.add()
     return net
+
+
+def _fill_layer(layer: LayerParameter, arrays: dict[int, Any], shapes: Sequence[Shape] | None, path) -> None:
+    most = MOST_BLOBS if shapes is None else len(shapes)
+    last = max(arrays, default=-1)
+    if last >= most:
+        expected = f"at most {most} parameter blobs" if shapes is None else f"{most} parameter blobs in the net"
+        raise WeightsError(f"{path}: layer '{layer.name}': {expected}, blob {last} in the file")
+    for i in range(last + 1):
+        _fill(layer.blobs.add(), arrays.get(i), None if shapes is None else shapes[i])
 
 
 def _layers(group: Any) -> dict[str, dict[int, Any]]:
     """Return the datasets under a group by layer and index. A layer's name may have slashes; its group may be empty."""
+    if not is_group(group):
+        raise SourceError("'data' is no group")
     found: dict[str, dict[int, Any]] = {}
-
-    def visit(name: str, item: Any) -> None:
-        if hasattr(item, "dtype"):
-            layer, _, index = name.rpartition("/")
-            found.setdefault(layer, {})[int(index)] = item
-        elif not len(item):
+    for name, item in walk(group):
+        if is_group(item):
             found[name] = {}
-
-    group.visititems(visit)
+            continue
+        layer, _, index = name.rpartition("/")
+        if not (index.isascii() and index.isdigit()):
+            raise SourceError(f"expected blobs that are called by their number in 'data/{layer}', got '{index}'")
+        check_numbers(item, f"data/{name}")
+        found.setdefault(layer, {})[int(index)] = item
     return found
 
 
-def decode_solver_state(content: bytes, path: str | os.PathLike) -> SolverState:
-    """Return the solver state in an HDF5 file. Raise PrototxtError where it holds something else."""
+def decode_solver_state(content: bytes, path: str | os.PathLike, shapes: Sequence[Shape] | None = None) -> SolverState:
+    """Return the solver state in an HDF5 file. Raise PrototxtError where it holds something else.
+
+    With the `shapes` that its history should have, only blobs that fit have values.
+    """
     state = SolverState()
     with _opened(content, path) as file:
-        if "iter" not in file:
+        if find(file, "iter") is None:
             raise PrototxtError(f"{path}: {WEIGHTS_FOR_STATE}")
-        if _OWN in file:
-            text_format.Parse(bytes(file[_OWN][()]), state, allow_unknown_field=True)
-        state.iter, state.current_step = int(file["iter"][0]), int(file["current_step"][0])
-        state.learned_net = bytes(file["learned_net"][()]).decode()
-        for i in range(len(file["history"])):
-            _fill(state.history.add(), file[f"history/{i}"])
+        if find(file, _OWN) is not None:
+            text_format.Parse(_content(file, _OWN), state, allow_unknown_field=True)
+        state.iter, state.current_step = _number(file, "iter"), _number(file, "current_step")
+        state.learned_net = _content(file, "learned_net").decode()
+        history = _history(file)
+        if shapes is None:
+            _check_size(history, content)
+            shapes = [dataset.shape for dataset in history]
+        elif len(shapes) != len(history):
+            shapes = [NO_SHAPE] * len(history)
+        for dataset, shape in zip(history, shapes, strict=True):
+            _fill(state.history.add(), dataset, shape)
     return state
 
 
-def _fill(blob: BlobProto, dataset: Any) -> None:
-    if dataset is not None:
-        blob.MergeFromString(blobs.encode(np.asarray(dataset[()])))
+def _history(file: Any) -> list[Any]:
+    group = find(file, "history")
+    if not is_group(group):
+        raise SourceError("no group history in it")
+    datasets = [find(group, str(i)) for i in range(len(group))]
+    for i, dataset in enumerate(datasets):
+        check_numbers(dataset, f"history/{i}")
+    return datasets
+
+
+def _number(file: Any, path: str) -> int:
+    """Return the whole number at `path`."""
+    dataset = find(file, path)
+    check_numbers(dataset, path)
+    if dataset.size != 1 or dataset.dtype.kind == "f":
+        raise SourceError(f"expected one whole number in '{path}', got {dataset.dtype} of shape {dataset.shape}")
+    return int(dataset[()].item())
+
+
+def _content(file: Any, path: str) -> bytes:
+    """Return the string at `path`."""
+    dataset = find(file, path)
+    check_inside(dataset, path)
+    if library().check_string_dtype(dataset.dtype) is None or dataset.size != 1 or dataset.nbytes > MOST_TEXT:
+        raise SourceError(f"expected a string in '{path}', got {dataset.dtype} of shape {dataset.shape}")
+    return bytes(dataset[()] if dataset.shape == () else dataset[0])
+
+
+def _check_size(datasets: Iterable[Any], content: bytes) -> None:
+    """Refuse a file that unpacks to far more than it is, where nothing else says how much there should be."""
+    unpacked = sum(dataset.nbytes for dataset in datasets)
+    if unpacked > max(UNPACKED * len(content), MOST_TEXT):
+        raise SourceError(f"{len(content)} bytes that would unpack to {unpacked}")
+
+
+def _fill(blob: BlobProto, dataset: Any, shape: Shape | None) -> None:
+    """Put a dataset into a blob: its shape and, if that is `shape` or this is None, its values."""
+    if dataset is None:
+        return
+    if shape is None or dataset.shape == shape:
+        with np.errstate(over="ignore"):  # of float64
+            blob.MergeFromString(blobs.encode(np.asarray(dataset[()])))
+    else:
+        blob.shape.dim.extend(dataset.shape)
 
 
 @contextmanager
@@ -142,5 +224,7 @@ def _opened(content: bytes, path: str | os.PathLike) -> Iterator[Any]:
     try:
         with h5py.File(io.BytesIO(content), "r") as file:
             yield file
-    except (OSError, KeyError, ValueError, RuntimeError, text_format.ParseError) as error:
-        raise PrototxtError(f"{path}: a damaged HDF5 file: {' '.join(str(error).split())}") from None
+    except SourceError as error:
+        raise PrototxtError(f"{path}: {error}") from None
+    except (*DAMAGED, text_format.ParseError) as error:
+        raise PrototxtError(f"{path}: a damaged HDF5 file: {reason(error)}") from None

@@ -25,6 +25,8 @@ def upgrade_net(net: NetParameter, path: str) -> NetParameter:
                 upgrade(net)
             except PrototxtError as error:
                 raise PrototxtError(f"{path}: can't upgrade {name}: {error}") from None
+            except UnicodeDecodeError as error:  # of a binary message, which may hold any bytes
+                raise PrototxtError(f"{path}: can't upgrade {name}: {error.object!r} is not UTF-8") from None
             done.append(name)
     if done:
         log.info("%s: upgraded to the present form: %s", path, ", ".join(done))

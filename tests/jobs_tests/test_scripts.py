@@ -155,3 +155,27 @@ def test_sbatch_passes_on_the_cluster_file_beside_the_solver_or_the_named_one(su
     assert submit("my nets/s.prototxt")[-8:] == [*train, *beside, "--snapshot", "auto"]
     named = ["--run-config", "missing.toml"]  # scaffe says that it is
     assert submit("my nets/s.prototxt", "missing.toml")[-8:] == [*train, *named, "--snapshot", "auto"]
+
+
+def own_lab(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Let a script of the lab take its folder below `folder`."""
+    command = [f'. "{JOBS}/lab/common.sh"; own_lab; echo "$lab"']
+    env = {**os.environ, "TMPDIR": str(folder)}
+    return subprocess.run(["bash", "-c", *command, "lab"], capture_output=True, text=True, env=env)
+
+
+def test_the_labs_folder_is_its_users_alone(tmp_path: Path) -> None:
+    for _ in range(2):
+        folder = Path(own_lab(tmp_path).stdout.strip())
+        assert folder.parent == tmp_path
+        assert folder.stat().st_mode & 0o777 == 0o700
+        folder.chmod(0o755)
+
+
+def test_a_lab_that_somebody_else_prepared_is_refused(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (tmp_path / f"scaffe-lab-{os.getuid()}").symlink_to(theirs)
+    run = own_lab(tmp_path)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert "is not this user's own folder" in run.stderr

@@ -55,7 +55,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         "PATH": f"{command.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(JOBS.parent),
         "TMPDIR": str(folder),
-        "SLURM_CONF": str(folder / "scaffe-lab/slurm/slurm.conf"),
+        "SLURM_CONF": str(folder / f"scaffe-lab-{os.getuid()}/slurm/slurm.conf"),
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     }

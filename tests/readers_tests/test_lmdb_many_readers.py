@@ -42,6 +42,12 @@ SIXTY_FOUR = """if True:
     print(sorted({os.waitpid(pid, 0)[1] for pid in children}))
 """
 
+REPLACED = """if True:
+    import lmdb, os, sys
+    size = os.path.getsize(sys.argv[1] + "/data.mdb")
+    with lmdb.open(sys.argv[1], map_size=size, writemap=True) as environment, environment.begin(write=True) as t:
+        t.put(b"00000000_x", b"another")
+"""
 ONE_MORE = """if True:
     import lmdb, sys
     with lmdb.open(sys.argv[1], map_size=1 << 26) as environment, environment.begin(write=True) as transaction:
@@ -134,8 +140,29 @@ def test_a_file_that_another_one_replaces_is_read_to_its_end(db, tmp_path):
         assert reader.read(range(3000)) == RECORDS
 
 
-def test_a_file_that_was_only_touched_is_read_on(db):
+def test_a_file_that_is_overwritten_by_one_of_the_same_size_is_an_error(db, tmp_path):
+    """Its meta page says the same: only the time tells."""
+    write_lmdb(tmp_path / "other", [(key, value[::-1]) for key, value in RECORDS])
+    other = (tmp_path / "other/data.mdb").read_bytes()
+    assert len(other) == (db / "data.mdb").stat().st_size
     with LMDBReader(db) as reader:
-        reader.read([0])
-        os.utime(db / "data.mdb", (1, 1))
-        assert reader.read([2999]) == RECORDS[2999:]
+        assert reader.read([0]) == RECORDS[:1]
+        with open(db / "data.mdb", "r+b") as file:
+            file.write(other)
+        os.utime(db / "data.mdb", (1, 1))  # another time, whatever the clock's tick
+        for indices in ([0], [2999]):
+            with pytest.raises(SourceError, match="db: the LMDB has changed since this run began: start again"):
+                reader.read(indices)
+
+
+def test_a_transaction_written_through_a_map_is_an_error(db):
+    """The file's size and time may tell of it much later."""
+    os.truncate(db / "data.mdb", 2 << 20)  # room for the transaction
+    status = (db / "data.mdb").stat()
+    with LMDBReader(db) as reader:
+        assert reader.read([0]) == RECORDS[:1]
+        subprocess.run([sys.executable, "-c", REPLACED, str(db)], check=True, timeout=60)
+        os.utime(db / "data.mdb", ns=(status.st_atime_ns, status.st_mtime_ns))
+        assert (db / "data.mdb").stat().st_size == status.st_size
+        with pytest.raises(SourceError, match="db: the LMDB has changed"):
+            reader.read([0])

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bad_input import NET, Refused, edit, line_of, train, trainable
+from bad_input import LOG_LINE, NET, Refused, edit, grey, line_of, train, trainable, write_records
 
-from readers import write_mean
+from readers import write_lmdb, write_mean
+from scaffe.cli import main
 
 
 @pytest.fixture
@@ -161,6 +162,38 @@ def test_an_impossible_solver_is_refused_by_its_field(refused, old, new, said):
 def test_a_number_that_is_not_finite_is_refused_with_its_line(refused, path, old, new, line, said):
     edit(path, old, new)
     assert refused(*train()).startswith(f"scaffe: {path}:{line}: {said}")
+
+
+# Names with characters that a terminal would obey.
+
+ODD = r"\n\033[2J\342\200\256"  # as a prototxt spells a line break, an escape sequence, a change of direction
+SPELLED_OUT = r"\n\x1b[2J\u202e"
+
+
+def test_odd_names_are_spelled_out_in_the_log(folder, capsys):
+    for name in ("regression", "ip", "loss"):
+        text = Path("net.prototxt").read_text()
+        Path("net.prototxt").write_text(text.replace(f'"{name}"', f'"{name}{ODD}"'))
+    edit("solver.prototxt", "max_iter: 4", "max_iter: 2 display: 1 test_iter: 1 test_interval: 1")
+    assert main(train()) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if not LOG_LINE.match(line) or not line.replace("\t", " ").isprintable()] == []
+    assert any(f"Train net output #0: loss{SPELLED_OUT} = " in line for line in lines)
+    assert any(f"ip{SPELLED_OUT} (InnerProduct)" in line for line in lines)
+
+
+def test_odd_names_are_spelled_out_in_errors(refused):
+    edit("net.prototxt", 'name: "ip"', f'name: "ip{ODD}"')
+    edit("net.prototxt", "num_output: 10", "")
+    assert f"layer 'ip{SPELLED_OUT}' (InnerProduct): " in refused(*train())
+    assert r"no\nfile\x1b: no such file" in refused("train", "--solver", "no\nfile\033")
+    assert r"\x1bfaster" in refused(*train("--\033faster"))
+
+
+def test_an_odd_key_of_a_record_is_spelled_out(refused):
+    write_records(grey())
+    write_lmdb("db", [(b"a", grey()), (b"b\n\033\xe2\x80\xae", b"\xff\xff")], replace=True)
+    assert f"db: record 'b{SPELLED_OUT.replace('[2J', '')}': 2 bytes that are not a Datum" in refused(*train())
 
 
 # The command line itself.

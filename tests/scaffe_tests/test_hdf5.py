@@ -238,3 +238,117 @@ def test_without_h5py_it_is_named_before_the_first_iteration_and_never_passed_ov
     binary = solver(SolverParameter.BINARYPROTO)
     with pytest.raises(SnapshotError, match="pip install h5py"):
         binary.restore("auto")
+
+
+# Files from elsewhere that would show this machine's files, or fill its memory.
+
+
+def values_elsewhere(file, name, shape):
+    """Let a dataset's values be what the file 'secret' holds."""
+    Path("secret").write_bytes(bytes(4096))
+    file.create_dataset(name, shape, "<f4", external=[("secret", 0, h5py.h5f.UNLIMITED)])
+
+
+def virtual(file, name, shape):
+    with h5py.File("other.h5", "w") as other:
+        other["x"] = np.zeros(shape, "f4")
+    layout = h5py.VirtualLayout(shape, "f4")
+    layout[...] = h5py.VirtualSource("other.h5", "x", shape)
+    file.create_virtual_dataset(name, layout)
+
+
+def linked(file, name, shape):
+    with h5py.File("other.h5", "w") as other:
+        other["x"] = np.zeros(shape, "f4")
+    file[name] = h5py.ExternalLink("other.h5", "x")
+
+
+def vast(file, name, shape):
+    file.create_dataset(name, (1 << 40,), "f4", chunks=(1000,), compression="gzip")
+
+
+def vast_chunk(file, name, shape):
+    file.create_dataset(name, shape, "f4", maxshape=(None,) * len(shape), chunks=(1 << 24,) + shape[1:])
+
+
+def of_type(kind):
+    return lambda file, name, shape: file.create_dataset(name, shape, kind)
+
+
+PARTS = {
+    "values elsewhere": (values_elsewhere, "lie in another file"),
+    "virtual": (virtual, "lie in another file"),
+    "external link": (linked, "is a link into another file"),
+    "vast": (vast, r"1099511627776|in the net, \(1099511627776,\) in the file"),
+    "vast chunk": (vast_chunk, "has chunks of"),
+    "complex": (of_type("c8"), "expected numbers in '.*', got complex64"),
+    "strings": (of_type("S4"), "expected numbers in '.*', got |S4"),
+    "compound": (of_type([("a", "f4"), ("b", "i4")]), "expected numbers in"),
+    "a group": (lambda file, name, shape: file.create_group(name), "parameter blobs in the net|expected a dataset"),
+    "null": (lambda file, name, shape: file.create_dataset(name, data=h5py.Empty("f4")), "got none"),
+}
+
+
+@pytest.mark.parametrize("what", PARTS)
+@pytest.mark.parametrize("kind", ["caffemodel", "solverstate"])
+def test_a_part_that_is_no_array_of_this_file_is_refused(solver, kind, what):
+    make, said = PARTS[what]
+    one = solver()
+    state = one.snapshot()
+    path, name = {"caffemodel": ("snap_iter_0.caffemodel.h5", "data/block/ip/0"), "solverstate": (state, "history/0")}[
+        kind
+    ]
+    with h5py.File(path, "a") as file:
+        shape = file[name].shape
+        del file[name]
+        make(file, name, shape)
+    with pytest.raises((PrototxtError, WeightsError), match=said) as error:
+        one.restore(state)
+    assert str(error.value).startswith(f"{path}: ") and "\n" not in str(error.value)
+
+
+def named(name):
+    return lambda file: file.create_dataset(f"data/block/ip/{name}", data=[1.0])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (named("3000000"), "2 parameter blobs in the net, blob 3000000"),
+        (named("-1"), "called by their number in 'data/block/ip', got '-1'"),
+        (named("x"), "called by their number"),
+        (lambda file: file["data/block"].__setitem__("again", file["data"]), "two links lead to the group"),
+        (lambda file: file.__setitem__("data/ip", h5py.SoftLink("/data")), "'ip' is a soft link"),
+    ],
+    ids=["index beyond the net's", "negative index", "no index", "circle", "soft link"],
+)
+def test_blobs_that_are_no_layers_are_refused(solver, change, said):
+    one = solver()
+    state = one.snapshot()
+    with h5py.File("snap_iter_0.caffemodel.h5", "a") as file:
+        change(file)
+    with pytest.raises((PrototxtError, WeightsError), match=said):
+        one.restore(state)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("iter", 1j, "expected numbers in 'iter', got complex128"),
+        ("iter", "four", "expected numbers in 'iter'"),
+        ("iter", [1, 2], r"expected one whole number in 'iter', got int64 of shape \(2,\)"),
+        ("iter", 1 << 40, "damaged"),
+        ("iter", h5py.SoftLink("iter"), "'iter' is behind more than 16 soft links"),
+        ("learned_net", 3, "expected a string in 'learned_net', got int64"),
+        ("learned_net", b"\xff", "damaged"),
+        ("history", [1.0], "no group history"),
+        ("scaffe", h5py.ExternalLink("other.h5", "scaffe"), "'scaffe/state' is a link into another file"),
+    ],
+)
+def test_a_state_with_a_part_of_another_kind_is_refused(solver, name, value, said):
+    path = solver().snapshot()
+    with h5py.File(path, "a") as file:
+        del file[name]
+        file[name] = value
+    with pytest.raises(PrototxtError, match=f"^{path}: .*{said}"):
+        read_solver_state(path)

@@ -13,7 +13,14 @@ from google.protobuf import text_format
 import scaffe
 from scaffe.cli import main
 from scaffe.errors import PrototxtError
-from scaffe.proto import BlobProto, LayerParameter, NetParameter, SolverParameter, V1LayerParameter
+from scaffe.proto import (
+    BlobProto,
+    LayerParameter,
+    NetParameter,
+    SolverParameter,
+    V0LayerParameter,
+    V1LayerParameter,
+)
 from scaffe.proto.files import read_net, read_solver, read_weights
 from scaffe.proto.upgrade import upgrade_net
 
@@ -317,3 +324,12 @@ def test_a_file_that_cannot_be_upgraded_is_an_error_of_one_line(tmp_path, conten
     assert run.stderr.startswith(f"scaffe: {tmp_path}/old")
     assert run.stderr.count("\n") == 1
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("word", [b"conv1", b"topx", b"botx", b"images", b"in.jpg"])
+def test_a_binary_net_with_strings_that_are_not_utf8_is_refused(tmp_path, word):
+    layer = V0LayerParameter(name="conv1", type="images", source="in.jpg")
+    old = NetParameter(layers=[V1LayerParameter(layer=layer, top=["topx"], bottom=["botx"])]).SerializeToString()
+    (tmp_path / "old.caffemodel").write_bytes(old.replace(word, b"\xff" * len(word)))
+    with pytest.raises(PrototxtError, match=r"^.*old.caffemodel: can't upgrade V[01] layers: .*\\xff"):
+        read_weights(tmp_path / "old.caffemodel")
