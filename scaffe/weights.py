@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from readers import blob_shape
+from readers import blob_shape, has_old_shape
 from scaffe.atomic import write_atomically
 from scaffe.errors import WeightsError
 from scaffe.monitor.log import log
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def from_proto(proto: BlobProto, shape: tuple[int, ...], where: str) -> np.ndarray:
     """Return a stored blob as float32 of `shape`. Raise WeightsError, naming `where`, if it has another."""
-    stored, legacy = blob_shape(proto), not proto.HasField("shape")
+    stored, legacy = blob_shape(proto), has_old_shape(proto)
     if stored != shape and not (legacy and stored == (1,) * (4 - len(shape)) + shape):
         raise WeightsError(f"{where}: shape {shape} in the net, {stored} in the file")
     values = blobs.values(proto)
