@@ -11,6 +11,7 @@ import numpy as np
 
 from scaffe.errors import ScaffeError
 from scaffe.held import Held
+
 Shape = tuple[int, ...]
 
 
@@ -174,11 +175,11 @@ def _write_zeros(array: Any) -> None:
 class Blob:
     """Hold `data` and `diff` of one shape, each allocated when first touched.
 
-    `data` and `diff` are writable arrays on the host, as in pycaffe; whoever keeps one sees the values after each public
-    call of the net, `held` being its arrays in users' hands. `array` and `diff_array` are the same values where the
-    layers compute (`xp`); layers use these. Where that is a device, `data` and `diff` are copies, and show the values
-    that were there when they were asked for: what is written into one counts once the device asks for the values, and
-    the next `data` is another copy. An engine's layers read and give `values` and `diff_values`, which keep the layout
+    `data` and `diff` are writable arrays on the host, as in pycaffe. One that a user keeps shows the values after each
+    public call of the net, whose `held` knows of it. `array` and `diff_array` are the same values where the layers
+    compute (`xp`); layers use these. Where that is a device, `data` and `diff` are copies, and show the values that
+    were there when they were asked for: what is written into one counts once the device asks for the values, and the
+    next `data` is another copy. An engine's layers read and give `values` and `diff_values`, which keep the layout
     that the engine likes from layer to layer.
     """
 

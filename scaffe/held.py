@@ -71,9 +71,9 @@ class Held:
                 loan.absorb()
         memory = blob.own(part)
         for loan in loans:
-            array = loan.array and loan.array()
-            if array is not None and _address(memory) == _address(array) and memory.shape == array.shape:
-                return array
+            kept = loan.array() if loan.array is not None else None
+            if kept is not None and _address(memory) == _address(kept) and memory.shape == kept.shape:
+                return kept
         return self._lend(Loan(blob, part, memory))
 
     def _lend(self, loan: Loan) -> np.ndarray:

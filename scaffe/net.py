@@ -457,9 +457,9 @@ class Net:
         pairs: list[tuple[Blob, Blob]] = []
         for name in (name for name in self.params if name in other.params):
             mine, theirs = self.params[name], other.params[name]
-            shapes = [blob.shape for blob in mine], [blob.shape for blob in theirs]
-            if shapes[0] != shapes[1]:
-                raise ShapeError(f"can't share layer '{name}': parameters have shapes {shapes[0]} here, {shapes[1]} there")
+            here, there = ([blob.shape for blob in blobs] for blobs in (mine, theirs))
+            if here != there:
+                raise ShapeError(f"can't share layer '{name}': its parameters have shapes {here} here, {there} there")
             pairs += zip(mine, theirs, strict=True)
         return pairs
 

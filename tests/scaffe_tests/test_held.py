@@ -32,12 +32,15 @@ layer { name: "prob" type: "Softmax" bottom: "sig" top: "prob" }
 
 
 SMALL = """
-layer { name: "x" type: "Input" top: "x" top: "y" input_param { shape { dim: 2 dim: 1 dim: 12 dim: 12 } shape { dim: 2 } } }
+layer {
+  name: "x" type: "Input" top: "x" top: "y"
+  input_param { shape { dim: 2 dim: 1 dim: 12 dim: 12 } shape { dim: 2 } }
+}
 layer { name: "conv1" type: "Convolution" bottom: "x" top: "conv1" convolution_param { num_output: 20 kernel_size: 3 } }
 layer { name: "pool1" type: "Pooling" bottom: "conv1" top: "pool1" pooling_param { kernel_size: 2 stride: 2 } }
 layer { name: "norm1" type: "LRN" bottom: "pool1" top: "norm1" }
-layer { name: "conv2" type: "Convolution" bottom: "norm1" top: "conv2" convolution_param { num_output: 32 kernel_size: 3 } }
-layer { name: "ip1" type: "InnerProduct" bottom: "conv2" top: "ip1" inner_product_param { num_output: 50 } }
+layer { name: "conv2" type: "Convolution" bottom: "norm1" top: "c2" convolution_param { num_output: 32 kernel_size: 3 } }
+layer { name: "ip1" type: "InnerProduct" bottom: "c2" top: "ip1" inner_product_param { num_output: 50 } }
 layer { name: "relu1" type: "ReLU" bottom: "ip1" top: "ip1" }
 layer { name: "ip2" type: "InnerProduct" bottom: "ip1" top: "ip2" inner_product_param { num_output: 10 } }
 layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip2" bottom: "y" top: "loss" }
@@ -53,7 +56,7 @@ def residual():
 
 
 def made(model, engine, phase=scaffe.TRAIN):
-    net = scaffe.Net(model(), phase, engine=engine)
+    net = scaffe.Net(model(), phase, engine=engine, threads=1)
     rng = np.random.default_rng(0)
     for blobs in net.params.values():
         for blob in blobs:
@@ -132,7 +135,7 @@ def test_gradients_that_are_given_up_in_training_stay_where_a_user_holds_them(ke
 def test_what_is_written_counts_at_the_next_call(kept):
     kept.both(lambda net: net.forward())
     for name, view in kept.views.items():
-        if name.endswith("data") and name != "y data":  # in the middle of the net too, whose layers then go on from there
+        if name.endswith("data") and name != "y data":  # in the middle of the net too
             values = np.random.default_rng(len(name)).standard_normal(view.size)
             view[...] = values
             target = arrays(kept.twin)[name]
@@ -198,7 +201,7 @@ TESTED = nets.softmax_regression("db") + 'layer { name: "p" type: "Softmax" bott
 def solver(engine, keep_diffs=True, **fields):
     how = {"test_iter": [2], "test_interval": 2, "snapshot_prefix": "snap"} | fields
     param = nets.solver_with(TESTED, **how)
-    return Solver(param, engine=engine, keep_diffs=keep_diffs)
+    return Solver(param, engine=engine, keep_diffs=keep_diffs, threads=1)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
