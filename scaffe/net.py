@@ -457,9 +457,11 @@ class Net:
         pairs: list[tuple[Blob, Blob]] = []
         for name in (name for name in self.params if name in other.params):
             mine, theirs = self.params[name], other.params[name]
-            here, there = ([blob.shape for blob in blobs] for blobs in (mine, theirs))
-            if here != there:
-                raise ShapeError(f"can't share layer '{name}': its parameters have shapes {here} here, {there} there")
+            if len(mine) != len(theirs):
+                raise ShapeError(f"can't share {name}: {len(mine)} parameter blobs here, {len(theirs)} there")
+            for i, (blob, source) in enumerate(zip(mine, theirs, strict=True)):
+                if blob.shape != source.shape:
+                    raise ShapeError(f"can't share {name}[{i}]: shape {blob.shape} here, {source.shape} there")
             pairs += zip(mine, theirs, strict=True)
         return pairs
 
