@@ -233,7 +233,8 @@ class Blob:
 
     def view(self, blob: Blob) -> None:
         """Let the values be another blob's, in this one's shape."""
-        self.values.take(blob.array.reshape(self.shape), blob.values.borrowed)
+        array = blob.array
+        self.values.take(array if array.shape == self.shape else array.reshape(self.shape), blob.values.borrowed)
 
     def own(self, part: str) -> np.ndarray:
         """Return the plain `part`, "array" or "diff_array", in memory of the blob's own, or a net's."""
