@@ -242,10 +242,13 @@ class Communicator:
             if not on_device(array):
                 self.node.give_back(array)
 
-    def free(self) -> None:
-        """Give back windows and communicators. Collective."""
+    def free(self, windows: bool = True) -> None:
+        """Give back windows and communicators. Collective.
+
+        Without `windows`, alike on all ranks, these stay until MPI ends, for whoever still has arrays over them.
+        """
         self.forget()
-        if self._owns:
+        if self._owns and windows:
             self.node.free()
         if self._owns_groups:
             self._groups.free()

@@ -15,7 +15,7 @@ from readers.batch_queue import Batch, BatchQueue, Memory, Raw
 from readers.batch_reader import BatchReader
 from readers.cifar10 import convert_cifar10
 from readers.database import open_database
-from readers.datum import blob_shape, decode, encode, read_mean, write_mean
+from readers.datum import blob_shape, decode, encode, has_old_shape, read_mean, write_mean
 from readers.digits import convert_digits
 from readers.errors import EndOfBatches, ReaderError, RecordError, SourceError
 from readers.files import replace_file
@@ -80,6 +80,7 @@ __all__ = [
     "decode",
     "decode_image",
     "encode",
+    "has_old_shape",
     "most_threads",
     "open_database",
     "order",

@@ -50,10 +50,18 @@ def encode(image: np.ndarray | bytes, label: int) -> bytes:
 
 
 def blob_shape(blob: BlobProto) -> tuple[int, ...]:
-    """Return a BlobProto's shape, from `shape` or the old num, channels, height, width."""
-    if blob.HasField("shape"):
-        return tuple(blob.shape.dim)
-    return (blob.num, blob.channels, blob.height, blob.width)
+    """Return a BlobProto's shape, from the old num, channels, height and width if it has any, else from `shape`.
+
+    A blob with neither is one number, of shape (), as Caffe writes it.
+    """
+    if has_old_shape(blob):
+        return (blob.num, blob.channels, blob.height, blob.width)
+    return tuple(blob.shape.dim)
+
+
+def has_old_shape(blob: BlobProto) -> bool:
+    """Say whether a BlobProto has one of the fields that were there before `shape`, and count above it."""
+    return any(blob.HasField(field) for field in ("num", "channels", "height", "width"))
 
 
 def read_mean(path: str | os.PathLike[str]) -> np.ndarray:

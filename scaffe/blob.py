@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.errors import ScaffeError
+from scaffe.held import Held
 
 Shape = tuple[int, ...]
 
@@ -55,15 +56,16 @@ class Values:
     may have: an engine gave others, or the plain array was handed out, into which anybody may write. A form that is
     `lent` is another blob's too, so that nobody may write into it. Deferred values are what a function will write into
     the plain array when somebody asks for it, unless they are overwritten first. Values are `gone` after `release`.
-    `shared` ones lie in memory that others have when these are not in use.
+    `shared` ones lie in memory that others have when these are not in use, `borrowed` ones in memory that somebody else
+    writes after this pass.
     """
 
-    __slots__ = ("_write", "array", "form", "gone", "lent", "shared", "version")
+    __slots__ = ("_write", "array", "borrowed", "form", "gone", "lent", "shared", "version")
 
     def __init__(self, array: Any = None):
         self.array = array
         self.form: Form | None = None
-        self.lent = self.gone = self.shared = False
+        self.lent = self.gone = self.shared = self.borrowed = False
         self._write: Callable[[Any], object] | None = None
         self.version = 0
 
@@ -116,10 +118,10 @@ class Values:
             self._write = None
         return self.plain(shape, xp), zeros
 
-    def take(self, array: Any) -> None:
-        """Let `array` be the values, plain."""
+    def take(self, array: Any, borrowed: bool = False) -> None:
+        """Let `array` be the values, plain; if it is `borrowed`, until the next pass."""
         self._replace(None)
-        self.array, self._write = array, None
+        self.array, self._write, self.borrowed = array, None, borrowed
         self.version += 1
 
     @property
@@ -173,14 +175,17 @@ def _write_zeros(array: Any) -> None:
 class Blob:
     """Hold `data` and `diff` of one shape, each allocated when first touched.
 
-    `data` and `diff` are writable arrays on the host, as in pycaffe. `array` and `diff_array` are the same
-    values where the layers compute (`xp`); layers use these. Where that is a device, `data` and `diff` are copies: what
-    is written into one counts once the device asks for the values, and the next `data` is another copy. An engine's
-    layers read and give `values` and `diff_values`, which keep the layout that the engine likes from layer to layer.
+    `data` and `diff` are writable arrays on the host, as in pycaffe. One that a user keeps shows the values after each
+    public call of the net, whose `held` knows of it. `array` and `diff_array` are the same values where the layers
+    compute (`xp`); layers use these. Where that is a device, `data` and `diff` are copies, and show the values that
+    were there when they were asked for: what is written into one counts once the device asks for the values, and the
+    next `data` is another copy. An engine's layers read and give `values` and `diff_values`, which keep the layout
+    that the engine likes from layer to layer.
     """
 
     def __init__(self, shape: Sequence[int] = (), xp: ModuleType = np):
         self.xp = xp
+        self.held = Held()
         self.values, self.diff_values = Values(), Values()
         self.shape: Shape = tuple(shape)
 
@@ -196,9 +201,14 @@ class Blob:
             self.values = self._reshaped(self.values, shape, keep)
             self.diff_values = self._reshaped(self.diff_values, shape, keep)
             self.shape = tuple(shape)
+            self.held.show([self])
 
     def _reshaped(self, values: Values, shape: Shape, keep: bool) -> Values:
-        return Values(values.plain(self.shape, self.xp).reshape(shape)) if keep and not values.empty else Values()
+        if not keep or values.empty:
+            return Values()
+        reshaped = Values(values.plain(self.shape, self.xp).reshape(shape))
+        reshaped.borrowed = values.borrowed
+        return reshaped
 
     @property
     def array(self):
@@ -211,6 +221,28 @@ class Blob:
         if array.shape != self.shape:
             self.reshape(*array.shape)
         self.values.take(array)
+
+    def borrow(self, array: np.ndarray) -> None:
+        """Let the values be `array`, which somebody else writes after this pass; a user's array gets a copy."""
+        if array.shape != self.shape:
+            self.reshape(*array.shape)
+        if self.held.holds(self, "array") and not self.values.borrowed:
+            self.array[...] = array
+        else:
+            self.values.take(array, borrowed=True)
+
+    def view(self, blob: Blob) -> None:
+        """Let the values be another blob's, in this one's shape."""
+        array = blob.array
+        self.values.take(array if array.shape == self.shape else array.reshape(self.shape), blob.values.borrowed)
+
+    def own(self, part: str) -> np.ndarray:
+        """Return the plain `part`, "array" or "diff_array", in memory of the blob's own, or a net's."""
+        array = getattr(self, part)
+        if part == "array" and self.values.borrowed:
+            array = array.copy()
+            self.values.take(array)
+        return array
 
     @property
     def diff_array(self):
@@ -226,14 +258,16 @@ class Blob:
         """The values on the host; writing into them changes the blob. Raise ScaffeError where they were not kept."""
         if self.values.shared:
             raise ScaffeError("this blob's values were given up after use, as in tests; net.keep_data keeps them")
-        return self.array if self.xp is np else self.values.host(self.shape, self.xp)
+        return self.held.hand_out(self, "array") if self.xp is np else self.values.host(self.shape, self.xp)
 
     @property
     def diff(self) -> np.ndarray:
         """The gradient on the host; writing into it changes the blob. Raise ScaffeError where it was not kept."""
         if self.diff_values.gone or self.diff_values.shared:
             raise ScaffeError("this blob's gradient was given up after use, as in training; net.keep_diffs keeps them")
-        return self.diff_array if self.xp is np else self.diff_values.host(self.shape, self.xp)
+        if self.xp is not np:
+            return self.diff_values.host(self.shape, self.xp)
+        return self.held.hand_out(self, "diff_array")
 
     @property
     def num(self) -> int:

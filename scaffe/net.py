@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from scaffe.choices import AUTO, Choices
 from scaffe.context import GRAPHS, WORKSPACE_BYTES, Context
 from scaffe.errors import EngineError, LabelError, NetError, ScaffeError, ShapeError
 from scaffe.graph import Node, filter_layers, followers, insert_splits, made_by, need_backward
+from scaffe.held import Held, public
 from scaffe.layers.base_data import BaseData
 from scaffe.layers.layer import Layer, asks_for_plain_code, check_counts, create
 from scaffe.monitor.log import log
@@ -81,6 +83,8 @@ class Net:
         self.keep_diffs = True  # of blobs; without, an engine's gradients take turns with less memory
         self.keep_data = True  # of blobs in the test phase; without, values on a GPU take turns too
         self.name = param.name
+        self.held = Held()  # arrays of blobs in users' hands
+        self._sharing: WeakSet[Net] = WeakSet()  # nets that view parameters of this one
         self._build()
         if weights:
             self.copy_from(weights)
@@ -167,13 +171,16 @@ class Net:
     def _top(self, param: LayerParameter, name: str) -> Blob:
         if name in self.blobs and name not in param.bottom:
             raise NetError(f"layer '{param.name}': another layer already produces its top '{name}'")
-        return self.blobs.setdefault(name, Blob((), self.context.xp))
+        blob = self.blobs.setdefault(name, Blob((), self.context.xp))
+        blob.held = self.held
+        return blob
 
     def _add_parameters(self, layer: Layer) -> None:
         specs = layer.param.param
         if len(specs) > len(layer.blobs):
             raise layer.error(f"{len(specs)} param fields for {len(layer.blobs)} parameter blob(s)")
         for index, blob in enumerate(layer.blobs):
+            blob.held = self.held
             spec = specs[index] if index < len(specs) else None
             parameter = Parameter.from_spec(layer.name, index, blob, spec, index in layer.statistics)
             owner = parameter.join(self.parameters)
@@ -224,6 +231,7 @@ class Net:
         """Let layer i take what its next forward pass gives on, where that needs all ranks' part."""
         self.layers[i].feed()  # type: ignore[attr-defined]
 
+    @public
     def forward_layer(self, i: int) -> None:
         """Compute layer i's tops, reshaped first if its bottoms have new shapes, or it asks for that."""
         layer, bottom, top = self.layers[i], self.bottoms[i], self.tops[i]
@@ -268,6 +276,7 @@ class Net:
         except MemoryError as error:
             raise failures.told(self, error, self.memory.fullest) from None
 
+    @public
     def backward_layer(self, i: int) -> None:
         """Compute the gradients of layer i's bottoms and add those of its parameters, if any are needed."""
         node = self.nodes[i]
@@ -280,9 +289,16 @@ class Net:
             self._release_diffs(i)
 
     def _release_diffs(self, i: int) -> None:
-        """Give up the gradients of layer i's tops: it was the last that read them, unless they are its bottoms too."""
+        """Give up the gradients of layer i's tops: it was the last that read them, unless they are its bottoms too.
+
+        One that a user holds stays, in memory of its own.
+        """
         for top in self.tops[i]:
-            if not any(top is bottom for bottom in self.bottoms[i]):
+            if any(top is bottom for bottom in self.bottoms[i]):
+                continue
+            if self.held.holds(top, "diff_array"):
+                top.own("diff_array")
+            else:
                 top.diff_values.release()
 
     def loss(self) -> float:
@@ -313,6 +329,7 @@ class Net:
         """Return the weights of the blobs that make up the loss."""
         return {self.nodes[i].tops[j]: weight for i, j, weight in self.losses}
 
+    @public
     def clear_param_diffs(self) -> None:
         """Set all parameters' gradients to zero."""
         self.packed.clear_diffs()
@@ -356,6 +373,7 @@ class Net:
 
     # pycaffe's interface.
 
+    @public
     @np.errstate(all="ignore")
     def forward(self, blobs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **inputs):
         """Run the layers from `start` to `end` after filling the `inputs`; return outputs, and `blobs`, by name."""
@@ -371,6 +389,7 @@ class Net:
         names = list(self.param.layer[last].top) if end else self.outputs
         return {name: self.blobs[name].data for name in [*names, *(blobs or [])]}
 
+    @public
     @np.errstate(all="ignore")
     def backward(self, diffs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **tops):
         """Run the layers backward from `start` to `end` after filling the `tops`' diffs; return inputs' diffs."""
@@ -389,6 +408,7 @@ class Net:
             raise layer.error("the first layer must be a MemoryData layer for set_input_arrays")
         layer.set_input_arrays(data, labels)
 
+    @public
     def reshape(self) -> None:
         """Give all blobs the shapes that follow from the inputs'."""
         for i, bottom in enumerate(self.bottoms):
@@ -411,27 +431,92 @@ class Net:
         """Names of each layer's bottoms, by layer name."""
         return OrderedDict((param.name, list(param.bottom)) for param in self.param.layer)
 
+    @public
     def copy_from(self, path: str | os.PathLike) -> None:
         """Take the parameters of the layers that a .caffemodel has by the same names."""
         weight_files.load(self, path)
 
+    @public
     def save(self, path: str | os.PathLike) -> None:
         """Write the net with its parameters as a .caffemodel."""
         weight_files.save(self, path)
 
+    @public
     def share_with(self, other: Net) -> None:
-        """Let the parameters be views of `other`'s, for the layers that both have by name."""
-        theirs = other.params
-        for name in self.params.keys() & theirs.keys():
-            for i, (mine, source) in enumerate(zip(self.params[name], theirs[name], strict=False)):
-                if mine.shape != source.shape:
-                    raise ShapeError(f"can't share {name}[{i}]: shape {mine.shape} here, {source.shape} there")
-                if self.context.gpu is None:
-                    mine.array = source.array
-                else:
-                    mine.values = source.values
+        """Let this net's parameters and `other`'s be the same memory, for the layers that both have by name.
+
+        It has the values of `other`, and is its memory, unless this net is a solver's, whose parameters stay where they
+        are. Raise ShapeError where a layer's parameters differ in number or shape, and ScaffeError where both nets are
+        solvers'; nothing has changed then.
+        """
+        pairs = self._common(other)
+        if not self.packed.pinned:
+            self._leave(pairs)
+            self._view(other, pairs)
+            return
+        if other.packed.pinned:
+            raise ScaffeError(
+                f"nets '{self.name}' and '{other.name}' are both solvers', whose parameters stay where they are; "
+                "save one net's weights, and load them with the other's copy_from"
+            )
+        for mine, theirs in pairs:
+            mine.array[...] = theirs.array
+        pairs = [(theirs, mine) for mine, theirs in pairs]
+        with other.held:
+            other._leave(pairs)
+            other._view(self, pairs)
+
+    def _common(self, other: Net) -> list[tuple[Blob, Blob]]:
+        """Return the parameters of the layers that both nets have by name. Raise ShapeError where they differ."""
+        pairs: list[tuple[Blob, Blob]] = []
+        for name in (name for name in self.params if name in other.params):
+            mine, theirs = self.params[name], other.params[name]
+            if len(mine) != len(theirs):
+                raise ShapeError(f"can't share {name}: {len(mine)} parameter blobs here, {len(theirs)} there")
+            for i, (blob, source) in enumerate(zip(mine, theirs, strict=True)):
+                if blob.shape != source.shape:
+                    raise ShapeError(f"can't share {name}[{i}]: shape {blob.shape} here, {source.shape} there")
+            pairs += zip(mine, theirs, strict=True)
+        return pairs
+
+    def _leave(self, pairs: Sequence[tuple[Blob, Blob]]) -> None:
+        """Leave users' arrays of parameters that were a third net's to that net, whose memory they are."""
+        for mine, theirs in pairs:
+            if mine.values.array is not theirs.values.array and not self.packed.owns(mine):
+                self.held.forget(mine, "array")
+
+    def _view(self, other: Net, pairs: Sequence[tuple[Blob, Blob]]) -> None:
+        """Let the first of each pair, a parameter of this net, be a view of the second, which is `other`'s."""
+        for mine, theirs in pairs:
+            if self.context.gpu is None:
+                mine.array = theirs.array
+            else:
+                mine.values = theirs.values
+        self.packed.lie_in(other.packed, pairs)
+        other._sharing.add(self)
         if self.memory is not None:
             self.memory.version += 1
+
+    @public
+    def move_parameters(self, allocate: Callable) -> bool:
+        """Let the parameters lie in other memory, as PackedParameters does, also for the nets that share them.
+
+        Return whether users still have arrays over the old.
+        """
+        before = [(blob, blob.values.array) for layer in self.layers for blob in layer.blobs]
+        old = self.packed.move(allocate)
+        self._take_along(self, {id(array): blob for blob, array in before})
+        return any(net.held.lie_in(memory) for net in (self, *self._sharing) for memory in old)
+
+    def _take_along(self, net: Net, moved: dict[int, Blob]) -> None:
+        """Let the nets that share parameters with `net` view ours, which have `moved`, given by their old arrays."""
+        for viewer in list(net._sharing):
+            blobs = [blob for layer in viewer.layers for blob in layer.blobs]
+            pairs = [(blob, moved[key]) for blob in blobs if (key := id(blob.values.array)) in moved]
+            if pairs:
+                with viewer.held:
+                    viewer._view(self, pairs)
+                    self._take_along(viewer, moved)
 
     def _fill(self, name: str, values, known: Sequence[str], part: str) -> None:
         if name not in known:

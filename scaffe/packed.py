@@ -7,8 +7,9 @@ learned and so take no part in gradient messages, stand behind all that is learn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -84,6 +85,11 @@ class Parameter:
         return ours if theirs is None else theirs
 
     @property
+    def blobs(self) -> list[Blob]:
+        """The blob and its sharers, the same values."""
+        return [self.blob, *self.sharers]
+
+    @property
     def label(self) -> str:
         """What messages call it: ip1[0]."""
         return f"{self.layer}[{self.index}]"
@@ -118,18 +124,44 @@ class PackedParameters:
         self.statistics = self._place(self.learned.stop, statistics=True)
         end = self.statistics.stop
         self._data, self._diff = allocate(end), allocate(end)
+        self._own, self._is_flat = self._data, True
+        self.pinned = False  # whether others, a solver's rule and messages, count on it that the values stay there
         self._on_host = isinstance(self._data, np.ndarray)
         for parameter, part in zip(self.parameters, self.slices, strict=True):
             self._data[part] = parameter.blob.array.reshape(-1)
             self._adopt(parameter, part)
 
-    def move(self, allocate: Callable) -> None:
-        """Go to other memory; views of the old are left behind."""
+    def move(self, allocate: Callable) -> tuple[Any, Any]:
+        """Go to other memory; views of the old, which is returned, values and gradients, are left behind."""
         values, gradients = self.data, self.diff
         self._data, self._diff = allocate(values.size), allocate(values.size)
         self._data[...], self._diff[...] = values, gradients
-        for parameter, part in zip(self.parameters, self.slices, strict=True):
+        self._own = self._data
+        for parameter, part in self._parts():
             self._adopt(parameter, part)
+        return values, gradients
+
+    def lie_in(self, other: PackedParameters, views: Sequence[tuple[Blob, Blob]]) -> None:
+        """Take note that blobs of this net are views of another's, given as pairs: then the flat array is the other's.
+
+        Where not all are, or they lie in another order there, none is flat, and `data` can't be had.
+        """
+        if not views:
+            return
+        theirs = {id(blob): part for parameter, part in other._parts() for blob in parameter.blobs}
+        seen = {id(mine): theirs.get(id(blob)) for mine, blob in views}
+        mine = [(blob, part) for parameter, part in self._parts() for blob in parameter.blobs]
+        same = self._data.size == other._data.size and all(seen.get(id(blob)) == part for blob, part in mine)
+        self._is_flat = same and other._is_flat
+        if self._is_flat:
+            self._data, self._own = other._data, None
+
+    def owns(self, blob: Blob) -> bool:
+        """Say whether a parameter's values lie in memory that was allocated here, so that no other net has it."""
+        return not self._on_host or self._own is not None and np.may_share_memory(blob.values.array, self._own)
+
+    def _parts(self) -> Iterator[tuple[Parameter, slice]]:
+        return zip(self.parameters, self.slices, strict=True)
 
     def _place(self, start: int, statistics: bool) -> slice:
         """Give the parameters of that kind their slices, one after the other; return where they all are."""
@@ -142,7 +174,7 @@ class PackedParameters:
 
     def _adopt(self, parameter: Parameter, part: slice) -> None:
         data, diff = self._data[part], self._diff[part]
-        for blob in (parameter.blob, *parameter.sharers):
+        for blob in parameter.blobs:
             if not self._on_host and blob is not parameter.blob and blob.shape == parameter.blob.shape:
                 blob.values, blob.diff_values = parameter.blob.values, parameter.blob.diff_values  # copies on the host
             blob.array = data.reshape(blob.shape)
@@ -150,7 +182,15 @@ class PackedParameters:
 
     @property
     def data(self):
-        """The values; on a device, asking for them takes over what was written into copies on the host."""
+        """The values; on a device, asking for them takes over what was written into copies on the host.
+
+        Raise NetError where they lie in no one array.
+        """
+        if not self._is_flat:
+            raise NetError(
+                "the net shares some of its parameters with another net, so that they lie in no one array; "
+                "take them from net.params"
+            )
         if not self._on_host:
             self.settle_values()
         return self._data
@@ -172,7 +212,7 @@ class PackedParameters:
     def settle_values(self) -> None:
         """Have values that count on the host alone stand in the flat array."""
         for parameter in self.parameters:
-            for blob in (parameter.blob, *parameter.sharers):
+            for blob in parameter.blobs:
                 blob.values.settle()
 
     @property
@@ -186,7 +226,7 @@ class PackedParameters:
         """Set all gradients to zero. It costs no pass over the memory where a layer then writes instead of adding."""
         for parameter, part in zip(self.parameters, self.slices, strict=True):
             if parameter.sharers:  # several would have to know that the first of them has written
-                for blob in (parameter.blob, *parameter.sharers):
+                for blob in parameter.blobs:
                     blob.diff_values.settle()
                 self._diff[part] = 0
             else:
@@ -199,7 +239,7 @@ class PackedParameters:
     @property
     def nbytes(self) -> int:
         """Size of the values, bytes: that of one message with all of them."""
-        return self.data.nbytes
+        return self._data.nbytes
 
     def view(self, flat, i: int):
         """Return parameter i's part of a flat array, in the parameter's shape."""

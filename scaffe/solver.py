@@ -19,6 +19,7 @@ from scaffe.bad_records import BadRecords
 from scaffe.choices import AUTO, Choices
 from scaffe.context import TEST, TRAIN, WORKSPACE_BYTES, Context
 from scaffe.errors import ScaffeError
+from scaffe.held import Together, public
 from scaffe.losses import Losses
 from scaffe.monitor import timeline as timelines
 from scaffe.monitor import trace
@@ -180,7 +181,7 @@ class Solver:
         comm = Communicator(self.world.comm, device=gpu and gpu.device, supernodes=self.run.supernodes)
         if gpu is None and comm.shape.nodes < comm.size and self.run.reduce.startswith(("auto", "slices", "leaders")):
             if comm.has_room(2 * self.net.packed.nbytes):
-                self.net.packed.move(comm.empty)
+                self.net.move_parameters(comm.empty)
             else:
                 log.info("Parameters stay in each rank's own memory: a node's shared memory (/dev/shm) has no room")
         if self.run.supernodes:
@@ -206,6 +207,7 @@ class Solver:
     def _build(self) -> None:
         """Build the update rule and the test nets, without communication."""
         self.statistics = Statistics(self.world, self.net.packed, self.net.context.share)
+        self.net.packed.pinned = True
         self.rule = solvers.create(self.param, self.net.packed, self.net.context.engine)
         self.test_nets = [
             self._test_net(net, iterations)
@@ -241,8 +243,14 @@ class Solver:
         self.world.agree({"the parameters": "\n".join(f"{p.label} {p.blob.shape}" for p in parameters)})
         self.world.agree({"the nets": "\n".join(str(net.param) for net in nets)})
 
+    @property
+    def held(self) -> Together:
+        """The arrays of all its nets' blobs that are in users' hands."""
+        return Together(net.held for net in (self.net, *self.test_nets))
+
     # Training.
 
+    @public
     def step(self, iterations: int) -> None:
         """Run so many iterations, with displays, tests and snapshots as the solver file asks."""
         p = self.param
@@ -316,6 +324,7 @@ class Solver:
             self.snapshot()
         self.stopped = next((wish for wish in ("requeue", "stop") if wish in wishes), "")
 
+    @public
     def solve(self, resume: str | os.PathLike | None = None) -> None:
         """Train until max_iter, or until a signal stops it; snapshot, display and test at the end as Caffe does."""
         p = self.param
@@ -355,6 +364,7 @@ class Solver:
     def _is_test_due(self) -> bool:
         return bool(self.test_nets) and self.iter % self.param.test_interval == 0
 
+    @public
     def test_all(self) -> None:
         """Run all test nets and log the means of their outputs, exact over the ranks."""
         self.propagate.sync()
@@ -370,21 +380,25 @@ class Solver:
 
     # Snapshots.
 
+    @public
     def snapshot(self) -> str:
         """Write weights and solver state; return the state's path on all ranks."""
         self.world.record.at(SNAPSHOT)
         self.propagate.sync()
         return self.world.on_root(lambda: snapshot.save(self))
 
+    @public
     def restore(self, path: str | os.PathLike) -> None:
         """Go on where the snapshot was taken, or at the newest complete one of the prefix for the path "auto"."""
         snapshot.restore(self, path)
 
+    @public
     def copy_weights(self, paths: Sequence[str]) -> None:
         """Start from the weights of these files, later ones over earlier ones."""
         self.world.on_root(lambda: weights.load_all(self.net, paths))
         self.propagate.changed()
 
+    @public
     def close(self) -> None:
         """End the nets' reader threads, and the workflow; write the timeline. Collective.
 
@@ -394,14 +408,13 @@ class Solver:
         for net in (self.net, *self.test_nets):
             net.close()
         self.trial.close()
+        self.net.packed.pinned = False
         if self.watch is not None:
             self.watch.close()
         if self.collectives is not None:
-            if self.net.context.gpu is None:
-                self.net.packed.move(aligned_zeros)  # the nets may be used on
-                for net in self.test_nets:
-                    net.share_with(self.net)
-            self.collectives.free()
+            # The nets may be used on, and users' arrays over shared memory too.
+            held = self.net.context.gpu is None and self.net.move_parameters(aligned_zeros)
+            self.collectives.free(windows=not any(self.world.allgather(held)))
 
 
 def get_solver(path: str | os.PathLike, **options) -> Solver:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from readers import blob_shape
+from readers import blob_shape, has_old_shape
 from scaffe.atomic import write_atomically
 from scaffe.errors import WeightsError
 from scaffe.finite import all_finite, check_layers
@@ -26,7 +26,7 @@ def from_proto(proto: BlobProto, shape: tuple[int, ...], where: str) -> np.ndarr
 
     Raise WeightsError, naming `where`, if it has another, or a value that is not finite.
     """
-    stored, legacy = blob_shape(proto), not proto.HasField("shape")
+    stored, legacy = blob_shape(proto), has_old_shape(proto)
     if stored != shape and not (legacy and stored == (1,) * (4 - len(shape)) + shape):
         raise WeightsError(f"{where}: shape {shape} in the net, {stored} in the file")
     values = blobs.values(proto)

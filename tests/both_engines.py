@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,13 +35,14 @@ def build(
     engine: str = "onednn",
     phase: int = scaffe.TRAIN,
     force_backward: bool = True,
+    **how: Any,
 ) -> scaffe.Net:
     """Return the net of `layers` over Input blobs x0, x1, ... of these shapes, filled with random numbers."""
     text = f"force_backward: {str(force_backward).lower()}\n"
     for i, shape in enumerate(shapes):
         sizes = " ".join(f"dim: {size}" for size in shape)
         text += f'layer {{ name: "x{i}" type: "Input" top: "x{i}" input_param {{ shape {{ {sizes} }} }} }}\n'
-    net = scaffe.Net(text_format.Parse(text + layers, NetParameter()), phase, engine=engine)
+    net = scaffe.Net(text_format.Parse(text + layers, NetParameter()), phase, engine=engine, **how)
     rng = np.random.default_rng(0)
     for i, shape in enumerate(shapes):
         net.blobs[f"x{i}"].data[...] = rng.standard_normal(shape)

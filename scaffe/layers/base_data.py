@@ -144,7 +144,7 @@ class PrefetchingData(BaseData):
             self._ahead.give(self.batch, top)
             return
         for blob, array in zip(top, self.batch.arrays, strict=False):
-            blob.array = array
+            blob.borrow(array)
 
     def feed(self) -> None:
         """Take the next batch for the next forward pass.

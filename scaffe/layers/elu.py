@@ -9,10 +9,9 @@ from scaffe.layers.layer import Blobs, register
 class ELU(Elementwise):
     """y = x where x > 0, else alpha (exp(x) - 1). Clevert et al. 2015, section 3."""
 
-    keeps_input = True
-
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         self.alpha = self.param.elu_param.alpha
+        self.keeps_input = self.alpha < 0  # else y has x's sign
 
     def f(self, x, out) -> None:
         negative = self.xp.expm1(self.xp.minimum(x, 0))

@@ -127,6 +127,16 @@ class Layer:
         copy[...] = bottom.array
         return copy
 
+    @property
+    def works_in_place(self) -> bool:
+        """Whether the top is the bottom."""
+        return list(self.param.bottom) == list(self.param.top)
+
+    @property
+    def is_overwritten(self) -> bool:
+        """Whether a layer that works in place changes the top before the backward pass."""
+        return self.follower is not None and self.follower.works_in_place
+
     def draw_uniform(self, shape: Shape) -> Any:
         """Return uniform float32 numbers in [0, 1) for values of `shape`, anew for each batch.
 

@@ -34,12 +34,16 @@ class MVN(Layer):
         if self.scales:
             self.deviation = self.xp.sqrt(self._mean_product(y, y)) + self.eps
             y /= self.deviation
+            if top[0] is bottom[0]:  # layers behind may change the top; Caffe's gradient is wrong in place in any case
+                self.buffer("normalised", y.shape, y.dtype)[...] = y
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         """dx = (dy - mean(dy) - y mean(y dy)) / deviation."""
         if not propagate_down[0]:
             return
         y, dy = top[0].array.reshape(self.view), top[0].diff_array.reshape(self.view)
+        if self.scales and top[0] is bottom[0]:
+            y = self.buffer("normalised", y.shape, y.dtype)
         dx = bottom[0].diff_array.reshape(self.view)
         slope = self._mean_product(y, dy) if self.scales else None
         self.xp.subtract(dy, dy.mean(axis=1, keepdims=True), out=dx)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -60,10 +61,22 @@ class Python(Layer):
         self.user.reshape(bottom, top)
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
-        self.user.forward(bottom, top)
+        with self._showing(bottom, top):
+            self.user.forward(bottom, top)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
-        self.user.backward(top, list(propagate_down), bottom)
+        with self._showing(bottom, top):
+            self.user.backward(top, list(propagate_down), bottom)
+
+    @contextmanager
+    def _showing(self, bottom: Blobs, top: Blobs) -> Iterator[None]:
+        """Let the arrays that the user's code has kept of its blobs show their values, and count when it is done."""
+        blobs = *bottom, *top, *self.blobs
+        for blob in blobs:
+            blob.held.show([blob])
+        yield
+        for blob in blobs:
+            blob.held.absorb([blob])
 
     def loss_weight(self, top_index: int) -> float:
         return super().loss_weight(top_index) * self.context.share

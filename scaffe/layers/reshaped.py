@@ -14,7 +14,7 @@ class Reshaped(Layer):
     views = True
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
-        top[0].array = bottom[0].array.reshape(top[0].shape)
+        top[0].view(bottom[0])
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         if propagate_down[0]:

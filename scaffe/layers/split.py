@@ -19,7 +19,7 @@ class Split(Layer):
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         for blob in top:
-            blob.array = bottom[0].array
+            blob.view(bottom[0])
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         if not propagate_down[0]:

@@ -11,17 +11,18 @@ from strict_arrays import a_gpu
 
 import scaffe
 from scaffe.layers.layer import known_types
+from scaffe.proto import NetParameter
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(os.environ.get("SCAFFE_CASES", ROOT.parent / "shared")).resolve() / "parity"
 LOOSE = {"LRN", "MVN", "BatchNorm", "LSTM", "RNN", "LSTMUnit"}  # many roundings one after the other
 
 
-def runnable_cases():
-    """Return the folders of the cases whose layer types there are."""
-    for path in sorted(FOLDER.glob("*/meta.json")):
+def runnable_cases(stored=False):
+    """Return the folders of the cases whose layer types there are, if need be those with weights that Caffe wrote."""
+    for path in sorted(FOLDER.glob("*/params.caffemodel" if stored else "*/meta.json")):
         if not path.parent.name.startswith(("data_", "solver_")):
-            kinds = {kind for _, kind in json.loads(path.read_text())["layers"]}
+            kinds = {kind for _, kind in json.loads((path.parent / "meta.json").read_text())["layers"]}
             if kinds <= set(known_types()):
                 yield path.parent
 
@@ -67,6 +68,30 @@ def test_values_and_gradients_are_caffes(case, engine):
     for param in case["param_diffs"]:
         if param.get("diff"):
             check("diff", net.params[param["layer"]][param["index"]], param["diff"])
+
+
+@pytest.mark.parametrize("case", [*runnable_cases(stored=True)] or [None], ids=lambda p: p and p.name, indirect=True)
+def test_weights_that_caffe_wrote_are_read(case, tmp_path):
+    net = scaffe.Net("net.prototxt", "params.caffemodel", getattr(scaffe, case["phase"]), engine="reference")
+    for param in case["params"]:
+        if "data" in param:
+            blob = net.params[param["layer"]][param["index"]]
+            np.testing.assert_array_equal(blob.data, case["arrays"][param["data"]].reshape(blob.shape))
+    net.save(tmp_path / "ours.caffemodel")
+    for ours, caffes in zip(stored_blobs(tmp_path / "ours.caffemodel"), stored_blobs("params.caffemodel"), strict=True):
+        assert shape_that_caffe_reads(ours) == shape_that_caffe_reads(caffes)
+        assert ours.data == caffes.data
+
+
+def stored_blobs(path):
+    return [blob for layer in NetParameter.FromString(Path(path).read_bytes()).layer for blob in layer.blobs]
+
+
+def shape_that_caffe_reads(blob):
+    """Blob::FromProto of Caffe's blob.cpp."""
+    if blob.HasField("num") or blob.HasField("channels") or blob.HasField("height") or blob.HasField("width"):
+        return [blob.num, blob.channels, blob.height, blob.width]
+    return list(blob.shape.dim)
 
 
 def fill(net, case, arrays):

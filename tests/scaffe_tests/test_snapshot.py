@@ -14,6 +14,7 @@ from conftest import environment
 
 import scaffe
 from scaffe import snapshot
+from scaffe.proto import NetParameter, SolverState
 from scaffe.proto.files import read_solver_state
 from scaffe.solver import Solver
 
@@ -184,3 +185,24 @@ def test_a_snapshot_holds_what_pycaffe_users_expect(solver):
     net = scaffe.Net(one.net.param, "snap_iter_3.caffemodel", scaffe.TEST)
     assert np.array_equal(net.params["ip"][0].data, one.net.params["ip"][0].data)
     assert snapshot.newest("snap") == "snap_iter_3.solverstate"
+
+
+def test_caffes_state_of_a_scalar_parameter_is_gone_on_from():
+    prelu = 'layer { name: "prelu" type: "PReLU" bottom: "ip" top: "ip" prelu_param { channel_shared: true } }\n'
+    net = nets.softmax_regression("db").replace('layer { name: "loss"', prelu + 'layer { name: "loss"')
+    one = Solver(nets.solver_with(net, snapshot_prefix="snap"))
+    taken(one, 2)
+    for path, kind in (("snap_iter_2.caffemodel", NetParameter), ("snap_iter_2.solverstate", SolverState)):
+        stored = kind.FromString(Path(path).read_bytes())
+        of_caffe = stored.history if kind is SolverState else [blob for layer in stored.layer for blob in layer.blobs]
+        for blob in of_caffe:
+            if not blob.shape.dim:
+                blob.ClearField("shape")  # as Caffe leaves it out
+        Path(path).write_bytes(stored.SerializeToString())
+    other = Solver(nets.solver_with(net, snapshot_prefix="snap"))
+    assert resumed(other) == 2
+    for trained in (one, other):
+        trained.step(2)
+    assert np.array_equal(one.net.packed.data, other.net.packed.data)
+    for trained in (one, other):
+        trained.close()

@@ -17,6 +17,7 @@ from scaffe.engines.onednn.plan import Gradient, Inlet, Plan, Planned, give, lay
 from scaffe.engines.onednn.primitives import Memory, NoFastForm, Primitive, passing
 from scaffe.engines.onednn.scale import OnednnScale
 from scaffe.layers.batch_norm import BatchNorm
+from scaffe.layers.dropout import Dropout
 from scaffe.layers.layer import Blobs, Layer, register
 
 
@@ -57,7 +58,7 @@ class BatchNormPlan(Plan):
         if isinstance(scale, OnednnScale) and scale.by_channel(self.shape):
             links.append(scale)
         relu = links[-1].follower if links else scale
-        if isinstance(relu, OnednnReLU) and relu.slope == 0:
+        if isinstance(relu, OnednnReLU) and relu.slope == 0 and not _reads_more(relu):
             links.append(relu)
         return links
 
@@ -207,6 +208,11 @@ class _Normalise:
             memories[arg] = gradient.memory
         self.run_backward = Primitive(engine, self.on_backward, memories)
         return self.run_backward
+
+
+def _reads_more(relu: OnednnReLU) -> bool:
+    """Say whether a ReLU's gradient is Caffe's by the signs that a layer behind gives its top, Dropout left out."""
+    return relu.works_in_place and relu.is_overwritten and not isinstance(relu.follower, Dropout)
 
 
 class OnednnBatchNorm(Planned, BatchNorm):

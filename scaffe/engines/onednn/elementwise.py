@@ -39,14 +39,22 @@ class Kind(NamedTuple):
 
 def _relu(layer: Any) -> Kind | None:
     """In place only y is left, whose sign is x's for any slope from 0 up."""
-    if list(layer.param.bottom) != list(layer.param.top):
+    if not layer.works_in_place:
         return Kind(lib.ELTWISE_RELU, layer.slope)
     return Kind(lib.ELTWISE_RELU_BY_DST, layer.slope, of_y=True) if layer.slope >= 0 else None
 
 
-def _elu(layer: Any) -> Kind:
+def _elu(layer: Any) -> Kind | None:
+    """Caffe's gradient reads both x and y, of which one will do unless a layer behind has overwritten the other."""
+    if layer.is_overwritten and not layer.works_in_place:
+        return None
     of_y = layer.alpha >= 0
     return Kind(lib.ELTWISE_ELU_BY_DST if of_y else lib.ELTWISE_ELU, layer.alpha, of_y=of_y)
+
+
+def _swish(layer: Any) -> Kind | None:
+    """Caffe's gradient reads y, which a layer behind may overwrite, where oneDNN's reads x."""
+    return None if layer.is_overwritten else Kind(lib.ELTWISE_SWISH, layer.beta)
 
 
 def _exp(layer: Any) -> Kind | None:
@@ -79,7 +87,7 @@ KINDS: dict[type[Layer], Callable[[Any], Kind | None]] = {
     Power: _power,
     ReLU: _relu,
     Sigmoid: lambda layer: Kind(lib.ELTWISE_LOGISTIC_BY_DST, of_y=True),
-    Swish: lambda layer: Kind(lib.ELTWISE_SWISH, layer.beta),
+    Swish: _swish,
     TanH: lambda layer: Kind(lib.ELTWISE_TANH_BY_DST, of_y=True),
 }
 
@@ -121,8 +129,7 @@ def rectifier_behind(layer: Layer) -> OnednnReLU | None:
     That holds for any slope from 0 up.
     """
     relu = layer.follower
-    in_place = relu is not None and list(relu.param.bottom) == list(relu.param.top)
-    return relu if in_place and isinstance(relu, OnednnReLU) and relu.slope >= 0 else None
+    return relu if isinstance(relu, OnednnReLU) and relu.works_in_place and relu.slope >= 0 else None
 
 
 for reference in KINDS.keys() - {ReLU}:
