@@ -23,8 +23,8 @@ from scaffe.choices import parse
 from scaffe.errors import PrototxtError, SnapshotError, WeightsError
 from scaffe.layers.hdf5_data import FILES
 from scaffe.monitor.log import log
-from scaffe.proto import ReaderPosition, SolverParameter, SolverState, blobs, hdf5
-from scaffe.proto.files import read_solver_state
+from scaffe.proto import NetParameter, ReaderPosition, SolverParameter, SolverState, blobs, hdf5
+from scaffe.proto.files import read_solver_state, read_weights
 from scaffe.solvers import lr_policy
 
 if TYPE_CHECKING:
@@ -42,8 +42,10 @@ class Format(NamedTuple):
 
 
 def _encode_binary(state: SolverState, history: Iterable[np.ndarray]) -> bytes:
-    fields = [blobs.field(SolverState.HISTORY_FIELD_NUMBER, blobs.encode(values)) for values in history]
-    return b"".join([state.SerializeToString(), *fields])
+    fields = [blobs.field(SolverState.HISTORY_FIELD_NUMBER, blobs.encode_checked(values)) for values in history]
+    head = SolverState(iter=state.iter, sealed=True)  # first, so that what is cut off behind it is missed
+    parts = [head.SerializeToString(), state.SerializeToString(), *fields]
+    return blobs.sealed(parts, SolverState.CHECKSUM_FIELD_NUMBER)
 
 
 _FORMATS = {
@@ -116,13 +118,11 @@ def restore(solver: Solver, path: str | os.PathLike) -> None:
 
     The root reads the files. Raise, on all ranks, WeightsError or PrototxtError for files that don't belong here.
     """
-    source: str | None = os.fspath(path)
-    if source == "auto":
-        source = solver.world.on_root(lambda: newest(solver.param.snapshot_prefix))
-    if source is None:
+    restored = solver.world.on_root(lambda: _restore_root(solver, os.fspath(path)))
+    if restored is None:
         log.info("No complete snapshot of %s: starting anew", solver.param.snapshot_prefix)
         return
-    state = solver.world.on_root(lambda: _restore_root(solver, source))
+    source, state = restored
     log.info("Restored iteration %d from %s", state.iter, source)
     solver.iter = state.iter
     solver.propagate.changed()
@@ -139,9 +139,28 @@ def _restore_plan(solver: Solver, plan: dict[str, str]) -> None:
         net.replan()
 
 
-def _restore_root(solver: Solver, path: str) -> SolverState:
-    """Load history and weights on the root; return the state without its history."""
+class Stored(NamedTuple):
+    """A snapshot as it was read: the paths of its files, and what is in them."""
+
+    path: str
+    state: SolverState
+    model: str
+    net: NetParameter
+
+
+def _read(path: str) -> Stored:
+    """Read a snapshot by its state's path. Raise PrototxtError or SnapshotError where it isn't whole."""
     state = read_solver_state(path)
+    model = _model_of(state, path)
+    return Stored(path, state, model, read_weights(model))
+
+
+def _restore_root(solver: Solver, path: str) -> tuple[str, SolverState] | None:
+    """Load history and weights on the root; return the state's path, and the state without its history."""
+    stored = _newest(solver.param.snapshot_prefix) if path == "auto" else _read(path)
+    if stored is None:
+        return None
+    path, state = stored.path, stored.state
     _check_type(solver, state, path)
     packed, history = solver.net.packed, solver.rule.history
     expected = len(packed.parameters) * len(history)
@@ -154,12 +173,12 @@ def _restore_root(solver: Solver, path: str) -> SolverState:
         weights.from_proto(proto, parameter.blob.shape, f"{path}: history of {parameter.label}")
         for proto, parameter in zip(state.history, packed.parameters * len(history), strict=True)
     ]
-    solver.net.copy_from(_model_of(state, path))
+    weights.copy(solver.net, stored.net, stored.model)
     for k, value in enumerate(values):
         flat, i = history[k // len(packed.parameters)], k % len(packed.parameters)
         packed.view(flat, i)[...] = solver.net.context.xp.asarray(value)
     del state.history[:]
-    return state
+    return path, state
 
 
 def _check_type(solver: Solver, state: SolverState, path: str) -> None:
@@ -229,15 +248,21 @@ def complete(prefix: str) -> list[str]:
 
 
 def newest(prefix: str) -> str | None:
-    """Return the newest complete snapshot's state that can be read, None if there is none.
+    """Return the state of the newest snapshot of which both files are whole, None if there is none.
 
     Raise SnapshotError where it is in HDF5 and h5py is missing: passing it over would start anew.
     """
+    found = _newest(prefix)
+    return found and found.path
+
+
+def _newest(prefix: str) -> Stored | None:
     for path in reversed(complete(prefix)):
+        if path.endswith(".h5"):
+            hdf5.library()
         try:
-            read_solver_state(path)
-            return path
-        except PrototxtError as error:
+            return _read(path)
+        except (PrototxtError, SnapshotError) as error:
             log.warning("Passing over a snapshot: %s", error)
     return None
 

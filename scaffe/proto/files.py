@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError, Message
 
 from scaffe.errors import PrototxtError
 from scaffe.proto import NetParameter, SolverParameter, SolverState, hdf5
+from scaffe.proto.unchanged import unchanged
 from scaffe.proto.upgrade import upgrade_net, upgrade_solver
 
 M = TypeVar("M", bound=Message)
@@ -70,26 +71,46 @@ def read_solver(path: str | os.PathLike) -> SolverParameter:
 
 
 def read_weights(path: str | os.PathLike) -> NetParameter:
-    """Return the net with its blobs that a .caffemodel holds, binary or HDF5 (then names and blobs alone)."""
-    content = read_bytes(path)
-    if hdf5.is_hdf5(content):
+    """Return the net with its blobs that a .caffemodel holds, binary or HDF5 (then names and blobs alone).
+
+    Raise PrototxtError for a file that is none, or that has changed since it was written.
+    """
+    return upgrade_net(unchanged(read_bytes(path), path, _decode_weights), str(path))
+
+
+def _decode_weights(content: bytes, path: str | os.PathLike) -> NetParameter:
+    if _looks_like_hdf5(content, path):
         return hdf5.decode_weights(content, path)
     if _is_solver_state(content):
         raise PrototxtError(f"{path}: {hdf5.STATE_FOR_WEIGHTS}")
     net = parse_binary(content, path, NetParameter)
     if not net.layer and not net.layers:
         raise PrototxtError(f"{path}: no layers in it; expected a .caffemodel")
-    return upgrade_net(net, str(path))
+    return net
 
 
 def read_solver_state(path: str | os.PathLike) -> SolverState:
-    """Return the solver state that a .solverstate holds, binary or HDF5."""
-    content = read_bytes(path)
-    if hdf5.is_hdf5(content):
+    """Return the solver state that a .solverstate holds, binary or HDF5.
+
+    Raise PrototxtError for a file that is none, that has changed since it was written, or with impossible numbers.
+    """
+    state = unchanged(read_bytes(path), path, _decode_solver_state)
+    _check(state, path)
+    return state
+
+
+def _decode_solver_state(content: bytes, path: str | os.PathLike) -> SolverState:
+    if _looks_like_hdf5(content, path):
         return hdf5.decode_solver_state(content, path)
-    if not _is_solver_state(content):
+    if _is_solver_state(content):
+        return SolverState.FromString(content)
+    if _is_net(content):
         raise PrototxtError(f"{path}: {hdf5.WEIGHTS_FOR_STATE}")
-    return SolverState.FromString(content)
+    raise PrototxtError(f"{path}: not a solver state, or a damaged one ({len(content)} bytes)")
+
+
+def _looks_like_hdf5(content: bytes, path: str | os.PathLike) -> bool:
+    return hdf5.is_hdf5(content) or os.fspath(path).endswith(".h5")
 
 
 def _is_solver_state(content: bytes) -> bool:
@@ -98,3 +119,29 @@ def _is_solver_state(content: bytes) -> bool:
         return content[:1] == b"\x08" and SolverState.FromString(content).HasField("iter")
     except DecodeError:
         return False
+
+
+def _is_net(content: bytes) -> bool:
+    try:
+        net = NetParameter.FromString(content)
+    except DecodeError:
+        return False
+    return bool(net.layer or net.layers)
+
+
+_MOST = 2**48  # samples: more than any run reads, and far below where their numbers overflow
+
+
+def _check(state: SolverState, path: str | os.PathLike) -> None:
+    """Raise PrototxtError where a number is one that no run comes to, or the weights have no name."""
+    if not state.learned_net:
+        raise PrototxtError(f"{path}: a damaged solver state: it names no weights")
+    numbers = {"iter": state.iter, "current_step": state.current_step, "random_seed": state.random_seed}
+    limits = dict.fromkeys(numbers, 2**63 - 1)
+    for position in state.position:
+        for field in ("samples", "records"):
+            name = f"{field} of layer '{position.layer}' in the {position.net} net"
+            numbers[name], limits[name] = getattr(position, field), _MOST
+    for name, number in numbers.items():
+        if not 0 <= number <= limits[name]:
+            raise PrototxtError(f"{path}: a damaged solver state: {name}: {number}, expected 0 to {limits[name]}")

@@ -17,12 +17,13 @@ import numpy as np
 from google.protobuf import text_format
 
 from scaffe.errors import PrototxtError, SnapshotError
-from scaffe.proto import BlobProto, NetParameter, SolverState, blobs
+from scaffe.proto import BlobProto, NetParameter, SolverState, blobs, checksums
 
 STATE_FOR_WEIGHTS = "a solver state where weights are expected; give it to --snapshot"
 WEIGHTS_FOR_STATE = "not a solver state; weights (.caffemodel) are given with --weights"
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 _OWN = "scaffe/state"
+_SEALED, _CHECKSUM = "sealed", "checksum"  # attributes, which Caffe doesn't look at
 
 
 class Stored(NamedTuple):
@@ -51,14 +52,15 @@ def encode_weights(layers: Iterable[str], stored: Iterable[Stored], diffs: bool)
     buffer = io.BytesIO()
     parts = ("data", "diff") if diffs else ("data",)
     with library().File(buffer, "w") as file:
+        file.attrs[_SEALED] = True
         for name in layers:
             for part in parts:
                 file.require_group(f"{part}/{name}")
         for blob in stored:
             for part in parts:
                 if (values := getattr(blob, part)) is not None:
-                    file[f"{part}/{blob.name}"] = values.astype("<f4", copy=False)
-    return buffer.getvalue()
+                    _write(file, f"{part}/{blob.name}", values)
+    return _sealed(buffer)
 
 
 def encode_solver_state(state: SolverState, history: Iterable[np.ndarray]) -> bytes:
@@ -69,12 +71,28 @@ def encode_solver_state(state: SolverState, history: Iterable[np.ndarray]) -> by
     for field in ("iter", "learned_net", "current_step"):
         own.ClearField(field)
     with library().File(buffer, "w") as file:
+        file.attrs[_SEALED] = True
         file["iter"] = np.array([state.iter], "<i4")
         file["learned_net"] = _text(state.learned_net)
         file["current_step"] = np.array([state.current_step], "<i4")
         for i, values in enumerate(history):
-            file[f"history/{i}"] = values.astype("<f4", copy=False)
+            _write(file, f"history/{i}", values)
         file[_OWN] = _text(text_format.MessageToString(own))
+    return _sealed(buffer)
+
+
+def _write(file: Any, name: str, values: np.ndarray) -> None:
+    values = np.ascontiguousarray(values, "<f4")
+    file[name] = values
+    file[name].attrs[_CHECKSUM] = np.uint64(checksums.of(values.shape, values))
+
+
+def _sealed(buffer: io.BytesIO) -> bytes:
+    """Return a file with its seal, which HDF5 doesn't look at, behind it."""
+    with buffer.getbuffer() as content:
+        seal = checksums.seal([content])
+    buffer.seek(0, os.SEEK_END)
+    buffer.write(seal)
     return buffer.getvalue()
 
 
@@ -93,6 +111,7 @@ def decode_weights(content: bytes, path: str | os.PathLike) -> NetParameter:
     with _opened(content, path) as file:
         if "data" not in file:
             raise PrototxtError(f"{path}: {STATE_FOR_WEIGHTS if 'iter' in file else 'no group data in it'}")
+        net.sealed = _SEALED in file.attrs
         for name, arrays in _layers(file["data"]).items():
             layer = net.layer.add(name=name)
             for i in range(max(arrays, default=-1) + 1):
@@ -123,6 +142,7 @@ def decode_solver_state(content: bytes, path: str | os.PathLike) -> SolverState:
             raise PrototxtError(f"{path}: {WEIGHTS_FOR_STATE}")
         if _OWN in file:
             text_format.Parse(bytes(file[_OWN][()]), state, allow_unknown_field=True)
+        state.sealed = _SEALED in file.attrs
         state.iter, state.current_step = int(file["iter"][0]), int(file["current_step"][0])
         state.learned_net = bytes(file["learned_net"][()]).decode()
         for i in range(len(file["history"])):
@@ -133,6 +153,8 @@ def decode_solver_state(content: bytes, path: str | os.PathLike) -> SolverState:
 def _fill(blob: BlobProto, dataset: Any) -> None:
     if dataset is not None:
         blob.MergeFromString(blobs.encode(np.asarray(dataset[()])))
+        if _CHECKSUM in dataset.attrs:
+            blob.checksum = int(dataset.attrs[_CHECKSUM])
 
 
 @contextmanager

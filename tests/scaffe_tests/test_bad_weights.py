@@ -49,6 +49,9 @@ def test_prototxt_files_are_not_taken_for_weights_or_snapshots(refused):
 def rewrite(path, change):
     state = SolverState.FromString(path.read_bytes())
     change(state)
+    for message in (state, *state.history):
+        message.ClearField("checksum")
+    state.ClearField("sealed")
     path.write_bytes(state.SerializeToString())
 
 

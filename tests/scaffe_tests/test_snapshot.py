@@ -14,6 +14,7 @@ from conftest import environment
 
 import scaffe
 from scaffe import snapshot
+from scaffe.proto import SolverParameter
 from scaffe.proto.files import read_solver_state
 from scaffe.solver import Solver
 
@@ -93,11 +94,27 @@ def test_auto_passes_over_weights_without_a_state_and_a_state_without_weights(so
 
 
 @pytest.mark.parametrize("part", [0, 0.5, 0.99])
-def test_auto_passes_over_a_truncated_state_and_says_so(solver, capsys, part):
+@pytest.mark.parametrize("kind", ["solverstate", "caffemodel"])
+def test_auto_passes_over_a_snapshot_with_a_truncated_file_and_says_so(solver, capsys, kind, part):
     taken(solver(), 2, 4)
-    os.truncate("snap_iter_4.solverstate", int(os.path.getsize("snap_iter_4.solverstate") * part))
+    os.truncate(f"snap_iter_4.{kind}", int(os.path.getsize(f"snap_iter_4.{kind}") * part))
     assert resumed(solver()) == 2
-    assert "Passing over a snapshot: snap_iter_4.solverstate" in capsys.readouterr().err
+    assert f"Passing over a snapshot: snap_iter_4.{kind}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", [SolverParameter.BINARYPROTO, SolverParameter.HDF5])
+def test_auto_passes_over_weights_in_which_a_bit_has_flipped(solver, capsys, form):
+    first = taken(solver(snapshot_format=form), 2)
+    expected = first.net.packed.data.copy()
+    taken(first, 4)
+    [path] = Path().glob("snap_iter_4.caffemodel*")
+    content = bytearray(path.read_bytes())
+    content[content.index(first.net.params["ip"][0].data.tobytes()) + 5] ^= 4
+    path.write_bytes(content)
+    second = solver()
+    assert resumed(second) == 2
+    assert np.array_equal(second.net.packed.data, expected)
+    assert f"Passing over a snapshot: {path}: damaged" in capsys.readouterr().err
 
 
 def test_auto_takes_none_of_another_prefix(solver):
