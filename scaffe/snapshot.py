@@ -55,7 +55,9 @@ _FORMATS = {
 
 
 def check_writable(param: SolverParameter) -> None:
-    """Raise SnapshotError now, not hours later, if h5py is missing or the snapshots' folder can't be written."""
+    """Raise SnapshotError now, not hours later, if h5py is missing or the snapshots' files can't be written."""
+    if "\0" in param.snapshot_prefix:
+        raise SnapshotError(f"snapshot_prefix {param.snapshot_prefix!r}: no file's name holds a zero byte")
     if param.snapshot_format == SolverParameter.HDF5:
         hdf5.library()
     if not (param.snapshot or param.snapshot_after_train):

@@ -9,25 +9,23 @@ own, which says where the damage is. Caffe skips all of these; its own files, wh
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-import numpy as np
 import xxhash
-
-Buffer = bytes | memoryview | np.ndarray
 
 _MARK = b"xxh3_64:"
 LENGTH = len(_MARK) + 16
 
 
-def of(shape: Sequence[int], *values: Buffer) -> int:
-    """Return the checksum of a blob of that shape, with these values as float32, and gradients where they are stored."""
+def of(shape: Sequence[int], *values: Any) -> int:
+    """Return the checksum of a blob of that shape with these values, and gradients where they are stored (float32)."""
     found = xxhash.xxh3_64(repr(tuple(shape)).encode())
     for part in values:
         found.update(part)
     return found.intdigest()
 
 
-def seal(parts: Iterable[Buffer]) -> bytes:
+def seal(parts: Iterable[Any]) -> bytes:
     """Return what is to stand behind these parts of a file."""
     found = xxhash.xxh3_64()
     for part in parts:

@@ -22,6 +22,8 @@ def read_bytes(path: str | os.PathLike) -> bytes:
     try:
         with open(path, "rb") as file:
             return file.read()
+    except ValueError:
+        raise PrototxtError(f"{path!r}: no file's name, since it holds a zero byte") from None
     except OSError as error:
         where = "" if os.path.isabs(path) else f" (relative to {os.getcwd()})"
         raise PrototxtError(f"{path}: {(error.strerror or str(error)).lower()}{where}") from None

@@ -47,5 +47,5 @@ def _stored(message: NetParameter | SolverState) -> Iterator[tuple[str, BlobProt
     if isinstance(message, SolverState):
         yield from ((f"history blob {i}", blob) for i, blob in enumerate(message.history))
         return
-    for layer in (*message.layer, *message.layers):
+    for layer in message.layer:  # those of Caffe's earlier years have no checksums
         yield from ((f"layer '{layer.name}', blob {i}", blob) for i, blob in enumerate(layer.blobs))
