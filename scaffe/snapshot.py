@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from readers.files import TEMPORARY
 from scaffe import weights
 from scaffe.atomic import write_atomically
 from scaffe.blob import on_host
@@ -23,6 +24,7 @@ from scaffe.choices import parse
 from scaffe.errors import PrototxtError, SnapshotError, WeightsError
 from scaffe.layers.hdf5_data import FILES
 from scaffe.monitor.log import log
+from scaffe.prefix_lock import PrefixLock
 from scaffe.proto import NetParameter, ReaderPosition, SolverParameter, SolverState, blobs, hdf5
 from scaffe.proto.files import read_solver_state, read_weights
 from scaffe.solvers import lr_policy
@@ -56,8 +58,6 @@ _FORMATS = {
 
 def check_writable(param: SolverParameter) -> None:
     """Raise SnapshotError now, not hours later, if h5py is missing or the snapshots' files can't be written."""
-    if "\0" in param.snapshot_prefix:
-        raise SnapshotError(f"snapshot_prefix {param.snapshot_prefix!r}: no file's name holds a zero byte")
     if param.snapshot_format == SolverParameter.HDF5:
         hdf5.library()
     if not (param.snapshot or param.snapshot_after_train):
@@ -69,8 +69,24 @@ def check_writable(param: SolverParameter) -> None:
         raise SnapshotError(f"snapshot_prefix '{param.snapshot_prefix}': no permission to write in {folder}")
 
 
+def lock(prefix: str) -> PrefixLock:
+    """Return the lock of a prefix; with it, what runs that were killed left of its files is removed."""
+    return PrefixLock(prefix, lambda: _remove_unfinished(prefix))
+
+
+def _remove_unfinished(prefix: str) -> None:
+    """Remove files that were never finished: whoever holds the prefix's lock knows that nobody is writing them."""
+    name = re.compile(re.escape(os.path.basename(prefix)) + _FILE + TEMPORARY)
+    folder = os.path.dirname(prefix) or "."
+    for found in filter(name.fullmatch, os.listdir(folder)):
+        log.info("Removing %s, which was never finished", os.path.join(folder, found))
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(folder, found))
+
+
 def save(solver: Solver) -> str:
     """Write the two files, remove snapshots beyond keep_snapshots, and return the state's path. The root's work."""
+    solver.lock.take()
     form = _FORMATS[solver.param.snapshot_format]
     stem = f"{solver.param.snapshot_prefix}_iter_{solver.iter}"
     model, state = f"{stem}.caffemodel{form.suffix}", f"{stem}.solverstate{form.suffix}"
@@ -231,6 +247,7 @@ def _compare(layer: BaseData, net: str, position: ReaderPosition, tells: bool) -
         log.warning(text, where, position.shuffle, layer.shuffle, changed, remedy)
 
 
+_FILE = r"_iter_\d+\.(caffemodel|solverstate)(\.h5)?"
 _STATE = re.compile(r"_iter_(\d+)\.solverstate(\.h5)?$")
 
 

@@ -66,6 +66,9 @@ class Solver:
     iterations (monitor.timeline.LIMIT spans a rank). A rank that waits for the others for `stall_seconds`
     (0: never) logs which are missing and what these were last seen doing; with `stall_abort` it ends the job.
 
+    From the start of training, or the first snapshot, to `close` no other job can write snapshots of this prefix: see
+    PrefixLock.
+
     pycaffe's attributes: `net`, `test_nets`, `iter`. All methods are collective: every rank calls them alike.
     Raise ScaffeError, or what is below it, for whatever the user can mend.
     """
@@ -117,6 +120,8 @@ class Solver:
         )
         self.seed = self._choose_seed()
         self.iter = 0
+        self.lock = snapshot.lock(self.param.snapshot_prefix)
+        self._keeps_prefix = False
         self.timeline_path = timeline
         self.timeline = timelines.Timeline(timelines.limit(self.world.size)) if timeline else None
         self.stopped = ""  # what asked solve() to end early: "stop" or "requeue"
@@ -241,6 +246,7 @@ class Solver:
     def step(self, iterations: int) -> None:
         """Run so many iterations, with displays, tests and snapshots as the solver file asks."""
         p = self.param
+        self._keep_prefix()
         self._plan()
         shown = self.iter, time.monotonic()
         self.losses.last.clear()
@@ -260,6 +266,12 @@ class Solver:
                 if self.stopped:
                     break
         self.losses.settle()
+
+    def _keep_prefix(self) -> None:
+        """Keep other jobs from this one's snapshots, if there are to be any. Collective the first time."""
+        if (self.param.snapshot or self.param.snapshot_after_train) and not self._keeps_prefix:
+            self.world.on_root(self.lock.take)
+            self._keeps_prefix = True
 
     def _plan(self) -> None:
         """Have the root choose how the engine computes, and all ranks compute so."""
@@ -314,6 +326,7 @@ class Solver:
         p = self.param
         log.info("Solving %s", self.net.name)
         log.info("Learning Rate Policy: %s", p.lr_policy)
+        self._keep_prefix()
         if resume:
             self.restore(resume)
         first, start = self.iter, time.perf_counter()
@@ -379,10 +392,12 @@ class Solver:
         self.propagate.changed()
 
     def close(self) -> None:
-        """End the nets' reader threads, and the workflow; write the timeline. Collective.
+        """End the nets' reader threads, and the workflow; write the timeline; let other jobs write. Collective.
 
         Raise SnapshotError where it can't be written.
         """
+        self.lock.release()
+        self._keeps_prefix = False
         self.write_timeline()
         for net in (self.net, *self.test_nets):
             net.close()
@@ -409,6 +424,8 @@ def _check(param: SolverParameter) -> None:
     for field, number in least.items():
         if getattr(param, field) < number:
             raise ScaffeError(f"{field} must be {number} or more, got {getattr(param, field)}")
+    if "\0" in param.snapshot_prefix:
+        raise ScaffeError(f"snapshot_prefix {param.snapshot_prefix!r}: no file's name holds a zero byte")
     for field in ("base_lr", "weight_decay", "clip_gradients"):
         if not isfinite(getattr(param, field)):
             raise ScaffeError(f"{field} must be a number, got {getattr(param, field):g}")

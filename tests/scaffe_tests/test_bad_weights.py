@@ -2,6 +2,7 @@
 
 import os
 
+import nets
 import pytest
 from bad_input import Refused, edit, train, trainable, trained
 
@@ -125,6 +126,14 @@ def test_truncated_weights_and_states_are_refused(refused, folder, part):
         os.truncate(path, int(path.stat().st_size * part))
     assert str(model) in refused(*train("--weights", model))
     assert str(state) in refused(*train("--snapshot", state))
+
+
+def test_a_prefix_that_another_job_writes_under_is_refused(refused, folder):
+    trained(folder)
+    nets.lock_of_a_running_job(folder / "snap")
+    for more in ([], ["--snapshot", "auto", "--keep-snapshots", "1"]):
+        said = refused(*train(*more))
+        assert f"snapshot_prefix 'snap': another job writes there (process {os.getppid()} on " in said
 
 
 def test_snapshot_and_weights_together_are_refused(refused, folder):
