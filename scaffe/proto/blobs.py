@@ -25,20 +25,20 @@ def _head(number: int, length: int) -> bytes:
     return _varint(number << 3 | _LENGTH_DELIMITED) + _varint(length)
 
 
-def encode(array: np.ndarray, diff: np.ndarray | None = None) -> bytes:
-    """Return a serialised BlobProto with the array's shape, its values as float32, and its gradient if given."""
+def encode(array: np.ndarray, diff: np.ndarray | None = None, more: bytes = b"") -> bytes:
+    """Return a serialised BlobProto with the array's shape, its values as float32, its gradient if given, `more`."""
     parts = [field(BlobProto.DATA_FIELD_NUMBER, array.astype("<f4", copy=False).tobytes())]
     if diff is not None:
         parts.append(field(BlobProto.DIFF_FIELD_NUMBER, diff.astype("<f4", copy=False).tobytes()))
     shape = BlobShape(dim=array.shape).SerializeToString()
-    return b"".join([*parts, field(BlobProto.SHAPE_FIELD_NUMBER, shape)])
+    return b"".join([*parts, field(BlobProto.SHAPE_FIELD_NUMBER, shape), more])
 
 
 def encode_checked(array: np.ndarray, diff: np.ndarray | None = None) -> bytes:
     """Return what `encode` does, with a checksum."""
     given = [array] if diff is None else [array, diff]
     checksum = checksums.of(array.shape, *(np.ascontiguousarray(values, "<f4") for values in given))
-    return encode(array, diff) + BlobProto(checksum=checksum).SerializeToString()
+    return encode(array, diff, BlobProto(checksum=checksum).SerializeToString())
 
 
 def sealed(parts: list[bytes], number: int) -> bytes:
