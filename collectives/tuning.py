@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cache
@@ -132,7 +133,8 @@ class Table:
         text = ",\n".join(" " + json.dumps(_brief(row)) for row in self.rows)
         unfinished = _beside(path)
         try:
-            unfinished.write_text(f"[\n{text}\n]\n")
+            with open(unfinished, "x") as file:  # x: O_EXCL, follows no link
+                file.write(f"[\n{text}\n]\n")
             unfinished.replace(path)
         except OSError as error:
             with contextlib.suppress(OSError):
@@ -167,8 +169,9 @@ TIMES = ("seconds", "library_seconds", "next_seconds")
 def check_writable(path: str | os.PathLike) -> None:
     """Raise ArgumentError unless a table can be written, and one that is there can be read."""
     try:
-        _beside(path).touch()
-        _beside(path).unlink()
+        unfinished = _beside(path)
+        unfinished.touch(exist_ok=False)
+        unfinished.unlink()
     except OSError as error:
         raise _unwritable(path, error) from None
     if Path(path).exists():
@@ -194,7 +197,7 @@ def _brief(row: Row) -> dict[str, object]:
 
 
 def _beside(path: str | os.PathLike) -> Path:
-    return Path(f"{os.fspath(path)}.{os.getpid()}.tmp")
+    return Path(f"{os.fspath(path)}.{secrets.token_hex(8)}.tmp")
 
 
 def _unwritable(path: str | os.PathLike, error: OSError) -> ArgumentError:

@@ -8,8 +8,8 @@
 #   QUICK=1 ...                          the short form of each step, about 8 minutes in all
 #   SECONDS_IN_ALL=N ...                 no step goes on for longer than that after the start
 #   REHEARSE=1 ...                       on a machine without a GPU: the same steps, stand-ins for arrays on a GPU
-# The active python3 (or PYTHON) needs numpy, pytest and pytest-mpi, and to prove anything cupy; a step that lacks
-# something is told as skipped. Exit code: 0 all passed, 1 some failed or were not reached, 2 nothing could be run.
+# The active python3 (or PYTHON) needs numpy, xxhash, pytest and pytest-mpi, and to prove anything cupy; a step that
+# lacks something is told as skipped. Exit code: 0 all passed, 1 some failed or were not reached, 2 nothing could be run.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
 

@@ -12,7 +12,7 @@ class BlobShape(_message.Message):
     def __init__(self, dim: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class BlobProto(_message.Message):
-    __slots__ = ("shape", "data", "diff", "double_data", "double_diff", "num", "channels", "height", "width")
+    __slots__ = ("shape", "data", "diff", "double_data", "double_diff", "num", "channels", "height", "width", "checksum")
     SHAPE_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     DIFF_FIELD_NUMBER: _ClassVar[int]
@@ -22,6 +22,7 @@ class BlobProto(_message.Message):
     CHANNELS_FIELD_NUMBER: _ClassVar[int]
     HEIGHT_FIELD_NUMBER: _ClassVar[int]
     WIDTH_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     shape: BlobShape
     data: _containers.RepeatedScalarFieldContainer[float]
     diff: _containers.RepeatedScalarFieldContainer[float]
@@ -31,7 +32,8 @@ class BlobProto(_message.Message):
     channels: int
     height: int
     width: int
-    def __init__(self, shape: _Optional[_Union[BlobShape, _Mapping]] = ..., data: _Optional[_Iterable[float]] = ..., diff: _Optional[_Iterable[float]] = ..., double_data: _Optional[_Iterable[float]] = ..., double_diff: _Optional[_Iterable[float]] = ..., num: _Optional[int] = ..., channels: _Optional[int] = ..., height: _Optional[int] = ..., width: _Optional[int] = ...) -> None: ...
+    checksum: int
+    def __init__(self, shape: _Optional[_Union[BlobShape, _Mapping]] = ..., data: _Optional[_Iterable[float]] = ..., diff: _Optional[_Iterable[float]] = ..., double_data: _Optional[_Iterable[float]] = ..., double_diff: _Optional[_Iterable[float]] = ..., num: _Optional[int] = ..., channels: _Optional[int] = ..., height: _Optional[int] = ..., width: _Optional[int] = ..., checksum: _Optional[int] = ...) -> None: ...
 
 class BlobProtoVector(_message.Message):
     __slots__ = ("blobs",)

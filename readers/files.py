@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 
 from readers.errors import SourceError, reason
 
@@ -14,9 +15,10 @@ def replace_file(path: str | os.PathLike[str], content: bytes) -> None:
     Raises OSError where that fails: nothing is left behind then, and an older file of that name survives.
     """
     path = os.fspath(path)
-    unfinished = f"{path}.{os.getpid()}.tmp"
+    unfinished = beside(path)
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
     try:
-        with open(unfinished, "wb") as file:
+        with open(descriptor, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -26,6 +28,14 @@ def replace_file(path: str | os.PathLike[str], content: bytes) -> None:
             os.unlink(unfinished)
         raise
     _sync_folder(os.path.dirname(path) or ".")
+
+
+def beside(path: str) -> str:
+    """Return a temporary name beside `path`, which nobody can foresee: PATH.16 digits.tmp, see TEMPORARY."""
+    return f"{path}.{secrets.token_hex(8)}.tmp"
+
+
+TEMPORARY = r"\.[0-9a-f]{16}\.tmp"  # what such a name adds
 
 
 def check_folder_of(path: str | os.PathLike[str]) -> None:

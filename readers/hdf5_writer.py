@@ -11,6 +11,7 @@ import numpy as np
 
 from readers.datum import shape_text
 from readers.errors import SourceError, reason
+from readers.files import beside
 from readers.hdf5_file import hdf5_library
 
 CHUNK = 1 << 20  # bytes that are stored in one piece, at most
@@ -25,7 +26,7 @@ class HDF5Writer:
 
     def __init__(self, path: str | os.PathLike[str]):
         self.path = os.fspath(path)
-        self._unfinished = f"{self.path}.{os.getpid()}.tmp"
+        self._unfinished = ""
         self._file: Any = None
         hdf5_library()
         folder = os.path.dirname(self.path) or "."
@@ -41,7 +42,8 @@ class HDF5Writer:
         """
         try:
             if self._file is None:
-                self._file = hdf5_library().File(self._unfinished, "w", locking=False)
+                self._unfinished = beside(self.path)
+                self._file = hdf5_library().File(self._unfinished, "x", locking=False)  # x: O_EXCL, follows no link
                 self._end = weakref.finalize(self, _publish, self._file, self._unfinished, self.path)
             for name, array in arrays.items():
                 self._append(name, array)

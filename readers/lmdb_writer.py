@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from types import TracebackType
 import lmdb
 
 from readers.errors import SourceError, reason
+from readers.files import beside
 
 FIRST_MAP = 16 << 20  # bytes; doubled as needed, since readers map as much as the file says
 CHUNK_BYTES = 16 << 20  # bytes written in one transaction
@@ -43,7 +43,7 @@ class LMDBWriter:
         self.count = 0
         if os.path.lexists(self.db) and not replace:
             raise SourceError(f"{self.db} exists already: remove it or choose another name")
-        self._folder = f"{self.db}.{secrets.token_hex(4)}.tmp"
+        self._folder = beside(self.db)
 
     def __enter__(self) -> LMDBWriter:
         with self._reported():

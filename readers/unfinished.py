@@ -48,6 +48,7 @@ class ResumableWriter:
 
     def __enter__(self) -> ResumableWriter:
         with self._reported(), ExitStack() as stack:
+            self._check_links()
             os.makedirs(self._part(""), exist_ok=True)
             self._lock(stack)
             self._compare()
@@ -101,9 +102,16 @@ class ResumableWriter:
         """Return the path of what will be DB/name."""
         return os.path.join(self.folder, "db", name).rstrip("/")
 
+    def _check_links(self) -> None:
+        """Refuse symbolic links: others may have put them there, to have files elsewhere overwritten."""
+        within = (os.path.join(top, name) for top, *names in os.walk(self.folder) for name in sum(names, []))
+        for path in (self.folder, *within):
+            if os.path.islink(path):
+                raise SourceError(f"{path} is a symbolic link: remove {self.folder} to start anew")
+
     def _lock(self, stack: ExitStack) -> None:
         """Keep other processes out of the folder, where its file system has locks."""
-        descriptor = os.open(self.folder, os.O_RDONLY)
+        descriptor = os.open(self.folder, os.O_RDONLY | os.O_NOFOLLOW)
         stack.callback(os.close, descriptor)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from readers.files import TEMPORARY
 from scaffe import weights
 from scaffe.atomic import write_atomically
 from scaffe.blob import on_host
@@ -24,8 +25,9 @@ from scaffe.errors import PrototxtError, SnapshotError, WeightsError
 from scaffe.finite import check_history
 from scaffe.layers.hdf5_data import FILES
 from scaffe.monitor.log import log
-from scaffe.proto import ReaderPosition, SolverParameter, SolverState, blobs, hdf5
-from scaffe.proto.files import read_solver_state
+from scaffe.prefix_lock import PrefixLock
+from scaffe.proto import NetParameter, ReaderPosition, SolverParameter, SolverState, blobs, hdf5
+from scaffe.proto.files import read_solver_state, read_weights
 from scaffe.solvers import lr_policy
 
 if TYPE_CHECKING:
@@ -43,8 +45,10 @@ class Format(NamedTuple):
 
 
 def _encode_binary(state: SolverState, history: Iterable[np.ndarray]) -> bytes:
-    fields = [blobs.field(SolverState.HISTORY_FIELD_NUMBER, blobs.encode(values)) for values in history]
-    return b"".join([state.SerializeToString(), *fields])
+    fields = [blobs.field(SolverState.HISTORY_FIELD_NUMBER, blobs.encode_checked(values)) for values in history]
+    head = SolverState(iter=state.iter, sealed=True)  # first, so that what is cut off behind it is missed
+    parts = [head.SerializeToString(), state.SerializeToString(), *fields]
+    return blobs.sealed(parts, SolverState.CHECKSUM_FIELD_NUMBER)
 
 
 _FORMATS = {
@@ -54,7 +58,7 @@ _FORMATS = {
 
 
 def check_writable(param: SolverParameter) -> None:
-    """Raise SnapshotError now, not hours later, if h5py is missing or the snapshots' folder can't be written."""
+    """Raise SnapshotError now, not hours later, if h5py is missing or the snapshots' files can't be written."""
     if param.snapshot_format == SolverParameter.HDF5:
         hdf5.library()
     if not (param.snapshot or param.snapshot_after_train):
@@ -66,9 +70,25 @@ def check_writable(param: SolverParameter) -> None:
         raise SnapshotError(f"snapshot_prefix '{param.snapshot_prefix}': no permission to write in {folder}")
 
 
+def lock(prefix: str) -> PrefixLock:
+    """Return the lock of a prefix; with it, what runs that were killed left of its files is removed."""
+    return PrefixLock(prefix, lambda: _remove_unfinished(prefix))
+
+
+def _remove_unfinished(prefix: str) -> None:
+    """Remove files that were never finished: whoever holds the prefix's lock knows that nobody is writing them."""
+    name = re.compile(re.escape(os.path.basename(prefix)) + _FILE + TEMPORARY)
+    folder = os.path.dirname(prefix) or "."
+    for found in filter(name.fullmatch, os.listdir(folder)):
+        log.info("Removing %s, which was never finished", os.path.join(folder, found))
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(folder, found))
+
+
 def save(solver: Solver) -> str:
     """Write the two files, remove snapshots beyond keep_snapshots, and return the state's path. The root's work."""
     check_history(solver.net.packed, solver.rule.history)
+    solver.lock.take()
     form = _FORMATS[solver.param.snapshot_format]
     stem = f"{solver.param.snapshot_prefix}_iter_{solver.iter}"
     model, state = f"{stem}.caffemodel{form.suffix}", f"{stem}.solverstate{form.suffix}"
@@ -118,13 +138,11 @@ def restore(solver: Solver, path: str | os.PathLike) -> None:
 
     The root reads the files. Raise, on all ranks, WeightsError or PrototxtError for files that don't belong here.
     """
-    source: str | None = os.fspath(path)
-    if source == "auto":
-        source = solver.world.on_root(lambda: newest(solver.param.snapshot_prefix))
-    if source is None:
+    restored = solver.world.on_root(lambda: _restore_root(solver, os.fspath(path)))
+    if restored is None:
         log.info("No complete snapshot of %s: starting anew", solver.param.snapshot_prefix)
         return
-    state = solver.world.on_root(lambda: _restore_root(solver, source))
+    source, state = restored
     log.info("Restored iteration %d from %s", state.iter, source)
     solver.iter = state.iter
     solver.propagate.changed()
@@ -141,13 +159,38 @@ def _restore_plan(solver: Solver, plan: dict[str, str]) -> None:
         net.replan()
 
 
-def _restore_root(solver: Solver, path: str) -> SolverState:
-    """Load history and weights on the root; return the state without its history."""
-    packed, history = solver.net.packed, solver.rule.history
-    shapes = [parameter.blob.shape for parameter in packed.parameters] * len(history)
-    state = read_solver_state(path, shapes)
+class Stored(NamedTuple):
+    """A snapshot as it was read: the paths of its files, and what is in them."""
+
+    path: str
+    state: SolverState
+    model: str
+    net: NetParameter
+
+
+def _read(path: str, solver: Solver | None = None) -> Stored:
+    """Read a snapshot by its state's path, of a solver's values those that fit its net.
+
+    Raise PrototxtError, WeightsError or SnapshotError where it isn't whole.
+    """
+    state = read_solver_state(path, _history_shapes(solver) if solver else None)
+    model = _model_of(state, path)
+    return Stored(path, state, model, read_weights(model, weights.shapes(solver.net) if solver else None))
+
+
+def _history_shapes(solver: Solver) -> list[tuple[int, ...]]:
+    return [parameter.blob.shape for parameter in solver.net.packed.parameters] * len(solver.rule.history)
+
+
+def _restore_root(solver: Solver, path: str) -> tuple[str, SolverState] | None:
+    """Load history and weights on the root; return the state's path, and the state without its history."""
+    stored = _newest(solver.param.snapshot_prefix, solver) if path == "auto" else _read(path, solver)
+    if stored is None:
+        return None
+    path, state = stored.path, stored.state
     _check_type(solver, state, path)
-    expected = len(shapes)
+    packed, history = solver.net.packed, solver.rule.history
+    expected = len(packed.parameters) * len(history)
     if len(state.history) != expected:
         raise WeightsError(
             f"{path}: {len(state.history)} history blobs, but {solver.rule.kind} with this net has {expected}: "
@@ -157,12 +200,12 @@ def _restore_root(solver: Solver, path: str) -> SolverState:
         weights.from_proto(proto, parameter.blob.shape, f"{path}: history of {parameter.label}")
         for proto, parameter in zip(state.history, packed.parameters * len(history), strict=True)
     ]
-    solver.net.copy_from(_model_of(state, path))
+    weights.copy(solver.net, stored.net, stored.model)
     for k, value in enumerate(values):
         flat, i = history[k // len(packed.parameters)], k % len(packed.parameters)
         packed.view(flat, i)[...] = solver.net.context.xp.asarray(value)
     del state.history[:]
-    return state
+    return path, state
 
 
 def _check_type(solver: Solver, state: SolverState, path: str) -> None:
@@ -213,6 +256,7 @@ def _compare(layer: BaseData, net: str, position: ReaderPosition, tells: bool) -
         log.warning(text, where, position.shuffle, layer.shuffle, changed, remedy)
 
 
+_FILE = r"_iter_\d+\.(caffemodel|solverstate)(\.h5)?"
 _STATE = re.compile(r"_iter_(\d+)\.solverstate(\.h5)?$")
 
 
@@ -232,15 +276,21 @@ def complete(prefix: str) -> list[str]:
 
 
 def newest(prefix: str) -> str | None:
-    """Return the newest complete snapshot's state that can be read, None if there is none.
+    """Return the state of the newest snapshot of which both files are whole, None if there is none.
 
     Raise SnapshotError where it is in HDF5 and h5py is missing: passing it over would start anew.
     """
+    found = _newest(prefix)
+    return found and found.path
+
+
+def _newest(prefix: str, solver: Solver | None = None) -> Stored | None:
     for path in reversed(complete(prefix)):
+        if path.endswith(".h5"):
+            hdf5.library()
         try:
-            read_solver_state(path)
-            return path
-        except (PrototxtError, WeightsError) as error:
+            return _read(path, solver)
+        except (PrototxtError, SnapshotError, WeightsError) as error:
             log.warning("Passing over a snapshot: %s", error)
     return None
 

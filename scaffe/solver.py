@@ -67,6 +67,9 @@ class Solver:
     iterations (monitor.timeline.LIMIT spans a rank). A rank that waits for the others for `stall_seconds`
     (0: never) logs which are missing and what these were last seen doing; with `stall_abort` it ends the job.
 
+    From the start of training, or the first snapshot, to `close` no other job can write snapshots of this prefix: see
+    PrefixLock.
+
     pycaffe's attributes: `net`, `test_nets`, `iter`. All methods are collective: every rank calls them alike.
     Raise ScaffeError, or what is below it, for whatever the user can mend.
     """
@@ -118,6 +121,8 @@ class Solver:
         )
         self.seed = self._choose_seed()
         self.iter = 0
+        self.lock = snapshot.lock(self.param.snapshot_prefix)
+        self._keeps_prefix = False
         self.timeline_path = timeline
         self.timeline = timelines.Timeline(timelines.limit(self.world.size)) if timeline else None
         self.stopped = ""  # what asked solve() to end early: "stop" or "requeue"
@@ -254,6 +259,7 @@ class Solver:
     def step(self, iterations: int) -> None:
         """Run so many iterations, with displays, tests and snapshots as the solver file asks."""
         p = self.param
+        self._keep_prefix()
         self._plan()
         shown = self.iter, time.monotonic()
         self.losses.last.clear()
@@ -273,6 +279,12 @@ class Solver:
                 if self.stopped:
                     break
         self.losses.settle()
+
+    def _keep_prefix(self) -> None:
+        """Keep other jobs from this one's snapshots, if there are to be any. Collective the first time."""
+        if (self.param.snapshot or self.param.snapshot_after_train) and not self._keeps_prefix:
+            self.world.on_root(self.lock.take)
+            self._keeps_prefix = True
 
     def _plan(self) -> None:
         """Have the root choose how the engine computes, and all ranks compute so."""
@@ -330,6 +342,7 @@ class Solver:
         p = self.param
         log.info("Solving %s", self.net.name)
         log.info("Learning Rate Policy: %s", p.lr_policy)
+        self._keep_prefix()
         if resume:
             self.restore(resume)
         first, start = self.iter, time.perf_counter()
@@ -400,10 +413,12 @@ class Solver:
 
     @public
     def close(self) -> None:
-        """End the nets' reader threads, and the workflow; write the timeline. Collective.
+        """End the nets' reader threads, and the workflow; write the timeline; let other jobs write. Collective.
 
         Raise SnapshotError where it can't be written.
         """
+        self.lock.release()
+        self._keeps_prefix = False
         self.write_timeline()
         for net in (self.net, *self.test_nets):
             net.close()
@@ -430,6 +445,8 @@ def _check(param: SolverParameter) -> None:
     for field, number in least.items():
         if getattr(param, field) < number:
             raise ScaffeError(f"{field} must be {number} or more, got {getattr(param, field)}")
+    if "\0" in param.snapshot_prefix:
+        raise ScaffeError(f"snapshot_prefix {param.snapshot_prefix!r}: no file's name holds a zero byte")
     if not 0 <= param.momentum < 1:
         raise ScaffeError(f"momentum must be 0 or more and below 1, got {param.momentum:g}")
     if any(number < 1 for number in param.test_iter):

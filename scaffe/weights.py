@@ -43,10 +43,19 @@ def load(net: Net, path: str | os.PathLike) -> None:
     Layers that only one side has are left alone, which is what fine-tuning lives on. Raise WeightsError where
     a layer's blobs differ in number or shape; the net is unchanged then.
     """
+    copy(net, read_weights(path, shapes(net)), path)
+
+
+def shapes(net: Net) -> dict[str, list[tuple[int, ...]]]:
+    """Return the shapes of a net's parameters by layer."""
+    return {name: [blob.shape for blob in mine] for name, mine in net.params.items()}
+
+
+def copy(net: Net, stored_net: NetParameter, path: str | os.PathLike) -> None:
+    """Do what `load` does with the content of the file `path`."""
     found: list[tuple[np.ndarray, np.ndarray]] = []
     shared = _shared(net)
-    shapes = {name: [blob.shape for blob in mine] for name, mine in net.params.items()}
-    for layer in read_weights(path, shapes).layer:
+    for layer in stored_net.layer:
         mine = net.params.get(layer.name)
         if mine is None:
             if layer.blobs:
@@ -78,13 +87,13 @@ def load_all(net: Net, paths: Iterable[str | os.PathLike]) -> None:
 
 def serialised(net: Net, diffs: bool = False) -> bytes:
     """Return the net with its parameters, and their gradients if asked for, as Caffe's binary files hold them."""
-    parts = [NetParameter(name=net.name).SerializeToString()]
+    parts = [NetParameter(name=net.name, sealed=True).SerializeToString()]
     for param, layer in zip(net.param.layer, net.layers, strict=True):
-        stored = [blobs.encode(blob.data, blob.diff if diffs else None) for blob in layer.blobs]
+        stored = [blobs.encode_checked(blob.data, blob.diff if diffs else None) for blob in layer.blobs]
         fields = [blobs.field(LayerParameter.BLOBS_FIELD_NUMBER, blob) for blob in stored]
         content = b"".join([_without_blobs(param).SerializeToString(), *fields])
         parts.append(blobs.field(NetParameter.LAYER_FIELD_NUMBER, content))
-    return b"".join(parts)
+    return blobs.sealed(parts, NetParameter.CHECKSUM_FIELD_NUMBER)
 
 
 def _without_blobs(param: LayerParameter) -> LayerParameter:

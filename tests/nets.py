@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 from google.protobuf import text_format
 
 from readers import encode, write_lmdb
+from scaffe.prefix_lock import start_of, this_process
 from scaffe.proto import SolverParameter
 
 CLASSES = 10
@@ -177,6 +181,12 @@ def shared_folder(comm, factory, name: str, **images) -> Path:
         write_images(path / "db", **images)
     comm.Barrier()
     return path
+
+
+def lock_of_a_running_job(prefix: str | Path) -> None:
+    """Let a process that runs as long as the tests, their parent, have the lock of a snapshot prefix."""
+    owner = replace(this_process(), pid=os.getppid(), started=start_of(os.getppid()))
+    Path(f"{prefix}.lock").write_text(json.dumps(asdict(owner)))
 
 
 SAME = """

@@ -70,8 +70,11 @@ def _solve(world: World, a: argparse.Namespace, signals: Signals) -> int:
         run=world.together(lambda: _run(a)), reading=world.together(lambda: reader_settings(a)), timeline=a.timeline,
         stall_seconds=a.stall_seconds, stall_abort=a.stall_abort, asked=signals.take,
     )  # fmt: skip
-    with _timeline_kept(solver):
-        _run_through(solver, a)
+    try:
+        with _timeline_kept(solver):
+            _run_through(solver, a)
+    finally:
+        solver.lock.release()
     solver.close()
     return REQUEUE_EXIT_CODE if solver.stopped == "requeue" else 0
 

@@ -10,23 +10,48 @@ from __future__ import annotations
 
 import numpy as np
 
-from scaffe.proto import BlobProto, BlobShape
+from scaffe.proto import BlobProto, BlobShape, checksums
 
 _LENGTH_DELIMITED = 2
+_FIXED = {1: 8, 5: 4}  # bytes of fields of these types
 
 
 def field(number: int, payload: bytes) -> bytes:
     """Return a submessage, string or packed array as a field of the message around it."""
-    return _varint(number << 3 | _LENGTH_DELIMITED) + _varint(len(payload)) + payload
+    return _head(number, len(payload)) + payload
 
 
-def encode(array: np.ndarray, diff: np.ndarray | None = None) -> bytes:
-    """Return a serialised BlobProto with the array's shape, its values as float32, and its gradient if given."""
+def _head(number: int, length: int) -> bytes:
+    return _varint(number << 3 | _LENGTH_DELIMITED) + _varint(length)
+
+
+def encode(array: np.ndarray, diff: np.ndarray | None = None, more: bytes = b"") -> bytes:
+    """Return a serialised BlobProto with the array's shape, its values as float32, its gradient if given, `more`."""
     parts = [field(BlobProto.DATA_FIELD_NUMBER, array.astype("<f4", copy=False).tobytes())]
     if diff is not None:
         parts.append(field(BlobProto.DIFF_FIELD_NUMBER, diff.astype("<f4", copy=False).tobytes()))
     shape = BlobShape(dim=array.shape).SerializeToString()
-    return b"".join([*parts, field(BlobProto.SHAPE_FIELD_NUMBER, shape)])
+    return b"".join([*parts, field(BlobProto.SHAPE_FIELD_NUMBER, shape), more])
+
+
+def encode_checked(array: np.ndarray, diff: np.ndarray | None = None) -> bytes:
+    """Return what `encode` does, with a checksum."""
+    given = [array] if diff is None else [array, diff]
+    checksum = checksums.of(array.shape, *(np.ascontiguousarray(values, "<f4") for values in given))
+    return encode(array, diff, BlobProto(checksum=checksum).SerializeToString())
+
+
+def sealed(parts: list[bytes], number: int) -> bytes:
+    """Return the serialised parts of a file's message in one piece, sealed in its string field `number`."""
+    parts = [*parts, _head(number, checksums.LENGTH)]
+    return b"".join([*parts, checksums.seal(parts)])
+
+
+def is_damaged(blob: BlobProto) -> bool:
+    """Say whether a blob has a checksum, and that of other values or another shape."""
+    content = blob.SerializeToString()
+    values = [_payload(content, number) for number in (BlobProto.DATA_FIELD_NUMBER, BlobProto.DIFF_FIELD_NUMBER)]
+    return blob.HasField("checksum") and blob.checksum != checksums.of(blob.shape.dim, *values)
 
 
 def values(blob: BlobProto) -> np.ndarray:
@@ -42,6 +67,9 @@ def _payload(content: bytes, number: int) -> memoryview:
     at = 0
     while at < len(content):
         tag, at = _read_varint(content, at)
+        if tag & 7 in _FIXED:
+            at += _FIXED[tag & 7]
+            continue
         size, at = _read_varint(content, at)  # or, of a field that is a number, the number
         if tag & 7 == _LENGTH_DELIMITED:
             if tag >> 3 == number:

@@ -43,7 +43,7 @@ class FillerParameter(_message.Message):
     def __init__(self, type: _Optional[str] = ..., value: _Optional[float] = ..., min: _Optional[float] = ..., max: _Optional[float] = ..., mean: _Optional[float] = ..., std: _Optional[float] = ..., sparse: _Optional[int] = ..., variance_norm: _Optional[_Union[FillerParameter.VarianceNorm, str]] = ...) -> None: ...
 
 class NetParameter(_message.Message):
-    __slots__ = ("name", "input", "input_shape", "input_dim", "force_backward", "state", "debug_info", "layer", "layers")
+    __slots__ = ("name", "input", "input_shape", "input_dim", "force_backward", "state", "debug_info", "layer", "layers", "sealed", "checksum")
     NAME_FIELD_NUMBER: _ClassVar[int]
     INPUT_FIELD_NUMBER: _ClassVar[int]
     INPUT_SHAPE_FIELD_NUMBER: _ClassVar[int]
@@ -53,6 +53,8 @@ class NetParameter(_message.Message):
     DEBUG_INFO_FIELD_NUMBER: _ClassVar[int]
     LAYER_FIELD_NUMBER: _ClassVar[int]
     LAYERS_FIELD_NUMBER: _ClassVar[int]
+    SEALED_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     name: str
     input: _containers.RepeatedScalarFieldContainer[str]
     input_shape: _containers.RepeatedCompositeFieldContainer[_datum_pb2.BlobShape]
@@ -62,7 +64,9 @@ class NetParameter(_message.Message):
     debug_info: bool
     layer: _containers.RepeatedCompositeFieldContainer[LayerParameter]
     layers: _containers.RepeatedCompositeFieldContainer[V1LayerParameter]
-    def __init__(self, name: _Optional[str] = ..., input: _Optional[_Iterable[str]] = ..., input_shape: _Optional[_Iterable[_Union[_datum_pb2.BlobShape, _Mapping]]] = ..., input_dim: _Optional[_Iterable[int]] = ..., force_backward: bool = ..., state: _Optional[_Union[NetState, _Mapping]] = ..., debug_info: bool = ..., layer: _Optional[_Iterable[_Union[LayerParameter, _Mapping]]] = ..., layers: _Optional[_Iterable[_Union[V1LayerParameter, _Mapping]]] = ...) -> None: ...
+    sealed: bool
+    checksum: str
+    def __init__(self, name: _Optional[str] = ..., input: _Optional[_Iterable[str]] = ..., input_shape: _Optional[_Iterable[_Union[_datum_pb2.BlobShape, _Mapping]]] = ..., input_dim: _Optional[_Iterable[int]] = ..., force_backward: bool = ..., state: _Optional[_Union[NetState, _Mapping]] = ..., debug_info: bool = ..., layer: _Optional[_Iterable[_Union[LayerParameter, _Mapping]]] = ..., layers: _Optional[_Iterable[_Union[V1LayerParameter, _Mapping]]] = ..., sealed: bool = ..., checksum: _Optional[str] = ...) -> None: ...
 
 class SolverParameter(_message.Message):
     __slots__ = ("net", "net_param", "train_net", "test_net", "train_net_param", "test_net_param", "train_state", "test_state", "test_iter", "test_interval", "test_compute_loss", "test_initialization", "base_lr", "display", "average_loss", "max_iter", "iter_size", "lr_policy", "gamma", "power", "momentum", "weight_decay", "regularization_type", "stepsize", "stepvalue", "clip_gradients", "snapshot", "snapshot_prefix", "snapshot_diff", "snapshot_format", "solver_mode", "device_id", "random_seed", "type", "delta", "momentum2", "rms_decay", "debug_info", "snapshot_after_train", "solver_type", "layer_wise_reduce", "weights", "lars_trust", "warmup_iter", "warmup_start_lr")
@@ -199,7 +203,7 @@ class ReaderPosition(_message.Message):
     def __init__(self, net: _Optional[str] = ..., layer: _Optional[str] = ..., samples: _Optional[int] = ..., records: _Optional[int] = ..., shuffle: _Optional[str] = ...) -> None: ...
 
 class SolverState(_message.Message):
-    __slots__ = ("iter", "learned_net", "history", "current_step", "random_seed", "position", "solver_type", "plan")
+    __slots__ = ("iter", "learned_net", "history", "current_step", "random_seed", "position", "solver_type", "plan", "sealed", "checksum")
     ITER_FIELD_NUMBER: _ClassVar[int]
     LEARNED_NET_FIELD_NUMBER: _ClassVar[int]
     HISTORY_FIELD_NUMBER: _ClassVar[int]
@@ -208,6 +212,8 @@ class SolverState(_message.Message):
     POSITION_FIELD_NUMBER: _ClassVar[int]
     SOLVER_TYPE_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
+    SEALED_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     iter: int
     learned_net: str
     history: _containers.RepeatedCompositeFieldContainer[_datum_pb2.BlobProto]
@@ -216,7 +222,9 @@ class SolverState(_message.Message):
     position: _containers.RepeatedCompositeFieldContainer[ReaderPosition]
     solver_type: str
     plan: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, iter: _Optional[int] = ..., learned_net: _Optional[str] = ..., history: _Optional[_Iterable[_Union[_datum_pb2.BlobProto, _Mapping]]] = ..., current_step: _Optional[int] = ..., random_seed: _Optional[int] = ..., position: _Optional[_Iterable[_Union[ReaderPosition, _Mapping]]] = ..., solver_type: _Optional[str] = ..., plan: _Optional[_Iterable[str]] = ...) -> None: ...
+    sealed: bool
+    checksum: str
+    def __init__(self, iter: _Optional[int] = ..., learned_net: _Optional[str] = ..., history: _Optional[_Iterable[_Union[_datum_pb2.BlobProto, _Mapping]]] = ..., current_step: _Optional[int] = ..., random_seed: _Optional[int] = ..., position: _Optional[_Iterable[_Union[ReaderPosition, _Mapping]]] = ..., solver_type: _Optional[str] = ..., plan: _Optional[_Iterable[str]] = ..., sealed: bool = ..., checksum: _Optional[str] = ...) -> None: ...
 
 class NetState(_message.Message):
     __slots__ = ("phase", "level", "stage")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from google.protobuf import text_format
@@ -13,6 +14,7 @@ from google.protobuf.message import DecodeError, Message
 from readers.errors import reason
 from scaffe.errors import PrototxtError, ScaffeError, WeightsError
 from scaffe.proto import NetParameter, SolverParameter, SolverState, hdf5, numbers
+from scaffe.proto.unchanged import unchanged
 from scaffe.proto.upgrade import upgrade_net, upgrade_solver
 
 M = TypeVar("M", bound=Message)
@@ -23,7 +25,9 @@ def read_bytes(path: str | os.PathLike, error_type: type[ScaffeError] = Prototxt
     try:
         with open(path, "rb") as file:
             return file.read()
-    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
+    except ValueError:
+        raise error_type(f"{path!r}: no file's name, since it holds a zero byte") from None
+    except OSError as error:
         where = "" if os.path.isabs(path) else f" (relative to {os.getcwd()})"
         raise error_type(f"{path}: {reason(error)}{where}") from None
 
@@ -91,31 +95,49 @@ def read_weights(path: str | os.PathLike, shapes: Mapping[str, Sequence[hdf5.Sha
     """Return the net with its blobs that a .caffemodel holds, binary or HDF5 (then names and blobs alone).
 
     With the `shapes` of a net's parameters, by layer, values that don't fit may be left out. Raise WeightsError if it
-    can't be opened.
+    can't be opened, PrototxtError for a file that is none, or that has changed since it was written.
     """
-    content = read_bytes(path, WeightsError)
-    if hdf5.is_hdf5(content):
+    decode = partial(_decode_weights, shapes=shapes)
+    return upgrade_net(unchanged(read_bytes(path, WeightsError), path, decode), str(path))
+
+
+def _decode_weights(
+    content: bytes, path: str | os.PathLike, shapes: Mapping[str, Sequence[hdf5.Shape]] | None
+) -> NetParameter:
+    if _looks_like_hdf5(content, path):
         return hdf5.decode_weights(content, path, shapes)
     if _is_solver_state(content):
         raise PrototxtError(f"{path}: {hdf5.STATE_FOR_WEIGHTS}")
     net = parse_binary(content, path, NetParameter)
     if not net.layer and not net.layers:
         raise PrototxtError(f"{path}: no layers in it; expected a .caffemodel")
-    return upgrade_net(net, str(path))
+    return net
 
 
 def read_solver_state(path: str | os.PathLike, shapes: Sequence[hdf5.Shape] | None = None) -> SolverState:
     """Return the solver state that a .solverstate holds, binary or HDF5.
 
     With the `shapes` that its history should have, values that don't fit may be left out. Raise WeightsError if it
-    can't be opened.
+    can't be opened, PrototxtError for a file that is none, that has changed since it was written, or with impossible
+    numbers.
     """
-    content = read_bytes(path, WeightsError)
-    if hdf5.is_hdf5(content):
+    state = unchanged(read_bytes(path, WeightsError), path, partial(_decode_solver_state, shapes=shapes))
+    _check(state, path)
+    return state
+
+
+def _decode_solver_state(content: bytes, path: str | os.PathLike, shapes: Sequence[hdf5.Shape] | None) -> SolverState:
+    if _looks_like_hdf5(content, path):
         return hdf5.decode_solver_state(content, path, shapes)
-    if not _is_solver_state(content):
+    if _is_solver_state(content):
+        return SolverState.FromString(content)
+    if _is_net(content):
         raise PrototxtError(f"{path}: {hdf5.WEIGHTS_FOR_STATE}")
-    return SolverState.FromString(content)
+    raise PrototxtError(f"{path}: not a solver state, or a damaged one ({len(content)} bytes)")
+
+
+def _looks_like_hdf5(content: bytes, path: str | os.PathLike) -> bool:
+    return hdf5.is_hdf5(content) or os.fspath(path).endswith(".h5")
 
 
 def _is_solver_state(content: bytes) -> bool:
@@ -124,3 +146,29 @@ def _is_solver_state(content: bytes) -> bool:
         return content[:1] == b"\x08" and SolverState.FromString(content).HasField("iter")
     except DecodeError:
         return False
+
+
+def _is_net(content: bytes) -> bool:
+    try:
+        net = NetParameter.FromString(content)
+    except DecodeError:
+        return False
+    return bool(net.layer or net.layers)
+
+
+_MOST = 2**48  # samples: more than any run reads, and far below where their numbers overflow
+
+
+def _check(state: SolverState, path: str | os.PathLike) -> None:
+    """Raise PrototxtError where a number is one that no run comes to, or the weights have no name."""
+    if not state.learned_net:
+        raise PrototxtError(f"{path}: a damaged solver state: it names no weights")
+    numbers = {"iter": state.iter, "current_step": state.current_step, "random_seed": state.random_seed}
+    limits = dict.fromkeys(numbers, 2**63 - 1)
+    for position in state.position:
+        for field in ("samples", "records"):
+            name = f"{field} of layer '{position.layer}' in the {position.net} net"
+            numbers[name], limits[name] = getattr(position, field), _MOST
+    for name, number in numbers.items():
+        if not 0 <= number <= limits[name]:
+            raise PrototxtError(f"{path}: a damaged solver state: {name}: {number}, expected 0 to {limits[name]}")

@@ -19,7 +19,7 @@ from google.protobuf import text_format
 from readers.errors import SourceError, reason
 from readers.hdf5_file import DAMAGED, check_inside, check_numbers, find, is_group, walk
 from scaffe.errors import PrototxtError, SnapshotError, WeightsError
-from scaffe.proto import BlobProto, LayerParameter, NetParameter, SolverState, blobs
+from scaffe.proto import BlobProto, LayerParameter, NetParameter, SolverState, blobs, checksums
 
 STATE_FOR_WEIGHTS = "a solver state where weights are expected; give it to --snapshot"
 WEIGHTS_FOR_STATE = "not a solver state; weights (.caffemodel) are given with --weights"
@@ -29,6 +29,7 @@ MOST_BLOBS = 1000  # of a layer, where no net says
 MOST_TEXT = 64 << 20  # bytes
 NO_SHAPE = (-1,)
 UNPACKED = 16  # times a file's size may its numbers take, where no net says
+_SEALED, _CHECKSUM = "sealed", "checksum"  # attributes, which Caffe doesn't look at
 
 
 class Stored(NamedTuple):
@@ -57,14 +58,15 @@ def encode_weights(layers: Iterable[str], stored: Iterable[Stored], diffs: bool)
     buffer = io.BytesIO()
     parts = ("data", "diff") if diffs else ("data",)
     with library().File(buffer, "w") as file:
+        file.attrs[_SEALED] = True
         for name in layers:
             for part in parts:
                 file.require_group(f"{part}/{name}")
         for blob in stored:
             for part in parts:
                 if (values := getattr(blob, part)) is not None:
-                    file[f"{part}/{blob.name}"] = values.astype("<f4", copy=False)
-    return buffer.getvalue()
+                    _write(file, f"{part}/{blob.name}", values)
+    return _sealed(buffer)
 
 
 def encode_solver_state(state: SolverState, history: Iterable[np.ndarray]) -> bytes:
@@ -75,12 +77,28 @@ def encode_solver_state(state: SolverState, history: Iterable[np.ndarray]) -> by
     for field in ("iter", "learned_net", "current_step"):
         own.ClearField(field)
     with library().File(buffer, "w") as file:
+        file.attrs[_SEALED] = True
         file["iter"] = np.array([state.iter], "<i4")
         file["learned_net"] = _text(state.learned_net)
         file["current_step"] = np.array([state.current_step], "<i4")
         for i, values in enumerate(history):
-            file[f"history/{i}"] = values.astype("<f4", copy=False)
+            _write(file, f"history/{i}", values)
         file[_OWN] = _text(text_format.MessageToString(own))
+    return _sealed(buffer)
+
+
+def _write(file: Any, name: str, values: np.ndarray) -> None:
+    values = np.ascontiguousarray(values, "<f4")
+    file[name] = values
+    file[name].attrs[_CHECKSUM] = np.uint64(checksums.of(values.shape, values))
+
+
+def _sealed(buffer: io.BytesIO) -> bytes:
+    """Return a file with its seal, which HDF5 doesn't look at, behind it."""
+    with buffer.getbuffer() as content:
+        seal = checksums.seal([content])
+    buffer.seek(0, os.SEEK_END)
+    buffer.write(seal)
     return buffer.getvalue()
 
 
@@ -108,6 +126,7 @@ def decode_weights(
         group = find(file, "data")
         if group is None:
             raise PrototxtError(f"{path}: {'no group data in it' if find(file, 'iter') is None else STATE_FOR_WEIGHTS}")
+        net.sealed = _SEALED in file.attrs
         layers = _layers(group)
         if shapes is None:
             _check_size((dataset for arrays in layers.values() for dataset in arrays.values()), content)
@@ -158,6 +177,7 @@ def decode_solver_state(content: bytes, path: str | os.PathLike, shapes: Sequenc
             raise PrototxtError(f"{path}: {WEIGHTS_FOR_STATE}")
         if find(file, _OWN) is not None:
             text_format.Parse(_content(file, _OWN), state, allow_unknown_field=True)
+        state.sealed = _SEALED in file.attrs
         state.iter, state.current_step = _number(file, "iter"), _number(file, "current_step")
         state.learned_net = _content(file, "learned_net").decode()
         history = _history(file)
@@ -213,6 +233,8 @@ def _fill(blob: BlobProto, dataset: Any, shape: Shape | None) -> None:
     if shape is None or dataset.shape == shape:
         with np.errstate(over="ignore"):  # of float64
             blob.MergeFromString(blobs.encode(np.asarray(dataset[()])))
+        if _CHECKSUM in dataset.attrs:
+            blob.checksum = int(dataset.attrs[_CHECKSUM])
     else:
         blob.shape.dim.extend(dataset.shape)
 

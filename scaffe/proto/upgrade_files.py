@@ -10,9 +10,10 @@ from google.protobuf.message import Message
 
 from scaffe.atomic import write_atomically
 from scaffe.errors import PrototxtError
-from scaffe.proto import NetParameter, SolverParameter
+from scaffe.proto import NetParameter, SolverParameter, blobs
 from scaffe.proto.files import is_text, parse_binary, parse_text, read_bytes, read_text
 from scaffe.proto.hdf5 import is_hdf5
+from scaffe.proto.unchanged import unchanged
 from scaffe.proto.upgrade import upgrade_net, upgrade_solver_type
 
 log = logging.getLogger("scaffe")
@@ -29,8 +30,12 @@ def upgrade_net_file(old: str | os.PathLike, new: str | os.PathLike) -> None:
     if is_hdf5(content):
         raise PrototxtError(f"{old}: an HDF5 file has no old forms to upgrade")
     text = is_text(content)
-    net = (parse_text if text else parse_binary)(content, old, NetParameter)
+    net = parse_text(content, old, NetParameter) if text else unchanged(content, old, _decode)
     _write(new, upgrade_net(net, str(old)), _as_text(new, text))
+
+
+def _decode(content: bytes, path: str | os.PathLike) -> NetParameter:
+    return parse_binary(content, path, NetParameter)
 
 
 def upgrade_solver_file(old: str | os.PathLike, new: str | os.PathLike) -> None:
@@ -44,5 +49,14 @@ def _as_text(path: str | os.PathLike, otherwise: bool) -> bool:
 
 
 def _write(path: str | os.PathLike, message: Message, as_text: bool) -> None:
-    write_atomically(path, text_format.MessageToString(message).encode() if as_text else message.SerializeToString())
+    if isinstance(message, NetParameter):
+        message.ClearField("checksum")  # of the old file
+    write_atomically(path, text_format.MessageToString(message).encode() if as_text else _binary(message))
     log.info("Wrote %s", path)
+
+
+def _binary(message: Message) -> bytes:
+    content = message.SerializeToString()
+    if isinstance(message, NetParameter) and message.sealed:
+        return blobs.sealed([content], NetParameter.CHECKSUM_FIELD_NUMBER)
+    return content

@@ -147,7 +147,7 @@ def test_with_stall_abort_the_report_ends_the_job(train, tmp_path, way) -> None:
     job = train(2, 1, *WAYS[way], "--stall-seconds", SECONDS, "--stall-abort")
     job.read_until("^scaffe: " + missing(1))
     assert job.end() != 0
-    assert not list(tmp_path.glob("snap*"))
+    assert not list(tmp_path.glob("snap_iter*"))
 
 
 def test_scaffe_test_says_who_is_missing_and_goes_on(train, tmp_path) -> None:

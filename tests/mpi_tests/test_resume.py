@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
+from scaffe.errors import ScaffeError
 from scaffe.parallel.evaluate import run_batches
 from scaffe.parallel.world import World
 from scaffe.solver import Solver
@@ -95,6 +96,36 @@ def test_a_snapshot_changes_nothing_in_the_run_that_takes_it(folder):
     run = Run(folder, "bystander").train(5)
     run.snapshot()
     assert_same_bits(run.train(5).end(), Run(folder, "bystander").train(10).end())
+
+
+def test_a_prefix_that_another_job_writes_under_is_refused_on_all_ranks(folder):
+    prefix = folder / "taken"
+    if COMM.rank == 0:
+        nets.lock_of_a_running_job(prefix)
+    param = nets.solver_with(nets.lenet(folder / "db"), snapshot_prefix=str(prefix), snapshot=1)
+    solver = Solver(param)
+    with pytest.raises(ScaffeError, match="another job writes there"):
+        solver.step(1)
+    solver.close()
+
+
+def test_all_ranks_go_on_from_the_newest_whole_snapshot(folder):
+    run = Run(folder, "flipped").train(2)
+    run.snapshot()
+    expected = run.solver.net.packed.data.copy()
+    damaged = run.train(2).snapshot().replace("solverstate", "caffemodel")
+    if COMM.rank == 0:
+        with open(damaged, "r+b") as file:
+            file.seek(5000)
+            byte = file.read(1)
+            file.seek(5000)
+            file.write(bytes([byte[0] ^ 1]))
+    run.end()
+    resumed = Run(folder, "flipped").resume("auto")
+    assert resumed.solver.iter == 2
+    resumed.solver.propagate.sync()
+    assert np.array_equal(resumed.solver.net.packed.data, expected)
+    resumed.end()
 
 
 def test_a_seed_that_was_drawn_is_resumed(folder):

@@ -245,3 +245,14 @@ def test_the_number_of_threads_changes_nothing(folder):
         convert(folder, f"db{threads}", threads=threads, shuffle=True, seed=3)
     assert stored(folder / "db1") == stored(folder / "db2") == stored(folder / "db5")
     assert os.listdir(folder / "db1") == ["data.mdb"]
+
+
+@pytest.mark.parametrize("link", ["db.unfinished", "db.unfinished/db/data.mdb", "db.unfinished/arguments.json"])
+def test_a_symbolic_link_in_unfinished_work_is_refused(folder, tmp_path, link):
+    kill(folder)
+    elsewhere = tmp_path / "elsewhere"
+    (folder / link).rename(elsewhere)
+    (folder / link).symlink_to(elsewhere)
+    with pytest.raises(SourceError, match=rf"{link} is a symbolic link: remove .*db.unfinished to start anew"):
+        convert(folder)
+    assert not (folder / "db").exists()

@@ -2,6 +2,7 @@
 
 import os
 
+import nets
 import pytest
 from bad_input import Refused, edit, train, trainable, trained
 
@@ -43,12 +44,30 @@ def test_weights_and_snapshots_are_not_taken_for_each_other(refused, folder):
 
 def test_prototxt_files_are_not_taken_for_weights_or_snapshots(refused):
     assert "net.prototxt: not a binary NetParameter" in refused(*train("--weights", "net.prototxt"))
-    assert "net.prototxt: not a solver state" in refused(*train("--snapshot", "net.prototxt"))
+    assert "net.prototxt: not a solver state, or a damaged one" in refused(*train("--snapshot", "net.prototxt"))
+
+
+def test_junk_is_not_called_weights(refused, folder):
+    junk = folder / "snap_iter_9.solverstate"
+    junk.write_bytes(bytes(range(7, 107)))
+    assert refused(*train("--snapshot", junk)).endswith(f"{junk}: not a solver state, or a damaged one (100 bytes)")
+
+
+@pytest.mark.parametrize("field", ["snapshot_prefix", "weights", "net"])
+def test_a_name_with_a_zero_byte_is_refused(refused, field):
+    edit("solver.prototxt", "random_seed: 1", f'{field}: "a\\000b"')
+    if field != "weights":
+        edit("solver.prototxt", {"net": 'net: "net.prototxt"', "snapshot_prefix": 'snapshot_prefix: "snap"'}[field], "")
+    said = refused(*train())
+    assert r"'a\x00b'" in said and "zero byte" in said
 
 
 def rewrite(path, change):
     state = SolverState.FromString(path.read_bytes())
     change(state)
+    for message in (state, *state.history):
+        message.ClearField("checksum")
+    state.ClearField("sealed")
     path.write_bytes(state.SerializeToString())
 
 
@@ -56,6 +75,24 @@ def test_the_state_of_another_solver_type_is_refused(refused, folder):
     _, state = trained(folder)
     rewrite(state, lambda s: setattr(s, "solver_type", "Adam"))
     assert f"{state}: the state of a solver of type Adam; this one's is SGD" in refused(*train("--snapshot", state))
+
+
+@pytest.mark.parametrize(
+    ("field", "number"),
+    [("iter", -5), ("current_step", -1), ("random_seed", -3), ("samples", 2**63 - 1), ("samples", -1), ("records", -7)],
+)
+def test_a_state_with_an_impossible_number_is_refused(refused, folder, field, number):
+    _, state = trained(folder)
+    rewrite(state, lambda s: setattr(s.position[0] if field in ("samples", "records") else s, field, number))
+    where = " of layer 'images' in the train net" if field in ("samples", "records") else ""
+    said = refused(*train("--snapshot", state))
+    assert f"{state}: a damaged solver state: {field}{where}: {number}, expected 0 to" in said
+
+
+def test_a_state_that_names_no_weights_is_refused(refused, folder):
+    _, state = trained(folder)
+    rewrite(state, lambda s: s.ClearField("learned_net"))
+    assert f"{state}: a damaged solver state: it names no weights" in refused(*train("--snapshot", state))
 
 
 def test_the_history_of_caffes_adam_is_refused(refused, folder):
@@ -89,6 +126,14 @@ def test_truncated_weights_and_states_are_refused(refused, folder, part):
         os.truncate(path, int(path.stat().st_size * part))
     assert str(model) in refused(*train("--weights", model))
     assert str(state) in refused(*train("--snapshot", state))
+
+
+def test_a_prefix_that_another_job_writes_under_is_refused(refused, folder):
+    trained(folder)
+    nets.lock_of_a_running_job(folder / "snap")
+    for more in ([], ["--snapshot", "auto", "--keep-snapshots", "1"]):
+        said = refused(*train(*more))
+        assert f"snapshot_prefix 'snap': another job writes there (process {os.getppid()} on " in said
 
 
 def test_snapshot_and_weights_together_are_refused(refused, folder):

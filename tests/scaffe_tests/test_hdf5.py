@@ -137,8 +137,7 @@ def test_the_newest_snapshot_is_found_and_older_ones_removed_whatever_their_form
         one.snapshot()
         newest = one.iter
         assert snapshot.complete("snap")[-1].startswith(f"snap_iter_{newest}.solverstate")
-    assert sorted(os.listdir()) == [
-        "db",
+    assert sorted(map(str, Path().glob("snap_*"))) == [
         "snap_iter_3.caffemodel.h5",
         "snap_iter_3.solverstate.h5",
         "snap_iter_4.caffemodel",

@@ -185,7 +185,11 @@ def test_weights_go_round_through_a_file_and_by_layer_name(tmp_path, x):
 def test_a_stored_net_is_the_message_that_caffe_stored(cases, monkeypatch):
     monkeypatch.chdir(cases / "caffe" / "artefacts")
     net = scaffe.Net("quick_xavier.prototxt", "quick_xavier_init.caffemodel", scaffe.TRAIN)
-    assert NetParameter.FromString(serialised(net)) == read_weights("quick_xavier_init.caffemodel")
+    stored = NetParameter.FromString(serialised(net))
+    for message in (stored, *(blob for layer in stored.layer for blob in layer.blobs)):
+        for field in {"sealed", "checksum"}.intersection(message.DESCRIPTOR.fields_by_name):  # ours, which Caffe skips
+            message.ClearField(field)
+    assert stored == read_weights("quick_xavier_init.caffemodel")
 
 
 def test_weights_of_other_shapes_change_nothing_and_name_the_layer(tmp_path):

@@ -7,7 +7,7 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 
 from readers import datum_pb2
 from scaffe.errors import PrototxtError, WeightsError
-from scaffe.proto import NetParameter, SolverParameter, SolverState, caffe_pb2
+from scaffe.proto import BlobProto, NetParameter, SolverParameter, SolverState, caffe_pb2
 from scaffe.proto.files import read_net, read_solver, read_solver_state, read_text, read_weights
 from scaffe.proto.upgrade import upgrade_net
 
@@ -63,7 +63,9 @@ def test_every_enum_value_is_caffes(cases):
     ("message", "names"),
     [
         (SolverParameter, {"lars_trust", "warmup_iter", "warmup_start_lr"}),
-        (SolverState, {"random_seed", "position", "solver_type", "plan"}),
+        (SolverState, {"random_seed", "position", "solver_type", "plan", "sealed", "checksum"}),
+        (NetParameter, {"sealed", "checksum"}),
+        (BlobProto, {"checksum"}),
     ],
 )
 def test_our_own_fields_are_outside_caffes_numbers(cases, message, names):

@@ -14,7 +14,8 @@ from conftest import environment
 
 import scaffe
 from scaffe import snapshot
-from scaffe.proto import NetParameter, SolverState
+from scaffe.errors import SnapshotError
+from scaffe.proto import NetParameter, SolverParameter, SolverState
 from scaffe.proto.files import read_solver_state
 from scaffe.solver import Solver
 
@@ -94,11 +95,27 @@ def test_auto_passes_over_weights_without_a_state_and_a_state_without_weights(so
 
 
 @pytest.mark.parametrize("part", [0, 0.5, 0.99])
-def test_auto_passes_over_a_truncated_state_and_says_so(solver, capsys, part):
+@pytest.mark.parametrize("kind", ["solverstate", "caffemodel"])
+def test_auto_passes_over_a_snapshot_with_a_truncated_file_and_says_so(solver, capsys, kind, part):
     taken(solver(), 2, 4)
-    os.truncate("snap_iter_4.solverstate", int(os.path.getsize("snap_iter_4.solverstate") * part))
+    os.truncate(f"snap_iter_4.{kind}", int(os.path.getsize(f"snap_iter_4.{kind}") * part))
     assert resumed(solver()) == 2
-    assert "Passing over a snapshot: snap_iter_4.solverstate" in capsys.readouterr().err
+    assert f"Passing over a snapshot: snap_iter_4.{kind}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", [SolverParameter.BINARYPROTO, SolverParameter.HDF5])
+def test_auto_passes_over_weights_in_which_a_bit_has_flipped(solver, capsys, form):
+    first = taken(solver(snapshot_format=form), 2)
+    expected = first.net.packed.data.copy()
+    taken(first, 4)
+    [path] = Path().glob("snap_iter_4.caffemodel*")
+    content = bytearray(path.read_bytes())
+    content[content.index(first.net.params["ip"][0].data.tobytes()) + 5] ^= 4
+    path.write_bytes(content)
+    second = solver()
+    assert resumed(second) == 2
+    assert np.array_equal(second.net.packed.data, expected)
+    assert f"Passing over a snapshot: {path}: damaged" in capsys.readouterr().err
 
 
 def test_auto_takes_none_of_another_prefix(solver):
@@ -117,6 +134,38 @@ def test_weights_are_found_beside_a_state_that_was_moved(solver, folder):
     second = solver()
     second.restore("elsewhere/snap_iter_2.solverstate")
     assert np.array_equal(second.net.packed.data, first.net.packed.data)
+
+
+# One job writes at a time.
+
+
+def test_a_prefix_is_locked_from_the_first_iteration_to_close(solver):
+    one, two = solver(snapshot=5), solver(snapshot=5)
+    assert not os.path.exists("snap.lock")
+    one.step(1)
+    two.step(1)  # another of the same process
+    assert os.path.exists("snap.lock")
+    one.close()
+    assert os.path.exists("snap.lock")
+    two.close()
+    assert not os.path.exists("snap.lock")
+
+
+def test_a_prefix_of_which_no_snapshot_is_taken_is_not_locked(solver):
+    one = solver()
+    one.step(1)
+    assert not os.path.exists("snap.lock")
+    one.snapshot()
+    assert os.path.exists("snap.lock")
+
+
+def test_a_job_whose_prefix_was_taken_over_writes_no_snapshot(solver):
+    one = taken(solver(), 2)
+    nets.lock_of_a_running_job("snap")
+    one.step(2)
+    with pytest.raises(SnapshotError, match="has taken its lock over while this one stood still; nothing is written"):
+        one.snapshot()
+    assert found() == both(2)
 
 
 # What is removed.
@@ -175,7 +224,13 @@ def test_a_run_that_dies_while_writing_leaves_the_older_snapshot(folder, solver,
     assert unfinished.name.startswith(f"snap_{dying}")
     assert 0 < unfinished.stat().st_size <= 100_000
     assert found() == {"caffemodel": left, "solverstate": [2]}
-    assert resumed(solver(outputs=4096)) == 2
+    others = [folder / f"{name}.0123456789abcdef.tmp" for name in ("snap_iter_4.png", "snap2_iter_4.caffemodel")]
+    for other in others:
+        other.write_bytes(b"")
+    second = solver(outputs=4096)
+    assert resumed(second) == 2
+    second.snapshot()  # who has the prefix's lock removes what was not finished
+    assert not unfinished.exists() and all(other.exists() for other in others)
 
 
 def test_a_snapshot_holds_what_pycaffe_users_expect(solver):

@@ -1,0 +1,51 @@
+"""Files of weights and states that have changed since they were written are refused, with the place of the damage."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from scaffe.errors import PrototxtError
+from scaffe.proto import BlobProto, NetParameter, SolverState, blobs, checksums
+
+N = TypeVar("N", NetParameter, SolverState)
+Path = str | os.PathLike
+Decode = Callable[[bytes, Path], N]
+
+
+def unchanged(content: bytes, path: Path, decode: Decode[N]) -> N:
+    """Return what `decode` makes of the content of the file `path`. Raise PrototxtError if it isn't as it was written.
+
+    Files without checksums, as Caffe writes them, are taken as they are.
+    """
+    whole = checksums.is_whole(content)
+    if whole is False:
+        raise _changed(path, _place(content, path, decode))
+    message = decode(content, path)
+    if whole is None and (message.sealed or any(blob.HasField("checksum") for _, blob in _stored(message))):
+        raise _changed(path, "its end is missing or damaged")
+    return message
+
+
+def _changed(path: Path, place: str) -> PrototxtError:
+    remedy = "copy it anew, or go back to an older snapshot, as --snapshot auto does"
+    return PrototxtError(f"{path}: damaged, or changed by another program ({place}): {remedy}")
+
+
+def _place(content: bytes, path: Path, decode: Decode) -> str:
+    """Say where the content of a file differs from what was written, as far as that can be told."""
+    try:
+        damaged = [label for label, blob in _stored(decode(content, path)) if blobs.is_damaged(blob)]
+    except Exception as error:  # whatever a decoder makes of damaged content
+        return " ".join(str(error).removeprefix(f"{path}: ").split()) or type(error).__name__
+    return damaged[0] if damaged else "outside its blobs"
+
+
+def _stored(message: NetParameter | SolverState) -> Iterator[tuple[str, BlobProto]]:
+    """Yield the blobs of weights or of a state, with what messages call them."""
+    if isinstance(message, SolverState):
+        yield from ((f"history blob {i}", blob) for i, blob in enumerate(message.history))
+        return
+    for layer in message.layer:  # those of Caffe's earlier years have no checksums
+        yield from ((f"layer '{layer.name}', blob {i}", blob) for i, blob in enumerate(layer.blobs))
