@@ -58,7 +58,8 @@ class WorkflowTrial:
         return self._choose()
 
     def close(self) -> None:
-        """End the workflows. Collective."""
+        """Make all ranks' parameters the root's, then end the workflows. Collective."""
+        self.workflow.propagate.sync()
         for workflow in self.workflows:
             workflow.close()
 

@@ -174,6 +174,7 @@ class StagedPropagate(Propagate):
         return self.staged.idle()
 
     def close(self) -> None:
+        self._wait_for_all()
         self.staged.free()
 
 
