@@ -10,7 +10,7 @@ import numpy as np
 from collectives import tuning, window
 from collectives.agreement import agree
 from collectives.device.nccl import Groups
-from collectives.errors import ArgumentError
+from collectives.errors import ArgumentError, DeviceFault
 from collectives.group import Group
 from collectives.maker import Call, PlanMaker, split
 from collectives.node import Node
@@ -230,7 +230,10 @@ class Communicator:
             what, op, root, algorithm, chain_size, chunk_bytes = call[:-2]
             plan = self.plan(what, send, recv, op, root, algorithm, chain_size, chunk_bytes, check)
             self._last[call] = plan
-        plan.run()
+        try:
+            plan.run()
+        except DeviceFault as error:
+            raise error.located(f"{call[0]} of {send.nbytes} bytes") from None
 
     def _device_for(self, name: str = "cuda") -> Device:
         """Return the device that arrays of that name lie on. Raise ArgumentError where there is none."""

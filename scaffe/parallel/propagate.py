@@ -107,6 +107,7 @@ class StagedPropagate(Propagate):
         self.early, self.wait_until = early, wait_until
         self._comm: Communicator = comm
         self._arrays = [packed.data[bucket.part] for bucket in buckets]
+        self._names = [f"parameters of {bucket.owners(packed)}" for bucket in buckets]
         self._take(ahead if early else 0.0)
         self._needed: dict[int, list[int]] = {}  # by layer: the buckets that it uses
         for k, bucket in enumerate(buckets):
@@ -121,6 +122,7 @@ class StagedPropagate(Propagate):
         self.stages = [order.index(k) for k in range(len(order))]  # by bucket
         arrays = [self._arrays[k] for k in order]
         self.staged = Staged(self._comm, "bcast", arrays, root=self.world.root, **self._how)
+        self.staged.names = [self._names[k] for k in order]
         self.meter.follow(self.staged, order)
 
     def reorder(self, share: float) -> None:

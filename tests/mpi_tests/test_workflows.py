@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
+from collectives import DeviceFault
+from collectives.plans import Plan
 from collectives.staged import Staged
 from scaffe.parallel import buckets, ordering, workflow
 from scaffe.parallel.drive import DRIVES
@@ -226,3 +228,27 @@ def test_a_rank_that_failed_alone_waits_for_nobody_when_it_closes(folder, monkey
     COMM.Barrier()
     solver._failed_alone = False
     solver.close()
+
+
+@pytest.mark.parametrize(
+    ("way", "step", "named"),
+    [
+        ({"workflow": "SC-B"}, "run", r"reduce of \d+ bytes"),
+        ({"workflow": "SC-OB", "drive": "helper"}, "advance", "parameters of ip1"),
+        ({"workflow": "SC-OBR", "drive": "hook"}, "advance", "gradients of ip5"),
+    ],
+    ids=lambda given: given["workflow"] if isinstance(given, dict) else "",
+)
+def test_a_device_that_fails_under_a_message_is_told_with_the_layers_in_it(folder, monkeypatch, way, step, named):
+    def fail(self):
+        raise DeviceFault("an illegal memory access")
+
+    param = nets.solver_with(nets.tower(folder / "db"))
+    given = Run(reduce="chain", bucket_bytes="0", **way)
+    solver = Solver(param, world=World(COMM), engine="reference", run=given, stall_seconds=0)
+    solver.step(1)
+    monkeypatch.setattr(Plan, step, fail)
+    with pytest.raises(DeviceFault, match=f"^{named}: an illegal memory access$") as failure:
+        solver.step(1)
+    assert not World(COMM).is_alike(failure.value)
+    solver.close()  # which waits for nobody
