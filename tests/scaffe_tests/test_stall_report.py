@@ -176,7 +176,7 @@ def test_a_watch_that_fails_says_so_once_and_goes_on(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Watch, "look", look)
     monkeypatch.setattr(stall.log, "error", lambda text, *given: said.append(text % given))
     watch = Watch(World(MPI.COMM_SELF), MPI.COMM_SELF, [], 0.01)
-    assert third.wait(30)
+    assert third.wait(600)
     watch.close()
     assert said == ["The watch over stalls failed and goes on: IndexError: list index out of range"]
 
