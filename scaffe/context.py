@@ -39,7 +39,7 @@ class Context:
     rank: int = 0
     size: int = 1
     scaling: str = "strong"
-    allsums: Callable[[Sequence[float]], Sequence[float]] = list  # sums of numbers over the ranks, all of which call it
+    allsums: Callable[[Sequence[float]], Sequence[float] | np.ndarray] = list  # over the ranks; all call it
     batch_numbers: Callable[[], Iterator[int]] = count  # of the global batches that data layers here read
     threads: int = 0  # that an engine computes with, 0 for its own choice
     choices: Choices = field(default_factory=Choices)  # of the ways that an engine's layers compute
