@@ -6,7 +6,14 @@ from typing import Any
 
 from collectives.agreement import agree
 from collectives.algorithms import check_algorithm, make_schedule
-from collectives.errors import AlgorithmError, ArgumentError, CollectiveError, DisagreementError, ScheduleError
+from collectives.errors import (
+    AlgorithmError,
+    ArgumentError,
+    CollectiveError,
+    DeviceFault,
+    DisagreementError,
+    ScheduleError,
+)
 from collectives.group import Group
 from collectives.schedule import Schedule
 
@@ -15,6 +22,7 @@ __all__ = [
     "ArgumentError",
     "CollectiveError",
     "Communicator",
+    "DeviceFault",
     "DisagreementError",
     "Group",
     "Schedule",

@@ -13,7 +13,7 @@ from collectives.agreement import agree, end_job
 from collectives.algorithms import with_chain_size
 from collectives.device.choice import NCCL
 from collectives.device.nccl import Groups
-from collectives.errors import ArgumentError, CollectiveError
+from collectives.errors import ArgumentError, CollectiveError, DeviceFault
 from collectives.group import Group
 from collectives.maker import LEADERS, Call, PlanMaker, split
 from collectives.node import Node
@@ -264,7 +264,10 @@ class Communicator:
         plan = known.plan
         if plan.send is not known.bound_send or plan.recv is not known.bound_recv:
             plan.bind(known.bound_send, known.bound_recv)
-        plan.run()
+        try:
+            plan.run()
+        except DeviceFault as error:
+            raise error.located(f"{call[0]} of {send.nbytes} bytes") from None
 
     def _know(self, call: tuple, send: np.ndarray, recv: np.ndarray | None, check: bool) -> Known:
         """Find a call's plan and note it, instead of the plan's calls of long ago."""

@@ -1,5 +1,7 @@
 """CollectiveError and what is below it: errors that every rank of the communicator gets alike."""
 
+from __future__ import annotations
+
 
 class CollectiveError(Exception):
     """Root of the package's errors; the communicator stays usable."""
@@ -21,3 +23,13 @@ class ScheduleError(CollectiveError):
 
 class ArgumentError(CollectiveError):
     """An argument that makes no sense: which, what was expected, what came."""
+
+
+class DeviceFault(CollectiveError):
+    """A device that failed while data was under way: on one rank alone, where the device is of no more use."""
+
+    alike = False
+
+    def located(self, what: str) -> DeviceFault:
+        """Return it with what was under way."""
+        return DeviceFault(f"{what}: {self}")

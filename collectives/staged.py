@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collectives.errors import ArgumentError
+from collectives.errors import ArgumentError, DeviceFault
 
 if TYPE_CHECKING:
     from collectives.communicator import Communicator
@@ -50,9 +50,11 @@ class Staged:
     there. `ready` may be called by any thread, all else by one, the only one to call MPI here.
 
     `on_end(stage, begin, end)`, where given, is told when each stage was under way here, in perf_counter's seconds.
+    `names`, where given, are what errors call the stages.
     """
 
     on_end: Callable[[int, float, float], object] | None = None
+    names: Sequence[str] = ()
 
     def __init__(
         self,
@@ -148,7 +150,7 @@ class Staged:
         for stage in list(self._under_way):
             plan = self._plans[stage]
             before = plan.taken
-            if plan.advance():
+            if self._name_fault(stage, plan.advance):
                 self._end(stage)
             moved |= plan.taken != before or stage not in self._under_way
         while self._may_begin():
@@ -156,13 +158,20 @@ class Staged:
             self._begin(self._begun)
         return moved
 
+    def _name_fault(self, stage: int, step: Callable[..., Any], **how: Any) -> Any:
+        """Return what a step of a stage does; a DeviceFault names the stage."""
+        try:
+            return step(**how)
+        except DeviceFault as error:
+            raise error.located(self.names[stage] if self.names else f"stage {stage}") from None
+
     def _begin(self, stage: int) -> None:
         self._begins[stage] = now = time.perf_counter()
         if not self._under_way:
             self._busy_since = now
         self._begun += 1
         self._under_way.append(stage)
-        self._plans[stage].start(marked=True)
+        self._name_fault(stage, self._plans[stage].start, marked=True)
 
     def _end(self, stage: int) -> None:
         self._under_way.remove(stage)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from types import ModuleType
@@ -39,7 +39,7 @@ class Context:
     rank: int = 0
     size: int = 1
     scaling: str = "strong"
-    allsum: Callable[[float], float] = float  # sum of a number over the ranks, called by all of them
+    allsums: Callable[[Sequence[float]], Sequence[float] | np.ndarray] = list  # over the ranks; all call it
     batch_numbers: Callable[[], Iterator[int]] = count  # of the global batches that data layers here read
     threads: int = 0  # that an engine computes with, 0 for its own choice
     choices: Choices = field(default_factory=Choices)  # of the ways that an engine's layers compute
@@ -85,6 +85,10 @@ class Context:
         self.first_row, stop = share(batch, self.rank, self.size)
         self.local_rows, self.total_rows = stop - self.first_row, batch
         return self.local_rows
+
+    def allsum(self, value: float) -> float:
+        """Return the sum of a number over the ranks, all of which call this."""
+        return float(self.allsums([value])[0])
 
     @property
     def report(self) -> Any:

@@ -38,7 +38,8 @@ LOCAL_RANKS = (
     "PMIX_RANK",  # the world's rank where nobody tells more
     "PMI_RANK",
 )
-FAILURES = "CUDARuntimeError", "CUDADriverError", "CUBLASError", "NVRTCError", "NcclError"  # CuPy's classes of errors
+# CuPy's classes of errors, and collectives' own.
+FAILURES = "CUDARuntimeError", "CUDADriverError", "CUBLASError", "NVRTCError", "NcclError", "DeviceFault"
 NO_DRIVER = 35  # cudaErrorInsufficientDriver, which a machine without any gives as well
 # What to do about errors, by what their names have in them; the first that fits counts.
 ADVICE = {

@@ -125,6 +125,7 @@ class Solver:
         self._keeps_prefix = False
         self.timeline_path = timeline
         self.timeline = timelines.Timeline(timelines.limit(self.world.size)) if timeline else None
+        self._touched = self._failed_alone = False
         self.stopped = ""  # what asked solve() to end early: "stop" or "requeue"
         self.tests_done = 0
         self.world.together(self._build_train_net)
@@ -140,6 +141,7 @@ class Solver:
             self.timeline.watch(self.net, self.workflow, self.statistics)
             for workflow in self.trial.workflows:
                 self.timeline.follow(workflow)
+        self._versions = self._parameter_versions()
         display.start(self)
 
     # Set-up.
@@ -169,7 +171,9 @@ class Solver:
     def _build_train_net(self) -> None:
         """Build the train net, without communication."""
         world = self.world
-        context = Context(TRAIN, np, self.seed, world.rank, world.size, self.scaling, world.allsum, gpu=world.gpu)
+        context = Context(TRAIN, np, self.seed, world.rank, world.size, self.scaling, gpu=world.gpu)
+        if world.size > 1:
+            context.allsums = self._allsums
         self._equip(context)
         if self.reading.readers == "single" and world.size > 1:
             context.scatter = partial(scatter, world)
@@ -177,6 +181,11 @@ class Solver:
         self.net.keep_diffs = self.keep_diffs
         if self.compute.startswith(replay.PREFIX):
             self.replay = replay.Replay(self.net, replay.load(self.compute.removeprefix(replay.PREFIX)))
+
+    def _allsums(self, values: Sequence[float]) -> np.ndarray:
+        """Return sums of a layer's numbers over the ranks, whichever thread computes. Collective."""
+        sums = self.workflow.sums
+        return np.array(values) if sums is None else sums(values)
 
     def _open_collectives(self) -> Communicator | None:
         """Return the collectives over the ranks, with the parameters where these are fastest. Collective."""
@@ -257,19 +266,31 @@ class Solver:
 
     @public
     def step(self, iterations: int) -> None:
-        """Run so many iterations, with displays, tests and snapshots as the solver file asks."""
+        """Run so many iterations, with displays, tests and snapshots as the solver file asks.
+
+        It begins, and ends, with the root's parameters on all ranks.
+        """
+        try:
+            self._share()
+            self._run(iterations)
+        except BaseException as error:
+            self._failed_alone = not self.world.is_alike(error)
+            raise
+        self._versions = self._parameter_versions()
+
+    def _run(self, iterations: int) -> None:
         p = self.param
         self._keep_prefix()
         self._plan()
         shown = self.iter, time.monotonic()
         self.losses.last.clear()
         with progress(self.iter, self.iter + iterations, self.world.is_root) as bar:
-            for _ in range(iterations):
+            for left in reversed(range(iterations)):
                 if self._is_test_due() and (self.iter > 0 or p.test_initialization):
                     self.losses.settle()
                     self.test_all()
                 shows = p.display > 0 and self.iter % p.display == 0
-                self._iterate()
+                self._iterate(ends=not left)
                 if shows:
                     self.losses.settle()
                     shown = display.iteration(self, *shown)
@@ -277,6 +298,7 @@ class Solver:
                 bar.update()
                 self._act()
                 if self.stopped:
+                    self.propagate.sync()
                     break
         self.losses.settle()
 
@@ -286,12 +308,28 @@ class Solver:
             self.world.on_root(self.lock.take)
             self._keeps_prefix = True
 
+    def _share(self) -> None:
+        """Have the root's parameters go out, if somebody may have written into any since the last step. Collective.
+
+        Who has asked for a parameter's array may hold it, and write into it later.
+        """
+        if self.world.size > 1 and not self._touched:
+            self._touched = bool(self.world.allsum(self._parameter_versions() != self._versions))
+        if self._touched:
+            self.propagate.changed()
+
+    def _parameter_versions(self) -> int:
+        """Return a number that grows whenever a parameter's array is handed out."""
+        blobs = (blob for net in (self.net, *self.test_nets) for layer in net.layers for blob in layer.blobs)
+        return sum(blob.values.version for blob in blobs)
+
     def _plan(self) -> None:
         """Have the root choose how the engine computes, and all ranks compute so."""
         nets = self.net, *self.test_nets
         self.choices.taken = self.world.on_root(lambda: self.choices.time(nets))
 
-    def _iterate(self) -> None:
+    def _iterate(self, ends: bool) -> None:
+        """Run an iteration; if it `ends` a step all ranks have the root's parameters then."""
         record = self.world.record
         record.begin(self.iter)
         self.rate()  # on all ranks, of which some may have no update to make: it raises where there is no such rate
@@ -302,6 +340,8 @@ class Solver:
             agree = self.timeline.timed(timelines.WAIT, 0, agree, timelines.LOSS)
         run(self.net, self.workflow, self.statistics, self.param.iter_size, agree, record)
         self.rule.look()
+        if ends:
+            self.propagate.sync()
         seconds = time.perf_counter() - start
         for decided in (self.workflow.took(), self.trial.took(seconds)):
             if decided:
@@ -404,30 +444,36 @@ class Solver:
     def restore(self, path: str | os.PathLike) -> None:
         """Go on where the snapshot was taken, or at the newest complete one of the prefix for the path "auto"."""
         snapshot.restore(self, path)
+        self.propagate.sync()
 
     @public
     def copy_weights(self, paths: Sequence[str]) -> None:
         """Start from the weights of these files, later ones over earlier ones."""
         self.world.on_root(lambda: weights.load_all(self.net, paths))
         self.propagate.changed()
+        self.propagate.sync()
 
     @public
     def close(self) -> None:
         """End the nets' reader threads, and the workflow; write the timeline; let other jobs write. Collective.
 
-        Raise SnapshotError where it can't be written.
+        Nothing is done once a step has failed on this rank alone: the others are not here. Raise SnapshotError where
+        the timeline can't be written.
         """
         self.lock.release()
         self._keeps_prefix = False
+        if self._failed_alone:
+            return
         self.write_timeline()
         for net in (self.net, *self.test_nets):
             net.close()
         self.trial.close()
+        self.net.context.allsums = self.world.allsums  # the net may be used on
         self.net.packed.pinned = False
         if self.watch is not None:
             self.watch.close()
         if self.collectives is not None:
-            # The nets may be used on, and users' arrays over shared memory too.
+            # Users' arrays over shared memory may be used on too.
             held = self.net.context.gpu is None and self.net.move_parameters(aligned_zeros)
             self.collectives.free(windows=not any(self.world.allgather(held)))
 

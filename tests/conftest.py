@@ -11,6 +11,7 @@ import hypothesis
 import lockstep
 import nets
 import pytest
+from patience import communicate
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -58,15 +59,17 @@ class Launcher:
         return subprocess.Popen(command, **{"env": environment(), **pipes, **popen})  # type: ignore[call-overload]
 
     def __call__(self, n: int, *args: object, timeout: float = 60, **popen: object) -> subprocess.CompletedProcess[str]:
-        """Run `n` ranks to their end; fail the test, with what they wrote, when that takes more than `timeout` s."""
+        """Run `n` ranks to their end; fail the test, with what they wrote, when that takes more than `timeout` s.
+
+        Seconds are as patience counts them.
+        """
         process = self.start(n, *args, **popen)
-        try:
-            stdout, stderr = process.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired:
+        written = communicate(process, timeout)
+        if written is None:
             process.terminate()  # mpirun ends its ranks when asked; killed, it would leave them running
             stdout, stderr = process.communicate(timeout=10)
             pytest.fail(f"mpirun -n {n} {args} ran for more than {timeout:g} s\n{stdout}\n{stderr}", pytrace=False)
-        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+        return subprocess.CompletedProcess(process.args, process.returncode, *written)
 
 
 def environment() -> dict[str, str]:

@@ -17,13 +17,15 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
+from patience import patient
 
 STATUS = 3  # the exit status of a run that a watchdog ended
-SECONDS = 120.0
+SECONDS = 120.0  # as patience counts them
+LAST_RESORT = 10  # times as many by the clock on the wall
 
 
 class Watchdog:
-    """End the run, on all ranks, when a test exceeds its seconds (marker `watchdog`)."""
+    """End the run, on all ranks, when a test exceeds its seconds (marker `watchdog`), as patience counts them."""
 
     def __init__(self, stderr: int, end: Callable[[int], object]):
         self.stderr, self.end = stderr, end
@@ -32,15 +34,19 @@ class Watchdog:
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         marker = item.get_closest_marker("watchdog")
         seconds = float(marker.args[0]) if marker else SECONDS
-        timer = threading.Timer(seconds, self.bark, (item.nodeid, seconds))
-        timer.start()
+        ended = threading.Event()
+        threading.Thread(target=self.watch, args=(item.nodeid, seconds, ended), name="watchdog", daemon=True).start()
         # The second guard is C alone: it also ends a call that never gives the GIL back.
-        faulthandler.dump_traceback_later(seconds + 10, exit=True, file=self.stderr)
+        faulthandler.dump_traceback_later(LAST_RESORT * seconds, exit=True, file=self.stderr)
         try:
             return (yield)
         finally:
             faulthandler.cancel_dump_traceback_later()
-            timer.cancel()
+            ended.set()
+
+    def watch(self, nodeid: str, seconds: float, ended: threading.Event) -> None:
+        if not patient(ended.wait, seconds):
+            self.bark(nodeid, seconds)
 
     def bark(self, nodeid: str, seconds: float) -> None:
         os.write(self.stderr, f"\nwatchdog: {nodeid} took more than {seconds:g} s\n".encode())

@@ -21,11 +21,14 @@ def find():
     return ctypes.CDLL(name)
 
 
+CUPYS = ("-ftz=true",)  # what CuPy adds behind the options that it is given, of which the last counts
+
+
 def compiled(nvrtc, text, architecture, flags):
-    """Return what the compiler says of a source, and its code, "" where it did not compile."""
+    """Return what the compiler says of a source, compiled as CuPy does, and its code, "" where it did not compile."""
     program = ctypes.c_void_p()
     assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"kernels.cu", 0, None, None) == 0
-    options = [flag.encode() for flag in (*flags, f"--gpu-architecture={architecture}")]
+    options = [flag.encode() for flag in (*flags, *CUPYS, f"--gpu-architecture={architecture}")]
     failed = nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
     log = _text(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
     return log, "" if failed else _text(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX)

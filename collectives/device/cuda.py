@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from collectives.device import kernels, nccl
-from collectives.errors import ArgumentError
+from collectives.errors import ArgumentError, DeviceFault
 from collectives.operations import Operation
 from collectives.peer import address
 
+DONE, NOT_READY = 0, 600  # cudaSuccess, cudaErrorNotReady: of an event's status
 THREADS, BLOCKS = 256, 1024  # of a kernel, at most: enough to fill any GPU, each thread then takes several elements
 
 
@@ -53,16 +54,24 @@ class CudaEvent:
     """CuPy's event as something awaited like a request."""
 
     def __init__(self, cupy: Any, patient: bool = False):
-        self.event = cupy.cuda.Event(block=patient, disable_timing=True)
+        self.event, self._runtime = cupy.cuda.Event(block=patient, disable_timing=True), cupy.cuda.runtime
 
     def record(self, stream: Any) -> None:
         self.event.record(stream.stream)
 
     def Test(self) -> bool:
-        return self.event.done
+        """Say whether it has come to pass. Raise DeviceFault where it never will: CuPy's `done` would say "not yet"."""
+        status = self._runtime.eventQuery(self.event.ptr)
+        if status not in (DONE, NOT_READY):
+            raise DeviceFault(str(self._runtime.CUDARuntimeError(status)))
+        return status == DONE
 
     def Wait(self) -> None:
-        self.event.synchronize()
+        """Wait until it has come to pass. Raise DeviceFault where it never will."""
+        try:
+            self.event.synchronize()
+        except self._runtime.CUDARuntimeError as error:
+            raise DeviceFault(str(error)) from None
 
 
 class CudaStream:

@@ -2,6 +2,7 @@
 
 Names: OP_TYPE for target = source OP arrived, all_OP_TYPE for the slices of a node, divide_TYPE. Elements are joined in
 the same order and types as on the host, to give the same bits: float16 in float32, max and min are NaN if either is.
+Denormal float32 numbers alone count as zeros: CuPy appends -ftz=true to whatever options it is given.
 Where all pointers allow it 16 bytes go at once: with less, too few are under way to fill a GPU's memory's pace.
 """
 

@@ -62,7 +62,7 @@ class Accuracy(Layer):
         xp = self.xp
         hits = xp.bincount(labels[correct], minlength=self.classes)
         counts = xp.bincount(counted.reshape(-1), minlength=self.classes).tolist()
-        accuracies[...] = hits / xp.maximum(xp.asarray([self.context.allsum(n) for n in counts]), 1)
+        accuracies[...] = hits / xp.maximum(xp.asarray(self.context.allsums(counts)), 1)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         self.refuse_gradient(propagate_down, 0, "scores")

@@ -117,6 +117,7 @@ class StagedAggregate(Aggregate):
         self._order = list(reversed(range(len(self.buckets))))  # bucket by stage
         arrays = [self.packed.diff[self.buckets[k].part] for k in self._order]
         self._staged = Staged(comm, self.what, arrays, root=self.world.root, **how)
+        self._staged.names = [f"gradients of {self.buckets[k].owners(self.packed)}" for k in self._order]
         self.meter.follow(self._staged, self._order)
         self._users: dict[int, list[int]] = {}  # stages by layer
         for stage, k in enumerate(self._order):

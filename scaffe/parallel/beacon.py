@@ -8,31 +8,42 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hmac
 import os
 import socket
 import struct
 import time
 from array import array
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
-from scaffe.monitor.record import BEAT, FIELDS, SINCE
+from scaffe.monitor.record import BEAT_WORD, SINCE_WORD, WORDS
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-TOKEN_BYTES = 16  # a job's own, so that it takes no other's datagrams
+TOKEN_BYTES = 32  # a job's own secret: no other job's datagrams are taken, nor forged ones
+DIGEST = "sha256"
+DIGEST_BYTES = 32
+MOST_BYTES = 1 << 16  # of a datagram
 SIOCGIFADDR = 0x8915  # Linux: an interface's IPv4 address
 
 
 class Beacon:
     """Send the records of this node's ranks to all ranks of `comm` on other nodes, every `seconds`. Collective.
 
-    `local` are this node's ranks; without others nothing is opened.
+    `local` are this node's ranks; without others nothing is opened. `fits(row)` says whether there can be such a
+    record. `refused` counts what came and was not this job's, or did not fit.
     """
 
-    def __init__(self, comm: MPI.Intracomm, local: Collection[int], seconds: float):
-        self.seconds, self._sent = seconds, 0.0
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        local: Collection[int],
+        seconds: float,
+        fits: Callable[[Sequence[int]], bool] = lambda row: True,
+    ):
+        self.seconds, self._fits, self._sent, self.refused = seconds, fits, 0.0, 0
         self._socket: socket.socket | None = None
         self._peers: list[tuple[str, int]] = []
         self._foreign = {rank for rank in range(comm.size) if rank not in local}
@@ -66,9 +77,18 @@ class Beacon:
             return
         with contextlib.suppress(OSError):  # until nothing is left
             while True:
-                for rank, row in unpack(self._token, self._socket.recv(1 << 16), time.monotonic_ns()):
-                    if rank in self._foreign:
-                        rows[rank][:] = row
+                self._take(self._socket.recv(MOST_BYTES), rows)
+
+    def _take(self, datagram: bytes, rows: Sequence[memoryview]) -> None:
+        try:
+            received = unpack(self._token, datagram, time.monotonic_ns())
+        except ForeignError:
+            received = []
+        fitting = [(rank, row) for rank, row in received if rank in self._foreign and self._fits(row)]
+        self.refused += not fitting
+        for rank, row in fitting:
+            for word, value in enumerate(row):
+                rows[rank][word] = value
 
     def close(self) -> None:
         """Close the socket."""
@@ -76,30 +96,41 @@ class Beacon:
             self._socket.close()
 
 
+class ForeignError(Exception):
+    """A datagram that is not this job's, or was changed on its way."""
+
+
 def pack(token: bytes, rows: Sequence[Sequence[int]], ranks: Sequence[int], now: int) -> bytes:
     """Return a datagram of some ranks' records, whose times become ages: nodes' clocks differ."""
     numbers: list[int] = []
     for rank in ranks:
         row = list(rows[rank])
-        for field in (SINCE, BEAT):
-            row[field] = now - row[field]
+        for word in (SINCE_WORD, BEAT_WORD):
+            row[word] = now - row[word]
         numbers += [rank, *row]
-    return token + array("q", numbers).tobytes()
+    body = array("q", numbers).tobytes()
+    return hmac.digest(token, body, DIGEST) + body
 
 
-def unpack(token: bytes, datagram: bytes, now: int) -> Iterator[tuple[int, array[int]]]:
-    """Yield ranks and their records, with times of this node's clock; nothing from what is not this job's datagram."""
-    numbers = array("q")
-    one = len(FIELDS) + 1
-    body = datagram[TOKEN_BYTES:]
-    if datagram[:TOKEN_BYTES] != token or len(body) % (one * numbers.itemsize):
-        return
+def unpack(token: bytes, datagram: bytes, now: int) -> list[tuple[int, list[int]]]:
+    """Return ranks and their records, with times of this node's clock.
+
+    Raise ForeignError unless the datagram bears the token's digest and holds whole records.
+    """
+    digest, body = datagram[:DIGEST_BYTES], datagram[DIGEST_BYTES:]
+    numbers, one = array("q"), len(WORDS) + 1
+    if not hmac.compare_digest(digest, hmac.digest(token, body, DIGEST)) or len(body) % (one * numbers.itemsize):
+        raise ForeignError
     numbers.frombytes(body)
-    for start in range(0, len(numbers), one):
-        row = numbers[start + 1 : start + one]
-        for field in (SINCE, BEAT):
-            row[field] = now - row[field]
-        yield numbers[start], row
+    return [(numbers[start], _arrived(numbers[start + 1 : start + one], now)) for start in range(0, len(numbers), one)]
+
+
+def _arrived(row: Sequence[int], now: int) -> list[int]:
+    """Return a record whose ages have become times again."""
+    row = list(row)
+    for word in (SINCE_WORD, BEAT_WORD):
+        row[word] = now - max(0, row[word])
+    return row
 
 
 def addresses() -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import inf, sqrt
 
 from scaffe.net import Net
+from scaffe.packed import PackedParameters
 
 LINE = 16  # elements: pieces begin where parameters may, on a boundary of 64 bytes
 FIRST = 8
@@ -27,8 +28,14 @@ class Bucket:
 
     def label(self, net: Net) -> str:
         """Return its layers' names, as messages call it: conv1, conv1 to conv5, fc6 3/37."""
-        names = [net.layers[i].name for i in self.layers]
-        label = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+        return self._called([net.layers[i].name for i in self.layers])
+
+    def owners(self, packed: PackedParameters) -> str:
+        """Return the names of the layers that its parameters are of."""
+        return self._called([packed.parameters[i].layer for i in self.parameters])
+
+    def _called(self, names: list[str]) -> str:
+        label = names[0] if names[0] == names[-1] else f"{names[0]} to {names[-1]}"
         return f"{label} {self.piece}" if self.piece else label
 
 

@@ -58,7 +58,9 @@ class WorkflowTrial:
         return self._choose()
 
     def close(self) -> None:
-        """End the workflows. Collective."""
+        """Make all ranks' parameters the root's, then end the workflows. Collective."""
+        if not self.workflow.propagate.is_broken_off:
+            self.workflow.propagate.sync()
         for workflow in self.workflows:
             workflow.close()
 

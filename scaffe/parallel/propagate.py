@@ -79,6 +79,11 @@ class Propagate:
         """Say whether nothing can move until an update, or a layer that waits."""
         return True
 
+    @property
+    def is_broken_off(self) -> bool:
+        """Whether an iteration ended in an error, so that its last updates never come."""
+        return False
+
     def close(self) -> None:
         """Give back what it holds."""
 
@@ -107,6 +112,7 @@ class StagedPropagate(Propagate):
         self.early, self.wait_until = early, wait_until
         self._comm: Communicator = comm
         self._arrays = [packed.data[bucket.part] for bucket in buckets]
+        self._names = [f"parameters of {bucket.owners(packed)}" for bucket in buckets]
         self._take(ahead if early else 0.0)
         self._needed: dict[int, list[int]] = {}  # by layer: the buckets that it uses
         for k, bucket in enumerate(buckets):
@@ -121,6 +127,7 @@ class StagedPropagate(Propagate):
         self.stages = [order.index(k) for k in range(len(order))]  # by bucket
         arrays = [self._arrays[k] for k in order]
         self.staged = Staged(self._comm, "bcast", arrays, root=self.world.root, **self._how)
+        self.staged.names = [self._names[k] for k in order]
         self.meter.follow(self.staged, order)
 
     def reorder(self, share: float) -> None:
@@ -173,8 +180,12 @@ class StagedPropagate(Propagate):
     def idle(self) -> bool:
         return self.staged.idle()
 
+    @property
+    def is_broken_off(self) -> bool:
+        return not self.staged.all_ready
+
     def close(self) -> None:
-        if self.staged.all_ready:  # else an iteration has been broken off, whose last updates never come
+        if not self.is_broken_off:
             self._wait_for_all()
         self.staged.free()
 

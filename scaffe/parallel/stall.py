@@ -19,7 +19,7 @@ from collectives.window import Window
 from scaffe.errors import ScaffeError
 from scaffe.monitor.log import log, one_line
 from scaffe.monitor.record import (
-    BEAT,
+    BEAT_WORD,
     FORWARD,
     ITERATION,
     LAYER,
@@ -32,6 +32,7 @@ from scaffe.monitor.record import (
     WAITS,
     Record,
     Seen,
+    unpacked,
 )
 from scaffe.parallel.beacon import Beacon
 
@@ -58,6 +59,12 @@ class Layers:
     def __init__(self, nets: Sequence[Net]):
         self.names = [[layer.name for layer in net.layers] for net in nets]
         self.reading = [[not layer.param.bottom for layer in net.layers] for net in nets]
+
+    def has(self, row: Sequence[int]) -> bool:
+        """Say whether a record can be a rank's of this job: its numbers are those of nets, layers and deeds."""
+        net, operation, layer, wait = row[NET], row[OPERATION], row[LAYER], row[WAIT]
+        known = net < len(self.names) and layer < len(self.names[net])
+        return known and operation < len(OPERATIONS) and wait < len(WAITS)
 
     def is_reading(self, row: Sequence[int]) -> bool:
         """Say whether a rank waits for its reader: it is at a layer that has no bottoms."""
@@ -130,8 +137,9 @@ class Watch:
             self.rows[rank] = segment.data.cast("q")
         self.record: Record = world.record
         self.record.move(self.rows[self.rank])
-        self.beacon = Beacon(world.comm, set(self.local), seconds / 4)
+        self.beacon = Beacon(world.comm, set(self.local), seconds / 4, self._fits)
         self._said = 0  # when, and of which stall
+        self._refused, self._failure = 0, ""  # what has been said of these
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="stall", daemon=True)
         self._beat()
@@ -149,14 +157,26 @@ class Watch:
     def _run(self) -> None:
         nap = min(LONGEST_NAP, self.seconds / 8)
         while not self._stop.wait(nap):
-            self._beat()
-            self.beacon.receive(self.rows)
-            if self._speaks(self.local):
-                self.beacon.send(self.rows, self.local)
-            self.look()
+            try:
+                self._watch()
+            except Exception as error:  # who watches over others must outlive its own mistakes
+                failure = f"{type(error).__name__}: {error}"
+                if failure != self._failure:
+                    log.error("The watch over stalls failed and goes on: %s", failure)
+                self._failure = failure
+
+    def _watch(self) -> None:
+        self._beat()
+        self.beacon.receive(self.rows)
+        if self._speaks(self.local):
+            self.beacon.send(self.rows, self.local)
+        self.look()
 
     def _beat(self) -> None:
-        self.rows[self.rank][BEAT] = time.monotonic_ns()
+        self.rows[self.rank][BEAT_WORD] = time.monotonic_ns()
+
+    def _fits(self, row: Sequence[int]) -> bool:
+        return self.layers.has(unpacked(row))
 
     def _speaks(self, ranks: Sequence[int], chosen: Callable[[Seen], bool] = lambda one: True) -> bool:
         """Say whether this rank is the first of those whose watchdogs run and that are chosen."""
@@ -165,8 +185,7 @@ class Watch:
 
     def seen(self, rank: int) -> Seen:
         """Return what is known of a rank now."""
-        row = tuple(self.rows[rank])
-        return Seen(rank, self.hosts[rank], row, time.monotonic_ns())
+        return Seen(rank, self.hosts[rank], unpacked(self.rows[rank]), time.monotonic_ns())
 
     def look(self) -> None:
         """Report if this rank has waited for long, has not said so for as long, and no lower rank does."""
@@ -179,11 +198,16 @@ class Watch:
             return
         self._said = me.now
         others = [self.seen(rank) for rank in range(self.world.size) if rank != self.rank]
-        lines = report(me, others, self.layers, self.seconds)
+        lines = [*report(me, others, self.layers, self.seconds), *self._tell_refused()]
         if self.abort:
             self._end(lines)
         for line in lines:
             log.warning("Stall: %s", line)
+
+    def _tell_refused(self) -> list[str]:
+        """Return a line on the datagrams that were refused since the last report, if any were."""
+        count, self._refused = self.beacon.refused - self._refused, self.beacon.refused
+        return [f"{count} datagram(s) came that are not this job's: dropped"] if count else []
 
     def _is_stuck(self, one: Seen) -> bool:
         """Say whether a rank waits, for others or for its reader, rather than computes."""

@@ -22,6 +22,7 @@ from scaffe.parallel.drive import DRIVES, Helper, Hook
 from scaffe.parallel.ordering import Ordering
 from scaffe.parallel.propagate import Propagate, StagedPropagate
 from scaffe.parallel.run import Run
+from scaffe.parallel.sums import Sums
 from scaffe.parallel.world import World
 from scaffe.solvers.rule import Rule
 
@@ -35,6 +36,7 @@ class Workflow:
     propagate: Propagate
     aggregate: Aggregate
     drive: Hook | Helper
+    sums: Sums | None = None
     ordering: Ordering | None = None
     starts: frozenset[int] = frozenset()  # layers before which the computation is looked at, as messages depend on it
 
@@ -48,10 +50,12 @@ class Workflow:
         return self.ordering is None or self.ordering.is_over
 
     def close(self) -> None:
-        """End the helper thread, and give back what the ways hold. Collective."""
+        """End the helper thread, and give back what the ways hold, once nothing is under way. Collective."""
         self.drive.close()
         self.propagate.close()
         self.aggregate.close()
+        if self.sums is not None:
+            self.sums.close()
 
 
 def make_workflow(
@@ -90,12 +94,13 @@ def make_workflow(
         aggregate: Aggregate = StagedAggregate(*given, comm=comm, early=early, wait_until=drive.wait, **run.how)
     else:
         aggregate = BlockingAggregate(*given, comm=comm, **run.how)
-    drive.ways = aggregate, propagate
+    sums = Sums(world, drive.wait)
+    drive.ways = aggregate, propagate, sums
     ordering = None
     if disturbs and isinstance(propagate, StagedPropagate) and isinstance(aggregate, StagedAggregate):
         ordering = Ordering(propagate, aggregate, world.allsums)
     starts = frozenset(bucket.layers[0] for bucket in buckets) if forward or backward else frozenset()
-    return Workflow(propagate, aggregate, drive, ordering, starts)
+    return Workflow(propagate, aggregate, drive, sums, ordering, starts)
 
 
 def _bucket_bytes(run: Run, world: World, comm: Communicator, net: Net) -> float:

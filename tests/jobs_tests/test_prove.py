@@ -114,7 +114,7 @@ def proven(out: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the script with this interpreter."""
     clean = {name: value for name, value in os.environ.items() if name not in ("WHEELS", "PARITY", "SCAFFE_ON_GPU")}
     env = {**clean, "PYTHON": sys.executable, **environment}
-    return subprocess.run(["bash", JOBS / "prove_on_gpu.sh", out], env=env, capture_output=True, text=True, timeout=100)
+    return subprocess.run(["bash", JOBS / "prove_on_gpu.sh", out], env=env, capture_output=True, text=True, timeout=600)
 
 
 def test_a_rehearsal_runs_the_steps_that_are_chosen_and_keeps_the_table_of_the_others(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_mpirun_passes_on_the_exit_status_and_usr1(mpirun) -> None:
     process = mpirun.start(2, sys.executable, "-c", "\n".join(lines))
     assert process.stdout.readline() == process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGUSR1)
-    process.communicate(timeout=60)
+    process.communicate(timeout=600)
     assert process.returncode == 75
 
 

@@ -55,7 +55,6 @@ def make(folder, **run):
 
 def parameters(solver):
     solver.step(ITERATIONS)
-    solver.propagate.sync()
     solver.close()
     return solver.net.packed.data.tobytes()
 

@@ -7,6 +7,9 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
+from collectives import DeviceFault
+from collectives.plans import Plan
+from collectives.staged import Staged
 from scaffe.parallel import buckets, ordering, workflow
 from scaffe.parallel.drive import DRIVES
 from scaffe.parallel.propagate import StagedPropagate
@@ -51,13 +54,20 @@ def sc_b(folder):
     )
 
 
+def make(folder, run, **fields):
+    param = nets.solver_with(nets.tower(folder / "db"), base_lr=0.1, **fields)
+    return Solver(param, world=World(COMM), engine="reference", run=Run(**{"bucket_bytes": "3K", **run}))
+
+
 def train(folder, run, iterations=14, **fields):
     """Return the parameters after some iterations."""
-    param = nets.solver_with(nets.tower(folder / "db"), base_lr=0.1, **fields)
-    solver = Solver(param, world=World(COMM), engine="reference", run=Run(**{"bucket_bytes": "3K", **run}))
+    solver = make(folder, run, **fields)
     solver.step(iterations)
-    solver.propagate.sync()
     solver.close()
+    return parameters(solver)
+
+
+def parameters(solver):
     return {p.label: p.blob.data.copy() for p in solver.net.parameters}
 
 
@@ -142,3 +152,109 @@ def test_allreduce_keeps_all_ranks_alike(folder, sc_b, workflow, reduce):
 @pytest.mark.parametrize("way", WAYS)
 def test_clipping_and_passes(folder, sc_b, way, fields):
     assert_same_bits(train(folder, {**WAYS[way], "reduce": "chain"}, **fields), sc_b(**fields))
+
+
+LATE = 20  # looks at messages before one of them lets any go on
+STEPPED = {
+    "SC-B": {"workflow": "SC-B"},
+    "SC-OB, helper": {"workflow": "SC-OB", "drive": "helper"},
+    "SC-OB, hook": {"workflow": "SC-OB", "drive": "hook"},
+    "SC-OBR, helper": {"workflow": "SC-OBR", "drive": "helper"},
+    "SC-OBR, hook": {"workflow": "SC-OBR", "drive": "hook"},
+    "auto": {"workflow": "auto"},
+    "allreduce": {"workflow": "SC-OBR", "sync": "allreduce"},
+}
+
+
+@pytest.fixture
+def late_network(monkeypatch):
+    """Have messages go on in few of the looks at them; return how often a broadcast or reduce was freed under way."""
+    progress, free, broken = Staged.progress, Staged.free, []
+
+    def seldom(self):
+        self.looks = getattr(self, "looks", 0) + 1
+        return progress(self) if self.looks % LATE == 0 else False
+
+    def freed(self):
+        broken.extend([1] * (not self.done()))
+        free(self)
+
+    monkeypatch.setattr(Staged, "progress", seldom)
+    monkeypatch.setattr(Staged, "free", freed)
+    return broken
+
+
+@pytest.mark.parametrize("way", STEPPED)
+def test_after_each_step_all_ranks_have_the_roots_parameters(folder, late_network, way):
+    one_by_one, at_once = make(folder, {**STEPPED[way], "reduce": "chain"}), make(folder, {"reduce": "chain"})
+    for _ in range(5):
+        one_by_one.step(1)
+        at_once.step(1)
+        assert_same_bits(parameters(one_by_one), parameters(at_once))
+        assert_ranks_alike(parameters(one_by_one))
+    one_by_one.close()
+    at_once.close()
+    assert not late_network
+
+
+@pytest.mark.parametrize("way", [way for way in STEPPED if way != "auto"])
+def test_nothing_is_freed_under_way(folder, late_network, way):
+    solver = make(folder, {**STEPPED[way], "reduce": "chain"})
+    solver._iterate(ends=False)  # in mid-step, as after an error that all ranks have had
+    solver.close()
+    assert not late_network
+    assert_ranks_alike(parameters(solver))
+
+
+@pytest.mark.parametrize("way", STEPPED)
+def test_what_the_root_writes_into_parameters_between_steps_counts(folder, way):
+    writing, alike = make(folder, {**STEPPED[way], "reduce": "chain"}), make(folder, {"reduce": "chain"})
+    held = [solver.net.params["ip5"][0].data for solver in (writing, alike)]
+    for factor in (0.5, 2.0, 1.5):
+        writing.step(2)
+        alike.step(2)
+        if COMM.rank == 0:
+            held[0][...] *= factor
+        held[1][...] *= factor
+    writing.step(2)
+    alike.step(2)
+    assert_same_bits(parameters(writing), parameters(alike))
+    writing.close()
+    alike.close()
+
+
+def test_a_rank_that_failed_alone_waits_for_nobody_when_it_closes(folder, monkeypatch):
+    solver = make(folder, {"workflow": "SC-OBR", "reduce": "chain"})
+    solver.step(1)
+    monkeypatch.setattr(solver, "_iterate", lambda ends: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        solver.step(1)
+    if COMM.rank == 1:
+        solver.close()
+    COMM.Barrier()
+    solver._failed_alone = False
+    solver.close()
+
+
+@pytest.mark.parametrize(
+    ("way", "step", "named"),
+    [
+        ({"workflow": "SC-B"}, "run", r"reduce of \d+ bytes"),
+        ({"workflow": "SC-OB", "drive": "helper"}, "advance", "parameters of ip1"),
+        ({"workflow": "SC-OBR", "drive": "hook"}, "advance", "gradients of ip5"),
+    ],
+    ids=lambda given: given["workflow"] if isinstance(given, dict) else "",
+)
+def test_a_device_that_fails_under_a_message_is_told_with_the_layers_in_it(folder, monkeypatch, way, step, named):
+    def fail(self):
+        raise DeviceFault("an illegal memory access")
+
+    param = nets.solver_with(nets.tower(folder / "db"))
+    given = Run(reduce="chain", bucket_bytes="0", **way)
+    solver = Solver(param, world=World(COMM), engine="reference", run=given, stall_seconds=0)
+    solver.step(1)
+    monkeypatch.setattr(Plan, step, fail)
+    with pytest.raises(DeviceFault, match=f"^{named}: an illegal memory access$") as failure:
+        solver.step(1)
+    assert not World(COMM).is_alike(failure.value)
+    solver.close()  # which waits for nobody

@@ -1,5 +1,8 @@
 """World: sums, work on the root, and errors that reach every rank."""
 
+import re
+import sys
+
 import pytest
 from mpi4py import MPI
 
@@ -101,6 +104,25 @@ def test_singletons_under_a_launcher_are_noticed(monkeypatch, environment, said)
     with pytest.raises(LaunchError, match=said):
         worlds._check_launcher(1)
     worlds._check_launcher(2)
+
+
+@pytest.mark.parametrize(
+    ("level", "said"),
+    [
+        (MPI.THREAD_SINGLE, ["'single'.*promises nothing to a process with threads"]),
+        (MPI.THREAD_FUNNELED, ["'funneled'.*enough"]),
+        (MPI.THREAD_MULTIPLE, []),
+    ],
+)
+def test_a_lower_thread_level_than_asked_for_is_told_by_the_root(monkeypatch, level, said):
+    told = []
+    monkeypatch.setattr(MPI, "Query_thread", lambda: level)
+    monkeypatch.setattr(worlds, "_world", None)
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setattr(worlds.logs.log, "warning", lambda text, *given: told.append(text % given))
+    world = worlds.open_world()
+    assert len(told) == len(said) * world.is_root
+    assert all(re.search(*pair) for pair in zip(said, told, strict=False))
 
 
 def test_core_numbers_are_told_as_ranges():

@@ -65,7 +65,7 @@ def test_parts_of_all_ranks_add_up_to_one_ranks(ranks, ignore):
 
 
 class AllSums:
-    """Run the layer on all ranks twice: the first time notes what each gives to allsum, the second has the sums."""
+    """Run the layer on all ranks twice: the first time notes what each gives to allsums, the second has the sums."""
 
     def __init__(self, ranks, snippet):
         self.given = [[] for _ in range(ranks)]
@@ -75,18 +75,18 @@ class AllSums:
         self.tops = [self.run(rank, ranks, snippet, self.answer(sums)) for rank in range(ranks)]
 
     def note(self, rank):
-        def allsum(number):
-            self.given[rank].append(number)
-            return number
+        def allsums(numbers):
+            self.given[rank].append(np.array(numbers))
+            return numbers
 
-        return allsum
+        return allsums
 
     def answer(self, sums):
         left = iter(sums)
         return lambda _: next(left)
 
-    def run(self, rank, ranks, snippet, allsum):
-        context = contexts(7, ranks, allsum=allsum)[rank]
+    def run(self, rank, ranks, snippet, allsums):
+        context = contexts(7, ranks, allsums=allsums)[rank]
         return OneLayer(snippet, SCORES[rows(context)], LABELS[rows(context)], tops=2, context=context).forward()
 
 

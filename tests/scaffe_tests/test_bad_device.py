@@ -1,10 +1,14 @@
 """What a GPU's errors are told as, with errors that are made as CuPy makes them; no GPU is needed."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from strict_arrays import StrictGpu
 
 import scaffe
+from collectives import DeviceFault
+from collectives.device.cuda import CudaEvent
 from scaffe.errors import DeviceError
 from scaffe.gpu import Gpu
 
@@ -81,3 +85,46 @@ def test_other_errors_stay_what_they_are(net, monkeypatch):
     monkeypatch.setattr(net.layer_dict["p"], "forward", failing(RuntimeError("a defect")))
     with pytest.raises(RuntimeError, match="a defect"):
         net.forward()
+
+
+class Runtime:
+    """cupy.cuda.runtime: eventQuery gives the driver's status, whatever it is."""
+
+    def __init__(self):
+        self.status = 600
+
+    def eventQuery(self, pointer):  # noqa: N802  CuPy's name
+        assert pointer == 4711
+        return self.status
+
+    @staticmethod
+    def CUDARuntimeError(status):  # noqa: N802
+        return RuntimeError(f"cudaErrorIllegalAddress: an illegal memory access was encountered ({status})")
+
+
+def test_an_event_of_a_device_that_failed_is_an_error_not_an_endless_wait():
+    runtime = Runtime()
+
+    class Event:
+        ptr = 4711
+
+        def __init__(self, block, disable_timing):
+            pass
+
+        @property
+        def done(self):  # as CuPy's
+            return runtime.eventQuery(self.ptr) == 0
+
+    event = CudaEvent(SimpleNamespace(cuda=SimpleNamespace(Event=Event, runtime=runtime)))
+    assert not event.Test()
+    runtime.status = 0
+    assert event.Test()
+    runtime.status = 700
+    with pytest.raises(DeviceFault, match="illegal memory access was encountered"):
+        event.Test()
+
+
+def test_a_fault_under_a_message_says_what_to_do(net):
+    fault = DeviceFault("cudaErrorIllegalAddress: an illegal memory access").located("gradients of conv1 to conv5")
+    text = net.context.gpu.explain(fault)
+    assert "failed: gradients of conv1 to conv5: cudaErrorIllegalAddress" in text and "--snapshot auto" in text

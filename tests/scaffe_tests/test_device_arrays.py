@@ -94,6 +94,25 @@ def test_every_rules_kernel_gives_the_bits_of_the_reference(tmp_path, kind):
         np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * np.abs(expected).max())
 
 
+def test_an_update_differs_from_the_hosts_by_less_than_the_smallest_normal_number(tmp_path):
+    (tmp_path / "net.prototxt").write_text(NET)
+    small, found = np.finfo(np.float32).tiny, []
+    param = SolverParameter(base_lr=0.5, lr_policy="fixed", momentum=0.5)
+    for gpu in (a_gpu(), None):
+        net, rule = rule_over(tmp_path / "net.prototxt", gpu, param)
+        rng = np.random.default_rng(3)
+        for iteration in range(3):
+            for blobs in net.params.values():
+                for blob in blobs:
+                    blob.data[...] = rng.uniform(-4, 4, blob.shape) * small
+                    blob.diff[...] = rng.uniform(-4, 4, blob.shape) * small
+            rule.update(range(len(net.parameters)), 0.5, iteration)
+        found.append(net.packed.host_data().astype(np.float64))
+    kernels, plain = found
+    assert np.abs(kernels - plain).max() <= 4 * small  # a few numbers on the way count as zeros
+    assert np.abs(plain).max() > small
+
+
 def rule_over(path, gpu, param: SolverParameter):
     """Return a net with random parameters, and the rule that updates them."""
     net = scaffe.Net(path, scaffe.TRAIN, gpu=gpu, engine="reference" if gpu is None else "auto")

@@ -56,7 +56,7 @@ def test_classes_may_stand_on_another_axis():
 def test_losses_and_gradients_of_all_ranks_add_up_to_one_ranks(ranks):
     whole, total, parts = OneLayer(text("ignore_label: 2"), SCORES, LABELS, H), 0.0, []
     (loss,), down = whole.forward(), [True, False, False]
-    for context in contexts(5, ranks, allsum=lambda _: float((LABELS != 2).sum())):
+    for context in contexts(5, ranks, allsums=lambda _: [(LABELS != 2).sum()]):
         it = OneLayer(text("ignore_label: 2"), SCORES[rows(context)], LABELS[rows(context)], H, context=context)
         total += it.forward()[0]
         parts.append(it.backward(2, down=down)[0])

@@ -31,7 +31,7 @@ def test_losses_and_gradients_of_all_ranks_add_up_to_one_ranks(ranks, text, bott
     (loss,) = whole.forward()
     gradient = whole.backward(2.5, down=down)[0]
     total, parts = 0.0, []
-    for context in contexts(5, ranks, allsum=lambda _: float(valid)):
+    for context in contexts(5, ranks, allsums=lambda _: [valid]):
         it = OneLayer(text, *(bottom[rows(context)] for bottom in bottoms), context=context)
         total += it.forward()[0]
         parts.append(it.backward(2.5, down=down)[0])

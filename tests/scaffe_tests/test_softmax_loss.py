@@ -90,7 +90,7 @@ def test_losses_and_gradients_of_all_ranks_add_up_to_one_ranks(ranks, normalizat
     (loss,) = whole.forward()
     gradient = whole.backward(2.5, down=[True, False])[0]
     total, parts = 0.0, []
-    for context in contexts(5, ranks, allsum=lambda _: float((LABELS != 2).sum())):
+    for context in contexts(5, ranks, allsums=lambda _: [(LABELS != 2).sum()]):
         it = OneLayer(snippet, SPATIAL[rows(context)], LABELS[rows(context)], context=context)
         total += it.forward()[0]
         parts.append(it.backward(2.5, down=[True, False])[0])

@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import os
+import threading
+from itertools import product
 from pathlib import Path
 
 import nets
 import pytest
+from mpi4py import MPI
 
 from scaffe import Solver
 from scaffe.errors import ScaffeError
 from scaffe.monitor.record import (
     BACKWARD,
-    BEAT,
     FORWARD,
     LOSS,
     PARAMETERS,
     RANKS,
     SET_UP,
-    SINCE,
     SNAPSHOT,
     SUMS,
     TEST,
     UPDATE,
     Record,
     Seen,
+    packed,
+    unpacked,
 )  # fmt: skip
-from scaffe.parallel.beacon import TOKEN_BYTES, pack, unpack
-from scaffe.parallel.stall import MOST_LINES, Layers, report
+from scaffe.parallel import stall
+from scaffe.parallel.beacon import DIGEST_BYTES, TOKEN_BYTES, ForeignError, pack, unpack
+from scaffe.parallel.stall import MOST_LINES, Layers, Watch, report
+from scaffe.parallel.world import World
 
 S = 10**9
 NOW = 1000 * S
@@ -116,30 +121,99 @@ def test_a_record_says_where_a_rank_waits_and_then_what_it_did_before() -> None:
     record.begin(3)
     record.at(BACKWARD, 1)
     with pytest.raises(ValueError), record.waiting(RANKS):
-        assert layers.place(record.row) == "backward pass of layer conv1, waiting for the other ranks, iteration 3"
+        place = layers.place(unpacked(record.row))
+        assert place == "backward pass of layer conv1, waiting for the other ranks, iteration 3"
         raise ValueError
-    assert layers.place(record.row) == "backward pass of layer conv1, iteration 3"
+    assert layers.place(unpacked(record.row)) == "backward pass of layer conv1, iteration 3"
+
+
+class Watched(list):
+    """A row that is read between any two stores."""
+
+    def __init__(self, look):
+        self.look = look
+
+    def __setitem__(self, part, value):
+        super().__setitem__(part, value)
+        self.look(self)
+
+
+def test_a_row_is_read_whole_at_any_time_also_where_nets_have_other_numbers_of_layers() -> None:
+    layers, record = Named(), Record()
+    layers.names = [["data", "loss"], ["data", "ip1", "accuracy"]]
+    layers.reading = [[True, False], [True, False, False]]
+    seen: list[str] = []
+    record.move(Watched(lambda row: seen.append(layers.place(unpacked(row)))))  # type: ignore[arg-type]
+    record.begin(4)
+    record.at(FORWARD, 1)
+    with record.waiting(RANKS):
+        record.begin(4, 1)
+    record.at(TEST, 2)
+    record.begin(5)
+    record.at(BACKWARD, 1)
+    allowed = {
+        "set-up, iteration 0", "set-up, iteration 4", "forward pass of layer loss, iteration 4",
+        "forward pass of layer loss, waiting for the other ranks, iteration 4", "forward pass, iteration 4",
+        "test net #0, layer accuracy, iteration 4", "test", "backward pass of layer loss, iteration 5",
+    }  # fmt: skip
+    assert set(seen) == allowed
+
+
+def test_a_word_holds_all_fields_of_a_row() -> None:
+    for fields in product((0, 7, 2**31 - 1), (0, 1000), (SET_UP, SNAPSHOT), (-1, 0, 60000), (0, SUMS)):
+        assert unpacked([packed(*fields), NOW, S]) == (*fields, NOW, S)
+
+
+def test_a_watch_that_fails_says_so_once_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, said, third = [0], [], threading.Event()
+
+    def look(self: Watch) -> None:
+        looks[0] += 1
+        if looks[0] < 3:
+            raise IndexError("list index out of range")
+        third.set()
+
+    monkeypatch.setattr(Watch, "look", look)
+    monkeypatch.setattr(stall.log, "error", lambda text, *given: said.append(text % given))
+    watch = Watch(World(MPI.COMM_SELF), MPI.COMM_SELF, [], 0.01)
+    assert third.wait(600)
+    watch.close()
+    assert said == ["The watch over stalls failed and goes on: IndexError: list index out of range"]
 
 
 def test_times_of_a_node_with_another_clock_become_ours() -> None:
     token = os.urandom(TOKEN_BYTES)
-    rows = [(7, 0, BACKWARD, 1, 0, 40 * S, 45 * S), (8, 0, LOSS, -1, RANKS, 20 * S, 50 * S)]
+    fields = (7, 0, BACKWARD, 1, 0), (8, 0, LOSS, -1, RANKS)
+    rows = [(packed(*fields[0]), 40 * S, 45 * S), (packed(*fields[1]), 20 * S, 50 * S)]
     received = dict(unpack(token, pack(token, rows, [0, 1], 50 * S), NOW))
     assert received.keys() == {0, 1}
-    assert list(received[0]) == [7, 0, BACKWARD, 1, 0, NOW - 10 * S, NOW - 5 * S]
-    assert (received[1][SINCE], received[1][BEAT]) == (NOW - 30 * S, NOW)
+    assert unpacked(received[0]) == (*fields[0], NOW - 10 * S, NOW - 5 * S)
+    assert unpacked(received[1]) == (*fields[1], NOW - 30 * S, NOW)
 
 
-def test_what_is_not_this_jobs_datagram_is_ignored() -> None:
+def test_what_is_not_this_jobs_datagram_is_refused() -> None:
     token = os.urandom(TOKEN_BYTES)
-    datagram = pack(token, [(0,) * 7], [0], NOW)
+    datagram = pack(token, [(0,) * 3], [0], NOW)
+    changed = bytearray(datagram)
+    changed[DIGEST_BYTES] ^= 1
     for foreign in (
         b"",
         datagram[:-1],
-        datagram[:TOKEN_BYTES] + b"x",
-        os.urandom(TOKEN_BYTES) + datagram[TOKEN_BYTES:],
+        datagram + b"x",
+        datagram[:DIGEST_BYTES],
+        bytes(changed),
+        pack(os.urandom(TOKEN_BYTES), [(0,) * 3], [0], NOW),
     ):
-        assert not list(unpack(token, foreign, NOW))
+        with pytest.raises(ForeignError):
+            unpack(token, foreign, NOW)
+    assert token not in datagram  # who hears one can't make another
+
+
+def test_a_record_that_no_rank_of_this_job_can_have_does_not_fit() -> None:
+    layers = Named()
+    assert layers.has((7, 1, TEST, 2, RANKS, NOW, NOW)) and layers.has((7, 0, LOSS, -1, 0, NOW, NOW))
+    for row in ((7, 2, TEST, 0, 0), (7, 1, TEST, 3, 0), (7, 0, 7, 0, 0), (7, 0, LOSS, 0, 4)):
+        assert not layers.has((*row, NOW, NOW))
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent / "kernels"
 FLAGS = ("--std=c++17", "--fmad=false")  # products and sums rounded one by one, as on the host
+# CuPy appends -ftz=true, and the last such option counts: denormal float32 numbers are zeros in kernels.
 THREADS = 256  # of a block, as common.cu says
 IDLE = 1_000_000  # cycles, half a millisecond: longer than Python takes for a few launches
 BLOCKS = 8192  # at most, for kernels whose threads take several elements: enough to fill any GPU

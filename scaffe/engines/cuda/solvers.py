@@ -42,7 +42,8 @@ def _cut(start: int, stop: int) -> list[tuple[int, int]]:
 
 
 class Fused(Rule):
-    """A rule whose whole update is one kernel; the numbers are the reference rule's, bit for bit.
+    """A rule whose whole update is one kernel; the numbers are the reference rule's, bit for bit,
+    but for those below the smallest normal one: kernels by CuPy take these as zeros.
 
     Where each parameter lies, and its multipliers, stand in tables on the device, made once.
     """

@@ -14,7 +14,7 @@ PLANES = 65535  # at most in a launch's second dimension; blocks then take sever
 
 
 class ImageTransform:
-    """What a readers.Transform does to images, on the device; the numbers are the host's, bit for bit."""
+    """What a readers.Transform does to images, on the device; the host's bits, but for denormal numbers."""
 
     def __init__(self, engine: Engine, transform: Transform):
         self.engine, self.scale = engine, float(transform.scale)

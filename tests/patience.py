@@ -1,0 +1,48 @@
+"""Patience: how long a test may take, in seconds of a machine that is its own.
+
+Where more want to run than there are cores, a second counts for the share of a core that each of them gets.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable
+
+LOOK = 1.0  # seconds between two looks at what else runs
+
+
+def share() -> float:
+    """Return which part of a core each of those has that want to run now: 1 where there is room."""
+    try:
+        with open("/proc/loadavg") as file:
+            running = int(file.read().split()[3].split("/")[0])
+    except (OSError, ValueError, IndexError):
+        return 1.0
+    return min(1.0, (os.cpu_count() or 1) / max(1, running))
+
+
+def patient(wait: Callable[[float], bool], seconds: float, share: Callable[[], float] = share) -> bool:
+    """Call `wait(a while)` until it returns true, which is returned; false once so many seconds have been counted."""
+    counted = 0.0
+    while counted < seconds:
+        begin = time.monotonic()
+        if wait(min(LOOK, seconds / 8)):
+            return True
+        counted += (time.monotonic() - begin) * share()
+    return False
+
+
+def communicate(process: subprocess.Popen[str], seconds: float) -> tuple[str, str] | None:
+    """Return what a process wrote, once it has ended; None when that takes too long."""
+    written: list[tuple[str, str]] = []
+
+    def wait(seconds: float) -> bool:
+        try:
+            written.append(process.communicate(timeout=seconds))
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    return written[0] if patient(wait, seconds) else None
