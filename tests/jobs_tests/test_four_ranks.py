@@ -9,7 +9,7 @@ import pytest
 CHOSEN = {
     "mpi_tests/test_ranks_equal_one.py": "plain or dropout",
     "mpi_tests/test_collectives.py": "levels or leaders_of",
-    "mpi_tests/test_supernodes.py": "crosses or training",
+    "mpi_tests/test_supernodes_over_ranks.py": "crosses or training",
 }
 
 

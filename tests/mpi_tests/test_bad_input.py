@@ -88,7 +88,9 @@ def base(tmp_path_factory):
 
 
 def files(folder: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """Return all files but a prefix's lock, which an aborted job leaves to the next one."""
+    found = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock")
+    return {path: path.read_bytes() for path in found}
 
 
 def errors(stderr: str) -> list[str]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import unsealed
 
 from readers import encode, write_lmdb
 from scaffe.proto import Datum, NetParameter, SolverState
@@ -246,7 +247,7 @@ SOLVERS = [
     ("base_lr: 0.01", "base_lr: nan", "solver.prototxt:3: base_lr must be a finite number, got nan"),
     ("base_lr: 0.01", "base_lr: inf", "solver.prototxt:3: base_lr must be a finite number, got inf"),
     ("base_lr: 0.01", "base_lr: 1e39", "solver.prototxt:3: base_lr must be a finite number, got 1e39"),
-    ("base_lr: 0.01", "base_lr: 1e30", "is not finite at iteration .*, learning rate 1e\\+30"),
+    ("base_lr: 0.01", "base_lr: 3e38", "is not finite at iteration .*, learning rate 3e+38: "),
     ("momentum: 0.9", "weight_decay: nan", "solver.prototxt:5: weight_decay must be a finite number, got nan"),
     ("momentum: 0.9", "clip_gradients: nan", "solver.prototxt:5: clip_gradients must be a finite number, got nan"),
     ("momentum: 0.9", 'regularization_type: "L3"', "regularization_type must be one of L2 L1, got 'L3'"),
@@ -402,7 +403,7 @@ def message(path: str, kind, change: Callable) -> Callable[[], object]:
     def work() -> None:
         content = kind.FromString(Path(path).read_bytes())
         change(content)
-        Path(path).write_bytes(content.SerializeToString())
+        unsealed.write(path, content)
 
     return work
 
@@ -422,7 +423,7 @@ def h5(path: str, change: Callable) -> Callable[[], object]:
     def work() -> None:
         import h5py
 
-        with h5py.File(path, "a") as file:
+        with unsealed.editing(path) as file:
             change(file, h5py)
 
     return work

@@ -6,6 +6,7 @@ from pathlib import Path
 import nets
 import numpy as np
 import pytest
+import unsealed
 
 from scaffe.errors import PrototxtError
 from scaffe.proto import NetParameter, SolverParameter, blobs
@@ -90,12 +91,7 @@ def test_a_file_that_is_cut_off_is_noticed_wherever_that_is(files, tmp_path, kin
 
 def test_files_without_checksums_are_read_as_they_are(files, tmp_path):
     net = NetParameter.FromString(files["caffemodel"].read_bytes())
-    for name in ("sealed", "checksum"):
-        net.ClearField(name)
-    for layer in net.layer:
-        for blob in layer.blobs:
-            blob.ClearField("checksum")
-    (tmp_path / "as_caffe.caffemodel").write_bytes(net.SerializeToString())
+    unsealed.write(tmp_path / "as_caffe.caffemodel", net)
     assert read_weights(tmp_path / "as_caffe.caffemodel") == net
 
 

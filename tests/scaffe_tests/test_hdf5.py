@@ -9,6 +9,7 @@ from pathlib import Path
 import nets
 import numpy as np
 import pytest
+import unsealed
 from google.protobuf import text_format
 
 import scaffe
@@ -297,7 +298,7 @@ def test_a_part_that_is_no_array_of_this_file_is_refused(solver, kind, what):
     path, name = {"caffemodel": ("snap_iter_0.caffemodel.h5", "data/block/ip/0"), "solverstate": (state, "history/0")}[
         kind
     ]
-    with h5py.File(path, "a") as file:
+    with unsealed.editing(path) as file:
         shape = file[name].shape
         del file[name]
         make(file, name, shape)

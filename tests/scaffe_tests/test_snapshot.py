@@ -10,6 +10,7 @@ from pathlib import Path
 import nets
 import numpy as np
 import pytest
+import unsealed
 from conftest import environment
 
 import scaffe
@@ -253,7 +254,7 @@ def test_caffes_state_of_a_scalar_parameter_is_gone_on_from():
         for blob in of_caffe:
             if not blob.shape.dim:
                 blob.ClearField("shape")  # as Caffe leaves it out
-        Path(path).write_bytes(stored.SerializeToString())
+        unsealed.write(path, stored)
     other = Solver(nets.solver_with(net, snapshot_prefix="snap"))
     assert resumed(other) == 2
     for trained in (one, other):
