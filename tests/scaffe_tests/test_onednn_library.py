@@ -112,11 +112,11 @@ def test_a_refused_call_names_its_status_and_what_was_asked():
 @needs_onednn
 def test_nets_of_several_threads_run_side_by_side():
     """Each thread has an engine of its own; the results are those of one after the other."""
-    expected = run(build(CONVOLUTION, (2, 3, 9, 9)))
+    expected = run(build(CONVOLUTION, (2, 3, 9, 9), threads=1))
     found = {}
 
     def work(i):
-        net = build(CONVOLUTION, (2, 3, 9, 9))
+        net = build(CONVOLUTION, (2, 3, 9, 9), threads=1)
         for _ in range(20):
             found[i] = run(net)
 
@@ -133,7 +133,7 @@ def test_nets_of_several_threads_run_side_by_side():
 
 @needs_onednn
 def test_a_net_made_by_one_thread_runs_in_another():
-    net, found = build(CONVOLUTION, (2, 3, 9, 9)), []
+    net, found = build(CONVOLUTION, (2, 3, 9, 9), threads=1), []
     expected = run(net)
     thread = threading.Thread(target=lambda: found.append(run(net)))
     thread.start()
