@@ -22,20 +22,18 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from math import inf
 from statistics import median
 
 import numpy as np
 from lab.rank import take_precedence
 
 from scaffe import Net, benchmark, models
-from scaffe.parallel.aggregate import Aggregate
-from scaffe.parallel.buckets import Bucket, make_buckets
+from scaffe.parallel.buckets import Bucket
 from scaffe.parallel.choose import WorkflowTrial
-from scaffe.parallel.drive import Hook
-from scaffe.parallel.propagate import Propagate
+from scaffe.parallel.maker import make_workflow
 from scaffe.parallel.run import Run
-from scaffe.parallel.workflow import Workflow, make_workflow
+from scaffe.parallel.workflows.alone import Alone
+from scaffe.parallel.workflows.workflow import Parts, Workflow
 from scaffe.parallel.world import World, open_world
 from scaffe.proto import SolverParameter
 from scaffe.replay import Profile, Replay, load
@@ -70,11 +68,9 @@ def by_operations(net: Net, rate: float) -> Profile:
 
 def alone(solver: Solver) -> Workflow:
     """Return the ways of a rank that has nobody to talk to: it computes, and that is all."""
-    propagate = Propagate(solver.world, solver.net.packed, None, everywhere=True)
-    propagate.stale = False
-    buckets = make_buckets(solver.net, inf)
-    aggregate = Aggregate(solver.world, solver.net.packed, buckets, propagate, solver._update, solver.rule.clip)
-    return Workflow(propagate, aggregate, Hook())
+    workflow = Alone(Parts(solver.world, None, solver.net, solver._update, solver.rule))
+    workflow.propagate.everywhere, workflow.propagate.stale = True, False
+    return workflow
 
 
 def main() -> None:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 
 import numpy as np
-from PIL import Image
 
 from readers.datum import encode
 from readers.errors import ReaderError
@@ -39,6 +38,8 @@ def convert_digits(out_dir: str | os.PathLike[str]) -> tuple[str, str]:
 
 def _digit_records(images: np.ndarray, labels: np.ndarray) -> Iterator[Record]:
     """Yield the records of 8 x 8 digits, enlarged to 28 x 28."""
+    from PIL import Image
+
     for number, (image, label) in enumerate(zip(images, labels, strict=True)):
         small = Image.fromarray(np.rint(image * (255 / 16)).astype(np.uint8))
         large = np.asarray(small.resize((28, 28), Image.Resampling.BILINEAR))

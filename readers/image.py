@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+from typing import TYPE_CHECKING
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
 
 from readers.arrow import four_bytes
 from readers.errors import RecordError, reason
 from readers.jpeg import decode_jpeg
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 GREY_WEIGHTS = (9797, 19234, 3737)  # libpng's 15-bit weights of R, G, B, which OpenCV reads a PNG as grey with
 RESIZE_BITS = 11  # OpenCV's fixed-point weights for bilinear interpolation
@@ -22,6 +25,8 @@ def decode_image(content: bytes, color: bool | None = None) -> np.ndarray:
     `color` True gives 3 channels, False gives 1, None what the file has: 1, 3, or 4 with transparency.
     Raises RecordError for content that is no image or is damaged.
     """
+    from PIL import Image, UnidentifiedImageError
+
     try:
         if color is not False and (image := decode_jpeg(content)) is not None:
             return _pixels(image, color)

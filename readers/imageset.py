@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image
 
 from readers.bar import bar
 from readers.datum import encode, shape_text
@@ -173,6 +172,8 @@ class _Form:
 
 def _compress(image: np.ndarray, encoding: str) -> bytes:
     """Return the content of an image file (C x H x W, one channel or B G R)."""
+    from PIL import Image
+
     pixels = image[0] if len(image) == 1 else np.ascontiguousarray(image[::-1].transpose(1, 2, 0))
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, encoding, **({"quality": 95} if encoding == "JPEG" else {}))

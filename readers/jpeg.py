@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING
 
-from PIL import Image
+if TYPE_CHECKING:
+    from PIL import Image
 
 START = b"\xff\xd8\xff"
 FRAMES = 0xC0, 0xC1, 0xC2  # markers of a baseline, an extended and a progressive frame
@@ -13,6 +15,8 @@ BARE = 0x00, 0x01, 0xFF, *range(0xD0, 0xDA)  # what has no length after it
 
 def decode_jpeg(content: bytes) -> Image.Image | None:
     """Return the image of an ordinary JPEG in colour, with mode RGB; None for all else, damaged ones included."""
+    from PIL import Image  # here: only those who read pictures wait for it
+
     size = _size(content) if content.startswith(START) else None
     if size is None or size[0] * size[1] > (Image.MAX_IMAGE_PIXELS or 1 << 62):
         return None

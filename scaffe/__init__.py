@@ -9,17 +9,22 @@ net = scaffe.Net("deploy.prototxt", "weights.caffemodel", scaffe.TEST)
 net.forward(data=batch)
 """
 
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
 
-from scaffe import io
-from scaffe.blob import Blob
-from scaffe.classifier import Classifier
-from scaffe.context import TEST, TRAIN
-from scaffe.errors import ScaffeError
-from scaffe.layers.layer import Layer
-from scaffe.net import Net
-from scaffe.netspec import NetSpec, to_proto
-from scaffe.solver import Solver, get_solver
+if TYPE_CHECKING:
+    from scaffe import io
+    from scaffe.blob import Blob
+    from scaffe.classifier import Classifier
+    from scaffe.context import TEST, TRAIN
+    from scaffe.errors import ScaffeError
+    from scaffe.layers.layer import Layer
+    from scaffe.net import Net
+    from scaffe.netspec import NetSpec, to_proto
+    from scaffe.solver import Solver, get_solver
 
 __all__ = [
     "TEST",
@@ -35,3 +40,30 @@ __all__ = [
     "io",
     "to_proto",
 ]
+
+_MODULES = {
+    "TEST": "context",
+    "TRAIN": "context",
+    "Blob": "blob",
+    "Classifier": "classifier",
+    "Layer": "layers.layer",
+    "Net": "net",
+    "NetSpec": "netspec",
+    "ScaffeError": "errors",
+    "Solver": "solver",
+    "get_solver": "solver",
+    "to_proto": "netspec",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Return a public name, or a module of this package, imported when it is first asked for."""
+    if name in _MODULES:
+        return getattr(import_module(f"scaffe.{_MODULES[name]}"), name)
+    if find_spec(f"scaffe.{name}"):
+        return import_module(f"scaffe.{name}")
+    raise AttributeError(f"module 'scaffe' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

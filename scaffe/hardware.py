@@ -10,8 +10,6 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from threadpoolctl import threadpool_info
-
 from collectives import ArgumentError
 from collectives.device import nccl
 from scaffe import gpu
@@ -47,6 +45,8 @@ def processor_lines() -> Iterator[str]:
 
 def library_lines() -> Iterator[str]:
     """Iterate over lines about the libraries that compute, and the engine that `auto` takes."""
+    from threadpoolctl import threadpool_info
+
     yield f"Engine that auto takes: {create('auto') or 'reference, in numpy'}"
     for library in threadpool_info():
         kind = {"blas": "BLAS", "openmp": "OpenMP"}.get(library["user_api"], library["user_api"])

@@ -32,12 +32,13 @@ from scaffe.parallel.buckets import Bucket
 from scaffe.parallel.choose import WorkflowTrial
 from scaffe.parallel.evaluate import batch_numbers, means, run_batches
 from scaffe.parallel.iteration import iterate
+from scaffe.parallel.maker import make_workflow
 from scaffe.parallel.propagate import Propagate
 from scaffe.parallel.run import Run
 from scaffe.parallel.scatter import scatter
 from scaffe.parallel.stall import Watch, check_seconds
 from scaffe.parallel.statistics import Statistics
-from scaffe.parallel.workflow import Workflow, make_workflow
+from scaffe.parallel.workflows.workflow import Workflow
 from scaffe.parallel.world import World, open_world
 from scaffe.proto import NetParameter, SolverParameter, numbers
 from scaffe.proto.files import read_solver
@@ -199,9 +200,8 @@ class Solver:
             else:
                 log.info("Parameters stay in each rank's own memory: a node's shared memory (/dev/shm) has no room")
         if self.run.supernodes:
-            what = "allreduce" if self.run.sync == "allreduce" else "reduce"
             algorithm = with_chain_size(self.run.reduce, self.run.chain_size or None)
-            log.info("Supernodes: %s", comm.explain(what, self.net.packed.nbytes, algorithm=algorithm))
+            log.info("Supernodes: %s", comm.explain(self.run.collective, self.net.packed.nbytes, algorithm=algorithm))
         return comm
 
     def _make_workflows(self) -> WorkflowTrial:

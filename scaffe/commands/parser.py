@@ -13,7 +13,7 @@ from scaffe.commands.gflags import Parser
 from scaffe.context import GRAPHS, WORKSPACE_BYTES
 from scaffe.engines import COMPUTE, ENGINES
 from scaffe.parallel.buckets import parse_bytes
-from scaffe.parallel.run import KNOWN, SYNCS, WORKFLOWS
+from scaffe.parallel.run import known
 from scaffe.replay import PREFIX
 
 
@@ -78,9 +78,10 @@ def _compute(text: str) -> str:
 
 def add_run_flags(command: Parser) -> None:
     """Add the flags that say how the ranks work together; those not given are the configuration's, or run.Run's."""
+    values = known()
     command.flag("run-config", metavar="FILE", help="TOML file with these settings, spelled as the flags")
-    command.flag("workflow", choices=WORKFLOWS, help="what overlaps: nothing, propagation, aggregation too")
-    command.flag("sync", choices=SYNCS, help="does the root update, or every rank?")
+    command.flag("workflow", choices=values["workflow"], help="what overlaps: nothing, propagation, aggregation too")
+    command.flag("sync", choices=values["sync"], help="does the root update, or every rank?")
     command.flag(
         "reduce", metavar="NAME", help="collectives' algorithm: auto, mpi, chain, binomial, cb, cb:levels, ring, ..."
     )
@@ -94,7 +95,7 @@ def add_run_flags(command: Parser) -> None:
         metavar="HOSTS",
         help="hosts with slower links between them: 'n0,n1;n2,n3', a pattern such as 'rack(\\d+)-.*', or slurm",
     )
-    command.flag("drive", choices=KNOWN["drive"], help="who lets messages go on: between layers, or a helper computes")
+    command.flag("drive", choices=values["drive"], help="who lets messages go on: between layers, or a helper computes")
 
 
 def add_stall_flags(command: Parser) -> None:

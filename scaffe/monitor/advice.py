@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from scaffe.monitor.overlap import OVERLAPPED, PHASES, Report
-from scaffe.monitor.timeline import AGGREGATION, BACKWARD, BETWEEN, FORWARD, MESSAGES, PROPAGATION, READ, TRANSFORM
+from scaffe.monitor.timeline import BACKWARD, BETWEEN, FORWARD, MESSAGES, READ, TRANSFORM
 from scaffe.monitor.waited import remedy
+from scaffe.parallel.workflows.workflow import registered
 
 WORTH = 0.05  # of an iteration: less is not worth a change
 LAG = 0.15  # a rank that takes so much longer than the others holds them up
@@ -83,12 +84,9 @@ def _remedy(report: Report, kind: str) -> str:
     run, phase, buckets = report.trace.run, report.phases[kind], report.trace.buckets
     compute = report.phases[FORWARD].busy + report.phases[BACKWARD].busy
     bucket, share = _share_of_most_awaited(report, kind)
-    if kind == AGGREGATION and run.workflow in ("SC-B", "SC-OB"):
-        return f", since {run.workflow} does not overlap it: try --workflow SC-OBR"
-    if kind == PROPAGATION and run.workflow == "SC-B":
-        return ", since SC-B does not overlap it: try --workflow SC-OBR, or SC-OB"
-    if kind == PROPAGATION and run.workflow == "SC-OB":
-        return ", of which forward passes hide no more: try --workflow SC-OBR, which begins it during backward"
+    workflow = registered().get(run.workflow)
+    if workflow and kind in workflow.advice:
+        return f", {workflow.advice[kind]}"
     if phase.busy > compute:
         return (
             f" and takes {_ms(phase.busy)}, more than the {_ms(compute)} of forward and backward that could hide it: "

@@ -17,7 +17,7 @@ from scaffe.parallel.meter import HANDLING
 if TYPE_CHECKING:
     from scaffe.net import Net
     from scaffe.parallel.statistics import Statistics
-    from scaffe.parallel.workflow import Workflow
+    from scaffe.parallel.workflows.workflow import Workflow
 
 LIMIT = 50_000  # spans that a rank keeps
 TOTAL = 1_000_000  # spans that all ranks keep together, some 130 MB in a file

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from scaffe.parallel.workflow import Workflow
+from scaffe.parallel.workflows.workflow import Workflow
 
 
 class WorkflowTrial:

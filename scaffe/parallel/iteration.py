@@ -10,7 +10,7 @@ import numpy as np
 from scaffe.monitor.record import BACKWARD, FORWARD, LOSS, UPDATE, Record
 from scaffe.net import Net
 from scaffe.parallel.statistics import Statistics
-from scaffe.parallel.workflow import Workflow
+from scaffe.parallel.workflows.workflow import Workflow
 
 
 @np.errstate(all="ignore")  # a loss that is not finite is told once, and well

@@ -13,29 +13,35 @@ from collectives.supernodes import as_text, finder
 from scaffe.errors import ScaffeError
 from scaffe.parallel.buckets import parse_bytes
 from scaffe.parallel.drive import DRIVES
+from scaffe.parallel.workflows.sc_b import ScB
+from scaffe.parallel.workflows.workflow import registered
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-WORKFLOWS = ("auto", "SC-B", "SC-OB", "SC-OBR")
-SYNCS = ("reduce-bcast", "allreduce")
-KNOWN = {"workflow": WORKFLOWS, "sync": SYNCS, "drive": ("auto", *DRIVES)}
+AUTO = "auto"
+SYNCS = {"reduce-bcast": "reduce", "allreduce": "allreduce"}  # with the collective by which gradients meet
+
+
+def known() -> dict[str, tuple[str, ...]]:
+    """Return the values of the fields that have few."""
+    return {"workflow": (AUTO, *registered()), "sync": tuple(SYNCS), "drive": (AUTO, *DRIVES)}
 
 
 @dataclass(frozen=True)
 class Run:
     """When and by which collectives parameters and gradients travel.
 
-    `workflow` is one of WORKFLOWS, `sync` of SYNCS, `drive` of DRIVES or "auto". `reduce` names the collectives'
-    algorithm ("auto", "mpi", "chain", "cb", ...), `chain_size` its groups (0: as the name says), `chunk_bytes` its
-    messages (0: as tuned). Buckets have up to `bucket_bytes` ("0", "4M", "inf", "auto"). `supernodes` says which hosts
-    stand in which one ("n0,n1;n2,n3", a pattern, "slurm": collectives.supernodes). Raise ScaffeError for anything
-    else; for `reduce` it is `check_reduce` that does, once a file's settings and the flags are together.
+    `workflow` names one that is registered, or "auto"; `sync` is one of SYNCS, `drive` of DRIVES or "auto". `reduce`
+    names the collectives' algorithm ("auto", "mpi", "chain", "cb", ...), `chain_size` its groups (0: as the name says),
+    `chunk_bytes` its messages (0: as tuned). Buckets have up to `bucket_bytes` ("0", "4M", "inf", "auto"). `supernodes`
+    says which hosts stand in which one ("n0,n1;n2,n3", a pattern, "slurm": collectives.supernodes). Raise ScaffeError
+    for anything else; for `reduce` it is `check_reduce` that does, once a file's settings and the flags are together.
     """
 
-    workflow: str = "SC-B"
+    workflow: str = ScB.name
     sync: str = "reduce-bcast"
     reduce: str = "auto"
     chain_size: int = 0
@@ -45,7 +51,7 @@ class Run:
     supernodes: str = ""
 
     def __post_init__(self) -> None:
-        for name, values in KNOWN.items():
+        for name, values in known().items():
             if getattr(self, name) not in values:
                 raise ScaffeError(f"unknown {name} '{getattr(self, name)}'; known: {' '.join(values)}")
         for name in ("chain_size", "chunk_bytes"):
@@ -67,24 +73,25 @@ class Run:
     def check_reduce(self) -> None:
         """Raise ScaffeError unless `reduce` names what `sync` can be done by, on however many ranks."""
         try:
-            check_algorithm("allreduce" if self.sync == "allreduce" else "reduce", self.reduce, self.chain_size or None)
+            check_algorithm(self.collective, self.reduce, self.chain_size or None)
         except CollectiveError as error:
             raise ScaffeError(f"--reduce: {error}") from None
 
     @property
-    def overlaps(self) -> tuple[bool, bool]:
-        """Whether propagation overlaps with the forward pass, and aggregation with the backward pass."""
-        return self.workflow != "SC-B", self.workflow == "SC-OBR"
+    def collective(self) -> str:
+        """The collective by which gradients meet: "reduce" or "allreduce"."""
+        return SYNCS[self.sync]
 
     @property
     def candidates(self) -> dict[str, Run]:
         """The runs of which the fastest is to be taken, by name: this one alone, unless it leaves something open."""
-        if self.workflow == "SC-B":
-            return {"SC-B": self}
-        drives = DRIVES if self.drive == "auto" else [self.drive]
-        workflow = "SC-OBR" if self.workflow == "auto" else self.workflow
-        overlapping = {f"{workflow} by {drive}": replace(self, workflow=workflow, drive=drive) for drive in drives}
-        return ({"SC-B": replace(self, workflow="SC-B")} if self.workflow == "auto" else {}) | overlapping
+        workflows = registered()
+        kinds = [kind for kind in workflows.values() if self.workflow == AUTO and kind.is_tried]
+        return {
+            name: replace(self, workflow=kind.name, drive=drive)
+            for kind in kinds or [workflows[self.workflow]]
+            for name, drive in kind.by_drive(self.drive).items()
+        }
 
     @property
     def how(self) -> dict[str, Any]:

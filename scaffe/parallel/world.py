@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from collectives import CollectiveError, agree
 from readers import ReaderError
@@ -49,6 +48,8 @@ class World:
 
     def take_threads(self, threads: int) -> None:
         """Let this rank compute with so many threads, numpy's BLAS too. Raise LaunchError for too few or too many."""
+        from threadpoolctl import threadpool_limits
+
         self.threads = check_threads(threads, 1)
         threadpool_limits(threads)
 

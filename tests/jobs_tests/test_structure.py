@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ast
 import configparser
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +48,18 @@ def test_no_package_imports_what_stands_above_it(package: str, forbidden: set[st
 def test_mpi_is_opened_in_scaffe_parallel_alone() -> None:
     places = {file for file, name in offenders("scaffe", {"mpi4py"})}
     assert places and all(Path(file).parent.name == "parallel" for file in places)
+
+
+def test_a_workflows_name_stands_in_its_own_file_alone() -> None:
+    places = {
+        (str(path.relative_to(ROOT)), node.value)
+        for package in ("collectives", "readers", "scaffe")
+        for path in (ROOT / package).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(), str(path)))
+        if isinstance(node, ast.Constant) and re.fullmatch(r"SC-\w+", str(node.value))
+    }
+    room = "scaffe/parallel/workflows"
+    assert places == {(f"{room}/sc_b.py", "SC-B"), (f"{room}/sc_ob.py", "SC-OB"), (f"{room}/sc_obr.py", "SC-OBR")}
 
 
 def test_every_package_that_is_imported_is_a_requirement() -> None:

@@ -10,10 +10,11 @@ from mpi4py import MPI
 from collectives import DeviceFault
 from collectives.plans import Plan
 from collectives.staged import Staged
-from scaffe.parallel import buckets, ordering, workflow
+from scaffe.parallel import buckets, ordering
 from scaffe.parallel.drive import DRIVES
 from scaffe.parallel.propagate import StagedPropagate
 from scaffe.parallel.run import Run
+from scaffe.parallel.workflows import sc_obr
 from scaffe.parallel.world import World
 from scaffe.solver import Solver
 
@@ -118,7 +119,7 @@ def test_broadcasts_in_another_order_give_the_bits_of_sc_b(folder, sc_b, monkeyp
         take(self, share)
         orders.append(list(self.stages))
 
-    monkeypatch.setattr(workflow, "FEW_NODES", 0)
+    monkeypatch.setattr(sc_obr, "FEW_NODES", 0)
     monkeypatch.setattr(ordering, "share_ahead", lambda *seconds: 0.5)
     monkeypatch.setattr(StagedPropagate, "_take", noted)
     expected = sc_b(**fields)

@@ -8,7 +8,7 @@ import nets
 import pytest
 from mpi4py import MPI
 
-from scaffe.parallel.run import SYNCS, WORKFLOWS, Run
+from scaffe.parallel.run import Run, known
 from scaffe.parallel.world import World
 from scaffe.solver import Solver
 
@@ -33,8 +33,8 @@ def train(db: Path, run: Run, **fields) -> bytes:
 @pytest.mark.parametrize("fields", [{}, {"clip_gradients": 0.05, "iter_size": 2}], ids=str)
 def test_alone_every_workflow_gives_the_bits_of_sc_b(db: Path, fields) -> None:
     expected = train(db, Run(), **fields)
-    for workflow in WORKFLOWS:
-        for sync in SYNCS:
+    for workflow in known()["workflow"]:
+        for sync in known()["sync"]:
             for nbytes in ("0", "auto"):
                 given = Run(workflow=workflow, sync=sync, bucket_bytes=nbytes, drive="helper", reduce="chain")
                 assert train(db, given, **fields) == expected, given

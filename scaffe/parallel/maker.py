@@ -1,0 +1,58 @@
+"""Maker: the workflow that a run names, over these ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from collectives import Communicator, tuning
+from collectives.clusters import find_cluster
+from collectives.defaults import STEP
+from scaffe.monitor.log import log
+from scaffe.net import Net
+from scaffe.parallel.buckets import Bucket, parse_bytes, suited_bytes
+from scaffe.parallel.run import Run
+from scaffe.parallel.workflows.alone import Alone
+from scaffe.parallel.workflows.workflow import Parts, Workflow, registered
+from scaffe.parallel.world import World
+from scaffe.solvers.rule import Rule
+
+
+def make_workflow(
+    run: Run,
+    world: World,
+    comm: Communicator | None,
+    net: Net,
+    update: Callable[[Bucket], None],
+    rule: Rule,
+) -> Workflow:
+    """Return the workflow that `run`, one of a run's candidates, names; one rank alone needs none. Collective.
+
+    `update` makes the `rule` update a bucket.
+    """
+    if comm is None or world.size == 1:
+        return Alone(Parts(world, None, net, update, rule))
+    nbytes = _bucket_bytes(run, world, comm, net)
+    how = run.collective, run.how, run.how_down
+    return registered()[run.workflow](Parts(world, comm, net, update, rule, nbytes, run.drive, *how))
+
+
+def _bucket_bytes(run: Run, world: World, comm: Communicator, net: Net) -> float:
+    """Return the most bytes of a bucket; for "auto" those that suit the network, as the root's tables know it."""
+    if run.bucket_bytes != "auto":
+        return parse_bytes(run.bucket_bytes)
+    alpha, beta, source = world.comm.bcast(_line(comm) if world.is_root else (0.0, 0.0, ""), world.root)
+    nbytes = suited_bytes(net.packed.nbytes, alpha, beta)
+    why = f"{1e6 * alpha:.3g} us a message and {1e-9 / beta:.3g} GB/s, as {source} has it"
+    log.info("Buckets of up to %d bytes suit %s: %s", nbytes, comm.shape, why)
+    return nbytes
+
+
+def _line(comm: Communicator) -> tuple[float, float, str]:
+    """Return seconds a message and a byte, and who says so: the tuning, or else the description of such a cluster."""
+    table, shape = comm.table or tuning.shipped(), comm.shape
+    if found := table.line("reduce", shape, shape.nodes == 1):
+        return STEP + found[0], found[1], table.source
+    cluster = find_cluster("infiniband" if shape.network == tuning.FABRIC else "ethernet")
+    inside = shape.nodes == 1
+    alpha, beta = (cluster.alpha_in, cluster.beta_in) if inside else (cluster.alpha, cluster.beta)
+    return STEP + alpha, beta, f"the description of {cluster.name}"

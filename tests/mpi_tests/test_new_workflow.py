@@ -1,0 +1,107 @@
+"""A workflow is added by a file alone: flags and files know its name, and it trains to SC-B's bits."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import nets
+import pytest
+from mpi4py import MPI
+
+from scaffe.commands.gflags import Parser
+from scaffe.commands.parser import add_run_flags
+from scaffe.errors import ScaffeError
+from scaffe.parallel import workflows
+from scaffe.parallel.run import Run, read_run
+from scaffe.parallel.workflows import workflow
+from scaffe.parallel.world import World
+from scaffe.solver import Solver
+
+COMM = MPI.COMM_WORLD
+NAME = "SC-B-halves"
+MODULE = f'''
+"""SC-B, the reduce in two halves."""
+
+from scaffe.parallel.aggregate import Aggregate
+from scaffe.parallel.workflows.sc_b import ScB
+from scaffe.parallel.workflows.workflow import register
+
+
+class Halves(Aggregate):
+    reduced = []  # bytes
+
+    def __init__(self, *given, comm, how):
+        super().__init__(*given)
+        self._comm, self._how = comm, how
+
+    def join(self):
+        gradients = self.packed.diff[self.packed.learned]
+        middle = len(gradients) // 2
+        for half in gradients[:middle], gradients[middle:]:
+            self.meter.block(lambda half=half: self._comm.reduce(half, root=self.world.root, **self._how))
+            self.reduced.append(half.nbytes)
+
+
+class ScBHalves(ScB):
+    name = "{NAME}"
+
+    def aggregation(self):
+        return Halves(*self.summing, comm=self.comm, how=self.parts.how)
+
+
+register(ScBHalves)
+'''
+
+
+@pytest.fixture
+def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Add the workflow's file to the package, and return the module's name."""
+    (tmp_path / "sc_b_halves.py").write_text(MODULE)
+    name = f"{workflows.__name__}.sc_b_halves"
+    monkeypatch.setattr(workflows, "__path__", [*workflows.__path__, str(tmp_path)])
+    monkeypatch.setattr(workflow, "_registered", dict(workflow.registered()))
+    workflows.discover()
+    yield name
+    del sys.modules[name], workflows.sc_b_halves
+
+
+@pytest.mark.mpi(min_size=2)
+def test_a_new_workflow_trains_to_sc_bs_bits(added: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = nets.shared_folder(COMM, tmp_path_factory, "halves")
+
+    def train(name: str) -> bytes:
+        param = nets.solver_with(nets.tower(folder / "db"), base_lr=0.1)
+        solver = Solver(param, world=World(COMM), engine="reference", run=Run(name, reduce="chain"))
+        solver.step(6)
+        solver.close()
+        return solver.net.packed.data.tobytes()
+
+    expected, ours = train(Run.workflow), train(NAME)
+    assert ours == expected
+    reduced = sys.modules[added].Halves.reduced
+    assert len(reduced) == 2 * 6 and abs(reduced[0] - reduced[1]) <= 4
+
+
+@pytest.mark.mpi
+def test_a_new_workflow_is_known_to_flags_files_and_auto(added: str, tmp_path: Path, capsys) -> None:
+    parser = Parser(prog="scaffe")
+    add_run_flags(parser)
+    assert parser.parse_args(["--workflow", NAME]).workflow == NAME
+    (tmp_path / "cluster.toml").write_text(f'workflow = "{NAME}"\n')
+    assert read_run(tmp_path / "cluster.toml").candidates == {NAME: Run(NAME)}
+    assert list(Run("auto", drive="hook").candidates) == ["SC-B", "SC-OBR by hook", NAME]
+    with pytest.raises(ScaffeError, match=f"unknown workflow 'SC-X'; known: auto SC-B SC-OB SC-OBR {NAME}$"):
+        Run("SC-X")
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--workflow", "SC-X"])
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("name", ["", "auto", "SC-B"])
+def test_a_name_that_is_taken_is_refused(name: str) -> None:
+    kind = type("Other", (workflow.Workflow,), {"name": name})
+    with pytest.raises(ValueError, match=f"Other needs a name of its own, not '{name}'"):
+        workflow.register(kind)
+    assert kind not in workflow.registered().values()

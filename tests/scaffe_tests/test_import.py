@@ -1,0 +1,37 @@
+"""What importing scaffe gives, and what it leaves until it is needed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import scaffe
+
+
+def modules_after(statement: str) -> set[str]:
+    """Return the modules that a fresh interpreter has imported after the statement."""
+    program = f"{statement}; import sys; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(ran.stdout.split())
+
+
+def test_import_scaffe_imports_no_other_package() -> None:
+    packages = {"numpy", "google.protobuf", "PIL", "tqdm", "threadpoolctl", "lmdb", "mpi4py", "collectives", "readers"}
+    assert not packages & modules_after("import scaffe")
+
+
+def test_a_solver_imports_no_pictures_no_bar_and_no_mpi() -> None:
+    given = modules_after("from scaffe import Solver")
+    assert "scaffe.net" in given and not {"PIL", "tqdm", "threadpoolctl", "mpi4py"} & given
+
+
+def test_public_names_are_there_when_asked_for() -> None:
+    assert set(scaffe.__all__) <= set(dir(scaffe))
+    for name in scaffe.__all__:
+        assert name in ("TEST", "TRAIN", "io") or getattr(scaffe, name).__name__ == name
+    assert scaffe.Net.__module__ == "scaffe.net" and scaffe.io.__name__ == "scaffe.io"
+    assert "scaffe.layers" in modules_after("import scaffe; scaffe.layers")
+    with pytest.raises(AttributeError, match="module 'scaffe' has no attribute 'Nett'"):
+        _ = scaffe.Nett
