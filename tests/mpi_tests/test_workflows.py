@@ -1,6 +1,7 @@
 """Whatever the workflow, buckets and driver: the parameters are SC-B's, to the bit where sums have one order."""
 
 import functools
+import threading
 
 import nets
 import numpy as np
@@ -10,6 +11,7 @@ from mpi4py import MPI
 from collectives import DeviceFault
 from collectives.plans import Plan
 from collectives.staged import Staged
+from scaffe.errors import AgreedError
 from scaffe.parallel import buckets, ordering, workflow
 from scaffe.parallel.drive import DRIVES
 from scaffe.parallel.propagate import StagedPropagate
@@ -223,17 +225,43 @@ def test_what_the_root_writes_into_parameters_between_steps_counts(folder, way):
     alike.close()
 
 
-def test_a_rank_that_failed_alone_waits_for_nobody_when_it_closes(folder, monkeypatch):
-    solver = make(folder, {"workflow": "SC-OBR", "reduce": "chain"})
+CALLS = {
+    "step": lambda solver: solver.step(1),
+    "test_all": lambda solver: solver.test_all(),
+    "snapshot": lambda solver: solver.snapshot(),
+    "copy_weights": lambda solver: solver.copy_weights([]),
+}
+
+
+@pytest.mark.parametrize("drive", DRIVES)
+@pytest.mark.parametrize("call", CALLS)
+def test_a_rank_that_failed_alone_waits_for_nobody_when_it_closes_and_its_threads_end(folder, monkeypatch, call, drive):
+    before = set(threading.enumerate())
+    solver = make(folder, {"workflow": "SC-OBR", "reduce": "chain", "drive": drive}, snapshot_after_train=False)
     solver.step(1)
-    monkeypatch.setattr(solver, "_iterate", lambda ends: 1 // 0)
+    monkeypatch.setattr(type(solver.propagate), "sync", lambda propagate: 1 // 0)
     with pytest.raises(ZeroDivisionError):
-        solver.step(1)
+        CALLS[call](solver)
     if COMM.rank == 1:
         solver.close()
+        assert {thread.name for thread in set(threading.enumerate()) - before} <= {"stall"}
     COMM.Barrier()
+    monkeypatch.undo()
     solver._failed_alone = False
     solver.close()
+
+
+@pytest.mark.parametrize("way", ["SC-B", "SC-OBR, helper"])
+def test_a_solver_that_is_closed_says_so_and_can_be_closed_again(folder, way):
+    solver = make(folder, {**STEPPED[way], "reduce": "chain"})
+    with pytest.raises(TypeError):
+        solver.step("2")
+    solver.step(2)  # the ranks are together again
+    solver.close()
+    solver.close()
+    with pytest.raises(AgreedError, match="the solver is closed"):
+        solver.step(1)
+    assert not solver.net.packed.pinned
 
 
 @pytest.mark.parametrize(
