@@ -192,6 +192,19 @@ def test_a_node_whose_processes_cannot_read_each_other_counts_for_all(monkeypatc
     comm.free()
 
 
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("odd", [0, COMM.size - 1])
+def test_one_rank_whose_array_lies_in_no_window_counts_for_all(monkeypatch, odd):
+    monkeypatch.setattr(peer, "works", lambda local: False)
+    comm = Communicator(COMM, table("leaders-chain"), Group.uniform(COMM.size))
+    window = comm.empty(100)
+    own = np.zeros(100, np.float32) if COMM.rank == odd else window
+    own[...] = 1
+    comm.allreduce(own)
+    assert (own == comm.size).all() and isinstance(comm.plan("allreduce", own), LibraryPlan)
+    comm.free()
+
+
 @pytest.mark.parametrize("odd", [0, COMM.size - 1])
 def test_a_table_that_is_not_there_on_rank_0_is_an_error_on_all_and_elsewhere_none(monkeypatch, odd):
     tuning.shipped.cache_clear()
