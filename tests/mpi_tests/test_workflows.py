@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from collectives import DeviceFault
+from collectives import ArgumentError, DeviceFault, supernodes
 from collectives.plans import Plan
 from collectives.staged import Staged
 from scaffe.errors import AgreedError
@@ -223,6 +223,24 @@ def test_what_the_root_writes_into_parameters_between_steps_counts(folder, way):
     assert_same_bits(parameters(writing), parameters(alike))
     writing.close()
     alike.close()
+
+
+@pytest.mark.parametrize("way", ["SC-B", "SC-OBR, hook", "allreduce"])
+def test_what_the_root_alone_asks_for_and_writes_reaches_all(folder, way):
+    solver = make(folder, {**STEPPED[way], "reduce": "chain"})
+    solver.step(1)
+    if COMM.rank == 0:
+        solver.net.params["ip5"][0].data[...] *= 0.5
+    solver.step(1)
+    assert_ranks_alike(parameters(solver))
+    solver.close()
+
+
+def test_the_runs_supernodes_are_those_of_the_collectives(folder, monkeypatch):
+    monkeypatch.setattr(supernodes, "gethostname", lambda: f"n{COMM.rank}")
+    hosts = ";".join(f"n{rank}" for rank in range(COMM.size))
+    with pytest.raises(ArgumentError, match="supernode"):  # the ranks of this node would be in several
+        make(folder, {"supernodes": hosts})
 
 
 CALLS = {
