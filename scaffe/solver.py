@@ -6,8 +6,8 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from functools import partial
-from typing import Any
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from scaffe import display, replay, snapshot, solver_nets, solvers, weights
 from scaffe.bad_records import BadRecords
 from scaffe.choices import AUTO, Choices
 from scaffe.context import TEST, TRAIN, WORKSPACE_BYTES, Context
-from scaffe.errors import ScaffeError
+from scaffe.errors import AgreedError, ScaffeError
 from scaffe.held import Together, public
 from scaffe.losses import Losses
 from scaffe.monitor import timeline as timelines
@@ -46,6 +46,26 @@ from scaffe.signals import ACTIONS
 from scaffe.solvers import lr_policy
 
 SCALINGS = ("strong", "weak")
+P = ParamSpec("P")
+Result = TypeVar("Result")
+
+
+def collective(method: Callable[Concatenate[Solver, P], Result]) -> Callable[Concatenate[Solver, P], Result]:
+    """Let a method be a public call, until `close`, and note an error that this rank alone has."""
+
+    @wraps(method)
+    def call(self: Solver, *args: P.args, **kwargs: P.kwargs) -> Result:
+        if self._closed and self.collectives is not None:
+            raise AgreedError("the solver is closed, and its ranks' communicators are given back; make another")
+        try:
+            result = method(self, *args, **kwargs)
+        except BaseException as error:
+            self._failed_alone = not self.world.is_alike(error)
+            raise
+        self._failed_alone = False
+        return result
+
+    return public(call)
 
 
 class Solver:
@@ -126,7 +146,7 @@ class Solver:
         self._keeps_prefix = False
         self.timeline_path = timeline
         self.timeline = timelines.Timeline(timelines.limit(self.world.size)) if timeline else None
-        self._touched = self._failed_alone = False
+        self._touched = self._failed_alone = self._closed = False
         self.stopped = ""  # what asked solve() to end early: "stop" or "requeue"
         self.tests_done = 0
         self.world.together(self._build_train_net)
@@ -264,18 +284,14 @@ class Solver:
 
     # Training.
 
-    @public
+    @collective
     def step(self, iterations: int) -> None:
         """Run so many iterations, with displays, tests and snapshots as the solver file asks.
 
         It begins, and ends, with the root's parameters on all ranks.
         """
-        try:
-            self._share()
-            self._run(iterations)
-        except BaseException as error:
-            self._failed_alone = not self.world.is_alike(error)
-            raise
+        self._share()
+        self._run(iterations)
         self._versions = self._parameter_versions()
 
     def _run(self, iterations: int) -> None:
@@ -376,7 +392,7 @@ class Solver:
             self.snapshot()
         self.stopped = next((wish for wish in ("requeue", "stop") if wish in wishes), "")
 
-    @public
+    @collective
     def solve(self, resume: str | os.PathLike | None = None) -> None:
         """Train until max_iter, or until a signal stops it; snapshot, display and test at the end as Caffe does."""
         p = self.param
@@ -417,7 +433,7 @@ class Solver:
     def _is_test_due(self) -> bool:
         return bool(self.test_nets) and self.iter % self.param.test_interval == 0
 
-    @public
+    @collective
     def test_all(self) -> None:
         """Run all test nets and log the means of their outputs, exact over the ranks."""
         self.propagate.sync()
@@ -433,20 +449,20 @@ class Solver:
 
     # Snapshots.
 
-    @public
+    @collective
     def snapshot(self) -> str:
         """Write weights and solver state; return the state's path on all ranks."""
         self.world.record.at(SNAPSHOT)
         self.propagate.sync()
         return self.world.on_root(lambda: snapshot.save(self))
 
-    @public
+    @collective
     def restore(self, path: str | os.PathLike) -> None:
         """Go on where the snapshot was taken, or at the newest complete one of the prefix for the path "auto"."""
         snapshot.restore(self, path)
         self.propagate.sync()
 
-    @public
+    @collective
     def copy_weights(self, paths: Sequence[str]) -> None:
         """Start from the weights of these files, later ones over earlier ones."""
         self.world.on_root(lambda: weights.load_all(self.net, paths))
@@ -457,16 +473,21 @@ class Solver:
     def close(self) -> None:
         """End the nets' reader threads, and the workflow; write the timeline; let other jobs write. Collective.
 
-        Nothing is done once a step has failed on this rank alone: the others are not here. Raise SnapshotError where
-        the timeline can't be written.
+        Once a call has failed on this rank alone, threads end and the rest is left: the others are not here. Closing
+        twice is allowed. Raise SnapshotError where the timeline can't be written.
         """
         self.lock.release()
         self._keeps_prefix = False
-        if self._failed_alone:
+        if self._closed:
             return
+        if self._failed_alone:
+            for workflow in self.trial.workflows:
+                workflow.drive.close()
+            self._end_readers()
+            return
+        self._closed = True
         self.write_timeline()
-        for net in (self.net, *self.test_nets):
-            net.close()
+        self._end_readers()
         self.trial.close()
         self.net.context.allsums = self.world.allsums  # the net may be used on
         self.net.packed.pinned = False
@@ -476,6 +497,10 @@ class Solver:
             # Users' arrays over shared memory may be used on too.
             held = self.net.context.gpu is None and self.net.move_parameters(aligned_zeros)
             self.collectives.free(windows=not any(self.world.allgather(held)))
+
+    def _end_readers(self) -> None:
+        for net in (self.net, *self.test_nets):
+            net.close()
 
 
 def get_solver(path: str | os.PathLike, **options) -> Solver:

@@ -182,6 +182,14 @@ def test_rank_0_chooses_for_all_whatever_the_tables_of_the_others():
 
 
 @pytest.mark.mpi(min_size=2)
+def test_all_ranks_see_the_network_that_rank_0_sees(monkeypatch):
+    monkeypatch.setattr(tuning, "network", lambda: f"the network of rank {COMM.rank}")
+    comm = Communicator(COMM, group=Group.uniform(COMM.size))
+    assert comm.shape.network == "the network of rank 0"
+    comm.free()
+
+
+@pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("odd", [0, COMM.size - 1])
 def test_a_node_whose_processes_cannot_read_each_other_counts_for_all(monkeypatch, odd):
     monkeypatch.setattr(peer, "works", lambda local: COMM.rank != odd)
@@ -189,6 +197,19 @@ def test_a_node_whose_processes_cannot_read_each_other_counts_for_all(monkeypatc
     array = np.ones(100, np.float32)
     comm.allreduce(array)
     assert (array == comm.size).all() and isinstance(comm.plan("allreduce", array), LibraryPlan)
+    comm.free()
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("odd", [0, COMM.size - 1])
+def test_one_rank_whose_array_lies_in_no_window_counts_for_all(monkeypatch, odd):
+    monkeypatch.setattr(peer, "works", lambda local: False)
+    comm = Communicator(COMM, table("leaders-chain"), Group.uniform(COMM.size))
+    window = comm.empty(100)
+    own = np.zeros(100, np.float32) if COMM.rank == odd else window
+    own[...] = 1
+    comm.allreduce(own)
+    assert (own == comm.size).all() and isinstance(comm.plan("allreduce", own), LibraryPlan)
     comm.free()
 
 

@@ -108,17 +108,18 @@ def test_two_plans_of_which_each_rank_sees_another_go_on_first_do_not_wait_for_e
     lanes = [comm.dup() for _ in arrays]
     plans = [lane.plan("allreduce", array, algorithm="slices") for lane, array in zip(lanes, arrays, strict=True)]
     for plan in plans:
-        plan.start()
-    while not all(isinstance(plan._waiting, MPI.Request) for plan in plans):  # all have said where their arrays are
-        for plan in plans:
-            if not isinstance(plan._waiting, MPI.Request):
-                plan.advance()
-    for plan in plans if comm.rank else reversed(plans):  # one hears of all others' before the other does
-        taken = plan.taken
-        while plan.taken == taken:
-            plan.advance()
-    while not all([plan.advance() for plan in plans]):
-        pass
+        plan.mark()
+    steps = [plan.steps(wait=False) for plan in plans]
+    for marked in [next(each) for each in steps]:
+        marked.Wait()
+    waiting = [next(each) for each in steps]  # all say where their arrays are
+    for k in (0, 1) if comm.rank else (1, 0):  # one hears of all others' before the other does
+        waiting[k].Wait()
+        waiting[k] = next(steps[k])
+    while any(waiting):
+        for k, request in enumerate(waiting):
+            if request is not None and request.Test():
+                waiting[k] = next(steps[k], None)
     for plan, array in zip(plans, arrays, strict=True):
         plan.follow()
         np.testing.assert_array_equal(array.get(), comm.size * (comm.size + 1) / 2)

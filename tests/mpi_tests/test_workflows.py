@@ -1,15 +1,17 @@
 """Whatever the workflow, buckets and driver: the parameters are SC-B's, to the bit where sums have one order."""
 
 import functools
+import threading
 
 import nets
 import numpy as np
 import pytest
 from mpi4py import MPI
 
-from collectives import DeviceFault
+from collectives import ArgumentError, DeviceFault, supernodes
 from collectives.plans import Plan
 from collectives.staged import Staged
+from scaffe.errors import AgreedError
 from scaffe.parallel import buckets, ordering
 from scaffe.parallel.drive import DRIVES
 from scaffe.parallel.propagate import StagedPropagate
@@ -224,17 +226,61 @@ def test_what_the_root_writes_into_parameters_between_steps_counts(folder, way):
     alike.close()
 
 
-def test_a_rank_that_failed_alone_waits_for_nobody_when_it_closes(folder, monkeypatch):
-    solver = make(folder, {"workflow": "SC-OBR", "reduce": "chain"})
+@pytest.mark.parametrize("way", ["SC-B", "SC-OBR, hook", "allreduce"])
+def test_what_the_root_alone_asks_for_and_writes_reaches_all(folder, way):
+    solver = make(folder, {**STEPPED[way], "reduce": "chain"})
     solver.step(1)
-    monkeypatch.setattr(solver, "_iterate", lambda ends: 1 // 0)
+    if COMM.rank == 0:
+        solver.net.params["ip5"][0].data[...] *= 0.5
+    solver.step(1)
+    assert_ranks_alike(parameters(solver))
+    solver.close()
+
+
+def test_the_runs_supernodes_are_those_of_the_collectives(folder, monkeypatch):
+    monkeypatch.setattr(supernodes, "gethostname", lambda: f"n{COMM.rank}")
+    hosts = ";".join(f"n{rank}" for rank in range(COMM.size))
+    with pytest.raises(ArgumentError, match="supernode"):  # the ranks of this node would be in several
+        make(folder, {"supernodes": hosts})
+
+
+CALLS = {
+    "step": lambda solver: solver.step(1),
+    "test_all": lambda solver: solver.test_all(),
+    "snapshot": lambda solver: solver.snapshot(),
+    "copy_weights": lambda solver: solver.copy_weights([]),
+}
+
+
+@pytest.mark.parametrize("drive", DRIVES)
+@pytest.mark.parametrize("call", CALLS)
+def test_a_rank_that_failed_alone_waits_for_nobody_when_it_closes_and_its_threads_end(folder, monkeypatch, call, drive):
+    before = set(threading.enumerate())
+    solver = make(folder, {"workflow": "SC-OBR", "reduce": "chain", "drive": drive}, snapshot_after_train=False)
+    solver.step(1)
+    monkeypatch.setattr(type(solver.propagate), "sync", lambda propagate: 1 // 0)
     with pytest.raises(ZeroDivisionError):
-        solver.step(1)
+        CALLS[call](solver)
     if COMM.rank == 1:
         solver.close()
+        assert {thread.name for thread in set(threading.enumerate()) - before} <= {"stall"}
     COMM.Barrier()
+    monkeypatch.undo()
     solver._failed_alone = False
     solver.close()
+
+
+@pytest.mark.parametrize("way", ["SC-B", "SC-OBR, helper"])
+def test_a_solver_that_is_closed_says_so_and_can_be_closed_again(folder, way):
+    solver = make(folder, {**STEPPED[way], "reduce": "chain"})
+    with pytest.raises(TypeError):
+        solver.step("2")
+    solver.step(2)  # the ranks are together again
+    solver.close()
+    solver.close()
+    with pytest.raises(AgreedError, match="the solver is closed"):
+        solver.step(1)
+    assert not solver.net.packed.pinned
 
 
 @pytest.mark.parametrize(

@@ -17,20 +17,23 @@ from scaffe.monitor.record import (
     BACKWARD,
     FORWARD,
     LOSS,
+    NBYTES,
     PARAMETERS,
     RANKS,
     SET_UP,
+    SINCE_WORD,
     SNAPSHOT,
     SUMS,
     TEST,
     UPDATE,
+    WHAT_WORD,
     Record,
     Seen,
     packed,
     unpacked,
 )  # fmt: skip
 from scaffe.parallel import stall
-from scaffe.parallel.beacon import DIGEST_BYTES, TOKEN_BYTES, ForeignError, pack, unpack
+from scaffe.parallel.beacon import DIGEST_BYTES, TOKEN_BYTES, Beacon, ForeignError, pack, unpack
 from scaffe.parallel.stall import MOST_LINES, Layers, Watch, report
 from scaffe.parallel.world import World
 
@@ -159,6 +162,16 @@ def test_a_row_is_read_whole_at_any_time_also_where_nets_have_other_numbers_of_l
     assert set(seen) == allowed
 
 
+def test_what_a_rank_began_anew_is_never_seen_with_the_time_of_what_it_did_before() -> None:
+    record = Record()
+    record.begin(4)
+    old, since = record.row[WHAT_WORD], record.row[SINCE_WORD]
+    seen: list[tuple[bool, bool]] = []
+    record.move(Watched(lambda row: seen.append((row[WHAT_WORD] != old, row[SINCE_WORD] > since))))  # type: ignore
+    record.at(FORWARD, 1)
+    assert seen == [(False, False), (False, True), (True, True)]
+
+
 def test_a_word_holds_all_fields_of_a_row() -> None:
     for fields in product((0, 7, 2**31 - 1), (0, 1000), (SET_UP, SNAPSHOT), (-1, 0, 60000), (0, SUMS)):
         assert unpacked([packed(*fields), NOW, S]) == (*fields, NOW, S)
@@ -207,6 +220,17 @@ def test_what_is_not_this_jobs_datagram_is_refused() -> None:
         with pytest.raises(ForeignError):
             unpack(token, foreign, NOW)
     assert token not in datagram  # who hears one can't make another
+
+
+def test_a_datagram_is_taken_for_ranks_elsewhere_alone_and_where_it_fits() -> None:
+    beacon = Beacon(MPI.COMM_SELF, [0], 1, fits=lambda row: row[0] != 5)
+    beacon._foreign = {1, 2}
+    rows = [memoryview(bytearray(NBYTES)).cast("q") for _ in range(3)]
+    for rank, what in ((0, 7), (3, 7), (-1, 7), (1, 5), (2, 7)):
+        sent = {rank: (what, NOW, NOW)}
+        beacon._take(pack(beacon._token, sent, [rank], NOW), rows)  # type: ignore[arg-type]
+    assert [row[0] for row in rows] == [0, 0, 7]
+    assert beacon.refused == 4
 
 
 def test_a_record_that_no_rank_of_this_job_can_have_does_not_fit() -> None:
