@@ -80,6 +80,38 @@ def test_auto_starts_anew_where_there_is_no_snapshot(solver):
     assert np.array_equal(fresh.net.packed.data, before)
 
 
+def test_auto_starts_anew_where_a_job_was_killed_in_its_first_snapshot(solver):
+    taken(solver(), 2)
+    os.rename("snap_iter_2.solverstate", "snap_iter_2.solverstate.0123456789abcdef.tmp")
+    assert resumed(solver()) == 0
+    os.rename("snap_iter_2.caffemodel", "snap_iter_2.caffemodel.0123456789abcdef.tmp")
+    assert resumed(solver()) == 0
+
+
+def cut(path):
+    os.truncate(path, os.path.getsize(path) // 2)
+
+
+@pytest.mark.parametrize("form", [SolverParameter.BINARYPROTO, SolverParameter.HDF5])
+@pytest.mark.parametrize("damage", [cut, os.unlink])
+def test_auto_refuses_to_start_anew_where_no_snapshot_is_whole(solver, capsys, form, damage):
+    taken(solver(snapshot_format=form), 2, 4)
+    [older], [newer] = Path().glob("snap_iter_2.caffemodel*"), Path().glob("snap_iter_4.caffemodel*")
+    state = str(newer).replace("caffemodel", "solverstate")
+    damage(older)
+    damage(newer)
+    second = solver()
+    with pytest.raises(SnapshotError) as error:
+        second.restore("auto")
+    assert str(error.value) == (
+        f"snapshot_prefix 'snap': there are snapshots, but none is whole (newest: {state}): "
+        "copy one anew; or, to start anew, remove them or choose another snapshot_prefix"
+    )
+    warned = capsys.readouterr().err
+    assert warned.count("Passing over a snapshot") == 2 and str(older) in warned and str(newer) in warned
+    assert snapshot.newest("snap") is None  # for reports, which tell of another error
+
+
 def test_auto_takes_the_newest_by_number_not_by_name(solver):
     first = taken(solver(), 9, 10)
     second = solver()
