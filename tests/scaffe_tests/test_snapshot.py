@@ -11,6 +11,7 @@ import nets
 import numpy as np
 import pytest
 from conftest import environment
+from unsealed import unseal
 
 import scaffe
 from scaffe import snapshot
@@ -280,7 +281,7 @@ def test_caffes_state_of_a_scalar_parameter_is_gone_on_from():
     one = Solver(nets.solver_with(net, snapshot_prefix="snap"))
     taken(one, 2)
     for path, kind in (("snap_iter_2.caffemodel", NetParameter), ("snap_iter_2.solverstate", SolverState)):
-        stored = kind.FromString(Path(path).read_bytes())
+        stored = kind.FromString(unseal(path).read_bytes())
         of_caffe = stored.history if kind is SolverState else [blob for layer in stored.layer for blob in layer.blobs]
         for blob in of_caffe:
             if not blob.shape.dim:
