@@ -7,6 +7,7 @@ import sys
 import threading
 from dataclasses import asdict, replace
 
+import nets
 import pytest
 from conftest import environment
 
@@ -190,6 +191,30 @@ def test_one_elsewhere_that_ends_meanwhile_gives_it_away(prefix, lock):
     watching = Watching(prefix, lambda path, times: times == 3 and os.unlink(path))
     lock(watching).take()
     assert watching.times == 3
+
+
+def test_who_takes_it_over_before_this_one_is_looked_at_anew(prefix, lock):
+    left(prefix)
+    here = this_process().machine
+    dead = lambda path, times: times == 3 and left(prefix, machine=here, started=1)  # noqa: E731
+    watching = Watching(prefix, dead)
+    lock(watching).take()  # at once: the other one has died too
+    assert watching.times == 3
+
+
+def test_of_two_who_take_it_over_at_once_the_later_one_is_refused(prefix, lock, monkeypatch):
+    left(prefix, machine=this_process().machine, started=1)
+    make = prefix_lock._make
+
+    def late(path):
+        nets.lock_of_a_running_job(prefix)  # between the last look at the dead one's and this
+        return make(path)
+
+    monkeypatch.setattr(prefix_lock, "_make", late)
+    with pytest.raises(SnapshotError, match="another job writes there"):
+        lock().take()
+    assert owner_of(prefix) == os.getppid()
+    assert os.listdir(os.path.dirname(prefix)) == ["snap.lock"]
 
 
 def test_a_file_that_says_nothing_is_watched_and_not_printed(prefix, lock):
