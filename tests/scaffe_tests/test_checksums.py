@@ -6,9 +6,10 @@ from pathlib import Path
 import nets
 import numpy as np
 import pytest
+from google.protobuf.message import DecodeError
 
 from scaffe.errors import PrototxtError
-from scaffe.proto import NetParameter, SolverParameter, blobs
+from scaffe.proto import NetParameter, SolverParameter, SolverState, blobs
 from scaffe.proto.files import read_solver_state, read_weights
 from scaffe.proto.upgrade_files import upgrade_net_file
 from scaffe.solver import Solver
@@ -86,6 +87,22 @@ def test_a_file_that_is_cut_off_is_noticed_wherever_that_is(files, tmp_path, kin
     drawn = random.Random(kind).sample(range(len(content)), 60)
     for end in [*drawn, *range(len(content) - 40, len(content))]:
         refusal(path, kind, content[:end])
+
+
+@pytest.mark.parametrize(("kind", "message"), [("caffemodel", NetParameter), ("solverstate", SolverState)])
+def test_a_file_that_is_cut_off_between_two_fields_is_noticed(files, tmp_path, kind, message):
+    content, path = files[kind].read_bytes(), tmp_path / f"cut.{kind}"
+    ends = [end for end in range(1, len(content)) if is_message(message, content[:end])]
+    assert len(ends) > 3
+    for end in ends:
+        refusal(path, kind, content[:end])
+
+
+def is_message(kind, content):
+    try:
+        return bool(kind.FromString(content))
+    except DecodeError:
+        return False
 
 
 def test_files_without_checksums_are_read_as_they_are(files, tmp_path):
