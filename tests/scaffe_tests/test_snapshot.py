@@ -215,6 +215,13 @@ def test_the_newest_ones_are_kept(solver, keep):
     assert found() == both(*[1, 2, 3, 10][-keep:])
 
 
+def test_a_state_is_removed_before_its_weights(solver, monkeypatch):
+    one, removed, unlink = taken(solver(1), 1), [], os.unlink
+    monkeypatch.setattr(os, "unlink", lambda path: (removed.append(path), unlink(path)))
+    taken(one, 2)  # killed in between it leaves weights without a state, which nobody takes for a snapshot
+    assert removed == ["snap_iter_1.solverstate", "snap_iter_1.caffemodel"]
+
+
 def test_incomplete_snapshots_and_other_files_are_not_removed(solver):
     taken(solver(), 1, 2)
     os.unlink("snap_iter_1.solverstate")
@@ -258,6 +265,7 @@ def test_a_run_that_dies_while_writing_leaves_the_older_snapshot(folder, solver,
     assert 0 < unfinished.stat().st_size <= 100_000
     assert found() == {"caffemodel": left, "solverstate": [2]}
     others = [folder / f"{name}.0123456789abcdef.tmp" for name in ("snap_iter_4.png", "snap2_iter_4.caffemodel")]
+    others.append(unfinished.with_name(f"{unfinished.name}.kept"))
     for other in others:
         other.write_bytes(b"")
     second = solver(outputs=4096)
