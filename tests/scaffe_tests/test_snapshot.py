@@ -165,6 +165,7 @@ def test_weights_are_found_beside_a_state_that_was_moved(solver, folder):
     for path in folder.glob("snap_iter_2.*"):
         path.rename(folder / "elsewhere" / path.name)
     second = solver()
+    (folder / "snap_iter_2.caffemodel").write_bytes(b"another's, where the state says")
     second.restore("elsewhere/snap_iter_2.solverstate")
     assert np.array_equal(second.net.packed.data, first.net.packed.data)
 
