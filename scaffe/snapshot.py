@@ -136,11 +136,12 @@ def _position(solver: Solver, net: Net, layer) -> int:
 def restore(solver: Solver, path: str | os.PathLike) -> None:
     """Bring a solver on all ranks to where a snapshot was taken. Collective.
 
-    The root reads the files. Raise, on all ranks, WeightsError or PrototxtError for files that don't belong here.
+    The root reads the files. Raise, on all ranks, WeightsError or PrototxtError for files that don't belong here,
+    SnapshotError where "auto" finds snapshots of which none is whole: a new run would write over them.
     """
     restored = solver.world.on_root(lambda: _restore_root(solver, os.fspath(path)))
     if restored is None:
-        log.info("No complete snapshot of %s: starting anew", solver.param.snapshot_prefix)
+        log.info("No snapshot of %s: starting anew", solver.param.snapshot_prefix)
         return
     source, state = restored
     log.info("Restored iteration %d from %s", state.iter, source)
@@ -269,29 +270,44 @@ def _model_beside(state: str) -> str:
     return re.sub(r"\.solverstate(\.h5)?$", r".caffemodel\1", state)
 
 
+def _states(prefix: str) -> list[str]:
+    """Return a prefix's states, oldest first. They are written last, so each says that a snapshot was there."""
+    found = glob(f"{escape(prefix)}_iter_*.solverstate*")
+    return sorted((path for path in found if _iteration(path) >= 0), key=_iteration)
+
+
 def complete(prefix: str) -> list[str]:
     """Return the states of a prefix's complete snapshots, oldest first."""
-    states = [path for path in glob(f"{escape(prefix)}_iter_*.solverstate*") if _iteration(path) >= 0]
-    return sorted((path for path in states if os.path.isfile(_model_beside(path))), key=_iteration)
+    return [path for path in _states(prefix) if os.path.isfile(_model_beside(path))]
 
 
 def newest(prefix: str) -> str | None:
-    """Return the state of the newest snapshot of which both files are whole, None if there is none.
-
-    Raise SnapshotError where it is in HDF5 and h5py is missing: passing it over would start anew.
-    """
-    found = _newest(prefix)
+    """Return the state of the newest snapshot of which both files are whole, None if none is, or can be read here."""
+    try:
+        found = _newest(prefix)
+    except SnapshotError:
+        return None
     return found and found.path
 
 
 def _newest(prefix: str, solver: Solver | None = None) -> Stored | None:
-    for path in reversed(complete(prefix)):
+    """Read the newest snapshot of which both files are whole; None where there are no snapshots.
+
+    Raise SnapshotError where none is whole, or where one is in HDF5 and h5py is missing: to start anew would be wrong.
+    """
+    states = _states(prefix)
+    for path in reversed(states):
         if path.endswith(".h5"):
             hdf5.library()
         try:
             return _read(path, solver)
         except (PrototxtError, SnapshotError, WeightsError) as error:
             log.warning("Passing over a snapshot: %s", error)
+    if states:
+        raise SnapshotError(
+            f"snapshot_prefix '{prefix}': there are snapshots, but none is whole (newest: {states[-1]}): "
+            "copy one anew; or, to start anew, remove them or choose another snapshot_prefix"
+        )
     return None
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import nets
 import numpy as np
 from PIL import Image
+from unsealed import unseal
 
 import readers
 import scaffe
@@ -74,7 +75,9 @@ def make(home: Path) -> list[Kind]:
     net.write_text(NET)
     built = scaffe.Net(str(net), scaffe.TRAIN, engine="reference")
     for suffix in (".caffemodel", ".caffemodel.h5"):
-        built.save(home / f"good{suffix}")
+        for name in ("sealed", "good"):
+            built.save(home / f"{name}{suffix}")
+        unseal(home / f"good{suffix}")  # else a change would be noticed before anything else is looked at
     return [*texts(home), *weights(home, built), *images(home), *databases(home), *lists(home), *tables(home)]
 
 
@@ -124,7 +127,8 @@ def weights(home: Path, built: scaffe.Net) -> list[Kind]:
     shapes = [blob.shape for blobs in built.params.values() for blob in blobs]
     from scaffe.proto import blobs, hdf5
 
-    h5 = hdf5.encode_solver_state(state, [np.zeros(shape, np.float32) for shape in shapes])
+    h5 = home / "good.solverstate.h5"
+    h5.write_bytes(hdf5.encode_solver_state(state, [np.zeros(shape, np.float32) for shape in shapes]))
     for shape in shapes:
         state.history.add().MergeFromString(blobs.encode(np.zeros(shape, np.float32)))
 
@@ -135,8 +139,12 @@ def weights(home: Path, built: scaffe.Net) -> list[Kind]:
     return [
         kind(home, "caffemodel", (home / "good.caffemodel").read_bytes(), "it.caffemodel", built.copy_from),
         kind(home, "caffemodel-h5", (home / "good.caffemodel.h5").read_bytes(), "it.caffemodel.h5", built.copy_from),
+        *(
+            kind(home, f"sealed{name}", (home / f"sealed{name}").read_bytes(), f"changed{name}", built.copy_from)
+            for name in (".caffemodel", ".caffemodel.h5")
+        ),
         kind(home, "solverstate", state.SerializeToString(), "it.solverstate", restore),
-        kind(home, "solverstate-h5", h5, "it.solverstate.h5", restore),
+        kind(home, "solverstate-h5", unseal(h5).read_bytes(), "it.solverstate.h5", restore),
         kind(home, "layer", LayerParameter(name="x", type="ReLU").SerializeToString(), "l.caffemodel", read_weights),
     ]
 

@@ -1,34 +1,36 @@
-"""Weights and states without checksums, as Caffe writes them and as a program leaves them that edits their fields."""
+"""Weights and states without our checksums, as Caffe writes them: for tests that change what is in them.
+
+Of a file with a seal a change is noticed before anything else is looked at.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from scaffe.proto import NetParameter, SolverState
 
 
-def write(path: str | Path, message: NetParameter | SolverState) -> None:
-    """Write weights or a state, binary, without checksums."""
-    blobs = message.history if isinstance(message, SolverState) else [b for layer in message.layer for b in layer.blobs]
-    for part in (message, *blobs):
-        part.ClearField("checksum")
+def unseal(path: str | Path) -> Path:
+    """Take the checksums out of a .caffemodel, .solverstate, or one in HDF5; return its path."""
+    path = Path(path)
+    if path.suffix == ".h5":
+        _unseal_hdf5(path)
+        return path
+    message = (NetParameter if ".caffemodel" in path.name else SolverState).FromString(path.read_bytes())
     message.ClearField("sealed")
-    Path(path).write_bytes(message.SerializeToString())
+    message.ClearField("checksum")
+    for blob in message.history if isinstance(message, SolverState) else [b for x in message.layer for b in x.blobs]:
+        blob.ClearField("checksum")
+    path.write_bytes(message.SerializeToString())
+    return path
 
 
-@contextmanager
-def editing(path: str | Path) -> Iterator[Any]:
-    """Open weights or a state in HDF5 to be edited; their checksums are removed."""
+def _unseal_hdf5(path: Path) -> None:
     import h5py
 
-    with h5py.File(path, "a") as file:
-        file.attrs.pop("sealed", None)
-        file.visititems(_drop_checksum)
-        yield file
-
-
-def _drop_checksum(name: str, item: Any) -> None:
-    item.attrs.pop("checksum", None)
+    with h5py.File(path, "a") as file:  # what is behind HDF5's own end is cut off
+        del file.attrs["sealed"]
+        checked: list[h5py.Dataset] = []
+        file.visititems(lambda _, item: checked.append(item) if "checksum" in item.attrs else None)
+        for dataset in checked:
+            del dataset.attrs["checksum"]

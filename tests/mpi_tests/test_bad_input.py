@@ -18,6 +18,7 @@ import pytest
 import wrong_inputs
 from mpi4py import MPI
 from PIL import Image
+from unsealed import unseal
 
 from readers import write_mean
 from scaffe.cli import main
@@ -36,6 +37,7 @@ snapshot_prefix: "snap"
 random_seed: 1
 """
 ROWS = wrong_inputs.table()
+ONE = [row for row in ROWS if not row.over_ranks]
 TOGETHER = [row for row in ROWS if not row.alone]
 ALONE = [row for row in ROWS if row.alone]
 
@@ -79,8 +81,9 @@ def base(tmp_path_factory):
     if COMM.rank == 0:
         Path("solver.prototxt").write_text(SOLVER)
         for end in ("", ".h5"):
-            shutil.copy(f"snap_iter_4.caffemodel{end}", f"w.caffemodel{end}")
-            shutil.move(f"snap_iter_4.solverstate{end}", f"s.solverstate{end}")
+            shutil.move(f"snap_iter_4.solverstate{end}", f"last.solverstate{end}")
+            unseal(shutil.copy(f"snap_iter_4.caffemodel{end}", f"w.caffemodel{end}"))
+            unseal(shutil.copy(f"last.solverstate{end}", f"s.solverstate{end}"))
             os.unlink(f"snap_iter_2.caffemodel{end}")
             os.unlink(f"snap_iter_2.solverstate{end}")
     os.chdir(before)
@@ -88,9 +91,7 @@ def base(tmp_path_factory):
 
 
 def files(folder: Path) -> dict[Path, bytes]:
-    """Return all files but a prefix's lock, which an aborted job leaves to the next one."""
-    found = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock")
-    return {path: path.read_bytes() for path in found}
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def errors(stderr: str) -> list[str]:
@@ -125,8 +126,9 @@ def refuse(row, base, factory, capsys, monkeypatch) -> None:
     COMM.Barrier()
     monkeypatch.chdir(folder)
     capsys.readouterr()
+    words = row.command.split() if isinstance(row.command, str) else row.command
     try:
-        code = main(row.command.split() if isinstance(row.command, str) else row.command)
+        code = main(words)
     except SystemExit as end:
         code = end.code
     out, err = capsys.readouterr()
@@ -136,7 +138,7 @@ def refuse(row, base, factory, capsys, monkeypatch) -> None:
     lines = [line for _, told, _ in ends for line in told]
     assert len(lines) == 1 and lines[0].startswith("scaffe: "), lines
     codes = [code for code, _, _ in ends]
-    others = {0, 2} if wrong_inputs.is_tool(row.command) else {2}
+    others = {0, 2} if wrong_inputs.is_tool(words) else {2}
     assert codes[0] == 2 and len({*codes[1:]}) < 2 and others.issuperset(codes[1:]), err
     assert says(lines[0], row.said), lines[0]
     assert lines[0].isprintable() and not any(traced for _, _, traced in ends)
@@ -145,7 +147,7 @@ def refuse(row, base, factory, capsys, monkeypatch) -> None:
 
 
 @pytest.mark.mpi_skip
-@pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
+@pytest.mark.parametrize("row", ONE, ids=[row.name for row in ONE])
 def test_a_wrong_input_is_told_in_one_line(row, base, tmp_path_factory, capsys, monkeypatch):
     refuse(row, base, tmp_path_factory, capsys, monkeypatch)
 
@@ -169,4 +171,6 @@ def test_a_record_that_one_rank_reads_ends_them_all(row, base, tmp_path, mpirun,
     lines = [line for line in run.stderr.replace("\0", "").splitlines() if line.startswith("scaffe: ")]
     assert run.returncode != 0 and "Traceback" not in run.stderr
     assert len(lines) == 1 and says(lines[0], row.said), run.stderr
-    assert files(tmp_path) == before
+    left = files(tmp_path)
+    left.pop(tmp_path / "it/snap.lock", None)  # of a job that was ended from outside; the next takes it over
+    assert left == before

@@ -1,9 +1,9 @@
 """What test_bad_input.py feeds to the command line: wrong inputs, each with what the one line of error must say.
 
 A row is made in a copy of a folder that has net.prototxt, solver.prototxt (4 iterations, batches of 8), db (an LMDB of
-20 records of 1 x 4 x 4), w.caffemodel, s.solverstate, both also in HDF5 (w.caffemodel.h5, s.solverstate.h5), a list of
-images, a window file, and lists of HDF5 files. Add a row to the list that it belongs to; `said` is found in the line,
-`.*` standing for anything.
+20 records of 1 x 4 x 4), snap_iter_4.caffemodel, last.solverstate, both also in HDF5 (.h5), w.caffemodel and
+s.solverstate, which are the same without checksums, a list of images, a window file, and lists of HDF5 files. Add a row
+to the list that it belongs to; `said` is found in the line, `.*` standing for anything.
 """
 
 # ruff: noqa: E501  a row is a line
@@ -17,8 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import nets
 import numpy as np
-import unsealed
 
 from readers import encode, write_lmdb
 from scaffe.proto import Datum, NetParameter, SolverState
@@ -32,14 +32,15 @@ class Wrong(NamedTuple):
     said: str
     make: Callable[[], object] = lambda: None
     alone: bool = False  # met by the rank that reads the record: it ends the job
+    over_ranks: bool = False  # right on one rank
 
 
-OVER_RANKS = ("train", "test", "time", "extract-features", "compute-image-mean")
+SPREAD = ("train", "test", "time", "extract-features", "compute-image-mean")
 
 
-def is_tool(command: str) -> bool:
+def is_tool(words: list[str]) -> bool:
     """Say whether only the first rank works, so that the others may end with 0."""
-    return command.split()[:1] not in [[name] for name in OVER_RANKS]
+    return words[:1] not in [[name] for name in SPREAD]
 
 
 TRAIN = "train --solver solver.prototxt"
@@ -90,6 +91,11 @@ FLAGS = [
     (f"{TRAIN} --sync never", "--sync.*'never'"),
     (f"{TRAIN} --reduce xyz", "unknown tree algorithm 'xyz'; known are chain"),
     (f"{TRAIN} --reduce leaders-xyz", "unknown tree algorithm 'xyz'"),
+    (f"{TRAIN} --supernodes vm;vm,a", "supernodes: host vm is in two of them, number 0 and 1"),
+    (f"{TRAIN} --supernodes ;", "supernodes: '' is no host's name; expected hosts as in 'n0,n1;n2,n3'"),
+    (f"{TRAIN} --supernodes a,b;c/d", "supernodes: 'c/d' is no host's name"),
+    (f"{TRAIN} --supernodes rack(", "supernodes: the pattern 'rack(' is none: missing )"),
+    (f"{TRAIN} --supernodes (?:n)", "supernodes: the pattern '(?:n)' has no part in parentheses"),
     (f"{TRAIN} --reduce ring", "reduce has no algorithm 'ring'"),
     (f"{TRAIN} --reduce cb", "'cb' needs a chain size"),
     (f"{TRAIN} -verbose", "unrecognized arguments: -verbose"),
@@ -195,6 +201,14 @@ FLAGS = [
     ("device-query --gpu first", "'first'"),
 ]
 
+# What is right on one rank.
+
+OVER_RANKS = [
+    (f"{TRAIN} --supernodes no-host-of-ours", "supernodes: host .* is in none of 'no-host-of-ours'"),
+    (f"{TRAIN} --supernodes no-(host)", "supernodes: host .* does not match the pattern 'no-(host)'"),
+    (f"{TRAIN} --supernodes slurm", "SLURM_TOPOLOGY_ADDR and .* are not set; start with srun, or name the hosts"),
+]
+
 # A file of settings, cluster.toml.
 
 SETTINGS = [
@@ -208,6 +222,10 @@ SETTINGS = [
     ('bucket-bytes = "some"', "cluster.toml: bucket_bytes must be bytes"),
     ('bucket-bytes = true', "cluster.toml: bucket"),
     (b"\xff\xfe", "cluster.toml: .*utf-8"),
+    (r'supernodes = "a\u0000"', r"supernodes: 'a\x00' is no host's name"),
+    (r'reduce = "a\u0000"', r"unknown tree algorithm 'a\x00'"),
+    ("supernodes = 3", "cluster.toml: supernodes"),
+    ('supernodes = [["vm"], ["vm", "a"]]', "supernodes: host vm is in two of them, number 0 and 1"),
 ]
 
 # One edit of solver.prototxt: old, new, said.
@@ -247,7 +265,7 @@ SOLVERS = [
     ("base_lr: 0.01", "base_lr: nan", "solver.prototxt:3: base_lr must be a finite number, got nan"),
     ("base_lr: 0.01", "base_lr: inf", "solver.prototxt:3: base_lr must be a finite number, got inf"),
     ("base_lr: 0.01", "base_lr: 1e39", "solver.prototxt:3: base_lr must be a finite number, got 1e39"),
-    ("base_lr: 0.01", "base_lr: 3e38", "is not finite at iteration .*, learning rate 3e+38: "),
+    ("base_lr: 0.01", "base_lr: 3e38", "is not finite at iteration .*, learning rate 3e+38"),
     ("momentum: 0.9", "weight_decay: nan", "solver.prototxt:5: weight_decay must be a finite number, got nan"),
     ("momentum: 0.9", "clip_gradients: nan", "solver.prototxt:5: clip_gradients must be a finite number, got nan"),
     ("momentum: 0.9", 'regularization_type: "L3"', "regularization_type must be one of L2 L1, got 'L3'"),
@@ -372,6 +390,7 @@ LAYERS = [
     ("HDF5Data", 'hdf5_data_param { source: "no" batch_size: 2 }', "HDF5 list no: no such file"),
     ("HDF5Data", 'hdf5_data_param { source: "empty" batch_size: 2 }', "HDF5 list empty: expected the names of HDF5 files"),
     ("HDF5Data", 'hdf5_data_param { source: "gone_list" batch_size: 2 }', "gone.png"),
+    ("HDF5Data", 'hdf5_data_param { source: "zero_list" batch_size: 2 }', r"a\x00b.png"),
     ("HDF5Data", 'hdf5_data_param { source: "image.png" batch_size: 2 }', "image.png"),
     ("HDF5Data", 'hdf5_data_param { source: "h5_list" batch_size: 0 }', "batch_size must be 1 or more"),
 ]
@@ -394,7 +413,8 @@ def behind_inputs(kind: str, fields: str) -> str:
 
 
 def cut(path: str, part: float) -> Callable[[], object]:
-    return lambda: os.truncate(path, int(os.path.getsize(path) * part))
+    """Cut a file to a part of it, or by a byte (-1)."""
+    return lambda: os.truncate(path, os.path.getsize(path) - 1 if part < 0 else int(os.path.getsize(path) * part))
 
 
 def message(path: str, kind, change: Callable) -> Callable[[], object]:
@@ -403,9 +423,26 @@ def message(path: str, kind, change: Callable) -> Callable[[], object]:
     def work() -> None:
         content = kind.FromString(Path(path).read_bytes())
         change(content)
-        unsealed.write(path, content)
+        Path(path).write_bytes(content.SerializeToString())
 
     return work
+
+
+def flip(path: str) -> Callable[[], object]:
+    """Turn one bit round, in the middle."""
+
+    def work() -> None:
+        content = bytearray(Path(path).read_bytes())
+        content[len(content) // 2] ^= 16
+        Path(path).write_bytes(content)
+
+    return work
+
+
+def spoilt_snapshot() -> None:
+    """Let the only snapshot of the prefix be one with damaged weights."""
+    os.rename("last.solverstate", "snap_iter_4.solverstate")
+    cut("snap_iter_4.caffemodel", 0.5)()
 
 
 def weights(change: Callable) -> Callable[[], object]:
@@ -423,7 +460,7 @@ def h5(path: str, change: Callable) -> Callable[[], object]:
     def work() -> None:
         import h5py
 
-        with unsealed.editing(path) as file:
+        with h5py.File(path, "a") as file:
             change(file, h5py)
 
     return work
@@ -442,6 +479,8 @@ def instead(name: str, make: Callable) -> Callable:
 
 WEIGHTS, WEIGHTS_H5 = f"{TRAIN} --weights w.caffemodel", f"{TRAIN} --weights w.caffemodel.h5"
 STATE, STATE_H5 = f"{TRAIN} --snapshot s.solverstate", f"{TRAIN} --snapshot s.solverstate.h5"
+SEALED = {"snap_iter_4.caffemodel": "--weights", "last.solverstate": "--snapshot"}
+DAMAGED = "damaged, or changed by another program (.*copy it anew, or go back to an older snapshot"
 LINK, BLOB = "is a link into another file", "data/ip/0"
 FILES = [
     ("empty weights", WEIGHTS, cut("w.caffemodel", 0), "w.caffemodel: "),
@@ -471,6 +510,21 @@ FILES = [
     ("blob of complex numbers", WEIGHTS_H5, h5("w.caffemodel.h5", instead(BLOB, np.zeros((10, 16), "c8"))), "expected numbers in 'data/ip/0', got complex64"),
     ("blob of strings", WEIGHTS_H5, h5("w.caffemodel.h5", instead(BLOB, np.zeros((10, 16), "S3"))), "expected numbers in 'data/ip/0', got |S3"),
     ("blob of 4 TB of nothing", WEIGHTS_H5, h5("w.caffemodel.h5", lambda file, _: file.create_dataset("data/ip/1024", (1 << 40,), "f4", chunks=(9,))), "blob 1024 in the file"),
+    *((f"{path}{end}, a bit flipped", f"{TRAIN} {flag} {path}{end}", flip(path + end), f"{path}{end}: {DAMAGED}") for path, flag in SEALED.items() for end in ("", ".h5")),
+    *((f"{path}{end}, cut", f"{TRAIN} {flag} {path}{end}", cut(path + end, 0.9), f"{path}{end}: .*damaged|{path}{end}: not a binary NetParameter") for path, flag in SEALED.items() for end in ("", ".h5")),
+    *((f"{path}{end}, without its last byte", f"{TRAIN} {flag} {path}{end}", cut(path + end, -1), f"{path}{end}: .*damaged|{path}{end}: not a binary NetParameter") for path, flag in SEALED.items() for end in ("", ".h5")),
+    ("no whole snapshot", f"{TRAIN} --snapshot auto", spoilt_snapshot, "there are snapshots, but none is whole (newest: snap_iter_4.solverstate): copy one anew; or, to start anew, remove them"),
+    ("prefix of another job", TRAIN, lambda: nets.lock_of_a_running_job("snap"), "snapshot_prefix 'snap': another job writes there (process .*let it end, or give this one another snapshot_prefix"),
+    ("lock that is a link", TRAIN, lambda: os.symlink("elsewhere", "snap.lock"), "snap.lock: too many levels of symbolic links"),
+    ("lock that is a folder", TRAIN, lambda: os.mkdir("snap.lock"), "snap.lock: is a directory"),
+    ("unfinished database that is a link", "convert-imageset . list db2", lambda: os.symlink("elsewhere", "db2.unfinished"), "db2.unfinished is a symbolic link: remove db2.unfinished to start anew"),
+    ("state of a negative iteration", STATE, state(lambda s: setattr(s, "iter", -5)), "s.solverstate: a damaged solver state: iter: -5, expected 0 to"),
+    ("state of a negative step", STATE, state(lambda s: setattr(s, "current_step", -1)), "a damaged solver state: current_step: -1"),
+    ("state of too many samples", STATE, state(lambda s: setattr(s.position[0], "samples", 2**63 - 1)), "samples of layer 'images' in the train net: 9223372036854775807, expected 0 to"),
+    ("state that names no weights", STATE, state(lambda s: s.ClearField("learned_net")), "a damaged solver state: it names no weights"),
+    ("state that names weights with a zero byte", STATE, state(lambda s: setattr(s, "learned_net", "a\0b")), r"its weights 'a\x00b' are missing"),
+    ("state of junk", STATE, write("s.solverstate", b"\xff\xfe junk \x00"), "s.solverstate: not a solver state, or a damaged one"),
+    ("state in HDF5 of a negative iteration", STATE_H5, h5("s.solverstate.h5", instead("iter", [-5])), "a damaged solver state: iter: -5"),
     ("no blobs at all", WEIGHTS_H5, h5("w.caffemodel.h5", lambda file, _: file.__delitem__("data")), "no group data in it"),
     ("data that is an array", WEIGHTS_H5, h5("w.caffemodel.h5", instead("data", [1.0])), "'data' is no group"),
     ("groups in a circle", WEIGHTS_H5, h5("w.caffemodel.h5", lambda file, _: file["data/ip"].__setitem__("on", file["data"])), "two links lead to the group"),
@@ -549,6 +603,7 @@ RECORDS = [
 def table() -> list[Wrong]:
     """Return all rows."""
     rows = [Wrong(f"scaffe {command}", command, said) for command, said in FLAGS]
+    rows += [Wrong(f"scaffe {command}", command, said, over_ranks=True) for command, said in OVER_RANKS]
     rows += [
         Wrong(f"cluster.toml: {text!r}", f"{TRAIN} --run-config cluster.toml", said, write("cluster.toml", text))
         for text, said in SETTINGS

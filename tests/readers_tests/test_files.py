@@ -62,3 +62,12 @@ def test_a_files_permissions_are_the_users_own(tmp_path):
     finally:
         os.umask(before)
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
+
+
+def test_the_content_is_on_disk_before_the_file_has_its_name(tmp_path, monkeypatch):
+    calls = []
+    for name in ("fsync", "replace"):
+        real = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda *args, name=name, real=real: (calls.append(name), real(*args))[1])
+    replace_file(tmp_path / "it", b"content")
+    assert calls == ["fsync", "replace", "fsync"]  # the folder's own last

@@ -6,10 +6,10 @@ from pathlib import Path
 import nets
 import numpy as np
 import pytest
-import unsealed
+from google.protobuf.message import DecodeError
 
 from scaffe.errors import PrototxtError
-from scaffe.proto import NetParameter, SolverParameter, blobs
+from scaffe.proto import NetParameter, SolverParameter, SolverState, blobs
 from scaffe.proto.files import read_solver_state, read_weights
 from scaffe.proto.upgrade_files import upgrade_net_file
 from scaffe.solver import Solver
@@ -89,9 +89,30 @@ def test_a_file_that_is_cut_off_is_noticed_wherever_that_is(files, tmp_path, kin
         refusal(path, kind, content[:end])
 
 
+@pytest.mark.parametrize(("kind", "message"), [("caffemodel", NetParameter), ("solverstate", SolverState)])
+def test_a_file_that_is_cut_off_between_two_fields_is_noticed(files, tmp_path, kind, message):
+    content, path = files[kind].read_bytes(), tmp_path / f"cut.{kind}"
+    ends = [end for end in range(1, len(content)) if is_message(message, content[:end])]
+    assert len(ends) > 3
+    for end in ends:
+        refusal(path, kind, content[:end])
+
+
+def is_message(kind, content):
+    try:
+        return bool(kind.FromString(content))
+    except DecodeError:
+        return False
+
+
 def test_files_without_checksums_are_read_as_they_are(files, tmp_path):
     net = NetParameter.FromString(files["caffemodel"].read_bytes())
-    unsealed.write(tmp_path / "as_caffe.caffemodel", net)
+    for name in ("sealed", "checksum"):
+        net.ClearField(name)
+    for layer in net.layer:
+        for blob in layer.blobs:
+            blob.ClearField("checksum")
+    (tmp_path / "as_caffe.caffemodel").write_bytes(net.SerializeToString())
     assert read_weights(tmp_path / "as_caffe.caffemodel") == net
 
 

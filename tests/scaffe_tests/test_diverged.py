@@ -5,12 +5,12 @@ from math import inf, nan
 
 import numpy as np
 import pytest
-import unsealed
 from bad_input import Refused, edit, train, trainable
 from both_engines import why_missing
 from nets import lenet, solver_with, tower
 from poison import poison
 from strict_arrays import StrictGpu
+from unsealed import unseal
 
 import scaffe
 from scaffe import solvers
@@ -18,6 +18,7 @@ from scaffe.errors import DivergedError, SnapshotError, WeightsError
 from scaffe.parallel.world import open_world
 from scaffe.proto import SolverParameter
 from scaffe.proto.files import read_solver_state, read_weights
+from scaffe.proto.hdf5 import library
 
 FIELDS = {"AdaGrad": {"momentum": 0}, "RMSProp": {"momentum": 0}, "LARS": {"lars_trust": 0.01}}
 ENGINES = ["reference", "cuda", *([] if why_missing() else ["onednn"])]
@@ -74,7 +75,7 @@ def test_a_rate_that_is_too_large_is_told_as_soon_as_values_are_not_finite(make,
             assert np.isfinite(solver.net.packed.host_data()).all()
     layer, iteration = re.match(r"layer '(\w+)': .* iteration (\d+),", str(caught.value)).groups()
     assert layer in solver.net.layer_dict
-    written = list(tmp_path.glob("snap_iter*"))
+    written = list(tmp_path.glob("snap_iter_*"))
     assert len(written) == 2 * int(iteration)
     assert all(np.isfinite(numbers(path)).all() for path in written)
 
@@ -167,7 +168,7 @@ def test_no_snapshot_is_written_of_values_or_history_that_are_not_finite(make, i
     (solver.net.packed.data if end == "caffemodel" else solver.rule.history[0])[-20] = nan
     with pytest.raises(SnapshotError, match=r"layer 'ip5': the \w+ of parameter 0 is not finite, so that no file is"):
         solver.snapshot()
-    assert not list(tmp_path.glob("snap_iter*"))
+    assert not list(tmp_path.glob("snap_iter_*"))
 
 
 def test_no_weights_are_written_that_are_not_finite(make, tmp_path):
@@ -186,16 +187,16 @@ def test_no_file_is_read_that_holds_values_that_are_not_finite(make, images, tmp
     state = solver.snapshot()
     path = state.replace("solverstate", end)
     if form == SolverParameter.HDF5:
-        with unsealed.editing(path) as file:
+        with library().File(unseal(path), "r+") as file:
             (file["history/2"] if end == "solverstate" else file["data/ip2/0"])[3, 5] = nan
     elif end == "solverstate":
-        stored = read_solver_state(path)
+        stored = read_solver_state(unseal(path))
         stored.history[2].data[77] = nan
-        unsealed.write(path, stored)
+        tmp_path.joinpath(path).write_bytes(stored.SerializeToString())
     else:
-        stored = read_weights(path)
+        stored = read_weights(unseal(path))
         next(layer for layer in stored.layer if layer.name == "ip2").blobs[0].data[77] = nan
-        unsealed.write(path, stored)
+        tmp_path.joinpath(path).write_bytes(stored.SerializeToString())
     before = solver.net.packed.data.copy()
     with pytest.raises(
         WeightsError, match=r"(layer 'ip2', blob 0|history of ip2\[0\]): holds a value that is not finite"

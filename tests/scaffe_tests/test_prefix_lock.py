@@ -7,6 +7,7 @@ import sys
 import threading
 from dataclasses import asdict, replace
 
+import nets
 import pytest
 from conftest import environment
 
@@ -96,7 +97,7 @@ def test_a_second_process_is_refused_and_takes_over_when_the_first_is_killed(pre
         lock().take()
     assert owner_of(prefix) == first.pid
     first.kill()
-    first.wait()
+    os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOWAIT)  # dead, though its parent has not asked for its status
     assert os.path.exists(f"{prefix}.lock")
     lock().take()
     assert owner_of(prefix) == os.getpid()
@@ -132,6 +133,16 @@ def test_solvers_of_one_process_have_it_together(prefix, lock):
     assert os.path.exists(f"{prefix}.lock")
     two.release()
     assert os.listdir(os.path.dirname(prefix)) == []
+
+
+def test_a_forked_child_that_ends_leaves_it(prefix, lock):
+    mine = lock()
+    mine.take()
+    if not (child := os.fork()):
+        mine.release()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert owner_of(prefix) == os.getpid()
 
 
 def test_it_is_one_lock_by_whatever_path_the_folder_is_reached(prefix, lock, tmp_path, monkeypatch):
@@ -192,8 +203,41 @@ def test_one_elsewhere_that_ends_meanwhile_gives_it_away(prefix, lock):
     assert watching.times == 3
 
 
-def test_a_file_that_says_nothing_is_watched_and_not_printed(prefix, lock):
-    left(prefix, host="\x1b[2J\n")
+def test_what_a_job_left_that_was_killed_while_it_took_over_is_named(prefix, lock):
+    left(prefix, machine=this_process().machine, started=1)
+    open(f"{prefix}.lock.next", "w").close()
+    watching = Watching(prefix, lambda path, times: times <= PATIENCE + 1 or pytest.fail("waits for ever"))
+    with pytest.raises(SnapshotError, match=r"snap\.lock\.next: left by a job that was killed; remove it"):
+        lock(watching).take()
+
+
+def test_who_takes_it_over_before_this_one_is_looked_at_anew(prefix, lock):
+    left(prefix)
+    here = this_process().machine
+    dead = lambda path, times: times == 3 and left(prefix, machine=here, started=1)  # noqa: E731
+    watching = Watching(prefix, dead)
+    lock(watching).take()  # at once: the other one has died too
+    assert watching.times == 3
+
+
+def test_of_two_who_take_it_over_at_once_the_later_one_is_refused(prefix, lock, monkeypatch):
+    left(prefix, machine=this_process().machine, started=1)
+    make = prefix_lock._make
+
+    def late(path):
+        nets.lock_of_a_running_job(prefix)  # between the last look at the dead one's and this
+        return make(path)
+
+    monkeypatch.setattr(prefix_lock, "_make", late)
+    with pytest.raises(SnapshotError, match="another job writes there"):
+        lock().take()
+    assert owner_of(prefix) == os.getppid()
+    assert os.listdir(os.path.dirname(prefix)) == ["snap.lock"]
+
+
+@pytest.mark.parametrize("fields", [{"host": "\x1b[2J\n"}, {"pid": "7"}, {"started": None}])
+def test_a_file_that_says_nothing_is_watched_and_not_printed(prefix, lock, fields):
+    left(prefix, machine=this_process().machine, **fields)
     with pytest.raises(SnapshotError, match=r"another job writes there \(not known which\)"):
         lock(Watching(prefix, lambda path, times: os.utime(path, (times, times)))).take()
     lock(Watching(prefix)).take()

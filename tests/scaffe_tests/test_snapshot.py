@@ -10,8 +10,8 @@ from pathlib import Path
 import nets
 import numpy as np
 import pytest
-import unsealed
 from conftest import environment
+from unsealed import unseal
 
 import scaffe
 from scaffe import snapshot
@@ -81,6 +81,38 @@ def test_auto_starts_anew_where_there_is_no_snapshot(solver):
     assert np.array_equal(fresh.net.packed.data, before)
 
 
+def test_auto_starts_anew_where_a_job_was_killed_in_its_first_snapshot(solver):
+    taken(solver(), 2)
+    os.rename("snap_iter_2.solverstate", "snap_iter_2.solverstate.0123456789abcdef.tmp")
+    assert resumed(solver()) == 0
+    os.rename("snap_iter_2.caffemodel", "snap_iter_2.caffemodel.0123456789abcdef.tmp")
+    assert resumed(solver()) == 0
+
+
+def cut(path):
+    os.truncate(path, os.path.getsize(path) // 2)
+
+
+@pytest.mark.parametrize("form", [SolverParameter.BINARYPROTO, SolverParameter.HDF5])
+@pytest.mark.parametrize("damage", [cut, os.unlink])
+def test_auto_refuses_to_start_anew_where_no_snapshot_is_whole(solver, capsys, form, damage):
+    taken(solver(snapshot_format=form), 2, 4)
+    [older], [newer] = Path().glob("snap_iter_2.caffemodel*"), Path().glob("snap_iter_4.caffemodel*")
+    state = str(newer).replace("caffemodel", "solverstate")
+    damage(older)
+    damage(newer)
+    second = solver()
+    with pytest.raises(SnapshotError) as error:
+        second.restore("auto")
+    assert str(error.value) == (
+        f"snapshot_prefix 'snap': there are snapshots, but none is whole (newest: {state}): "
+        "copy one anew; or, to start anew, remove them or choose another snapshot_prefix"
+    )
+    warned = capsys.readouterr().err
+    assert warned.count("Passing over a snapshot") == 2 and str(older) in warned and str(newer) in warned
+    assert snapshot.newest("snap") is None  # for reports, which tell of another error
+
+
 def test_auto_takes_the_newest_by_number_not_by_name(solver):
     first = taken(solver(), 9, 10)
     second = solver()
@@ -133,6 +165,7 @@ def test_weights_are_found_beside_a_state_that_was_moved(solver, folder):
     for path in folder.glob("snap_iter_2.*"):
         path.rename(folder / "elsewhere" / path.name)
     second = solver()
+    (folder / "snap_iter_2.caffemodel").write_bytes(b"another's, where the state says")
     second.restore("elsewhere/snap_iter_2.solverstate")
     assert np.array_equal(second.net.packed.data, first.net.packed.data)
 
@@ -183,6 +216,13 @@ def test_the_newest_ones_are_kept(solver, keep):
     assert found() == both(*[1, 2, 3, 10][-keep:])
 
 
+def test_a_state_is_removed_before_its_weights(solver, monkeypatch):
+    one, removed, unlink = taken(solver(1), 1), [], os.unlink
+    monkeypatch.setattr(os, "unlink", lambda path: (removed.append(path), unlink(path)))
+    taken(one, 2)  # killed in between it leaves weights without a state, which nobody takes for a snapshot
+    assert removed == ["snap_iter_1.solverstate", "snap_iter_1.caffemodel"]
+
+
 def test_incomplete_snapshots_and_other_files_are_not_removed(solver):
     taken(solver(), 1, 2)
     os.unlink("snap_iter_1.solverstate")
@@ -226,6 +266,7 @@ def test_a_run_that_dies_while_writing_leaves_the_older_snapshot(folder, solver,
     assert 0 < unfinished.stat().st_size <= 100_000
     assert found() == {"caffemodel": left, "solverstate": [2]}
     others = [folder / f"{name}.0123456789abcdef.tmp" for name in ("snap_iter_4.png", "snap2_iter_4.caffemodel")]
+    others.append(unfinished.with_name(f"{unfinished.name}.kept"))
     for other in others:
         other.write_bytes(b"")
     second = solver(outputs=4096)
@@ -249,12 +290,12 @@ def test_caffes_state_of_a_scalar_parameter_is_gone_on_from():
     one = Solver(nets.solver_with(net, snapshot_prefix="snap"))
     taken(one, 2)
     for path, kind in (("snap_iter_2.caffemodel", NetParameter), ("snap_iter_2.solverstate", SolverState)):
-        stored = kind.FromString(Path(path).read_bytes())
+        stored = kind.FromString(unseal(path).read_bytes())
         of_caffe = stored.history if kind is SolverState else [blob for layer in stored.layer for blob in layer.blobs]
         for blob in of_caffe:
             if not blob.shape.dim:
                 blob.ClearField("shape")  # as Caffe leaves it out
-        unsealed.write(path, stored)
+        Path(path).write_bytes(stored.SerializeToString())
     other = Solver(nets.solver_with(net, snapshot_prefix="snap"))
     assert resumed(other) == 2
     for trained in (one, other):
