@@ -1,5 +1,8 @@
 """Arrays that users keep: after each public call they show what a twin, into which nobody looked before, has there."""
 
+import sys
+import threading
+
 import nets
 import numpy as np
 import pytest
@@ -187,6 +190,27 @@ def test_arrays_that_nobody_has_any_more_are_let_go(kept):
     out = kept.net.forward()
     assert kept.net.held.holds(kept.net.blobs[kept.net.outputs[0]], "array")
     assert out[kept.net.outputs[0]] is kept.net.blobs[kept.net.outputs[0]].data
+
+
+def test_several_threads_may_ask_for_arrays():
+    net, errors = made(small, "reference"), []
+
+    def ask():
+        try:
+            for _ in range(150):
+                assert all(array is not None for array in arrays(net).values())
+        except RuntimeError as error:
+            errors.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sys.setswitchinterval(interval)
+    assert not errors
 
 
 @pytest.fixture
