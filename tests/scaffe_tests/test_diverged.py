@@ -89,6 +89,25 @@ def test_a_gradient_that_is_not_finite_is_told_by_layer_iteration_and_rate(make,
     assert solver.iter == 3
 
 
+@pytest.mark.parametrize("kind", ["AdaDelta", "AdaGrad", "Adam", "RMSProp"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_history_that_is_not_finite_is_told_where_the_values_still_are(make, images, engine, kind):
+    """The square of such a gradient is infinite, so that it changes no value, and no later one does."""
+    solver = make(tower(images), engine, type=kind, **FIELDS.get(kind, {}))
+    poison(solver, "ip3", 0, 1e25)
+    with pytest.raises(DivergedError, match="layer 'ip3': parameter 0, or its history, is not finite at iteration 0"):
+        solver.step(1)
+    assert np.isfinite(solver.net.packed.host_data()).all()
+
+
+def test_no_test_is_made_with_values_that_are_not_finite(make, images):
+    solver = make(tower(images), test_iter=[1], test_interval=2, test_initialization=False)
+    poison(solver, "ip3", 1)
+    with pytest.raises(DivergedError, match="at iteration 1,"):
+        solver.step(3)
+    assert not solver.tests_done
+
+
 @pytest.mark.parametrize("fields", [{"iter_size": 2}, {"clip_gradients": 0.1}, {"regularization_type": "L1"}], ids=str)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_nor_do_other_fields_hide_it(make, images, engine, fields):
@@ -165,6 +184,14 @@ def test_no_snapshot_is_written_of_values_or_history_that_are_not_finite(make, i
     solver.step(1)
     (solver.net.packed.data if end == "caffemodel" else solver.rule.history[0])[-20] = nan
     with pytest.raises(SnapshotError, match=r"layer 'ip5': the \w+ of parameter 0 is not finite, so that no file is"):
+        solver.snapshot()
+    assert not list(tmp_path.glob("snap_iter*"))
+
+
+def test_nor_of_gradients(make, images, tmp_path):
+    solver = make(tower(images), snapshot_diff=True)
+    solver.net.params["ip5"][0].diff[-1] = inf
+    with pytest.raises(SnapshotError, match="layer 'ip5': the diff of parameter 0 is not finite, so that no file is"):
         solver.snapshot()
     assert not list(tmp_path.glob("snap_iter*"))
 
