@@ -94,11 +94,15 @@ class Held:
         return bool(self._loans) and bool(self._of(blob, part))
 
     def _of(self, blob: Blob, part: str) -> list[Loan]:
-        return [loan for loan in self._loans if loan.blob is blob and loan.part == part] if self._loans else []
+        return [loan for loan in self._all() if loan.blob is blob and loan.part == part] if self._loans else []
+
+    def _all(self) -> list[Loan]:
+        """Return all loans; another thread of the user's may add some, or give some up, meanwhile."""
+        return list(self._loans)
 
     def lie_in(self, memory: np.ndarray) -> bool:
         """Say whether somebody has an array over this memory."""
-        return any(np.may_share_memory(loan.memory, memory) for loan in self._loans)
+        return any(np.may_share_memory(loan.memory, memory) for loan in self._all())
 
     def forget(self, blob: Blob, part: str) -> None:
         """Leave arrays to whoever else has their memory."""
@@ -116,9 +120,9 @@ class Held:
 
     def _chosen(self, blobs: Iterable[Blob] | None) -> list[Loan]:
         if not self._loans or blobs is None:
-            return list(self._loans)
+            return self._all()
         chosen = {id(blob) for blob in blobs}
-        return [loan for loan in self._loans if id(loan.blob) in chosen]
+        return [loan for loan in self._all() if id(loan.blob) in chosen]
 
     def __enter__(self) -> None:
         if self._loans and not self._depth:

@@ -31,7 +31,7 @@ class LARS(SGD):
         part, decay = self.packed.slices[i], self.param.weight_decay * self.packed.parameters[i].decay
         data, diff = (
             norm_of(self.packed.data[part]),
-            norm_of(self.packed.parameters[i].blob.diff.reshape(-1)) / self.param.iter_size,
+            norm_of(self.packed.parameters[i].blob.diff_array.reshape(-1)) / self.param.iter_size,
         )
         return data / (diff + decay * data) if data and diff else 1.0
 

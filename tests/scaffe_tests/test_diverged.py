@@ -10,7 +10,6 @@ from both_engines import why_missing
 from nets import lenet, solver_with, tower
 from poison import poison
 from strict_arrays import StrictGpu
-from unsealed import unseal
 
 import scaffe
 from scaffe import solvers
@@ -18,7 +17,6 @@ from scaffe.errors import DivergedError, SnapshotError, WeightsError
 from scaffe.parallel.world import open_world
 from scaffe.proto import SolverParameter
 from scaffe.proto.files import read_solver_state, read_weights
-from scaffe.proto.hdf5 import library
 
 FIELDS = {"AdaGrad": {"momentum": 0}, "RMSProp": {"momentum": 0}, "LARS": {"lars_trust": 0.01}}
 ENGINES = ["reference", "cuda", *([] if why_missing() else ["onednn"])]
@@ -75,7 +73,7 @@ def test_a_rate_that_is_too_large_is_told_as_soon_as_values_are_not_finite(make,
             assert np.isfinite(solver.net.packed.host_data()).all()
     layer, iteration = re.match(r"layer '(\w+)': .* iteration (\d+),", str(caught.value)).groups()
     assert layer in solver.net.layer_dict
-    written = list(tmp_path.glob("snap_iter_*"))
+    written = list(tmp_path.glob("snap_iter*"))
     assert len(written) == 2 * int(iteration)
     assert all(np.isfinite(numbers(path)).all() for path in written)
 
@@ -89,6 +87,25 @@ def test_a_gradient_that_is_not_finite_is_told_by_layer_iteration_and_rate(make,
     with pytest.raises(DivergedError, match=said):
         solver.step(9)
     assert solver.iter == 3
+
+
+@pytest.mark.parametrize("kind", ["AdaDelta", "AdaGrad", "Adam", "RMSProp"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_history_that_is_not_finite_is_told_where_the_values_still_are(make, images, engine, kind):
+    """The square of such a gradient is infinite, so that it changes no value, and no later one does."""
+    solver = make(tower(images), engine, type=kind, **FIELDS.get(kind, {}))
+    poison(solver, "ip3", 0, 1e25)
+    with pytest.raises(DivergedError, match="layer 'ip3': parameter 0, or its history, is not finite at iteration 0"):
+        solver.step(1)
+    assert np.isfinite(solver.net.packed.host_data()).all()
+
+
+def test_no_test_is_made_with_values_that_are_not_finite(make, images):
+    solver = make(tower(images), test_iter=[1], test_interval=2, test_initialization=False)
+    poison(solver, "ip3", 1)
+    with pytest.raises(DivergedError, match="at iteration 1,"):
+        solver.step(3)
+    assert not solver.tests_done
 
 
 @pytest.mark.parametrize("fields", [{"iter_size": 2}, {"clip_gradients": 0.1}, {"regularization_type": "L1"}], ids=str)
@@ -168,7 +185,15 @@ def test_no_snapshot_is_written_of_values_or_history_that_are_not_finite(make, i
     (solver.net.packed.data if end == "caffemodel" else solver.rule.history[0])[-20] = nan
     with pytest.raises(SnapshotError, match=r"layer 'ip5': the \w+ of parameter 0 is not finite, so that no file is"):
         solver.snapshot()
-    assert not list(tmp_path.glob("snap_iter_*"))
+    assert not list(tmp_path.glob("snap_iter*"))
+
+
+def test_nor_of_gradients(make, images, tmp_path):
+    solver = make(tower(images), snapshot_diff=True)
+    solver.net.params["ip5"][0].diff[-1] = inf
+    with pytest.raises(SnapshotError, match="layer 'ip5': the diff of parameter 0 is not finite, so that no file is"):
+        solver.snapshot()
+    assert not list(tmp_path.glob("snap_iter*"))
 
 
 def test_no_weights_are_written_that_are_not_finite(make, tmp_path):
@@ -182,24 +207,20 @@ def test_no_weights_are_written_that_are_not_finite(make, tmp_path):
 
 @pytest.mark.parametrize("end", ["caffemodel", "solverstate"])
 @pytest.mark.parametrize("form", [SolverParameter.BINARYPROTO, SolverParameter.HDF5])
-def test_no_file_is_read_that_holds_values_that_are_not_finite(make, images, tmp_path, form, end):
+def test_no_file_is_read_that_holds_values_that_are_not_finite(make, images, monkeypatch, form, end):
+    """The files' checksums are those of such values, as if another program had written them."""
     solver = make(tower(images), snapshot_format=form)
+    monkeypatch.setattr("scaffe.weights.check_layers", lambda *_: None)
+    monkeypatch.setattr("scaffe.snapshot.check_history", lambda *_: None)
+    packed = solver.net.packed
+    i = next(i for i, parameter in enumerate(packed.parameters) if parameter.label == "ip2[0]")
+    spoilt = packed.view(packed.data if end == "caffemodel" else solver.rule.history[0], i)
+    spoilt[3, 5] = nan
     state = solver.snapshot()
-    path = state.replace("solverstate", end)
-    if form == SolverParameter.HDF5:
-        with library().File(unseal(path), "r+") as file:
-            (file["history/2"] if end == "solverstate" else file["data/ip2/0"])[3, 5] = nan
-    elif end == "solverstate":
-        stored = read_solver_state(unseal(path))
-        stored.history[2].data[77] = nan
-        tmp_path.joinpath(path).write_bytes(stored.SerializeToString())
-    else:
-        stored = read_weights(unseal(path))
-        next(layer for layer in stored.layer if layer.name == "ip2").blobs[0].data[77] = nan
-        tmp_path.joinpath(path).write_bytes(stored.SerializeToString())
-    before = solver.net.packed.data.copy()
+    spoilt[3, 5] = 0
+    before = packed.data.copy()
     with pytest.raises(
         WeightsError, match=r"(layer 'ip2', blob 0|history of ip2\[0\]): holds a value that is not finite"
     ):
         solver.restore(state)
-    assert np.array_equal(solver.net.packed.data, before)
+    assert np.array_equal(packed.data, before)

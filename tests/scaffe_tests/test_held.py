@@ -1,5 +1,8 @@
 """Arrays that users keep: after each public call they show what a twin, into which nobody looked before, has there."""
 
+import sys
+import threading
+
 import nets
 import numpy as np
 import pytest
@@ -7,6 +10,7 @@ from both_engines import needs_onednn
 from google.protobuf import text_format
 
 import scaffe
+from scaffe.blob import Blob
 from scaffe.errors import NetError, ScaffeError, ShapeError
 from scaffe.proto import NetParameter
 from scaffe.solver import Solver
@@ -187,6 +191,97 @@ def test_arrays_that_nobody_has_any_more_are_let_go(kept):
     out = kept.net.forward()
     assert kept.net.held.holds(kept.net.blobs[kept.net.outputs[0]], "array")
     assert out[kept.net.outputs[0]] is kept.net.blobs[kept.net.outputs[0]].data
+
+
+# A blob whose values go to other memory, as an engine's do.
+
+
+def gone():
+    """Return a blob, and a user's array of its values, which have gone elsewhere since."""
+    blob = Blob((3,))
+    array = blob.data
+    with blob.held:
+        blob.values.take(np.ones(3, np.float32))
+    assert (array == 1).all() and not np.shares_memory(array, blob.array)
+    return blob, array
+
+
+def call(blob):
+    with blob.held:
+        pass
+
+
+def test_what_is_written_into_an_array_before_it_is_dropped_counts():
+    blob, array = gone()
+    array[1] = 7
+    del array
+    np.testing.assert_array_equal(blob.data, [1, 7, 1])
+
+
+def test_of_two_arrays_the_one_that_was_written_last_counts():
+    blob, first = gone()
+    first[0] = 7
+    second = blob.data
+    assert second[0] == 7
+    second[0] = 8
+    call(blob)
+    assert first[0] == second[0] == blob.data[0] == 8
+
+
+def test_zeros_of_either_sign_and_numbers_that_are_none_count():
+    blob, array = gone()
+    array[...] = 0
+    call(blob)
+    array[...] = [-0.0, np.nan, 0]
+    call(blob)
+    assert np.signbit(blob.data[0]) and np.isnan(blob.data[1])
+    blob.array[1] = 3  # a NaN that was not written again leaves other values alone
+    call(blob)
+    assert blob.data[1] == array[1] == 3
+
+
+def test_only_what_was_written_counts():
+    blob, array = gone()
+    array[0] = 7
+    blob.array[2] = 5
+    call(blob)
+    np.testing.assert_array_equal(array, [7, 1, 5])
+
+
+def test_an_array_has_the_shape_that_its_blob_has():
+    blob = Blob((3,))
+    kept = blob.data
+    blob.reshape(3, 1)
+    assert blob.data.shape == (3, 1) and np.shares_memory(blob.data, kept)
+
+
+def test_an_array_of_another_size_counts_no_more():
+    blob, array = gone()
+    blob.reshape(2)
+    array[...] = 7
+    call(blob)
+    assert not blob.data.any()
+
+
+def test_several_threads_may_ask_for_arrays():
+    net, errors = made(small, "reference"), []
+
+    def ask():
+        try:
+            for _ in range(150):
+                assert all(array is not None for array in arrays(net).values())
+        except RuntimeError as error:
+            errors.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sys.setswitchinterval(interval)
+    assert not errors
 
 
 @pytest.fixture
