@@ -13,7 +13,7 @@ from typing import Any
 from threadpoolctl import threadpool_info
 
 from collectives import ArgumentError
-from collectives.device import nccl
+from collectives.execution.device import nccl
 from scaffe import gpu
 from scaffe.engines import create
 from scaffe.errors import LaunchError, OnednnError

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from math import inf
 
 from collectives import Communicator, tuning
-from collectives.clusters import find_cluster
-from collectives.defaults import STEP
+from collectives.model.clusters import find_cluster
+from collectives.tuning.modelled import STEP
 from scaffe.monitor.log import log
 from scaffe.net import Net
 from scaffe.parallel.aggregate import Aggregate, BlockingAggregate, StagedAggregate

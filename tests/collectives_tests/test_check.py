@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.algorithms import make_schedule
-from collectives.check import check
 from collectives.errors import ScheduleError
-from collectives.execute import Window
-from collectives.schedule import OUT, OWN, Op, Schedule, Slice, Step
+from collectives.execution.execute import Window
+from collectives.schedules.algorithms import make_schedule
+from collectives.schedules.check import check
+from collectives.schedules.schedule import OUT, OWN, Op, Schedule, Slice, Step
 
 TREES = ["chain", "binomial", "flat", "kary-3", "two-tree", "cb-8", "cc-3", "ccb-2", "bb-4"]
 KINDS = [(op, name) for op in ("reduce", "bcast", "allreduce") for name in TREES]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from collectives.exchange import block, fold, halving, pieces, ring, survivors
+from collectives.schedules.exchange import block, fold, halving, pieces, ring, survivors
 
 
 @pytest.mark.parametrize("power", [1, 2, 4, 8, 64])

@@ -2,9 +2,9 @@
 
 import pytest
 
-from collectives.algorithms import make_schedule
 from collectives.errors import AlgorithmError, ArgumentError
 from collectives.group import Group
+from collectives.schedules.algorithms import make_schedule
 from collectives.supernodes import as_text, crossing, describe_crossing, finder
 
 HOSTS = ["n0", "n1.site.org", "n2", "n3"]

@@ -5,7 +5,7 @@ from math import ceil, log2
 import pytest
 
 from collectives.errors import AlgorithmError
-from collectives.trees import Tree, make_trees
+from collectives.schedules.trees import Tree, make_trees
 
 NAMES = [
     "chain",

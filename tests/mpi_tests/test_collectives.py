@@ -13,14 +13,11 @@ from collectives import (
     Communicator,
     DisagreementError,
     Group,
-    execute,
-    peer,
-    plans,
     tuning,
-    window,
 )
-from collectives.operations import OPERATIONS, TYPES
-from collectives.plans import LibraryPlan
+from collectives.execution import execute, peer, plans, window
+from collectives.execution.operations import OPERATIONS, TYPES
+from collectives.execution.plans import LibraryPlan
 from collectives.tuning import Row, Table
 
 pytestmark = pytest.mark.mpi

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from collectives import Communicator, bench, bench_table, bench_times
-from collectives.bench_bounds import Bounds
+from collectives import Communicator, bench
+from collectives.bench import table, times
+from collectives.bench.bounds import Bounds
 from collectives.errors import ArgumentError
 from collectives.group import Group
 
@@ -97,7 +98,7 @@ def test_full_tables_of_non_blocking_ones_have_the_phases(run, tmp_path):
     if not ROOT:
         return
     names = re.split(r"\s{2,}", text.splitlines()[5])
-    assert names[1:11] == [*bench_table.PHASES, "Validation"]
+    assert names[1:11] == [*table.PHASES, "Validation"]
     for row in json.loads((tmp_path / "rows.json").read_text()):
         phases = row["compute_us"] + row["init_us"] + row["test_us"] + row["wait_us"]
         assert phases == pytest.approx(row["overall_us"])
@@ -128,7 +129,7 @@ def test_algorithms_stand_beside_osus_columns_with_their_ratios_to_mpi(run, tmp_
 def test_percentiles_are_of_the_averages_over_ranks():
     taken = np.arange(200.0)[::-1] + WORLD.rank  # sorted, the k-th average is k + (size - 1) / 2
     middle = (WORLD.size - 1) / 2
-    assert bench_times.percentiles(WORLD, taken, (0, 50, 99, 100)) == {p: x + middle for p, x in PERCENTILES.items()}
+    assert times.percentiles(WORLD, taken, (0, 50, 99, 100)) == {p: x + middle for p, x in PERCENTILES.items()}
 
 
 PERCENTILES = {0: 0, 50: 99, 99: 197, 100: 199}
@@ -143,7 +144,7 @@ def test_percentiles_are_columns(run):
 
 
 def test_wrong_numbers_are_told_and_end_the_run(run, monkeypatch):
-    monkeypatch.setattr(bench_times.Case, "run", lambda self, i: None)
+    monkeypatch.setattr(times.Case, "run", lambda self, i: None)
     text = run("allreduce", "-m", "64:128", "-c", "--algorithm", "ring", *FEW, status=1)
     if ROOT:
         assert numbers(text)[0][2] == "Fail"

@@ -6,7 +6,7 @@ import pytest
 from mpi4py import MPI
 
 from collectives import ArgumentError, Communicator, DisagreementError, Group, bench, supernodes
-from collectives.memory import HostMemory
+from collectives.execution.memory import HostMemory
 from collectives.supernodes import as_text
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World

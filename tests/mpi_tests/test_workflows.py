@@ -8,7 +8,7 @@ import pytest
 from mpi4py import MPI
 
 from collectives import DeviceFault
-from collectives.plans import Plan
+from collectives.execution.plans import Plan
 from collectives.staged import Staged
 from scaffe.parallel import buckets, ordering, workflow
 from scaffe.parallel.drive import DRIVES
