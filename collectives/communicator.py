@@ -19,7 +19,7 @@ from collectives.execution.node import Node
 from collectives.execution.operations import TYPES, operation
 from collectives.execution.plans import Plan, kept
 from collectives.group import Group
-from collectives.schedules.algorithms import with_chain_size
+from collectives.schedules.algorithms import check_algorithm, with_chain_size
 from collectives.supernodes import Supernodes, as_text, describe_crossing, find_supernodes
 from collectives.tuning.table import Choice, Shape
 
@@ -147,9 +147,10 @@ class Communicator:
     def explain(self, what: str, nbytes: int, shared: bool = True, algorithm: str = "auto") -> str:
         """Say what "auto" does with so many bytes, in a window or not, and why; and what crosses between supernodes.
 
-        Collective. Raise ArgumentError for an unknown verb.
+        Collective. Raise ArgumentError for an unknown verb, AlgorithmError for an unknown algorithm.
         """
         _check_verb(what)
+        check_algorithm(what, algorithm)
 
         def say() -> str:
             choice = self._choose(what, nbytes, shared) if algorithm == "auto" else Choice(algorithm, why="as asked")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from collectives.errors import ArgumentError
+from collectives.schedules.algorithms import every_name
 
 BLOCKING = ("reduce", "bcast", "allreduce")
 TYPES = {"mpi_char": "uint8", "mpi_int": "int32", "mpi_float": "float32"}
@@ -73,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
     add("-T", "--type", choices=TYPES, default="mpi_float", type=str.lower, help="mpi_float; OSU's is mpi_char")
     add("-t", "--num-test-calls", dest="tests", type=_count(0), default=0, metavar="N", help="while it computes; 0")
     ours = made.add_argument_group("options of ours").add_argument
-    ours("--algorithm", default="auto", metavar="A,B", help="auto, mpi, slices, chain, cb-8, ...; taken in turn")
+    ours("--algorithm", default="auto", metavar="A,B", help=f"taken in turn, of {every_name()}")
     ours("--chunk-bytes", type=_count(1), default=0, metavar="N", help="of schedules")
     ours("--foreign", action="store_true", help="plain buffers, not those that the ranks of a node share")
     ours("--supernodes", default="", metavar="HOSTS", help="'n0,n1;n2,n3', a pattern such as 'rack(\\d+)-.*', or slurm")

@@ -22,7 +22,10 @@ from collectives.model.formulas import allreduce_bound, reduce_bound
 from collectives.model.network import Links
 from collectives.model.replay import replay
 from collectives.model.tree_times import TreeTimes, crowded
+from collectives.schedules import registry
 from collectives.schedules.algorithms import make_schedule
+from collectives.schedules.halving import RENUMBERED
+from collectives.schedules.registry import VERBS
 from collectives.schedules.schedule import Schedule
 from collectives.schedules.tree_steps import TreePlan
 
@@ -66,19 +69,17 @@ class Row:
     cut: bool = False
 
 
-RENUMBERED, THEIRS, TUNED = ", renumbered", "S-Caffe's", "tuned"
-TREES = ("chain", "binomial", "kary-2", "cb-4", "cb-8", "cb-16", "cc-8", "cc-16", "ccb-8", "two-tree")
-ALGORITHMS = {
-    "reduce": TREES,
-    "bcast": TREES,
-    "allreduce": ("chain", "binomial", "cb-8", "cc-8", "two-tree", "ring", "halving", "halving" + RENUMBERED),
-    "reduce_scatter": ("ring", "halving", "halving" + RENUMBERED),
-}
+THEIRS, TUNED = "S-Caffe's", "tuned"
 SCAFFE = ("chain", "binomial", "cb-4", "cb-8", "cc-8")
 SCAFFE_CHUNKS = 8  # by equations 1 and 2 a chain of 8 gains most, as S-Caffe found, with 7 to 17 chunks
 MOST_STEPS = 30_000  # of which a table replays every event; finer chunks are left out
 MANY_RANKS = 10_000
 LEAST_CHUNK, MOST_CHUNKS = 16 << 10, 512
+
+
+def names_of(op: str) -> list[str]:
+    """Return the algorithms that a table has."""
+    return [name for each in registry.algorithms(op) for name in each.modelled(op)]
 
 
 def scaffe_row(algorithm: str, cluster: Cluster, ranks: int, elements: int, itemsize: int = 4) -> Row:
@@ -124,7 +125,7 @@ def tuned_row(
     op: str, cluster: Cluster, ranks: int, elements: int, itemsize: int = 4, algorithms: Sequence[str] | None = None
 ) -> Row:
     """Return the fastest of `algorithms` (without them: of all) with its best chunk."""
-    names = ALGORITHMS[op] if algorithms is None else algorithms
+    names = names_of(op) if algorithms is None else algorithms
     rows = [best_row(op, name, cluster, ranks, elements, itemsize) for name in names]
     return min((row for row in rows if row), key=lambda row: row.seconds)
 
@@ -133,7 +134,7 @@ def table(
     op: str, cluster: Cluster, ranks: int, elements: int, itemsize: int = 4, algorithms: Sequence[str] | None = None
 ) -> list[Row]:
     """Return a row for each algorithm, fastest first; without `algorithms` all, and S-Caffe's own for a reduce."""
-    rows = [best_row(op, name, cluster, ranks, elements, itemsize) for name in algorithms or ALGORITHMS[op]]
+    rows = [best_row(op, name, cluster, ranks, elements, itemsize) for name in algorithms or names_of(op)]
     if op == "reduce" and 1 < ranks < MANY_RANKS and not algorithms:
         rows += [scaffe_row(name, cluster, ranks, elements, itemsize) for name in SCAFFE]
     return sorted((row for row in rows if row), key=lambda row: row.seconds)
@@ -158,14 +159,14 @@ def parse_bytes(text: str) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a table of predicted times."""
     parser = argparse.ArgumentParser(prog="python -m collectives.model", description=main.__doc__)
-    parser.add_argument("op", choices=ALGORITHMS)
+    parser.add_argument("op", choices=VERBS)
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--bytes", type=parse_bytes, default=64 << 20, help="as in 64M (the default)")
     parser.add_argument("--cluster", default="kesch", help=f"{', '.join(CLUSTERS)} (default: kesch)")
     parser.add_argument("--itemsize", type=int, default=4, choices=(2, 4, 8), help="bytes of an element (default: 4)")
     parser.add_argument("--algorithms", help="some instead of all, as in chain,cb-8")
     options = parser.parse_args(arguments)
-    names = options.algorithms.split(",") if options.algorithms else list(ALGORITHMS[options.op])
+    names = options.algorithms.split(",") if options.algorithms else names_of(options.op)
     try:
         cluster = find_cluster(options.cluster)
         if options.ranks < 1:

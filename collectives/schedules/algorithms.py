@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from collectives.errors import AlgorithmError
-from collectives.schedules.exchange_steps import HalvingPlan, RingPlan
-from collectives.schedules.level_steps import LevelPlan
-from collectives.schedules.schedule import Plan, Schedule
-from collectives.schedules.tree_steps import TreePlan
-from collectives.schedules.trees import NAMES, make_trees
+from collectives.schedules.levels import IN_TURN
+from collectives.schedules.registry import VERBS, Layout, find, known
+from collectives.schedules.schedule import Schedule
 
 DEPTH = 4  # chunks in scratch for each child: enough to hide an add, few enough to stay in cache
-IN_TURN = ":levels"
-TREE_OPS = ("reduce", "bcast", "allreduce")
-EXCHANGE_OPS = ("allreduce", "reduce_scatter")
 OTHERS = ("auto", "mpi", "slices", "nccl")  # that a Communicator has besides schedules
 LEADERS = "leaders-"  # before a schedule's name, or mpi: each rank of a node carries its part between nodes
-EXCHANGES: dict[str, type[RingPlan] | type[HalvingPlan]] = {"ring": RingPlan, "halving": HalvingPlan}
 
 
 def make_schedule(
@@ -34,20 +28,19 @@ def make_schedule(
 ) -> Schedule:
     """Return the schedule of `op` ("reduce", "bcast", "allreduce", "reduce_scatter") over `size` ranks.
 
-    `algorithm` names trees (`collectives.schedules.trees.make_trees`), or `ring` or `halving` for an allreduce or a
-    reduce_scatter; `cb-8:levels` is S-Caffe's own reduce, one level after the other. `chunk` is the most elements in
-    a message, `depth` how many chunks of scratch there are for a child. `order` lists the ranks by virtual rank
-    (`Group.order`, `Group.round_robin`), the root first; without it they follow the root in a circle.
-    AlgorithmError for unknown names and impossible numbers.
+    `algorithm` is a name of one that is registered (`collectives.schedules.registry`); `cb-8:levels` is S-Caffe's own
+    reduce, one level after the other. `chunk` is the most elements in a message, `depth` how many chunks of scratch
+    there are for a child. `order` lists the ranks by virtual rank (`Group.order`, `Group.round_robin`), the root first;
+    without it they follow the root in a circle. AlgorithmError for unknown names and impossible numbers.
     """
     _check_numbers(op, size=(size, 1), elements=(elements, 0), chunk=(chunk, 1), depth=(depth, 2))
-    if op not in (*TREE_OPS, *EXCHANGE_OPS):
-        raise AlgorithmError(f"unknown collective '{op}'; known are reduce, bcast, allreduce, reduce_scatter")
+    if op not in VERBS:
+        raise AlgorithmError(f"unknown collective '{op}'; known are {', '.join(VERBS)}")
     order = _numbering(op, size, root, order)
-    plan = _plan(op, algorithm, order, elements, chunk, chain_size, depth)
+    found = find(algorithm, op)
+    plan = found.plan(op, algorithm, Layout(order, _inverse(order), elements, chunk, depth), chain_size)
     name = algorithm if chain_size is None else f"{algorithm}, chain size {chain_size}"
-    longest = elements if isinstance(plan, LevelPlan) else min(chunk, elements)
-    return Schedule(op, name, size, elements, chunk, root, depth, longest, plan)
+    return Schedule(op, name, size, elements, chunk, root, depth, found.slot_elements(chunk, elements), plan)
 
 
 def check_algorithm(op: str, algorithm: str, chain_size: int | None = None) -> None:
@@ -62,6 +55,11 @@ def check_algorithm(op: str, algorithm: str, chain_size: int | None = None) -> N
         raise AlgorithmError(f"{error}; besides these schedules there are {others}") from None
 
 
+def every_name() -> str:
+    """Return all names that a Communicator takes, as help lists them."""
+    return f"{', '.join(OTHERS)}, {known()}, {LEADERS}NAME"
+
+
 def with_chain_size(algorithm: str, chain_size: int | None) -> str:
     """Return the name that says so too: cb-8:levels for cb:levels and 8."""
     name, in_turn, _ = algorithm.partition(IN_TURN)
@@ -71,23 +69,6 @@ def with_chain_size(algorithm: str, chain_size: int | None) -> str:
 def downwards(algorithm: str) -> str:
     """Return what a broadcast takes that goes with a reduce by this algorithm: the same tree, all levels at once."""
     return algorithm.removesuffix(IN_TURN)
-
-
-def _plan(
-    op: str, algorithm: str, order: Sequence[int], elements: int, chunk: int, chain_size: int | None, depth: int
-) -> Plan:
-    if algorithm in EXCHANGES and op in EXCHANGE_OPS:
-        return EXCHANGES[algorithm](order, _inverse(order), elements, chunk, depth, share=op == "allreduce")
-    if algorithm in EXCHANGES or op not in TREE_OPS:
-        known = NAMES if op in TREE_OPS else ", ".join(EXCHANGES)
-        raise AlgorithmError(f"{op} has no algorithm '{algorithm}'; known are {known}")
-    trees = make_trees(algorithm.removesuffix(IN_TURN), len(order), chain_size)
-    if algorithm.endswith(IN_TURN):
-        if op != "reduce" or len(trees) > 1:
-            raise AlgorithmError(f"{op} has no algorithm '{algorithm}': '{IN_TURN}' goes with a reduce over one tree")
-        return LevelPlan(trees[0], order, _inverse(order), elements, chunk, depth)
-    up, down = op != "bcast", op != "reduce"
-    return TreePlan(trees, order, _inverse(order), elements, chunk, depth, up, down)
 
 
 def _check_numbers(op: str, **numbers: tuple[int, int]) -> None:

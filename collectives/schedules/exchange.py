@@ -1,67 +1,66 @@
-"""Exchanges over virtual ranks: recursive halving and the ring, as pure functions of integers.
+"""Exchanges: what the ring and recursive halving have in common.
 
 Both cut the vector into blocks, sum each block on one rank (reduce-scatter) and hand the sums round along the same
-way backwards (allgather). An allreduce of n bytes moves 2n(P - 1)/P bytes per rank, the least possible: halving in
-2 log2 P rounds, the ring in 2(P - 1). Which ranks are neighbours is the numbering's affair: `Group.order` for the
-ring, `Group.round_robin` for halving over supernodes (swCaffe, section V.A).
+way backwards (allgather). An allreduce of n bytes moves 2n(P - 1)/P bytes per rank, the least possible. Which ranks
+are neighbours is the numbering's affair: `Group.order` for the ring, `Group.round_robin` for halving over supernodes
+(swCaffe, section V.A).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
-Slice = tuple[int, int]
+from collectives.schedules.registry import Algorithm, Layout
+from collectives.schedules.schedule import Slice, Step
 
-
-class Round(NamedTuple):
-    """One round of recursive halving: v gives `partner` the blocks [give) and goes on with the blocks [keep)."""
-
-    partner: int
-    give: Slice
-    keep: Slice
+SUM, SHARE = 0, 1  # tags: what is to be added, and sums that go round
 
 
-def survivors(size: int) -> int:
-    """Return the largest power of two that is at most `size`: how many ranks take part in the halving."""
-    return 1 << (size.bit_length() - 1)
+@dataclass(frozen=True)
+class ExchangePlan(ABC):
+    """What all ranks of an exchange share; `order` maps virtual ranks to ranks, `virtual` back."""
+
+    order: Sequence[int]
+    virtual: Sequence[int]
+    elements: int
+    chunk: int
+    depth: int
+    share: bool  # an allreduce hands the sums round; a reduce_scatter leaves them where they are
+
+    @property
+    def size(self) -> int:
+        return len(self.order)
+
+    @abstractmethod
+    def own_block(self, rank: int) -> Slice:
+        """Return the slice whose sum stands on `rank` after the first half."""
+
+    @abstractmethod
+    def part(self, rank: int) -> list[Step]:
+        """Return the steps of `rank`."""
+
+    def block(self, rank: int) -> Slice:
+        return (0, self.elements) if self.share else self.own_block(rank)
+
+    def _pieces(self, blocks: Sequence[Slice]) -> list[list[Slice]]:
+        """Cut each of some blocks into the same number of pieces, none longer than a chunk."""
+        longest = max(stop - start for start, stop in blocks)
+        count = max(1, -(-longest // self.chunk))
+        return [pieces(start, stop, count) for start, stop in blocks]
 
 
-def fold(v: int, size: int) -> int | None:
-    """Return the rank with which v folds where `size` is no power of two, or None.
+class ExchangeAlgorithm(Algorithm):
+    """An algorithm whose plans are exchanges."""
 
-    A rank that is too many sends all its data to its partner before the halving and gets the result from it after.
-    The distance between them is a power of two, so that round-robin numbers put them into one supernode.
-    """
-    power = survivors(size)
-    if v >= power:
-        return v - power
-    return v + power if v + power < size else None
+    verbs = ("allreduce", "reduce_scatter")
+    between_nodes = ("allreduce",)
+    exchange: type[ExchangePlan]
 
-
-def halving(v: int, power: int) -> list[Round]:
-    """Return the rounds of v, one of `power` ranks with as many blocks; at their end it has the sum of block v.
-
-    The distance to the partner halves from power / 2 to 1, and with it the number of blocks given away.
-    """
-    rounds, low, distance = [], 0, power // 2
-    while distance:
-        lower, upper = (low, low + distance), (low + distance, low + 2 * distance)
-        keep, give = (upper, lower) if v & distance else (lower, upper)
-        rounds.append(Round(v ^ distance, give, keep))
-        low, distance = keep[0], distance // 2
-    return rounds
-
-
-def ring(v: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield for each of 2(size - 1) rounds the block that v sends to v + 1 and the one it gets from v - 1.
-
-    In the first half it adds its own to what it gets and has in the end the sum of block v; in the second half sums
-    go round.
-    """
-    for step in range(1, 2 * size - 1):
-        yield (v - step) % size, (v - step - 1) % size
+    def plan(self, op: str, name: str, layout: Layout, chain_size: int | None = None) -> ExchangePlan:
+        return self.exchange(*layout, share=op == "allreduce")
 
 
 def block(elements: int, parts: int, number: int) -> Slice:

@@ -11,14 +11,14 @@ from dataclasses import replace
 from statistics import median
 from typing import NamedTuple
 
+from collectives.schedules import registry
+from collectives.schedules.algorithms import LEADERS
 from collectives.tuning.table import Row, Shape
 
 FAR = 1.5  # times the best: such candidates are timed once
 GAIN = 0.95  # of the MPI library's time, or of the choice at the size before: more is no reason to leave it
 SMALL, SMALL_GAIN = 1 << 16, 5e-6  # bytes, below which so many seconds must be gained too
 ROUNDS = 5
-TREES = ("chain", "cb-4", "cb-8", "two-tree", "binomial")
-EXCHANGES = ("ring", "halving", "two-tree", "chain")
 
 
 class Candidate(NamedTuple):
@@ -41,22 +41,29 @@ def algorithms(op: str, shape: Shape, reaches: bool) -> list[str]:
     `reaches`: can the ranks of a node read each other's arrays?
     """
     ranks = shape.nodes * max(shape.ranks, 1)
-    names = [name for name in (EXCHANGES if op == "allreduce" else TREES) if _groups(name) < ranks]
+    names = [name for each in registry.algorithms(op) for name in each.tried(op, ranks)] if ranks > 1 else []
     if shape.nodes == 1:
-        return ["slices", names[0]] if reaches else names
+        return ["slices", *names[:1]] if reaches else names
     if reaches and shape.ranks > 1:
-        between = ("ring", "halving", "mpi") if op == "allreduce" else ("chain", "mpi")
-        names[1:1] = [f"leaders-{name}" for name in between]
+        between = [each.name for each in registry.algorithms(op) if op in each.between_nodes]
+        names[1:1] = [f"{LEADERS}{name}" for name in (*between, LIBRARY.algorithm)]
     return names
 
 
-def candidates(names: Iterable[str], chunks: Sequence[int], nbytes: int) -> list[Candidate]:
-    """Return the algorithms `names` with all chunks of which a message of `nbytes` has more than one, or the least."""
-    able = [chunk for chunk in chunks if chunk < nbytes] or [min(chunks)]
+def candidates(names: Iterable[str], chunks: Sequence[int] | None, nbytes: int) -> list[Candidate]:
+    """Return the algorithms `names` with all chunks of which a message of `nbytes` has more than one, or the least.
+
+    Without `chunks`, those that each algorithm says are worth it.
+    """
     found: list[Candidate] = []
     for name in names:
-        whole = name.removeprefix("leaders-") in ("mpi", "slices")
-        found += [Candidate(name, chunk) for chunk in ([0] if whole else able)]
+        plain = name.removeprefix(LEADERS)
+        if plain in ("mpi", "slices"):
+            found.append(Candidate(name))
+        else:
+            sizes = chunks or registry.find(plain).chunk_bytes
+            able = [chunk for chunk in sizes if chunk < nbytes] or [min(sizes)]
+            found += [Candidate(name, chunk) for chunk in able]
     return found
 
 
@@ -129,8 +136,3 @@ def _row(like: Row, nbytes: int, choice: Candidate, seconds: Seconds) -> Row:
 
 def _short(seconds: float) -> float:
     return float(f"{seconds:.4g}")
-
-
-def _groups(name: str) -> int:
-    """Return the chain size in a name such as cb-8; such a tree is another one only over more ranks."""
-    return int(name.partition("-")[2]) if name.startswith("cb-") else 1

@@ -24,6 +24,7 @@ import numpy as np
 from collectives import tuning
 from collectives.errors import ArgumentError, CollectiveError
 from collectives.model.predicting import parse_bytes
+from collectives.schedules.algorithms import every_name
 from collectives.tuning import choosing
 from collectives.tuning.choosing import LIBRARY, Candidate, Seconds
 from collectives.tuning.modelled import model_rows
@@ -47,8 +48,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--ops", type=_names, default=list(OPS), metavar="A,B", help=f"of {', '.join(OPS)}")
     made.add_argument("-m", "--message-size", type=_range, default="1K:64M", metavar="MIN:MAX", help="bytes (1K:64M)")
     made.add_argument("--step", type=int, default=4, choices=(2, 4, 8), help="factor between sizes (4)")
-    made.add_argument("--algorithms", type=_names, metavar="A,B", help="instead of those that suit the job's shape")
-    made.add_argument("--chunk-bytes", type=_chunks, default="16K,32K,60K,256K,1M", metavar="A,B")
+    made.add_argument("--algorithms", type=_names, metavar="A,B", help=f"instead of those that suit, of {every_name()}")
+    made.add_argument("--chunk-bytes", type=_chunks, metavar="A,B", help="instead of the algorithms' own")
     made.add_argument("--seconds", type=float, default=60.0, help="about how long this may take (60)")
     made.add_argument("--out", metavar="FILE", help="the table to write or to add to; without it nothing is written")
     memory = made.add_mutually_exclusive_group()

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 
 from collectives.errors import AlgorithmError
 from collectives.schedules.algorithms import make_schedule
+from collectives.schedules.registry import VERBS, algorithms
 from collectives.schedules.schedule import OUT, OWN, Op, Schedule, Step, slots, uses_out
 
-TREES = ["chain", "binomial", "flat", "kary-3", "two-tree", "cb-8", "cc-3", "ccb-2", "bb-4"]
-KINDS = [(op, name) for op in ("reduce", "bcast", "allreduce") for name in TREES]
-KINDS += [(op, name) for op in ("allreduce", "reduce_scatter") for name in ("ring", "halving")]
-KINDS += [("reduce", "cb-4:levels"), ("reduce", "chain:levels")]
+TREES = [name for each in algorithms("bcast") for name in each.samples]
+KINDS = [(op, name) for op in VERBS for each in algorithms(op) for name in each.samples]
 
 
 def run(schedule: Schedule, inputs: np.ndarray) -> np.ndarray:

@@ -211,7 +211,7 @@ def test_given_back_arrays_leave_the_others_in_use():
         (["-k", "first"], "expected fixed:RANK or rotate, got 'first'"),
         (["-T", "mpi_char"], "reduce adds mpi_int or mpi_float, got mpi_char"),
         (["-q"], "unrecognized arguments: -q"),
-        (["--algorithm", "magic"], "unknown tree algorithm 'magic'"),
+        (["--algorithm", "magic"], "unknown algorithm 'magic'"),
         (["--algorithm", "mpi,mpi"], "expected different names, got 'mpi,mpi'"),
         (["--json", "/nowhere/rows.json"], "can't write /nowhere/rows.json: no folder /nowhere"),
         (["--plot", "/"], "can't write /: a folder"),

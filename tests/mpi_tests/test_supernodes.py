@@ -126,6 +126,6 @@ def test_slurm_says_so_for_each_rank(monkeypatch):
 
 def test_an_algorithm_that_is_none_is_an_error_on_all_ranks():
     comm = Communicator(COMM, supernodes=TURNS)
-    with pytest.raises(Exception, match="unknown tree algorithm 'magic'"):
+    with pytest.raises(Exception, match="unknown algorithm 'magic'"):
         comm.explain("reduce", 100, algorithm="magic")
     comm.free()

@@ -9,8 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from collectives.errors import AlgorithmError
+from collectives.schedules.chain import Chain
+from collectives.schedules.hierarchy import Hierarchy
+from collectives.schedules.registry import Algorithm, Layout, register
 from collectives.schedules.schedule import OUT, OWN, Part, Slice, Step, chunks
-from collectives.schedules.trees import Chain, Hierarchy, Tree
+from collectives.schedules.tree_algorithm import make_trees
+from collectives.schedules.trees import Tree
+
+IN_TURN = ":levels"
 
 
 @dataclass(frozen=True)
@@ -58,3 +65,40 @@ class LevelPlan:
             yield self.chunk if tree.lower is Chain else max(1, self.elements)
             tree = tree.upper
         yield self.chunk if isinstance(tree, Chain) else max(1, self.elements)
+
+
+@register
+class LevelsAlgorithm(Algorithm):
+    name = "levels"
+    about = "`:levels` after a tree's name: S-Caffe's own form, one level after the other; to compare with"
+    rounds = "the sum of the levels'"
+    verbs = ("reduce",)
+
+    @property
+    def examples(self) -> tuple[str, ...]:
+        return (f"cb-8{IN_TURN}",)
+
+    @property
+    def samples(self) -> tuple[str, ...]:
+        return tuple(f"{name}{IN_TURN}" for name in ("cb-4", "chain", "binomial", "flat", "kary-3", "cc-3", "ccb-2"))
+
+    def takes(self, name: str) -> bool:
+        return name.endswith(IN_TURN)
+
+    def tried(self, verb: str, ranks: int) -> tuple[str, ...]:
+        return ()
+
+    def modelled(self, verb: str) -> tuple[str, ...]:
+        return ()
+
+    def slot_elements(self, chunk: int, elements: int) -> int:
+        return elements
+
+    def refusal(self, verb: str, name: str) -> str:
+        return f"{verb} has no algorithm '{name}': '{IN_TURN}' goes with a reduce over one tree"
+
+    def plan(self, op: str, name: str, layout: Layout, chain_size: int | None = None) -> LevelPlan:
+        trees = make_trees(name.removesuffix(IN_TURN), len(layout.order), chain_size)
+        if len(trees) > 1:
+            raise AlgorithmError(self.refusal(op, name))
+        return LevelPlan(trees[0], *layout)
