@@ -5,12 +5,13 @@ import re
 
 import numpy as np
 import pytest
+from an_algorithm_of_ours import added
 from mpi4py import MPI
 
 from collectives import Communicator, bench
 from collectives.bench import table, times
 from collectives.bench.bounds import Bounds
-from collectives.errors import ArgumentError
+from collectives.errors import AlgorithmError, ArgumentError
 from collectives.group import Group
 
 pytestmark = pytest.mark.mpi
@@ -229,3 +230,23 @@ def test_a_plot_without_matplotlib_is_refused_before_measuring(capsys, monkeypat
     assert bench.main(["reduce", "--plot", str(tmp_path / "rows.png")]) == 2
     captured = capsys.readouterr()
     assert captured.out == "" and ("pip install 'scaffe[plot]'" in captured.err) == ROOT
+
+
+def test_an_algorithm_that_is_added_as_a_file_is_measured_and_explained(run, tmp_path):
+    with added(tmp_path):
+        out = run("reduce", "-m", "1024:2048", "-c", "--algorithm", "ternary,mpi", *FEW)
+        comm = Communicator(WORLD)
+        said = comm.explain("reduce", 1 << 20, algorithm="ternary")
+        array = np.full(99, WORLD.rank + 1, np.float32)
+        comm.allreduce(array, algorithm="ternary")
+        comm.free()
+    assert not ROOT or "ternary" in out
+    assert ": ternary, as asked" in said
+    assert (array == sum(range(1, WORLD.size + 1))).all()
+
+
+def test_an_algorithm_that_nobody_knows_is_not_explained():
+    comm = Communicator(WORLD)
+    with pytest.raises(AlgorithmError, match="unknown algorithm 'magic'; known are chain"):
+        comm.explain("reduce", 1 << 20, algorithm="magic")
+    comm.free()
