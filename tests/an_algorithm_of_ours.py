@@ -42,7 +42,7 @@ def added(folder: Path, source: str = TERNARY, name: str = "ternary") -> Iterato
     place.mkdir(exist_ok=True)
     (place / f"{name}.py").write_text(source)
     before, path = dict(registry._registered), list(schedules.__path__)
-    registry._discovered.cache_clear()
+    registry.rediscover()
     schedules.__path__ = [*path, str(place)]
     try:
         yield
@@ -50,5 +50,5 @@ def added(folder: Path, source: str = TERNARY, name: str = "ternary") -> Iterato
         schedules.__path__ = path
         registry._registered.clear()
         registry._registered.update(before)
-        registry._discovered.cache_clear()
+        registry.rediscover()
         sys.modules.pop(f"{schedules.__name__}.{name}", None)

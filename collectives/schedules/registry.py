@@ -109,10 +109,17 @@ def _discovered() -> tuple[Algorithm, ...]:
     return tuple(_registered.values())
 
 
-def algorithms(verb: str | None = None) -> list[Algorithm]:
+def rediscover() -> None:
+    """Forget what was found, so that files added since then are found as well."""
+    for found in (_discovered, algorithms, find):
+        found.cache_clear()
+
+
+@cache
+def algorithms(verb: str | None = None) -> tuple[Algorithm, ...]:
     """Return all algorithms, or those that can do `verb`, likely ones first."""
     found = [each for each in _discovered() if verb is None or verb in each.verbs]
-    return sorted(found, key=lambda each: each.place(verb or "reduce"))
+    return tuple(sorted(found, key=lambda each: each.place(verb or "reduce")))
 
 
 def known(verb: str | None = None) -> str:
@@ -120,6 +127,7 @@ def known(verb: str | None = None) -> str:
     return ", ".join(name for each in algorithms(verb) for name in each.examples)
 
 
+@cache
 def find(name: str, verb: str | None = None) -> Algorithm:
     """Return the algorithm that `name` is of. Raise AlgorithmError for an unknown one, or one that can't do `verb`.
 
