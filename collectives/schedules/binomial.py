@@ -22,7 +22,7 @@ class Binomial(Tree):
 class BinomialAlgorithm(TreeAlgorithm):
     name = "binomial"
     about = "in each round half of the ranks that are left send (S-Caffe, equation 1)"
-    rounds = "log P for one chunk"
+    rounds = "n log P"
     letter = "b"
     tree = Binomial
     likely = {"reduce": 3, "bcast": 3}

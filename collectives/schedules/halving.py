@@ -122,7 +122,7 @@ class HalvingPlan(ExchangePlan):
 class HalvingAlgorithm(ExchangeAlgorithm):
     name = "halving"
     about = "partners swap halves, at half the distance each time, dealt from supernodes (swCaffe, section V.A)"
-    rounds = "2 log P, of n / 2, n / 4, ... chunks"
+    rounds = "2 n (P - 1) / P, at least 2 log P"
     likely = {"allreduce": 1, "reduce_scatter": 1}
     exchange = HalvingPlan
 

@@ -57,7 +57,7 @@ class Hierarchy(Tree):
 class HierarchyAlgorithm(TreeAlgorithm):
     name = "hierarchy"
     about = "groups of so many ranks, each a chain (c), below a binomial tree (b) or a chain (S-Caffe, section 5)"
-    rounds = "of `cb-8`: about n log (P / 8) + 7"
+    rounds = "of `cb-8`: n (1 + log (P / 8)) + 6"
     likely = {"reduce": 1, "bcast": 1}
 
     @property

@@ -28,7 +28,7 @@ class Kary(Tree):
 class KaryAlgorithm(TreeAlgorithm):
     name = "kary"
     about = "a complete tree with K children a rank; to compare with"
-    rounds = "n K + K log P"
+    rounds = "about K (n + log P / log K)"
     letter = "k"
     tree = Kary
 

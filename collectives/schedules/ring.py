@@ -77,6 +77,6 @@ class RingPlan(ExchangePlan):
 class RingAlgorithm(ExchangeAlgorithm):
     name = "ring"
     about = "blocks go round and are summed on the way, then the sums go round"
-    rounds = "2 (P - 1), each of n / P chunks"
+    rounds = "2 n (P - 1) / P, at least 2 (P - 1)"
     likely = {"allreduce": 0, "reduce_scatter": 0}
     exchange = RingPlan

@@ -54,7 +54,7 @@ class InOrder(Tree):
 class TwoTree(TreeAlgorithm):
     name = "two-tree"
     about = "two binary trees with half of the data each (Sanders, Speck and Träff)"
-    rounds = "about n + 4 log P"
+    rounds = "about n + 3 log P"
     likely = {"reduce": 2, "bcast": 2, "allreduce": 2}
 
     def trees(self, name: str, size: int, chain_size: int | None = None) -> list[Tree]:
