@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from collectives.agreement import agree
-from collectives.algorithms import check_algorithm, make_schedule
 from collectives.errors import (
     AlgorithmError,
     ArgumentError,
@@ -15,7 +14,8 @@ from collectives.errors import (
     ScheduleError,
 )
 from collectives.group import Group
-from collectives.schedule import Schedule
+from collectives.schedules.algorithms import check_algorithm, make_schedule
+from collectives.schedules.schedule import Schedule
 
 __all__ = [
     "AlgorithmError",

@@ -8,25 +8,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from collectives import tuning, window
+from collectives import tuning
 from collectives.agreement import agree, end_job
-from collectives.algorithms import with_chain_size
-from collectives.device.choice import NCCL
-from collectives.device.nccl import Groups
 from collectives.errors import ArgumentError, CollectiveError, DeviceFault
+from collectives.execution import window
+from collectives.execution.device.choice import NCCL
+from collectives.execution.device.nccl import Groups
+from collectives.execution.maker import LEADERS, Call, PlanMaker, split
+from collectives.execution.node import Node
+from collectives.execution.operations import TYPES, operation
+from collectives.execution.plans import Plan, kept
 from collectives.group import Group
-from collectives.maker import LEADERS, Call, PlanMaker, split
-from collectives.node import Node
-from collectives.operations import TYPES, operation
-from collectives.plans import Plan, kept
+from collectives.schedules.algorithms import check_algorithm, with_chain_size
 from collectives.supernodes import Supernodes, as_text, describe_crossing, find_supernodes
-from collectives.tuning import Choice, Shape
+from collectives.tuning.table import Choice, Shape
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from collectives.device.choice import DevicePlans
-    from collectives.device.device import Device
+    from collectives.execution.device.choice import DevicePlans
+    from collectives.execution.device.device import Device
 
 T = TypeVar("T")
 MOST_CALLS = 1000  # whose plans are found at once
@@ -146,9 +147,10 @@ class Communicator:
     def explain(self, what: str, nbytes: int, shared: bool = True, algorithm: str = "auto") -> str:
         """Say what "auto" does with so many bytes, in a window or not, and why; and what crosses between supernodes.
 
-        Collective. Raise ArgumentError for an unknown verb.
+        Collective. Raise ArgumentError for an unknown verb, AlgorithmError for an unknown algorithm.
         """
         _check_verb(what)
+        check_algorithm(what, algorithm)
 
         def say() -> str:
             choice = self._choose(what, nbytes, shared) if algorithm == "auto" else Choice(algorithm, why="as asked")
@@ -287,7 +289,7 @@ class Communicator:
         if name != "cuda":
             raise ArgumentError(f"unknown device '{name}'; known devices: cpu cuda")
         if self._given_device is None:
-            from collectives.device import cuda
+            from collectives.execution.device import cuda
 
             self._given_device = cuda.find()
         return self._given_device

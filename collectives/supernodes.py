@@ -14,10 +14,10 @@ from dataclasses import replace
 from socket import gethostname
 from typing import TYPE_CHECKING
 
-from collectives.algorithms import make_schedule
 from collectives.errors import ArgumentError
 from collectives.group import Group
-from collectives.schedule import Op, Schedule
+from collectives.schedules.algorithms import make_schedule
+from collectives.schedules.schedule import Op, Schedule
 
 if TYPE_CHECKING:
     from mpi4py import MPI

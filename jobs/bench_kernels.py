@@ -149,7 +149,7 @@ def _rule(kind: str, packed: PackedParameters, engine: Any) -> Any:
 
 def reduces(small: bool, wanted: Wanted) -> Iterator[Case]:
     """Iterate over the reduce's addition, by the kernels of the collectives."""
-    from collectives.device.cuda import CudaDevice
+    from collectives.execution.device.cuda import CudaDevice
 
     if small or not wanted("reduce"):
         return
@@ -163,7 +163,7 @@ def reduces(small: bool, wanted: Wanted) -> Iterator[Case]:
 
 
 def _add(device: Any, arrays: list) -> None:
-    from collectives.operations import OPERATIONS
+    from collectives.execution.operations import OPERATIONS
 
     device.join(OPERATIONS["sum"], *arrays, device.current())
 

@@ -12,7 +12,7 @@ from readers import Batch, Transform
 from scaffe.blob import Blob
 
 if TYPE_CHECKING:
-    from collectives.device.device import Device, Stream
+    from collectives.execution.device.device import Device, Stream
     from scaffe.gpu import Gpu
 
 Step = Callable[[Any, Any, Any], None]  # has images at places transformed into an array, all on the device
@@ -148,6 +148,6 @@ def _raw_parts(batch: Batch) -> list[np.ndarray]:
 
 def _device() -> Device:
     """Return CuPy's current GPU."""
-    from collectives.device import cuda
+    from collectives.execution.device import cuda
 
     return cuda.find()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from collectives import ArgumentError
-from collectives.device import nccl
+from collectives.execution.device import nccl
 from scaffe import gpu
 from scaffe.engines import create
 from scaffe.errors import LaunchError, OnednnError

@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import numpy as np
 
 from collectives import Communicator
-from collectives.algorithms import with_chain_size
+from collectives.schedules.algorithms import with_chain_size
 from readers import Settings
 from scaffe import display, replay, snapshot, solver_nets, solvers, weights
 from scaffe.bad_records import BadRecords

@@ -1,7 +1,7 @@
 """The GPU of this rank, for all tests that need one: GPU as scaffe sees it, DEVICE as collectives do, or MISSING."""
 
 from collectives import ArgumentError
-from collectives.device import cuda
+from collectives.execution.device import cuda
 from scaffe import gpu
 from scaffe.errors import LaunchError
 

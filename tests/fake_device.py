@@ -18,9 +18,9 @@ from types import SimpleNamespace
 import numpy as np
 from fake_nccl import FakeNccl
 
-from collectives.device.device import HANDLE
 from collectives.errors import ArgumentError
-from collectives.operations import join, wide
+from collectives.execution.device.device import HANDLE
+from collectives.execution.operations import join, wide
 
 RUBBISH = 0x5B
 
@@ -103,7 +103,7 @@ class FakeArray:
 
 
 class FakeDevice:
-    """What collectives.device.Device asks for; `sharing` says whether other processes may map its memory."""
+    """What collectives.execution.device.Device asks for; `sharing` says whether other processes may map its memory."""
 
     name = "a fake GPU"
     Stream = FakeStream

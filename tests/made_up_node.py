@@ -1,6 +1,6 @@
 """A made-up MPI for the ranks of nodes, in one process: windows, barriers and messages as unlucky as MPI allows.
 
-Ranks run one at a time, each in a thread, and give way only where they wait in a call; `collectives.adversary` says
+Ranks run one at a time, each in a thread, and give way only where they wait in a call; `schedules.adversary` says
 which of them goes on and when messages move and barriers open. Of MPI only the communicator and `MPI.Win` are made
 up; a window refuses what the real one refuses.
 """
@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from collectives.adversary import Comm, End, Late, Network
 from collectives.errors import ScheduleError
+from collectives.schedules.adversary import Comm, End, Late, Network
 
 JUNK = 0xA5  # of which memory is full that nobody has written to
 

@@ -6,6 +6,7 @@ import argparse
 import re
 from collections.abc import Callable, Sequence
 
+from collectives.schedules.algorithms import every_name
 from readers import Settings
 from readers.settings import BAD_RECORDS, READERS
 from scaffe.choices import AUTO
@@ -82,9 +83,7 @@ def add_run_flags(command: Parser) -> None:
     command.flag("run-config", metavar="FILE", help="TOML file with these settings, spelled as the flags")
     command.flag("workflow", choices=values["workflow"], help="what overlaps: nothing, propagation, aggregation too")
     command.flag("sync", choices=values["sync"], help="does the root update, or every rank?")
-    command.flag(
-        "reduce", metavar="NAME", help="collectives' algorithm: auto, mpi, chain, binomial, cb, cb:levels, ring, ..."
-    )
+    command.flag("reduce", metavar="NAME", help=f"collectives' algorithm: {every_name()}")
     command.flag("chain-size", type=int, metavar="N", help="ranks in a chain of cb, cc, ccb")
     command.flag("chunk-bytes", type=int, metavar="N", help="a message's bytes; 0: as tuned")
     command.flag(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from collectives import Communicator, tuning
-from collectives.clusters import find_cluster
-from collectives.defaults import STEP
+from collectives.model.clusters import find_cluster
+from collectives.tuning.modelled import STEP
 from scaffe.monitor.log import log
 from scaffe.net import Net
 from scaffe.parallel.buckets import Bucket, parse_bytes, suited_bytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from collectives.device import aware
+from collectives.execution.device import aware
 
 LEVELS = ("single", "funneled", "serialized", "multiple")  # of threads that may call MPI
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from collectives import ArgumentError, CollectiveError, check_algorithm
-from collectives.algorithms import downwards
+from collectives.schedules.algorithms import downwards
 from collectives.supernodes import as_text, finder
 from scaffe.errors import ScaffeError
 from scaffe.parallel.buckets import parse_bytes

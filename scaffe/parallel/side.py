@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collectives.device.device import Device
+    from collectives.execution.device.device import Device
 
 
 class Host:

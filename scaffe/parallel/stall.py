@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from collectives import Communicator
-from collectives.window import Window
+from collectives.execution.window import Window
 from scaffe.errors import ScaffeError
 from scaffe.monitor.log import log, one_line
 from scaffe.monitor.record import (

@@ -7,16 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.algorithms import make_schedule
-from collectives.check import check
 from collectives.errors import ScheduleError
-from collectives.execute import Window
-from collectives.schedule import OUT, OWN, Op, Schedule, Slice, Step
+from collectives.execution.execute import Window
+from collectives.schedules.algorithms import make_schedule
+from collectives.schedules.check import check
+from collectives.schedules.registry import VERBS, algorithms
+from collectives.schedules.schedule import OUT, OWN, Op, Schedule, Slice, Step
 
-TREES = ["chain", "binomial", "flat", "kary-3", "two-tree", "cb-8", "cc-3", "ccb-2", "bb-4"]
-KINDS = [(op, name) for op in ("reduce", "bcast", "allreduce") for name in TREES]
-KINDS += [(op, name) for op in ("allreduce", "reduce_scatter") for name in ("ring", "halving")]
-KINDS += [("reduce", f"{name}:levels") for name in TREES if name != "two-tree"]
+KINDS = [(op, name) for op in VERBS for each in algorithms(op) for name in each.samples]
 
 
 @settings(max_examples=80)

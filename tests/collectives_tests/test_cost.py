@@ -4,8 +4,8 @@ from math import ceil, log2
 
 import pytest
 
-from collectives.algorithms import make_schedule
-from collectives.cost import count
+from collectives.schedules.algorithms import make_schedule
+from collectives.schedules.cost import count
 
 
 @pytest.mark.parametrize("op", ["reduce", "bcast"])

@@ -7,7 +7,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from collectives.device import kernels
+from collectives.execution.device import kernels
 
 SHIM = """
 #define __global__

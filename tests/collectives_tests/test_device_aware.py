@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from collectives.device.aware import support, takes_device_pointers
 from collectives.errors import ArgumentError
+from collectives.execution.device.aware import support, takes_device_pointers
 
 
 def mpich(code, answer):

@@ -5,8 +5,8 @@ import re
 import nvrtc
 import pytest
 
-from collectives.device import kernels
-from collectives.operations import OPERATIONS, TYPES
+from collectives.execution.device import kernels
+from collectives.execution.operations import OPERATIONS, TYPES
 
 ARCHITECTURE = "sm_80"  # the oldest that is of interest; newer ones take all that it does
 

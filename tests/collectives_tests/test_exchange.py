@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from collectives.exchange import block, fold, halving, pieces, ring, survivors
+from collectives.schedules.exchange import block, pieces
+from collectives.schedules.halving import fold, halving, survivors
+from collectives.schedules.ring import ring
 
 
 @pytest.mark.parametrize("power", [1, 2, 4, 8, 64])

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 from mutants import changed
 
-from collectives import check, execute
-from collectives.adversary import End, Late, Network, Soon
-from collectives.algorithms import make_schedule
 from collectives.errors import ScheduleError
-from collectives.execute import Execution, Window
-from collectives.memory import HostMemory
-from collectives.operations import Operation
-from collectives.schedule import Schedule
+from collectives.execution import execute
+from collectives.execution.execute import Execution, Window
+from collectives.execution.memory import HostMemory
+from collectives.execution.operations import Operation
+from collectives.schedules import check as checking
+from collectives.schedules.adversary import End, Late, Network, Soon
+from collectives.schedules.algorithms import make_schedule
+from collectives.schedules.schedule import Schedule
 
 PROVED = [
     make_schedule("reduce", "chain", 4, 24, chunk=2, depth=2),
@@ -46,9 +47,9 @@ MUTATIONS = [
 
 
 def prove(executor: type[Execution], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "Execution", executor)
+    monkeypatch.setattr(checking, "Execution", executor)
     for schedule in PROVED:
-        check.check(schedule)
+        checking.check(schedule)
 
 
 @pytest.mark.parametrize(("old", "new", "message"), MUTATIONS)

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from collectives.algorithms import make_schedule
-from collectives.clusters import CLUSTERS, KESCH, NVLINK_NDR, TAIHULIGHT, Cluster, find_cluster
 from collectives.errors import CollectiveError
-from collectives.execute import Window
-from collectives.formulas import (
+from collectives.execution.execute import Window
+from collectives.model import best_row, main, predict, scaffe_row, tuned_row
+from collectives.model.clusters import CLUSTERS, KESCH, NVLINK_NDR, TAIHULIGHT, Cluster, find_cluster
+from collectives.model.formulas import (
     allgather_time,
     allreduce_time,
     best_chain_chunk,
@@ -19,8 +19,8 @@ from collectives.formulas import (
     new_reduce_scatter_time,
     reduce_scatter_time,
 )
-from collectives.model import best_row, main, predict, scaffe_row, tuned_row
-from collectives.schedule import Schedule
+from collectives.schedules.algorithms import make_schedule
+from collectives.schedules.schedule import Schedule
 
 EVEN = Cluster("even", nodes=64, ranks_per_node=1, alpha_in=0, beta_in=0, alpha=20e-6, beta=1e-9, gamma=0)
 ONE_BY_ONE = Window(receives=1, sends=4)  # the next chunk is sent when the last one has been added, as t(c) supposes

@@ -17,12 +17,12 @@ from made_up_node import Fibres, MadeUpComm, MadeUpWin
 from mpi4py import MPI
 from mutants import changed
 
-from collectives import node, plans, window
-from collectives.adversary import Drawn, Late, Soon
-from collectives.algorithms import make_schedule
 from collectives.errors import DisagreementError, ScheduleError
-from collectives.operations import OPERATIONS
-from collectives.plans import Plan, Root
+from collectives.execution import node, plans, window
+from collectives.execution.operations import OPERATIONS
+from collectives.execution.plans import Plan, Root
+from collectives.schedules.adversary import Drawn, Late, Soon
+from collectives.schedules.algorithms import make_schedule
 
 EACH, COUNT, TURNS = 3, 11, 3  # ranks of a node, elements, times
 CASES = [("reduce", True), ("reduce", False), ("bcast", True), ("allreduce", True), ("allreduce", False)]

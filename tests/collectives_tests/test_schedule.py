@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.algorithms import make_schedule
 from collectives.errors import AlgorithmError
-from collectives.schedule import OUT, OWN, Op, Schedule, Step, slots, uses_out
+from collectives.schedules.algorithms import make_schedule
+from collectives.schedules.registry import VERBS, algorithms
+from collectives.schedules.schedule import OUT, OWN, Op, Schedule, Step, slots, uses_out
 
-TREES = ["chain", "binomial", "flat", "kary-3", "two-tree", "cb-8", "cc-3", "ccb-2", "bb-4"]
-KINDS = [(op, name) for op in ("reduce", "bcast", "allreduce") for name in TREES]
-KINDS += [(op, name) for op in ("allreduce", "reduce_scatter") for name in ("ring", "halving")]
-KINDS += [("reduce", "cb-4:levels"), ("reduce", "chain:levels")]
+TREES = [name for each in algorithms("bcast") for name in each.samples]
+KINDS = [(op, name) for op in VERBS for each in algorithms(op) for name in each.samples]
 
 
 def run(schedule: Schedule, inputs: np.ndarray) -> np.ndarray:
@@ -155,7 +154,7 @@ def test_a_rank_that_is_not_there_is_refused() -> None:
 def test_schedules_need_no_mpi() -> None:
     program = (
         "import sys; sys.modules['mpi4py'] = None\n"
-        "import collectives.check, collectives.cost, collectives.model\n"
-        "collectives.check.check(collectives.model.make_schedule('reduce', 'cb-2', 5, 9, chunk=2))"
+        "import collectives, collectives.check, collectives.schedules.cost, collectives.model\n"
+        "collectives.check.check(collectives.make_schedule('reduce', 'cb-2', 5, 9, chunk=2))"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

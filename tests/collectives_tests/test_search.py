@@ -4,8 +4,8 @@ from itertools import count
 
 import pytest
 
-from collectives.search import LIBRARY, Candidate, algorithms, candidates, decide, rows, search
 from collectives.tuning import Shape, Table
+from collectives.tuning.choosing import LIBRARY, Candidate, algorithms, candidates, decide, rows, search
 
 CHAIN, FINE, CB = Candidate("chain", 65536), Candidate("chain", 16384), Candidate("cb-8", 65536)
 EIGHT = Shape(8, 1, "tcp")

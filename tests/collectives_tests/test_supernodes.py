@@ -2,9 +2,9 @@
 
 import pytest
 
-from collectives.algorithms import make_schedule
 from collectives.errors import AlgorithmError, ArgumentError
 from collectives.group import Group
+from collectives.schedules.algorithms import make_schedule
 from collectives.supernodes import as_text, crossing, describe_crossing, finder
 
 HOSTS = ["n0", "n1.site.org", "n2", "n3"]
@@ -78,7 +78,7 @@ def test_halving_crosses_where_least_is_sent():
 def test_a_chain_leaves_each_supernode_once():
     group = Group.of("abcdef", "xyxyxy")
     assert describe_crossing("reduce", "chain", 10, group).endswith("which 10 bytes go; without renumbering 50")
-    with pytest.raises(AlgorithmError, match="unknown tree algorithm 'magic'"):
+    with pytest.raises(AlgorithmError, match="unknown algorithm 'magic'"):
         describe_crossing("reduce", "magic", 10, group)
 
 

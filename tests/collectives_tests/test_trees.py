@@ -5,22 +5,12 @@ from math import ceil, log2
 import pytest
 
 from collectives.errors import AlgorithmError
-from collectives.trees import Tree, make_trees
+from collectives.schedules.registry import algorithms
+from collectives.schedules.tree_algorithm import TreeAlgorithm, make_trees
+from collectives.schedules.trees import Tree
 
-NAMES = [
-    "chain",
-    "binomial",
-    "flat",
-    "kary-2",
-    "kary-5",
-    "two-tree",
-    "cb-8",
-    "cc-8",
-    "ccb-8",
-    "ccb-3-2",
-    "bf-4",
-    "kb-5",
-]
+TREES = [each for each in algorithms() if isinstance(each, TreeAlgorithm)]
+NAMES = sorted({name for each in TREES for name in (*each.examples, *each.samples)})
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -80,9 +70,9 @@ def test_names_take_the_chain_size_in_both_forms() -> None:
 @pytest.mark.parametrize(
     ("name", "chain_size", "message"),
     [
-        ("tree", None, "unknown tree algorithm 'tree'"),
-        ("cx-8", None, "unknown tree algorithm 'cx-8'"),
-        ("cb-eight", None, "unknown tree algorithm 'cb-eight'"),
+        ("tree", None, "unknown algorithm 'tree'"),
+        ("cx-8", None, "unknown algorithm 'cx-8'"),
+        ("cb-eight", None, "unknown algorithm 'cb-eight'"),
         ("cb-0", None, "chain size 0"),
         ("cb", 0, "chain size 0"),
         ("cb", -1, "chain size -1"),

@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from collectives import tune
-from collectives.clusters import ETHERNET, INFINIBAND, find_cluster
-from collectives.defaults import model_rows, shape_rows, shapes
 from collectives.errors import ArgumentError, CollectiveError
-from collectives.tuning import FABRIC, SHIPPED, TCP, Row, Shape, Table, check_writable, load
+from collectives.model.clusters import ETHERNET, INFINIBAND, find_cluster
+from collectives.tuning.modelled import model_rows, shape_rows, shapes
+from collectives.tuning.table import FABRIC, SHIPPED, TCP, Row, Shape, Table, check_writable, load
 
 EIGHT = Shape(8, 1, TCP)
 MEGABYTE = 1 << 20

@@ -3,7 +3,7 @@
 import numpy as np
 from mpi4py import MPI
 
-from collectives.window import Window
+from collectives.execution.window import Window
 
 
 class Memory:

@@ -10,8 +10,8 @@ from device_arrays import compare, rows
 from mpi4py import MPI
 
 from collectives import Communicator
-from collectives.device import aware
-from collectives.operations import OPERATIONS, TYPES
+from collectives.execution.device import aware
+from collectives.execution.operations import OPERATIONS, TYPES
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(DEVICE is None, reason=MISSING)]
 COMM = MPI.COMM_WORLD

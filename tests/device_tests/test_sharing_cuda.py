@@ -12,9 +12,9 @@ from device_arrays import compare, rows
 from mpi4py import MPI
 
 from collectives import ArgumentError, Communicator, Staged, bench
-from collectives.device import aware
-from collectives.device.nccl import SHARING, NcclPlan
-from collectives.device.plans import PeerPlan
+from collectives.execution.device import aware
+from collectives.execution.device.nccl import SHARING, NcclPlan
+from collectives.execution.device.plans import PeerPlan
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(DEVICE is None, reason=MISSING)]
 COMM = MPI.COMM_WORLD

@@ -13,14 +13,11 @@ from collectives import (
     Communicator,
     DisagreementError,
     Group,
-    execute,
-    peer,
-    plans,
     tuning,
-    window,
 )
-from collectives.operations import OPERATIONS, TYPES
-from collectives.plans import LibraryPlan
+from collectives.execution import execute, peer, plans, window
+from collectives.execution.operations import OPERATIONS, TYPES
+from collectives.execution.plans import LibraryPlan
 from collectives.tuning import Row, Table
 
 pytestmark = pytest.mark.mpi
@@ -327,7 +324,7 @@ def test_an_array_that_is_wrong_on_one_rank_is_an_error_on_all(comm):
     ("how", "said"),
     [
         ({"root": 99}, "root 99 is not one of"),
-        ({"algorithm": "magic"}, "unknown tree algorithm 'magic'; known are chain"),
+        ({"algorithm": "magic"}, "unknown algorithm 'magic'; known are chain"),
         ({"algorithm": "cb", "chain_size": 0}, "chain size 0; it must be at least 1"),
         ({"op": "xor"}, "unknown operation 'xor'"),
         ({"recv": np.ones(3, np.float32)}, "recv has 3 of float32, send 4 of float32"),

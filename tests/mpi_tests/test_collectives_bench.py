@@ -5,11 +5,13 @@ import re
 
 import numpy as np
 import pytest
+from an_algorithm_of_ours import added
 from mpi4py import MPI
 
-from collectives import Communicator, bench, bench_table, bench_times
-from collectives.bench_bounds import Bounds
-from collectives.errors import ArgumentError
+from collectives import Communicator, bench
+from collectives.bench import table, times
+from collectives.bench.bounds import Bounds
+from collectives.errors import AlgorithmError, ArgumentError
 from collectives.group import Group
 
 pytestmark = pytest.mark.mpi
@@ -97,7 +99,7 @@ def test_full_tables_of_non_blocking_ones_have_the_phases(run, tmp_path):
     if not ROOT:
         return
     names = re.split(r"\s{2,}", text.splitlines()[5])
-    assert names[1:11] == [*bench_table.PHASES, "Validation"]
+    assert names[1:11] == [*table.PHASES, "Validation"]
     for row in json.loads((tmp_path / "rows.json").read_text()):
         phases = row["compute_us"] + row["init_us"] + row["test_us"] + row["wait_us"]
         assert phases == pytest.approx(row["overall_us"])
@@ -128,7 +130,7 @@ def test_algorithms_stand_beside_osus_columns_with_their_ratios_to_mpi(run, tmp_
 def test_percentiles_are_of_the_averages_over_ranks():
     taken = np.arange(200.0)[::-1] + WORLD.rank  # sorted, the k-th average is k + (size - 1) / 2
     middle = (WORLD.size - 1) / 2
-    assert bench_times.percentiles(WORLD, taken, (0, 50, 99, 100)) == {p: x + middle for p, x in PERCENTILES.items()}
+    assert times.percentiles(WORLD, taken, (0, 50, 99, 100)) == {p: x + middle for p, x in PERCENTILES.items()}
 
 
 PERCENTILES = {0: 0, 50: 99, 99: 197, 100: 199}
@@ -143,7 +145,7 @@ def test_percentiles_are_columns(run):
 
 
 def test_wrong_numbers_are_told_and_end_the_run(run, monkeypatch):
-    monkeypatch.setattr(bench_times.Case, "run", lambda self, i: None)
+    monkeypatch.setattr(times.Case, "run", lambda self, i: None)
     text = run("allreduce", "-m", "64:128", "-c", "--algorithm", "ring", *FEW, status=1)
     if ROOT:
         assert numbers(text)[0][2] == "Fail"
@@ -210,7 +212,7 @@ def test_given_back_arrays_leave_the_others_in_use():
         (["-k", "first"], "expected fixed:RANK or rotate, got 'first'"),
         (["-T", "mpi_char"], "reduce adds mpi_int or mpi_float, got mpi_char"),
         (["-q"], "unrecognized arguments: -q"),
-        (["--algorithm", "magic"], "unknown tree algorithm 'magic'"),
+        (["--algorithm", "magic"], "unknown algorithm 'magic'"),
         (["--algorithm", "mpi,mpi"], "expected different names, got 'mpi,mpi'"),
         (["--json", "/nowhere/rows.json"], "can't write /nowhere/rows.json: no folder /nowhere"),
         (["--plot", "/"], "can't write /: a folder"),
@@ -228,3 +230,23 @@ def test_a_plot_without_matplotlib_is_refused_before_measuring(capsys, monkeypat
     assert bench.main(["reduce", "--plot", str(tmp_path / "rows.png")]) == 2
     captured = capsys.readouterr()
     assert captured.out == "" and ("pip install 'scaffe[plot]'" in captured.err) == ROOT
+
+
+def test_an_algorithm_that_is_added_as_a_file_is_measured_and_explained(run, tmp_path):
+    with added(tmp_path):
+        out = run("reduce", "-m", "1024:2048", "-c", "--algorithm", "ternary,mpi", *FEW)
+        comm = Communicator(WORLD)
+        said = comm.explain("reduce", 1 << 20, algorithm="ternary")
+        array = np.full(99, WORLD.rank + 1, np.float32)
+        comm.allreduce(array, algorithm="ternary")
+        comm.free()
+    assert not ROOT or "ternary" in out
+    assert ": ternary, as asked" in said
+    assert (array == sum(range(1, WORLD.size + 1))).all()
+
+
+def test_an_algorithm_that_nobody_knows_is_not_explained():
+    comm = Communicator(WORLD)
+    with pytest.raises(AlgorithmError, match="unknown algorithm 'magic'; known are chain"):
+        comm.explain("reduce", 1 << 20, algorithm="magic")
+    comm.free()

@@ -12,11 +12,11 @@ from fake_device import FakeDevice
 from mpi4py import MPI
 
 from collectives import ArgumentError, Communicator, DisagreementError, Group, Staged
-from collectives.device import aware
-from collectives.device.moves import SLOTS
-from collectives.device.plans import PeerPlan
-from collectives.operations import OPERATIONS, TYPES
-from collectives.plans import SchedulePlan
+from collectives.execution.device import aware
+from collectives.execution.device.moves import SLOTS
+from collectives.execution.device.plans import PeerPlan
+from collectives.execution.operations import OPERATIONS, TYPES
+from collectives.execution.plans import SchedulePlan
 
 pytestmark = pytest.mark.mpi
 COMM = MPI.COMM_WORLD
@@ -209,7 +209,7 @@ def test_memory_that_changes_is_mapped_anew_and_let_go_in_the_end():
 @pytest.mark.mpi(min_size=2)
 def test_without_access_to_each_others_memory_a_schedule_runs_and_the_log_says_why(caplog):
     comm, device = communicator("staged", sharing=COMM.rank != 1)
-    with caplog.at_level(logging.INFO, "collectives.device"):
+    with caplog.at_level(logging.INFO, "collectives.execution.device"):
         check(comm, device, "allreduce", 40, np.dtype("f4"), algorithm="slices")
     assert "allreduce of device arrays by ring instead of slices: a fake that shares nothing" in caplog.text
     comm.free()

@@ -7,9 +7,11 @@ import pytest
 from fake_device import FakeDevice
 from mpi4py import MPI
 
-from collectives import ArgumentError, Communicator, bench, bench_times
-from collectives.bench_options import parse
-from collectives.device import aware, cuda
+from collectives import ArgumentError, Communicator, bench
+from collectives.bench import latency, times
+from collectives.bench.options import parse
+from collectives.bench.table import write_json
+from collectives.execution.device import aware, cuda
 
 pytestmark = [pytest.mark.mpi(min_size=2)]
 WORLD = MPI.COMM_WORLD
@@ -61,7 +63,7 @@ def test_the_last_line_says_how_arrays_travel(table, request):
 @pytest.mark.parametrize("algorithm", ["mpi", "slices", "chain"])
 def test_the_clock_stops_when_the_device_has_done_it(table, algorithm, monkeypatch):
     open_work = []
-    was = bench_times.latencies
+    was = times.latencies
 
     def look(comm, runs, warmup, iterations):
         def looked(run, i):
@@ -71,13 +73,13 @@ def test_the_clock_stops_when_the_device_has_done_it(table, algorithm, monkeypat
 
         return was(comm, [lambda i, run=run: looked(run, i) for run in runs], warmup, iterations)
 
-    monkeypatch.setattr(bench, "latencies", look)
+    monkeypatch.setattr(latency, "latencies", look)
     table("allreduce", "-m", "128:128", "--algorithm", algorithm)
     assert open_work and not any(open_work)
 
 
 def test_wrong_numbers_are_told(table, monkeypatch):
-    monkeypatch.setattr(bench_times.Case, "run", lambda self, i: None)
+    monkeypatch.setattr(times.Case, "run", lambda self, i: None)
     with pytest.raises(bench.WrongNumbers, match="allreduce by ring on message size 64"):
         table("allreduce", "-m", "64:64", "-c", "--algorithm", "ring")
 
@@ -113,5 +115,5 @@ def test_host_buffers_alone_can_be_foreign(capsys):
 
 def test_rows_are_kept(table, tmp_path):
     _, rows = table("reduce", "-m", "64:64", "--algorithm", "chain,mpi")
-    bench.write_json(rows, str(tmp_path / "rows.json"))
+    write_json(rows, str(tmp_path / "rows.json"))
     assert [row["algorithm"] for row in json.loads((tmp_path / "rows.json").read_text())] == ["chain", "mpi"]

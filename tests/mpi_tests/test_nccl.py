@@ -11,10 +11,10 @@ from fake_nccl import FakeGroup, NcclError
 from mpi4py import MPI
 
 from collectives import AlgorithmError, CollectiveError, Communicator, Group, Staged
-from collectives.device import aware, nccl
-from collectives.device.hierarchy import HierarchyPlan
-from collectives.device.nccl import NcclPlan
-from collectives.operations import TYPES
+from collectives.execution.device import aware, nccl
+from collectives.execution.device.hierarchy import HierarchyPlan
+from collectives.execution.device.nccl import NcclPlan
+from collectives.execution.operations import TYPES
 
 pytestmark = pytest.mark.mpi(min_size=2)
 COMM = MPI.COMM_WORLD
@@ -111,7 +111,7 @@ def test_a_stage_is_done_before_the_device_has_come_to_it(on_device):
 
 def test_ranks_that_share_a_gpu_map_each_others_memory_instead_and_are_told_so_once(monkeypatch, caplog):
     comm, device = communicator(monkeypatch, shares=True)
-    with caplog.at_level(logging.INFO, "collectives.device"):
+    with caplog.at_level(logging.INFO, "collectives.execution.device"):
         check(comm, device, "reduce", 40)
         check(comm, device, "reduce", 41)
     assert caplog.messages == [
@@ -131,7 +131,7 @@ def test_ranks_that_share_a_gpu_have_nccl_where_it_is_told_to_let_them(monkeypat
 def test_a_rank_without_nccl_has_all_take_another_way(monkeypatch, caplog):
     comm, device = communicator(monkeypatch, group=Group.uniform(COMM.size))
     device.has_nccl = comm.rank != 1
-    with caplog.at_level(logging.INFO, "collectives.device"):
+    with caplog.at_level(logging.INFO, "collectives.execution.device"):
         check(comm, device, "allreduce")
     assert caplog.messages == ["allreduce of device arrays by ring instead of nccl: NCCL can't be loaded"]
     comm.free()

@@ -6,7 +6,7 @@ import pytest
 from mpi4py import MPI
 
 from collectives import ArgumentError, Communicator, DisagreementError, Group, bench, supernodes
-from collectives.memory import HostMemory
+from collectives.execution.memory import HostMemory
 from collectives.supernodes import as_text
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
@@ -126,6 +126,6 @@ def test_slurm_says_so_for_each_rank(monkeypatch):
 
 def test_an_algorithm_that_is_none_is_an_error_on_all_ranks():
     comm = Communicator(COMM, supernodes=TURNS)
-    with pytest.raises(Exception, match="unknown tree algorithm 'magic'"):
+    with pytest.raises(Exception, match="unknown algorithm 'magic'"):
         comm.explain("reduce", 100, algorithm="magic")
     comm.free()

@@ -71,7 +71,7 @@ def test_between_nodes_the_network_is_part_of_the_shape():
         (["--ops", "scan"], "--ops: unknown operation 'scan'; known are reduce, bcast, allreduce"),
         (["--seconds", "0"], "--seconds is 0; it must be more than 0"),
         (["--out", "/no/such/folder/t.json"], "/no/such/folder/t.json: can't be written: no such file or directory"),
-        (["--algorithms", "magic", "-m", "4K:4K"], "unknown tree algorithm 'magic'"),
+        (["--algorithms", "magic", "-m", "4K:4K"], "unknown algorithm 'magic'"),
     ],
 )
 def test_nonsense_is_one_line_and_the_same_end_on_every_rank(capsys, options, said):

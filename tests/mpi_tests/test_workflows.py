@@ -9,7 +9,7 @@ import pytest
 from mpi4py import MPI
 
 from collectives import ArgumentError, DeviceFault, supernodes
-from collectives.plans import Plan
+from collectives.execution.plans import Plan
 from collectives.staged import Staged
 from scaffe.errors import AgreedError
 from scaffe.parallel import buckets, ordering

@@ -8,7 +8,7 @@ from strict_arrays import StrictGpu
 
 import scaffe
 from collectives import DeviceFault
-from collectives.device.cuda import CudaEvent
+from collectives.execution.device.cuda import CudaEvent
 from scaffe.errors import DeviceError
 from scaffe.gpu import Gpu
 

@@ -213,7 +213,7 @@ def test_an_odd_key_of_a_record_is_spelled_out(refused):
         ("train --solver solver.prototxt --reduce xyz", "'xyz'; known are chain, .* there are auto, mpi, slices"),
         ("train --solver solver.prototxt --reduce ring", "reduce has no algorithm 'ring'"),
         ("train --solver solver.prototxt --reduce cb", "'cb' needs a chain size"),
-        ("train --solver solver.prototxt --reduce leaders-xyz", "unknown tree algorithm 'xyz'"),
+        ("train --solver solver.prototxt --reduce leaders-xyz", "unknown algorithm 'xyz'"),
         ("train --solver solver.prototxt --threads 1000000", "threads must be 1 to .*, got 1000000"),
         ("train --solver solver.prototxt --threads -1", "threads must be 1 to .*, got -1"),
         ("train --solver solver.prototxt --reader-threads 1000000", "reader threads must be 0 to .*, got 1000000"),

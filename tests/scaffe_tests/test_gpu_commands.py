@@ -23,7 +23,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(**vars(xp) | {"cuda": cuda}))
     monkeypatch.setitem(sys.modules, "cudnn", None)
     monkeypatch.setattr("scaffe.gpu._take", lambda bus: bus)
-    monkeypatch.setattr("collectives.device.cuda.find", StrictDevice)
+    monkeypatch.setattr("collectives.execution.device.cuda.find", StrictDevice)
     FakeDevice.used.clear()
     net = lenet(write_images(tmp_path / "db", count=16), batch=4)
     (tmp_path / "net.prototxt").write_text(net)

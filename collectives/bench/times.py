@@ -1,0 +1,235 @@
+"""What the benchmark times: calls of a collective, alone or with a computation meanwhile, as OSU does."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from collectives.bench.options import ROTATE, TYPES
+from collectives.communicator import Communicator, on_device
+from collectives.execution.plans import Plan
+
+FEW = 8192  # bytes above which OSU calls less often
+
+
+class Buffers:
+    """The arrays of a message size, which all algorithms use. Collective; so is `free`."""
+
+    def __init__(self, comm: Communicator, nbytes: int, options: argparse.Namespace):
+        self.comm, self.where = comm, "foreign" if options.foreign else options.accelerator
+        dtype = np.dtype(TYPES[options.type])
+        self.send, self.recv = (self._make(nbytes // dtype.itemsize, dtype) for _ in range(2))
+
+    def _make(self, count: int, dtype: np.dtype) -> np.ndarray:
+        return np.zeros(count, dtype) if self.where == "foreign" else self.comm.empty(count, dtype, device=self.where)
+
+    def free(self) -> None:
+        """Let go of the memory, and of the plans that keep it."""
+        self.comm.give_back(*([self.send, self.recv] if self.where == "cpu" else []))
+
+
+class Case:
+    """An algorithm for one collective and size."""
+
+    def __init__(self, buffers: Buffers, what: str, algorithm: str, options: argparse.Namespace, chunk_bytes: int = 0):
+        self.comm, self.what, self.algorithm, self.buffers = buffers.comm, what, algorithm, buffers
+        self.send, self.recv = buffers.send, None if options.in_place or what == "bcast" else buffers.recv
+        self.root, self.checks = options.root, options.validation_warmup
+        self.how: dict[str, Any] = {"algorithm": algorithm, "chunk_bytes": chunk_bytes or options.chunk_bytes}
+        self._run = self._bound(getattr(self.comm, what))
+        self.device = self.comm.device_plans.device if on_device(self.send) else None
+        if self.device is not None:
+            self._done = self.device.event()
+
+    def at(self, i: int) -> int:
+        """Return the root of the call of that number."""
+        return i % self.comm.size if self.root == ROTATE else self.root
+
+    def plan(self, i: int) -> Plan:
+        """Return the plan of the call of that number."""
+        return self.comm.plan(self.what, self.send, self.recv, root=self.at(i), **self.how)
+
+    def run(self, i: int) -> None:
+        """Do it once, as users do, until the result stands."""
+        self._run(i)
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait for all that the caller's stream has to do."""
+        if self.device is not None:
+            self._done.record(self.device.current())
+            self._done.Wait()
+
+    def _bound(self, call: Callable[..., None]) -> Callable[[int], None]:
+        """Return the call of a number, with little around it."""
+        send, recv, at, how = self.send, self.recv, self.at, self.how
+        if self.what == "bcast":
+            return lambda i: call(send, at(i), **how)
+        if self.what == "allreduce":
+            return lambda i: call(send, recv, **how)
+        return lambda i: call(send, recv, root=at(i), **how)
+
+    def start_and_finish(self, i: int) -> None:
+        """Do it once, begun and waited for."""
+        plan = self.plan(i)
+        plan.start()
+        plan.finish()
+        self.settle()
+
+    def is_right(self) -> bool:
+        """Call it with known contents; return whether all results are right on all ranks. Contents are small integers,
+        so that every order of additions gives the same."""
+        return all([self._is_right(i) for i in range(1 + self.checks)])
+
+    def _is_right(self, i: int) -> bool:
+        rank, size = self.comm.rank, self.comm.size
+        broadcast = self.what == "bcast"
+        self.buffers.recv[...] = 0
+        self.send[...] = (i + rank + 1) % 100
+        self.run(i)
+        result = on_host(self.send if self.recv is None else self.recv)
+        known = (i + self.at(i) + 1) % 100 if broadcast else sum((i + each + 1) % 100 for each in range(size))
+        has_result = self.what != "reduce" or rank == self.at(i)
+        fine = not has_result or bool((result == known).all())
+        self.send[...] = 0  # in place, sums would grow from call to call
+        return self.comm.comm.allreduce(fine, MPI.LAND)
+
+
+class LibraryCase(Case):
+    """The MPI library's collective as mpi4py calls it, without a plan of ours around it."""
+
+    def __init__(self, buffers: Buffers, what: str, options: argparse.Namespace):
+        super().__init__(buffers, what, "mpi", options)
+        self.call = getattr(self.comm.comm, what.capitalize())
+        self.given: tuple[Any, Any] = self.send, self.recv  # to MPI
+
+    def run(self, i: int) -> None:
+        if self.what == "bcast":
+            self.call(self.given[0], self.at(i))
+        elif self.what == "allreduce":
+            self.call(*self._both(True), MPI.SUM)
+        else:
+            self.call(*self._both(self.comm.rank == self.at(i)), MPI.SUM, self.at(i))
+
+    def _both(self, has_result: bool) -> tuple:
+        """Return the send and receive arguments."""
+        send, recv = self.given
+        return (send, recv) if recv is not None or not has_result else (MPI.IN_PLACE, send)
+
+
+class DeviceLibraryCase(LibraryCase):
+    """The MPI library's collective on device arrays: on pinned copies where it does not take device pointers."""
+
+    def __init__(self, buffers: Buffers, what: str, options: argparse.Namespace):
+        super().__init__(buffers, what, options)
+        assert self.device is not None
+        self.stream, self.copies = self.device.current(), not self.comm.device_plans.direct
+        if self.copies:
+            pinned = [self.device.pinned(self.send.nbytes).view(self.send.dtype) for _ in range(2)]
+            self.given = pinned[0], None if self.recv is None else pinned[1]
+
+    def run(self, i: int) -> None:
+        is_root, (send, recv) = self.comm.rank == self.at(i), self.given
+        self._copy(send, self.send, self.what != "bcast" or is_root)
+        super().run(i)
+        out, result = (self.send, send) if recv is None else (self.recv, recv)
+        self._copy(out, result, self.what == "allreduce" or is_root == (self.what == "reduce"))
+
+    def _copy(self, target: Any, source: Any, needed: bool) -> None:
+        """Copy between the device and what MPI is given, if these are not the same, and wait for the device."""
+        if needed and self.copies:
+            assert self.device is not None
+            self.device.copy(target, source, self.stream)
+        self.settle()
+
+
+def on_host(array: Any) -> np.ndarray:
+    """Return an array, or a copy of a device's."""
+    return array.get() if on_device(array) else array
+
+
+def calls(options: argparse.Namespace, nbytes: int) -> tuple[int, int]:
+    """Return how many calls warm up and how many are timed."""
+    warmup, iterations = (10, 100) if nbytes > FEW else (100, 1000)
+    return warmup if options.warmup is None else options.warmup, options.iterations or iterations
+
+
+def latencies(comm: MPI.Comm, runs: Sequence[Callable[[int], None]], warmup: int, iterations: int) -> np.ndarray:
+    """Return this rank's seconds of each call, of shape (runs, iterations); the runs are taken in turn."""
+    taken = np.empty((len(runs), iterations))
+    for i in range(warmup + iterations):
+        for k, run in enumerate(runs):
+            comm.Barrier()
+            start = time.perf_counter()
+            run(i)
+            if i >= warmup:
+                taken[k, i - warmup] = time.perf_counter() - start
+    return taken
+
+
+class Phases:
+    """Seconds of the phases of a non-blocking collective during which so many seconds are computed, averages."""
+
+    def __init__(self, case: Case, pure: float, tests: int, warmup: int, iterations: int):
+        comm, work = case.comm.comm, _Work(pure, tests)
+        self.overall = np.empty(iterations)
+        spent = np.zeros((4, iterations))
+        comm.Barrier()
+        for i in range(warmup + iterations):
+            start = time.perf_counter()
+            plan = case.plan(i)
+            plan.start()
+            begun = time.perf_counter()
+            tested = work.run(plan.advance)
+            computed = time.perf_counter()
+            plan.finish()
+            case.settle()
+            end = time.perf_counter()
+            comm.Barrier()
+            if i >= warmup:
+                self.overall[i - warmup] = end - start
+                spent[:, i - warmup] = computed - begun - tested, begun - start, tested, end - computed
+        means = np.array([self.overall.mean(), *spent.mean(1)])
+        self.whole, self.compute, self.init, self.test, self.wait = comm.allreduce(means) / comm.size
+
+    def overlap(self, pure: float) -> float:
+        """Return how much of the pure communication's time the computation hid, in percent, by OSU's formula."""
+        return max(0.0, 100 - (self.whole - self.compute) / pure * 100)
+
+
+class _Work:
+    """Computation until so many seconds are over, in as many parts as there are calls that let MPI in."""
+
+    def __init__(self, seconds: float, tests: int):
+        self.part, self.tests = seconds / max(1, tests), tests
+        self.matrix = np.ones((25, 25), np.float32)
+
+    def run(self, between: Callable[[], object]) -> float:
+        """Compute; return the seconds that the calls between the parts took."""
+        tested = 0.0
+        for _ in range(max(1, self.tests)):
+            end = time.perf_counter() + self.part
+            while time.perf_counter() < end:
+                self.matrix @ self.matrix
+            if self.tests:
+                start = time.perf_counter()
+                between()
+                tested += time.perf_counter() - start
+        return tested
+
+
+def over_ranks(comm: MPI.Comm, values: np.ndarray) -> np.ndarray:
+    """Return average, least and most over the ranks of each value, of shape (values, 3)."""
+    every = np.array(comm.allgather(values))
+    return np.stack([every.mean(0), every.min(0), every.max(0)], 1)
+
+
+def percentiles(comm: MPI.Comm, taken: np.ndarray, wanted: Sequence[int]) -> dict[int, float]:
+    """Return percentiles over calls of the average over ranks; `taken` has the seconds of this rank's calls."""
+    ordered = np.sort(comm.allreduce(taken) / comm.size)
+    return {p: float(ordered[max(0, len(ordered) * p // 100 - 1)]) for p in wanted}

@@ -1,0 +1,202 @@
+"""The device of CuPy: an NVIDIA GPU.
+
+Written against CuPy 14 and its documentation; it has not run on a GPU yet. tests/device_tests is what to run there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from collectives.errors import ArgumentError, DeviceFault
+from collectives.execution.device import kernels, nccl
+from collectives.execution.operations import Operation
+from collectives.execution.peer import address
+
+DONE, NOT_READY = 0, 600  # cudaSuccess, cudaErrorNotReady: of an event's status
+THREADS, BLOCKS = 256, 1024  # of a kernel, at most: enough to fill any GPU, each thread then takes several elements
+
+
+@cache
+def find() -> CudaDevice:
+    """Return the current GPU. Raise ArgumentError, which says what is missing, where there is none."""
+    try:
+        import cupy
+    except ImportError as error:
+        hint = "pip install 'scaffe[cuda]'" if isinstance(error, ModuleNotFoundError) else str(error).splitlines()[0]
+        raise ArgumentError(f"device arrays need CuPy, which can't be imported: {hint}") from None
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise ArgumentError(f"device arrays need a GPU, CuPy finds none: {error}") from None
+    if not count:
+        raise ArgumentError("device arrays need a GPU, CuPy finds none")
+    return CudaDevice(cupy)
+
+
+def take(rank: int) -> None:
+    """Make the GPU of this rank of a node CuPy's current one; ranks beyond the last begin with the first again.
+
+    Raise ArgumentError where there is none.
+    """
+    device = find()
+    count = device.runtime.getDeviceCount()
+    device.runtime.setDevice(rank % count)
+    find.cache_clear()
+
+
+class CudaEvent:
+    """CuPy's event as something awaited like a request."""
+
+    def __init__(self, cupy: Any, patient: bool = False):
+        self.event, self._runtime = cupy.cuda.Event(block=patient, disable_timing=True), cupy.cuda.runtime
+
+    def record(self, stream: Any) -> None:
+        self.event.record(stream.stream)
+
+    def Test(self) -> bool:
+        """Say whether it has come to pass. Raise DeviceFault where it never will: CuPy's `done` would say "not yet"."""
+        status = self._runtime.eventQuery(self.event.ptr)
+        if status not in (DONE, NOT_READY):
+            raise DeviceFault(str(self._runtime.CUDARuntimeError(status)))
+        return status == DONE
+
+    def Wait(self) -> None:
+        """Wait until it has come to pass. Raise DeviceFault where it never will."""
+        try:
+            self.event.synchronize()
+        except self._runtime.CUDARuntimeError as error:
+            raise DeviceFault(str(error)) from None
+
+
+class CudaStream:
+    """CuPy's stream."""
+
+    def __init__(self, stream: Any):
+        self.stream, self.ptr = stream, stream.ptr
+
+    def wait_event(self, event: CudaEvent) -> None:
+        self.stream.wait_event(event.event)
+
+    def __enter__(self) -> None:
+        self.stream.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self.stream.__exit__(*error)
+
+
+class CudaDevice:
+    """The GPU that is CuPy's current one when the first device array is used; all arrays must lie there."""
+
+    def __init__(self, cupy: Any):
+        self._cupy, self.runtime = cupy, cupy.cuda.runtime
+        self.number = cupy.cuda.Device().id
+        self.name = f"GPU {self.number}"
+        uuid = self.runtime.getDeviceProperties(self.number)["uuid"]  # slices of a GPU have their own
+        self.identity = f"{self.runtime.deviceGetPCIBusId(self.number)} {uuid.hex()}"
+        self._module: Any = None
+        self._functions: dict[str, Any] = {}
+
+    def nccl(self) -> Any:
+        return nccl.load()
+
+    def holds(self, array: Any) -> bool:
+        return isinstance(array, self._cupy.ndarray) and array.device.id == self.number
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype, stream: CudaStream | None = None) -> Any:
+        with stream.stream if stream is not None else nullcontext():  # CuPy's pool has free blocks for each stream
+            return self._cupy.empty(shape, dtype)
+
+    def zeros(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        return self._cupy.zeros(shape, dtype)
+
+    def pinned(self, nbytes: int) -> np.ndarray:
+        return np.frombuffer(self._cupy.cuda.alloc_pinned_memory(max(nbytes, 1)), np.uint8, nbytes)
+
+    def stream(self) -> CudaStream:
+        return CudaStream(self._cupy.cuda.Stream(non_blocking=True))
+
+    def current(self) -> CudaStream:
+        return CudaStream(self._cupy.cuda.get_current_stream())
+
+    def event(self, patient: bool = False) -> CudaEvent:
+        return CudaEvent(self._cupy, patient)
+
+    def copy(self, target: Any, source: Any, stream: CudaStream) -> None:
+        self._copy(address(target), address(source), target.nbytes, stream)
+
+    def copy_from(self, target: Any, pointer: int, stream: CudaStream) -> None:
+        self._copy(address(target), pointer, target.nbytes, stream)
+
+    def join(self, op: Operation, target: Any, source: Any, arrived: Any, stream: CudaStream) -> None:
+        name = f"{kernel(op)}_{target.dtype}"
+        self._launch(name, target.size, (target, source, arrived, np.uint64(target.size)), stream)
+
+    def divide(self, values: Any, ranks: int, stream: CudaStream) -> None:
+        self._launch(f"divide_{values.dtype}", values.size, (values, np.uint64(values.size), np.int32(ranks)), stream)
+
+    def join_all(
+        self, op: Operation, targets: Any, sources: Any, part: slice, dtype: np.dtype, stream: CudaStream
+    ) -> None:
+        begin, end = np.uint64(part.start), np.uint64(part.stop)
+        divisor = np.int32(sources.size if op.divided else 1)
+        arguments = targets, np.int32(targets.size), sources, np.int32(sources.size), begin, end, divisor
+        self._launch(f"all_{kernel(op)}_{dtype}", part.stop - part.start, arguments, stream)
+
+    def table(self, pointers: Sequence[int], stream: CudaStream) -> Any:
+        with stream:
+            return self._cupy.asarray(np.array(pointers, np.uint64))
+
+    def export(self, array: Any) -> tuple[bytes, int]:
+        base = self._base(address(array))
+        try:
+            return bytes(self.runtime.ipcGetMemHandle(base)), address(array) - base
+        except self.runtime.CUDARuntimeError as error:
+            raise ArgumentError(f"this memory can't be shared between processes: {error}") from None
+
+    def open(self, handle: bytes) -> int:
+        try:
+            return self.runtime.ipcOpenMemHandle(handle)
+        except self.runtime.CUDARuntimeError as error:
+            raise ArgumentError(f"no access to another process's device memory: {error}") from None
+
+    def close(self, pointer: int) -> None:
+        self.runtime.ipcCloseMemHandle(pointer)
+
+    def _base(self, pointer: int) -> int:
+        """Return where the allocation begins that a pointer points into: handles are to whole allocations."""
+        base, nbytes = ctypes.c_void_p(), ctypes.c_size_t()
+        code = _driver().cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(nbytes), ctypes.c_uint64(pointer))
+        if code or not base.value:
+            raise ArgumentError(f"the driver knows no allocation at {pointer:#x} (error {code})")
+        return base.value
+
+    def _copy(self, target: int, source: int, nbytes: int, stream: CudaStream) -> None:
+        if nbytes:
+            self.runtime.memcpyAsync(target, source, nbytes, self.runtime.memcpyDefault, stream.ptr)
+
+    def _launch(self, name: str, count: int, arguments: tuple, stream: CudaStream) -> None:
+        if not count:
+            return
+        if name not in self._functions:
+            if self._module is None:
+                self._module = self._cupy.RawModule(code=kernels.source(), options=kernels.FLAGS)
+            self._functions[name] = self._module.get_function(name)
+        blocks = min(BLOCKS, -(-count // THREADS))
+        with stream:
+            self._functions[name]((blocks,), (THREADS,), arguments)
+
+
+@cache
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def kernel(op: Operation) -> str:
+    """Return what an operation's kernels are called: a mean is a sum until it is divided."""
+    return "sum" if op.divided else op.name

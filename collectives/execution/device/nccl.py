@@ -1,0 +1,223 @@
+"""NCCL: NVIDIA's collectives between GPUs of one rank each, as plans beside ours.
+
+A process group has one communicator of NCCL's and one stream, on which all its collectives run; events order that
+stream and the callers'. NCCL wants the same order of collectives on all ranks, or it waits forever, and plans that are
+under way side by side come to their turn at each rank's own pace: so rank 0 launches as it comes and tells the others,
+who launch in that order. Sums of half precision, and what becomes of NaN in max and min, are NCCL's own.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from collectives.errors import ArgumentError, CollectiveError
+from collectives.execution.device.device import Device
+from collectives.execution.node import Requests
+from collectives.execution.operations import Operation
+from collectives.execution.peer import address
+from collectives.execution.plans import Plan
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+SHARING = "NCCL_MULTI_RANK_GPU_ENABLE"  # lets ranks share a GPU: NCCL 2.32 has it, 2.29 not yet
+OPERATIONS = {"sum": "NCCL_SUM", "mean": "NCCL_SUM", "max": "NCCL_MAX", "min": "NCCL_MIN"}
+
+
+def load() -> Any:
+    """Return CuPy's NCCL. Raise ArgumentError where it can't be loaded."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # CuPy's, of several lines
+            import cupy
+            from cupy.cuda import nccl
+    except (ImportError, AttributeError) as error:
+        raise ArgumentError(f"NCCL can't be loaded: {' '.join(str(error).split())}") from None
+    if not nccl.available:
+        cuda = cupy.cuda.runtime.runtimeGetVersion() // 1000
+        raise ArgumentError(f"NCCL can't be loaded: pip install nvidia-nccl-cu{cuda}")
+    return nccl
+
+
+def why_no_nccl(comm: MPI.Intracomm, device: Device, may_share: bool = False) -> str:
+    """Return why NCCL can't join these ranks, "" if it can; `may_share` a GPU, if it is told to. Collective."""
+    problem = ""
+    try:
+        device.nccl()
+    except ArgumentError as error:
+        problem = str(error)
+    problems, identities, may = zip(*comm.allgather((problem, device.identity, may_share)), strict=True)
+    if any(problems):
+        return next(filter(None, problems))
+    first: dict[str, int] = {}
+    for rank, identity in enumerate(identities):
+        if first.setdefault(identity, rank) != rank and not all(may):
+            return f"NCCL takes one rank a GPU, and ranks {first[identity]} and {rank} share one"
+    return ""
+
+
+class Turns:
+    """The order in which plans take their turns: rank 0's, on all ranks of `comm`, which carries nothing else."""
+
+    def __init__(self, comm: MPI.Intracomm):
+        self.comm = comm
+        self._waiting: dict[int, Callable[[], None]] = {}  # by the plans' numbers: what they do in their turn
+        self._next = np.empty(1, np.int64)
+        self._request: MPI.Request | None = None
+        self._known = False  # whose turn it is
+        self._sends: deque[tuple[MPI.Request, np.ndarray]] = deque()
+
+    def ask(self, number: int, work: Callable[[], None]) -> None:
+        """Have the work of a plan done in its turn: at once on rank 0, on others by `go_on`."""
+        if self.comm.rank:
+            self._waiting[number] = work
+            return
+        word = np.array([number], np.int64)
+        self._sends.extend((self.comm.Isend(word, rank), word) for rank in range(1, self.comm.size))
+        while self._sends and self._sends[0][0].Test():
+            self._sends.popleft()
+        work()
+
+    def is_waiting(self, number: int) -> bool:
+        """Say whether a plan's turn is still to come."""
+        return number in self._waiting
+
+    def go_on(self) -> None:
+        """Do the work of those whose turn has come."""
+        while self._waiting:
+            if self._request is None:
+                self._request = self.comm.Irecv(self._next, 0)
+            self._known = self._known or bool(self._request.Test())
+            if not self._known or int(self._next[0]) not in self._waiting:
+                return
+            self._request, self._known = None, False
+            self._waiting.pop(int(self._next[0]))()
+
+    def free(self) -> None:
+        """Give back the communicator, when no plan waits. Collective."""
+        while self._sends:
+            self._sends.popleft()[0].Wait()
+        if self._request is not None:
+            self._request.Cancel()
+            self._request.Wait()
+        self.comm.Free()
+
+
+class Turn:
+    """A plan's turn, awaited like a request."""
+
+    def __init__(self, turns: Turns, number: int, work: Callable[[], None]):
+        self.turns, self.number = turns, number
+        turns.ask(number, work)
+
+    def Test(self) -> bool:
+        self.turns.go_on()
+        return not self.turns.is_waiting(self.number)
+
+    def Wait(self) -> None:
+        while not self.Test():
+            pass
+
+
+class Nccl:
+    """NCCL's communicator over the ranks of `comm`, and its stream. Collective; so is `free`."""
+
+    def __init__(self, comm: MPI.Intracomm, device: Device):
+        self.device, self.stream, self.library = device, device.stream(), device.nccl()
+        self.turns, self.numbers = Turns(comm.Dup()), count()
+        identity = comm.bcast(self.library.get_unique_id() if comm.rank == 0 else None)
+        problem = ""
+        try:
+            self.group = self.library.NcclCommunicator(comm.size, identity, comm.rank)
+        except RuntimeError as error:  # NcclError is one
+            problem = f"NCCL can't join the ranks: {error}; NCCL_DEBUG=INFO says why"
+        if wrong := next(filter(None, comm.allgather(problem)), ""):  # also: none begins before all have joined
+            raise CollectiveError(wrong)
+
+    def type(self, dtype: np.dtype) -> int:
+        """Return what NCCL calls a type."""
+        return getattr(self.library, f"NCCL_{dtype.name.upper()}")
+
+    def free(self) -> None:
+        """End it, when all that is on the stream is done."""
+        done = self.device.event()
+        done.record(self.stream)
+        done.Wait()
+        self.turns.comm.Barrier()
+        self.group.destroy()
+        self.turns.free()
+
+
+class NcclPlan(Plan):
+    """A collective of NCCL's, at its end when it is on the stream, which waits for the other ranks by itself."""
+
+    def __init__(self, nccl: Nccl, what: str, op: Operation | None, root: int, size: int):
+        self.nccl, self.what, self.op, self.root, self.size = nccl, what, op, root, size
+        self.number = next(nccl.numbers)
+        self._given, self._last = nccl.device.event(), nccl.device.event()
+
+    def steps(self, wait: bool) -> Requests:
+        yield Turn(self.nccl.turns, self.number, self._launch)
+
+    def mark(self) -> None:
+        self._given.record(self.nccl.device.current())
+
+    def follow(self) -> None:
+        self.nccl.device.current().wait_event(self._last)
+
+    def free(self) -> None:
+        self._last.Wait()
+
+    def _launch(self) -> None:
+        """Put it on the stream. Raise CollectiveError where NCCL refuses."""
+        stream = self.nccl.stream
+        stream.wait_event(self._given)
+        try:
+            self._call(address(self.send), address(self.send if self.recv is None else self.recv), stream.ptr)
+        except RuntimeError as error:
+            raise CollectiveError(f"NCCL's {self.what} of {self.send.nbytes} bytes failed: {error}") from None
+        if self.op and self.op.divided and self.recv is not None:
+            self.nccl.device.divide(self.recv, self.size, stream)
+        self._last.record(stream)
+
+    def _call(self, send: int, recv: int, stream: int) -> None:
+        group, given = self.nccl.group, (self.send.size, self.nccl.type(self.send.dtype))
+        if self.op is None:
+            group.broadcast(send, send, *given, self.root, stream)
+            return
+        op = getattr(self.nccl.library, OPERATIONS[self.op.name])
+        if self.what == "allreduce":
+            group.allReduce(send, recv, *given, op, stream)
+        else:
+            group.reduce(send, recv, *given, op, self.root, stream)
+
+
+class Groups:
+    """The communicators of NCCL's that all who stand for the same ranks share, each made when it is first needed."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, Nccl] = {}
+        self.told: set[tuple[str, str]] = set()  # collectives and algorithms for which another was taken, as was said
+
+    def get(self, name: str, comm: MPI.Intracomm, device: Device) -> Nccl:
+        """Return the one of that name, over the ranks of `comm`. Collective."""
+        if name not in self._groups:
+            self._groups[name] = Nccl(comm, device)
+        return self._groups[name]
+
+    def free(self) -> None:
+        """End them all. Collective."""
+        while self._groups:
+            self._groups.popitem()[1].free()
+
+
+def version(library: Any) -> str:
+    """Return NCCL's version as people write it: 2.28.9."""
+    number = library.get_version()
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"

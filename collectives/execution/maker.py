@@ -1,0 +1,192 @@
+"""Making plans: which kind of plan does a call, once it is checked and its algorithm chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from collectives.errors import AlgorithmError
+from collectives.execution.device.choice import DEVICE_CHUNK, INSTEAD, NCCL, DevicePlans
+from collectives.execution.device.nccl import Groups
+from collectives.execution.node import Node
+from collectives.execution.operations import Operation, operation
+from collectives.execution.plans import LeaderPlan, LibraryPlan, NodePlan, Plan, Root, SchedulePlan
+from collectives.group import Group
+from collectives.schedules.algorithms import LEADERS, make_schedule
+from collectives.tuning.table import Choice
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from collectives.execution.device.device import Device
+    from collectives.execution.memory import Memory
+
+CHUNK = 60 << 10  # bytes: with its header a message below the 64 KiB up to which TCP transports send without asking
+
+
+class Call(NamedTuple):
+    """What a plan is made for: the same on all ranks, so that all of them know the plan, or none does."""
+
+    what: str
+    op: str
+    root: int
+    elements: int
+    dtype: str
+    algorithm: str
+    chunk_bytes: int
+    staged: bool = False  # does it go on now and then, while its ranks compute?
+    memory: str = "host"  # or "device"
+
+    def described(self) -> dict[str, str]:
+        """Return what the ranks must agree on."""
+        return {
+            "the operation": f"{self.what} {self.op}".strip(),
+            "the root": str(self.root),
+            "the memory of the arrays": self.memory,
+            "the type": self.dtype,
+            "the number of elements": str(self.elements),
+            "the algorithm": f"{self.algorithm}, chunks of {self.chunk_bytes} bytes",
+        }
+
+    @property
+    def nbytes(self) -> int:
+        return self.elements * np.dtype(self.dtype).itemsize
+
+    @property
+    def is_half_sum(self) -> bool:
+        """Whether half precision is to be reduced, which MPI doesn't know."""
+        return self.what != "bcast" and self.dtype == "float16"
+
+
+class PlanMaker:
+    """Makes plans over `comm`, whose ranks on this node are `local`'s; `device()` is whose the device arrays are."""
+
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        local: MPI.Intracomm,
+        group: Group,
+        node: Node,
+        device: Callable[[], Device],
+        groups: Groups,
+    ):
+        self.comm, self.local, self.group, self.node, self._device = comm, local, group, node, device
+        self.nodes, self.ranks = group.shape
+        self._cross: MPI.Intracomm | None = None
+        self._device_plans: DevicePlans | None = None
+        self._groups = groups
+
+    @property
+    def device_plans(self) -> DevicePlans:
+        """What makes plans for device arrays. Collective when it is first asked for."""
+        if self._device_plans is None:
+            self._device_plans = DevicePlans(self.comm, self.local, self._device(), self._groups)
+        return self._device_plans
+
+    def free(self) -> None:
+        """Give back the communicator between nodes. Collective."""
+        if self._cross is not None:
+            self._cross.Free()
+            self._cross = None
+
+    def make(self, call: Call, choice: Choice) -> Plan:
+        """Return a new plan. Raise AlgorithmError, on all ranks, for an algorithm that is unknown or not for this."""
+        if call.memory == "device":
+            return self._make_device(call, choice)
+        op = None if call.what == "bcast" else operation(call.op, np.dtype(call.dtype))
+        name, chunk_bytes = choice.algorithm, call.chunk_bytes or choice.chunk_bytes or CHUNK
+        if name == "mpi" and call.nbytes and call.is_half_sum:
+            raise AlgorithmError(
+                f"algorithm 'mpi' can't {call.what} {call.dtype}, which MPI doesn't know; take another"
+            )
+        if name == "mpi" or not call.nbytes:
+            return LibraryPlan(self.comm, call.what, op, call.root, np.dtype(call.dtype))
+        if name == "slices":
+            if self.nodes > 1:
+                raise AlgorithmError(f"algorithm 'slices' works inside one node, these ranks are on {self.nodes}")
+            return NodePlan(self.node, call.what, op, call.root)
+        if name.startswith(LEADERS):
+            return self._leaders(call, name.removeprefix(LEADERS), chunk_bytes, op)
+        if name == NCCL:
+            raise AlgorithmError("algorithm 'nccl' is for arrays on GPUs, these are in host memory; take another")
+        return self._scheduled(call, name, chunk_bytes, op, call.elements, call.root, self.comm, self.group)
+
+    def _make_device(self, call: Call, choice: Choice) -> Plan:
+        """Return a new plan for device arrays."""
+        plans, dtype = self.device_plans, np.dtype(call.dtype)
+        op = None if call.what == "bcast" else operation(call.op, dtype)
+        choice = plans.choose(call.what, choice, self.nodes, dtype, call.elements)
+        if choice.algorithm == "mpi":
+            return plans.library(LibraryPlan(self.comm, call.what, op, call.root, dtype))
+        if choice.algorithm == "slices":
+            return plans.slices(call.what, op, call.root)
+        if choice.algorithm == NCCL:
+            return plans.nccl(call.what, op, call.root)
+        chunk = call.chunk_bytes or choice.chunk_bytes or DEVICE_CHUNK
+        if choice.algorithm.startswith(LEADERS):
+            return self._device_leaders(call, choice.algorithm.removeprefix(LEADERS), chunk, op)
+        given = (call, choice.algorithm, chunk, op, call.elements, call.root, self.comm, self.group)
+        return self._scheduled(*given, memory=plans.memory())
+
+    def _device_leaders(self, call: Call, name: str, chunk_bytes: int, op: Operation | None) -> Plan:
+        """Return the plan in which one rank of each node has its device's arrays go between the nodes."""
+        root, cross, plans = self._root(call, name), self._crossing(), self.device_plans
+        between: Plan | None = None
+        if name == "mpi" and call.is_half_sum:
+            name = INSTEAD[call.what]
+        if self.local.rank == root.local:
+            inner, group = op and op._replace(divided=False), self.group.of_nodes()
+            given = (call, name, chunk_bytes, inner, call.elements, root.node, cross, group)
+            between = self._scheduled(*given, memory=plans.memory())
+            if isinstance(between, LibraryPlan):
+                between = plans.library(between)
+        return plans.leaders(call.what, op, root.local, between)
+
+    def _scheduled(
+        self,
+        call: Call,
+        name: str,
+        chunk_bytes: int,
+        op: Operation | None,
+        count: int,
+        root: int,
+        comm: MPI.Intracomm,
+        group: Group,
+        memory: Memory | None = None,
+    ) -> Plan:
+        """Return the plan of a schedule over the ranks of `comm`."""
+        if name == "mpi":
+            return LibraryPlan(comm, call.what, op, root, np.dtype(call.dtype))
+        order = group.order_for(name, root)
+        chunk = max(1, chunk_bytes // np.dtype(call.dtype).itemsize)
+        schedule = make_schedule(call.what, name, group.size, count, chunk=chunk, root=root, order=order)
+        return SchedulePlan(schedule, comm, op, memory)
+
+    def _leaders(self, call: Call, name: str, chunk_bytes: int, op: Operation | None) -> Plan:
+        """Return the plan in which each rank of a node carries its slice between the nodes."""
+        root, cross = self._root(call, name), self._crossing()
+        start, stop = self.node.slice(call.elements)
+        inner = op._replace(divided=False) if op else None
+        group = self.group.of_nodes()
+        between = self._scheduled(call, name, chunk_bytes, inner, stop - start, root.node, cross, group)
+        return LeaderPlan(self.node, cross, between, call.what, op, root)
+
+    def _root(self, call: Call, name: str) -> Root:
+        """Return where the root is. Raise AlgorithmError on all ranks where the nodes differ in ranks."""
+        if not self.ranks:
+            raise AlgorithmError(f"algorithm '{LEADERS}{name}' needs the same number of ranks on every node")
+        nodes = self.group.nodes
+        return Root(nodes[call.root], nodes[: call.root].count(nodes[call.root]))
+
+    def _crossing(self) -> MPI.Intracomm:
+        """Return the communicator of the ranks that have the same rank on their nodes, in the nodes' order."""
+        if self._cross is None:
+            self._cross = split(self.comm, self.local.rank, self.group.nodes[self.comm.rank])
+        return self._cross
+
+
+def split(comm: MPI.Intracomm, color: int, key: int = 0) -> MPI.Intracomm:
+    """Return the communicator of the ranks with this one's color, in the order of their keys, then of their ranks."""
+    return comm.Split(color, key)  # type: ignore[return-value]

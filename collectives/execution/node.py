@@ -1,0 +1,193 @@
+"""Collectives between the ranks of one node over host memory: each rank works on its slice of the elements.
+
+Buffers in a shared window are read and written where they lie; others by the system's copies between processes
+(peer.py). Either way memory is read once for each rank and written once for each result, by all cores side by side,
+and an element's operands are joined in the order of the ranks, whatever the number of slices and blocks.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Iterator
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from collectives.errors import ArgumentError, DisagreementError
+from collectives.execution import peer
+from collectives.execution.memory import Request
+from collectives.execution.operations import Operation, join, wide
+from collectives.execution.window import Window
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+Requests = Iterator[Request]
+REMEDY = "take one from `empty`, or, for arrays of both kinds, a communicator's `dup` for each"
+BLOCK = 1 << 18  # elements: few enough for a cache, many enough that Python between the blocks takes no time
+
+
+class Buffer(NamedTuple):
+    """Where a rank's elements are: at an offset in a window, by its number; or, -1, at an address in the process."""
+
+    rank: int
+    window: int
+    where: int
+
+
+class Node:
+    """The ranks of one node. Generators yield requests: wait for each, or come back when it is complete.
+
+    All methods are collective over `comm` but those that name a rank or a buffer. Arrays are flat, contiguous and
+    alike on all ranks.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, of: Node | None = None):
+        """Find out what `comm` can do, or take that and the windows from a node of the same ranks."""
+        self.comm, self.rank, self.size = comm, comm.rank, comm.size
+        self.pids: list[int] = of.pids if of else comm.allgather(os.getpid())
+        self.has_peers: bool = of.has_peers if of else peer.works(comm)
+        self.windows: list[Window] = of.windows if of else []
+        self._ends = False  # are windows freed when the process ends?
+        self._mine = np.empty(5, np.int64)  # bytes, and where the two arrays are
+        self._announced = np.empty((self.size, 5), np.int64)
+        self._scratch: dict[np.dtype, tuple[np.ndarray, ...]] = {}
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """Return zeros in a window, which all ranks must ask for alike."""
+        if not self._ends:
+            self._ends = True
+            atexit.register(self.free)  # some libraries end in an error where a window is left
+        self.windows.append(Window(self.comm, prod(shape) * dtype.itemsize))
+        return self.windows[-1].array(shape, dtype)
+
+    def give_back(self, array: np.ndarray) -> None:
+        """Free the window that an array begins. Raise ArgumentError where there is none."""
+        number, offset = self._find(array)
+        if array.nbytes and (number < 0 or offset):
+            raise ArgumentError("only arrays that `empty` returned, and that are not given back yet, can be given back")
+        if array.nbytes:
+            self.windows.pop(number).free()
+
+    def holds(self, array: np.ndarray) -> bool:
+        """Say whether an array lies in a window."""
+        return self._find(array)[0] >= 0
+
+    def announce(self, send: np.ndarray, recv: np.ndarray, wait: bool) -> Requests:
+        """Tell the others where this rank's arrays are; then `sources` and `targets` say where theirs are.
+
+        With `wait` the call itself waits. Raise DisagreementError on all ranks where they differ in bytes,
+        ArgumentError where an array is out of the others' reach.
+        """
+        from mpi4py import MPI
+
+        self._sync()
+        self._mine[:] = send.nbytes, *self._find(send), *self._find(recv)
+        message = [self._mine, MPI.INT64_T], [self._announced, MPI.INT64_T]
+        if wait:
+            self.comm.Allgather(*message)
+        else:
+            yield self.comm.Iallgather(*message)
+        self._sync()
+        told = self._announced.tolist()
+        for rank, (nbytes, *row) in enumerate(told):
+            if nbytes != told[0][0]:
+                raise DisagreementError(f"the ranks differ in bytes: rank 0 has {told[0][0]}, rank {rank} has {nbytes}")
+            if not self.has_peers and self.size > 1 and -1 in (row[0], row[2]):
+                raise ArgumentError(f"rank {rank} of the node has its array where the others can't read it: {REMEDY}")
+        self.sources = [Buffer(rank, *row[1:3]) for rank, row in enumerate(told)]
+        self.targets = [Buffer(rank, *row[3:]) for rank, row in enumerate(told)]
+
+    def finish(self, wait: bool) -> Requests:
+        """Let the others know that this rank has done its part, and learn when they all have."""
+        self._sync()
+        if wait:
+            self.comm.Barrier()
+        else:
+            yield self.comm.Ibarrier()
+        self._sync()
+
+    def slice(self, count: int) -> tuple[int, int]:
+        """Return where this rank's slice of `count` elements begins and ends."""
+        return count * self.rank // self.size, count * (self.rank + 1) // self.size
+
+    def join(self, send: np.ndarray, op: Operation, start: int, out: np.ndarray) -> None:
+        """Join elements of all ranks' sources, from `start` on, into `out`."""
+        one, other, scratch, _ = self._space(out.dtype)
+        for at, end in blocks(0, out.size, self._block(op, out)):
+            n, first = end - at, start + at
+            views = (
+                send[first : first + n] if rank == self.rank
+                else self.view(source, first, n, out.dtype) if source.window >= 0
+                else self.fetch(source, first, (one, other)[rank % 2][:n])
+                for rank, source in enumerate(self.sources)
+            )  # fmt: skip
+            join(op, views, self.size, out[at:end], scratch[:n])
+
+    def _block(self, op: Operation, out: np.ndarray) -> int:
+        """Return how many elements to join at once: all if nothing on the way has to stay in the cache."""
+        seen = all(source.window >= 0 for source in self.sources)
+        return max(out.size, 1) if self.size == 2 and seen and op.exact(out.dtype) else BLOCK
+
+    def result(self, dtype: np.dtype, count: int) -> np.ndarray:
+        """Return room for the result of a block that doesn't belong here, until the next is joined."""
+        return self._space(dtype)[-1][:count]
+
+    def fetch(self, source: Buffer, start: int, into: np.ndarray) -> np.ndarray:
+        """Return as many of a rank's elements as `into` has: where they lie, if that can be seen, else in it."""
+        if source.window >= 0:
+            return self.view(source, start, into.size, into.dtype)
+        peer.read(self._place(source, start, into), into)
+        return into
+
+    def put(self, target: Buffer, start: int, values: np.ndarray) -> None:
+        """Write values to a rank's elements."""
+        if target.window >= 0:
+            np.copyto(self.view(target, start, values.size, values.dtype), values)
+        else:
+            peer.write(values, self._place(target, start, values))
+
+    def view(self, buffer: Buffer, start: int, count: int, dtype: np.dtype) -> np.ndarray:
+        """Return elements of a rank's buffer in a window, where they lie."""
+        return self.windows[buffer.window].view(buffer.rank, buffer.where + start * dtype.itemsize, count, dtype)
+
+    def _place(self, buffer: Buffer, start: int, like: np.ndarray) -> peer.Place:
+        return peer.Place(self.pids[buffer.rank], buffer.where + start * like.itemsize)
+
+    def _find(self, array: np.ndarray) -> tuple[int, int]:
+        """Return the window that an array lies in and its offset there; -1 and its address where there is none."""
+        where = peer.address(array)
+        for number, window in enumerate(self.windows):
+            if (offset := window.offset(where, array.nbytes)) >= 0:
+                return number, offset
+        return -1, where
+
+    def _space(self, dtype: np.dtype) -> tuple[np.ndarray, ...]:
+        """Return blocks for two operands, a partial result, which is of the wide type, and a result."""
+        if dtype not in self._scratch:
+            one, other, partial = (np.empty(BLOCK, kind) for kind in (dtype, dtype, wide(dtype)))
+            result = partial if partial.dtype == dtype else np.empty(BLOCK, dtype)
+            self._scratch[dtype] = one, other, partial, result
+        return self._scratch[dtype]
+
+    def _sync(self) -> None:
+        """Order this rank's reads and writes of windows around a message: a fence of memory, whatever the window."""
+        if self.windows:
+            self.windows[0].sync()
+
+    def free(self) -> None:
+        """Free the windows."""
+        from mpi4py import MPI
+
+        if MPI.Is_finalized():
+            return
+        while self.windows:
+            self.windows.pop().free()
+
+
+def blocks(start: int, stop: int, length: int = BLOCK) -> Iterator[tuple[int, int]]:
+    """Iterate over the blocks of a slice."""
+    for at in range(start, stop, length):
+        yield at, min(at + length, stop)

@@ -1,0 +1,291 @@
+"""Plans: how a collective is done once its ranks, its size and its memory are known; made once, run often.
+
+Each plan is bound to arrays, then run, or started and advanced until it says that it has come to its end. All
+methods are collective, in the same order on all ranks, and called by one thread, but `mark` and `follow`.
+
+On a device a plan has come to its end when all is put on its streams: events order these and the callers'. `mark` says
+where on the calling thread's stream the contribution stands, `follow` has that stream wait for the result; neither
+waits itself. For host memory both do nothing.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from collectives.agreement import end_job
+from collectives.errors import CollectiveError
+from collectives.execution.execute import Execution
+from collectives.execution.memory import HostMemory, Memory, Request, message_type
+from collectives.execution.node import Buffer, Node, Requests, blocks
+from collectives.execution.operations import Operation, wide
+from collectives.execution.peer import address
+from collectives.schedules.schedule import Schedule, uses_out
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+Array = np.ndarray | None
+KEPT, KEPT_BYTES = 8, 1 << 30  # the last calls, and bytes, whose arrays a plan keeps ready
+
+
+def kept(nbytes: int) -> int:
+    """Return how many calls' arrays, of so many bytes each, a plan keeps ready: at least the last one's."""
+    return max(1, min(KEPT, KEPT_BYTES // max(nbytes, 1)))
+
+
+class Plan:
+    """Base of all plans; `op` is None for a broadcast. `recv` is None on ranks that get no result."""
+
+    send: np.ndarray
+    recv: Array
+    op: Operation | None = None
+    taken = 0  # requests that `advance` has seen complete: a sign of life
+    _steps: Requests | None = None
+    _waiting: Request | None = None
+
+    def bind(self, send: np.ndarray, recv: Array) -> None:
+        """Let these be the arrays: flat, contiguous, of the type and length that the plan was made for.
+
+        Each rank binds by itself, and lets go of arrays by itself: only making a plan is collective.
+        """
+        self.send, self.recv = send, recv
+
+    def free(self) -> None:
+        """Give back what is held besides memory of this process, once the device is done. Nothing may be under way."""
+
+    def steps(self, wait: bool) -> Requests:
+        """Do the work; yield requests to be completed before going on. With `wait` better wait than yield."""
+        raise NotImplementedError
+
+    def mark(self) -> None:
+        """Note that the contribution stands when what the calling thread has put on its stream by now is done."""
+
+    def follow(self) -> None:
+        """Have what the calling thread puts on its stream from now on wait for the result."""
+
+    def run(self) -> None:
+        """Run to the end."""
+        self.mark()
+        for request in self.steps(wait=True):
+            request.Wait()
+        self.follow()
+
+    def start(self, marked: bool = False) -> None:
+        """Begin, without waiting for other ranks; `mark` has been called if `marked`."""
+        if not marked:
+            self.mark()
+        self._steps, self._waiting = self.steps(wait=False), None
+        self.advance()
+
+    def advance(self) -> bool:
+        """Go on as far as is possible without waiting; return whether the end is reached."""
+        while self._steps is not None and (self._waiting is None or self._waiting.Test()):
+            self._waiting = next(self._steps, None)
+            self.taken += 1
+            if self._waiting is None:
+                self._steps = None
+        return self._steps is None
+
+    def finish(self) -> None:
+        """Go on to the end, and `follow`."""
+        while self._steps is not None:
+            if self._waiting is not None:
+                self._waiting.Wait()
+                self._waiting = None
+            self.advance()
+        self.follow()
+
+
+class LibraryPlan(Plan):
+    """The MPI library's own collective."""
+
+    def __init__(self, comm: MPI.Intracomm, what: str, op: Operation | None, root: int, dtype: np.dtype):
+        from mpi4py import MPI
+
+        self.comm, self.what, self.op, self.root, self.type = comm, what, op, root, message_type(dtype)
+        self._mpi_op = {"sum": MPI.SUM, "mean": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}[op.name] if op else None
+
+    def bind(self, send: np.ndarray, recv: Array) -> None:
+        super().bind(send, recv)
+        self._call = partial(getattr(self.comm, self.what.capitalize()), *self._arguments())
+
+    def run(self) -> None:
+        self._call()
+        if self.op and self.op.divided:
+            self._divide()
+
+    def steps(self, wait: bool) -> Requests:
+        yield getattr(self.comm, f"I{self.what}")(*self._arguments())
+        self._divide()
+
+    def _divide(self) -> None:
+        if self.op and self.op.divided and self.recv is not None:
+            divide(self.recv, self.comm.size)
+
+    def _arguments(self) -> list:
+        from mpi4py import MPI
+
+        send = [self.send, self.type]
+        if self.what == "bcast":
+            return [send, self.root]
+        in_place = self.recv is not None and address(self.recv) == address(self.send)
+        recv = None if self.recv is None else [self.recv, self.type]
+        arguments = [MPI.IN_PLACE if in_place else send, recv, self._mpi_op]
+        return arguments if self.what == "allreduce" else [*arguments, self.root]
+
+
+class MemoryPlan(Plan):
+    """A plan over the moves of a kind of memory, which knows what is under way there."""
+
+    memory: Memory
+
+    def mark(self) -> None:
+        self.memory.mark()
+
+    def follow(self) -> None:
+        self.memory.follow()
+
+    def free(self) -> None:
+        self.memory.free()
+
+
+class SchedulePlan(MemoryPlan):
+    """A schedule's steps, run by our own executor."""
+
+    def __init__(self, schedule: Schedule, comm: MPI.Intracomm, op: Operation | None, memory: Memory | None = None):
+        self.schedule, self.comm, self.op = schedule, comm, op
+        self.memory: Memory = HostMemory() if memory is None else memory
+        self._room: Array = None
+        self._executions: OrderedDict[tuple[int, int], Execution] = OrderedDict()  # by addresses, the last one last
+
+    def bind(self, send: np.ndarray, recv: Array) -> None:
+        super().bind(send, recv)
+        place = address(send), 0 if recv is None else address(recv)
+        if place not in self._executions:
+            self._executions[place] = self._over(*((None, send) if self.op is None else (send, self._out(send, recv))))
+        self._executions.move_to_end(place)
+        self._execution = self._executions[place]
+        while len(self._executions) > kept(send.nbytes):
+            self._executions.popitem(last=False)
+
+    def _over(self, own: Array, out: Array) -> Execution:
+        """Return the execution over these arrays. It keeps them, so that no others come to lie at their addresses."""
+        if self._executions:
+            return next(iter(self._executions.values())).over(own, out)
+        return Execution(self.schedule, self.comm, self.op, own, out, self.memory)
+
+    def _out(self, send: np.ndarray, recv: Array) -> Array:
+        """Return where sums are kept: where the result goes, or room for those that a rank without one has between."""
+        if recv is None and self._room is None and uses_out(self.schedule.rank(self.comm.rank)):
+            self._room = self.memory.empty((send.size,), send.dtype)
+        return self._room if recv is None else recv
+
+    def steps(self, wait: bool) -> Requests:
+        yield from self._execution.run()
+        start, stop = self.schedule.result(self.comm.rank)
+        if self.op and self.op.divided and self.recv is not None:
+            self.memory.divide(self.recv[start:stop], self.schedule.size)
+        self.memory.end()
+
+
+class NodePlan(Plan):
+    """Within a node: every rank joins its slice of all contributions and puts it where the result belongs."""
+
+    def __init__(self, node: Node, what: str, op: Operation | None, root: int):
+        self.node, self.what, self.op, self.root = node, what, op, root
+
+    def steps(self, wait: bool) -> Requests:
+        node, send, recv = self.node, self.send, self.recv
+        yield from node.announce(send, send if recv is None else recv, wait)
+        if self.op is None:
+            fetch_all(node, self.root, send)
+        else:
+            start, stop = node.slice(send.size)
+            targets = node.targets if self.what == "allreduce" else [node.targets[self.root]]
+            self._reduce(start, stop, [target for target in targets if target.rank != node.rank])
+        yield from node.finish(wait)
+
+    def _reduce(self, start: int, stop: int, others: list[Buffer]) -> None:
+        """Join this rank's slice; what goes where it can't be joined goes block by block, while it is in the cache."""
+        assert self.op is not None
+        node, dtype = self.node, self.send.dtype
+        own = None if self.recv is None else self.recv[start:stop]
+        if own is None and others[0].window >= 0:
+            own = node.view(others.pop(0), start, stop - start, dtype)
+        if own is not None and not others:
+            node.join(self.send, self.op, start, own)
+            return
+        for at, end in blocks(start, stop):
+            result = node.result(dtype, end - at) if own is None else own[at - start : end - start]
+            node.join(self.send, self.op, at, result)
+            for target in others:
+                node.put(target, at, result)
+
+
+class LeaderPlan(Plan):
+    """Over nodes with equally many ranks: each rank of a node carries its slice (DPML, Bayatpour et al. 2017).
+
+    Inside each node its ranks join their slices; those with equal places in their nodes run `between`, a plan over
+    `cross` and the slice; then the ranks of the node that gets the result, or of each, put it together.
+    """
+
+    def __init__(self, node: Node, cross: MPI.Intracomm, between: Plan, what: str, op: Operation | None, root: Root):
+        self.node, self.cross, self.between, self.what, self.op, self.root = node, cross, between, what, op, root
+        self._slice = np.empty(0)
+
+    def bind(self, send: np.ndarray, recv: Array) -> None:
+        super().bind(send, recv)
+        start, stop = self.node.slice(send.size)
+        if self._slice.size != stop - start:
+            self._slice = np.empty(stop - start, send.dtype)
+        has_result = self.what != "reduce" or self.cross.rank == self.root.node
+        self.between.bind(self._slice, self._slice if self.op and has_result else None)
+
+    def steps(self, wait: bool) -> Requests:
+        node, send, recv = self.node, self.send, self.recv
+        start, _ = node.slice(send.size)
+        at_root = self.cross.rank == self.root.node
+        try:
+            yield from node.announce(send, send if recv is None else recv, wait)
+        except CollectiveError as error:  # which the ranks of this node alone have
+            end_job(self.cross, str(error))
+        if self.op is not None:
+            node.join(send, self.op._replace(divided=False), start, self._slice)
+        elif at_root:
+            np.copyto(self._slice, node.fetch(node.sources[self.root.local], start, self._slice))
+        yield from self.between.steps(wait)
+        if self.op and self.op.divided:
+            divide(self._slice, self.node.size * self.cross.size)
+        for target in self._targets(at_root):  # of whose elements this rank alone has read these, and has done so
+            node.put(target, start, self._slice)
+        yield from node.finish(wait)
+
+    def _targets(self, at_root: bool) -> list[Buffer]:
+        """Return the buffers of this node that get the result."""
+        if self.what == "reduce":
+            return [self.node.targets[self.root.local]] if at_root else []
+        if self.what == "bcast" and at_root:
+            return [target for target in self.node.targets if target.rank != self.root.local]
+        return self.node.targets
+
+
+class Root(NamedTuple):
+    """Where the root is: the number of its node, and its rank inside it."""
+
+    node: int
+    local: int
+
+
+def fetch_all(node: Node, root: int, array: np.ndarray) -> None:
+    """Fill the array with the root's, unless it is that."""
+    if node.rank != root and (found := node.fetch(node.sources[root], 0, array)) is not array:
+        np.copyto(array, found)
+
+
+def divide(values: np.ndarray, ranks: int) -> None:
+    """Turn a sum over `ranks` into a mean."""
+    np.divide(values, ranks, out=values, dtype=wide(values.dtype), casting="same_kind")

@@ -1,0 +1,95 @@
+"""Schedules by name: reduce, bcast, allreduce and reduce_scatter over trees, rings and halving."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from collectives.errors import AlgorithmError
+from collectives.schedules.levels import IN_TURN
+from collectives.schedules.registry import VERBS, Layout, find, known
+from collectives.schedules.schedule import Schedule
+
+DEPTH = 4  # chunks in scratch for each child: enough to hide an add, few enough to stay in cache
+OTHERS = ("auto", "mpi", "slices", "nccl")  # that a Communicator has besides schedules
+LEADERS = "leaders-"  # before a schedule's name, or mpi: each rank of a node carries its part between nodes
+
+
+def make_schedule(
+    op: str,
+    algorithm: str,
+    size: int,
+    elements: int,
+    *,
+    chunk: int = 1 << 16,
+    root: int = 0,
+    chain_size: int | None = None,
+    order: Sequence[int] | None = None,
+    depth: int = DEPTH,
+) -> Schedule:
+    """Return the schedule of `op` ("reduce", "bcast", "allreduce", "reduce_scatter") over `size` ranks.
+
+    `algorithm` is a name of one that is registered (`collectives.schedules.registry`); `cb-8:levels` is S-Caffe's own
+    reduce, one level after the other. `chunk` is the most elements in a message, `depth` how many chunks of scratch
+    there are for a child. `order` lists the ranks by virtual rank (`Group.order`, `Group.round_robin`), the root first;
+    without it they follow the root in a circle. AlgorithmError for unknown names and impossible numbers.
+    """
+    _check_numbers(op, size=(size, 1), elements=(elements, 0), chunk=(chunk, 1), depth=(depth, 2))
+    if op not in VERBS:
+        raise AlgorithmError(f"unknown collective '{op}'; known are {', '.join(VERBS)}")
+    order = _numbering(op, size, root, order)
+    found = find(algorithm, op)
+    plan = found.plan(op, algorithm, Layout(order, _inverse(order), elements, chunk, depth), chain_size)
+    name = algorithm if chain_size is None else f"{algorithm}, chain size {chain_size}"
+    return Schedule(op, name, size, elements, chunk, root, depth, found.slot_elements(chunk, elements), plan)
+
+
+def check_algorithm(op: str, algorithm: str, chain_size: int | None = None) -> None:
+    """Raise AlgorithmError, with the known names, unless a Communicator's `op` has the algorithm on some ranks."""
+    name = with_chain_size(algorithm, chain_size)
+    if name in OTHERS or name == f"{LEADERS}mpi":
+        return
+    try:
+        make_schedule(op, name.removeprefix(LEADERS), 1, 0)
+    except AlgorithmError as error:
+        others = f"{', '.join(OTHERS)} and {LEADERS}NAME"
+        raise AlgorithmError(f"{error}; besides these schedules there are {others}") from None
+
+
+def every_name() -> str:
+    """Return all names that a Communicator takes, as help lists them."""
+    return f"{', '.join(OTHERS)}, {known()}, {LEADERS}NAME"
+
+
+def with_chain_size(algorithm: str, chain_size: int | None) -> str:
+    """Return the name that says so too: cb-8:levels for cb:levels and 8."""
+    name, in_turn, _ = algorithm.partition(IN_TURN)
+    return algorithm if chain_size is None else f"{name}-{chain_size}{in_turn}"
+
+
+def downwards(algorithm: str) -> str:
+    """Return what a broadcast takes that goes with a reduce by this algorithm: the same tree, all levels at once."""
+    return algorithm.removesuffix(IN_TURN)
+
+
+def _check_numbers(op: str, **numbers: tuple[int, int]) -> None:
+    for name, (value, least) in numbers.items():
+        if value < least:
+            raise AlgorithmError(f"{op}: {name} is {value}; it must be at least {least}")
+
+
+def _numbering(op: str, size: int, root: int, order: Sequence[int] | None) -> Sequence[int]:
+    """Return the ranks by virtual rank: `order`, or a circle from the root on."""
+    if not 0 <= root < size:
+        raise AlgorithmError(f"{op}: root {root} is not one of {size} ranks")
+    if order is None:
+        return [*range(root, size), *range(root)]
+    if len(order) != size or order[0] != root or sorted(order) != list(range(size)):
+        raise AlgorithmError(f"{op}: order must list each of {size} ranks once, root {root} first")
+    return order
+
+
+def _inverse(order: Sequence[int]) -> list[int]:
+    virtual = [0] * len(order)
+    for v, rank in enumerate(order):
+        virtual[rank] = v
+    return virtual

@@ -1,0 +1,32 @@
+"""Flat: the root adds everyone's data itself."""
+
+from __future__ import annotations
+
+from collectives.schedules.registry import register
+from collectives.schedules.tree_algorithm import TreeAlgorithm
+from collectives.schedules.trees import Tree
+
+
+class Flat(Tree):
+    """All ranks send to the root."""
+
+    def parent(self, v: int) -> int | None:
+        return 0 if v else None
+
+    def children(self, v: int) -> list[int]:
+        return [] if v else list(range(1, self.size))
+
+
+@register
+class FlatAlgorithm(TreeAlgorithm):
+    name = "flat"
+    about = "all ranks send to the root; to compare with"
+    rounds = "n (P - 1)"
+    letter = "f"
+    tree = Flat
+
+    def tried(self, verb: str, ranks: int) -> tuple[str, ...]:
+        return ()
+
+    def modelled(self, verb: str) -> tuple[str, ...]:
+        return ()

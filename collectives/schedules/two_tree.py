@@ -1,0 +1,62 @@
+"""Two trees: half of the data goes over each, so that all links carry data in both directions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from collectives.schedules.registry import register
+from collectives.schedules.tree_algorithm import TreeAlgorithm
+from collectives.schedules.trees import Tree
+
+
+@dataclass(frozen=True)
+class InOrder(Tree):
+    """One of the two trees of Sanders, Speck and Traeff (2009): binary, numbered in order, below the root 0.
+
+    The ranks 1 to m = size - 1 stand at positions 1 to m; even positions have children, odd ones are leaves. The
+    second tree (`twin`) is the first one mirrored where m is even and shifted by one where m is odd, so that a
+    rank with children in one is a leaf in the other. With half of the data in each, every rank receives and sends
+    no more than all of it once.
+    """
+
+    twin: bool = False
+
+    def _position(self, v: int) -> int:
+        m = self.size - 1
+        if not self.twin or v == 0:
+            return v
+        return (v - 2) % m + 1 if m % 2 else m + 1 - v
+
+    def _rank(self, position: int) -> int:
+        m = self.size - 1
+        if not self.twin or position == 0:
+            return position
+        return position % m + 1 if m % 2 else m + 1 - position
+
+    def parent(self, v: int) -> int | None:
+        if v == 0:
+            return None
+        position = self._position(v)
+        step = position & -position
+        left_child = not position & (step << 1) and position + step < self.size
+        return self._rank(position + step if left_child else position - step)
+
+    def children(self, v: int) -> list[int]:
+        position = self._position(v)
+        half = (position & -position) >> 1 if v else self.size
+        left = [position - half] if v and half else []
+        behind = min(half, self.size - 1 - position)  # how many positions the right subtree has, or more
+        right = [position + (1 << behind.bit_length() - 1)] if behind > 0 else []
+        return [self._rank(child) for child in left + right]
+
+
+@register
+class TwoTree(TreeAlgorithm):
+    name = "two-tree"
+    about = "two binary trees with half of the data each (Sanders, Speck and Träff)"
+    rounds = "about n + 3 log P"
+    likely = {"reduce": 2, "bcast": 2, "allreduce": 2}
+
+    def trees(self, name: str, size: int, chain_size: int | None = None) -> list[Tree]:
+        self.takes_no_number(name)
+        return [InOrder(size), InOrder(size, twin=True)]

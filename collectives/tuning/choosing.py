@@ -1,0 +1,138 @@
+"""Search: which of several ways to do a collective is best at each size, in bounded time; asks a clock, knows no MPI.
+
+`seconds` maps candidates to how long they take, however that was found: `collectives.tune` measures, and
+`collectives.tuning.modelled` asks the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import NamedTuple
+
+from collectives.schedules import registry
+from collectives.schedules.algorithms import LEADERS
+from collectives.tuning.table import Row, Shape
+
+FAR = 1.5  # times the best: such candidates are timed once
+GAIN = 0.95  # of the MPI library's time, or of the choice at the size before: more is no reason to leave it
+SMALL, SMALL_GAIN = 1 << 16, 5e-6  # bytes, below which so many seconds must be gained too
+ROUNDS = 5
+
+
+class Candidate(NamedTuple):
+    """A way to do a collective; 0 bytes where it has no chunks."""
+
+    algorithm: str
+    chunk_bytes: int = 0
+
+    def __str__(self) -> str:
+        return self.algorithm + (f" in {self.chunk_bytes} bytes" if self.chunk_bytes else "")
+
+
+LIBRARY = Candidate("mpi")
+Seconds = Mapping[Candidate, float]
+
+
+def algorithms(op: str, shape: Shape, reaches: bool) -> list[str]:
+    """Return the algorithms that may be best on a shape, likeliest first, without the MPI library's own.
+
+    `reaches`: can the ranks of a node read each other's arrays?
+    """
+    ranks = shape.nodes * max(shape.ranks, 1)
+    names = [name for each in registry.algorithms(op) for name in each.tried(op, ranks)] if ranks > 1 else []
+    if shape.nodes == 1:
+        return ["slices", *names[:1]] if reaches else names
+    if reaches and shape.ranks > 1:
+        between = [each.name for each in registry.algorithms(op) if op in each.between_nodes]
+        names[1:1] = [f"{LEADERS}{name}" for name in (*between, LIBRARY.algorithm)]
+    return names
+
+
+def candidates(names: Iterable[str], chunks: Sequence[int] | None, nbytes: int) -> list[Candidate]:
+    """Return the algorithms `names` with all chunks of which a message of `nbytes` has more than one, or the least.
+
+    Without `chunks`, those that each algorithm says are worth it.
+    """
+    found: list[Candidate] = []
+    for name in names:
+        plain = name.removeprefix(LEADERS)
+        if plain in ("mpi", "slices"):
+            found.append(Candidate(name))
+        else:
+            sizes = chunks or registry.find(plain).chunk_bytes
+            able = [chunk for chunk in sizes if chunk < nbytes] or [min(sizes)]
+            found += [Candidate(name, chunk) for chunk in able]
+    return found
+
+
+def search(
+    tried: Sequence[Candidate], clock: Callable[[Candidate], float], left: Callable[[], float], rounds: int = ROUNDS
+) -> dict[Candidate, float]:
+    """Return the median seconds of those of `tried` that are near the best; always of LIBRARY and one other.
+
+    Each is timed once by `clock`, those far from the best are dropped, the others take turns for `rounds` rounds or
+    until nothing is `left` of the time.
+    """
+    times = {LIBRARY: [clock(LIBRARY)]}
+    for candidate in tried:
+        if len(times) > 1 and left() <= 0:
+            break
+        times[candidate] = [clock(candidate)]
+    best = min(found[0] for found in times.values())
+    times = {one: found for one, found in times.items() if one == LIBRARY or found[0] <= FAR * best}
+    for _ in range(rounds - 1):
+        if left() <= 0:
+            break
+        for candidate, found in times.items():
+            found.append(clock(candidate))
+    return {candidate: median(found) for candidate, found in times.items()}
+
+
+def decide(seconds: Seconds, nbytes: int, before: Candidate = LIBRARY) -> Candidate:
+    """Return the candidate to take, given what was taken `before`, at the next smaller size.
+
+    The MPI library stays where little is to be gained, and so does what was taken before.
+    """
+    best = min(seconds, key=lambda candidate: seconds[candidate])
+    library = seconds[LIBRARY]
+
+    def gains(candidate: Candidate) -> bool:
+        gain = library - seconds[candidate]
+        return gain > SMALL_GAIN * (nbytes < SMALL) and seconds[candidate] <= GAIN * library
+
+    if not gains(best):
+        return LIBRARY
+    stays = before in seconds and gains(before) and GAIN * seconds[before] <= seconds[best]
+    return before if stays else best
+
+
+def rows(op: str, shape: Shape, shared: bool, found: Mapping[int, Seconds], source: str) -> list[Row]:
+    """Return a row for each size, of those in `found`, at which the choice changes; below them, the MPI library's."""
+    made = [Row(op, shape.nodes, shape.ranks, shared, 0, LIBRARY.algorithm, network=shape.network, source=source)]
+    before = LIBRARY
+    for nbytes, seconds in sorted(found.items()):
+        choice = decide(seconds, nbytes, before)
+        if choice != before:
+            made.append(_row(made[0], nbytes, choice, seconds))
+        before = choice
+    return made
+
+
+def _row(like: Row, nbytes: int, choice: Candidate, seconds: Seconds) -> Row:
+    others = sorted((candidate for candidate in seconds if candidate != choice), key=lambda one: seconds[one])
+    return replace(
+        like,
+        from_bytes=nbytes,
+        algorithm=choice.algorithm,
+        chunk_bytes=choice.chunk_bytes,
+        seconds=_short(seconds[choice]),
+        library_seconds=_short(seconds[LIBRARY]),
+        next_best=str(others[0]) if others else "",
+        next_seconds=_short(seconds[others[0]]) if others else 0.0,
+    )
+
+
+def _short(seconds: float) -> float:
+    return float(f"{seconds:.4g}")

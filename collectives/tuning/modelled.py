@@ -1,0 +1,162 @@
+"""Defaults: the table that holds where nobody has measured, from what the model says about plain machines.
+
+`python -m collectives.tune --from-model ethernet infiniband --out FILE` writes it. Trees are timed by the very
+schedule that would run; exchanges, work inside a node and the MPI library's own collectives by closed forms. What
+Python takes for a message counts against ours and not against the library's. Below LEAST bytes, where latencies
+decide that no description knows, the library keeps its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from math import ceil, log2
+
+from collectives.errors import ArgumentError
+from collectives.model.clusters import Cluster, find_cluster
+from collectives.model.formulas import allgather_time, best_chain_chunk, binomial_time, reduce_scatter_time
+from collectives.model.tree_times import TreeTimes, crowded
+from collectives.schedules.algorithms import make_schedule
+from collectives.schedules.tree_steps import TreePlan
+from collectives.tuning.choosing import LIBRARY, Candidate, Seconds, rows
+from collectives.tuning.table import FABRIC, TCP, Row, Shape
+
+OPS = ("reduce", "bcast", "allreduce")
+NODES = (2, 4, 8, 32, 128, 1024)
+RANKS = (1, 2, 4, 8)
+LEAST, MOST = 256 << 10, 64 << 20  # bytes
+CHUNKS = tuple(kib << 10 for kib in (16, 32, 60, 128, 256, 512, 1024))
+STEP = 10e-6  # seconds of Python for a message: 2.5 to 11 us were measured
+BOTH_WAYS = 2.0  # times as long two ranks of a node take to copy from each other at once
+FLAT = 1024  # ranks up to which a tree over all of them is worth the time to predict it
+
+
+def model_rows(clusters: Sequence[str]) -> list[Row]:
+    """Return the rows for described clusters; CollectiveError for one that is unknown or too briefly described."""
+    places: dict[Shape, Cluster] = {}
+    for cluster in map(find_cluster, clusters):
+        places = dict.fromkeys(shapes(cluster), cluster) | places
+    return [row for shape, cluster in places.items() for row in shape_rows(cluster, shape)]
+
+
+def shapes(cluster: Cluster) -> list[Shape]:
+    """Return the shapes for which a cluster's table has rows."""
+    if not cluster.memory:
+        raise ArgumentError(f"cluster '{cluster.name}' does not say how fast its nodes' memory is; ethernet does")
+    network = TCP if cluster.eager else FABRIC
+    return [Shape(1, ranks) for ranks in RANKS[1:]] + [
+        Shape(nodes, ranks, network) for nodes in NODES for ranks in RANKS
+    ]
+
+
+def shape_rows(cluster: Cluster, shape: Shape) -> list[Row]:
+    """Return the rows for one shape of a job on a cluster."""
+    by, found = (2 if shape.nodes == 1 else 4), []
+    for op in OPS:
+        for shared in (True, False):
+            places = {n: Place(cluster, shape, shared, op, n) for n in _sizes(by)}
+            seconds = {n: place.seconds() for n, place in places.items()}
+            found += rows(op, shape, shared, seconds, f"the model of {cluster.name}")
+    return found
+
+
+class Place:
+    """What is known where one choice is made: how long the candidates take."""
+
+    def __init__(self, cluster: Cluster, shape: Shape, shared: bool, op: str, n: int):
+        self.cluster = replace(cluster, ranks_per_node=max(shape.ranks, 1))
+        self.nodes, self.ranks, self.op, self.n, self.shared = shape.nodes, shape.ranks, op, n, shared
+        self.ours = replace(self.cluster, alpha=cluster.alpha + STEP, alpha_in=cluster.alpha_in + STEP)
+
+    def seconds(self) -> Seconds:
+        """Return the seconds of the MPI library and of ours, simple ones first."""
+        found = {LIBRARY: self._library()}
+        if self.nodes == 1:
+            cached = self.n * self.ranks < self.cluster.cache
+            return found if cached and not self.shared else found | {Candidate("slices"): self._slices()}
+        size = self.nodes * self.ranks
+        if size <= FLAT:
+            found |= self._between(self.ours, size, self.n)
+        if self.ranks > 1:
+            # Each rank carries a part, and all share the adapters: as if each had the whole and one to itself.
+            share = max(1.0, self.ranks / self.cluster.nics)
+            alone = replace(self.ours, ranks_per_node=1, beta=self.cluster.beta * share)
+            among = self._between(alone, self.nodes, self.n // self.ranks).items()
+            inside = self.cluster.sync + self._slices()
+            found |= {Candidate(f"leaders-{name}", chunk): inside + time for (name, chunk), time in among}
+        return found
+
+    def _slices(self) -> float:
+        """Return the seconds in which the ranks of a node do it: what each reads and writes, by all cores together."""
+        ranks, c = self.ranks, self.cluster
+        passes = {"reduce": ranks + 1, "bcast": 2 * (ranks - 1), "allreduce": 2 * ranks}[self.op]
+        return c.sync + self.n * passes * c.memory * (1 if self.shared else c.foreign)
+
+    def _between(self, cluster: Cluster, size: int, n: int) -> dict[Candidate, float]:
+        """Return the seconds of our schedules over `size` ranks of a cluster and n bytes."""
+        if self.op == "allreduce":
+            chunk = self._chunk(1 << 20)
+            times = {"ring": _ring(cluster, size, n, chunk), "halving": _halving(cluster, size, n, chunk)}
+            return {
+                Candidate(name, chunk): time
+                for name, time in times.items()
+                if cluster.ranks_per_node == 1 or name == "ring"
+            }
+        found: dict[Candidate, float] = {}
+        for name, longest in (("chain", size), ("cb-8", 8 + ceil(log2(size)))):
+            chunk = self._chunk(best_chain_chunk(longest, n, cluster.alpha, cluster.beta + cluster.gamma))
+            if name == "chain" or size > 8:
+                time = _tree(self.op, name, size, n, chunk, cluster)
+                found |= {Candidate(name, chunk): time} if time else {}
+        return found
+
+    def _chunk(self, best: float) -> int:
+        """Return the chunk nearest to the best that the network takes without asking."""
+        able = [chunk for chunk in CHUNKS if chunk <= (self.cluster.eager or CHUNKS[-1])]
+        return min(able, key=lambda chunk: abs(log2(chunk / best)))
+
+    def _library(self) -> float:
+        """Return the seconds of the MPI library: the best of textbook algorithms that send messages whole."""
+        n, c, size = self.n, self.cluster, self.nodes * self.ranks
+
+        def tree(gamma: float, two_way: float = 1.0, two_way_in: float = 1.0) -> float:
+            rounds = binomial_time(self.nodes, c.alpha + n * (c.beta * two_way + gamma))
+            return rounds + binomial_time(self.ranks, c.alpha_in + n * (c.beta_in * two_way_in + gamma))
+
+        if self.op == "reduce":
+            return tree(c.gamma)
+        link = c if self.nodes > 1 else replace(c, alpha=c.alpha_in, beta=c.beta_in, two_way=BOTH_WAYS)
+        exchanged = replace(link, beta=link.beta * link.two_way, gamma=c.gamma if self.op == "allreduce" else 0.0)
+        whole = tree(0.0) if self.op == "bcast" else tree(c.gamma, c.two_way, BOTH_WAYS)
+        return min(whole, _ring(exchanged, size, n, n))
+
+
+@cache
+def _tree(op: str, name: str, size: int, n: int, chunk: int, cluster: Cluster) -> float:
+    """Return the seconds of a schedule over one tree; 0 where it crowds links, which would take long to replay."""
+    plan, group = make_schedule(op, name, size, n // 4, chunk=chunk // 4).plan, cluster.group(size)
+    if not isinstance(plan, TreePlan) or crowded(plan, cluster, group):
+        return 0.0
+    return TreeTimes(plan, cluster, group, 4).finish()
+
+
+def _ring(cluster: Cluster, size: int, n: int, chunk: int) -> float:
+    """Return the seconds of 2 (P - 1) rounds, of which each sends a part of the vector in chunks."""
+    part = n / size
+    step = ceil(part / chunk) * cluster.alpha + part * cluster.beta
+    return 2 * (size - 1) * step + (size - 1) * part * cluster.gamma
+
+
+def _halving(cluster: Cluster, size: int, n: int, chunk: int) -> float:
+    """Return the seconds of halving and doubling: swCaffe's equations, and the starts of chunks."""
+    terms = size, size, n, cluster.alpha, cluster.beta, cluster.beta
+    starts = 2 * (n // chunk) * cluster.alpha
+    return starts + reduce_scatter_time(*terms, gamma=cluster.gamma) + allgather_time(*terms)
+
+
+def _sizes(by: int) -> list[int]:
+    found = [LEAST]
+    while found[-1] * by <= MOST:
+        found.append(found[-1] * by)
+    return found
