@@ -67,11 +67,11 @@ def prepared(folder: Path) -> None:
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
     """A folder of what is right. Collective: training leaves the weights and states."""
+    before = os.getcwd()
     if pytest.importorskip("h5py") and COMM.rank == 0:
         folder = tmp_path_factory.mktemp("right")
         prepared(folder)
     folder = COMM.bcast(folder if COMM.rank == 0 else None)
-    before = os.getcwd()
     os.chdir(folder)
     for form in ("BINARYPROTO", "HDF5"):
         if COMM.rank == 0:

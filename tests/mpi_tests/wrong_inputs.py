@@ -223,7 +223,7 @@ SETTINGS = [
     ('bucket-bytes = true', "cluster.toml: bucket"),
     (b"\xff\xfe", "cluster.toml: .*utf-8"),
     (r'supernodes = "a\u0000"', r"supernodes: 'a\x00' is no host's name"),
-    (r'reduce = "a\u0000"', r"unknown tree algorithm 'a\x00'"),
+    (r'reduce = "a\u0000"', r"unknown algorithm 'a\x00'"),
     ("supernodes = 3", "cluster.toml: supernodes"),
     ('supernodes = [["vm"], ["vm", "a"]]', "supernodes: host vm is in two of them, number 0 and 1"),
 ]
