@@ -10,6 +10,7 @@ from gradient_check import check_gradients, contexts, distinct
 import scaffe
 from scaffe.cli import main
 from scaffe.context import Context
+from scaffe.engines import ENGINES
 from scaffe.errors import NetError
 from scaffe.proto import NetParameter
 
@@ -69,6 +70,26 @@ class Phase(caffe.Layer):
 
     def forward(self, bottom, top):
         top[0].data[...] = self.phase == caffe.TRAIN
+
+
+class Keeper(caffe.Layer):
+    """y = 2 x, through arrays that were asked for once."""
+
+    def setup(self, bottom, top):
+        self.kept = None
+
+    def reshape(self, bottom, top):
+        top[0].reshape(*bottom[0].shape)
+        if self.kept is None:
+            self.kept = bottom[0].data, top[0].data, bottom[0].diff, top[0].diff
+
+    def forward(self, bottom, top):
+        x, y, *_ = self.kept
+        y[...] = 2 * x
+
+    def backward(self, top, propagate_down, bottom):
+        *_, dx, dy = self.kept
+        dx[...] = 2 * dy
 
 
 NOT_A_CLASS = 7
@@ -133,6 +154,37 @@ def test_losses_of_all_ranks_add_up_to_one_ranks(module):
     for loss, gradient in results[1:]:
         assert loss == pytest.approx(results[0][0], rel=1e-6)
         np.testing.assert_allclose(gradient, results[0][1], rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("engine", [engine for engine in ENGINES if engine not in ("auto", "cuda")])
+def test_arrays_that_a_users_layer_has_kept_show_the_values_and_count(module, engine):
+    """The convolutions around it compute in the engine's own layout, so that its blobs' plain arrays come and go."""
+    keeper = {"type": "Python", "python_param": {"module": module, "layer": "Keeper"}}
+    its, power = (
+        scaffe.Net(NetParameter(layer=around(twice)), scaffe.TRAIN, engine=engine, allow_python_layers=True)
+        for twice in (keeper, {"type": "Power", "power_param": {"scale": 2}})
+    )
+    power.packed.data[...] = its.packed.data
+    for seed in range(3):
+        for one in (its, power):
+            one.clear_param_diffs()
+            one.forward(x=distinct(2, 3, 8, 8, seed=seed), t=distinct(2, 16, 8, 8, seed=9))
+            one.backward()
+        for mine, expected in ((its.blobs["b"].data, power.blobs["b"].data), (its.packed.diff, power.packed.diff)):
+            np.testing.assert_allclose(mine, expected, rtol=1e-4, atol=1e-5)
+
+
+def around(twice):
+    """Return the layers of a net with the layer `twice` between two convolutions."""
+    convolution = {"num_output": 16, "kernel_size": [3], "pad": [1], "weight_filler": {"type": "xavier"}}
+    shapes = [{"dim": [2, 3, 8, 8]}, {"dim": [2, 16, 8, 8]}]
+    return [
+        {"name": "in", "type": "Input", "top": ["x", "t"], "input_param": {"shape": shapes}},
+        {"name": "a", "type": "Convolution", "bottom": ["x"], "top": ["a"], "convolution_param": convolution},
+        {"name": "it", "bottom": ["a"], "top": ["y"], **twice},
+        {"name": "b", "type": "Convolution", "bottom": ["y"], "top": ["b"], "convolution_param": convolution},
+        {"name": "loss", "type": "EuclideanLoss", "bottom": ["b", "t"], "top": ["loss"]},
+    ]
 
 
 @pytest.mark.parametrize("phase", [scaffe.TRAIN, scaffe.TEST])
