@@ -13,16 +13,16 @@ import numpy as np
 
 from collectives import CollectiveError, abort, agree
 from readers import ReaderError
+from scaffe.devices.threads import check_threads, given_threads
 from scaffe.errors import AgreedError, DeviceError, LaunchError, ScaffeError
 from scaffe.monitor import log as logs
 from scaffe.monitor.record import RANKS, Record
 from scaffe.parallel.mpi_library import LEVELS
-from scaffe.threads import check_threads, given_threads
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from scaffe.gpu import Gpu
+    from scaffe.devices.gpu import Gpu
 
 T = TypeVar("T")
 USER_ERRORS = (ScaffeError, ReaderError, CollectiveError)
