@@ -23,6 +23,7 @@ from torch_net import TorchNet, batch
 
 import scaffe
 from scaffe import models
+from scaffe.compute import Compute
 
 BUCKET = 25 << 18  # floats, DDP's default
 ALONE, TALKING, DDP = "computing alone", "communicating alone", "DDP"
@@ -54,7 +55,9 @@ def main() -> None:
 
 def steps(a: argparse.Namespace) -> dict[str, Callable[[], None]]:
     """Return an iteration of each row."""
-    net = scaffe.Net(models.get(a.net).train_val(batch=a.batch, data="input"), scaffe.TRAIN, engine="reference")
+    net = scaffe.Net(
+        models.get(a.net).train_val(batch=a.batch, data="input"), scaffe.TRAIN, compute=Compute("reference")
+    )
     net.blobs["data"].data[...] = torch.randn(net.blobs["data"].shape).numpy()
     x, y = batch(net)
     x = x.to(memory_format=torch.channels_last)

@@ -27,6 +27,7 @@ from torch_net import TorchNet, batch
 
 import scaffe
 from scaffe import models
+from scaffe.compute import Compute
 from scaffe.devices import gpu
 from scaffe.errors import EngineError
 from scaffe.monitor.log import log
@@ -180,7 +181,7 @@ def check(name: str, machine: Machine) -> None:
         if layer.type == "Dropout":
             layer.dropout_param.dropout_ratio = 0
     net = scaffe.Net(NetParameter.FromString(param.SerializeToString()), scaffe.TRAIN, gpu=machine.gpu,
-                     compute=machine.compute)  # fmt: skip
+                     compute=Compute(numbers=machine.compute))  # fmt: skip
     fill(net)
     model, (x, y) = TorchNet(net).to(machine.torch), batch(net)
     with machine.casting():

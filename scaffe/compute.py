@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, fields
 
-from scaffe.choices import AUTO
-from scaffe.context import WORKSPACE_BYTES
+from scaffe.errors import ScaffeError
+
+ENGINES = ("auto", "reference", "onednn")
+NUMBERS = ("float32", "tf32", "bf16")
+AUTO, FIXED, TIMED = "auto", "fixed", "timed"  # plans; any other is a file
+GRAPHS = "auto", "on", "off"  # record where that is possible, insist on it, never record
+WORKSPACE_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -28,3 +34,19 @@ class Compute:
     deterministic: bool = False
     workspace_bytes: float = WORKSPACE_BYTES
     graphs: str = "auto"
+
+
+DEFAULT = Compute()
+
+
+def check_given(owner: str, compute: object, others: Collection[str]) -> None:
+    """Raise ScaffeError where `owner`, a class, is given parts of `compute` as keywords, TypeError for any others."""
+    if not isinstance(compute, Compute):
+        raise ScaffeError(f"{owner} takes compute=scaffe.Compute(numbers={compute!r}), not compute={compute!r}")
+    known = {field.name for field in fields(Compute)}
+    for name in others:
+        if name not in known:
+            raise TypeError(f"{owner} got an unexpected keyword argument '{name}'")
+        raise ScaffeError(
+            f"{owner} takes compute=Compute({name}=...), not {name}=...: from scaffe.compute import Compute"
+        )

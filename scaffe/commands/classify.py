@@ -12,7 +12,7 @@ import readers
 from scaffe import io
 from scaffe.classifier import Classifier
 from scaffe.commands.parser import add_command, add_compute_flags
-from scaffe.commands.running import alone, stages, tell_device
+from scaffe.commands.running import alone, compute_of, stages, tell_device
 from scaffe.devices import gpu
 from scaffe.errors import ScaffeError
 from scaffe.monitor.log import one_line
@@ -73,10 +73,7 @@ def _classifier(a: argparse.Namespace, mean: np.ndarray | None) -> Classifier:
     swap = a.channel_swap or (None if a.gray else (2, 1, 0))
     return Classifier(
         a.model, a.weights, a.images_dim, mean, a.input_scale, a.raw_scale, swap,
-        engine=a.engine, compute=a.compute, plan=a.plan, threads=a.threads,
-        deterministic=a.deterministic, workspace_bytes=a.workspace_bytes,
-        allow_python_layers=a.allow_python_layers, level=a.level, stages=stages(a),
-        gpu=chosen,
+        compute=compute_of(a), allow_python_layers=a.allow_python_layers, level=a.level, stages=stages(a), gpu=chosen,
     )  # fmt: skip
 
 

@@ -9,10 +9,8 @@ from collections.abc import Callable, Sequence
 from collectives.schedules.algorithms import every_name
 from readers import Settings
 from readers.settings import BAD_RECORDS, READERS
-from scaffe.choices import AUTO
 from scaffe.commands.gflags import Parser
-from scaffe.context import GRAPHS, WORKSPACE_BYTES
-from scaffe.engines import COMPUTE, ENGINES
+from scaffe.compute import AUTO, ENGINES, GRAPHS, NUMBERS, WORKSPACE_BYTES
 from scaffe.parallel.buckets import parse_bytes
 from scaffe.parallel.run import known
 from scaffe.training.replay import PREFIX
@@ -35,7 +33,7 @@ def add_compute_flags(command: Parser) -> None:
     command.flag("allow-python-layers", action="store_true", help="let the net's Python layers run code")
     command.flag("engine", choices=ENGINES, default="auto", help="which forms of the layers compute")
     command.flag(
-        "compute", type=_compute, default="float32", metavar="|".join(COMPUTE), help="what convolutions and inner "
+        "compute", type=_compute, default="float32", metavar="|".join(NUMBERS), help="what convolutions and inner "
         "products multiply; train also takes replay:PROFILE.json"
     )  # fmt: skip
     command.flag("plan", default=AUTO, metavar="auto|fixed|timed|FILE", help="how ways to compute are chosen")
@@ -72,8 +70,8 @@ def _bytes(text: str) -> float:
 
 def _compute(text: str) -> str:
     """Return what `--compute` names."""
-    if text not in COMPUTE and not text.startswith(PREFIX):
-        raise argparse.ArgumentTypeError(f"unknown '{text}'; known: {' '.join(COMPUTE)} {PREFIX}PROFILE.json")
+    if text not in NUMBERS and not text.startswith(PREFIX):
+        raise argparse.ArgumentTypeError(f"unknown '{text}'; known: {' '.join(NUMBERS)} {PREFIX}PROFILE.json")
     return text
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from typing import TypeVar
 
 from scaffe.choices import Choices
+from scaffe.compute import Compute
 from scaffe.context import Context
 from scaffe.devices import gpu
 from scaffe.errors import ScaffeError
@@ -80,7 +82,7 @@ def open_net(world: World, a: argparse.Namespace, phase: int, numbers: Callable[
 
     `numbers` are the batches that this rank's data layers read. Raise ScaffeError where a flag makes no sense.
     """
-    context = Context(phase, batch_numbers=numbers, file_mark=world.file_mark, gpu=world.gpu)
+    context = Context(phase, batch_numbers=numbers, file_mark=world.file_mark)
     net = world.together(lambda: _net(world, a, context))
     world.agree({"the net": str(net.param)})
     if a.weights:
@@ -99,7 +101,11 @@ def _net(world: World, a: argparse.Namespace, context: Context) -> Net:
     tell_device(world.gpu, a)
     if a.threads:
         world.take_threads(a.threads)
-    context.graphs = a.graphs
-    context.threads, context.compute, context.allow_python_layers = world.threads, a.compute, a.allow_python_layers
-    context.deterministic, context.workspace_bytes = a.deterministic, a.workspace_bytes
-    return Net(a.model, context=context, engine=a.engine, level=a.level, stages=stages(a))
+    context.allow_python_layers = a.allow_python_layers
+    context.compute = replace(compute_of(a), threads=world.threads)
+    return Net(a.model, context=context, gpu=world.gpu, level=a.level, stages=stages(a))
+
+
+def compute_of(a: argparse.Namespace) -> Compute:
+    """Return what the flags say about computing."""
+    return Compute(a.engine, a.device, a.compute, a.threads, a.plan, a.deterministic, a.workspace_bytes, a.graphs)

@@ -10,8 +10,13 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
+
+from readers import Batch
+from readers.waited import Waited
 from scaffe.blob import Blob, Shape
 from scaffe.context import Context
+from scaffe.engine import REFERENCE
 from scaffe.errors import NetError, ShapeError
 from scaffe.fillers import fill
 from scaffe.proto import ConvolutionParameter, FillerParameter, LayerParameter
@@ -39,6 +44,9 @@ class Layer:
     capturable = False  # may a GPU record a pass and repeat it: the same launches each time, and nothing on the host?
     views = False  # are the tops bottom 0's own values, seen in another way?
     reshapes_always = False  # do the tops' shapes follow from the bottoms' values, so that each forward needs reshape?
+    reads_ahead = False  # do threads read its records ahead, so that it has a `batch` and counts how long it `waited`?
+    batch: Batch | None = None
+    waited: Waited | None = None
     statistics: tuple[int, ...] = ()  # blobs that are no parameters but measured: no gradient, averaged over ranks
 
     def __init__(self, param: LayerParameter, context: Context):
@@ -67,6 +75,17 @@ class Layer:
 
     def begin_pass(self) -> None:
         """Give the device what changes from pass to pass; comes before a forward pass that may be a repetition."""
+
+    def feed(self) -> None:
+        """Take the next batch for the next forward pass, where `reads_ahead`; else there is none to take."""
+
+    def origin(self, row: int) -> str:
+        """Return what messages call the sample in a row of the current batch, "" where the layer has no name for it."""
+        return ""
+
+    def set_input_arrays(self, data: np.ndarray, labels: np.ndarray) -> None:
+        """Take batches from these arrays. Raise NetError: a MemoryData layer alone does."""
+        raise self.error("the first layer must be a MemoryData layer for set_input_arrays")
 
     def close(self) -> None:
         """Let go of threads and files; what was written is complete then."""
@@ -111,8 +130,7 @@ class Layer:
 
     def scratch(self, name: str, shape: Shape, dtype: Any) -> Any:
         """Return an array with any content; other layers may overwrite it once this layer's pass is over."""
-        shared = getattr(self.context.engine, "scratch", None)
-        return self.buffer(name, shape, dtype) if shared is None else shared(name, shape, dtype)
+        return self.context.engine.scratch(name, shape, dtype)
 
     @property
     def buffer_bytes(self) -> int:
@@ -193,7 +211,6 @@ class Layer:
         return ShapeError(f"layer '{self.name}' ({self.type}): {text}")
 
 
-REFERENCE = "reference"
 _types: dict[str, dict[str, type[Layer]]] = {}  # by type and engine
 
 
@@ -215,9 +232,7 @@ def create(param: LayerParameter, context: Context) -> Layer:
     if param.type not in _types:
         raise NetError(f"layer '{param.name}': unknown type '{param.type}'; known types: {' '.join(known_types())}")
     forms = _types[param.type]
-    engine = context.engine.name if context.engine else REFERENCE
-    if asks_for_plain_code(param):
-        engine = REFERENCE
+    engine = REFERENCE if asks_for_plain_code(param) else context.engine.name
     return forms.get(engine, forms[REFERENCE])(param, context)
 
 

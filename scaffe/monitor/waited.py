@@ -17,7 +17,7 @@ WORTH = 0.05  # of the time: less is not worth a change
 def of_net(net: Net) -> Waited:
     """Return what the data layers of a net waited, together."""
     total = Waited()
-    for one in (layer.waited for layer in net.layers if hasattr(layer, "waited")):
+    for one in (waited for layer in net.layers if (waited := layer.waited) is not None):
         total.seconds += one.seconds
         total.reading += one.reading
         total.transforming += one.transforming

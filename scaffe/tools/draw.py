@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scaffe.atomic import write_atomically
+from scaffe.compute import Compute
 from scaffe.context import TEST, TRAIN
 from scaffe.errors import ScaffeError
 from scaffe.graph import filter_layers
@@ -72,7 +73,7 @@ def shapes(net: NetParameter, phase: str) -> dict[str, str]:
     found: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for one in PHASES[phase]:
         try:
-            built = Net(net, one, engine="reference")
+            built = Net(net, one, compute=Compute("reference"))
         except USER_ERRORS as error:
             log.warning(
                 "The shapes of phase %s are not drawn, since it can't be built here: %s", Phase.Name(one), error

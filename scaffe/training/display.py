@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scaffe.engine import Loss
 from scaffe.monitor import waited
 from scaffe.monitor.log import log, output_lines
 from scaffe.monitor.record import FORWARD
@@ -55,7 +56,9 @@ def final_loss(solver: Solver) -> None:
     solver.net.forward()
     solver.statistics.average()
     solver.rule.look()
-    solver.losses.take(solver.net.loss(), solver.iter)
+    loss = Loss(solver.net)
+    loss.add(1)
+    solver.losses.take(loss, solver.iter)
     solver.losses.settle()
     log.info("Iteration %d, loss = %.6g", solver.iter, solver.losses.mean)
 

@@ -15,8 +15,9 @@ from collectives import Communicator
 from collectives.schedules.algorithms import with_chain_size
 from readers import Settings
 from scaffe import solvers
-from scaffe.choices import AUTO, Choices
-from scaffe.context import TEST, TRAIN, WORKSPACE_BYTES, Context
+from scaffe.choices import Choices
+from scaffe.compute import AUTO, WORKSPACE_BYTES, Compute
+from scaffe.context import TEST, TRAIN, Context
 from scaffe.errors import AgreedError, ScaffeError
 from scaffe.files import snapshot, weights
 from scaffe.held import Together, public
@@ -194,13 +195,13 @@ class Solver:
     def _build_train_net(self) -> None:
         """Build the train net, without communication."""
         world = self.world
-        context = Context(TRAIN, np, self.seed, world.rank, world.size, self.scaling, gpu=world.gpu)
+        context = Context(TRAIN, self.seed, world.rank, world.size, self.scaling)
         if world.size > 1:
             context.allsums = self._allsums
         self._equip(context)
         if self.reading.readers == "single" and world.size > 1:
             context.scatter = partial(scatter, world)
-        self.net = Net(solver_nets.train_net(self.param), context=context, engine=self.engine)
+        self.net = Net(solver_nets.train_net(self.param), context=context, gpu=world.gpu)
         self.net.keep_diffs = self.keep_diffs
         if self.compute.startswith(replay.PREFIX):
             self.replay = replay.Replay(self.net, replay.load(self.compute.removeprefix(replay.PREFIX)))
@@ -257,20 +258,22 @@ class Solver:
     def _test_net(self, param: NetParameter, iterations: int) -> Net:
         """Build a test net over the train net's parameters."""
         numbers = batch_numbers(self.world, iterations, lambda: self.tests_done)
-        context = Context(TEST, seed=self.seed, batch_numbers=numbers, gpu=self.world.gpu)
+        context = Context(TEST, seed=self.seed, batch_numbers=numbers)
         self._equip(context)
-        net = Net(param, context=context, engine=self.engine)
+        net = Net(param, context=context, gpu=self.world.gpu)
         net.share_with(self.net)
         net.keep_data = self.keep_diffs
         return net
 
     def _equip(self, context: Context) -> None:
         """Let a net compute as was asked."""
-        context.threads, context.choices = self.world.threads, self.choices
-        context.deterministic, context.workspace_bytes = self.deterministic, self.workspace_bytes
+        numbers = "float32" if self.compute.startswith(replay.PREFIX) else self.compute
+        context.compute = Compute(
+            self.engine, numbers=numbers, threads=self.world.threads, plan=self.choices.mode,
+            deterministic=self.deterministic, workspace_bytes=self.workspace_bytes, graphs=self.graphs,
+        )  # fmt: skip
+        context.choices = self.choices
         context.reading, context.spare_cores = self.reading, self.world.spare_cores
-        context.compute = "float32" if self.compute.startswith(replay.PREFIX) else self.compute
-        context.graphs = self.graphs
         context.allow_python_layers, context.file_mark = self.allow_python_layers, self.world.file_mark
 
     def _agree_on(self, nets: Sequence[Net]) -> None:
@@ -497,7 +500,7 @@ class Solver:
             self.watch.close()
         if self.collectives is not None:
             # Users' arrays over shared memory may be used on too.
-            held = self.net.context.gpu is None and self.net.move_parameters(aligned_zeros)
+            held = self.world.gpu is None and self.net.move_parameters(aligned_zeros)
             self.collectives.free(windows=not any(self.world.allgather(held)))
 
     def _end_readers(self) -> None:

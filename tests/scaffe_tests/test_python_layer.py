@@ -9,8 +9,8 @@ from gradient_check import check_gradients, contexts, distinct
 
 import scaffe
 from scaffe.cli import main
+from scaffe.compute import ENGINES, Compute
 from scaffe.context import Context
-from scaffe.engines import ENGINES
 from scaffe.errors import NetError
 from scaffe.proto import NetParameter
 
@@ -161,7 +161,7 @@ def test_arrays_that_a_users_layer_has_kept_show_the_values_and_count(module, en
     """The convolutions around it compute in the engine's own layout, so that its blobs' plain arrays come and go."""
     keeper = {"type": "Python", "python_param": {"module": module, "layer": "Keeper"}}
     its, power = (
-        scaffe.Net(NetParameter(layer=around(twice)), scaffe.TRAIN, engine=engine, allow_python_layers=True)
+        scaffe.Net(NetParameter(layer=around(twice)), scaffe.TRAIN, compute=Compute(engine), allow_python_layers=True)
         for twice in (keeper, {"type": "Power", "power_param": {"scale": 2}})
     )
     power.packed.data[...] = its.packed.data

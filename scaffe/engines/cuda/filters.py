@@ -17,7 +17,7 @@ from scaffe.blob import Shape
 from scaffe.choices import Choices
 from scaffe.engines.cuda import ways
 from scaffe.engines.cuda.cudnn import BIAS, FIRST, IMAGES, KERNEL, LAST, MAPS, UIDS, Cudnn, Pass, Plan, Problem
-from scaffe.engines.cuda.engine import Engine
+from scaffe.engines.cuda.launcher import Launcher
 from scaffe.engines.cuda.layouts import BF16, channels_first, channels_last
 
 ALIGNMENT = 16  # bytes: what the library's plans take of their operands
@@ -46,7 +46,7 @@ class Way:
 class Operand:
     """An array that passes read, put into each layout once, when it is asked for."""
 
-    def __init__(self, engine: Engine, role: str, array: Any):
+    def __init__(self, engine: Launcher, role: str, array: Any):
         self.engine, self.role, self.array = engine, role, array
         self._pointers: dict[str, int] = {}
 
@@ -73,7 +73,7 @@ class Filters:
     No way needs more than `limit` bytes of workspace.
     """
 
-    def __init__(self, engine: Engine, library: Cudnn, problem: Problem, limit: float, choices: Choices):
+    def __init__(self, engine: Launcher, library: Cudnn, problem: Problem, limit: float, choices: Choices):
         self.engine, self.library, self.problem, self.limit, self.choices = engine, library, problem, limit, choices
         self._taken: dict[tuple[Pass, bool], Way | None] = {}
 
@@ -157,9 +157,9 @@ class Filters:
         return array
 
 
-def scratch(engine: Engine, role: str, count: int, layout: str) -> Any:
+def scratch(engine: Launcher, role: str, count: int, layout: str) -> Any:
     """Return memory for so many numbers as plans in that layout take them; the next array of the role overwrites it."""
-    low = engine.compute == "bf16" and layout == LAST
+    low = engine.compute.numbers == "bf16" and layout == LAST
     return engine.scratch(role, (count,), BF16 if low else np.float32)
 
 
@@ -184,6 +184,6 @@ def problem_of(layer: Any) -> Problem | None:
         stride=(*one, *window.stride),
         pad=(*none, *window.pad),
         dilation=(*one, *window.dilation),
-        compute=layer.context.compute,
-        repeats=layer.context.deterministic,
+        compute=layer.context.compute.numbers,
+        repeats=layer.context.compute.deterministic,
     )

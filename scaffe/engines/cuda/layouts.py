@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.engines.cuda.engine import Engine
+from scaffe.engines.cuda.launcher import Launcher
 
 TILE = 32  # rows and columns that a block turns, as layouts.cu says
 NARROW = 8  # rows or columns up to which a thread for each number is faster
@@ -21,13 +21,13 @@ _KERNELS = {
 NONE = np.uint64(0)  # a pointer to nothing
 
 
-def channels_last(engine: Engine, source: Any, target: Any) -> None:
+def channels_last(engine: Launcher, source: Any, target: Any) -> None:
     """Write an array (n x channels x ...) into `target` as (n x ... x channels), rounded to its type."""
     rows, columns = source.shape[1], prod(source.shape[2:])
     _turn(engine, source, target, rows, columns)
 
 
-def channels_first(engine: Engine, source: Any, target: Any, bias: Any = None, add: bool = False) -> None:
+def channels_first(engine: Launcher, source: Any, target: Any, bias: Any = None, add: bool = False) -> None:
     """Write (n x ... x channels), the memory of `source`, into `target` (n x channels x ...), or add it.
 
     Each channel has its `bias` added, if there is one.
@@ -37,7 +37,7 @@ def channels_first(engine: Engine, source: Any, target: Any, bias: Any = None, a
 
 
 def _turn(
-    engine: Engine, source: Any, target: Any, rows: int, columns: int, bias: Any = None, add: bool = False
+    engine: Launcher, source: Any, target: Any, rows: int, columns: int, bias: Any = None, add: bool = False
 ) -> None:
     kind = _KERNELS[source.dtype, target.dtype]
     given = source, target, NONE if bias is None else bias, rows, columns, int(add)
@@ -48,7 +48,7 @@ def _turn(
     engine.launch("layouts", f"turn_{kind}", (target.size // (rows * columns) * tiles,), *given)
 
 
-def add_channel_sums(engine: Engine, maps: Any, total: Any) -> None:
+def add_channel_sums(engine: Launcher, maps: Any, total: Any) -> None:
     """Add to `total` (channels) the sums of maps (images x channels x positions), always in one order."""
     images, channels, positions = maps.shape
     parts = min(images, -(-BLOCKS // channels))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from readers import Transform
-from scaffe.engines.cuda.engine import THREADS, Engine
+from scaffe.engines.cuda.launcher import THREADS, Launcher
 
 NONE = np.uint64(0)  # an array that a kernel is not given
 PLANES = 65535  # at most in a launch's second dimension; blocks then take several
@@ -16,7 +16,7 @@ PLANES = 65535  # at most in a launch's second dimension; blocks then take sever
 class ImageTransform:
     """What a readers.Transform does to images, on the device; the host's bits, but for denormal numbers."""
 
-    def __init__(self, engine: Engine, transform: Transform):
+    def __init__(self, engine: Launcher, transform: Transform):
         self.engine, self.scale = engine, float(transform.scale)
         self._mean: Any = NONE if transform.mean is None else self._array(transform.mean)
         self._values = transform.mean_values

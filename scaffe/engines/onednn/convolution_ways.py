@@ -9,7 +9,16 @@ from typing import Any, NamedTuple
 from scaffe.choices import seconds
 from scaffe.context import TRAIN
 from scaffe.engines.onednn import library as lib
-from scaffe.engines.onednn.primitives import Desc, Engine, Memory, NoFastForm, Primitive, PrimitiveDesc, reorder
+from scaffe.engines.onednn.primitives import (
+    Desc,
+    Engine,
+    Memory,
+    NoFastForm,
+    Primitive,
+    PrimitiveDesc,
+    engine_of,
+    reorder,
+)
 from scaffe.errors import PlanError
 from scaffe.layers.convolution import Convolution
 
@@ -33,7 +42,7 @@ class Ways:
     """Describe and time a convolution's ways for one bottom and its top."""
 
     def __init__(self, layer: Convolution, src: Shape, dst: Shape):
-        self.layer, self.engine, self.src, self.dst = layer, layer.context.engine, src, dst
+        self.layer, self.engine, self.src, self.dst = layer, engine_of(layer), src, dst
         groups = (layer.group,) if layer.group > 1 else ()
         self.kernel = (*groups, layer.outputs // layer.group, layer.channels // layer.group, *layer.window.kernel)
 

@@ -10,7 +10,7 @@ import numpy as np
 from scaffe.blob import Values
 from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn.plan import Gradient, Inlet, Plan, Planned
-from scaffe.engines.onednn.primitives import Engine, Memory, NoFastForm, Primitive, PrimitiveDesc
+from scaffe.engines.onednn.primitives import Engine, Memory, NoFastForm, Primitive, PrimitiveDesc, engine_of
 from scaffe.layers.inner_product import InnerProduct
 from scaffe.layers.layer import Blobs, register
 
@@ -130,7 +130,7 @@ class OnednnInnerProduct(Planned, InnerProduct):
 
     @property
     def plan_type(self) -> type[Plan]:  # type: ignore[override]
-        return PlainPlan if self.context.engine.kind == lib.F32 else LowPlan
+        return PlainPlan if engine_of(self).kind == lib.F32 else LowPlan
 
 
 register("InnerProduct", OnednnInnerProduct, engine="onednn")

@@ -11,13 +11,15 @@ from collections.abc import Sequence
 from ctypes import c_char_p, c_float, c_void_p
 from math import prod
 from threading import get_ident
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from scaffe.blob import Form
 from scaffe.engines.onednn import library as lib
+from scaffe.engines.reference import Reference
 from scaffe.errors import OnednnError
+from scaffe.layers.layer import Layer
 from scaffe.monitor.log import log
 from scaffe.packed import aligned_zeros
 
@@ -53,7 +55,7 @@ class Desc(Handle):
     __hash__ = None  # type: ignore[assignment]
 
 
-class Engine:
+class Onednn(Reference):
     """Make descriptors, memories and primitives for one net, and run them on its thread.
 
     A net's instances each have their own. `threads` is how many OpenMP threads a primitive uses, 0 for OpenMP's own
@@ -64,6 +66,7 @@ class Engine:
     name = "onednn"
 
     def __init__(self, threads: int = 0, compute: str = "float32"):
+        super().__init__()
         self.library, self.threads, self.compute = lib.load(), threads, compute
         self.kind = lib.BF16 if compute == "bf16" else lib.F32
         if self.kind == lib.BF16:
@@ -212,6 +215,14 @@ class Engine:
         memory = Memory(self, desc, self._scratch)
         self._scratchpads.add(memory)
         return memory
+
+
+Engine = Onednn
+
+
+def engine_of(layer: Layer) -> Onednn:
+    """Return the engine of a layer that computes by oneDNN."""
+    return cast(Onednn, layer.context.engine)
 
 
 class PrimitiveDesc(Handle):

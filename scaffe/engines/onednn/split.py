@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from scaffe.blob import Blob
 from scaffe.engines.onednn.plan import give, layout_of
-from scaffe.engines.onednn.primitives import Memory, NoFastForm
+from scaffe.engines.onednn.primitives import Memory, NoFastForm, engine_of
 from scaffe.engines.onednn.sum import Sum
 from scaffe.layers.layer import Blobs, register
 from scaffe.layers.split import Split
@@ -41,7 +41,7 @@ class OnednnSplit(Split):
         return self._sums[len(parts)]
 
     def _make_sum(self, parts: Sequence[Blob]) -> Sum | None:
-        engine = self.context.engine
+        engine = engine_of(self)
         first = next((blob for blob in parts if isinstance(blob.diff_values.form, Memory)), None)
         if first is None:
             return None
