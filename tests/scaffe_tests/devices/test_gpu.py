@@ -5,23 +5,11 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from fake_cuda import FakeDevice, Runtime
 from recorded import Stream
-from test_device_query import Runtime
 
 from scaffe.devices import gpu
 from scaffe.errors import LaunchError
-
-
-class FakeDevice:
-    """cupy.cuda.Device: takes note of which was put to use."""
-
-    used: list[int] = []
-
-    def __init__(self, number):
-        self.number = number
-
-    def use(self):
-        self.used.append(self.number)
 
 
 @pytest.fixture

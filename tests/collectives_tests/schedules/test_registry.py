@@ -17,7 +17,7 @@ from collectives.tuning.choosing import Candidate, candidates
 from collectives.tuning.choosing import algorithms as tuned
 from collectives.tuning.table import Shape
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs/collectives.md"
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs/collectives.md"
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 import scaffe
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FOLDER = Path(os.environ.get("SCAFFE_CASES", ROOT.parent / "shared")).resolve()
 CASES = sorted(path.parent.name for path in FOLDER.glob("parity/data_*/meta.json"))
 NEEDS = {"data_leveldb": "plyvel", "data_hdf5": "h5py"}

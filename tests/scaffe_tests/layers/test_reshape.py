@@ -1,4 +1,4 @@
-"""Reshape and Flatten against numpy's reshape."""
+"""Reshape against numpy's reshape."""
 
 import numpy as np
 import pytest
@@ -20,16 +20,7 @@ RESHAPES = [
     ("shape { dim: 10 dim: 2 } axis: -3", (2, 3, 10, 2)),
     ("shape { } axis: 1 num_axes: 0", SHAPE),
 ]
-FLATTENS = [
-    ("", (2, 60)),
-    ("axis: 0", (120,)),
-    ("axis: 2", (2, 3, 20)),
-    ("axis: 1 end_axis: 2", (2, 12, 5)),
-    ("axis: -2 end_axis: -1", (2, 3, 20)),
-    ("axis: 2 end_axis: 2", SHAPE),
-]
 CASES = [(f'type: "Reshape" reshape_param {{ {fields} }}', shape) for fields, shape in RESHAPES]
-CASES += [(f'type: "Flatten" flatten_param {{ {fields} }}', shape) for fields, shape in FLATTENS]
 
 
 @pytest.mark.parametrize(("text", "shape"), CASES)
@@ -40,9 +31,8 @@ def test_values_and_gradients_keep_their_order_in_the_new_shape(text, shape):
     np.testing.assert_array_equal(it.backward(dy)[0], dy.reshape(SHAPE))
 
 
-@pytest.mark.parametrize("text", ['type: "Flatten"', 'type: "Reshape" reshape_param { shape { dim: 0 dim: -1 } }'])
-def test_gradient_agrees_with_finite_differences(text):
-    check_gradients(text, distinct(2, 3, 2))
+def test_gradient_agrees_with_finite_differences():
+    check_gradients('type: "Reshape" reshape_param { shape { dim: 0 dim: -1 } }', distinct(2, 3, 2))
 
 
 def test_another_batch_size_is_followed():
@@ -70,22 +60,14 @@ def test_shapes_that_do_not_fit_are_refused(fields, kind, message):
         OneLayer(f'type: "Reshape" reshape_param {{ {fields} }}', distinct(*SHAPE))
 
 
-def test_axes_of_flatten_must_rise():
-    with pytest.raises(NetError, match="layer 'it'.*axis 2 behind end_axis 1"):
-        OneLayer('type: "Flatten" flatten_param { axis: 2 end_axis: 1 }', distinct(*SHAPE))
-
-
-@pytest.mark.parametrize("kind", ["Flatten", "Reshape"])
-def test_neither_works_in_place(kind):
+def test_it_does_not_work_in_place():
     with pytest.raises(NetError, match="layer 'it'.*in place"):
-        OneLayer(f'type: "{kind}"', distinct(2, 3), in_place=True)
+        OneLayer('type: "Reshape"', distinct(2, 3), in_place=True)
 
 
 @pytest.mark.parametrize(
     ("text", "mixes"),
     [
-        ('type: "Flatten"', False),
-        ('type: "Flatten" flatten_param { axis: 0 end_axis: 1 }', True),
         ('type: "Reshape" reshape_param { shape { dim: 0 dim: -1 } }', False),
         ('type: "Reshape" reshape_param { shape { dim: 60 } axis: 1 }', False),
         ('type: "Reshape" reshape_param { shape { dim: -1 dim: 5 } }', False),  # each sample makes 12 rows

@@ -4,11 +4,9 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from fake_cuda import CUDARuntimeError, FakeDevice, Runtime
 from nets import lenet, write_images, write_solver
 from strict_arrays import StrictDevice, xp
-from test_bad_device import CUDARuntimeError
-from test_device_query import Runtime
-from test_gpu import FakeDevice
 
 from scaffe import engines
 from scaffe.cli import main

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from fake_cuda import CUDARuntimeError
 from strict_arrays import StrictGpu
 
 import scaffe
@@ -21,10 +22,6 @@ layer { name: "p" type: "Power" bottom: "x" top: "y" power_param { scale: 2 } }
 
 class OutOfMemoryError(MemoryError):
     """cupy.cuda.memory.OutOfMemoryError."""
-
-
-class CUDARuntimeError(RuntimeError):
-    """cupy.cuda.runtime.CUDARuntimeError."""
 
 
 class CompileException(Exception):  # noqa: N818  CuPy's name

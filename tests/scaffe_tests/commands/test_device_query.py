@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from both_engines import needs_onednn
 from conftest import environment
+from fake_cuda import Runtime
 
 from scaffe.cli import main
 from scaffe.devices import hardware
@@ -71,40 +72,6 @@ def test_ranks_are_told_once_with_their_cores(mpirun):
     assert run.returncode == 0
     assert run.stdout.count("Processor:") == 1
     assert re.search(r"^Ranks on \S+: rank 0 on cores \S+ rank 1 on cores \S+$", run.stdout, re.M)
-
-
-class CudaError(Exception):
-    """What cupy raises for the driver's errors."""
-
-
-class Runtime:
-    """cupy.cuda.runtime on a machine with two GPUs, or with none."""
-
-    def __init__(self, count):
-        self.count = count
-
-    def getDeviceCount(self):
-        if not self.count:
-            raise CudaError("cudaErrorNoDevice: no CUDA-capable\ndevice is detected")
-        return self.count
-
-    def getDeviceProperties(self, i):
-        return {"name": b"GH%d" % i, "totalGlobalMem": (i + 1) * 2**34, "major": 9, "minor": i}
-
-    def deviceGetPCIBusId(self, i):
-        return f"0000:0{i}:00.0"
-
-    def deviceCanAccessPeer(self, i, j):
-        return {i, j} != {0, 2}
-
-    def driverGetVersion(self):
-        return 12080
-
-    def runtimeGetVersion(self):
-        return 13010
-
-    def free(self, pointer):
-        pass
 
 
 @pytest.fixture

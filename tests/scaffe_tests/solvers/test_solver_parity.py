@@ -11,7 +11,7 @@ import pytest
 import scaffe
 from scaffe.proto.files import read_solver_state, read_weights
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FOLDER = Path(os.environ.get("SCAFFE_CASES", ROOT.parent / "shared")) / "parity"
 CASES = sorted(path.name for path in FOLDER.glob("solver_*"))
 

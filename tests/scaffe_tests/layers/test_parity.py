@@ -13,7 +13,7 @@ import scaffe
 from scaffe.layers.layer import known_types
 from scaffe.proto import NetParameter
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FOLDER = Path(os.environ.get("SCAFFE_CASES", ROOT.parent / "shared")).resolve() / "parity"
 LOOSE = {"LRN", "MVN", "BatchNorm", "LSTM", "RNN", "LSTMUnit"}  # many roundings one after the other
 

@@ -12,7 +12,7 @@ import scaffe
 from scaffe import cli
 from scaffe.tools import benchmark
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 NET = """
 layer { name: "data" type: "DummyData" top: "x0" dummy_data_param { shape { dim: 4 dim: 3 dim: 8 dim: 6 } } }
 layer {
