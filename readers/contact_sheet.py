@@ -5,15 +5,17 @@ from __future__ import annotations
 import io
 import math
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
 
 from readers.database import Database
 from readers.errors import RecordError, SourceError, reason
 from readers.files import replace_file
 from readers.keyed import key, permute
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 CELL = 96  # pixels that an image may take each way
 GAP = 10
@@ -47,6 +49,8 @@ class _Sheet:
     """Cells in rows, about half as many again in a row as there are rows, under a title."""
 
     def __init__(self, title: str, count: int):
+        from PIL import Image, ImageDraw, ImageFont
+
         self.font = ImageFont.load_default(13)
         self.columns = min(count, math.ceil(math.sqrt(1.5 * count)))
         rows = -(-count // self.columns)
@@ -78,6 +82,8 @@ class _Sheet:
 
 def _picture(image: np.ndarray, rgb: bool) -> Image.Image:
     """Return an image (C x H x W) as a picture that fits a cell: small ones enlarged by whole numbers."""
+    from PIL import Image
+
     colours = image[:3] if len(image) >= 3 else image[:1]
     if colours.dtype != np.uint8:
         low, high = float(colours.min()), float(colours.max())

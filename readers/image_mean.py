@@ -76,11 +76,11 @@ def _fitting(source: Database, key: object, value: object, shape: tuple[int, ...
     image = _decode(source, key, value)
     if image.shape != shape:
         text = f"{shape_text(image.shape)}, but the first record is {shape_text(shape)}"
-        raise RecordError(f"{source.describe(key)} is {text}")  # type: ignore[arg-type]
+        raise RecordError(f"{source.describe(key)} is {text}")
     return image
 
 
-def _decode(source: Database, key, value) -> np.ndarray:
+def _decode(source: Database, key: object, value: object) -> np.ndarray:
     try:
         return source.decode(value)[0]
     except RecordError as error:

@@ -10,16 +10,15 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
-from readers.datum import decode
+from readers.database import Database, register
 from readers.errors import ReaderError, SourceError, reason
 
 STRIDE = 1024  # records between two marks
 OWN_FILES = ("LOCK", "LOG", "LOG.old")  # that each process which opens a LevelDB writes anew
 
 
-class LevelDBReader:
+@register
+class LevelDBReader(Database):
     """Reads records of the LevelDB folder `source`, by index in key order.
 
     LevelDB locks its folder to one process and writes into it, so each reader opens a folder of its own, with
@@ -28,14 +27,22 @@ class LevelDBReader:
     ReaderError without plyvel, SourceError for what is no LevelDB, is damaged or holds nothing.
     """
 
+    precedence = 2
+    mark = "CURRENT (a LevelDB)"
+
     def __init__(self, source: str | os.PathLike[str]):
-        self.source = os.fspath(source)
+        super().__init__(source)
         self._lock = threading.Lock()
         self._cursor: Any = None
         self._marks: list[bytes] = []  # keys of the records 0, STRIDE, 2 * STRIDE ...
         self._entries = 0
         self._position = 0  # the record under the cursor
         self._count()
+
+    @classmethod
+    def opens(cls, source: str) -> bool:
+        """Return whether the folder `source` contains a file CURRENT."""
+        return os.path.exists(os.path.join(source, "CURRENT"))
 
     def __len__(self) -> int:
         return self._entries
@@ -53,26 +60,12 @@ class LevelDBReader:
             except _library().Error as error:
                 raise SourceError(f"{self.source}: {reason(error)}") from None
 
-    def decode(self, value: bytes, color: bool | None = None) -> tuple[np.ndarray, int]:
-        """Return the image (C x H x W) and the label of a record's Datum; see datum.decode."""
-        return decode(value, color)
-
-    def describe(self, key: bytes) -> str:
-        """Return what messages call a record: its database and key."""
-        return f"{self.source}: record '{key.decode(errors='backslashreplace')}'"
-
     def close(self) -> None:
         """Let go of the database; a later `read` opens it again."""
         with self._lock:
             if self._cursor is not None:
                 self._cursor = None
                 self._release()
-
-    def __enter__(self) -> LevelDBReader:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def _open(self) -> Any:
         """Open the database through links of this reader's own; return a cursor on its first record."""

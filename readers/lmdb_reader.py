@@ -11,9 +11,8 @@ from itertools import islice
 from weakref import WeakValueDictionary, finalize
 
 import lmdb
-import numpy as np
 
-from readers.datum import decode
+from readers.database import Database, register
 from readers.errors import SourceError, reason
 
 STRIDE = 1024  # records between two marks
@@ -25,7 +24,8 @@ HEADER = 16
 META = struct.Struct("=II16xI44x32xQ8xQQ")  # magic, version, page size, entries, last page, transaction
 
 
-class LMDBReader:
+@register
+class LMDBReader(Database):
     """Reads records of the LMDB folder `source`, by index in key order.
 
     Its file is checked here and mapped at the first `read`, so that it is opened after a fork, in the process
@@ -34,8 +34,11 @@ class LMDBReader:
     SourceError for what is no LMDB, is empty or is truncated, which LMDB itself would answer with a bus error.
     """
 
+    precedence = 1
+    mark = "data.mdb (an LMDB)"
+
     def __init__(self, source: str | os.PathLike[str]):
-        self.source = os.fspath(source)
+        super().__init__(source)
         self._stamp, meta = _look(self.source)
         self._entries, self._transaction = meta.entries, meta.transaction
         self._lock = threading.Lock()
@@ -43,6 +46,11 @@ class LMDBReader:
         self._marks: list[bytes] = []  # keys of the records 0, STRIDE, 2 * STRIDE ... passed so far
         self._position = 0  # the record under the cursor
         self._map: _Map | None = None
+
+    @classmethod
+    def opens(cls, source: str) -> bool:
+        """Return whether the folder `source` contains a data.mdb."""
+        return os.path.exists(os.path.join(source, "data.mdb"))
 
     def __len__(self) -> int:
         return self._entries
@@ -62,24 +70,10 @@ class LMDBReader:
         except (lmdb.Error, OSError) as error:
             raise SourceError(f"{self.source}: {reason(error)}") from None
 
-    def decode(self, value: bytes, color: bool | None = None) -> tuple[np.ndarray, int]:
-        """Return the image (C x H x W) and the label of a record's Datum; see datum.decode."""
-        return decode(value, color)
-
-    def describe(self, key: bytes) -> str:
-        """Return what messages call a record: its database and key."""
-        return f"{self.source}: record '{key.decode(errors='backslashreplace')}'"
-
     def close(self) -> None:
         """Let go of the database; a later `read` opens it again."""
         with self._lock:
             self._cursor = self._map = None
-
-    def __enter__(self) -> LMDBReader:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def _open(self) -> lmdb.Cursor:
         _look(self.source)

@@ -12,7 +12,7 @@ from glob import glob, has_magic
 
 import numpy as np
 
-from readers.datum import decode
+from readers.database import Database, register
 from readers.errors import SourceError
 from readers.lmdb_reader import LMDBReader
 
@@ -21,15 +21,19 @@ SHARD_NAME = re.compile(r"shard_(\d+)_of_(\d+)_lmdb$")
 Key = tuple[int, bytes]  # shard, and key in it
 
 
-class ShardedLMDB:
+@register
+class ShardedLMDB(Database):
     """Reads records of the LMDB folders `shards`, in the order of the database that was striped over them.
 
     Record i of N shards is record i // N of shard i % N. Raises SourceError for a shard that can't be read, where the
     numbers of records are not those of stripes, or where shards are missing, as far as their names tell.
     """
 
-    def __init__(self, source: str, shards: Sequence[str]):
-        self.source = source
+    precedence = 3
+
+    def __init__(self, source: str | os.PathLike[str], shards: Sequence[str] = ()):
+        super().__init__(source)
+        source, shards = self.source, shards or find_shards(self.source)
         _check_names(source, shards)
         self._shards = [LMDBReader(shard) for shard in shards]
         self._entries = sum(map(len, self._shards))
@@ -40,6 +44,11 @@ class ShardedLMDB:
                     f"{shard.source}: expected {expected} records in stripe {number} of {len(shards)} with "
                     f"{self._entries} records, got {len(shard)}: these LMDBs are no stripes of one database"
                 )
+
+    @classmethod
+    def opens(cls, source: str) -> bool:
+        """Return whether `source` is a folder with shards, or a glob that matches LMDBs."""
+        return bool(find_shards(source))
 
     def __len__(self) -> int:
         return self._entries
@@ -58,10 +67,6 @@ class ShardedLMDB:
                 items[row] = (number, key), value
         return items
 
-    def decode(self, value: bytes, color: bool | None = None) -> tuple[np.ndarray, int]:
-        """Return the image (C x H x W) and the label of a record's Datum; see datum.decode."""
-        return decode(value, color)
-
     def describe(self, key: Key) -> str:
         """Return what messages call a record: its shard and its key there."""
         return self._shards[key[0]].describe(key[1])
@@ -70,12 +75,6 @@ class ShardedLMDB:
         """Let go of the databases; a later `read` opens them again."""
         for shard in self._shards:
             shard.close()
-
-    def __enter__(self) -> ShardedLMDB:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
 
 def shard_name(number: int, count: int) -> str:

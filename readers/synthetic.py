@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from math import prod
 
 import numpy as np
 
+from readers.database import Database, register
 from readers.errors import SourceError
 from readers.keyed import bounded, key
 
@@ -19,15 +21,19 @@ IMAGE_BYTES = 1 << 30
 IMAGE = 0  # what is drawn for a record
 
 
-class SyntheticReader:
+@register
+class SyntheticReader(Database):
     """Records that `source` asks for: `synthetic:RECORDSxCxHxW[:CLASSES[:SEED]]`, of 10 classes and seed 0 if not said.
 
     Each image is a window of one random sequence of bytes, so that a record costs neither time nor memory of its own;
     where it begins is drawn by the seed and the index, and says the label. Raises SourceError for another text.
     """
 
-    def __init__(self, source: str):
-        self.source = source
+    precedence = 0
+
+    def __init__(self, source: str | os.PathLike[str]):
+        super().__init__(source)
+        source = self.source
         match = FORM.match(source)
         if match is None:
             raise SourceError(f"{source}: expected {PREFIX}RECORDSxCxHxW[:CLASSES[:SEED]]")
@@ -40,6 +46,11 @@ class SyntheticReader:
         self._shape = tuple(shape)
         self._size = int(np.prod(shape))
         self._bytes = np.random.default_rng(self._seed).integers(0, 256, self._size + OFFSETS, np.uint8)
+
+    @classmethod
+    def opens(cls, source: str) -> bool:
+        """Return whether `source` begins with `synthetic:`."""
+        return source.startswith(PREFIX)
 
     def __len__(self) -> int:
         return self._records
@@ -55,16 +66,3 @@ class SyntheticReader:
     def decode(self, value: int, color: bool | None = None) -> tuple[np.ndarray, int]:
         """Return the image (C x H x W, uint8, read-only) and the label. `color` has no meaning here."""
         return self._bytes[value : value + self._size].reshape(self._shape), value % self._classes
-
-    def describe(self, index: int) -> str:
-        """Return what messages call a record."""
-        return f"{self.source}: record {index}"
-
-    def close(self) -> None:
-        """Do nothing: there is no file."""
-
-    def __enter__(self) -> SyntheticReader:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        pass

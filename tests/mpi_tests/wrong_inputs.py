@@ -576,7 +576,7 @@ def sixth(odd: bytes) -> Callable[[], object]:
 NO_IMAGE = Datum(encoded=True, data=b"no image").SerializeToString()
 INFINITE = Datum(channels=1, height=4, width=4, float_data=[float("inf")] * 16).SerializeToString()
 DATABASES = [
-    ("no data.mdb", lambda: os.unlink("db/data.mdb"), "db: expected a folder with data.mdb, an LMDB's, or CURRENT"),
+    ("no data.mdb", lambda: os.unlink("db/data.mdb"), "db: expected a folder with data.mdb (an LMDB) or CURRENT"),
     ("empty data.mdb", cut("db/data.mdb", 0), "db/data.mdb: not an LMDB data file (0 bytes)"),
     ("data.mdb cut to a tenth", cut("db/data.mdb", 0.1), "db/data.mdb: "),
     ("data.mdb cut to a half", cut("db/data.mdb", 0.5), "db/data.mdb: truncated: "),
