@@ -1,4 +1,4 @@
-"""Random images without a file, for benchmarks."""
+"""SyntheticReader: random images without a file, for benchmarks."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from readers.keyed import bounded, key
 
 PREFIX = "synthetic:"
 FORM = re.compile(PREFIX + r"(\d+)x(\d+)x(\d+)x(\d+)(?::(\d+)(?::(\d+))?)?$")
-OFFSETS = 1 << 16  # different images
+OFFSETS = 1 << 16  # number of different images
 MOST = 1 << 62
 IMAGE_BYTES = 1 << 30
-IMAGE = 0  # what is drawn for a record
+IMAGE = 0  # key of the random numbers
 
 
 @register
 class SyntheticReader(Database):
-    """Records that `source` asks for: `synthetic:RECORDSxCxHxW[:CLASSES[:SEED]]`, of 10 classes and seed 0 if not said.
+    """The records of `source`: `synthetic:RECORDSxCxHxW[:CLASSES[:SEED]]`, by default 10 classes and seed 0.
 
-    Each image is a window of one random sequence of bytes, so that a record costs neither time nor memory of its own;
-    where it begins is drawn by the seed and the index, and says the label. Raises SourceError for another text.
+    Each image is a window of one random sequence of bytes, so that a record takes neither time nor memory. The start of
+    the window depends on the seed and the index, and determines the label. Raises SourceError for another text.
     """
 
     precedence = 0
@@ -64,5 +64,5 @@ class SyntheticReader(Database):
         return list(zip(wanted.tolist(), starts.tolist(), strict=True))
 
     def decode(self, value: int, color: bool | None = None) -> tuple[np.ndarray, int]:
-        """Return the image (C x H x W, uint8, read-only) and the label. `color` has no meaning here."""
+        """Return the image (C x H x W, uint8, read-only) and the label. `color` is ignored."""
         return self._bytes[value : value + self._size].reshape(self._shape), value % self._classes
