@@ -12,8 +12,8 @@ from readers import Batch, BatchMemory, BatchQueue, Shard, SkippingBatches, Tran
 from readers.batch_queue import allocate
 from readers.skipping import BatchFiller, Labels, first_good
 from readers.waited import Waited
-from scaffe.ahead import Ahead
 from scaffe.context import TRAIN
+from scaffe.devices.ahead import Ahead
 from scaffe.layers.layer import Blobs, Layer
 
 
