@@ -8,9 +8,9 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Protocol
 
-from readers import Batch, BatchQueue, Memory, Shard, SkippingBatches, Transform, order, read_mean
+from readers import Batch, BatchMemory, BatchQueue, Shard, SkippingBatches, Transform, order, read_mean
 from readers.batch_queue import allocate
-from readers.skipping import Fills, Labels, first_good
+from readers.skipping import BatchFiller, Labels, first_good
 from readers.waited import Waited
 from scaffe.context import TRAIN
 from scaffe.devices.ahead import Ahead
@@ -26,7 +26,7 @@ class Reading(Protocol):
     def shapes(self) -> Sequence[tuple[int, ...]]:
         """The shape of a row of each of a batch's arrays."""
 
-    def allocate(self, count: int, memory: Memory | None = None) -> list[Batch]: ...
+    def allocate(self, count: int, memory: BatchMemory | None = None) -> list[Batch]: ...
 
     def fill(self, number: int, batch: Batch) -> None: ...
 
@@ -196,7 +196,7 @@ class PrefetchingData(BaseData):
         settings = self.context.reading
         return settings.max_bad_records if settings.bad_records == "skip" else None
 
-    def passing_over(self, make: Callable[[int], Fills]) -> Reading:
+    def passing_over(self, make: Callable[[int], BatchFiller]) -> Reading:
         """Return what fills batches without bad records where the run skips them; `make` takes shapes from a record."""
         if self.spare is None:
             return make(0)

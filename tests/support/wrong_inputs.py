@@ -517,7 +517,7 @@ FILES = [
     ("prefix of another job", TRAIN, lambda: nets.lock_of_a_running_job("snap"), "snapshot_prefix 'snap': another job writes there (process .*let it end, or give this one another snapshot_prefix"),
     ("lock that is a link", TRAIN, lambda: os.symlink("elsewhere", "snap.lock"), "snap.lock: too many levels of symbolic links"),
     ("lock that is a folder", TRAIN, lambda: os.mkdir("snap.lock"), "snap.lock: is a directory"),
-    ("unfinished database that is a link", "convert-imageset . list db2", lambda: os.symlink("elsewhere", "db2.unfinished"), "db2.unfinished is a symbolic link: remove db2.unfinished to start anew"),
+    ("unfinished database that is a link", "convert-imageset . list db2", lambda: os.symlink("elsewhere", "db2.unfinished"), "db2.unfinished is a symbolic link: remove db2.unfinished to start again"),
     ("state of a negative iteration", STATE, state(lambda s: setattr(s, "iter", -5)), "s.solverstate: a damaged solver state: iter: -5, expected 0 to"),
     ("state of a negative step", STATE, state(lambda s: setattr(s, "current_step", -1)), "a damaged solver state: current_step: -1"),
     ("state of too many samples", STATE, state(lambda s: setattr(s.position[0], "samples", 2**63 - 1)), "samples of layer 'images' in the train net: 9223372036854775807, expected 0 to"),
@@ -576,7 +576,7 @@ def sixth(odd: bytes) -> Callable[[], object]:
 NO_IMAGE = Datum(encoded=True, data=b"no image").SerializeToString()
 INFINITE = Datum(channels=1, height=4, width=4, float_data=[float("inf")] * 16).SerializeToString()
 DATABASES = [
-    ("no data.mdb", lambda: os.unlink("db/data.mdb"), "db: expected a folder with data.mdb, an LMDB's, or CURRENT"),
+    ("no data.mdb", lambda: os.unlink("db/data.mdb"), "db: expected a folder with data.mdb (an LMDB) or CURRENT"),
     ("empty data.mdb", cut("db/data.mdb", 0), "db/data.mdb: not an LMDB data file (0 bytes)"),
     ("data.mdb cut to a tenth", cut("db/data.mdb", 0.1), "db/data.mdb: "),
     ("data.mdb cut to a half", cut("db/data.mdb", 0.5), "db/data.mdb: truncated: "),
