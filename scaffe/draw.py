@@ -52,7 +52,9 @@ class Drawing:
     edges: list[tuple[str, str, str]] = field(default_factory=list)
 
 
-def draw_net(model: str | os.PathLike, out: str | os.PathLike, rankdir: str = "TB", phase: str = "ALL") -> None:
+def draw_net(
+    model: str | os.PathLike[str], out: str | os.PathLike[str], rankdir: str = "TB", phase: str = "ALL"
+) -> None:
     """Draw the net of a prototxt file to `out`, in the format that its suffix names, complete or not at all.
 
     `phase` TRAIN or TEST draws that phase's layers, ALL all of them. Raise ScaffeError for an unknown format, where
@@ -189,7 +191,7 @@ def _render(graph: Any, suffix: str) -> bytes:
     import graphviz
 
     try:
-        return graph.pipe(format=suffix)
+        return bytes(graph.pipe(format=suffix))
     except graphviz.ExecutableNotFound:
         raise ScaffeError(
             "graphviz's program dot is not on the path: install graphviz (apt install graphviz, or conda install "

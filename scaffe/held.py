@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
-from functools import wraps
+from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import numpy as np
@@ -165,16 +165,17 @@ def public(
 ) -> Callable[Concatenate[Owner, P], Result]:
     """Let a method be a public call: arrays in users' hands count when it begins, and show the values when it ends."""
 
-    @wraps(method)
-    def call(self: Owner, *args: P.args, **kwargs: P.kwargs) -> Result:
+    def call(self: Owner, /, *args: P.args, **kwargs: P.kwargs) -> Result:
         with self.held:
             return method(self, *args, **kwargs)
 
+    update_wrapper(call, method)
     return call
 
 
 def _address(array: np.ndarray) -> int:
-    return array.__array_interface__["data"][0]
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 def _bits(array: np.ndarray) -> np.ndarray:

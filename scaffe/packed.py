@@ -77,7 +77,8 @@ class Parameter:
         return owner
 
     def _agreed(self, kind: str, owner: Parameter) -> float | None:
-        ours, theirs = getattr(self, kind), getattr(owner, kind)
+        ours: float | None = getattr(self, kind)
+        theirs: float | None = getattr(owner, kind)
         if None not in (ours, theirs) and ours != theirs:
             raise NetError(
                 f"shared parameter '{owner.name}': {kind} is {theirs:g} in {owner.label} and {ours:g} in {self.label}"
@@ -117,7 +118,7 @@ class PackedParameters:
     is where parameter i stands in both, `learned` where all do that learn, `statistics` where those that are measured.
     """
 
-    def __init__(self, parameters: Sequence[Parameter], allocate: Callable = aligned_zeros):
+    def __init__(self, parameters: Sequence[Parameter], allocate: Callable[[int], Any] = aligned_zeros):
         self.parameters = list(parameters)
         self.slices = [slice(0)] * len(self.parameters)
         self.learned = self._place(0, statistics=False)
@@ -131,7 +132,7 @@ class PackedParameters:
             self._data[part] = parameter.blob.array.reshape(-1)
             self._adopt(parameter, part)
 
-    def move(self, allocate: Callable) -> tuple[Any, Any]:
+    def move(self, allocate: Callable[[int], Any]) -> tuple[Any, Any]:
         """Go to other memory; views of the old, which is returned, values and gradients, are left behind."""
         values, gradients = self.data, self.diff
         self._data, self._diff = allocate(values.size), allocate(values.size)
@@ -181,7 +182,7 @@ class PackedParameters:
             blob.diff_array = diff.reshape(blob.shape)
 
     @property
-    def data(self):
+    def data(self) -> Any:
         """The values; on a device, asking for them takes over what was written into copies on the host.
 
         Raise NetError where they lie in no one array.
@@ -196,7 +197,7 @@ class PackedParameters:
         return self._data
 
     @data.setter
-    def data(self, values) -> None:
+    def data(self, values: Any) -> None:
         """Take values from where the layers compute, such as those of data *= 2."""
         if values is not self._data:
             self._data[...] = values
@@ -216,7 +217,7 @@ class PackedParameters:
                 blob.values.settle()
 
     @property
-    def diff(self):
+    def diff(self) -> Any:
         """The gradients; asking for them has deferred ones written, such as the zeros of `clear_diffs`."""
         for i in range(len(self.parameters)):
             self.settle(i)
@@ -239,8 +240,8 @@ class PackedParameters:
     @property
     def nbytes(self) -> int:
         """Size of the values, bytes: that of one message with all of them."""
-        return self._data.nbytes
+        return int(self._data.nbytes)
 
-    def view(self, flat, i: int):
+    def view(self, flat: Any, i: int) -> Any:
         """Return parameter i's part of a flat array, in the parameter's shape."""
         return flat[self.slices[i]].reshape(self.parameters[i].blob.shape)

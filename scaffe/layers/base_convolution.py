@@ -140,7 +140,8 @@ class BaseConvolution(Windowed):
         """Return the columns for a chunk of so many images."""
         if len(images) not in self._columns:
             self._columns[len(images)] = Columns(self.xp, images.dtype, len(images), self.channels, self.window)
-        return self._columns[len(images)]
+        columns: Columns = self._columns[len(images)]
+        return columns
 
     def _product(self, images: int, dtype: Any) -> Any:
         """Return the buffer for a chunk's maps, (filters x positions n)."""

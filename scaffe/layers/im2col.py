@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 Sizes = tuple[int, ...]
+Index = tuple[slice | int, ...]
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Window:
         """Whether each position sees exactly its own pixel."""
         return self.size == self.out and prod(self.kernel) == 1 and not any(self.pad)
 
-    def places(self) -> Iterator[tuple[tuple, tuple]]:
+    def places(self) -> Iterator[tuple[Index, Index]]:
         """Yield for each place of the kernel the index of its columns and of the padded pixels that it meets."""
         every = slice(None)
         axes = list(zip(self.dilation, self.stride, self.out, strict=True))

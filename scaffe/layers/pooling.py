@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.blob import Shape
 from scaffe.context import TRAIN
 from scaffe.layers.layer import Blobs, Layer, register
 from scaffe.layers.stochastic_pooling import RandomValue, WeightedMean
@@ -76,7 +77,7 @@ class Pooling(Layer):
             return RandomValue if self.context.phase == TRAIN else WeightedMean
         return _Max if pool == param.MAX else _Average
 
-    def _pooled(self, shape, kernel) -> tuple[int, int]:
+    def _pooled(self, shape: Shape, kernel: Sequence[int]) -> tuple[int, int]:
         """Return how many windows there are on each axis, as Caffe counts them."""
         param = self.param.pooling_param
         out = []
@@ -194,12 +195,12 @@ class _Average:
         for out, pixels in self.rows.places:
             dx[:, pixels] += sums[:, out]
 
-    def _sums(self, x):
+    def _sums(self, x: Any) -> Any:
         """Return the buffer for sums along the rows, (pictures x pooled H x W)."""
         return self.layer.buffer("sums", (len(x), self.rows.out, self.columns.size), x.dtype)
 
 
-def _pictures(array):
+def _pictures(array: Any) -> Any:
     """Return (N x C x H x W) as (N C x H x W), a view."""
     return array.reshape(-1, *array.shape[2:])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from scaffe.blob import Blob
 from scaffe.fillers import given_or_constant
@@ -47,7 +48,7 @@ class Scale(Broadcast):
             dx = bottom[0].diff_array.reshape(self.view)
             self.xp.multiply(dy, self.spread(self.operand(bottom).array), out=dx)
 
-    def _scratch(self, bottom: Blob, top: Blob):
+    def _scratch(self, bottom: Blob, top: Blob) -> Any:
         """Return memory for values of x's shape: as in Caffe that of x's gradient, which is written last."""
         if top is bottom:
             return self.buffer("product", self.view, bottom.array.dtype)

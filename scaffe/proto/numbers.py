@@ -55,7 +55,7 @@ def check(message: Message, kind: type[ScaffeError] = ScaffeError) -> None:
         raise kind(f"{fault.where} must be a finite number, got {fault.value:g}")
 
 
-def check_text(text: str, message: Message, path: str | os.PathLike) -> None:
+def check_text(text: str, message: Message, path: str | os.PathLike[str]) -> None:
     """Raise PrototxtError, with file and line, where a field of a prototxt's message is no finite number."""
     found = list(faults(message))
     if not found:
