@@ -24,7 +24,7 @@ from scaffe.layers.base_data import BaseData
 from scaffe.layers.layer import Layer, asks_for_plain_code, check_counts, create
 from scaffe.monitor.log import log
 from scaffe.packed import PackedParameters, Parameter, aligned_zeros
-from scaffe.proto import LayerParameter, NetParameter, NetState, Phase, numbers
+from scaffe.proto import LayerParameter, NetParameter, NetState, Phase, numbers, strings
 from scaffe.proto.files import read_net
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ class Net:
         self.context.engine = engines.create(engine, self.context.threads, self.context.compute, self.context.gpu)
         param = model if isinstance(model, NetParameter) else read_net(model)
         numbers.check(param, NetError)
+        strings.check(param, NetError)
         self.param = insert_splits(filter_layers(param, _state(param, self.context.phase, level, stages)))
         self.keep_diffs = True  # of blobs; without, an engine's gradients take turns with less memory
         self.keep_data = True  # of blobs in the test phase; without, values on a GPU take turns too

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError, Message
 
 from readers.errors import reason
 from scaffe.errors import PrototxtError, ScaffeError, WeightsError
-from scaffe.proto import NetParameter, SolverParameter, SolverState, hdf5, numbers
+from scaffe.proto import NetParameter, SolverParameter, SolverState, hdf5, numbers, strings
 from scaffe.proto.unchanged import unchanged
 from scaffe.proto.upgrade import upgrade_net, upgrade_solver
 
@@ -56,18 +56,8 @@ def parse_text(content: bytes, path: str | os.PathLike[str], message: type[M]) -
         line = f":{error.GetLine()}" if error.GetLine() else ""
         raise PrototxtError(f"{path}{line}: {' '.join(text.split())}") from None
     numbers.check_text(content.decode(), parsed, path)
-    _check_strings(parsed, path)
+    strings.check(parsed, PrototxtError, path)
     return parsed
-
-
-def _check_strings(message: Message, path: str | os.PathLike[str]) -> None:
-    """Refuse zero bytes, which no name or path has, in a message's strings."""
-    for field, value in message.ListFields():
-        for one in value if hasattr(value, "extend") else [value]:
-            if field.type == field.TYPE_MESSAGE:
-                _check_strings(one, path)
-            elif field.type == field.TYPE_STRING and "\0" in one:
-                raise PrototxtError(f"{path}: {field.name} '{one}' has a zero byte in it")
 
 
 def parse_binary(content: bytes, path: str | os.PathLike[str], message: type[M]) -> M:
