@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Mapping
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
+from collectives.abort import abort
 from collectives.errors import DisagreementError
 
 if TYPE_CHECKING:
@@ -35,9 +35,7 @@ def agree(comm: MPI.Intracomm, values: Mapping[str, str]) -> None:
 
 def end_job(comm: MPI.Intracomm, problem: str) -> NoReturn:
     """End the job with one line: ranks that know nothing of the problem are in a collective, where they would wait."""
-    sys.stderr.write(f"collectives: {problem}; other ranks are in the same collective already, so the job ends\n")
-    sys.stderr.flush()
-    comm.Abort(2)
+    abort(comm, 2, f"collectives: {problem}; other ranks are in the same collective already, so the job ends\n")
     raise AssertionError("MPI_Abort came back")
 
 

@@ -23,10 +23,11 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import scaffe
-from scaffe import benchmark, models, solvers
+from scaffe import models, solvers
 from scaffe.choices import FIXED
 from scaffe.engines import ENGINES
 from scaffe.proto import NetParameter, SolverParameter
+from scaffe.tools import benchmark
 
 HAS_TORCH = find_spec("torch") is not None
 NETS = {"lenet": 64, "cifar10_quick": 100, "alexnet": 32, "caffenet": 32, "googlenet": 16, "resnet50": 8, "vgg16": 4}

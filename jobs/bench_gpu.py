@@ -26,7 +26,8 @@ import torch
 from torch_net import TorchNet, batch
 
 import scaffe
-from scaffe import gpu, models
+from scaffe import models
+from scaffe.devices import gpu
 from scaffe.errors import EngineError
 from scaffe.monitor.log import log
 from scaffe.parallel.world import open_world

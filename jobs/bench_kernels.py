@@ -20,7 +20,8 @@ import numpy as np
 from google.protobuf import text_format
 
 import scaffe
-from scaffe import gpu, solvers
+from scaffe import solvers
+from scaffe.devices import gpu
 from scaffe.packed import PackedParameters
 from scaffe.proto import NetParameter, SolverParameter
 

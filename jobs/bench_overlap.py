@@ -27,7 +27,7 @@ from statistics import median
 import numpy as np
 from lab.rank import take_precedence
 
-from scaffe import Net, benchmark, models
+from scaffe import Net, models
 from scaffe.parallel.buckets import Bucket
 from scaffe.parallel.choose import WorkflowTrial
 from scaffe.parallel.maker import make_workflow
@@ -36,8 +36,9 @@ from scaffe.parallel.workflows.alone import Alone
 from scaffe.parallel.workflows.workflow import Parts, Workflow
 from scaffe.parallel.world import World, open_world
 from scaffe.proto import SolverParameter
-from scaffe.replay import Profile, Replay, load
-from scaffe.solver import Solver
+from scaffe.tools import benchmark
+from scaffe.training.replay import Profile, Replay, load
+from scaffe.training.solver import Solver
 
 RUNS = {
     "SC-B": Run(reduce="mpi"),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from scaffe.layers.layer import Layer
     from scaffe.net import Net
     from scaffe.netspec import NetSpec, to_proto
-    from scaffe.solver import Solver, get_solver
+    from scaffe.training.solver import Solver, get_solver
 
 __all__ = [
     "TEST",
@@ -50,8 +50,8 @@ _MODULES = {
     "Net": "net",
     "NetSpec": "netspec",
     "ScaffeError": "errors",
-    "Solver": "solver",
-    "get_solver": "solver",
+    "Solver": "training.solver",
+    "get_solver": "training.solver",
     "to_proto": "netspec",
 }
 

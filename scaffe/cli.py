@@ -8,18 +8,18 @@ from collections.abc import Sequence
 
 from scaffe import __version__
 from scaffe.commands import (
-    classifying,
+    classify,
     converting,
-    drawing,
-    extracting,
+    device_query,
+    draw_net,
+    extract_features,
     inspecting,
-    modelling,
-    querying,
-    testing,
-    timing,
-    training,
+    model,
+    test,
+    time,
+    timeline,
+    train,
     upgrading,
-    viewing,
 )
 from scaffe.commands.gflags import Parser
 from scaffe.monitor import log as logs
@@ -27,18 +27,18 @@ from scaffe.monitor.log import one_line
 from scaffe.parallel.world import USER_ERRORS, launcher_rank
 
 COMMANDS = (
-    training,
-    testing,
-    timing,
-    viewing,
-    classifying,
-    extracting,
+    train,
+    test,
+    time,
+    timeline,
+    classify,
+    extract_features,
     converting,
     inspecting,
     upgrading,
-    modelling,
-    drawing,
-    querying,
+    model,
+    draw_net,
+    device_query,
 )  # families, in the order that --help lists them
 
 

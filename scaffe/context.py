@@ -16,7 +16,7 @@ from scaffe.choices import Choices
 from scaffe.errors import SplitError
 
 if TYPE_CHECKING:
-    from scaffe.gpu import Gpu
+    from scaffe.devices.gpu import Gpu
 
 TRAIN, TEST = 0, 1
 WORKSPACE_BYTES = 1 << 30

@@ -13,11 +13,11 @@ import numpy as np
 
 import scaffe.layers  # noqa: F401  registers the layers
 from scaffe import engines, failures
-from scaffe import weights as weight_files
 from scaffe.blob import Blob
 from scaffe.choices import AUTO, Choices
 from scaffe.context import GRAPHS, WORKSPACE_BYTES, Context
 from scaffe.errors import EngineError, LabelError, NetError, ScaffeError, ShapeError
+from scaffe.files import weights as weight_files
 from scaffe.graph import Node, filter_layers, followers, insert_splits, made_by, need_backward
 from scaffe.held import Held, public
 from scaffe.layers.base_data import BaseData
@@ -28,9 +28,9 @@ from scaffe.proto import LayerParameter, NetParameter, NetState, Phase, numbers,
 from scaffe.proto.files import read_net
 
 if TYPE_CHECKING:
+    from scaffe.devices.gpu import Gpu
     from scaffe.engines.cuda.graphs import Graphs
     from scaffe.engines.cuda.memory import Memory
-    from scaffe.gpu import Gpu
 
 AUTOMATIC = "(automatic)"  # Caffe's name of a top that the prototxt leaves out
 
@@ -40,7 +40,7 @@ class Net:
 
     As in pycaffe: Net(file, phase), Net(file, weights, phase), and keywords `weights`, `level`, `stages`: the level
     takes the place of the file's own, stages join those of the file.
-    `compute`, `plan` and `threads`, the engine's, are as Solver's; `gpu` is what scaffe.gpu.choose returned, None for
+    `compute`, `plan` and `threads`, the engine's, are as Solver's; `gpu` is what devices.gpu.choose returned, None for
     the CPU. A context has its own of these.
     Python layers run code that the prototxt names: only with `allow_python_layers`, or a context that allows them.
     `blobs` and `params` map names to blobs and lists of blobs; `packed` holds all parameters in one buffer.

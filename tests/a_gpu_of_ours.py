@@ -2,7 +2,7 @@
 
 from collectives import ArgumentError
 from collectives.execution.device import cuda
-from scaffe import gpu
+from scaffe.devices import gpu
 from scaffe.errors import LaunchError
 
 GPU, DEVICE, MISSING = None, None, ""

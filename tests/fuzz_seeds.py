@@ -19,14 +19,15 @@ import readers
 import scaffe
 from collectives import tuning
 from readers.datum import decode
-from scaffe import choices, replay
-from scaffe.monitor import advice
-from scaffe.monitor.overlap import report
-from scaffe.monitor.trace import read_trace
+from scaffe import choices
 from scaffe.parallel.run import read_run
 from scaffe.proto import LayerParameter, NetParameter, SolverState, V0LayerParameter, V1LayerParameter
 from scaffe.proto.files import read_net, read_solver, read_solver_state, read_weights
 from scaffe.proto.upgrade_files import upgrade_net_file
+from scaffe.timeline import advice
+from scaffe.timeline.overlap import report
+from scaffe.timeline.trace import read_trace
+from scaffe.training import replay
 
 NET = """
 name: "net"
@@ -116,7 +117,7 @@ def upgrade(path: Path) -> None:
 
 
 def solve(path: Path) -> None:
-    from scaffe.solver import Solver
+    from scaffe.training.solver import Solver
 
     Solver(read_solver(path), engine="reference").close()
 
@@ -249,7 +250,7 @@ def lists(home: Path) -> list[Kind]:
 def tables(home: Path) -> list[Kind]:
     profile = {"device": "a GPU", "layers": [{"name": "x", "forward": 0.1, "backward": 0.2}]}
     built = scaffe.Net(str(home / "good.prototxt"), scaffe.TRAIN, engine="reference")
-    from scaffe import benchmark
+    from scaffe.tools import benchmark
 
     replay.profile(built, benchmark.measure(built, 1)).save(home / "good.json")
     profile = (home / "good.json").read_text()

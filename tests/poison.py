@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import nan
 
-from scaffe.solver import Solver
+from scaffe.training.solver import Solver
 
 
 def poison(solver: Solver, layer: str, iteration: int, value: float = nan) -> None:

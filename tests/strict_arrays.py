@@ -21,8 +21,8 @@ from fake_device import FakeDevice, FakeStream
 from host_kernels import RawModule
 from recorded import Stream, act, made, refuse
 
+from scaffe.devices.gpu import Gpu, choose
 from scaffe.engines.cuda.graphs import Recorder
-from scaffe.gpu import Gpu, choose
 
 RUBBISH = -77
 ON_THEIR_WAY = []  # copies to the host that nobody has marked yet, with their values
@@ -333,7 +333,7 @@ xp.cuda = SimpleNamespace(
 
 
 class StrictGpu:
-    """A scaffe.gpu.Gpu whose arrays are these."""
+    """A scaffe.devices.gpu.Gpu whose arrays are these."""
 
     explain = Gpu.explain
     number, bus, shared, free = 0, "0000:00:00.0", False, 1 << 30

@@ -15,7 +15,7 @@ from scaffe.context import GRAPHS, WORKSPACE_BYTES
 from scaffe.engines import COMPUTE, ENGINES
 from scaffe.parallel.buckets import parse_bytes
 from scaffe.parallel.run import known
-from scaffe.replay import PREFIX
+from scaffe.training.replay import PREFIX
 
 
 def add_command(

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import TypeVar
 
-from scaffe import gpu
-from scaffe import weights as weight_files
 from scaffe.choices import Choices
 from scaffe.context import Context
+from scaffe.devices import gpu
 from scaffe.errors import ScaffeError
+from scaffe.files import weights as weight_files
 from scaffe.monitor import log as logs
 from scaffe.monitor.log import log
 from scaffe.net import Net

@@ -6,11 +6,11 @@ import logging
 from functools import cache
 from typing import Any
 
+from scaffe.devices.gpu import local_rank
+from scaffe.devices.threads import check_threads, given_threads
 from scaffe.errors import EngineError, OnednnError
-from scaffe.gpu import local_rank
 from scaffe.layers.layer import REFERENCE
 from scaffe.monitor.log import log
-from scaffe.threads import check_threads, given_threads
 
 ENGINES = ("auto", REFERENCE, "onednn")
 COMPUTE = ("float32", "tf32", "bf16")

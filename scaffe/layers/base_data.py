@@ -12,8 +12,8 @@ from readers import Batch, BatchQueue, Memory, Shard, SkippingBatches, Transform
 from readers.batch_queue import allocate
 from readers.skipping import Fills, Labels, first_good
 from readers.waited import Waited
-from scaffe.ahead import Ahead
 from scaffe.context import TRAIN
+from scaffe.devices.ahead import Ahead
 from scaffe.layers.layer import Blobs, Layer
 
 

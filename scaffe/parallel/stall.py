@@ -7,14 +7,13 @@ publishes its `Record` beforehand, where its node's ranks share memory; a watchd
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from collectives import Communicator
+from collectives import Communicator, abort
 from collectives.execution.window import Window
 from scaffe.errors import ScaffeError
 from scaffe.monitor.log import log, one_line
@@ -217,8 +216,7 @@ class Watch:
         """End the job from this thread: its main thread may never come out of MPI."""
         from mpi4py import MPI
 
-        sys.stderr.write("".join(f"scaffe: {one_line(line)}\n" for line in lines))
-        sys.stderr.flush()
+        abort.write("".join(f"scaffe: {one_line(line)}\n" for line in lines))
         if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
             self.world.comm.Abort(EXIT_CODE)
         os._exit(EXIT_CODE)  # the launcher ends the others

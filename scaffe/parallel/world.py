@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from collectives import CollectiveError, agree
+from collectives import CollectiveError, abort, agree
 from readers import ReaderError
+from scaffe.devices.threads import check_threads, given_threads
 from scaffe.errors import AgreedError, DeviceError, LaunchError, ScaffeError
 from scaffe.monitor import log as logs
 from scaffe.monitor.record import RANKS, Record
 from scaffe.parallel.mpi_library import LEVELS
-from scaffe.threads import check_threads, given_threads
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from scaffe.gpu import Gpu
+    from scaffe.devices.gpu import Gpu
 
 T = TypeVar("T")
 USER_ERRORS = (ScaffeError, ReaderError, CollectiveError)
@@ -174,8 +174,7 @@ class World:
             text = str(error) if expected else "".join(traceback.format_exception(error)).rstrip()
             lines = [text] if expected else text.split("\n")
             text = "\n".join(map(logs.one_line, lines))
-            sys.stderr.write(f"scaffe: {rank}{text}\n")  # in one piece: other ranks may be writing too
-            sys.stderr.flush()
+            abort.write(f"scaffe: {rank}{text}\n")
         if not alike:
             self.comm.Abort(code)
         self.comm.Barrier()

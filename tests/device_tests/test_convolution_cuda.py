@@ -6,7 +6,7 @@ from both_engines import assert_alike, run
 from google.protobuf import text_format
 
 import scaffe
-from scaffe import gpu
+from scaffe.devices import gpu
 from scaffe.engines.cuda.products import Products
 from scaffe.errors import LaunchError
 from scaffe.proto import NetParameter

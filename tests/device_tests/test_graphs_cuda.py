@@ -5,7 +5,7 @@ import pytest
 from mpi4py import MPI
 
 import scaffe
-from scaffe import gpu
+from scaffe.devices import gpu
 from scaffe.errors import LaunchError
 from scaffe.parallel.world import World
 from scaffe.proto import SolverParameter

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from readers import encode, write_lmdb
-from scaffe.monitor.timeline import ITERATION
-from scaffe.monitor.trace import read_trace
 from scaffe.proto import Datum
+from scaffe.timeline.timeline import ITERATION
+from scaffe.timeline.trace import read_trace
 
 SCAFFE = [sys.executable, "-m", "scaffe"]
 TRAIN = [*SCAFFE, "train", "--solver", "solver.prototxt"]

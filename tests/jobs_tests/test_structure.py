@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-BELOW_THE_NET = {"net", "graph", "packed", "solver", "solvers", "snapshot", "parallel", "monitor", "cli", "commands"}
+BELOW_THE_NET = {"net", "graph", "packed", "solvers", "training", "files", "parallel", "monitor", "timeline", "tools"}
+BELOW_THE_NET |= {"cli", "commands"}
 
 
 def imports(package: str) -> Iterator[tuple[str, str]]:

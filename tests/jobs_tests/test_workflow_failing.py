@@ -10,7 +10,7 @@ import nets
 import pytest
 
 from scaffe.parallel.drive import DRIVES
-from scaffe.signals import REQUEUE_EXIT_CODE
+from scaffe.training.signals import REQUEUE_EXIT_CODE
 
 SECONDS = 30
 pytestmark = pytest.mark.mpi_skip  # they start an mpirun of their own

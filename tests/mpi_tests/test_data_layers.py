@@ -11,7 +11,7 @@ from PIL import Image
 
 from scaffe.parallel.evaluate import batch_numbers, run_batches
 from scaffe.parallel.world import World
-from scaffe.solver import Solver
+from scaffe.training.solver import Solver
 
 h5py = pytest.importorskip("h5py", reason="h5py is not installed")
 

@@ -7,9 +7,9 @@ from mpi4py import MPI
 
 import scaffe
 from scaffe.context import Context
-from scaffe.features import extract
 from scaffe.parallel.evaluate import batch_numbers
 from scaffe.parallel.world import World
+from scaffe.tools.features import extract
 
 COMM = MPI.COMM_WORLD
 pytestmark = pytest.mark.mpi

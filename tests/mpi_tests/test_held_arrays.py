@@ -6,7 +6,7 @@ import pytest
 from mpi4py import MPI
 
 import scaffe
-from scaffe.solver import Solver
+from scaffe.training.solver import Solver
 
 pytestmark = pytest.mark.mpi
 

@@ -17,7 +17,7 @@ from scaffe.parallel import workflows
 from scaffe.parallel.run import Run, read_run
 from scaffe.parallel.workflows import workflow
 from scaffe.parallel.world import World
-from scaffe.solver import Solver
+from scaffe.training.solver import Solver
 
 COMM = MPI.COMM_WORLD
 NAME = "SC-B-halves"

@@ -8,7 +8,7 @@ from mpi4py import MPI
 from readers import Settings, encode, write_lmdb
 from scaffe.errors import BadRecordsError
 from scaffe.parallel.world import World
-from scaffe.solver import Solver
+from scaffe.training.solver import Solver
 
 COMM = MPI.COMM_WORLD
 COUNT, BAD = 50, {0, 7, 8, 31}

@@ -8,7 +8,7 @@ from mpi4py import MPI
 
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
-from scaffe.solver import Solver
+from scaffe.training.solver import Solver
 
 COMM = MPI.COMM_WORLD
 SIZES = [size for size in (1, 2, 3, 4) if size <= COMM.size]

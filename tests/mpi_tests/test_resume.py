@@ -8,7 +8,7 @@ from mpi4py import MPI
 from scaffe.errors import ScaffeError
 from scaffe.parallel.evaluate import run_batches
 from scaffe.parallel.world import World
-from scaffe.solver import Solver
+from scaffe.training.solver import Solver
 
 COMM = MPI.COMM_WORLD
 TRAINED = {"dropout": True, "transform": "crop_size: 24 mirror: true", "batch": 12}

@@ -11,7 +11,7 @@ from PIL import Image
 from readers import RecordError, Settings
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
-from scaffe.solver import Solver
+from scaffe.training.solver import Solver
 
 COMM = MPI.COMM_WORLD
 pytestmark = pytest.mark.mpi

@@ -9,7 +9,7 @@ from mpi4py import MPI
 from scaffe.parallel.world import World
 from scaffe.proto import SolverParameter
 from scaffe.proto.files import read_solver_state
-from scaffe.solver import Solver
+from scaffe.training.solver import Solver
 
 COMM = MPI.COMM_WORLD
 SIZES = [size for size in (1, 2, 3, 4) if size <= COMM.size]

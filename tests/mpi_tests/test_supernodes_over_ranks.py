@@ -10,7 +10,7 @@ from collectives.execution.memory import HostMemory
 from collectives.supernodes import as_text
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
-from scaffe.solver import Solver
+from scaffe.training.solver import Solver
 
 pytestmark = pytest.mark.mpi(min_size=2)
 COMM = MPI.COMM_WORLD

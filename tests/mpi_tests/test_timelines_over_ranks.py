@@ -8,14 +8,14 @@ import pytest
 from mpi4py import MPI
 
 from scaffe.errors import ScaffeError
-from scaffe.monitor import trace as traces
-from scaffe.monitor.overlap import report
-from scaffe.monitor.trace import clock_offset, read_trace
 from scaffe.parallel.meter import describe
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
-from scaffe.signals import ACTIONS
-from scaffe.solver import Solver
+from scaffe.timeline import trace as traces
+from scaffe.timeline.overlap import report
+from scaffe.timeline.trace import clock_offset, read_trace
+from scaffe.training.signals import ACTIONS
+from scaffe.training.solver import Solver
 
 COMM = MPI.COMM_WORLD
 pytestmark = [pytest.mark.mpi(min_size=2)]

@@ -11,7 +11,7 @@ from mpi4py import MPI
 from collectives.staged import Staged
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
-from scaffe.solver import Solver
+from scaffe.training.solver import Solver
 
 COMM = MPI.COMM_WORLD
 pytestmark = [pytest.mark.mpi(min_size=2)]

@@ -18,7 +18,7 @@ from scaffe.parallel.propagate import StagedPropagate
 from scaffe.parallel.run import Run
 from scaffe.parallel.workflows import sc_obr
 from scaffe.parallel.world import World
-from scaffe.solver import Solver
+from scaffe.training.solver import Solver
 
 COMM = MPI.COMM_WORLD
 pytestmark = [pytest.mark.mpi(min_size=2)]

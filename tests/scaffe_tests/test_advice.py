@@ -4,8 +4,8 @@ import pytest
 import traces
 from traces import message, span, trace, wait
 
-from scaffe.monitor.advice import advice, lines
-from scaffe.monitor.overlap import report
+from scaffe.timeline.advice import advice, lines
+from scaffe.timeline.overlap import report
 
 EVEN = [span("iteration", "iteration 0", 0, 100), span("forward", "conv1", 0, 40), span("backward", "conv1", 40, 80)]
 

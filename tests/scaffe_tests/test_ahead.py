@@ -10,8 +10,8 @@ from strict_arrays import a_gpu
 
 from readers import Batch, BatchQueue
 from readers.batch_queue import Raw, allocate
-from scaffe.ahead import Ahead
 from scaffe.blob import Blob
+from scaffe.devices.ahead import Ahead
 
 ROWS, SHAPE, COUNT = 3, (2, 4), 40
 

@@ -9,8 +9,8 @@ from strict_arrays import StrictGpu
 import scaffe
 from collectives import DeviceFault
 from collectives.execution.device.cuda import CudaEvent
+from scaffe.devices.gpu import Gpu
 from scaffe.errors import DeviceError
-from scaffe.gpu import Gpu
 
 NET = """
 force_backward: true

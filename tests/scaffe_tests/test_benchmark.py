@@ -9,7 +9,8 @@ import pytest
 from both_engines import build
 
 import scaffe
-from scaffe import benchmark, cli
+from scaffe import cli
+from scaffe.tools import benchmark
 
 ROOT = Path(__file__).resolve().parents[2]
 NET = """

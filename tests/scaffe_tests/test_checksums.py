@@ -12,7 +12,7 @@ from scaffe.errors import PrototxtError
 from scaffe.proto import NetParameter, SolverParameter, SolverState, blobs
 from scaffe.proto.files import read_solver_state, read_weights
 from scaffe.proto.upgrade_files import upgrade_net_file
-from scaffe.solver import Solver
+from scaffe.training.solver import Solver
 
 KINDS = ["caffemodel", "solverstate", "caffemodel.h5", "solverstate.h5"]
 FLIPS = 120

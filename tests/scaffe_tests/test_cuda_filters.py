@@ -14,9 +14,9 @@ from strict_arrays import Array, StrictGpu, xp
 import scaffe
 from scaffe.choices import Choices
 from scaffe.context import Context
+from scaffe.devices.gpu import Gpu
 from scaffe.engines.cuda.cudnn import Cudnn
 from scaffe.errors import DeviceError
-from scaffe.gpu import Gpu
 from scaffe.proto import NetParameter
 
 EXACT = Engine("eng0")

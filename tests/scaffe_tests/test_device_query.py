@@ -11,8 +11,8 @@ import pytest
 from both_engines import needs_onednn
 from conftest import environment
 
-from scaffe import hardware
 from scaffe.cli import main
+from scaffe.devices import hardware
 from scaffe.errors import LaunchError
 
 

@@ -9,9 +9,9 @@ import pytest
 from google.protobuf import text_format
 from PIL import Image
 
-from scaffe import draw
 from scaffe.cli import main
 from scaffe.proto import NetParameter
+from scaffe.tools import draw
 
 BRANCHES = """
 name: "branches"

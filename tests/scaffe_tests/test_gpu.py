@@ -8,7 +8,7 @@ import pytest
 from recorded import Stream
 from test_device_query import Runtime
 
-from scaffe import gpu
+from scaffe.devices import gpu
 from scaffe.errors import LaunchError
 
 

@@ -22,7 +22,7 @@ def folder(tmp_path, monkeypatch):
     cuda = SimpleNamespace(**vars(xp.cuda), runtime=runtime, Device=FakeDevice)
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(**vars(xp) | {"cuda": cuda}))
     monkeypatch.setitem(sys.modules, "cudnn", None)
-    monkeypatch.setattr("scaffe.gpu._take", lambda bus: bus)
+    monkeypatch.setattr("scaffe.devices.gpu._take", lambda bus: bus)
     monkeypatch.setattr("collectives.execution.device.cuda.find", StrictDevice)
     FakeDevice.used.clear()
     net = lenet(write_images(tmp_path / "db", count=16), batch=4)
@@ -107,7 +107,7 @@ def test_what_a_gpu_cannot_do_is_told_in_one_line(folder, capfd, flags, said):
 
 def test_auto_says_why_it_leaves_a_gpu_unused_and_cpu_does_not(folder, capfd, monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
-    monkeypatch.setattr("scaffe.gpu._is_gpu", lambda place: True)
+    monkeypatch.setattr("scaffe.devices.gpu._is_gpu", lambda place: True)
     run = ["time", "--model", "net.prototxt", "--iterations", "1"]
     assert main(run) == 0
     said = capfd.readouterr().err

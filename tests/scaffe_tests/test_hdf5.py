@@ -13,11 +13,11 @@ from google.protobuf import text_format
 from unsealed import unseal
 
 import scaffe
-from scaffe import snapshot
 from scaffe.errors import PrototxtError, SnapshotError, WeightsError
+from scaffe.files import snapshot
 from scaffe.proto import NetParameter, SolverParameter, blobs
 from scaffe.proto.files import read_solver, read_solver_state, read_weights
-from scaffe.solver import Solver
+from scaffe.training.solver import Solver
 
 h5py = pytest.importorskip("h5py")
 

@@ -13,7 +13,7 @@ import scaffe
 from scaffe.blob import Blob
 from scaffe.errors import NetError, ScaffeError, ShapeError
 from scaffe.proto import NetParameter
-from scaffe.solver import Solver
+from scaffe.training.solver import Solver
 
 ENGINES = ["reference", pytest.param("onednn", marks=needs_onednn)]
 

@@ -42,7 +42,7 @@ def test_a_step_from_a_device_waits_for_no_loss_but_at_the_display(make, monkeyp
     solver = make(StrictGpu(), display=3)
     known = []
     tell = lambda solver, *shown: known.append((solver.iter, len(solver.losses.last))) or shown  # noqa: E731
-    monkeypatch.setattr("scaffe.display.iteration", tell)
+    monkeypatch.setattr("scaffe.training.display.iteration", tell)
     solver.param.average_loss = 100
     solver.losses.last = type(solver.losses.last)(maxlen=100)
     iterate = solver._iterate

@@ -5,11 +5,11 @@ import pytest
 from google.protobuf import text_format
 
 import scaffe
-from scaffe import solver_nets
 from scaffe.errors import NetError, ScaffeError, ShapeError, WeightsError
+from scaffe.files.weights import serialised
 from scaffe.proto import NetParameter, SolverParameter
 from scaffe.proto.files import read_weights
-from scaffe.weights import serialised
+from scaffe.training import solver_nets
 
 
 def build(text, phase=scaffe.TRAIN, **options):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from traces import message, span, trace, wait
 
 from scaffe.errors import TimelineError
-from scaffe.monitor.overlap import intersection, iterations, length, report, union
+from scaffe.timeline.overlap import intersection, iterations, length, report, union
 
 INTERVALS = st.lists(
     st.tuples(st.integers(0, 30), st.integers(1, 8)).map(lambda pair: (pair[0], sum(pair))), max_size=8

@@ -11,14 +11,14 @@ import nets
 import pytest
 from conftest import environment
 
-from scaffe import prefix_lock
 from scaffe.errors import SnapshotError
-from scaffe.prefix_lock import PATIENCE, PrefixLock, this_process
+from scaffe.files import prefix_lock
+from scaffe.files.prefix_lock import PATIENCE, PrefixLock, this_process
 
 HOLDS = """
 import sys
 from scaffe.errors import SnapshotError
-from scaffe.prefix_lock import PrefixLock
+from scaffe.files.prefix_lock import PrefixLock
 lock = PrefixLock(sys.argv[1])
 sys.stdin.readline()
 try:

@@ -7,10 +7,10 @@ import nets
 import pytest
 from bad_input import Refused, train, trainable
 
-from scaffe import replay
 from scaffe.cli import main
 from scaffe.errors import ScaffeError
-from scaffe.solver import Solver
+from scaffe.training import replay
+from scaffe.training.solver import Solver
 
 LAYERS = ["images", "ip", "loss"]
 

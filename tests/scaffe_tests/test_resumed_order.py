@@ -8,7 +8,7 @@ import pytest
 from readers import Settings
 from scaffe.proto import SolverParameter
 from scaffe.proto.files import read_solver_state
-from scaffe.solver import Solver
+from scaffe.training.solver import Solver
 
 TEST_DATA = 'layer { name: "images" type: "Data" top: "data" top: "label" include { phase: %s }'
 

@@ -14,11 +14,11 @@ from conftest import environment
 from unsealed import unseal
 
 import scaffe
-from scaffe import snapshot
 from scaffe.errors import SnapshotError
+from scaffe.files import snapshot
 from scaffe.proto import NetParameter, SolverParameter, SolverState
 from scaffe.proto.files import read_solver_state
-from scaffe.solver import Solver
+from scaffe.training.solver import Solver
 
 
 @pytest.fixture(autouse=True)

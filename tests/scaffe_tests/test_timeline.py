@@ -11,10 +11,10 @@ from PIL import Image
 
 from scaffe.cli import main
 from scaffe.errors import SnapshotError
-from scaffe.monitor.timeline import ITERATION, LIMIT, TOTAL, WAIT, Timeline, limit
-from scaffe.monitor.trace import read_trace
 from scaffe.net import Net
-from scaffe.solver import Solver
+from scaffe.timeline.timeline import ITERATION, LIMIT, TOTAL, WAIT, Timeline, limit
+from scaffe.timeline.trace import read_trace
+from scaffe.training.solver import Solver
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_a_run_that_fails_leaves_its_timeline(folder, capsys, monkeypatch):
 
 def test_a_timeline_that_cannot_be_written_hides_no_failure(folder, capsys, monkeypatch):
     bad_input.edit("solver.prototxt", "base_lr: 0.01", "base_lr: 1e38")
-    monkeypatch.setattr("scaffe.monitor.trace.write_atomically", Mock(side_effect=SnapshotError("the disk is full")))
+    monkeypatch.setattr("scaffe.timeline.trace.write_atomically", Mock(side_effect=SnapshotError("the disk is full")))
     assert main(bad_input.train("--timeline", "t.json")) == 2
     told = capsys.readouterr().err
     assert "the disk is full" in told and "scaffe: layer 'loss': the loss is not finite" in told
@@ -163,8 +163,8 @@ def test_a_picture_without_matplotlib(refused, folder, monkeypatch):
 
 def test_a_picture_shows_the_typical_iteration(folder, capsys):
     pytest.importorskip("matplotlib")
-    from scaffe.monitor import plot
-    from scaffe.monitor.overlap import report
+    from scaffe.timeline import plot
+    from scaffe.timeline.overlap import report
 
     long = [traces.span("iteration", "iteration 2", 500, 900)]
     ranks = [[*traces.root(), *traces.root(200, 1), *long]] * 2

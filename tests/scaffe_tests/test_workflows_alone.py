@@ -10,7 +10,7 @@ from mpi4py import MPI
 
 from scaffe.parallel.run import Run, known
 from scaffe.parallel.world import World
-from scaffe.solver import Solver
+from scaffe.training.solver import Solver
 
 
 @pytest.fixture(scope="module")

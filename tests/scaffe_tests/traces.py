@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from scaffe.monitor.timeline import Span
-from scaffe.monitor.trace import Rank, Trace, events
 from scaffe.parallel.run import Run
+from scaffe.timeline.timeline import Span
+from scaffe.timeline.trace import Rank, Trace, events
 
 MS = 1e-3
 

@@ -13,8 +13,8 @@ import numpy as np
 from scaffe.engines.cuda.products import Products
 
 if TYPE_CHECKING:
+    from scaffe.devices.gpu import Gpu
     from scaffe.engines.cuda.report import Report
-    from scaffe.gpu import Gpu
 
 FOLDER = Path(__file__).parent / "kernels"
 FLAGS = ("--std=c++17", "--fmad=false")  # products and sums rounded one by one, as on the host

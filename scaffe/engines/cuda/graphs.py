@@ -15,7 +15,7 @@ from scaffe.layers.layer import Layer
 from scaffe.monitor.log import log
 
 if TYPE_CHECKING:
-    from scaffe.gpu import Gpu
+    from scaffe.devices.gpu import Gpu
     from scaffe.net import Net
 
 WARM_UP = 2  # passes before a recording: kernels get compiled, buffers made, ways chosen

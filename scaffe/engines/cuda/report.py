@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.devices.gpu import Late
 from scaffe.engines.cuda.engine import Engine
 from scaffe.errors import LabelError
-from scaffe.gpu import Late
 from scaffe.layers.layer import Layer
 
 LOSS, LAYER, ROW, LABEL = range(4)  # where a report's numbers stand; layers count from 1, 0 stands for no fault

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.devices.gpu import Late
 from scaffe.engines.cuda.engine import Engine
-from scaffe.gpu import Late
 from scaffe.packed import PackedParameters, Parameter
 from scaffe.proto import SolverParameter
 from scaffe.solvers import adadelta, adagrad, adam, lars, nesterov, register, rmsprop, sgd

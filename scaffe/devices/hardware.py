@@ -12,7 +12,7 @@ from typing import Any
 
 from collectives import ArgumentError
 from collectives.execution.device import nccl
-from scaffe import gpu
+from scaffe.devices import gpu
 from scaffe.engines import create
 from scaffe.errors import LaunchError, OnednnError
 

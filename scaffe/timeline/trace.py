@@ -17,9 +17,9 @@ from typing import Any
 from scaffe import __version__
 from scaffe.atomic import write_atomically
 from scaffe.errors import ScaffeError, TimelineError
-from scaffe.monitor.timeline import ITERATION, Span
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
+from scaffe.timeline.timeline import ITERATION, Span
 
 ROUNDS = 32  # pings of each rank, of which the fastest counts
 FIRST_TRACKS = ("iterations", "MainThread", "compute")  # the others follow in the order of their names

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from scaffe.errors import TimelineError
-from scaffe.monitor.timeline import (
+from scaffe.timeline.timeline import (
     AGGREGATION,
     BACKWARD,
     FORWARD,
@@ -23,7 +23,7 @@ from scaffe.monitor.timeline import (
     WAIT,
     Span,
 )
-from scaffe.monitor.trace import Rank, Trace
+from scaffe.timeline.trace import Rank, Trace
 
 PHASES = READ, TRANSFORM, FORWARD, PROPAGATION, BACKWARD, AGGREGATION, UPDATE
 OVERLAPPED = READ, TRANSFORM, PROPAGATION, AGGREGATION  # phases that go on beside computation

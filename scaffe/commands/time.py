@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from scaffe import benchmark, replay
 from scaffe.commands.gflags import CAFFE
 from scaffe.commands.parser import add_command, add_compute_flags
 from scaffe.commands.running import on_all_ranks, open_net
 from scaffe.context import TEST, TRAIN
 from scaffe.monitor.log import log
 from scaffe.parallel.world import World
+from scaffe.tools import benchmark
+from scaffe.training import replay
 
 
 def add(commands) -> None:

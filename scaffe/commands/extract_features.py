@@ -8,10 +8,10 @@ from scaffe.commands.parser import add_command, add_compute_flags
 from scaffe.commands.running import on_all_ranks, open_net
 from scaffe.context import TEST
 from scaffe.errors import ScaffeError
-from scaffe.features import FORMATS, extract
 from scaffe.monitor.log import log
 from scaffe.parallel.evaluate import batch_numbers
 from scaffe.parallel.world import World
+from scaffe.tools.features import FORMATS, extract
 
 
 def add(commands) -> None:

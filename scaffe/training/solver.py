@@ -14,15 +14,12 @@ import numpy as np
 from collectives import Communicator
 from collectives.schedules.algorithms import with_chain_size
 from readers import Settings
-from scaffe import display, replay, snapshot, solver_nets, solvers, weights
-from scaffe.bad_records import BadRecords
+from scaffe import solvers
 from scaffe.choices import AUTO, Choices
 from scaffe.context import TEST, TRAIN, WORKSPACE_BYTES, Context
 from scaffe.errors import AgreedError, ScaffeError
+from scaffe.files import snapshot, weights
 from scaffe.held import Together, public
-from scaffe.losses import Losses
-from scaffe.monitor import timeline as timelines
-from scaffe.monitor import trace
 from scaffe.monitor.log import log
 from scaffe.monitor.progress import progress
 from scaffe.monitor.record import SNAPSHOT
@@ -42,8 +39,13 @@ from scaffe.parallel.workflows.workflow import Workflow
 from scaffe.parallel.world import World, open_world
 from scaffe.proto import NetParameter, SolverParameter, numbers, strings
 from scaffe.proto.files import read_solver
-from scaffe.signals import ACTIONS
 from scaffe.solvers import lr_policy
+from scaffe.timeline import timeline as timelines
+from scaffe.timeline import trace
+from scaffe.training import display, replay, solver_nets
+from scaffe.training.bad_records import BadRecords
+from scaffe.training.losses import Losses
+from scaffe.training.signals import ACTIONS
 
 SCALINGS = ("strong", "weak")
 P = ParamSpec("P")
@@ -85,7 +87,7 @@ class Solver:
     blobs, which takes more memory. `graphs` says whether a GPU records runs of layers and repeats the recordings:
     "auto", "on" or "off". `run` says when and by which collectives parameters and gradients travel.
     `timeline` is a file to write at `close`: what each rank's threads did when, in Chrome's trace format, for the last
-    iterations (monitor.timeline.LIMIT spans a rank). A rank that waits for the others for `stall_seconds`
+    iterations (timeline.timeline.LIMIT spans a rank). A rank that waits for the others for `stall_seconds`
     (0: never) logs which are missing and what these were last seen doing; with `stall_abort` it ends the job.
 
     From the start of training, or the first snapshot, to `close` no other job can write snapshots of this prefix: see

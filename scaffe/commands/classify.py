@@ -9,10 +9,11 @@ from argparse import ArgumentTypeError
 import numpy as np
 
 import readers
-from scaffe import gpu, io
+from scaffe import io
 from scaffe.classifier import Classifier
 from scaffe.commands.parser import add_command, add_compute_flags
 from scaffe.commands.running import alone, stages, tell_device
+from scaffe.devices import gpu
 from scaffe.errors import ScaffeError
 from scaffe.monitor.log import one_line
 from scaffe.proto.files import read_bytes

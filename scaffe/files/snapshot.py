@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from readers.files import TEMPORARY
-from scaffe import weights
 from scaffe.atomic import write_atomically
 from scaffe.blob import on_host
 from scaffe.choices import parse
 from scaffe.errors import PrototxtError, SnapshotError, WeightsError
+from scaffe.files import weights
+from scaffe.files.prefix_lock import PrefixLock
 from scaffe.finite import check_history
 from scaffe.layers.hdf5_data import FILES
 from scaffe.monitor.log import log
-from scaffe.prefix_lock import PrefixLock
 from scaffe.proto import NetParameter, ReaderPosition, SolverParameter, SolverState, blobs, hdf5
 from scaffe.proto.files import read_solver_state, read_weights
 from scaffe.solvers import lr_policy
@@ -33,7 +33,7 @@ from scaffe.solvers import lr_policy
 if TYPE_CHECKING:
     from scaffe.layers.base_data import BaseData
     from scaffe.net import Net
-    from scaffe.solver import Solver
+    from scaffe.training.solver import Solver
 
 
 class Format(NamedTuple):

@@ -15,9 +15,9 @@ from numbers import Real
 from pathlib import Path
 
 from readers.files import replace_file
-from scaffe.benchmark import Times
 from scaffe.errors import ScaffeError
 from scaffe.net import Net
+from scaffe.tools.benchmark import Times
 
 PREFIX = "replay:"  # of what --compute names
 SLACK = 1e-3  # seconds that a layer may be short where the one before it has slept too long

@@ -13,7 +13,7 @@ from scaffe.blob import Blob
 
 if TYPE_CHECKING:
     from collectives.execution.device.device import Device, Stream
-    from scaffe.gpu import Gpu
+    from scaffe.devices.gpu import Gpu
 
 Step = Callable[[Any, Any, Any], None]  # has images at places transformed into an array, all on the device
 

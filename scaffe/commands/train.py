@@ -19,13 +19,13 @@ from scaffe.commands.parser import (
 from scaffe.commands.running import on_all_ranks, stages, tell_device
 from scaffe.errors import ScaffeError
 from scaffe.monitor.log import log
-from scaffe.monitor.timeline import LIMIT
 from scaffe.parallel.run import Run, over, read_run
 from scaffe.parallel.world import World
 from scaffe.proto import SolverParameter
 from scaffe.proto.files import read_solver
-from scaffe.signals import REQUEUE_EXIT_CODE, Signals
-from scaffe.solver import SCALINGS, Solver
+from scaffe.timeline.timeline import LIMIT
+from scaffe.training.signals import REQUEUE_EXIT_CODE, Signals
+from scaffe.training.solver import SCALINGS, Solver
 
 EFFECTS = ("stop", "snapshot", "none")
 

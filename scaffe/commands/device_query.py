@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from scaffe.commands.gflags import CAFFE
 from scaffe.commands.parser import add_command
+from scaffe.devices.hardware import gpu_lines, library_lines, processor_lines
 from scaffe.errors import LaunchError
-from scaffe.hardware import gpu_lines, library_lines, processor_lines
 from scaffe.parallel.mpi_library import mpi_lines
 from scaffe.parallel.world import launcher_rank, open_world
 

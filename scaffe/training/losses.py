@@ -9,15 +9,15 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from scaffe import snapshot
-from scaffe.bad_records import BadRecords
 from scaffe.errors import DivergedError
+from scaffe.files import snapshot
 from scaffe.net import Net
 from scaffe.parallel.world import World
 from scaffe.proto import SolverParameter
-from scaffe.signals import ACTIONS
 from scaffe.solvers import lr_policy
 from scaffe.solvers.rule import Rule
+from scaffe.training.bad_records import BadRecords
+from scaffe.training.signals import ACTIONS
 
 
 class Sent(Protocol):

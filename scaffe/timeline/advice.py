@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from scaffe.monitor.overlap import OVERLAPPED, PHASES, Report
-from scaffe.monitor.timeline import BACKWARD, BETWEEN, FORWARD, MESSAGES, READ, TRANSFORM
 from scaffe.monitor.waited import remedy
 from scaffe.parallel.workflows.workflow import registered
+from scaffe.timeline.overlap import OVERLAPPED, PHASES, Report
+from scaffe.timeline.timeline import BACKWARD, BETWEEN, FORWARD, MESSAGES, READ, TRANSFORM
 
 WORTH = 0.05  # of an iteration: less is not worth a change
 LAG = 0.15  # a rank that takes so much longer than the others holds them up

@@ -15,7 +15,7 @@ from scaffe.net import Net
 from scaffe.parallel import meter
 
 if TYPE_CHECKING:
-    from scaffe.solver import Solver
+    from scaffe.training.solver import Solver
 
 
 def start(solver: Solver) -> None:

@@ -6,11 +6,11 @@ import argparse
 
 from scaffe.commands.parser import add_command
 from scaffe.commands.running import alone
-from scaffe.monitor import advice
 from scaffe.monitor.log import one_line
-from scaffe.monitor.overlap import report
-from scaffe.monitor.plot import plot
-from scaffe.monitor.trace import read_trace
+from scaffe.timeline import advice
+from scaffe.timeline.overlap import report
+from scaffe.timeline.plot import plot
+from scaffe.timeline.trace import read_trace
 
 
 def add(commands) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 from scaffe.atomic import write_atomically
 from scaffe.errors import TimelineError
-from scaffe.monitor.overlap import Report
-from scaffe.monitor.timeline import (
+from scaffe.timeline.overlap import Report
+from scaffe.timeline.timeline import (
     AGGREGATION,
     BACKWARD,
     FORWARD,

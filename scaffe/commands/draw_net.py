@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from scaffe import draw
 from scaffe.commands.parser import add_command
 from scaffe.commands.running import alone
+from scaffe.tools import draw
 
 
 def add(commands) -> None:

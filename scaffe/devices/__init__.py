@@ -1,0 +1,1 @@
+"""Devices: what a rank computes on, and with how many threads."""

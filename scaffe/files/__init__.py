@@ -1,0 +1,1 @@
+"""Files: weights, snapshots, and how they are written."""

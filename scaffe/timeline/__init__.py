@@ -1,0 +1,1 @@
+"""Timeline: what each rank did when, written, read, drawn and advised on."""

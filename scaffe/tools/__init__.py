@@ -1,0 +1,1 @@
+"""Tools: what Caffe's tools do to a net."""

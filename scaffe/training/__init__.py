@@ -1,0 +1,1 @@
+"""Training: the solver, and what it logs, counts and answers to."""
