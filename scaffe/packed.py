@@ -22,7 +22,7 @@ _STEP = ALIGNMENT // 4  # elements of float32
 
 
 @dataclass
-class Parameter:
+class ParameterBlob:
     """A blob that is learned or measured: whose it is, how it learns, and other layers' blobs that share its `name`."""
 
     layer: str
@@ -38,7 +38,7 @@ class Parameter:
     @classmethod
     def from_spec(
         cls, layer: str, index: int, blob: Blob, spec: ParamSpec | None, statistic: bool = False
-    ) -> Parameter:
+    ) -> ParameterBlob:
         """Return the parameter of a layer's blob, as the prototxt's `param` describes it, if it does.
 
         A statistic has lr_mult 0. Raise NetError where the prototxt says otherwise.
@@ -57,7 +57,7 @@ class Parameter:
             parameter.lr_mult = 0.0
         return parameter
 
-    def join(self, parameters: list[Parameter]) -> Parameter:
+    def join(self, parameters: list[ParameterBlob]) -> ParameterBlob:
         """Add this to `parameters`, or to the sharers of the one that has its name; return the owner.
 
         Raise ShapeError or NetError where the two disagree on shape or multipliers.
@@ -76,7 +76,7 @@ class Parameter:
         owner.sharers.append(self.blob)
         return owner
 
-    def _agreed(self, kind: str, owner: Parameter) -> float | None:
+    def _agreed(self, kind: str, owner: ParameterBlob) -> float | None:
         ours: float | None = getattr(self, kind)
         theirs: float | None = getattr(owner, kind)
         if None not in (ours, theirs) and ours != theirs:
@@ -118,7 +118,7 @@ class PackedParameters:
     is where parameter i stands in both, `learned` where all do that learn, `statistics` where those that are measured.
     """
 
-    def __init__(self, parameters: Sequence[Parameter], allocate: Callable[[int], Any] = aligned_zeros):
+    def __init__(self, parameters: Sequence[ParameterBlob], allocate: Callable[[int], Any] = aligned_zeros):
         self.parameters = list(parameters)
         self.slices = [slice(0)] * len(self.parameters)
         self.learned = self._place(0, statistics=False)
@@ -161,7 +161,7 @@ class PackedParameters:
         """Say whether a parameter's values lie in memory that was allocated here, so that no other net has it."""
         return not self._on_host or self._own is not None and np.may_share_memory(blob.values.array, self._own)
 
-    def _parts(self) -> Iterator[tuple[Parameter, slice]]:
+    def _parts(self) -> Iterator[tuple[ParameterBlob, slice]]:
         return zip(self.parameters, self.slices, strict=True)
 
     def _place(self, start: int, statistics: bool) -> slice:
@@ -173,7 +173,7 @@ class PackedParameters:
                 end += -(-parameter.blob.count // _STEP) * _STEP
         return slice(start, end)
 
-    def _adopt(self, parameter: Parameter, part: slice) -> None:
+    def _adopt(self, parameter: ParameterBlob, part: slice) -> None:
         data, diff = self._data[part], self._diff[part]
         for blob in parameter.blobs:
             if not self._on_host and blob is not parameter.blob and blob.shape == parameter.blob.shape:

@@ -46,7 +46,7 @@ class Eltwise(Layer):
                 self.operation.backward(i, values, top[0].array, top[0].diff_array, blob.diff_array)
 
 
-class Product:
+class EltwiseProduct:
     def __init__(self, layer: Eltwise):
         self.layer = layer
 
@@ -65,7 +65,7 @@ class Product:
             dx *= dy
 
 
-class Sum:
+class EltwiseSum:
     def __init__(self, layer: Eltwise):
         self.layer = layer
 
@@ -79,7 +79,7 @@ class Sum:
         self.layer.xp.multiply(dy, self.layer.coeffs[i] if self.layer.coeffs else 1, out=dx)
 
 
-class Max:
+class EltwiseMax:
     def __init__(self, layer: Eltwise):
         self.layer = layer
 
@@ -97,6 +97,6 @@ class Max:
         self.layer.xp.multiply(dy, self.winner == i, out=dx)
 
 
-Eltwise.operations = Product, Sum, Max
+Eltwise.operations = EltwiseProduct, EltwiseSum, EltwiseMax
 
 register("Eltwise", Eltwise)

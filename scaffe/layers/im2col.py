@@ -18,7 +18,7 @@ Index = tuple[slice | int, ...]
 
 
 @dataclass(frozen=True)
-class Window:
+class SlidingWindow:
     """A kernel that moves over pictures of `size`; each field has one number a spatial axis."""
 
     size: Sizes
@@ -62,7 +62,7 @@ class Columns:
     Images (n x C x size...), columns (C kernel... x out... n). Pointwise windows need no columns of their own.
     """
 
-    def __init__(self, xp: ModuleType, dtype: Any, images: int, channels: int, window: Window):
+    def __init__(self, xp: ModuleType, dtype: Any, images: int, channels: int, window: SlidingWindow):
         self.window = window
         self.inside = (slice(None), *(slice(p, p + n) for p, n in zip(window.pad, window.size, strict=True)))
         self.padded = xp.zeros((channels, *window.padded, images), dtype)  # zero outside the pictures for good

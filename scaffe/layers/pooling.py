@@ -75,7 +75,7 @@ class Pooling(Layer):
         pool, param = self.param.pooling_param.pool, self.param.pooling_param
         if pool == param.STOCHASTIC:
             return RandomValue if self.context.phase == TRAIN else WeightedMean
-        return _Max if pool == param.MAX else _Average
+        return _MaxPooling if pool == param.MAX else _AveragePooling
 
     def _pooled(self, shape: Shape, kernel: Sequence[int]) -> tuple[int, int]:
         """Return how many windows there are on each axis, as Caffe counts them."""
@@ -125,7 +125,7 @@ class Axis:
         return slice(first, last), slice(pixel, pixel + (last - first - 1) * self.stride + 1, self.stride)
 
 
-class _Max:
+class _MaxPooling:
     """The largest value of each window, and which place of the window, counted row by row, holds it."""
 
     def __init__(self, layer: Layer, rows: Axis, columns: Axis):
@@ -169,7 +169,7 @@ class _Max:
         dx[...] = xp.bincount(pixels.reshape(-1), weights=dy.reshape(-1), minlength=dx.size).reshape(dx.shape)
 
 
-class _Average:
+class _AveragePooling:
     """The mean of each window: sums along the rows, then along the columns, over the window's area."""
 
     def __init__(self, layer: Layer, rows: Axis, columns: Axis):

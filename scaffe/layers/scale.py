@@ -25,7 +25,7 @@ class Scale(Broadcast):
         self.bias = self.add_blob(self.operand(bottom).shape, param.bias_filler) if param.bias_term else None
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
-        self.look_at(bottom, self.param.scale_param.axis)
+        self.set_view(bottom, self.param.scale_param.axis)
         if self.bias and self.bias.shape != self.operand(bottom).shape:
             raise self.shape_error(f"bottom 1 has shape {bottom[1].shape}, but the bias {self.bias.shape}")
         top[0].reshape(*bottom[0].shape)
@@ -55,7 +55,7 @@ class Scale(Broadcast):
         return bottom.diff_array.reshape(self.view)
 
     def mixes_samples(self, bottom: Blobs) -> str:
-        return self.ties_batch(bottom, self.param.scale_param.axis)
+        return self.operand_mixes_samples(bottom, self.param.scale_param.axis)
 
 
 register("Scale", Scale)

@@ -32,7 +32,7 @@ UNPACKED = 16  # times a file's size may its numbers take, where no net says
 _SEALED, _CHECKSUM = "sealed", "checksum"  # attributes, which Caffe doesn't look at
 
 
-class Stored(NamedTuple):
+class StoredBlob(NamedTuple):
     """A parameter blob to write: its name LAYER/INDEX, and what of it is to be stored."""
 
     name: str
@@ -53,7 +53,7 @@ def is_hdf5(content: bytes) -> bool:
     return content.startswith(_MAGIC)
 
 
-def encode_weights(layers: Iterable[str], stored: Iterable[Stored], diffs: bool) -> bytes:
+def encode_weights(layers: Iterable[str], stored: Iterable[StoredBlob], diffs: bool) -> bytes:
     """Return the HDF5 file of a net's parameters. Each layer has its group, also without any."""
     buffer = io.BytesIO()
     parts = ("data", "diff") if diffs else ("data",)
