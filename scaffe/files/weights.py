@@ -107,7 +107,7 @@ def serialised_hdf5(net: Net, diffs: bool = False) -> bytes:
     """Return the net's parameters, and their gradients if asked for, as Caffe's HDF5 files hold them."""
     shared = _shared(net)
     stored = (
-        hdf5.Stored(f"{layer.name}/{i}", None if blob in shared else blob.data, blob.diff)
+        hdf5.StoredBlob(f"{layer.name}/{i}", None if blob in shared else blob.data, blob.diff)
         for layer in net.layers
         for i, blob in enumerate(layer.blobs)
     )

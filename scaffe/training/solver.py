@@ -37,7 +37,7 @@ from scaffe.parallel.stall import Watch, check_seconds
 from scaffe.parallel.statistics import Statistics
 from scaffe.parallel.workflows.workflow import Workflow
 from scaffe.parallel.world import World, open_world
-from scaffe.proto import NetParameter, SolverParameter, numbers
+from scaffe.proto import NetParameter, SolverParameter, numbers, strings
 from scaffe.proto.files import read_solver
 from scaffe.solvers import lr_policy
 from scaffe.timeline import timeline as timelines
@@ -513,13 +513,12 @@ def get_solver(path: str | os.PathLike, **options) -> Solver:
 def _check(param: SolverParameter) -> None:
     """Raise ScaffeError where a solver's field makes no sense."""
     numbers.check(param)
+    strings.check(param)
     lr_policy.check(param)
     least = {"iter_size": 1, "average_loss": 1, "snapshot": 0, "max_iter": 0}
     for field, number in least.items():
         if getattr(param, field) < number:
             raise ScaffeError(f"{field} must be {number} or more, got {getattr(param, field)}")
-    if "\0" in param.snapshot_prefix:
-        raise ScaffeError(f"snapshot_prefix {param.snapshot_prefix!r}: no file's name holds a zero byte")
     if not 0 <= param.momentum < 1:
         raise ScaffeError(f"momentum must be 0 or more and below 1, got {param.momentum:g}")
     if any(number < 1 for number in param.test_iter):

@@ -8,7 +8,7 @@ from scaffe import solvers
 from scaffe.blob import Blob
 from scaffe.engines.onednn.primitives import Engine
 from scaffe.engines.onednn.sgd import OnednnSGD
-from scaffe.packed import PackedParameters, Parameter
+from scaffe.packed import PackedParameters, ParameterBlob
 from scaffe.proto import SolverParameter
 
 pytestmark = needs_onednn
@@ -17,7 +17,8 @@ SHAPES = [(3, OnednnSGD.block), (7,), (OnednnSGD.block + 5,), (2, 50)]
 
 def rule_of(engine, **fields):
     parameters = [
-        Parameter("layer", i, Blob(shape), lr_mult=1 + i % 2, decay_mult=1 - i / 4) for i, shape in enumerate(SHAPES)
+        ParameterBlob("layer", i, Blob(shape), lr_mult=1 + i % 2, decay_mult=1 - i / 4)
+        for i, shape in enumerate(SHAPES)
     ]
     parameters[3].sharers.append(Blob(SHAPES[3]))
     packed = PackedParameters(parameters)
