@@ -23,6 +23,7 @@ from scaffe.held import Together, public
 from scaffe.monitor.log import log
 from scaffe.monitor.progress import progress
 from scaffe.monitor.record import SNAPSHOT
+from scaffe.monitor.spans import ITERATION, LOSS, WAIT
 from scaffe.net import Net
 from scaffe.packed import aligned_zeros
 from scaffe.parallel.buckets import Bucket
@@ -354,8 +355,8 @@ class Solver:
         run, start = iterate, time.perf_counter()
         agree: Callable[..., Any] = partial(self.losses.take, iteration=self.iter)
         if self.timeline:
-            run = self.timeline.timed(timelines.ITERATION, self.iter, run)
-            agree = self.timeline.timed(timelines.WAIT, 0, agree, timelines.LOSS)
+            run = self.timeline.timed(ITERATION, self.iter, run)
+            agree = self.timeline.timed(WAIT, 0, agree, LOSS)
         run(self.net, self.workflow, self.statistics, self.param.iter_size, agree, record)
         self.rule.look()
         if ends:

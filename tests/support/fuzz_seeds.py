@@ -25,7 +25,7 @@ from scaffe.proto import LayerParameter, NetParameter, SolverState, V0LayerParam
 from scaffe.proto.files import read_net, read_solver, read_solver_state, read_weights
 from scaffe.proto.upgrade_files import upgrade_net_file
 from scaffe.timeline import advice
-from scaffe.timeline.overlap import report
+from scaffe.timeline.overlap import summarise
 from scaffe.timeline.trace import read_trace
 from scaffe.training import replay
 
@@ -260,7 +260,7 @@ def tables(home: Path) -> list[Kind]:
     ])  # fmt: skip
 
     def timeline(path: Path) -> None:
-        list(advice.lines(report(read_trace(path))))
+        list(advice.lines(summarise(read_trace(path))))
 
     def chosen(path: Path) -> None:
         table = tuning.load(path)

@@ -27,8 +27,8 @@ from scaffe.monitor.record import (
     TEST,
     UPDATE,
     WHAT_WORD,
-    Record,
-    Seen,
+    Observation,
+    RankRecord,
     packed,
     unpacked,
 )  # fmt: skip
@@ -50,12 +50,12 @@ class Named(Layers):
         self.reading = [[True, False, False]] * 2
 
 
-def seen(rank: int, operation: int, layer=-1, wait=0, net=0, iteration=7, idle=70, silent=1) -> Seen:
+def seen(rank: int, operation: int, layer=-1, wait=0, net=0, iteration=7, idle=70, silent=1) -> Observation:
     row = iteration, net, operation, layer, wait, NOW - idle * S, NOW - silent * S
-    return Seen(rank, f"host{rank}", row, NOW)
+    return Observation(rank, f"host{rank}", row, NOW)
 
 
-def said(*ranks: Seen) -> list[str]:
+def said(*ranks: Observation) -> list[str]:
     return report(ranks[0], ranks[1:], Named(), PATIENCE)
 
 
@@ -110,7 +110,7 @@ def test_a_rank_that_waits_for_its_own_reader_says_so() -> None:
 
 
 def test_a_node_that_was_never_heard_of_is_named() -> None:
-    unknown = Seen(1, "far", (0,) * 7, NOW)
+    unknown = Observation(1, "far", (0,) * 7, NOW)
     assert said(WAITING, unknown)[1] == "rank 1 on far: nothing is known of it, no message came from its node"
 
 
@@ -120,7 +120,7 @@ def test_a_report_on_many_ranks_is_short() -> None:
 
 
 def test_a_record_says_where_a_rank_waits_and_then_what_it_did_before() -> None:
-    record, layers = Record(), Named()
+    record, layers = RankRecord(), Named()
     record.begin(3)
     record.at(BACKWARD, 1)
     with pytest.raises(ValueError), record.waiting(RANKS):
@@ -142,7 +142,7 @@ class Watched(list):
 
 
 def test_a_row_is_read_whole_at_any_time_also_where_nets_have_other_numbers_of_layers() -> None:
-    layers, record = Named(), Record()
+    layers, record = Named(), RankRecord()
     layers.names = [["data", "loss"], ["data", "ip1", "accuracy"]]
     layers.reading = [[True, False], [True, False, False]]
     seen: list[str] = []
@@ -163,7 +163,7 @@ def test_a_row_is_read_whole_at_any_time_also_where_nets_have_other_numbers_of_l
 
 
 def test_what_a_rank_began_anew_is_never_seen_with_the_time_of_what_it_did_before() -> None:
-    record = Record()
+    record = RankRecord()
     record.begin(4)
     old, since = record.row[WHAT_WORD], record.row[SINCE_WORD]
     seen: list[tuple[bool, bool]] = []
