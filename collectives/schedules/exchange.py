@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from collectives.schedules.registry import Algorithm, Layout
+from collectives.schedules.registry import Algorithm, StepInputs
 from collectives.schedules.schedule import Slice, Step
 
 SUM, SHARE = 0, 1  # tags: what is to be added, and sums that go round
 
 
 @dataclass(frozen=True)
-class ExchangePlan(ABC):
+class ExchangeSteps(ABC):
     """What all ranks of an exchange share; `order` maps virtual ranks to ranks, `virtual` back."""
 
     order: Sequence[int]
@@ -39,10 +39,10 @@ class ExchangePlan(ABC):
         """Return the slice whose sum stands on `rank` after the first half."""
 
     @abstractmethod
-    def part(self, rank: int) -> list[Step]:
+    def of(self, rank: int) -> list[Step]:
         """Return the steps of `rank`."""
 
-    def block(self, rank: int) -> Slice:
+    def result(self, rank: int) -> Slice:
         return (0, self.elements) if self.share else self.own_block(rank)
 
     def _pieces(self, blocks: Sequence[Slice]) -> list[list[Slice]]:
@@ -57,10 +57,10 @@ class ExchangeAlgorithm(Algorithm):
 
     verbs = ("allreduce", "reduce_scatter")
     between_nodes = ("allreduce",)
-    exchange: type[ExchangePlan]
+    exchange: type[ExchangeSteps]
 
-    def plan(self, op: str, name: str, layout: Layout, chain_size: int | None = None) -> ExchangePlan:
-        return self.exchange(*layout, share=op == "allreduce")
+    def steps(self, op: str, name: str, inputs: StepInputs, chain_size: int | None = None) -> ExchangeSteps:
+        return self.exchange(*inputs, share=op == "allreduce")
 
 
 def block(elements: int, parts: int, number: int) -> Slice:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from collectives import schedules
 from collectives.errors import AlgorithmError
-from collectives.schedules.schedule import Plan
+from collectives.schedules.schedule import Steps
 
 if TYPE_CHECKING:
     from collectives.group import Group
@@ -24,7 +24,7 @@ VERBS = ("reduce", "bcast", "allreduce", "reduce_scatter")
 UNLIKELY = 99
 
 
-class Layout(NamedTuple):
+class StepInputs(NamedTuple):
     """What every plan is made of; `order` maps virtual ranks to ranks, `virtual` back."""
 
     order: Sequence[int]
@@ -76,7 +76,7 @@ class Algorithm(ABC):
         return min(chunk, elements)
 
     @abstractmethod
-    def plan(self, op: str, name: str, layout: Layout, chain_size: int | None = None) -> Plan:
+    def steps(self, op: str, name: str, inputs: StepInputs, chain_size: int | None = None) -> Steps:
         """Return the plan of collective `op`, one of `verbs`. Raise AlgorithmError for impossible numbers."""
 
     def refusal(self, verb: str, name: str) -> str:

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 
 from collectives.errors import AlgorithmError
-from collectives.schedules.registry import Algorithm, Layout, find
-from collectives.schedules.schedule import Plan
-from collectives.schedules.tree_steps import TreePlan
+from collectives.schedules.registry import Algorithm, StepInputs, find
+from collectives.schedules.schedule import Steps
+from collectives.schedules.tree_steps import TreeSteps
 from collectives.schedules.trees import Tree
 
 
@@ -33,9 +33,9 @@ class TreeAlgorithm(Algorithm):
         if name != self.name:
             raise AlgorithmError(f"algorithm '{name}': '{self.name}' takes no number")
 
-    def plan(self, op: str, name: str, layout: Layout, chain_size: int | None = None) -> Plan:
-        trees = self.trees(name, len(layout.order), chain_size)
-        return TreePlan(trees, *layout, up=op != "bcast", down=op != "reduce")
+    def steps(self, op: str, name: str, inputs: StepInputs, chain_size: int | None = None) -> Steps:
+        trees = self.trees(name, len(inputs.order), chain_size)
+        return TreeSteps(trees, *inputs, up=op != "bcast", down=op != "reduce")
 
 
 def numbers(name: str) -> list[int]:

@@ -18,7 +18,7 @@ from collectives.model.clusters import Cluster, find_cluster
 from collectives.model.formulas import allgather_time, best_chain_chunk, binomial_time, reduce_scatter_time
 from collectives.model.tree_times import TreeTimes, crowded
 from collectives.schedules.algorithms import make_schedule
-from collectives.schedules.tree_steps import TreePlan
+from collectives.schedules.tree_steps import TreeSteps
 from collectives.tuning.choosing import LIBRARY, Candidate, Seconds, rows
 from collectives.tuning.table import FABRIC, TCP, Row, Shape
 
@@ -55,13 +55,13 @@ def shape_rows(cluster: Cluster, shape: Shape) -> list[Row]:
     by, found = (2 if shape.nodes == 1 else 4), []
     for op in OPS:
         for shared in (True, False):
-            places = {n: Place(cluster, shape, shared, op, n) for n in _sizes(by)}
+            places = {n: ModelledTimes(cluster, shape, shared, op, n) for n in _sizes(by)}
             seconds = {n: place.seconds() for n, place in places.items()}
             found += rows(op, shape, shared, seconds, f"the model of {cluster.name}")
     return found
 
 
-class Place:
+class ModelledTimes:
     """What is known where one choice is made: how long the candidates take."""
 
     def __init__(self, cluster: Cluster, shape: Shape, shared: bool, op: str, n: int):
@@ -135,8 +135,8 @@ class Place:
 @cache
 def _tree(op: str, name: str, size: int, n: int, chunk: int, cluster: Cluster) -> float:
     """Return the seconds of a schedule over one tree; 0 where it crowds links, which would take long to replay."""
-    plan, group = make_schedule(op, name, size, n // 4, chunk=chunk // 4).plan, cluster.group(size)
-    if not isinstance(plan, TreePlan) or crowded(plan, cluster, group):
+    plan, group = make_schedule(op, name, size, n // 4, chunk=chunk // 4).steps, cluster.group(size)
+    if not isinstance(plan, TreeSteps) or crowded(plan, cluster, group):
         return 0.0
     return TreeTimes(plan, cluster, group, 4).finish()
 

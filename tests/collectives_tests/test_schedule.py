@@ -154,7 +154,7 @@ def test_a_rank_that_is_not_there_is_refused() -> None:
 def test_schedules_need_no_mpi() -> None:
     program = (
         "import sys; sys.modules['mpi4py'] = None\n"
-        "import collectives, collectives.check, collectives.schedules.cost, collectives.model\n"
+        "import collectives, collectives.check, collectives.simulation.cost, collectives.model\n"
         "collectives.check.check(collectives.make_schedule('reduce', 'cb-2', 5, 9, chunk=2))"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

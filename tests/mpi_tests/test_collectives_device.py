@@ -13,8 +13,8 @@ from mpi4py import MPI
 
 from collectives import ArgumentError, Communicator, DisagreementError, Group, Staged
 from collectives.execution.device import aware
-from collectives.execution.device.moves import SLOTS
 from collectives.execution.device.plans import PeerPlan
+from collectives.execution.device.transports import SLOTS
 from collectives.execution.operations import OPERATIONS, TYPES
 from collectives.execution.plans import SchedulePlan
 
