@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collectives import tuning
+from collectives.command import run
 from collectives.errors import ArgumentError, CollectiveError
 from collectives.model.predicting import parse_bytes
 from collectives.schedules.algorithms import every_name
@@ -257,3 +258,7 @@ def _range(text: str) -> tuple[int, int]:
     if not 4 <= least <= most:
         raise argparse.ArgumentTypeError(f"'{text}': expected MIN:MAX in bytes, from 4 on, as in 1K:64M")
     return least, most
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))

@@ -147,7 +147,7 @@ def bound(op: str, cluster: Cluster, ranks: int, n: int) -> float:
     beta = cluster.beta if ranks > cluster.ranks_per_node else cluster.beta_in
     if op in ("reduce", "bcast"):
         return reduce_bound(n, beta) if ranks > 1 else 0.0
-    return allreduce_bound(ranks, n, beta) / (1 if op == "allreduce" else 2)
+    return allreduce_bound(ranks, n, beta)
 
 
 def parse_bytes(text: str) -> int:

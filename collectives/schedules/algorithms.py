@@ -1,4 +1,4 @@
-"""Schedules by name: reduce, bcast, allreduce and reduce_scatter over trees, rings and halving."""
+"""Schedules by name: reduce, bcast and allreduce over trees, rings and halving."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def make_schedule(
     order: Sequence[int] | None = None,
     depth: int = DEPTH,
 ) -> Schedule:
-    """Return the schedule of `op` ("reduce", "bcast", "allreduce", "reduce_scatter") over `size` ranks.
+    """Return the schedule of `op` ("reduce", "bcast", "allreduce") over `size` ranks.
 
     `algorithm` is a name of one that is registered (`collectives.schedules.registry`); `cb-8:levels` is S-Caffe's own
     reduce, one level after the other. `chunk` is the most elements in a message, `depth` how many chunks of scratch

@@ -28,22 +28,17 @@ class ExchangeSteps(ABC):
     elements: int
     chunk: int
     depth: int
-    share: bool  # an allreduce hands the sums round; a reduce_scatter leaves them where they are
 
     @property
     def size(self) -> int:
         return len(self.order)
 
     @abstractmethod
-    def own_block(self, rank: int) -> Slice:
-        """Return the slice whose sum stands on `rank` after the first half."""
-
-    @abstractmethod
     def of(self, rank: int) -> list[Step]:
         """Return the steps of `rank`."""
 
     def result(self, rank: int) -> Slice:
-        return (0, self.elements) if self.share else self.own_block(rank)
+        return 0, self.elements
 
     def _pieces(self, blocks: Sequence[Slice]) -> list[list[Slice]]:
         """Cut each of some blocks into the same number of pieces, none longer than a chunk."""
@@ -55,12 +50,23 @@ class ExchangeSteps(ABC):
 class ExchangeAlgorithm(Algorithm):
     """An algorithm whose plans are exchanges."""
 
-    verbs = ("allreduce", "reduce_scatter")
+    verbs = ("allreduce",)
     between_nodes = ("allreduce",)
     exchange: type[ExchangeSteps]
+    neighbours = False  # whether each rank sends to the next one only, so that one rank's data leaves a node
 
     def steps(self, op: str, name: str, inputs: StepInputs, chain_size: int | None = None) -> ExchangeSteps:
-        return self.exchange(*inputs, share=op == "allreduce")
+        return self.exchange(*inputs)
+
+    def tabled(self, verb: str, ranks: int) -> tuple[str, ...]:
+        return (self.name,)
+
+    @abstractmethod
+    def seconds(self, ranks: int, nbytes: float, chunk_bytes: int, alpha: float, beta: float, gamma: float) -> float:
+        """Return the closed form of an allreduce's time, in seconds.
+
+        A message of b bytes takes `alpha` + b `beta` seconds, adding b bytes b `gamma`.
+        """
 
 
 def block(elements: int, parts: int, number: int) -> Slice:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import log2
 from typing import TYPE_CHECKING, NamedTuple
 
 from collectives.schedules.exchange import SHARE, SUM, ExchangeAlgorithm, ExchangeSteps
@@ -56,11 +57,6 @@ def halving(v: int, power: int) -> list[Round]:
 class HalvingSteps(ExchangeSteps):
     """The ranks left over by the largest power of two fold into others first and get the result last."""
 
-    def own_block(self, rank: int) -> Slice:
-        """The block with the rank's virtual number; nothing on ranks that folded into others."""
-        v, power = self.virtual[rank], survivors(self.size)
-        return (0, 0) if v >= power else self._blocks((v, v + 1))
-
     def _blocks(self, numbers: Slice) -> Slice:
         power = survivors(self.size)
         return self.elements * numbers[0] // power, self.elements * numbers[1] // power
@@ -80,9 +76,8 @@ class HalvingSteps(ExchangeSteps):
         assert partner is not None
         for chunk in chunks(0, self.elements, self.chunk):
             writer.send(self.order[partner], SUM, chunk, OWN)
-        if self.share:
-            for chunk in chunks(0, self.elements, self.chunk):
-                writer.recv(self.order[partner], SHARE, chunk)
+        for chunk in chunks(0, self.elements, self.chunk):
+            writer.recv(self.order[partner], SHARE, chunk)
 
     def _halve(self, writer: StepWriter, v: int, folded: int | None) -> None:
         place, rounds = OWN, halving(v, survivors(self.size))
@@ -93,8 +88,6 @@ class HalvingSteps(ExchangeSteps):
         for round in rounds:
             self._trade(writer, round, SUM, place)
             place = OUT
-        if not self.share:
-            return
         for round in reversed(rounds):
             self._trade(writer, Round(round.partner, give=round.keep, keep=round.give), SHARE, OUT)
         if folded is not None:
@@ -123,11 +116,17 @@ class HalvingAlgorithm(ExchangeAlgorithm):
     name = "halving"
     about = "partners swap halves, at half the distance each time, dealt from supernodes (swCaffe, section V.A)"
     rounds = "2 n (P - 1) / P, at least 2 log P"
-    likely = {"allreduce": 1, "reduce_scatter": 1}
+    likely = {"allreduce": 1}
     exchange = HalvingSteps
 
     def modelled(self, verb: str) -> tuple[str, ...]:
         return (self.name, self.name + RENUMBERED)
+
+    def seconds(self, ranks: int, nbytes: float, chunk_bytes: int, alpha: float, beta: float, gamma: float) -> float:
+        """Return swCaffe's equations 3 and 4 within one supernode, and the latencies of the chunks."""
+        one_way = log2(ranks) * alpha + (ranks - 1) * beta * nbytes / ranks
+        adds = (ranks - 1) / ranks * nbytes * gamma
+        return 2 * (nbytes // chunk_bytes) * alpha + (one_way + adds) + one_way
 
     def order(self, group: Group, root: int) -> list[int]:
         return group.round_robin()

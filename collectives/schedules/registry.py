@@ -20,7 +20,7 @@ from collectives.schedules.schedule import Steps
 if TYPE_CHECKING:
     from collectives.group import Group
 
-VERBS = ("reduce", "bcast", "allreduce", "reduce_scatter")
+VERBS = ("reduce", "bcast", "allreduce")
 UNLIKELY = 99
 
 
@@ -66,6 +66,10 @@ class Algorithm(ABC):
     def modelled(self, verb: str) -> tuple[str, ...]:
         """Return the names that the model's table has."""
         return (self.name,)
+
+    def tabled(self, verb: str, ranks: int) -> tuple[str, ...]:
+        """Return the names that `tune --from-model` compares over `ranks` ranks; none by default."""
+        return ()
 
     def order(self, group: Group, root: int) -> list[int]:
         """Return the ranks by virtual rank as suits the algorithm on a machine."""

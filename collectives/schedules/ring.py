@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
+from math import ceil
 
 from collectives.schedules.exchange import SHARE, SUM, ExchangeAlgorithm, ExchangeSteps, block
 from collectives.schedules.registry import register
@@ -20,16 +20,22 @@ def ring(v: int, size: int) -> Iterator[tuple[int, int]]:
         yield (v - step) % size, (v - step - 1) % size
 
 
+def ring_time(ranks: int, nbytes: float, chunk_bytes: int, alpha: float, beta: float, gamma: float) -> float:
+    """Return the seconds of 2 (P - 1) rounds, each of which sends a block of `nbytes` / P in chunks.
+
+    A message of b bytes takes `alpha` + b `beta` seconds, adding b bytes b `gamma`.
+    """
+    part = nbytes / ranks
+    step = ceil(part / chunk_bytes) * alpha + part * beta
+    return 2 * (ranks - 1) * step + (ranks - 1) * part * gamma
+
+
 class RingSteps(ExchangeSteps):
     """Pieces of all blocks go round the ring two by two, so that one is added while the next one is on its way."""
 
-    def own_block(self, rank: int) -> Slice:
-        """The block with the rank's own number."""
-        return block(self.elements, self.size, rank)
-
     def of(self, rank: int) -> list[Step]:
         v, writer = self.virtual[rank], StepWriter(self.depth)
-        cut = self._pieces([self.own_block(rank) for rank in self.order])
+        cut = self._pieces([block(self.elements, self.size, rank) for rank in self.order])
         together = 2 if self.depth > 2 else 1
         for first in range(0, len(cut[0]), together):
             self._lap(writer, v, [block[first : first + together] for block in cut])
@@ -40,7 +46,7 @@ class RingSteps(ExchangeSteps):
     def _lap(self, writer: StepWriter, v: int, cut: list[list[Slice]]) -> None:
         """Send some pieces of each block all the way round; the first of them are under way before any is awaited."""
         together = len(cut[0])
-        rounds = list(islice(ring(v, self.size), None if self.share else self.size - 1))
+        rounds = list(ring(v, self.size))
         sends = [piece for give, _ in rounds for piece in cut[give]]
         receives = [piece for _, take in rounds for piece in cut[take]]
         places = [OWN] * together  # where what is sent next stands
@@ -78,5 +84,9 @@ class RingAlgorithm(ExchangeAlgorithm):
     name = "ring"
     about = "blocks go round and are summed on the way, then the sums go round"
     rounds = "2 n (P - 1) / P, at least 2 (P - 1)"
-    likely = {"allreduce": 0, "reduce_scatter": 0}
+    likely = {"allreduce": 0}
     exchange = RingSteps
+    neighbours = True
+
+    def seconds(self, ranks: int, nbytes: float, chunk_bytes: int, alpha: float, beta: float, gamma: float) -> float:
+        return ring_time(ranks, nbytes, chunk_bytes, alpha, beta, gamma)

@@ -89,7 +89,7 @@ class Steps(Protocol):
 
 @dataclass(frozen=True)
 class Schedule:
-    """A collective `op` ("reduce", "bcast", "allreduce", "reduce_scatter") by `algorithm` on `size` ranks.
+    """A collective `op` ("reduce", "bcast", "allreduce") by `algorithm` on `size` ranks.
 
     `elements` is the vectors' length, `chunk` the length of a message, `depth` how many chunks a rank can hold in
     scratch for each child it adds chunk by chunk, `slot_elements` the length of a scratch slot.

@@ -23,6 +23,10 @@ class TreeAlgorithm(Algorithm):
         self.takes_no_number(name)
         return [type(self).tree(size)]
 
+    def path(self, name: str, ranks: int) -> int:
+        """Return how many ranks a chunk passes one after the other, as S-Caffe's equation 2 counts them."""
+        return self.trees(name, ranks)[0].height(0) + 1
+
     def takes(self, name: str) -> bool:
         return self.is_numbered(name, self.name)
 

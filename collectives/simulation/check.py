@@ -243,13 +243,5 @@ def _found(of: int, value: int, weight: int) -> str:
 def _check_coverage(schedule: Schedule) -> None:
     """Check that results stand on the ranks that the collective promises them to."""
     whole, parts = (0, schedule.elements), [schedule.result(rank) for rank in range(schedule.size)]
-    if schedule.op == "reduce_scatter":
-        at = 0
-        for start, stop in sorted(part for part in parts if part[0] < part[1]):
-            if start != at:
-                break
-            at = stop
-        if at != schedule.elements:
-            raise ScheduleError(f"no rank has the result from element {at} on, or two have")
-    elif any(parts[rank] != whole for rank in ([schedule.root] if schedule.op == "reduce" else range(schedule.size))):
+    if any(parts[rank] != whole for rank in ([schedule.root] if schedule.op == "reduce" else range(schedule.size))):
         raise ScheduleError(f"{schedule.op}: the result does not stand on all ranks that should have it")
