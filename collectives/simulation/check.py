@@ -5,11 +5,11 @@
 - each send has its receive, with the same slice of the vectors, in the same order for each (source, dest, tag);
 - no step writes what a message in flight still reads, and no receive is posted over what is still in use, in place
   and not, whenever the executor posts it (`Step.after`);
-- all ranks' executions come to their end, with their window of posted receives and unfinished sends, over networks
+- all ranks' executions come to their end, with their in_flight of posted receives and unfinished sends, over networks
   on which messages move as late as they may, as soon as they can, and in orders that are drawn;
 - each rank's contribution is then in each element of the result exactly once, and the result stands where it should.
 
-`Execution` itself runs, as over MPI; only the network (`schedules.adversary`) and the memory are made up. What goes
+`Execution` itself runs, as over MPI; only the network (`simulation.adversary`) and the memory are made up. What goes
 through the schedule are counts of each rank's contributions, kept for each part of the vectors that no step divides,
 so that a sum is exact and says what is in it. Junk stands wherever nothing has been written, and where a posted
 receive may write at any time.
@@ -26,19 +26,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.errors import ScheduleError
-from collectives.execution.execute import Execution, Window
-from collectives.execution.memory import HostMemory
+from collectives.execution.execute import Execution, InFlight
 from collectives.execution.operations import OPERATIONS
-from collectives.schedules.adversary import Channel, Drawn, Late, Network, Soon
+from collectives.execution.transport import HostTransport
 from collectives.schedules.schedule import Op, Schedule, Slice, Step
+from collectives.simulation.adversary import Channel, EagerDelivery, LazyDelivery, Network, RandomDelivery
 
 Counts = NDArray[np.int64]  # (cells x P): each rank's contribution to each cell, as often as it is in it
 JUNK = np.int64(-(1 << 40))  # what memory holds that nobody has written: no sum of it looks like a count
 
 
-def check(schedule: Schedule, window: Window | None = None, seed: int = 0) -> None:
-    """Raise ScheduleError unless `schedule` is right for executions with `window`; `seed` is of the drawn order."""
-    window = window or Window()
+def check(schedule: Schedule, in_flight: InFlight | None = None, seed: int = 0) -> None:
+    """Raise ScheduleError unless `schedule` is right for executions with `in_flight`; `seed` is of the drawn order."""
+    in_flight = in_flight or InFlight()
     parts = [schedule.rank(rank) for rank in range(schedule.size)]
     cells = Cells(schedule, parts)
     _check_messages(parts)
@@ -46,8 +46,8 @@ def check(schedule: Schedule, window: Window | None = None, seed: int = 0) -> No
         _check_overwriting(rank, steps, cells)
     _check_coverage(schedule)
     counted = cells.schedule(schedule, parts)
-    for order, in_place in ((Late(), True), (Soon(), False), (Drawn(seed), True)):
-        _check_result(counted, Network(schedule.size, order, window), in_place and schedule.op != "bcast")
+    for order, in_place in ((LazyDelivery(), True), (EagerDelivery(), False), (RandomDelivery(seed), True)):
+        _check_result(counted, Network(schedule.size, order, in_flight), in_place and schedule.op != "bcast")
 
 
 class Cells:
@@ -66,10 +66,10 @@ class Cells:
     def schedule(self, schedule: Schedule, parts: Sequence[Sequence[Step]]) -> Schedule:
         """Return the same schedule with cells for elements."""
         number = self._number
-        steps = [[s._replace(start=number[s.start], stop=number[s.stop]) for s in part] for part in parts]
+        cells = [[s._replace(start=number[s.start], stop=number[s.stop]) for s in part] for part in parts]
         ends = (schedule.result(rank) for rank in range(schedule.size))
-        plan = _Counted(steps, [(number[start], number[stop]) for start, stop in ends], list(number))
-        return replace(schedule, elements=len(self), slot_elements=len(self), plan=plan)
+        counted = _Counted(cells, [(number[start], number[stop]) for start, stop in ends], list(number))
+        return replace(schedule, elements=len(self), slot_elements=len(self), steps=counted)
 
     def __len__(self) -> int:
         return len(self._number)
@@ -157,15 +157,15 @@ class _Counted:
     blocks: Sequence[Slice]
     starts: Sequence[int]
 
-    def part(self, rank: int) -> list[Step]:
+    def of(self, rank: int) -> list[Step]:
         return self.parts[rank]
 
-    def block(self, rank: int) -> Slice:
+    def result(self, rank: int) -> Slice:
         return self.blocks[rank]
 
 
-class Ledger(HostMemory):
-    """One rank's memory, of counts; a receive has landed when it is told to, not before."""
+class Ledger(HostTransport):
+    """One rank's memory, of counts; a receive has landed when it is synchronous to, not before."""
 
     def __init__(self, rank: int, size: int):
         self.rank, self.size = rank, size
@@ -204,7 +204,7 @@ def _check_result(schedule: Schedule, network: Network, in_place: bool) -> None:
         if len(wrong):
             cell, of = wrong[0]
             found = _found(of, out[start + cell, of], weights[start + cell])
-            element = schedule.plan.starts[start + cell]  # type: ignore[attr-defined]
+            element = schedule.steps.starts[start + cell]  # type: ignore[attr-defined]
             raise ScheduleError(f"the result on rank {rank} has at {element} {found} instead of {expected[of]}")
         if not in_place and (np.delete(own, rank, 1).any() or (own[:, rank] != weights).any()):
             raise ScheduleError(f"rank {rank} has written to its contribution")
@@ -227,7 +227,7 @@ def _vectors(schedule: Schedule, weights: Counts, in_place: bool) -> tuple[list[
 def _execution(schedule: Schedule, network: Network, rank: int, own: Counts, out: Counts) -> Any:
     op = None if schedule.op == "bcast" else OPERATIONS["sum"]
     memory = Ledger(rank, schedule.size)
-    execution = Execution(schedule, network.comm(rank), op, own if op else None, out, memory, network.window)  # type: ignore
+    execution = Execution(schedule, network.comm(rank), op, own if op else None, out, memory, network.in_flight)  # type: ignore
     return execution.run()
 
 
@@ -243,13 +243,5 @@ def _found(of: int, value: int, weight: int) -> str:
 def _check_coverage(schedule: Schedule) -> None:
     """Check that results stand on the ranks that the collective promises them to."""
     whole, parts = (0, schedule.elements), [schedule.result(rank) for rank in range(schedule.size)]
-    if schedule.op == "reduce_scatter":
-        at = 0
-        for start, stop in sorted(part for part in parts if part[0] < part[1]):
-            if start != at:
-                break
-            at = stop
-        if at != schedule.elements:
-            raise ScheduleError(f"no rank has the result from element {at} on, or two have")
-    elif any(parts[rank] != whole for rank in ([schedule.root] if schedule.op == "reduce" else range(schedule.size))):
+    if any(parts[rank] != whole for rank in ([schedule.root] if schedule.op == "reduce" else range(schedule.size))):
         raise ScheduleError(f"{schedule.op}: the result does not stand on all ranks that should have it")

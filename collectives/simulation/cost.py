@@ -6,16 +6,16 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from collectives.execution.execute import Window
-from collectives.model.replay import Message, replay
+from collectives.execution.execute import InFlight
 from collectives.schedules.schedule import Op, Schedule
+from collectives.simulation.events import Message, simulate
 
 Pair = tuple[int, int]  # source, destination
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Rounds, and messages and elements of each link; a rank's are those of the links from and to it.
+    """RoundNetwork, and messages and elements of each link; a rank's are those of the links from and to it.
 
     A round is the time of one message; in it a rank sends at most one and receives at most one.
     """
@@ -42,8 +42,8 @@ class Cost:
         return f"{self.rounds} rounds, {total} messages, {elements} elements, at most {busiest} over one link"
 
 
-def count(schedule: Schedule, window: Window | None = None) -> Cost:
-    """Count the cost of `schedule`; rounds are those of an executor with `window`."""
+def count(schedule: Schedule, in_flight: InFlight | None = None) -> Cost:
+    """Count the cost of `schedule`; rounds are those of an executor with `in_flight`."""
     messages: Counter[Pair] = Counter()
     elements: Counter[Pair] = Counter()
     for rank in range(schedule.size):
@@ -51,10 +51,10 @@ def count(schedule: Schedule, window: Window | None = None) -> Cost:
             if step.op is Op.SEND:
                 messages[rank, step.peer] += 1
                 elements[rank, step.peer] += step.stop - step.start
-    return Cost(round(replay(schedule, window or Window(), Rounds(schedule.size))), messages, elements)
+    return Cost(round(simulate(schedule, in_flight or InFlight(), RoundNetwork(schedule.size))), messages, elements)
 
 
-class Rounds:
+class RoundNetwork:
     """A network on which each message takes one round."""
 
     def __init__(self, size: int) -> None:

@@ -25,8 +25,8 @@ import numpy as np
 
 from collectives.execution.device.device import Device, Event
 from collectives.execution.execute import AHEAD
-from collectives.execution.memory import Request, message_type
 from collectives.execution.operations import Operation
+from collectives.execution.transport import Request, message_type
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 SLOTS = AHEAD + 2  # in each direction: receives that are posted, one that lands and one that is being copied
 
 
-class Late:
+class DeferredRequest:
     """A send or receive that begins when an event is done, and after those that are before it in its queue.
 
     Events come to pass without other ranks, messages may not: so `Wait` first sees all begun that is in any queue of
@@ -58,7 +58,7 @@ class Late:
         self.request.Wait()
 
 
-Queues: TypeAlias = tuple[deque[Late], deque[Late]]  # receives, sends
+Queues: TypeAlias = tuple[deque[DeferredRequest], deque[DeferredRequest]]  # receives, sends
 
 
 def go_on(queues: Queues) -> None:
@@ -69,10 +69,10 @@ def go_on(queues: Queues) -> None:
             late.request = late.begin()
 
 
-class DeviceMemory:
+class DeviceTransport:
     """What direct and staged moves have in common: the stream `up` on which data is copied and joined."""
 
-    window = 64  # steps under way
+    in_flight = 64  # steps under way
 
     def __init__(self, device: Device):
         self.device, self.up = device, device.stream()
@@ -105,12 +105,12 @@ class DeviceMemory:
         self._last.Wait()
 
 
-class DirectMemory(DeviceMemory):
+class DirectTransport(DeviceTransport):
     """Moves for an MPI library that takes device pointers."""
 
     def __init__(self, device: Device):
         super().__init__(device)
-        self._marks = [device.event() for _ in range(self.window)]
+        self._marks = [device.event() for _ in range(self.in_flight)]
         self._marked, self._begun = 0, device.event()
         self._mark = self._marks[0]  # after the last copy or join
 
@@ -122,12 +122,12 @@ class DirectMemory(DeviceMemory):
         self._begun.record(self.up)  # also: the last run is over, which may still be joining what it received
         return self._begun  # MPI asks no stream before it reads and writes
 
-    def send(self, comm: MPI.Intracomm, message: list, peer: int, tag: int, told: bool) -> Late:
-        send = comm.Issend if told else comm.Isend
-        return Late(self._late, self._mark, lambda: send(message, peer, tag), sent=True)
+    def send(self, comm: MPI.Intracomm, message: list, peer: int, tag: int, synchronous: bool) -> DeferredRequest:
+        send = comm.Issend if synchronous else comm.Isend
+        return DeferredRequest(self._late, self._mark, lambda: send(message, peer, tag), sent=True)
 
     def receive(self, comm: MPI.Intracomm, message: list, peer: int, tag: int) -> Request:
-        return Late(self._late, self._nothing, lambda: comm.Irecv(message, peer, tag), sent=False)
+        return DeferredRequest(self._late, self._nothing, lambda: comm.Irecv(message, peer, tag), sent=False)
 
     def land(self, message: list) -> None:
         pass
@@ -141,14 +141,14 @@ class DirectMemory(DeviceMemory):
         return self._marked_now()
 
     def _marked_now(self) -> Event:
-        """Return an event for what was put on the stream last; no more than `window` are under way."""
+        """Return an event for what was put on the stream last; no more than `in_flight` are under way."""
         self._marked += 1
-        self._mark = self._marks[self._marked % self.window]
+        self._mark = self._marks[self._marked % self.in_flight]
         self._mark.record(self.up)
         return self._mark
 
 
-class Chunk(NamedTuple):
+class PinnedChunk(NamedTuple):
     """Elements of the device, the pinned bytes through which they go, and the event of the slot's last copy."""
 
     view: Any
@@ -156,10 +156,10 @@ class Chunk(NamedTuple):
     copied: Event
 
 
-class StagedMemory(DeviceMemory):
+class StagedTransport(DeviceTransport):
     """Moves through pinned slots, for an MPI library that knows host memory alone."""
 
-    window = SLOTS
+    in_flight = SLOTS
 
     def __init__(self, device: Device):
         super().__init__(device)
@@ -175,23 +175,25 @@ class StagedMemory(DeviceMemory):
         if self._pinned.shape[-1] < nbytes:
             self._pinned = self.device.pinned(2 * SLOTS * nbytes).reshape(2, SLOTS, nbytes)
 
-    def message(self, view: Any, sent: bool) -> Chunk:
+    def message(self, view: Any, sent: bool) -> PinnedChunk:
         slot = self._turn[sent] % SLOTS
         self._turn[sent] += 1
-        return Chunk(view, self._pinned[int(sent), slot, : view.nbytes], self._copied[sent][slot])
+        return PinnedChunk(view, self._pinned[int(sent), slot, : view.nbytes], self._copied[sent][slot])
 
-    def send(self, comm: MPI.Intracomm, message: Chunk, peer: int, tag: int, told: bool) -> Late:
-        send = comm.Issend if told else comm.Isend
+    def send(
+        self, comm: MPI.Intracomm, message: PinnedChunk, peer: int, tag: int, synchronous: bool
+    ) -> DeferredRequest:
+        send = comm.Issend if synchronous else comm.Isend
         self._before.record(self.up)
         self.down.wait_event(self._before)
         self.device.copy(message.pinned, message.view, self.down)
         message.copied.record(self.down)
-        return Late(self._late, message.copied, lambda: send(message.pinned, peer, tag), sent=True)
+        return DeferredRequest(self._late, message.copied, lambda: send(message.pinned, peer, tag), sent=True)
 
-    def receive(self, comm: MPI.Intracomm, message: Chunk, peer: int, tag: int) -> Late:
-        return Late(self._late, message.copied, lambda: comm.Irecv(message.pinned, peer, tag), sent=False)
+    def receive(self, comm: MPI.Intracomm, message: PinnedChunk, peer: int, tag: int) -> DeferredRequest:
+        return DeferredRequest(self._late, message.copied, lambda: comm.Irecv(message.pinned, peer, tag), sent=False)
 
-    def land(self, message: Chunk) -> None:
+    def land(self, message: PinnedChunk) -> None:
         self.device.copy(message.view, message.pinned, self.up)
         message.copied.record(self.up)
 

@@ -1,6 +1,6 @@
 """Replay: run the executions of all ranks, without data, over a network that is only described, and tell the time.
 
-`collectives.model` and `schedules.cost` time schedules so: each rank is an `Execution`, the one that goes over MPI,
+`collectives.model` and `simulation.cost` time schedules so: each rank is an `Execution`, the one that goes over MPI,
 with a clock of its own. Every send waits until its receive is posted (rendezvous).
 
 Each rank waits for one certain message at a time and never picks among several, so what happens does not depend on
@@ -18,9 +18,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from collectives.errors import ScheduleError
-from collectives.execution.execute import Execution, Window
-from collectives.execution.memory import HostMemory, Request
+from collectives.execution.execute import Execution, InFlight
 from collectives.execution.operations import OPERATIONS, Operation
+from collectives.execution.transport import HostTransport, Request
 from collectives.schedules.schedule import Schedule
 
 SAME = 1 + 1e-12  # times that differ by less are one time, computed in two ways
@@ -38,7 +38,7 @@ class Message:
     source: int
     dest: int
     elements: int
-    sender: _Rank | None = None
+    sender: _SimulatedRank | None = None
     sent: float | None = None
     posted: float | None = None
     ready: float = 0.0
@@ -52,7 +52,7 @@ class Message:
         raise NotImplementedError("a rank of a replay waits outside its execution")
 
 
-class Network(Protocol):
+class NetworkModel(Protocol):
     """What messages and additions cost."""
 
     def transfer(self, messages: Sequence[Message], now: float) -> list[tuple[float, Message]]:
@@ -62,9 +62,9 @@ class Network(Protocol):
         """Return the seconds that `rank` takes to add `elements`."""
 
 
-def replay(schedule: Schedule, window: Window, network: Network) -> float:
+def simulate(schedule: Schedule, in_flight: InFlight, network: NetworkModel) -> float:
     """Return the time at which the last rank has finished; ScheduleError where ranks wait for ever."""
-    return _Replay(schedule, window, network).run()
+    return _Simulation(schedule, in_flight, network).run()
 
 
 class _Lengths:
@@ -83,20 +83,20 @@ class _Slots:
         return part[1].stop
 
 
-class _Rank(HostMemory):
+class _SimulatedRank(HostTransport):
     """A rank's clock and execution, whose communicator and memory it is."""
 
-    def __init__(self, world: _Replay, rank: int):
+    def __init__(self, world: _Simulation, rank: int):
         self.world, self.rank, self.clock = world, rank, 0.0
         self.awaited: Message | None = None
         self.ended = False
         self._messages = 0
         self._run: Iterator[Request] = iter(())
 
-    def begin_steps(self, schedule: Schedule, window: Window) -> None:
+    def begin_steps(self, schedule: Schedule, in_flight: InFlight) -> None:
         array = _Lengths()
         op = None if schedule.op == "bcast" else OPERATIONS["sum"]
-        self._run = Execution(schedule, self, op, array, array, self, window).run()  # type: ignore[arg-type]
+        self._run = Execution(schedule, self, op, array, array, self, in_flight).run()  # type: ignore[arg-type]
         self.advance()
 
     def advance(self) -> None:
@@ -124,7 +124,7 @@ class _Rank(HostMemory):
         self._messages += 1
         return self._messages, view
 
-    def send(self, comm: Any, message: Any, peer: int, tag: int, told: bool) -> Any:
+    def send(self, comm: Any, message: Any, peer: int, tag: int, synchronous: bool) -> Any:
         return self.world.send(self, message, peer, tag)
 
     def receive(self, comm: Any, message: Any, peer: int, tag: int) -> Any:
@@ -137,18 +137,18 @@ class _Rank(HostMemory):
         self.clock += self.world.network.add(self.rank, arrived)
 
 
-class _Replay:
-    def __init__(self, schedule: Schedule, window: Window, network: Network):
+class _Simulation:
+    def __init__(self, schedule: Schedule, in_flight: InFlight, network: NetworkModel):
         self.network = network
-        self._schedule, self._window = schedule, window
-        self._ranks = [_Rank(self, rank) for rank in range(schedule.size)]
+        self._schedule, self._in_flight = schedule, in_flight
+        self._ranks = [_SimulatedRank(self, rank) for rank in range(schedule.size)]
         self._halves: defaultdict[Channel, deque[Message]] = defaultdict(deque)  # sends or receives without the other
         self._ready: list[tuple[float, float, tuple[int, int], int, Message]] = []  # by time, first come first
         self._count = 0
 
     def run(self) -> float:
         for rank in self._ranks:
-            rank.begin_steps(self._schedule, self._window)
+            rank.begin_steps(self._schedule, self._in_flight)
         while self._ready:
             now = self._ready[0][0]
             together = []
@@ -165,13 +165,13 @@ class _Replay:
             raise ScheduleError(f"{stuck} ranks wait for ever")
         return max(rank.clock for rank in self._ranks)
 
-    def send(self, rank: _Rank, sent: tuple[int, int], peer: int, tag: int) -> Message:
+    def send(self, rank: _SimulatedRank, sent: tuple[int, int], peer: int, tag: int) -> Message:
         message = self._half("sent", (rank.rank, peer, tag), sent[1])
         message.sender, message.sent, message.turns = rank, rank.clock, (sent[0], message.turns[1])
         self._pair(message)
         return message
 
-    def receive(self, rank: _Rank, received: tuple[int, int], peer: int, tag: int) -> Message:
+    def receive(self, rank: _SimulatedRank, received: tuple[int, int], peer: int, tag: int) -> Message:
         message = self._half("posted", (peer, rank.rank, tag), received[1])
         message.posted, message.turns = rank.clock, (message.turns[0], received[0])
         self._pair(message)

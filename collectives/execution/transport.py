@@ -1,4 +1,4 @@
-"""Memory: how an execution sends, receives, copies and joins data, by the kind of memory that it lies in.
+"""Transport: how an execution sends, receives, copies and joins data, by the kind of memory that it lies in.
 
 An execution calls a memory's methods in the order of its steps. What they return is awaited like an MPI request, by
 `Test` and `Wait`, which know no argument here; None stands for what is done already. Device memory, where all this
@@ -35,10 +35,10 @@ class Request(Protocol):
     def Wait(self) -> Any: ...
 
 
-class Memory(Protocol):
-    """One execution's hold on a kind of memory; `window` is how many steps may be under way at once."""
+class Transport(Protocol):
+    """One execution's hold on a kind of memory; `in_flight` is how many steps may be under way at once."""
 
-    window: int
+    in_flight: int
 
     def prepare(self, nbytes: int) -> None:
         """Get ready for messages of at most so many bytes. Called when nothing is under way."""
@@ -55,8 +55,8 @@ class Memory(Protocol):
     def begin(self) -> Request | None:
         """Begin a run."""
 
-    def send(self, comm: MPI.Intracomm, message: Any, peer: int, tag: int, told: bool) -> Request:
-        """Send, after all that was copied, joined or landed before; if `told`, it is done when it has arrived."""
+    def send(self, comm: MPI.Intracomm, message: Any, peer: int, tag: int, synchronous: bool) -> Request:
+        """Send, after all that was copied, joined or landed before; if `synchronous`, it ends on arrival."""
 
     def receive(self, comm: MPI.Intracomm, message: Any, peer: int, tag: int) -> Request:
         """Receive; of those under way the first is landed first."""
@@ -83,10 +83,10 @@ class Memory(Protocol):
         """Wait for the end of the last run: then nothing uses this memory any more."""
 
 
-class HostMemory:
-    """Memory of the processor, which MPI takes as it is; what is done to it is done at once."""
+class HostTransport:
+    """Transport of the processor, which MPI takes as it is; what is done to it is done at once."""
 
-    window = 1 << 30
+    in_flight = 1 << 30
 
     def prepare(self, nbytes: int) -> None:
         pass
@@ -103,8 +103,8 @@ class HostMemory:
     def begin(self) -> None:
         pass
 
-    def send(self, comm: MPI.Intracomm, message: list, peer: int, tag: int, told: bool) -> MPI.Request:
-        return comm.Issend(message, peer, tag) if told else comm.Isend(message, peer, tag)
+    def send(self, comm: MPI.Intracomm, message: list, peer: int, tag: int, synchronous: bool) -> MPI.Request:
+        return comm.Issend(message, peer, tag) if synchronous else comm.Isend(message, peer, tag)
 
     def receive(self, comm: MPI.Intracomm, message: list, peer: int, tag: int) -> MPI.Request:
         return comm.Irecv(message, peer, tag)

@@ -6,7 +6,7 @@ is when messages move and what becomes known when.
 
 A rank is a generator that yields the requests it has to wait for, as `Execution.run` and a plan's `steps` do. What a
 rank must not do is an error: to write what is being sent, to leave a request behind, to wait inside a call, to have
-more under way than its window allows.
+more under way than its in_flight allows.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 
 from collectives.errors import ScheduleError
-from collectives.execution.execute import Window
-from collectives.execution.memory import Request
+from collectives.execution.execute import InFlight
+from collectives.execution.transport import Request
 
 Channel = tuple[int, int, Hashable]  # source, destination, tag
 
 
-class Late:
+class LazyDelivery:
     """A message moves only when no rank can go on, the newest first, and no test finds out about one that has."""
 
     def moves(self) -> bool:
@@ -45,7 +45,7 @@ class Late:
         return count - 1
 
 
-class Soon(Late):
+class EagerDelivery(LazyDelivery):
     """Every message moves as soon as it can, the oldest first, and every test finds out."""
 
     def moves(self) -> bool:
@@ -61,7 +61,7 @@ class Soon(Late):
         return 0
 
 
-class Drawn(Late):
+class RandomDelivery(LazyDelivery):
     """All is drawn."""
 
     def __init__(self, seed: int):
@@ -80,7 +80,7 @@ class Drawn(Late):
         return self._draw.randrange(count)
 
 
-class End:
+class SimulatedRequest:
     """One rank's end of a message, or its part of a collective: a request as MPI's."""
 
     def __init__(self, network: Network, rank: int, channel: Channel | None, sent: np.ndarray | None = None):
@@ -119,54 +119,54 @@ class End:
 class Network:
     """Moves messages between the ranks that `run` goes on with, in an order."""
 
-    def __init__(self, size: int, order: Late, window: Window | None = None):
-        self.size, self.order, self.window = size, order, window
+    def __init__(self, size: int, order: LazyDelivery, in_flight: InFlight | None = None):
+        self.size, self.order, self.in_flight = size, order, in_flight
         self.under_way = [[0, 0] for _ in range(size)]  # of each rank: receives, sends
         self.most = [0, 0]  # receives, sends that any rank had under way at once
         self._sends: defaultdict[Channel, deque] = defaultdict(deque)  # that have no receive yet
         self._receives: defaultdict[Channel, deque] = defaultdict(deque)
-        self._movable: list[tuple[Callable[[], object], tuple[End, ...]]] = []
+        self._movable: list[tuple[Callable[[], object], tuple[SimulatedRequest, ...]]] = []
 
-    def comm(self, rank: int) -> Comm:
+    def comm(self, rank: int) -> SimulatedComm:
         """Return what stands for a rank's communicator."""
-        return Comm(self, rank)
+        return SimulatedComm(self, rank)
 
-    def send(self, channel: Channel, elements: np.ndarray, told: bool) -> End:
+    def send(self, channel: Channel, elements: np.ndarray, synchronous: bool) -> SimulatedRequest:
         end = self.begin(channel[0], channel, elements)
-        buffered = not told and self.order.buffers()
+        buffered = not synchronous and self.order.buffers()
         if buffered:
             elements, end.complete = elements.copy(), True
         self._sends[channel].append((end, elements))
         self._match(channel)
         return end
 
-    def receive(self, channel: Channel, elements: np.ndarray) -> End:
+    def receive(self, channel: Channel, elements: np.ndarray) -> SimulatedRequest:
         end = self.begin(channel[1], channel)
         self._receives[channel].append((end, elements))
         self._match(channel)
         return end
 
-    def begin(self, rank: int, channel: Channel | None = None, sent: np.ndarray | None = None) -> End:
+    def begin(self, rank: int, channel: Channel | None = None, sent: np.ndarray | None = None) -> SimulatedRequest:
         """Return a request of a rank's that is under way from now on; without a channel, of a collective."""
         under_way = self.under_way[rank]
         kind = int(sent is not None)
         under_way[kind] += 1
         self.most[kind] = max(self.most[kind], under_way[kind])
-        if self.window is not None and under_way[kind] > (self.window.receives, self.window.sends)[kind]:
-            raise ScheduleError(f"rank {rank} has {under_way[0]} receives, {under_way[1]} sends in {self.window}")
-        return End(self, rank, channel, sent)
+        if self.in_flight is not None and under_way[kind] > (self.in_flight.receives, self.in_flight.sends)[kind]:
+            raise ScheduleError(f"rank {rank} has {under_way[0]} receives, {under_way[1]} sends in {self.in_flight}")
+        return SimulatedRequest(self, rank, channel, sent)
 
-    def block(self, end: End) -> None:
+    def block(self, end: SimulatedRequest) -> None:
         """Wait inside a call: an error, since the other ranks can't go on meanwhile."""
         raise ScheduleError(f"rank {end.rank} waits inside a call {end.waits_for}")
 
-    def may_move(self, move: Callable[[], object], *ends: End) -> None:
+    def may_move(self, move: Callable[[], object], *ends: SimulatedRequest) -> None:
         """Let `move` be done some time, which completes the ends."""
         self._movable.append((move, ends))
 
     def run(self, ranks: Sequence[Iterator[Request]]) -> None:
         """Go on with all ranks to their ends. Raise ScheduleError where they wait for ever, or leave a request."""
-        ready, awaited = list(range(len(ranks))), dict[int, End]()
+        ready, awaited = list(range(len(ranks))), dict[int, SimulatedRequest]()
         while ready or self._movable:
             if self._movable and (not ready or self.order.moves()):
                 move, ends = self._movable.pop(self.order.pick(len(self._movable)))
@@ -181,12 +181,12 @@ class Network:
             waits = "; ".join(f"rank {rank} {end.waits_for}" for rank, end in sorted(awaited.items())[:4])
             raise ScheduleError(f"{len(awaited)} ranks wait for ever: {waits}")
 
-    def _go_on(self, rank: int, ranks: Sequence[Iterator[Request]], awaited: dict[int, End]) -> None:
+    def _go_on(self, rank: int, ranks: Sequence[Iterator[Request]], awaited: dict[int, SimulatedRequest]) -> None:
         """Go on with a rank until it has to wait."""
         if rank in awaited:
             awaited.pop(rank).learn()
         for request in ranks[rank]:
-            assert isinstance(request, End)
+            assert isinstance(request, SimulatedRequest)
             if not request.complete:
                 awaited[rank] = request
                 return
@@ -204,19 +204,19 @@ class Network:
             self.may_move(lambda: np.copyto(room, elements), sent, received)
 
 
-class Comm:
+class SimulatedComm:
     """One rank's communicator on a network; only what executions use."""
 
     def __init__(self, network: Network, rank: int):
         self.network, self.rank, self.size = network, rank, network.size
 
-    def Isend(self, message: Sequence[Any], dest: int, tag: int) -> End:
-        return self.network.send(self._channel(self.rank, dest, tag), message[0], told=False)
+    def Isend(self, message: Sequence[Any], dest: int, tag: int) -> SimulatedRequest:
+        return self.network.send(self._channel(self.rank, dest, tag), message[0], synchronous=False)
 
-    def Issend(self, message: Sequence[Any], dest: int, tag: int) -> End:
-        return self.network.send(self._channel(self.rank, dest, tag), message[0], told=True)
+    def Issend(self, message: Sequence[Any], dest: int, tag: int) -> SimulatedRequest:
+        return self.network.send(self._channel(self.rank, dest, tag), message[0], synchronous=True)
 
-    def Irecv(self, message: Sequence[Any], source: int, tag: int) -> End:
+    def Irecv(self, message: Sequence[Any], source: int, tag: int) -> SimulatedRequest:
         return self.network.receive(self._channel(source, self.rank, tag), message[0])
 
     def _channel(self, source: int, dest: int, tag: int) -> Channel:
