@@ -19,7 +19,7 @@ FIRST, LAST = "channels first", "channels last"
 
 @dataclass(frozen=True)
 class Pass:
-    """A pass of a convolution: cuDNN's operation, the roles of its operands by cuDNN's names, the role of its result."""
+    """A pass of a convolution: cuDNN's operation, the roles of its operands by cuDNN's names, and of its result."""
 
     name: str
     operation: str
