@@ -43,7 +43,7 @@ class FilterKernel:
         return self.kernel.build()
 
 
-class Operand:
+class FilterOperand:
     """An array that passes read, converted to a layout when a kernel first reads that layout.
 
     Copies lie in the engine's scratch memory: they are valid until the next operand of the same role.
@@ -68,6 +68,9 @@ class Operand:
         else:
             channels_last(self.engine, self.array, copy)
         return copy
+
+
+Operands = dict[str, FilterOperand]  # by role
 
 
 class Filters:
@@ -109,19 +112,25 @@ class Filters:
         self.engine.drop_scratch()
         return found
 
-    def operands(self, **arrays: Any) -> dict[str, Operand]:
+    def operands(self, **arrays: Any) -> Operands:
         """Return the operands of passes, from arrays by role."""
         shapes = {role: getattr(self.problem, role) for role in arrays}
-        return {role: Operand(self.engine, role, array.reshape(shapes[role])) for role, array in arrays.items()}
+        return {role: FilterOperand(self.engine, role, array.reshape(shapes[role])) for role, array in arrays.items()}
 
-    def run(self, one: Pass, operands: dict[str, Operand], result: Any, bias: Any = None, add: bool = False) -> None:
+    def run(self, one: Pass, operands: Operands, result: Any, bias: Any = None, add: bool = False) -> None:
         """Write the result of a pass into `result`, or add it; add `bias` (channels) to it if given."""
         chosen = self.kernel(one, bias is not None)
         assert chosen is not None
         self._run(chosen, one, operands, result.reshape(getattr(self.problem, one.result)), bias, add)
 
     def _run(
-        self, chosen: FilterKernel, one: Pass, operands: dict[str, Operand], result: Any, bias: Any, add: bool = False
+        self,
+        chosen: FilterKernel,
+        one: Pass,
+        operands: Operands,
+        result: Any,
+        bias: Any,
+        add: bool = False,
     ) -> None:
         engine, fused = self.engine, chosen.biased
         pointers = {UIDS[role]: operands[role].pointer(chosen.layout) for _, role in one.operands}
