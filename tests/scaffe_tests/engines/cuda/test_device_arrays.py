@@ -121,7 +121,7 @@ def rule_over(path, gpu, param: SolverParameter):
         for blob in blobs:
             blob.data[...] = rng.standard_normal(blob.shape)
     rule = solvers.create(param, net.packed, net.context.engine)
-    assert type(rule).__name__ == (f"Fused{rule.kind}" if gpu else rule.kind)
+    assert type(rule).__name__ == (f"Cuda{rule.kind}" if gpu else rule.kind)
     return net, rule
 
 
