@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import nets
 import numpy as np
+from bad_input import edit
 
 from readers import encode, write_lmdb
 from scaffe.proto import Datum, NetParameter, SolverState
@@ -44,12 +45,6 @@ def is_tool(words: list[str]) -> bool:
 
 
 TRAIN = "train --solver solver.prototxt"
-
-
-def edit(path: str, old: str, new: str) -> None:
-    text = Path(path).read_text()
-    assert old in text, old
-    Path(path).write_text(text.replace(old, new, 1))
 
 
 def write(path: str, content: str | bytes) -> Callable[[], object]:
