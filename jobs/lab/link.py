@@ -1,6 +1,6 @@
 """Measure a link of the emulated cluster, both ways at once: `link.py serve`, then on another node `link.py HOST`.
 
-Prints the seconds that a byte takes. Plain sockets, so that no MPI library's habits are in the bound.
+Prints the seconds of a byte. Plain sockets, so that the bound does not depend on an MPI library.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PORT, WARM_UP, NBYTES = 7777, 4 << 20, 32 << 20
 
 
 def exchange(connection: socket.socket, nbytes: int) -> float:
-    """Send and receive so many bytes at once; return the seconds until both are done."""
+    """Send and receive `nbytes` at the same time; return the seconds until both are done."""
     start = time.perf_counter()
     sender = threading.Thread(target=connection.sendall, args=(bytes(nbytes),))
     sender.start()
@@ -26,6 +26,7 @@ def exchange(connection: socket.socket, nbytes: int) -> float:
 
 
 def both(connection: socket.socket) -> float:
+    """Return the seconds of a byte, after a warm-up, and close the connection."""
     with connection:
         exchange(connection, WARM_UP)
         return exchange(connection, NBYTES) / NBYTES
