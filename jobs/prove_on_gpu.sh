@@ -58,7 +58,7 @@ use_prefix() {
 [ ! -d "$out/site" ] || use_prefix "$out/site"
 # An mpirun that came as a wheel lies beside the interpreter, which need not be on PATH.
 command -v mpirun >/dev/null || PATH=$PATH:$(dirname "$python")
-export PYTHONPATH=$root:$root/tests:$root/jobs${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1 NO_COLOR=1
+export PYTHONPATH=$root:$root/tests/support:$root/jobs${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1 NO_COLOR=1
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
 if [ -z "${REHEARSE:-}" ]; then

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from scaffe.layers.elementwise import Elementwise
 from scaffe.layers.layer import register
 
@@ -11,10 +13,10 @@ class AbsVal(Elementwise):
 
     keeps_input = True
 
-    def f(self, x, out) -> None:
+    def f(self, x: Any, out: Any) -> None:
         self.xp.absolute(x, out=out)
 
-    def df(self, x, y, out) -> None:
+    def df(self, x: Any, y: Any, out: Any) -> None:
         self.xp.sign(x, out=out)
 
 

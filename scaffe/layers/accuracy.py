@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from scaffe.layers.labels import class_indices, class_view
 from scaffe.layers.layer import Blobs, Layer, register
@@ -51,14 +52,14 @@ class Accuracy(Layer):
         if len(top) > 1:
             self._per_class(correct, labels if kept is None else labels[kept], labels, top[1].array)
 
-    def _correct(self, scores, labels):
+    def _correct(self, scores: Any, labels: Any) -> Any:
         """Return whether each label is among the best, (outer x inner)."""
         xp = self.xp
         own = scores[xp.arange(self.outer)[:, None], labels, xp.arange(self.inner)][:, None]
         not_worse = (~(scores < own)).sum(axis=1)  # the label's own score is one of them
         return not_worse <= self.top_k
 
-    def _per_class(self, correct, counted, labels, accuracies) -> None:
+    def _per_class(self, correct: Any, counted: Any, labels: Any, accuracies: Any) -> None:
         xp = self.xp
         hits = xp.bincount(labels[correct], minlength=self.classes)
         counts = xp.bincount(counted.reshape(-1), minlength=self.classes).tolist()

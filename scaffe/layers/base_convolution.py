@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from scaffe.blob import Shape
-from scaffe.layers.im2col import Columns, Sizes, Window
+from scaffe.layers.im2col import Columns, Sizes, SlidingWindow
 from scaffe.layers.layer import ANY, Blobs
 from scaffe.layers.windowed import Windowed
 
@@ -49,7 +49,7 @@ class BaseConvolution(Windowed):
         """Return the channels of maps and of images."""
         raise NotImplementedError
 
-    def _make_window(self, shape: Shape, axis: int) -> tuple[Window, Sizes]:
+    def _make_window(self, shape: Shape, axis: int) -> tuple[SlidingWindow, Sizes]:
         """Return the window for a bottom of this shape, and the size of the top's spatial axes."""
         raise NotImplementedError
 
@@ -140,7 +140,8 @@ class BaseConvolution(Windowed):
         """Return the columns for a chunk of so many images."""
         if len(images) not in self._columns:
             self._columns[len(images)] = Columns(self.xp, images.dtype, len(images), self.channels, self.window)
-        return self._columns[len(images)]
+        columns: Columns = self._columns[len(images)]
+        return columns
 
     def _product(self, images: int, dtype: Any) -> Any:
         """Return the buffer for a chunk's maps, (filters x positions n)."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
+from typing import Any
 
-from scaffe.blob import around
+from scaffe.blob import Shape, around
 from scaffe.context import TEST
 from scaffe.layers.layer import Blobs, Layer, register
 from scaffe.proto import FillerParameter
@@ -41,8 +43,8 @@ class BatchNorm(Layer):
             raise self.shape_error(f"bottom has shape {shape}, but there are sums for {self.blobs[0].count} channels")
         top[0].reshape(*shape)
 
-    def _view(self, shape):
-        return around(shape, 1) if len(shape) > 1 else (*shape, 1, 1)
+    def _view(self, shape: Shape) -> tuple[int, int, int]:
+        return around(shape, 1) if len(shape) > 1 else (prod(shape), 1, 1)
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         xp, x = self.xp, bottom[0].array.reshape(self.view)
@@ -56,17 +58,17 @@ class BatchNorm(Layer):
         y /= self.deviation
         top[0].array.reshape(self.view)[...] = y
 
-    def global_statistics(self):
+    def global_statistics(self) -> tuple[Any, Any]:
         """Return the mean and variance that the running sums say, 0 before there are any."""
         means, variances, (weight,) = (blob.array for blob in self.blobs)
         scale = 0 if weight == 0 else 1 / weight
         return means * scale, variances * scale
 
-    def _variance(self, centred):
+    def _variance(self, centred: Any) -> Any:
         """Return the mean square of values whose mean is 0, a channel."""
         return self.xp.einsum("ncs,ncs->c", centred, centred) / (centred.shape[0] * centred.shape[2])
 
-    def remember(self, mean, variance) -> None:
+    def remember(self, mean: Any, variance: Any) -> None:
         """Let the running sums fade and add what was measured, the variance without its bias."""
         count = self.view[0] * self.view[2]
         news = mean, variance * (count / (count - 1) if count > 1 else 1), 1

@@ -17,7 +17,7 @@ class Bias(Broadcast):
             self.add_operand(bottom, param.axis, param.num_axes, param.filler)
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
-        self.look_at(bottom, self.param.bias_param.axis)
+        self.set_view(bottom, self.param.bias_param.axis)
         top[0].reshape(*bottom[0].shape)
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
@@ -32,7 +32,7 @@ class Bias(Broadcast):
             bottom[0].diff_array[...] = dy
 
     def mixes_samples(self, bottom: Blobs) -> str:
-        return self.ties_batch(bottom, self.param.bias_param.axis)
+        return self.operand_mixes_samples(bottom, self.param.bias_param.axis)
 
 
 register("Bias", Bias)

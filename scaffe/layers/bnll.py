@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from scaffe.layers.elementwise import Elementwise
 from scaffe.layers.layer import register
 from scaffe.layers.sigmoid import sigmoid
@@ -12,10 +14,10 @@ class BNLL(Elementwise):
 
     keeps_input = True
 
-    def f(self, x, out) -> None:
+    def f(self, x: Any, out: Any) -> None:
         self.xp.logaddexp(x, 0, out=out)
 
-    def df(self, x, y, out) -> None:
+    def df(self, x: Any, y: Any, out: Any) -> None:
         sigmoid(self.xp, x, out)
 
 

@@ -34,7 +34,7 @@ class Broadcast(Layer):
         """Return the blob that x is combined with."""
         return bottom[1] if len(bottom) > 1 else self.blobs[0]
 
-    def look_at(self, bottom: Blobs, axis: int) -> None:
+    def set_view(self, bottom: Blobs, axis: int) -> None:
         """Set `view`, x's shape as three axes. Raise ShapeError where the operand's shape is not part of x's."""
         shape, part = bottom[0].shape, self.operand(bottom).shape
         first = self.canonical_axis(axis, bottom[0]) if part else 0
@@ -54,7 +54,7 @@ class Broadcast(Layer):
         else:
             diff += dy.sum(axis=(0, 2))
 
-    def ties_batch(self, bottom: Blobs, axis: int) -> str:
+    def operand_mixes_samples(self, bottom: Blobs, axis: int) -> str:
         """Say so where the learned operand has the batch's axis."""
         ties = len(bottom) == 1 and self.blobs[0].shape and self.canonical_axis(axis, bottom[0]) == 0
         return "its parameter has axis 0, one value a sample" if ties else ""

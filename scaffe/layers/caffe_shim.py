@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any
 
 from scaffe.blob import Blob
 from scaffe.context import TEST, TRAIN
@@ -35,8 +34,8 @@ class Layer:
 
 
 def _stand_in() -> ModuleType:
-    module: Any = ModuleType("caffe", __doc__)
-    module.Layer, module.TRAIN, module.TEST = Layer, TRAIN, TEST
+    module = ModuleType("caffe", __doc__)
+    vars(module).update(Layer=Layer, TRAIN=TRAIN, TEST=TEST)
     return module
 
 

@@ -42,7 +42,7 @@ class Concat(Layer):
     def mixes_samples(self, bottom: Blobs) -> str:
         return "" if self.axis else "it joins its bottoms on axis 0"
 
-    def _parts(self, bottom, array) -> Iterator[Any]:
+    def _parts(self, bottom: Blobs, array: Any) -> Iterator[Any]:
         """Yield each bottom's part of the top, a view."""
         start, front = 0, (slice(None),) * self.axis
         for blob in bottom:

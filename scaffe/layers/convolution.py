@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from scaffe.blob import Shape
 from scaffe.layers.base_convolution import BaseConvolution
-from scaffe.layers.im2col import Sizes, Window
+from scaffe.layers.im2col import Sizes, SlidingWindow
 from scaffe.layers.layer import Blobs, register
 
 
@@ -20,7 +20,7 @@ class Convolution(BaseConvolution):
     def _sides(self) -> tuple[int, int]:
         return self.outputs, self.inputs
 
-    def _make_window(self, shape: Shape, axis: int) -> tuple[Window, Sizes]:
+    def _make_window(self, shape: Shape, axis: int) -> tuple[SlidingWindow, Sizes]:
         window = self.window_over(shape, axis)
         return window, window.out
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from scaffe.blob import Shape
 from scaffe.layers.base_convolution import BaseConvolution
-from scaffe.layers.im2col import Sizes, Window
+from scaffe.layers.im2col import Sizes, SlidingWindow
 from scaffe.layers.layer import Blobs, register
 
 
@@ -21,13 +21,13 @@ class Deconvolution(BaseConvolution):
     def _sides(self) -> tuple[int, int]:
         return self.inputs, self.outputs
 
-    def _make_window(self, shape: Shape, axis: int) -> tuple[Window, Sizes]:
+    def _make_window(self, shape: Shape, axis: int) -> tuple[SlidingWindow, Sizes]:
         extent = [d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation, strict=True)]
         axes = zip(shape[axis + 1 :], extent, self.stride, self.pad, strict=True)
         size = tuple(s * (n - 1) + e - 2 * p for n, e, s, p in axes)
         if min(size, default=1) < 1:
             raise self.shape_error(f"pad {self.pad} leaves a top of size {size} for a bottom of shape {shape}")
-        return Window(size, self.kernel, self.stride, self.pad, self.dilation), size
+        return SlidingWindow(size, self.kernel, self.stride, self.pad, self.dilation), size
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         for x, y in zip(bottom, top, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from scaffe.context import TRAIN
 from scaffe.layers.layer import Blobs, Layer, register
@@ -35,7 +36,7 @@ class Dropout(Layer):
         if propagate_down[0]:
             self._drop(top[0].diff_array, bottom[0].diff_array)
 
-    def _drop(self, source, target) -> None:
+    def _drop(self, source: Any, target: Any) -> None:
         if self.active:
             self.xp.multiply(source, self.kept, out=target)
             target *= 1 / (1 - self.ratio)

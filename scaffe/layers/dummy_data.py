@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
+from scaffe.blob import Blob, Shape
 from scaffe.fillers import fill
 from scaffe.layers.layer import ANY, Blobs, Layer, register
 from scaffe.proto import FillerParameter
 
+T = TypeVar("T")
 LEGACY = ("num", "channels", "height", "width")
 
 
@@ -47,7 +50,7 @@ class DummyData(Layer):
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         pass
 
-    def _draw(self, i, blob):
+    def _draw(self, i: int, blob: Blob) -> np.ndarray:
         """Fill the rows of all ranks and return this rank's."""
         first, total = self.rows[i]
         values = np.empty((total, *blob.shape[1:]), np.float32)
@@ -55,14 +58,14 @@ class DummyData(Layer):
         fill(values, self.fillers[i], rng, f"layer '{self.name}'")
         return values[first : first + blob.num]
 
-    def _share(self, blob, shape) -> tuple[int, int]:
+    def _share(self, blob: Blob, shape: Shape) -> tuple[int, int]:
         """Give a top its rows; return the first of them and how many all ranks have."""
         if not shape or min(shape) < 1:
             raise self.shape_error(f"dummy_data_param has shape {shape}; give it axes, each at least 1")
         blob.reshape(self.context.take_share(self.name, shape[0]), *shape[1:])
         return self.context.first_row, self.context.total_rows or blob.num
 
-    def _legacy_shapes(self, param, tops):
+    def _legacy_shapes(self, param: Any, tops: int) -> list[Shape]:
         """Return the shapes that the old fields give, each of them once or once a top."""
         fields = [list(getattr(param, field)) for field in LEGACY]
         if not any(fields):
@@ -72,7 +75,7 @@ class DummyData(Layer):
                 raise self.error(f"dummy_data_param has {len(values)} {name} for {tops} tops; give one, or one a top")
         return list(zip(*(values * tops if len(values) == 1 else values for values in fields), strict=True))
 
-    def _one_each(self, values, top, field):
+    def _one_each(self, values: list[T], top: Blobs, field: str) -> list[T]:
         if len(values) not in (1, len(top)):
             raise self.error(f"dummy_data_param has {len(values)} {field} for {len(top)} tops; give one, or one a top")
         return values * len(top) if len(values) == 1 else values

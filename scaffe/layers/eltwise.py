@@ -7,6 +7,8 @@ from typing import Any
 
 from scaffe.layers.layer import ANY, Blobs, Layer, register
 
+Arrays = list[Any]
+
 
 class Eltwise(Layer):
     """y = the product, the sum weighted by `coeff`, or the largest of the bottoms' values.
@@ -44,16 +46,16 @@ class Eltwise(Layer):
                 self.operation.backward(i, values, top[0].array, top[0].diff_array, blob.diff_array)
 
 
-class Product:
+class EltwiseProduct:
     def __init__(self, layer: Eltwise):
         self.layer = layer
 
-    def forward(self, xs: list, y: Any) -> None:
+    def forward(self, xs: Arrays, y: Any) -> None:
         y[...] = xs[0]
         for x in xs[1:]:
             y *= x
 
-    def backward(self, i: int, xs: list, y: Any, dy: Any, dx: Any) -> None:
+    def backward(self, i: int, xs: Arrays, y: Any, dy: Any, dx: Any) -> None:
         if self.layer.stable:
             dx[...] = dy
             for x in xs[:i] + xs[i + 1 :]:
@@ -63,25 +65,25 @@ class Product:
             dx *= dy
 
 
-class Sum:
+class EltwiseSum:
     def __init__(self, layer: Eltwise):
         self.layer = layer
 
-    def forward(self, xs: list, y: Any) -> None:
+    def forward(self, xs: Arrays, y: Any) -> None:
         coeffs = self.layer.coeffs or [1] * len(xs)
         self.layer.xp.multiply(xs[0], coeffs[0], out=y)
         for x, coeff in zip(xs[1:], coeffs[1:], strict=True):
             y += x if coeff == 1 else coeff * x
 
-    def backward(self, i: int, xs: list, y: Any, dy: Any, dx: Any) -> None:
+    def backward(self, i: int, xs: Arrays, y: Any, dy: Any, dx: Any) -> None:
         self.layer.xp.multiply(dy, self.layer.coeffs[i] if self.layer.coeffs else 1, out=dx)
 
 
-class Max:
+class EltwiseMax:
     def __init__(self, layer: Eltwise):
         self.layer = layer
 
-    def forward(self, xs: list, y: Any) -> None:
+    def forward(self, xs: Arrays, y: Any) -> None:
         xp = self.layer.xp
         self.winner = self.layer.buffer("winner", y.shape, int)
         y[...] = xs[1]
@@ -91,10 +93,10 @@ class Max:
             self.winner[wins] = i
             xp.copyto(y, x, where=wins)
 
-    def backward(self, i: int, xs: list, y: Any, dy: Any, dx: Any) -> None:
+    def backward(self, i: int, xs: Arrays, y: Any, dy: Any, dx: Any) -> None:
         self.layer.xp.multiply(dy, self.winner == i, out=dx)
 
 
-Eltwise.operations = Product, Sum, Max
+Eltwise.operations = EltwiseProduct, EltwiseSum, EltwiseMax
 
 register("Eltwise", Eltwise)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from scaffe.layers.elementwise import Elementwise
 from scaffe.layers.layer import Blobs, register
 
@@ -13,13 +15,13 @@ class ELU(Elementwise):
         self.alpha = self.param.elu_param.alpha
         self.keeps_input = self.alpha < 0  # else y has x's sign
 
-    def f(self, x, out) -> None:
+    def f(self, x: Any, out: Any) -> None:
         negative = self.xp.expm1(self.xp.minimum(x, 0))
         negative *= self.alpha
         self.xp.maximum(x, 0, out=out)
         out += negative
 
-    def df(self, x, y, out) -> None:
+    def df(self, x: Any, y: Any, out: Any) -> None:
         self.xp.add(y, self.alpha, out=out)
         out[x > 0] = 1
 

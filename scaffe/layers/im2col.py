@@ -14,10 +14,11 @@ from types import ModuleType
 from typing import Any
 
 Sizes = tuple[int, ...]
+Index = tuple[slice | int, ...]
 
 
 @dataclass(frozen=True)
-class Window:
+class SlidingWindow:
     """A kernel that moves over pictures of `size`; each field has one number a spatial axis."""
 
     size: Sizes
@@ -46,7 +47,7 @@ class Window:
         """Whether each position sees exactly its own pixel."""
         return self.size == self.out and prod(self.kernel) == 1 and not any(self.pad)
 
-    def places(self) -> Iterator[tuple[tuple, tuple]]:
+    def places(self) -> Iterator[tuple[Index, Index]]:
         """Yield for each place of the kernel the index of its columns and of the padded pixels that it meets."""
         every = slice(None)
         axes = list(zip(self.dilation, self.stride, self.out, strict=True))
@@ -61,7 +62,7 @@ class Columns:
     Images (n x C x size...), columns (C kernel... x out... n). Pointwise windows need no columns of their own.
     """
 
-    def __init__(self, xp: ModuleType, dtype: Any, images: int, channels: int, window: Window):
+    def __init__(self, xp: ModuleType, dtype: Any, images: int, channels: int, window: SlidingWindow):
         self.window = window
         self.inside = (slice(None), *(slice(p, p + n) for p, n in zip(window.pad, window.size, strict=True)))
         self.padded = xp.zeros((channels, *window.padded, images), dtype)  # zero outside the pictures for good

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 from scaffe.layers.layer import Blobs, Layer, register
 
@@ -59,13 +60,13 @@ class InnerProduct(Layer):
         axis = self.canonical_axis(self.param.inner_product_param.axis, bottom[0])
         return "" if axis else "it takes the whole batch as one input (axis 0)"
 
-    def add_bias_diff(self, dy) -> None:
+    def add_bias_diff(self, dy: Any) -> None:
         """Add the sums of a top's gradient, (rows x outputs) in any number of axes, to the bias's, if it learns."""
         if self.bias_term and self.param_propagate_down[1]:
             diff = self.blobs[1].diff_array
             diff += dy.reshape(-1, self.outputs).sum(axis=0)
 
-    def weight(self, array):
+    def weight(self, array: Any) -> Any:
         """Return the weights or their gradient as (N x K), a view."""
         return array.T if self.transpose else array
 

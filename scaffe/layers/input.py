@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from scaffe.blob import Shape
 from scaffe.layers.layer import ANY, Blobs, Layer, register
 
 
@@ -31,7 +32,7 @@ class Input(Layer):
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         pass
 
-    def _share(self, shape):
+    def _share(self, shape: Shape) -> Shape:
         if min(shape, default=1) < 1:
             raise self.shape_error(f"input_param has shape {shape}; give each axis at least 1")
         return (self.context.take_share(self.name, shape[0]), *shape[1:]) if shape else shape

@@ -69,7 +69,7 @@ class LRN(Layer):
         return values
 
 
-def _shifted(axis: int, distance: int) -> tuple[tuple, tuple]:
+def _shifted(axis: int, distance: int) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
     """Return the indices of all but the last, and all but the first, `distance` values on an axis."""
     front = (slice(None),) * axis
     return (*front, slice(None, -distance)), (*front, slice(distance, None))

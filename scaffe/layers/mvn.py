@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 from scaffe.layers.layer import Blobs, Layer, register
 
@@ -51,7 +52,7 @@ class MVN(Layer):
             dx -= self.xp.multiply(y, slope, out=self.buffer("sloped", y.shape, y.dtype))
             dx /= self.deviation
 
-    def _mean_product(self, a, b):
+    def _mean_product(self, a: Any, b: Any) -> Any:
         """Return the means of a b, (rows x 1)."""
         return self.xp.einsum("ij,ij->i", a, b)[:, None] / self.view[1]
 

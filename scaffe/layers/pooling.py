@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.blob import Shape
 from scaffe.context import TRAIN
 from scaffe.layers.layer import Blobs, Layer, register
 from scaffe.layers.stochastic_pooling import RandomValue, WeightedMean
@@ -74,9 +75,9 @@ class Pooling(Layer):
         pool, param = self.param.pooling_param.pool, self.param.pooling_param
         if pool == param.STOCHASTIC:
             return RandomValue if self.context.phase == TRAIN else WeightedMean
-        return _Max if pool == param.MAX else _Average
+        return _MaxPooling if pool == param.MAX else _AveragePooling
 
-    def _pooled(self, shape, kernel) -> tuple[int, int]:
+    def _pooled(self, shape: Shape, kernel: Sequence[int]) -> tuple[int, int]:
         """Return how many windows there are on each axis, as Caffe counts them."""
         param = self.param.pooling_param
         out = []
@@ -124,7 +125,7 @@ class Axis:
         return slice(first, last), slice(pixel, pixel + (last - first - 1) * self.stride + 1, self.stride)
 
 
-class _Max:
+class _MaxPooling:
     """The largest value of each window, and which place of the window, counted row by row, holds it."""
 
     def __init__(self, layer: Layer, rows: Axis, columns: Axis):
@@ -168,7 +169,7 @@ class _Max:
         dx[...] = xp.bincount(pixels.reshape(-1), weights=dy.reshape(-1), minlength=dx.size).reshape(dx.shape)
 
 
-class _Average:
+class _AveragePooling:
     """The mean of each window: sums along the rows, then along the columns, over the window's area."""
 
     def __init__(self, layer: Layer, rows: Axis, columns: Axis):
@@ -194,12 +195,12 @@ class _Average:
         for out, pixels in self.rows.places:
             dx[:, pixels] += sums[:, out]
 
-    def _sums(self, x):
+    def _sums(self, x: Any) -> Any:
         """Return the buffer for sums along the rows, (pictures x pooled H x W)."""
         return self.layer.buffer("sums", (len(x), self.rows.out, self.columns.size), x.dtype)
 
 
-def _pictures(array):
+def _pictures(array: Any) -> Any:
     """Return (N x C x H x W) as (N C x H x W), a view."""
     return array.reshape(-1, *array.shape[2:])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from scaffe.blob import around
 from scaffe.fillers import given_or_constant
@@ -49,11 +50,11 @@ class PReLU(Layer):
             slopes = self.xp.where(self.input > 0, 1, self._slopes())
             self.xp.multiply(dy, slopes, out=bottom[0].diff_array.reshape(self.view))
 
-    def _negative(self):
+    def _negative(self) -> Any:
         """Return min(x, 0), in a buffer that the next call overwrites."""
         return self.xp.minimum(self.input, 0, out=self.buffer("negative", self.view, self.input.dtype))
 
-    def _slopes(self):
+    def _slopes(self) -> Any:
         return self.blobs[0].array.reshape(1, -1, 1)
 
 

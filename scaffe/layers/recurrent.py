@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from scaffe.layers.layer import Blobs, Layer
 
 
-class _Input(NamedTuple):
+class _WeightedBottom(NamedTuple):
     """A bottom that has weights: the indices of both, and its first axis that the weights see."""
 
     bottom: int
@@ -17,7 +17,7 @@ class _Input(NamedTuple):
     axis: int
 
 
-X, STATIC = _Input(0, 0, 2), _Input(2, 2, 1)
+X, STATIC = _WeightedBottom(0, 0, 2), _WeightedBottom(2, 2, 1)
 
 
 class Recurrent(Layer):
@@ -166,7 +166,7 @@ class Recurrent(Layer):
             diff = self.blobs[index].diff_array
             diff += dy.sum(axis=0)
 
-    def _rows(self, source: _Input, array: Any) -> Any:
+    def _rows(self, source: _WeightedBottom, array: Any) -> Any:
         """Return a bottom's array as rows of inputs, a view."""
         return array.reshape(-1, self.blobs[source.weight].shape[1])
 

@@ -20,10 +20,10 @@ def sigmoid(xp: ModuleType, x: Any, out: Any) -> None:
 class Sigmoid(Elementwise):
     """y = 1 / (1 + exp(-x))."""
 
-    def f(self, x, out) -> None:
+    def f(self, x: Any, out: Any) -> None:
         sigmoid(self.xp, x, out)
 
-    def df(self, x, y, out) -> None:
+    def df(self, x: Any, y: Any, out: Any) -> None:
         self.xp.subtract(1, y, out=out)
         out *= y
 

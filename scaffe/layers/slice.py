@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from scaffe.blob import Shape
 from scaffe.layers.layer import ANY, Blobs, Layer, register
 
 
@@ -28,7 +29,7 @@ class Slice(Layer):
         for blob, (start, stop) in zip(top, pairwise(self.ends), strict=True):
             blob.reshape(*shape[:axis], stop - start, *shape[axis + 1 :])
 
-    def _ends(self, shape, parts: int) -> list[int]:
+    def _ends(self, shape: Shape, parts: int) -> list[int]:
         """Return where the parts begin, and the end of the last."""
         size, points = shape[self.axis], list(self.param.slice_param.slice_point)
         if not points:

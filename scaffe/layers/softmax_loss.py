@@ -62,12 +62,12 @@ class SoftmaxWithLoss(Loss):
             dx *= self.kept[:, None]
         dx *= top[0].diff_array / self.divisor
 
-    def _losses(self):
+    def _losses(self) -> Any:
         """Return the loss of each label, (outer x inner)."""
         self.hit = self.xp.arange(self.outer)[:, None], self.labels, self.xp.arange(self.inner)
         return -self.xp.log(self.xp.maximum(self.prob[self.hit], SMALLEST))
 
-    def _differentiate(self, dx) -> None:
+    def _differentiate(self, dx: Any) -> None:
         """Write into `dx` the gradients of the sum of `_losses` by the scores."""
         dx[...] = self.prob
         dx[self.hit] -= 1

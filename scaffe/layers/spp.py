@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from scaffe.blob import Blob, Shape
 from scaffe.layers.layer import Blobs, Layer, register
@@ -63,7 +64,7 @@ class SPP(Layer):
             pool.backward([blob], [True], [x])
             dx += x.diff_array
 
-    def _parts(self, array) -> list:
+    def _parts(self, array: Any) -> list[Any]:
         """Return each grid's part of the top, a view."""
         ends = [0]
         for blob in self.pooled:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from scaffe.layers.elementwise import Elementwise
 from scaffe.layers.layer import register
 
@@ -9,10 +11,10 @@ from scaffe.layers.layer import register
 class TanH(Elementwise):
     """y = tanh(x)."""
 
-    def f(self, x, out) -> None:
+    def f(self, x: Any, out: Any) -> None:
         self.xp.tanh(x, out=out)
 
-    def df(self, x, y, out) -> None:
+    def df(self, x: Any, y: Any, out: Any) -> None:
         self.xp.multiply(y, y, out=out)
         self.xp.subtract(1, out, out=out)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 from scaffe.layers.layer import Blobs, Layer, register
 
@@ -34,7 +35,7 @@ class Tile(Layer):
     def mixes_samples(self, bottom: Blobs) -> str:
         return "" if self._axis(bottom) else "it repeats the batch on axis 0"
 
-    def _copies(self, array):
+    def _copies(self, array: Any) -> Any:
         """Return the top's values as (outer x tiles x rest), a view."""
         return array.reshape(self.view[0], self.tiles, self.view[2])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scaffe.blob import Shape
-from scaffe.layers.im2col import Sizes, Window
+from scaffe.layers.im2col import Sizes, SlidingWindow
 from scaffe.layers.layer import Blobs, Layer
 
 
@@ -34,9 +34,9 @@ class Windowed(Layer):
             raise self.error(f"{len(values)} {field} for {axes} spatial axes; give one, or one for each axis")
         return values * axes if len(values) == 1 else values
 
-    def window_over(self, shape: Shape, axis: int) -> Window:
+    def window_over(self, shape: Shape, axis: int) -> SlidingWindow:
         """Return the window that slides over a bottom of this shape. Raise ShapeError where it is the larger one."""
-        window = Window(shape[axis + 1 :], self.kernel, self.stride, self.pad, self.dilation)
+        window = SlidingWindow(shape[axis + 1 :], self.kernel, self.stride, self.pad, self.dilation)
         if min(window.out, default=1) < 1:
             raise self.shape_error(
                 f"the kernel reaches over {window.extent}, more than the bottom {shape}, padded to "

@@ -14,7 +14,7 @@ from scaffe.engines.cuda.layouts import add_channel_sums
 from scaffe.layers.base_convolution import BaseConvolution
 from scaffe.layers.convolution import Convolution
 from scaffe.layers.deconvolution import Deconvolution
-from scaffe.layers.im2col import Window
+from scaffe.layers.im2col import SlidingWindow
 from scaffe.layers.layer import Blobs, register
 
 COLUMN_BYTES = 1 << 28  # of columns at a time: a GPU's products have to be large
@@ -26,7 +26,7 @@ class CudaColumns:
     The positions of an image run fastest, so that threads next to each other write next to each other.
     """
 
-    def __init__(self, layer: BaseConvolution, images: int, channels: int, window: Window):
+    def __init__(self, layer: BaseConvolution, images: int, channels: int, window: SlidingWindow):
         self.engine, self.images, self.channels = layer.context.engine, images, channels
         axes = zip(window.size, window.out, window.kernel, window.stride, window.pad, window.dilation, strict=True)
         self.sides = [number for axis in axes for number in axis]

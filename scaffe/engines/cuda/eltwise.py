@@ -10,7 +10,7 @@ from scaffe.layers import eltwise
 from scaffe.layers.layer import register
 
 
-class _Sum(eltwise.Sum):
+class _Sum(eltwise.EltwiseSum):
     def forward(self, xs: list, y: Any) -> None:
         coeffs = self.layer.coeffs or [1] * len(xs)
         of_sum, total = float(coeffs[0]), xs[0]
@@ -19,7 +19,7 @@ class _Sum(eltwise.Sum):
             of_sum, total = 1.0, y
 
 
-class _Product(eltwise.Product):
+class _Product(eltwise.EltwiseProduct):
     def forward(self, xs: list, y: Any) -> None:
         product = xs[0]
         for x in xs[1:]:
@@ -27,7 +27,7 @@ class _Product(eltwise.Product):
             product = y
 
 
-class _Max(eltwise.Max):
+class _Max(eltwise.EltwiseMax):
     def forward(self, xs: list, y: Any) -> None:
         self.winner = self.layer.buffer("winner", y.shape, np.int32)
         _over(self, "eltwise_max", y, xs[0], xs[1], y, self.winner)

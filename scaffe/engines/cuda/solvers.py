@@ -10,7 +10,7 @@ import numpy as np
 
 from scaffe.devices.gpu import Late
 from scaffe.engines.cuda.engine import Engine
-from scaffe.packed import PackedParameters, Parameter
+from scaffe.packed import PackedParameters, ParameterBlob
 from scaffe.proto import SolverParameter
 from scaffe.solvers import adadelta, adagrad, adam, lars, nesterov, register, rmsprop, sgd
 from scaffe.solvers.rule import Rule
@@ -88,7 +88,7 @@ class Fused(Rule):
             self._on_its_way = self.engine.gpu.late(self._found.size)
         self._on_its_way.send(self._found)
 
-    def faulty(self) -> Parameter | None:
+    def faulty(self) -> ParameterBlob | None:
         """Do so, as of the last `look`."""
         number = int(self._on_its_way.read()[0]) if self._on_its_way else 0
         if not number:
