@@ -106,12 +106,12 @@ def _benchmarks(quick: bool, rehearse: bool) -> Iterator[Step]:
         name = f"reduce of {mebibytes} MiB: {ranks}"
         heads = "bytes, slices us, checked, auto us, mpi us, slices/mpi, auto/mpi:"
         yield Step(name, "reduce", bench, 90, ("mpi4py",), r"\d+\s.*", "collectives.bench: .*not yet.*", heads)
-    kernels = [*PYTHON, "jobs/bench_kernels.py", *rehearsal, *(["--quick"] if quick else [])]
+    kernels = [*PYTHON, "jobs/bench/kernels.py", *rehearsal, *(["--quick"] if quick else [])]
     yield Step("kernels' bandwidth", "bandwidth", kernels, 120, figures="slowest: .*")
     more = ["--no-compile", "--rounds", "3"] if quick else []
     for compute in ("float32",) if quick else ("float32", "tf32", "bf16"):
         for net in ("lenet",) if rehearse else NETS:
-            bench = [*PYTHON, "jobs/bench_gpu.py", "--nets", net, "--compute", compute, *rehearsal, *more]
+            bench = [*PYTHON, "jobs/bench/gpu.py", "--nets", net, "--compute", compute, *rehearsal, *more]
             group, limit = f"bench-{compute}", 60 if quick else 180
             yield Step(f"{net}, {compute}", group, bench, limit, ("torch",), f"{net} .*", "no --compute.*")
 

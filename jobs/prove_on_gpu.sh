@@ -63,7 +63,7 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
 if [ -z "${REHEARSE:-}" ]; then
   export SCAFFE_ON_GPU=1
-  said=$("$python" -c 'from scaffe import gpu; gpu.find()' 2>&1)
+  said=$("$python" -c 'from scaffe.devices import gpu; gpu.find()' 2>&1)
   case $?,$said in
     0,*) ;;
     *"No module named"*) fail "${said##*Error: } for $python; PYTHON names another, WHEELS a folder of wheels to install" ;;

@@ -229,7 +229,7 @@ class Solver:
 
     def _make_workflows(self) -> WorkflowTrial:
         """Return the workflow that the run names, or those to choose from. Collective."""
-        given = self.world, self.collectives, self.net, self._update, self.rule
+        given = self.world, self.collectives, self.net, self.update_bucket, self.rule
         candidates = self.run.candidates if self.collectives else {"alone": self.run}
         workflows = {name: make_workflow(run, *given) for name, run in candidates.items()}
         return WorkflowTrial(workflows, self.world.allgather)
@@ -366,7 +366,8 @@ class Solver:
             if decided:
                 log.info("%s", decided)
 
-    def _update(self, bucket: Bucket) -> None:
+    def update_bucket(self, bucket: Bucket) -> None:
+        """Update the parameters of a bucket from their summed gradients, at the current rate. Not collective."""
         if self.replay:
             self.replay.update(bucket.part)
         else:

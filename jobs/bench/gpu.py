@@ -1,13 +1,17 @@
-"""Images a second of scaffe and of PyTorch on one GPU, in turn, over the same nets of the model zoo.
+"""Images per second of scaffe and of PyTorch on one GPU, over the same nets of the model zoo.
 
-    python jobs/bench_gpu.py [--nets alexnet,lenet] [--compute tf32] [--rounds 5] [--no-compile] [--rehearse]
+    python jobs/bench/gpu.py [--nets alexnet,lenet] [--compute tf32] [--rounds 5] [--no-compile] [--rehearse]
 
-An iteration is forward, backward and update by SGD with momentum and weight decay, on random images that are already
-on the GPU; dropout is on. PyTorch's rivals are made of the same prototxt and compute the same loss from the same
-weights: eager and compiled, in both memory formats, cudnn.benchmark and the fused update on; the small nets also
-compiled to CUDA graphs. A round times each rival over as many iterations as take 0.2 s, between two waits for the
-device. Columns: median images a second of scaffe, of the better eager format, of the best compiled; scaffe's ratio to
-each, with its spread over the rounds; peak MiB on the device. --rehearse compares on the processor, small.
+An iteration is forward, backward and update by SGD with momentum and weight decay, on random images in the GPU's
+memory; dropout is on. PyTorch's nets are built from the same prototxt and compute the same loss from the same weights:
+eager and compiled, in both memory formats, with cudnn.benchmark and the fused update; small nets also as CUDA graphs.
+In a round each has a turn of 0.2 s, between two synchronizations of the device. Columns:
+
+- median images per second of scaffe, of PyTorch's faster eager format, and of its fastest compiled form,
+- scaffe's ratio to each, with the 10th and 90th percentile over the rounds,
+- peak MiB on the device of scaffe and of PyTorch.
+
+--rehearse runs small batches on the CPU.
 """
 
 from __future__ import annotations
@@ -34,25 +38,25 @@ from scaffe.parallel.world import open_world
 from scaffe.proto import NetParameter, SolverParameter
 
 NETS = {"alexnet": 256, "googlenet": 128, "resnet50": 64, "vgg16": 64, "cifar10_quick": 128, "lenet": 64}
-SMALL = "cifar10_quick", "lenet"  # an iteration takes as long as its launches: graphs pay
-COMPUTE = {"float32": 1e-3, "tf32": 1e-2, "bf16": 5e-2}  # and how far PyTorch's loss may be from ours, as a part of it
+SMALL = "cifar10_quick", "lenet"  # launches bound their iterations, so that CUDA graphs are faster
+COMPUTE = {"float32": 1e-3, "tf32": 1e-2, "bf16": 5e-2}  # with the relative tolerance of PyTorch's loss
 RATE, MOMENTUM, DECAY = 1e-6, 0.9, 5e-4
-ROUND = 0.2  # seconds
-NOT_THERE = 5  # exit code where what was to be compared is not there
+ROUND = 0.2  # seconds of a turn
+NOT_THERE = 5  # exit code where the device can't compute so
 
 
 @dataclass
 class Rival:
-    """One of those compared: what does so many iterations, and what it took of the device's memory."""
+    """A form of the net that is timed: `run` does so many iterations; `mebibytes` is its peak on the device."""
 
     name: str
     run: Callable[[int], object]
     mebibytes: float = 0
-    speeds: list[float] = field(default_factory=list)  # images a second, one a round
+    speeds: list[float] = field(default_factory=list)  # images per second, one for each round
 
 
 class Machine:
-    """Where both compute: the GPU, or for a rehearsal the processor."""
+    """The device of both: the GPU, or the CPU for a rehearsal."""
 
     def __init__(self, rehearse: bool, compute: str):
         self.rehearse, self.compute = rehearse, compute
@@ -62,30 +66,30 @@ class Machine:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = compute != "float32"
 
     def wait(self) -> None:
-        """Return when the device has nothing left to do."""
+        """Synchronize the device."""
         if self.gpu is not None:
             self.gpu.xp.cuda.Device(self.gpu.number).synchronize()
 
     def casting(self) -> AbstractContextManager:
-        """Return what PyTorch's forward pass runs in."""
+        """Return the context of PyTorch's forward pass: autocast for bf16."""
         return torch.autocast(self.torch.type, torch.bfloat16) if self.compute == "bf16" else nullcontext()
 
     def clear(self) -> None:
-        """Give back what earlier nets had on the device."""
+        """Free the device memory of earlier nets."""
         gc.collect()
         if self.gpu is not None:
             self.gpu.xp.get_default_memory_pool().free_all_blocks()
             torch.cuda.empty_cache()
 
     def held(self, ours: bool) -> float:
-        """Return the MiB that scaffe's pool has, or that PyTorch had at most since `forget`."""
+        """Return the MiB of scaffe's pool, or PyTorch's peak since `forget`."""
         if self.gpu is None:
             return 0
         nbytes = self.gpu.xp.get_default_memory_pool().total_bytes() if ours else torch.cuda.max_memory_allocated()
         return nbytes / 2**20
 
     def forget(self) -> float:
-        """Have PyTorch count its most from now on; return the MiB that it has."""
+        """Reset PyTorch's peak; return the MiB that it has allocated."""
         if self.gpu is None:
             return 0
         torch.cuda.reset_peak_memory_stats()
@@ -105,14 +109,14 @@ def solver(name: str, images: int, machine: Machine) -> scaffe.Solver:
 
 
 def fill(net: scaffe.Net) -> None:
-    """Give a net random images and labels."""
+    """Fill a net with random images and labels."""
     rng = np.random.default_rng(0)
     net.blobs["data"].data[...] = rng.standard_normal(net.blobs["data"].shape, np.float32)
     net.blobs["label"].data[...] = rng.integers(0, 10, net.blobs["label"].shape)
 
 
 def theirs(net: scaffe.Net, machine: Machine, layout: torch.memory_format, mode: str | None) -> Callable[[int], None]:
-    """Return PyTorch's iterations on the same net, compiled in a mode unless it is None."""
+    """Return PyTorch's iterations on the same net, compiled with `mode`, or eager where it is None."""
     x, y = (each.to(machine.torch) for each in batch(net))
     model, x = TorchNet(net).to(machine.torch, memory_format=layout), x.contiguous(memory_format=layout)
     optimiser = torch.optim.SGD(
@@ -132,7 +136,7 @@ def theirs(net: scaffe.Net, machine: Machine, layout: torch.memory_format, mode:
 
 
 def rivals(name: str, made: scaffe.Solver, machine: Machine, compiled: bool) -> Iterator[Rival]:
-    """Iterate over the rivals, each ready to be timed."""
+    """Yield scaffe and the forms of PyTorch's net, each ready to be timed."""
     yield _ready("scaffe", lambda: made.step, machine)
     modes: list[str | None] = [None, *(["default"] if compiled else [])]
     modes += ["reduce-overhead"] if compiled and name in SMALL and machine.gpu is not None else []
@@ -141,12 +145,12 @@ def rivals(name: str, made: scaffe.Solver, machine: Machine, compiled: bool) -> 
             how = f"{mode or 'eager'}{' channels_last' if layout == torch.channels_last else ''}"
             try:
                 yield _ready(how, partial(theirs, made.net, machine, layout, mode), machine)
-            except Exception as error:  # the compiler's, which are of many kinds
+            except Exception as error:  # the compiler raises many kinds
                 print(f"{name}: PyTorch, {how}, can't be measured: {str(error).strip().splitlines()[0]}", flush=True)
 
 
 def _ready(name: str, make: Callable[[], Callable[[int], object]], machine: Machine) -> Rival:
-    """Return a rival that has chosen its ways, is compiled, and has taken its memory."""
+    """Return a rival after its first iterations, which compile, time kernels and allocate memory."""
     before, ours = machine.forget(), name == "scaffe"
     rival = Rival(name, make())
     rival.run(4)
@@ -156,7 +160,7 @@ def _ready(name: str, make: Callable[[], Callable[[int], object]], machine: Mach
 
 
 def seconds(rival: Rival, iterations: int, machine: Machine) -> float:
-    """Return how long so many iterations take."""
+    """Return the seconds of so many iterations."""
     machine.wait()
     start = time.perf_counter()
     rival.run(iterations)
@@ -165,7 +169,7 @@ def seconds(rival: Rival, iterations: int, machine: Machine) -> float:
 
 
 def measure(found: list[Rival], images: int, rounds: int, machine: Machine) -> None:
-    """Time the rivals in turn, so many rounds."""
+    """Time the rivals in turn for `rounds` rounds."""
     least = 1 if machine.rehearse else 3
     counts = [max(least, int(ROUND / seconds(rival, least, machine) * least)) for rival in found]
     for _ in range(rounds):
@@ -174,7 +178,7 @@ def measure(found: list[Rival], images: int, rounds: int, machine: Machine) -> N
 
 
 def check(name: str, machine: Machine) -> None:
-    """Raise SystemExit unless PyTorch's net has the loss of ours, from the same weights, without dropout."""
+    """Raise SystemExit unless both nets have the same loss, from the same weights, without dropout."""
     param = models.get(name).train_val(batch=2, data="input")
     for layer in param.layer:
         if layer.type == "Dropout":
@@ -208,11 +212,11 @@ def line(name: str, images: int, compute: str, found: list[Rival]) -> str:
 def main() -> int:
     """Print the table; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--nets", default=",".join(NETS), help="of these, which are the default")
+    parser.add_argument("--nets", default=",".join(NETS), help="default: all of %(default)s")
     parser.add_argument("--compute", default="float32", choices=COMPUTE)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out, which takes its time")
-    parser.add_argument("--rehearse", action="store_true", help="on the processor, batches of 2, one round")
+    parser.add_argument("--no-compile", action="store_true", help="without torch.compile, which takes long")
+    parser.add_argument("--rehearse", action="store_true", help="on the CPU, batches of 2, one round")
     a = parser.parse_args()
     names = a.nets.split(",")
     if unknown := [name for name in names if name not in NETS]:
@@ -220,7 +224,7 @@ def main() -> int:
     machine = Machine(a.rehearse, a.compute)
     open_world()
     log.setLevel("WARNING")  # not the nets' shapes
-    print(f"{machine.gpu or 'the processor'}, PyTorch {torch.__version__}")
+    print(f"{machine.gpu or 'the CPU'}, PyTorch {torch.__version__}")
     print(
         "net           numbers batch    img/s     eager x ratio                 compiled x ratio             MiB, its"
     )

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# bench_overlap.sh [NODES [RATE [NET ...]]]   replay: what each workflow hides, over NODES nodes with links of RATE
-# bench_overlap.sh real [NET ...]             2 nodes, the processor computes, communicating is half of SC-B's iteration
-# bench_overlap.sh pairs [NET ...]            SC-OBR beside SC-B in 20 pairs, 2 ranks of this machine
-# bench_overlap.sh ddp PYTHON [NET ...]       2 nodes at 1, 2 and 4 Gbit/s, beside PyTorch DDP under an interpreter
+# overlap.sh [NODES [RATE [NET ...]]]   replay: the messages that each workflow hides, on NODES nodes with links of RATE
+# overlap.sh real [NET ...]             2 nodes, the CPU computes, messages take half of SC-B's iteration
+# overlap.sh pairs [NET ...]            SC-OBR and SC-B in 20 pairs, 2 ranks of this machine
+# overlap.sh ddp PYTHON [NET ...]       2 nodes at 1, 2 and 4 Gbit/s, and PyTorch DDP in another interpreter
 #
-# Nodes are emulated (jobs/lab/netlab.sh), one rank a node; in replay layers take the time of a GPU of 5 TFLOP/s, in
-# the other modes each rank has a core. ARGS="..." adds options of jobs/bench_overlap.py. Needs root, and an environment
-# with Open MPI: $SCAFFE_VENV, or .venv as jobs/test.sh makes it; PYTHON needs torch, mpi4py, and what scaffe imports.
-# Rows are medians of turns within one run; other work on the machine falsifies them.
+# Nodes are emulated (jobs/lab/netlab.sh), one rank each. In replay layers take the times of a GPU of 5 TFLOP/s; in the
+# other modes each rank has a core. ARGS="..." adds options of jobs/bench/overlap.py. Needs root, and an environment with
+# Open MPI: $SCAFFE_VENV, or the .venv that jobs/test.sh makes. PYTHON needs torch, mpi4py and scaffe's requirements.
+# Rows are medians over the turns of one run; other work on the machine distorts them.
 set -eu
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 export PATH=${SCAFFE_VENV:-$PWD/.venv}/bin:$PATH PYTHONPATH=$PWD OMP_NUM_THREADS=1
 export MALLOC_MMAP_THRESHOLD_=2000000000 MALLOC_TRIM_THRESHOLD_=2000000000
 lab=jobs/lab/netlab.sh
@@ -25,7 +25,7 @@ up() { # up NODES RATE
 
 # shellcheck disable=SC2086
 overlap() { # overlap NET OPTIONS...: over the nodes that are up
-  quietly $lab run openmpi 1 python jobs/bench_overlap.py "$@" ${ARGS:-}
+  quietly $lab run openmpi 1 python jobs/bench/overlap.py "$@" ${ARGS:-}
 }
 
 replay() { # replay NODES RATE NET...
@@ -48,7 +48,7 @@ real() {
 pairs() {
   local net
   for net; do
-    quietly jobs/mpirun.sh -n 2 python jobs/bench_overlap.py "$net" --batch "$(batch "$net")" --profile real --pin \
+    quietly jobs/mpirun.sh -n 2 python jobs/bench/overlap.py "$net" --batch "$(batch "$net")" --profile real --pin \
       --pairs 20 ${ARGS:-}
   done
 }
@@ -61,7 +61,7 @@ ddp() { # ddp PYTHON NET...
     for net; do
       echo "Links of $rate"
       overlap "$net" --batch "$(batch "$net")" --profile real --pin --runs 'SC-B:auto,SC-OBR:auto,SC-OBR:auto:hook'
-      quietly $lab run openmpi 1 "$python" jobs/bench_ddp.py "$net" --batch "$(batch "$net")" --pin --interface eth0 \
+      quietly $lab run openmpi 1 "$python" jobs/bench/ddp.py "$net" --batch "$(batch "$net")" --pin --interface eth0 \
         --master 10.77.0.1
     done
   done
@@ -71,7 +71,7 @@ case ${1:-} in
   real) shift && real "${@:-alexnet}" ;;
   pairs) shift && pairs "${@:-lenet}" ;;
   ddp)
-    : "${2:?usage: bench_overlap.sh ddp PYTHON [NET ...]}"
+    : "${2:?usage: overlap.sh ddp PYTHON [NET ...]}"
     shift
     if [ $# -gt 1 ]; then ddp "$@"; else ddp "$1" alexnet googlenet; fi
     ;;

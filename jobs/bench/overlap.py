@@ -1,18 +1,26 @@
-"""Milliseconds of an iteration by each workflow, in turn in one run; each rank is started by bench_overlap.sh.
+"""Milliseconds of an iteration by each workflow, which take turns in one run; overlap.sh starts the ranks.
 
-    mpirun -n P python jobs/bench_overlap.py NET [--batch N] [--profile FILE.json|real|flops:RATE] [--rounds N]
+    mpirun -n P python jobs/bench/overlap.py NET [--batch N] [--profile FILE.json|real|flops:RATE] [--rounds N]
                                              [--pairs N] [--pin] [--link-rate]
 
-With a profile layers take its times (scaffe's replay); `flops:RATE` makes one of the layers' operations at so many
-a second, backward twice the forward; with `real` the processor computes. Rows: computing alone, as a rank without
-others does, its update included; communicating alone (SC-OBR without computing and updates; where a workflow joins
-gradients by allreduce, that form's too); then the workflows. Columns: median ms, the least and the most of the rounds,
-ratios to SC-B and to the greater of the two alone, samples a second of all ranks, the share of communicating that is
-hidden: what an iteration takes less than both alone one after the other, and the share of the time in which the
-busiest rank used a processor: of what that leaves, no more can be hidden.
+With a profile layers take its times (scaffe's replay). `flops:RATE` makes a profile from the layers' operations at RATE
+a second, backward twice the forward. With `real` the CPU computes. Rows:
 
---pairs N takes N pairs of SC-B and another workflow in turn, and prints the median of their ratios with a bootstrap
-interval. --link-rate prints the rate of a link at which communicating is half of SC-B's iteration, and no more.
+- computing alone: one rank without others, with its update,
+- communicating alone: SC-OBR without computing and updates, and the same by allreduce if a workflow uses it,
+- each workflow.
+
+Columns:
+
+- median, least and most ms over the rounds,
+- busy: the share of the time in which the busiest rank used a core,
+- ratios to SC-B, and to the greater of computing alone and communicating alone,
+- samples per second of all ranks,
+- hidden: computing alone plus communicating alone, less the iteration, as a share of communicating alone. It can't
+  exceed what `busy` leaves.
+
+--pairs N runs N pairs of SC-B and another workflow, and prints the median of their ratios with a bootstrap interval.
+--link-rate only prints the rate of a link at which communicating takes half of SC-B's iteration.
 """
 
 from __future__ import annotations
@@ -25,7 +33,7 @@ from dataclasses import replace
 from statistics import median
 
 import numpy as np
-from lab.rank import take_precedence
+from rank import take_precedence
 
 from scaffe import Net, models
 from scaffe.parallel.buckets import Bucket
@@ -56,8 +64,8 @@ RUNS = {
 
 
 ALONE = "computing alone"
-Steps = Callable[[], tuple[float, float]]  # which returns its seconds, and the processor's
-Times = dict[str, list[float]]  # by row, an entry a round
+Steps = Callable[[], tuple[float, float]]  # runs iterations; returns wall seconds and CPU seconds
+Times = dict[str, list[float]]  # by row, an entry for each round
 TALKING = {"reduce-bcast": "communicating alone", "allreduce": "allreduce alone"}
 
 
@@ -68,24 +76,27 @@ def by_operations(net: Net, rate: float) -> Profile:
 
 
 def alone(solver: Solver) -> Workflow:
-    """Return the ways of a rank that has nobody to talk to: it computes, and that is all."""
-    workflow = Alone(Parts(solver.world, None, solver.net, solver._update, solver.rule))
+    """Return the workflow of a rank without others: it computes and updates."""
+    workflow = Alone(Parts(solver.world, None, solver.net, solver.update_bucket, solver.rule))
     workflow.propagate.everywhere, workflow.propagate.stale = True, False
     return workflow
 
 
 def main() -> None:
+    """Measure, and print the table on rank 0."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("net")
-    parser.add_argument("--batch", type=int, default=32, help="of each rank")
-    parser.add_argument("--profile", default="flops:5e12")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--iterations", type=int, default=2, help="of a round")
+    parser.add_argument("net", help="of the model zoo")
+    parser.add_argument("--batch", type=int, default=32, help="samples of each rank (default: %(default)s)")
+    parser.add_argument("--profile", default="flops:5e12", help="FILE.json, real or flops:RATE (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each row (default: %(default)s)")
+    parser.add_argument("--iterations", type=int, default=2, help="iterations of a round (default: %(default)s)")
     parser.add_argument("--bucket-bytes", default=Run.bucket_bytes)
-    parser.add_argument("--runs", default="", help="names of workflows, separated by commas")
-    parser.add_argument("--pairs", type=int, default=0, help="of SC-B:auto and, unless --runs says two, SC-OBR:auto")
-    parser.add_argument("--pin", action="store_true", help="each rank to a core of its own, in turn")
-    parser.add_argument("--link-rate", action="store_true", help="print the rate that suits, in tc's units")
+    parser.add_argument("--runs", default="", help="names of workflows, comma separated")
+    parser.add_argument(
+        "--pairs", type=int, default=0, help="pairs of SC-B:auto and SC-OBR:auto, or of the two of --runs"
+    )
+    parser.add_argument("--pin", action="store_true", help="bind each rank to a core of its own")
+    parser.add_argument("--link-rate", action="store_true", help="print that rate, in tc's units")
     a = parser.parse_args()
     take_precedence()
     world = open_world()
@@ -101,7 +112,7 @@ def main() -> None:
         profile = by_operations(solver.net, float(flops)) if flops != a.profile else load(a.profile)
         solver.replay = Replay(solver.net, profile)
 
-    def make(name: str, update: Callable[[Bucket], None] = solver._update) -> Steps:
+    def make(name: str, update: Callable[[Bucket], None] = solver.update_bucket) -> Steps:
         run = replace(RUNS[name], bucket_bytes=a.bucket_bytes)
         given = world, solver.collectives, solver.net, update, solver.rule
         return workflow_step(solver, make_workflow(run, *given), a.iterations)
@@ -127,14 +138,14 @@ def main() -> None:
 
 
 def workflow_step(solver: Solver, workflow: Workflow, iterations: int) -> Steps:
-    """Return what runs so many iterations by a workflow, one more before, until all its messages have come to rest."""
+    """Return a function that runs iterations by a workflow, after one that is not timed, and ends its messages."""
     trial = WorkflowTrial({"": workflow}, solver.world.allgather)
 
     def step() -> tuple[float, float]:
         solver.trial = trial
-        while not workflow.is_settled:  # in the round that doesn't count
+        while not workflow.is_settled:  # only in the first round, which is not counted
             solver.step(1)
-        solver.step(1)  # doesn't count: nothing is under way yet, as it is from then on
+        solver.step(1)  # not timed: before it no messages are in flight, as there are before all later ones
         start, used = time.perf_counter(), time.process_time()
         solver.step(iterations)
         spent = time.perf_counter() - start, time.process_time() - used
@@ -145,7 +156,7 @@ def workflow_step(solver: Solver, workflow: Workflow, iterations: int) -> Steps:
 
 
 def without_computing(solver: Solver, step: Steps) -> Steps:
-    """Return the step with layers that take no time."""
+    """Return `step` with layers that take no time."""
     nothing = Profile({layer.name: (0.0, 0.0) for layer in solver.net.layers})
 
     def still() -> tuple[float, float]:
@@ -159,9 +170,9 @@ def without_computing(solver: Solver, step: Steps) -> Steps:
 
 
 def measure(world: World, rows: dict[str, Steps], a: argparse.Namespace, rounds: int = 0) -> tuple[Times, Times]:
-    """Return the last rank's ms an iteration, and the greatest share of a processor that a rank used.
+    """Return the last rank's ms an iteration, and the greatest share of a core that a rank used.
 
-    Rows take turns, every other round in the opposite order; the first round doesn't count.
+    Rows take turns, in opposite order every other round. The first round is not counted.
     """
     spent: Times = {name: [] for name in rows}
     busy: Times = {name: [] for name in rows}
@@ -176,12 +187,12 @@ def measure(world: World, rows: dict[str, Steps], a: argparse.Namespace, rounds:
 
 
 def link_rate(solver: Solver, each: list[float]) -> str:
-    """Return the rate at which a broadcast and a reduce of all parameters take as long as computing."""
+    """Return the rate of a link at which a broadcast and a reduce of all parameters take as long as computing."""
     return f"{2 * 8 * solver.net.packed.nbytes / (1e-3 * median(each)) / 1e6:.0f}mbit"
 
 
 def pairs(base: tuple[str, list[float]], other: tuple[str, list[float]]) -> str:
-    """Return the median of the pairs' ratios, and the interval that holds it in 95 % of resamplings."""
+    """Return the median of the pairs' ratios, with its bootstrap interval of 95 %."""
     ratios = np.divide(other[1], base[1])
     resampled = np.median(np.random.default_rng(0).choice(ratios, (10_000, len(ratios))), axis=1)
     low, high = np.percentile(resampled, (2.5, 97.5))
@@ -192,7 +203,7 @@ def pairs(base: tuple[str, list[float]], other: tuple[str, list[float]]) -> str:
 
 
 def about(ranks: int, a: argparse.Namespace, solver: Solver) -> str:
-    """Return what was measured, in one line."""
+    """Return the head of a table: net, batch, ranks, profile, buckets."""
     return (
         f"{a.net}, batch {a.batch} a rank, {ranks} ranks, {solver.net.packed.nbytes / 2**20:.0f} MiB, "
         f"profile {a.profile}, buckets of {a.bucket_bytes}"

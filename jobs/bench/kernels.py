@@ -1,10 +1,10 @@
-"""How much of a GPU's memory bandwidth the kernels of engine cuda reach, which is what bounds them.
+"""The share of a GPU's memory bandwidth, which bounds them, that the kernels of engine cuda reach.
 
-    python jobs/bench_kernels.py [--quick] [--only lrn,pool] [--rehearse]
+    python jobs/bench/kernels.py [--quick] [--only lrn,pool] [--rehearse]
 
-Each kernel runs over shapes that nets have, larger than the GPU's cache, many times between two events. The bytes that
-must move are those of what it reads and writes, each once; divided by the time they are compared with what a copy of
-one large array to another reaches in the same run. --rehearse runs each once on the host's stand-in, and times nothing.
+Each kernel runs on shapes of real nets, larger than the GPU's cache, many times between two events. Its bandwidth is
+the bytes of its inputs and outputs, each once, divided by the time. It is compared with that of a copy of a large array
+in the same run. --rehearse runs each kernel once on the host's stand-in, without timing.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from scaffe.devices import gpu
 from scaffe.packed import PackedParameters
 from scaffe.proto import NetParameter, SolverParameter
 
-ASKED = 0.8  # of the copy's bandwidth
-COPY = 1 << 30  # bytes of the array that is copied
-# Layers over x (N x C x H x W) as AlexNet, GoogLeNet and ResNet-50 have them; how many arrays of the size of x and of y
-# must move forward, and backward. Pooling keeps a winner of 4 bytes for each y; BatchNorm measures before it
-# normalises, and keeps what it normalised, since the layers above may overwrite it.
+ASKED = 0.8  # of the bandwidth of a copy
+COPY = 1 << 30  # bytes of that copy
+# Layers over x (N x C x H x W) of AlexNet, GoogLeNet and ResNet-50, with the arrays of the size of x and of y that move
+# forward, and backward. Pooling stores an index of 4 bytes for each y. BatchNorm reads x twice, and stores the
+# normalised values, as an in-place layer above may overwrite y.
 LRN = "lrn_param { local_size: 5 alpha: 0.0001 beta: 0.75 }"
 POOL = "pooling_param { pool: %s kernel_size: %d stride: %d }"
 LAYERS = [
@@ -46,20 +46,21 @@ LAYERS = [
     ("Scale", (64, 256, 56, 56), "scale_param { bias_term: true }", (1, 1), (2, 1)),
     ("Eltwise", (64, 256, 56, 56), "", (2, 1), (0, 0)),
 ]
-RULES = {"SGD": 6, "Nesterov": 6, "AdaGrad": 6, "RMSProp": 6, "AdaDelta": 8, "Adam": 8, "LARS": 8}  # arrays that move
-PARAMETERS = [(1 << 25) + 16, *[1 << 20] * 24, *[1000] * 60]  # a large layer, some others, many biases: 58 million
+# Arrays that move in an update.
+RULES = {"SGD": 6, "Nesterov": 6, "AdaGrad": 6, "RMSProp": 6, "AdaDelta": 8, "Adam": 8, "LARS": 8}
+PARAMETERS = [(1 << 25) + 16, *[1 << 20] * 24, *[1000] * 60]  # a large layer, some small ones, many biases: 58 million
 Case = tuple[str, Callable[[], object], int]
-Wanted = Callable[[str], bool]  # is a kind of layer, "update KIND", or "reduce"?
+Wanted = Callable[[str], bool]  # whether a kind of layer, "update KIND" or "reduce" is measured
 
 
 class EventClock:
-    """Time on the device, between events on a stream of its own; work goes there in a graph, so that no host counts."""
+    """Measures time between events on a stream of its own; a graph of the calls excludes the host's launches."""
 
     def __init__(self, cuda: Any):
         self.cuda, self.stream = cuda, cuda.Stream(non_blocking=True)
 
     def __call__(self, work: Callable[[], object], times: int) -> float:
-        """Return the seconds that one call of `work` takes the device, the median of five times so many calls."""
+        """Return the device's seconds of a call of `work`: the median of five measurements of so many calls."""
         self.cuda.Device().synchronize()
         with self.stream:
             for _ in range(3):
@@ -78,7 +79,7 @@ class EventClock:
         return self.cuda.get_elapsed_time(begin, end) / 1e3
 
     def _repeated(self, work: Callable[[], object], times: int) -> Callable[[], object]:
-        """Return what does `work` so often: a graph, or calls where it can't be captured."""
+        """Return a function that calls `work` so often: a graph's launch, or plain calls if it can't be captured."""
 
         def calls() -> None:
             for _ in range(times):
@@ -91,12 +92,12 @@ class EventClock:
         except Exception as error:  # CuPy's
             with suppress(Exception):
                 self.stream.end_capture()
-            print(f"not captured, so the host's launches count: {error}")
+            print(f"not captured, so the time includes the host's launches: {error}")
             return calls
 
 
 def layer_net(kind: str, shape: tuple[int, ...], param: str, chosen: Any) -> scaffe.Net:
-    """Return the net of one layer over random numbers."""
+    """Return a net of one layer over random numbers."""
     names = ("x", "z") if kind == "Eltwise" else ("x",)
     dims = " ".join(f"dim: {size}" for size in shape)
     text = "force_backward: true\n"
@@ -112,7 +113,7 @@ def layer_net(kind: str, shape: tuple[int, ...], param: str, chosen: Any) -> sca
 
 
 def layers(chosen: Any, small: bool, wanted: Wanted) -> Iterator[Case]:
-    """Iterate over the layers' passes: a name, what runs it, and the bytes that must move."""
+    """Yield the passes of the layers: a name, a function that runs it, and the bytes that move."""
     for kind, shape, param, forward, backward in LAYERS:
         shape = (2, *(min(size, 9) for size in shape[1:])) if small else shape
         if not wanted(kind):
@@ -129,7 +130,7 @@ def layers(chosen: Any, small: bool, wanted: Wanted) -> Iterator[Case]:
 
 
 def updates(chosen: Any, small: bool, wanted: Wanted) -> Iterator[Case]:
-    """Iterate over the rules' updates of many parameters."""
+    """Yield an update of many parameters for each rule."""
     sizes = [min(size, 999) for size in PARAMETERS[-9:]] if small else PARAMETERS
     text = "\n".join(
         f'layer {{ name: "p{i}" type: "Parameter" top: "p{i}" parameter_param {{ shape {{ dim: {size} }} }} }}'
@@ -149,7 +150,7 @@ def _rule(kind: str, packed: PackedParameters, engine: Any) -> Any:
 
 
 def reduces(small: bool, wanted: Wanted) -> Iterator[Case]:
-    """Iterate over the reduce's addition, by the kernels of the collectives."""
+    """Yield the additions of a reduce, by the kernels of the collectives."""
     from collectives.execution.device.cuda import CudaDevice
 
     if small or not wanted("reduce"):
@@ -170,24 +171,28 @@ def _add(device: Any, arrays: list) -> None:
 
 
 def cases(chosen: Any, small: bool, wanted: Wanted) -> Iterator[Case]:
-    """Iterate over all that are wanted."""
+    """Yield all cases that are wanted."""
     yield from layers(chosen, small, wanted)
     yield from updates(chosen, small, wanted)
     yield from reduces(small, wanted)
 
 
 def copy_bandwidth(cupy: Any, clock: EventClock) -> float:
-    """Return the bytes a second, read and written, of a copy on the device."""
+    """Return the bandwidth of a copy on the device: bytes read and written per second."""
     source, target = cupy.zeros(COPY, np.uint8), cupy.empty(COPY, np.uint8)
     return 2 * COPY / clock(lambda: target.data.copy_from_device_async(source.data, COPY), 10)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table; return the exit code, 1 where a kernel is slower than asked."""
+    """Print the table; return the exit code: 1 where a kernel is below ASKED."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer launches of each")
-    parser.add_argument("--only", default="", metavar="A,B", help="of lrn, pooling, ..., update, adam, ..., reduce")
-    parser.add_argument("--rehearse", action="store_true", help="on a machine without a GPU, small, nothing timed")
+    parser.add_argument(
+        "--only", default="", metavar="A,B", help="parts of names: lrn, pooling, ..., update, adam, ..., reduce"
+    )
+    parser.add_argument(
+        "--rehearse", action="store_true", help="small shapes on a machine without a GPU, without timing"
+    )
     a = parser.parse_args(argv)
     parts = a.only.lower().split(",")
     if a.rehearse:
@@ -213,7 +218,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _stand_in() -> Any:
-    """Return what the tests compute with where there is no GPU."""
+    """Return the stand-in for a GPU that the tests use; it is in tests/, on PYTHONPATH."""
     from strict_arrays import StrictGpu
 
     return StrictGpu()

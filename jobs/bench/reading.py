@@ -1,4 +1,4 @@
-"""How fast batches are read, beside what bounds it: Pillow's bare decode, a plain copy. See bench_readers.sh."""
+"""How fast batches are read, and their bounds: Pillow's decoder alone, a plain cast. See reading.sh."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from bench_waiting import waited
 from PIL import Image
+from waiting import waited
 
 from readers import BatchQueue, BatchReader, LMDBReader, Shard, Transform, encode, write_lmdb
 
@@ -27,7 +27,7 @@ Rate = Callable[[], float]
 
 
 def jpegs() -> list[bytes]:
-    """Return the content of 64 files of 256 x 256, about as large as ImageNet's."""
+    """Return the content of 64 JPEGs of 256 x 256, with about as many bytes as ImageNet's."""
     rng, files = np.random.RandomState(0), []
     for _ in range(64):
         file = io.BytesIO()
@@ -38,7 +38,7 @@ def jpegs() -> list[bytes]:
 
 
 def build(folder: str, contents: list[bytes]) -> None:
-    """Build an LMDB of JPEGs, one of raw 32 x 32 images, and the list of the contents."""
+    """Build an LMDB of JPEGs, one of raw 32 x 32 images, and the pickled list of JPEGs for loader.py."""
     write_lmdb(f"{folder}/jpeg", ((b"%08d" % i, encode(contents[i % 64], i % 10)) for i in range(JPEGS)))
     images = np.random.RandomState(1).randint(0, 256, (CIFAR, 3, 32, 32)).astype(np.uint8)
     write_lmdb(f"{folder}/cifar", ((b"%05d" % i, encode(image, i % 10)) for i, image in enumerate(images)))
@@ -47,19 +47,19 @@ def build(folder: str, contents: list[bytes]) -> None:
 
 
 def timed(count: int, work: Callable[[], object]) -> float:
-    """Return how many of so many things are done in a second."""
+    """Return the items per second of `work`, which handles `count` items."""
     begin = time.perf_counter()
     work()
     return count / (time.perf_counter() - begin)
 
 
 def bare(contents: list[bytes]) -> float:
-    """Return the rate of Pillow's decode alone."""
+    """Return the images per second of Pillow's decoder alone."""
     return timed(len(contents), lambda: [Image.open(io.BytesIO(content)).load() for content in contents])
 
 
 def filled(source: str, transform: Transform, batch: int, batches: int) -> Rate:
-    """Return what measures batches filled one after the other in this thread."""
+    """Return a function that measures batches filled in this thread."""
     reader = LMDBReader(source)
     filling = BatchReader(reader, Shard.whole(len(reader), batch), transform)
     [target], numbers = filling.allocate(1), itertools.count()
@@ -67,7 +67,7 @@ def filled(source: str, transform: Transform, batch: int, batches: int) -> Rate:
 
 
 def queued(source: str, transform: Transform, batches: int, threads: int) -> Rate:
-    """Return what measures batches that so many threads fill."""
+    """Return a function that measures batches filled by `threads` threads."""
     reader = LMDBReader(source)
     filling = BatchReader(reader, Shard.whole(len(reader), BATCH), transform)
 
@@ -80,14 +80,14 @@ def queued(source: str, transform: Transform, batches: int, threads: int) -> Rat
 
 
 def copied() -> float:
-    """Return how many raw images a second a plain cast to float32 makes: what their transform can't beat."""
+    """Return the raw images per second of a plain cast to float32, the bound of their transform."""
     pixels = np.zeros((100, 3, 32, 32), np.uint8)
     out = np.empty(pixels.shape, np.float32)
     return timed(100 * 100, lambda: [np.copyto(out, pixels) for _ in range(100)])
 
 
 def processes(source: str, count: int, seconds: float = 3.0) -> float:
-    """Return how many records of one LMDB so many processes read a second, together."""
+    """Return the records per second that `count` processes read from one LMDB, in all."""
     fork = multiprocessing.get_context("fork")
     start, records = fork.Barrier(count), fork.Queue()
     running = [fork.Process(target=read_for, args=(source, seconds, start, records)) for _ in range(count)]
@@ -100,7 +100,7 @@ def processes(source: str, count: int, seconds: float = 3.0) -> float:
 
 
 def read_for(source: str, seconds: float, start: Any, records: Any) -> None:
-    """Read batches for so many seconds once all processes are there; tell how many records that were."""
+    """Read batches for `seconds` once all processes have started; put the number of records into `records`."""
     turn, count = filled(source, Transform(), 100, 1), 0
     start.wait()
     end = time.monotonic() + seconds
@@ -111,10 +111,10 @@ def read_for(source: str, seconds: float, start: Any, records: Any) -> None:
 
 
 class Loader:
-    """torch's DataLoader in an interpreter of its own."""
+    """PyTorch's DataLoader in an interpreter of its own: a call measures a turn."""
 
     def __init__(self, python: str, contents: str):
-        script = os.path.join(os.path.dirname(__file__), "bench_loader.py")
+        script = os.path.join(os.path.dirname(__file__), "loader.py")
         self.process = subprocess.Popen(
             [python, script, contents], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -126,17 +126,18 @@ class Loader:
         return float(self.process.stdout.readline())
 
     def close(self) -> None:
+        """End the interpreter."""
         self.process.communicate()
 
 
 def measured(turns: int, **rates: Rate) -> dict[str, float]:
-    """Return the median of each rate over turns in which all were measured one after the other."""
+    """Return the median of each rate over `turns` turns; in a turn all are measured one after the other."""
     taken = [{name: rate() for name, rate in rates.items()} for _ in range(turns)]
     return {name: median(turn[name] for turn in taken) for name in rates}
 
 
 def rows(folder: str, contents: list[bytes], turns: int, readers: int, torch: str) -> Iterator[tuple[str, float, str]]:
-    """Measure; yield lines of what, ratio or rate, and what it should reach."""
+    """Measure; yield for each line its name, its ratio or rate, and its goal."""
     mean = np.full((3, 256, 256), 117, np.float32)
     values = Transform(mean_values=(104, 117, 123), crop_size=227, mirror=True, train=True)
     image = Transform(mean=mean, crop_size=227, mirror=True, train=True)
@@ -148,9 +149,9 @@ def rows(folder: str, contents: list[bytes], turns: int, readers: int, torch: st
     got = measured(turns, **rates)
     if loader:
         loader.close()
-    yield "JPEG: Pillow's bare decode, images/s", got["bare"], "the bound"
-    yield "JPEG: with mean values / bare decode", got["values"] / got["bare"], ">= 0.75"
-    yield "JPEG: with a mean image / bare decode", got["image"] / got["bare"], ">= 0.75"
+    yield "JPEG: Pillow's decoder alone, images/s", got["bare"], "the bound"
+    yield "JPEG: with mean values / decoder alone", got["values"] / got["bare"], ">= 0.75"
+    yield "JPEG: with a mean image / decoder alone", got["image"] / got["bare"], ">= 0.75"
     if loader:
         yield "JPEG: one thread / DataLoader, one worker", got["threads1"] / got["torch"], ">= 1"
     yield "JPEG: two threads / one", got["threads2"] / got["threads1"], ">= 1.8 on two cores"
@@ -168,13 +169,18 @@ def rows(folder: str, contents: list[bytes], turns: int, readers: int, torch: st
 
 
 def main() -> None:
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--turns", type=int, default=7)
-    parser.add_argument("--readers", type=int, default=64, help="processes that read one LMDB; 0: none")
-    parser.add_argument("--torch", default="", metavar="PYTHON", help="an interpreter that has torch")
-    parser.add_argument("--folder", default="/dev/shm", help="where the databases are built")
+    parser.add_argument("--turns", type=int, default=7, help="turns of each rate (default: %(default)s)")
+    parser.add_argument(
+        "--readers", type=int, default=64, help="processes that read one LMDB; 0: none (default: %(default)s)"
+    )
+    parser.add_argument("--torch", default="", metavar="PYTHON", help="an interpreter with torch, for DataLoader")
+    parser.add_argument(
+        "--folder", default="/dev/shm", help="parent of a temporary folder for the databases (default: %(default)s)"
+    )
     a = parser.parse_args()
-    folder = tempfile.mkdtemp(prefix="bench_readers.", dir=a.folder)
+    folder = tempfile.mkdtemp(prefix="scaffe-reading.", dir=a.folder)
     try:
         contents = jpegs()
         build(folder, contents)

@@ -1,11 +1,15 @@
-"""Samples per second of PyTorch DistributedDataParallel over gloo, and the share of its communication that it hides.
+"""Samples per second of PyTorch DistributedDataParallel over gloo, and the share of its messages that it hides.
 
-    mpirun -n P python jobs/bench_ddp.py NET [--batch N] [--rounds N] [--pin] [--interface eth0] [--master nl0]
+    mpirun -n P python jobs/bench/ddp.py NET [--batch N] [--rounds N] [--pin] [--interface eth0] [--master nl0]
 
-Ranks come from Open MPI's environment. The net is scaffe's of the model zoo in PyTorch (jobs/torch_net.py),
-channels-last, one SGD step an iteration. Rows: computing alone (without DDP's messages), communicating alone (gloo's
-allreduce of DDP's buckets, 25 MiB each), DDP. Start it with MALLOC_MMAP_THRESHOLD_=2000000000
-MALLOC_TRIM_THRESHOLD_=2000000000, for PyTorch's sake.
+The ranks come from Open MPI's environment. The net is one of scaffe's model zoo in PyTorch (torch_net.py),
+channels-last, with one SGD step an iteration. Rows:
+
+- computing alone: without DDP's messages,
+- communicating alone: gloo's allreduce of DDP's buckets, 25 MiB each,
+- DDP.
+
+PyTorch is faster with MALLOC_MMAP_THRESHOLD_=2000000000 and MALLOC_TRIM_THRESHOLD_=2000000000 in the environment.
 """
 
 from __future__ import annotations
@@ -29,14 +33,15 @@ ALONE, TALKING, DDP = "computing alone", "communicating alone", "DDP"
 
 
 def main() -> None:
+    """Measure, and print the table on rank 0."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("net")
-    parser.add_argument("--batch", type=int, default=32, help="of each rank")
+    parser.add_argument("--batch", type=int, default=32, help="samples of each rank (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--iterations", type=int, default=2, help="of a round")
-    parser.add_argument("--pin", action="store_true", help="each rank to a core of its own, in turn")
-    parser.add_argument("--interface", help="that gloo is to use")
-    parser.add_argument("--master", default="127.0.0.1", help="rank 0's host")
+    parser.add_argument("--iterations", type=int, default=2, help="iterations of a round (default: %(default)s)")
+    parser.add_argument("--pin", action="store_true", help="bind each rank to a core of its own")
+    parser.add_argument("--interface", help="network interface for gloo")
+    parser.add_argument("--master", default="127.0.0.1", help="host of rank 0 (default: %(default)s)")
     a = parser.parse_args()
     rank, ranks = (int(os.environ[f"OMPI_COMM_WORLD_{name}"]) for name in ("RANK", "SIZE"))
     if a.pin:
@@ -53,7 +58,7 @@ def main() -> None:
 
 
 def steps(a: argparse.Namespace) -> dict[str, Callable[[], None]]:
-    """Return an iteration of each row."""
+    """Return the function of each row that runs one iteration."""
     net = scaffe.Net(models.get(a.net).train_val(batch=a.batch, data="input"), scaffe.TRAIN, engine="reference")
     net.blobs["data"].data[...] = torch.randn(net.blobs["data"].shape).numpy()
     x, y = batch(net)
@@ -76,7 +81,7 @@ def steps(a: argparse.Namespace) -> dict[str, Callable[[], None]]:
 
 
 def measure(rows: dict[str, Callable[[], None]], a: argparse.Namespace) -> dict[str, list[float]]:
-    """Return the last rank's ms an iteration in each round, taken in turn after a round that doesn't count."""
+    """Return the last rank's ms an iteration for each round. Rows take turns; the first round is not counted."""
     spent: dict[str, list[float]] = {name: [] for name in rows}
     for k in range(a.rounds + 1):
         for name, step in rows.items():
@@ -92,7 +97,7 @@ def measure(rows: dict[str, Callable[[], None]], a: argparse.Namespace) -> dict[
 
 
 def table(ranks: int, a: argparse.Namespace, spent: dict[str, list[float]]) -> str:
-    """Return the table, with the columns that bench_overlap.py has."""
+    """Return the table, with columns of overlap.py."""
     middle = {name: median(each) for name, each in spent.items()}
     lines = [
         f"{a.net}, batch {a.batch} a rank, {ranks} ranks, PyTorch {torch.__version__}, gloo, channels-last",

@@ -1,7 +1,8 @@
 """Peak memory of a net's training iterations in scaffe and in PyTorch, each measured in a process of its own.
 
-A part of bench_engine.py, which runs this file once for each rival; a process that has held the one net could not
-tell what the other takes.
+    python jobs/bench/memory.py ours NET BATCH ENGINE | save NET BATCH FILE | theirs FILE nchw|channels_last
+
+engine.py --memory starts these processes. A process that has run one net can't measure the peak of the other.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ import subprocess
 import sys
 import tempfile
 
+from iteration import build, ours, theirs, zoo
+
 ITERATIONS = 3
+USAGE = "usage: memory.py ours NET BATCH ENGINE | save NET BATCH FILE | theirs FILE nchw|channels_last"
 
 
 def peaks(name: str, batch: int, engine: str, torch: bool) -> list[float]:
-    """Return the peak resident memory of scaffe and, if it is there, of PyTorch's better format, MiB."""
+    """Return the peak resident memory (MiB) of scaffe and, if `torch`, of PyTorch in its smaller memory format."""
     found = [_run("ours", name, str(batch), engine)]
     if torch:
         with tempfile.TemporaryDirectory() as folder:
@@ -31,51 +35,50 @@ def _run(*arguments: str) -> float:
 
 
 def peak() -> float:
-    """Return this process's peak, MiB; getrusage's would begin with what the process that started it had."""
+    """Return the peak resident memory of this process (MiB); that of getrusage includes its parent before exec."""
     with open("/proc/self/status") as file:
         fields = dict(line.split(":", 1) for line in file)
     return int(fields["VmHWM"].split()[0]) / 1024
 
 
-def ours(name: str, batch: str, engine: str) -> None:
+def run_ours(name: str, batch: str, engine: str) -> None:
     """Run scaffe's iterations."""
-    import bench_engine
-
-    iteration = bench_engine.ours(bench_engine.build(_param(name, batch), engine))
+    iteration = ours(build(zoo(name, int(batch)), engine))
     for _ in range(ITERATIONS):
         iteration()
 
 
 def save(name: str, batch: str, file: str) -> None:
     """Write PyTorch's net and its batch to a file."""
-    import bench_engine
     import torch
     import torch_net
 
-    net = bench_engine.build(_param(name, batch), "reference")
+    net = build(zoo(name, int(batch)), "reference")
     torch.save((torch_net.TorchNet(net), *torch_net.batch(net)), file)
 
 
-def theirs(file: str, layout: str) -> None:
+def run_theirs(file: str, layout: str) -> None:
     """Run PyTorch's iterations on the net of a file that `save` wrote."""
-    import bench_engine
     import torch
-    import torch_net
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    fields = {"lr": bench_engine.RATE, "momentum": bench_engine.MOMENTUM, "weight_decay": bench_engine.DECAY}
-    model, x, y = torch.load(file, weights_only=False)
-    iteration = torch_net.training(model, x, y, layout == "channels_last", **fields)
+    iteration = theirs(*torch.load(file, weights_only=False), layout == "channels_last")
     for _ in range(ITERATIONS):
         iteration()
 
 
-def _param(name: str, batch: str):
-    from scaffe import models
-
-    return models.get(name).train_val(batch=int(batch), data="input")
+def main(arguments: list[str]) -> None:
+    """Run what the first argument names, and print the peak."""
+    runs = {"ours": (run_ours, 4), "save": (save, 4), "theirs": (run_theirs, 3)}
+    if arguments in (["-h"], ["--help"]):
+        print(USAGE)
+        return
+    run, count = runs.get(arguments[0], (None, 0)) if arguments else (None, 0)
+    if run is None or len(arguments) != count:
+        raise SystemExit(USAGE)
+    run(*arguments[1:])
+    print(peak())
 
 
 if __name__ == "__main__":
-    {"ours": ours, "save": save, "theirs": theirs}[sys.argv[1]](*sys.argv[2:])
-    print(peak())
+    main(sys.argv[1:])

@@ -1,6 +1,6 @@
-"""What bench_readers.py measures of torch: DataLoader with Pillow's decode and one worker; needs torch and Pillow.
+"""PyTorch's DataLoader with Pillow's decoder and one worker, for reading.py: loader.py FILE, a pickled list of JPEGs.
 
-A line "go" on stdin asks for a turn, whose images a second are printed.
+Needs torch and Pillow. Each line on stdin starts a turn, which prints its images per second.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CROP = 227
 
 
 class Images(Dataset):
-    """JPEGs decoded, cropped, mirrored, less the mean, to float32 (3 x 227 x 227)."""
+    """JPEGs, decoded, cropped, mirrored, with the mean subtracted: float32 (3 x 227 x 227)."""
 
     def __init__(self, contents: list[bytes], repeats: int):
         self.contents, self.repeats = contents, repeats
@@ -37,7 +37,7 @@ class Images(Dataset):
 
 
 def turn(loader: DataLoader) -> float:
-    """Return images a second, the worker's start not counted."""
+    """Return images per second, without the start of the worker."""
     batches = iter(loader)
     next(batches)
     begin, count = time.perf_counter(), 0
@@ -47,6 +47,9 @@ def turn(loader: DataLoader) -> float:
 
 
 def main() -> None:
+    """Measure a turn for each line on stdin."""
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        raise SystemExit("usage: loader.py FILE")
     torch.set_num_threads(1)
     with open(sys.argv[1], "rb") as file:
         loader = DataLoader(Images(pickle.load(file), 8), batch_size=32, num_workers=1)

@@ -1,4 +1,4 @@
-"""Time collectives on each rank; bench_lab.py and bench_node.py start this.
+"""Time collectives on each rank; cluster.py and node.py start it on each rank.
 
     rank.py '[["reduce", 8388608, ["auto", "chain/32768", "mpi", "auto@plain"], 3], ...]'
 

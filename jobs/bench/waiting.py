@@ -1,6 +1,8 @@
-"""Which share of its iterations a net waits for data: CIFAR-10 quick (Krizhevsky's, as Caffe ships it) in training.
+"""The share of the training time in which a net waits for data: Caffe's CIFAR-10 quick (Krizhevsky's).
 
-One rank reads an LMDB of CIFAR's size with a reader thread beside the one that computes. See bench_readers.sh.
+    python jobs/bench/waiting.py LMDB ITERATIONS
+
+One rank reads an LMDB of 3 x 32 x 32 images with one reader thread and computes with another. See reading.sh.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ solver_mode: CPU snapshot_prefix: "none" snapshot_after_train: false
 
 
 def quick(source: str) -> str:
-    """Return the training net."""
+    """Return the training net over the LMDB `source`."""
     first = CONVOLUTION.format(n=1, bottom="data", outputs=32, std=0.0001) + POOL.format(n=1, pool="MAX")
     second = CONVOLUTION.format(n=2, bottom="pool1", outputs=32, std=0.01) + RELU.format(n=2, blob="conv2")
     third = CONVOLUTION.format(n=3, bottom="pool2", outputs=64, std=0.01) + RELU.format(n=3, blob="conv3")
@@ -49,9 +51,9 @@ def quick(source: str) -> str:
 
 
 def waited(source: str, iterations: int = 100) -> float:
-    """Train on an LMDB of 3 x 32 x 32; return the share (%) of the time that records were waited for.
+    """Train on an LMDB of 3 x 32 x 32; return the percentage of the time spent waiting, from the end of the log.
 
-    That is what the log says at the end. Raises RuntimeError, with the log, if it says nothing of it.
+    Raises RuntimeError, with the log, if the training fails or does not log it.
     """
     command = [sys.executable, "-m", "scaffe", "train", "--solver", "solver", "--threads", "1", "--reader-threads", "1"]
     source = os.path.abspath(source)
@@ -67,4 +69,6 @@ def waited(source: str, iterations: int = 100) -> float:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3 or not sys.argv[2].isdecimal():
+        raise SystemExit("usage: waiting.py LMDB ITERATIONS")
     print(f"{waited(sys.argv[1], int(sys.argv[2])):g} % of the time spent waiting for records")

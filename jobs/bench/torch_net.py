@@ -1,9 +1,9 @@
-"""A Caffe net in PyTorch, layer by layer, as someone who knows PyTorch would write it: eager, in place where it can be.
+"""TorchNet: a Caffe net in PyTorch, layer by layer, in idiomatic PyTorch: eager, with in-place layers.
 
     net = TorchNet(scaffe.Net(param, scaffe.TRAIN))
     net(data=images, label=labels).backward()
 
-It takes the layers of the model zoo's training nets over images. A BatchNorm and the Scale behind it are one
+It supports the layers of the model zoo's training nets over images. A BatchNorm and the Scale after it become one
 BatchNorm2d. The weights are copies of the Caffe net's.
 """
 
@@ -20,12 +20,12 @@ NOT_TRAINED = ("Input", "Split", "Accuracy")
 
 
 class TorchNet(nn.Module):
-    """Compute the loss of the Caffe net that `net` is, which has made its shapes."""
+    """Computes the loss of the Caffe net `net`."""
 
     def __init__(self, net: scaffe.Net):
         super().__init__()
-        self.steps: list[tuple[list[str], str, float]] = []  # of each module: bottoms, top, weight of the loss or 0
-        self.same: dict[str, str] = {}  # tops that are another blob: a Split's, a Scale's that BatchNorm2d has done
+        self.steps: list[tuple[list[str], str, float]] = []  # for each module: bottoms, top, weight of the loss or 0
+        self.same: dict[str, str] = {}  # tops that equal another blob: those of a Split, or of a Scale in BatchNorm2d
         shapes = {name: blob.shape for name, blob in net.blobs.items()}
         scales = {layer.bottom[0]: layer for layer in net.param.layer if layer.type == "Scale"}
         self.modules_in_order = nn.ModuleList()
@@ -58,11 +58,15 @@ class TorchNet(nn.Module):
 
 
 class Concat(nn.Module):
+    """Concatenation along axis 1."""
+
     def forward(self, *bottoms: torch.Tensor) -> torch.Tensor:
         return torch.cat(bottoms, 1)
 
 
 class Sum(nn.Module):
+    """The sum of all bottoms."""
+
     def forward(self, first: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
         return sum(others, first)
 
@@ -75,7 +79,7 @@ class FlatLinear(nn.Linear):
 
 
 class FlatLoss(nn.CrossEntropyLoss):
-    """The mean loss of scores (N x C), perhaps with axes of length 1."""
+    """The mean loss of scores (N x C), or (N x C x 1 x 1)."""
 
     def forward(self, scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return super().forward(scores.flatten(1), labels)
@@ -84,7 +88,7 @@ class FlatLoss(nn.CrossEntropyLoss):
 def _module(
     layer: LayerParameter, shape: tuple[int, ...], params: list, scale: LayerParameter | None, net
 ) -> nn.Module:
-    """Return the module that does what `layer` does to a bottom of `shape`, with its parameters."""
+    """Return the module of `layer` for a bottom of `shape`, with its parameters."""
     if layer.type == "Convolution":
         return _with(_convolution(layer.convolution_param, shape[1]), params)
     if layer.type == "InnerProduct":
