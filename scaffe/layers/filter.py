@@ -1,4 +1,4 @@
-"""Filter: the samples that a selector lets pass."""
+"""Filter: the samples that a selector blob selects."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from scaffe.layers.layer import ANY, Blobs, Layer, register
 
 
 class Filter(Layer):
-    """Let each top be the samples of its bottom for which the last bottom, the selector (N), is not 0.
+    """y_i = the samples of x_i whose selector value is not 0.
 
-    All bottoms have N samples on axis 0. The tops have as many as pass, all N when the net is built.
+    Bottoms: x_0, x_1, ... (N x ...), and last the selector (N). Tops: y_0, y_1, ... (M x ...), M the number of selected
+    samples; M = N when the net is built. The gradient of other samples is 0.
     """
 
     bottoms = (2, ANY[1])

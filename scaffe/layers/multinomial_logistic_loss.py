@@ -8,14 +8,14 @@ from scaffe.layers.labels import class_indices
 from scaffe.layers.layer import Blobs, register
 from scaffe.layers.loss import Loss
 
-SMALLEST = 1e-20  # Caffe's floor under a probability, so that the loss stays finite
+SMALLEST = 1e-20  # Caffe's lower bound of a probability; it keeps the loss finite
 
 
 class MultinomialLogisticLoss(Loss):
-    """loss = -sum of log(p[label]) / N, N samples of the global batch.
+    """loss = -sum of log(p[label]) / N.
 
-    Probabilities p (N x classes...), all axes but the first counting as classes; labels (N). Raise LabelError for a
-    label that is no class.
+    Bottoms: probabilities p (N x classes...), all axes but the first counting as classes; labels (N). Top: loss ().
+    N counts the global batch. Raise LabelError for a label that is no class.
     """
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
