@@ -30,7 +30,7 @@ class ArgMax(Layer):
         self.count = prod(shape[1:]) if self.flat else shape[axis]
         self.view = prod(shape[:axis]), self.count, prod(rest)
         if self.top_k > self.count:
-            raise self.shape_error(f"top_k {self.top_k} of {self.count} values in a bottom of shape {shape}")
+            raise self.shape_error(f"top_k {self.top_k} exceeds the {self.count} values of a bottom of shape {shape}")
         if self.flat:
             top[0].reshape(shape[0], 1 + self.values, self.top_k, *(1,) * (len(shape) - 3))
         else:

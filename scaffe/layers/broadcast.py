@@ -27,7 +27,7 @@ class Broadcast(Layer):
         axis, shape = self.canonical_axis(axis, bottom[0]), bottom[0].shape
         last = len(shape) if num_axes == -1 else axis + num_axes
         if num_axes < -1 or last > len(shape):
-            raise self.shape_error(f"num_axes {num_axes} from axis {axis} of a bottom of shape {shape}; -1 takes all")
+            raise self.shape_error(f"num_axes {num_axes} from axis {axis} of a bottom of shape {shape}; -1 means all")
         self.add_blob(shape[axis:last], filler)
 
     def operand(self, bottom: Blobs) -> Blob:
@@ -39,7 +39,9 @@ class Broadcast(Layer):
         shape, part = bottom[0].shape, self.operand(bottom).shape
         first = self.canonical_axis(axis, bottom[0]) if part else 0
         if shape[first : first + len(part)] != part:
-            raise self.shape_error(f"shape {part} is not that of axes {first} and on of a bottom of shape {shape}")
+            raise self.shape_error(
+                f"an operand of shape {part} does not match a bottom of shape {shape} from axis {first} on"
+            )
         self.view = prod(shape[:first]), prod(part), prod(shape[first + len(part) :])
 
     def spread(self, values: Any) -> Any:
@@ -57,4 +59,4 @@ class Broadcast(Layer):
     def operand_mixes_samples(self, bottom: Blobs, axis: int) -> str:
         """Return why the batch cannot be divided: a learned operand that has axis 0; "" if it can."""
         ties = len(bottom) == 1 and self.blobs[0].shape and self.canonical_axis(axis, bottom[0]) == 0
-        return "its parameter has axis 0, one value a sample" if ties else ""
+        return "its parameter has axis 0, one value per sample" if ties else ""

@@ -36,7 +36,7 @@ class Crop(Layer):
     def _offsets(self, axes: int) -> list[int]:
         offsets = list(self.param.crop_param.offset) or [0]
         if len(offsets) not in (1, axes):
-            raise self.error(f"crop_param has {len(offsets)} offset for {axes} cropped axes; give one, or one an axis")
+            raise self.error(f"crop_param has {len(offsets)} offset for {axes} cropped axes; give one, or one per axis")
         return offsets * axes if len(offsets) == 1 else offsets
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:

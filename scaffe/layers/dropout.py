@@ -22,7 +22,7 @@ class Dropout(Layer):
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         self.ratio = self.param.dropout_param.dropout_ratio
         if not 0 <= self.ratio < 1:
-            raise self.error(f"dropout_ratio is {self.ratio:g}; give a number from 0 up to but not 1")
+            raise self.error(f"dropout_ratio is {self.ratio:g}; give a number from 0 to 1, 1 excluded")
         self.active = self.context.phase == TRAIN and self.ratio > 0
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:

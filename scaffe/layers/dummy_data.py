@@ -73,12 +73,14 @@ class DummyData(Layer):
             return []
         for name, values in zip(LEGACY, fields, strict=True):
             if len(values) not in (1, tops):
-                raise self.error(f"dummy_data_param has {len(values)} {name} for {tops} tops; give one, or one a top")
+                raise self.error(f"dummy_data_param has {len(values)} {name} for {tops} tops; give one, or one per top")
         return list(zip(*(values * tops if len(values) == 1 else values for values in fields), strict=True))
 
     def _one_each(self, values: list[T], top: Blobs, field: str) -> list[T]:
         if len(values) not in (1, len(top)):
-            raise self.error(f"dummy_data_param has {len(values)} {field} for {len(top)} tops; give one, or one a top")
+            raise self.error(
+                f"dummy_data_param has {len(values)} {field} for {len(top)} tops; give one, or one per top"
+            )
         return values * len(top) if len(values) == 1 else values
 
 

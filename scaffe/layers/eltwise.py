@@ -29,7 +29,9 @@ class Eltwise(Layer):
         if self.coeffs and param.operation != param.SUM:
             raise self.error("eltwise_param has coeff, which only operation: SUM takes")
         if len(self.coeffs) not in (0, len(bottom)):
-            raise self.error(f"eltwise_param has {len(self.coeffs)} coeff for {len(bottom)} bottoms; give one a bottom")
+            raise self.error(
+                f"eltwise_param has {len(self.coeffs)} coeff for {len(bottom)} bottoms; give one per bottom"
+            )
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
         for blob in bottom[1:]:

@@ -28,7 +28,7 @@ class Filter(Layer):
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
         selector = bottom[-1]
         if not selector.shape or prod(selector.shape[1:]) != 1:
-            raise self.shape_error(f"the selector has shape {selector.shape}; give one value a sample")
+            raise self.shape_error(f"the selector has shape {selector.shape}; give one value per sample")
         for blob in bottom[:-1]:
             if blob.shape[:1] != selector.shape[:1]:
                 raise self.shape_error(f"bottoms have shapes {blob.shape} and {selector.shape}; axis 0 must agree")
@@ -54,7 +54,7 @@ class Filter(Layer):
         return bottom_index < len(self.param.bottom) - 1
 
     def mixes_samples(self, bottom: Blobs) -> str:
-        return "it keeps some of the samples, so ranks would have other shares of them than of the batch"
+        return "it selects samples, so a rank's part of the tops would differ from its part of the batch"
 
 
 register("Filter", Filter)

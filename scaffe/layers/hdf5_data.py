@@ -25,7 +25,7 @@ class HDF5Data(PrefetchingData):
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         p = self.param.hdf5_data_param
         if self.param.HasField("transform_param"):
-            raise self.error("does not transform data; take transform_param away, and Scale or Power to the tops")
+            raise self.error("does not transform data; remove transform_param and apply a Scale or Power layer")
         self._reader = HDF5Reader(self.named(p.source), list(self.param.top))
         self.own_shuffle = FILES if p.shuffle else "none"
         self.take_part(len(self._reader), p.batch_size)

@@ -23,7 +23,7 @@ class HingeLoss(Loss):
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
         scores, labels = bottom
         if not scores.shape or labels.count != scores.num:
-            raise self.shape_error(f"scores of shape {scores.shape} need a label a sample, got {labels.shape}")
+            raise self.shape_error(f"scores of shape {scores.shape} need one label per sample, got {labels.shape}")
         self.classes = scores.count // max(1, scores.num)
         top[0].reshape()
 

@@ -20,7 +20,9 @@ class Input(Layer):
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         shapes = [tuple(shape.dim) for shape in self.param.input_param.shape]
         if len(shapes) not in (0, 1, len(top)):
-            raise self.error(f"input_param has {len(shapes)} shapes for {len(top)} tops; give none, one, or one a top")
+            raise self.error(
+                f"input_param has {len(shapes)} shapes for {len(top)} tops; give none, one, or one per top"
+            )
         if len(shapes) == 1:
             shapes *= len(top)
         for blob, shape in zip(top, shapes):  # noqa: B905  without shapes the caller reshapes the tops

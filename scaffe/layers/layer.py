@@ -163,7 +163,7 @@ class Layer:
     def check_size(self, shape: Shape, what: str) -> None:
         """Raise ShapeError if no blob can have this shape; `what` names the blob in the error."""
         if min(shape, default=0) < 0 or prod(shape) > LARGEST:
-            raise self.shape_error(f"{what} can't have the shape {shape}; give sizes that make sense")
+            raise self.shape_error(f"{what} can't have the shape {shape}; give sizes of 0 or more, and fewer elements")
 
     def canonical_axis(self, axis: int, bottom: Blob) -> int:
         """Return `axis` as an index into the bottom's shape; a negative axis counts from the end."""

@@ -21,7 +21,7 @@ class MultinomialLogisticLoss(Loss):
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
         p, labels = bottom
         if not p.shape or labels.count != p.num:
-            raise self.shape_error(f"probabilities of shape {p.shape} need a label a sample, got {labels.shape}")
+            raise self.shape_error(f"probabilities of shape {p.shape} need one label per sample, got {labels.shape}")
         self.classes = p.count // max(1, p.num)
         top[0].reshape()
 

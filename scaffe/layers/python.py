@@ -30,7 +30,7 @@ class Python(Layer):
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         if not self.context.allow_python_layers:
             raise self.error(
-                "runs code that the prototxt names, which must be allowed first: --allow-python-layers, "
+                "runs code that the prototxt names; allow it with --allow-python-layers, "
                 "or allow_python_layers=True in Python"
             )
         self.blobs = caffe_shim.BlobVec(self.xp)
@@ -82,7 +82,7 @@ class Python(Layer):
         return super().loss_weight(top_index) * self.context.share
 
     def mixes_samples(self, bottom: Blobs) -> str:
-        return "" if bottom else "its data are its own"
+        return "" if bottom else "it makes its own data"
 
 
 register("Python", Python)

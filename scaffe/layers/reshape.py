@@ -26,7 +26,7 @@ class Reshape(Reshaped):
         target = (*around[0], *dims, *around[1])
         if prod(target) != bottom[0].count:
             raise self.shape_error(
-                f"{bottom[0].count} values of shape {shape} don't make shape {target}; "
+                f"{bottom[0].count} values of shape {shape} do not fit shape {target}; "
                 "set one dim to -1, and each dim that stays the same to 0"
             )
         top[0].reshape(*target)
@@ -57,7 +57,7 @@ class Reshape(Reshaped):
         """Return the dim that the -1 in `target` stands for."""
         known = -prod(target)
         if not known or prod(shape) % known:
-            raise self.shape_error(f"{prod(shape)} values of shape {shape} don't divide into {target}")
+            raise self.shape_error(f"{prod(shape)} values of shape {shape} cannot be divided into {target}")
         return prod(shape) // known
 
     def mixes_samples(self, bottom: Blobs) -> str:

@@ -25,7 +25,7 @@ class SigmoidCrossEntropyLoss(Loss):
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
         x, targets = bottom
         if not x.shape or x.count != targets.count:
-            raise self.shape_error(f"scores of shape {x.shape} need a target each, got shape {targets.shape}")
+            raise self.shape_error(f"scores of shape {x.shape} need one target per score, got shape {targets.shape}")
         top[0].reshape()
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:

@@ -23,7 +23,9 @@ class Slice(Layer):
             raise self.error("slice_param has both axis and slice_dim; give axis alone")
         self.given_axis = param.slice_dim if param.HasField("slice_dim") else param.axis
         if param.slice_point and len(param.slice_point) != len(top) - 1:
-            raise self.error(f"slice_param has {len(param.slice_point)} slice_point for {len(top)} tops; give one less")
+            raise self.error(
+                f"slice_param has {len(param.slice_point)} slice_point for {len(top)} tops; give one fewer than tops"
+            )
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
         shape = bottom[0].shape

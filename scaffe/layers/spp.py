@@ -39,7 +39,7 @@ class SPP(Layer):
         kernel = [-(-size // bins) for size in shape[2:]]
         pad = [(k * bins - size + 1) // 2 for k, size in zip(kernel, shape[2:], strict=True)]
         if any(p >= k for p, k in zip(pad, kernel, strict=True)):
-            raise self.shape_error(f"pictures of {shape} are too small for {bins} windows a side; lower pyramid_height")
+            raise self.shape_error(f"images of {shape} are too small for {bins} x {bins} windows; lower pyramid_height")
         spp = self.param.spp_param
         param = PoolingParameter(pool=spp.PoolMethod.Name(spp.pool))
         for axis, k, p in zip("hw", kernel, pad, strict=True):
