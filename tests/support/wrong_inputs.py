@@ -335,7 +335,7 @@ LAYERS = [
     ("Pooling x", "pooling_param { kernel_size: 9 }", "kernel (9, 9) is larger than the bottom"),
     ("Pooling x", "pooling_param { kernel_size: 2 pad: 2 }", "pad (2, 2) must be smaller than the kernel (2, 2)"),
     ("Pooling x", "pooling_param { global_pooling: true kernel_size: 3 }", "leave out kernel sizes"),
-    ("SPP x", "spp_param { pyramid_height: 9 }", "too small for 16 windows a side"),
+    ("SPP x", "spp_param { pyramid_height: 9 }", "too small for 16 x 16 windows"),
     ("LRN x", "lrn_param { local_size: 4 }", "local_size is 4; give an odd number"),
     ("Dropout x", "dropout_param { dropout_ratio: 1.5 }", "dropout_ratio is 1.5; give a number from 0"),
     ("InnerProduct x", "inner_product_param { num_output: 2 axis: 5 }", "axis 5 of a bottom of shape (2, 4, 8, 8)"),
