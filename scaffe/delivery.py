@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from readers import Batch, Memory
+from readers import Batch, BatchMemory
 from scaffe.blob import Blob
 
 Fill = Callable[[int, Batch], None]
@@ -19,7 +19,7 @@ class Delivery:
 
     in_turn = 1  # batches that a layer without reader threads fills in turn
 
-    def memory(self) -> Memory | None:
+    def memory(self) -> BatchMemory | None:
         """Return where batches' arrays are to lie, None for plain arrays."""
         return None
 

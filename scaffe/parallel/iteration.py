@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from scaffe.engine import Group, Loss
-from scaffe.monitor.record import BACKWARD, FORWARD, LOSS, UPDATE, Record
+from scaffe.monitor.record import BACKWARD, FORWARD, LOSS, UPDATE, RankRecord
 from scaffe.net import Net
 from scaffe.parallel.statistics import Statistics
 from scaffe.parallel.workflows.workflow import Workflow
@@ -21,7 +21,7 @@ def iterate(
     statistics: Statistics,
     passes: int,
     agree_on_loss: Callable[[Loss], None],
-    record: Record,
+    record: RankRecord,
 ) -> None:
     """Run one iteration of `passes` forward and backward passes, in which the workflow updates the parameters.
 
@@ -47,7 +47,7 @@ def iterate(
     statistics.average()
 
 
-def feed(net: Net, record: Record) -> None:
+def feed(net: Net, record: RankRecord) -> None:
     """Take the batches that the root reads for all ranks: in the main thread, which calls MPI."""
     if net.context.scatter is None:
         return
@@ -57,7 +57,7 @@ def feed(net: Net, record: Record) -> None:
             net.feed_layer(i)
 
 
-def forward(net: Net, groups: Sequence[Group], workflow: Workflow, loss: Loss, passes: int, record: Record) -> None:
+def forward(net: Net, groups: Sequence[Group], workflow: Workflow, loss: Loss, passes: int, record: RankRecord) -> None:
     """Compute all layers, each once its parameters are here, and add to the loss."""
     net.engine.enter()
     for group in groups:
@@ -69,7 +69,7 @@ def forward(net: Net, groups: Sequence[Group], workflow: Workflow, loss: Loss, p
     loss.add(passes)
 
 
-def backward(net: Net, groups: Sequence[Group], workflow: Workflow, last: bool, record: Record) -> None:
+def backward(net: Net, groups: Sequence[Group], workflow: Workflow, last: bool, record: RankRecord) -> None:
     """Compute all gradients; in the last pass submit each layer's as soon as they are complete."""
     for group in reversed(groups):
         record.at(BACKWARD, group[-1])

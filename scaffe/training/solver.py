@@ -24,6 +24,7 @@ from scaffe.held import Together, public
 from scaffe.monitor.log import log
 from scaffe.monitor.progress import progress
 from scaffe.monitor.record import SNAPSHOT
+from scaffe.monitor.spans import ITERATION, LOSS, WAIT
 from scaffe.net import Net
 from scaffe.packed import aligned_zeros
 from scaffe.parallel.buckets import Bucket
@@ -38,7 +39,7 @@ from scaffe.parallel.stall import Watch, check_seconds
 from scaffe.parallel.statistics import Statistics
 from scaffe.parallel.workflows.workflow import Workflow
 from scaffe.parallel.world import World, open_world
-from scaffe.proto import NetParameter, SolverParameter, numbers
+from scaffe.proto import NetParameter, SolverParameter, numbers, strings
 from scaffe.proto.files import read_solver
 from scaffe.solvers import lr_policy
 from scaffe.timeline import timeline as timelines
@@ -229,7 +230,7 @@ class Solver:
 
     def _make_workflows(self) -> WorkflowTrial:
         """Return the workflow that the run names, or those to choose from. Collective."""
-        given = self.world, self.collectives, self.net, self._update, self.rule
+        given = self.world, self.collectives, self.net, self.update_bucket, self.rule
         candidates = self.run.candidates if self.collectives else {"alone": self.run}
         workflows = {name: make_workflow(run, *given) for name, run in candidates.items()}
         return WorkflowTrial(workflows, self.world.allgather)
@@ -357,8 +358,8 @@ class Solver:
         run, start = iterate, time.perf_counter()
         agree: Callable[..., Any] = partial(self.losses.take, iteration=self.iter)
         if self.timeline:
-            run = self.timeline.timed(timelines.ITERATION, self.iter, run)
-            agree = self.timeline.timed(timelines.WAIT, 0, agree, timelines.LOSS)
+            run = self.timeline.timed(ITERATION, self.iter, run)
+            agree = self.timeline.timed(WAIT, 0, agree, LOSS)
         run(self.net, self.workflow, self.statistics, self.param.iter_size, agree, record)
         self.rule.look()
         if ends:
@@ -368,7 +369,8 @@ class Solver:
             if decided:
                 log.info("%s", decided)
 
-    def _update(self, bucket: Bucket) -> None:
+    def update_bucket(self, bucket: Bucket) -> None:
+        """Update the parameters of a bucket from their summed gradients, at the current rate. Not collective."""
         if self.replay:
             self.replay.update(bucket.part)
         else:
@@ -516,13 +518,12 @@ def get_solver(path: str | os.PathLike, **options) -> Solver:
 def _check(param: SolverParameter) -> None:
     """Raise ScaffeError where a solver's field makes no sense."""
     numbers.check(param)
+    strings.check(param)
     lr_policy.check(param)
     least = {"iter_size": 1, "average_loss": 1, "snapshot": 0, "max_iter": 0}
     for field, number in least.items():
         if getattr(param, field) < number:
             raise ScaffeError(f"{field} must be {number} or more, got {getattr(param, field)}")
-    if "\0" in param.snapshot_prefix:
-        raise ScaffeError(f"snapshot_prefix {param.snapshot_prefix!r}: no file's name holds a zero byte")
     if not 0 <= param.momentum < 1:
         raise ScaffeError(f"momentum must be 0 or more and below 1, got {param.momentum:g}")
     if any(number < 1 for number in param.test_iter):

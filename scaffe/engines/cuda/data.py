@@ -19,11 +19,15 @@ def transforming(layer: Layer) -> Delivery:
 
 
 class CudaData(Data):
+    """Data, its images transformed on the device."""
+
     def make_delivery(self) -> Delivery:
         return transforming(self)
 
 
 class CudaImageData(ImageData):
+    """ImageData, its images transformed on the device."""
+
     def make_delivery(self) -> Delivery:
         return transforming(self)
 

@@ -1,4 +1,4 @@
-"""Concat, Slice and Split by kernels: one launch for up to eight parts."""
+"""Concat, Slice and Split by kernels: one launch for each eight parts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from scaffe.layers.layer import Blobs, register
 from scaffe.layers.slice import Slice
 from scaffe.layers.split import Split
 
-MOST = 8  # parts of a launch, as parts.cu has it
-NONE = np.uint64(0)  # a part that is left out
+MOST = 8  # parts of a launch; PARTS of parts.cu
+NONE = np.uint64(0)  # a null pointer, for a part that is left out
 
 
 def move(engine: Launcher, kernel: str, whole: Any, axis: int, sizes: Sequence[int], parts: Sequence[Any]) -> None:
-    """Launch "gather" from the parts into the whole, or "scatter" the other way; a part that is None is left out."""
+    """Launch `kernel`: "gather" copies the parts into the whole, "scatter" the whole into the parts.
+
+    Part k has `sizes[k]` of the whole's elements on `axis`. A part that is None is left out.
+    """
     outer, size, inner = around(whole.shape, axis)
     ends = list(accumulate(sizes))
     for k in range(0, len(parts), MOST):
@@ -32,7 +35,7 @@ def move(engine: Launcher, kernel: str, whole: Any, axis: int, sizes: Sequence[i
 
 
 class CudaConcat(Concat):
-    """Concat."""
+    """Concat along `axis`."""
 
     capturable = True
 
@@ -48,7 +51,7 @@ class CudaConcat(Concat):
 
 
 class CudaSlice(Slice):
-    """Slice."""
+    """Slice along `axis`."""
 
     capturable = True
 
@@ -64,7 +67,7 @@ class CudaSlice(Slice):
 
 
 class CudaSplit(Split):
-    """Split."""
+    """Split: the tops share the bottom's values; a kernel adds their gradients."""
 
     capturable = True
 
