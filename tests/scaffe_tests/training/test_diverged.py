@@ -13,6 +13,7 @@ from strict_arrays import StrictGpu
 
 import scaffe
 from scaffe import solvers
+from scaffe.compute import Compute
 from scaffe.errors import DivergedError, SnapshotError, WeightsError
 from scaffe.parallel.world import open_world
 from scaffe.proto import SolverParameter
@@ -42,7 +43,11 @@ def make(tmp_path):
     def make(net, engine="reference", **fields):
         world.take_gpu(StrictGpu() if engine == "cuda" else None)
         param = solver_with(net, snapshot_prefix=str(tmp_path / "snap"), **fields)
-        made.append(scaffe.Solver(param, world=world, engine="auto" if engine == "cuda" else engine, graphs="off"))
+        made.append(
+            scaffe.Solver(
+                param, world=world, compute=Compute(engine="auto" if engine == "cuda" else engine, graphs="off")
+            )
+        )
         world.take_gpu(None)
         return made[-1]
 
