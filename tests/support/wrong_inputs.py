@@ -475,7 +475,7 @@ def instead(name: str, make: Callable) -> Callable:
 WEIGHTS, WEIGHTS_H5 = f"{TRAIN} --weights w.caffemodel", f"{TRAIN} --weights w.caffemodel.h5"
 STATE, STATE_H5 = f"{TRAIN} --snapshot s.solverstate", f"{TRAIN} --snapshot s.solverstate.h5"
 SEALED = {"snap_iter_4.caffemodel": "--weights", "last.solverstate": "--snapshot"}
-DAMAGED = "damaged, or changed by another program (.*copy it anew, or go back to an older snapshot"
+DAMAGED = "damaged, or changed by another program (.*copy it again, or go back to an older snapshot"
 LINK, BLOB = "is a link into another file", "data/ip/0"
 FILES = [
     ("empty weights", WEIGHTS, cut("w.caffemodel", 0), "w.caffemodel: "),
@@ -527,7 +527,7 @@ FILES = [
     ("state in HDF5 without an iteration", STATE_H5, h5("s.solverstate.h5", lambda file, _: file.__delitem__("iter")), "not a solver state"),
     ("iteration that is a word", STATE_H5, h5("s.solverstate.h5", instead("iter", "four")), "expected numbers in 'iter'"),
     ("iteration beyond 32 bits", STATE_H5, h5("s.solverstate.h5", instead("iter", [1 << 40])), "s.solverstate.h5: "),
-    ("two iterations", STATE_H5, h5("s.solverstate.h5", instead("iter", [1, 2])), "expected one whole number in 'iter'"),
+    ("two iterations", STATE_H5, h5("s.solverstate.h5", instead("iter", [1, 2])), "expected one integer in 'iter'"),
     ("name of weights that is a number", STATE_H5, h5("s.solverstate.h5", instead("learned_net", 3)), "expected a string in 'learned_net'"),
     ("history that lies in another file", STATE_H5, h5("s.solverstate.h5", instead("history", lambda h5py: h5py.ExternalLink("w.caffemodel.h5", "data/ip"))), LINK),
     ("history that is an array", STATE_H5, h5("s.solverstate.h5", instead("history", [1.0])), "no group history"),
