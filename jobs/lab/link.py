@@ -1,6 +1,7 @@
 """Measure a link of the emulated cluster in both directions at once.
 
-Start `link.py serve` on one node, then `link.py HOST` on another, which prints the seconds per byte. It uses plain sockets, so that the bound does not depend on an MPI library.
+Start `link.py serve` on one node, then `link.py HOST` on another, which prints the seconds per byte. It uses plain
+sockets, so that the bound does not depend on an MPI library.
 """
 
 from __future__ import annotations
