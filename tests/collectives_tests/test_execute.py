@@ -39,8 +39,8 @@ MUTATIONS = [
     ("if not self._requests[self._sends[0]].Test():", "if False:", "wrote to what|5 sends"),
     ("transport.land(message)", "pass", "nothing that was ever written|in another order"),
     ("                yield self._requests[i]", "                pass", "ends with"),
-    ("self._work[i][0], step.peer, step.tag)", "self._work[i][0], step.peer, 1 - step.tag)", "wait for ever"),
-    ("message, step.peer, step.tag, i in", "message, step.peer, 0, i in", "wait for ever"),
+    ("self._work[i][0], step.peer, step.tag)", "self._work[i][0], step.peer, 1 - step.tag)", "wait forever"),
+    ("message, step.peer, step.tag, i in", "message, step.peer, 0, i in", "wait forever"),
     ("message, (self._view(step.target, step)", "message, (moved", "result"),
     ("yield self._requests.pop(i)\n", "self._requests.pop(i)\n", "nothing that was ever written|5 receives"),
 ]  # fmt: skip
