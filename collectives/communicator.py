@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collectives.execution.device.device import Device
 
 T = TypeVar("T")
+CallArguments = tuple[str, str, int, str, int | None, int, int, int]  # what, op, root, how, and ids of the arrays
 MOST_CALLS = 1000  # calls whose plans are cached
 OWN = {"reduce": ("binomial", "chain"), "bcast": ("binomial", "chain"), "allreduce": ("halving", "ring")}
 LARGE = 1 << 18  # bytes from which on the second of these replaces what the MPI library can't do
@@ -80,8 +81,10 @@ class Communicator:
         networks, peers = zip(*self.comm.allgather((tuning.network(), self.node.has_peers)), strict=True)
         self._network, self.has_peers = networks[0], all(peers)
         self._plans: dict[tuple[Call, int], Plan] = {}  # the same keys on all ranks
-        self._last: dict[tuple, CachedCall] = {}  # by a call's arguments
-        self._calls: defaultdict[Plan, deque[tuple]] = defaultdict(deque)  # each plan's keys in `_last`, oldest first
+        self._last: dict[CallArguments, CachedCall] = {}  # by a call's arguments
+        self._calls: defaultdict[Plan, deque[CallArguments]] = defaultdict(
+            deque
+        )  # each plan's keys in `_last`, oldest first
         self._given_device = device
         self._nccl, self._owns_nccl = nccl or NcclCommunicators(), nccl is None
         self._maker = PlanMaker(self.comm, self._local, self.group, self.node, self._device_for, self._nccl)
@@ -106,7 +109,8 @@ class Communicator:
         if device == "cpu":
             return self.node.empty(shape, np.dtype(dtype))
         self._raise_first(self.comm.allgather(_problem_of(lambda: self._device_for(device))))
-        return self._device_for(device).zeros(shape, np.dtype(dtype))
+        array: np.ndarray = self._device_for(device).zeros(shape, np.dtype(dtype))
+        return array
 
     def reduce(
         self,
@@ -275,7 +279,7 @@ class Communicator:
         self._local.Free()
         self.comm.Free()
 
-    def _run(self, call: tuple, send: np.ndarray, recv: np.ndarray | None, check: bool) -> None:
+    def _run(self, call: CallArguments, send: np.ndarray, recv: np.ndarray | None, check: bool) -> None:
         """Run the plan of a call. The same arrays find it in the cache: short messages feel every step here."""
         known = self._last.get(call)
         if known is None or known.send is not send or known.recv is not recv or check:
@@ -288,7 +292,7 @@ class Communicator:
         except DeviceFault as error:
             raise error.located(f"{call[0]} of {send.nbytes} bytes") from None
 
-    def _know(self, call: tuple, send: np.ndarray, recv: np.ndarray | None, check: bool) -> CachedCall:
+    def _know(self, call: CallArguments, send: np.ndarray, recv: np.ndarray | None, check: bool) -> CachedCall:
         """Find a call's plan and cache it, in place of the plan's oldest calls."""
         what, op, root, algorithm, chain_size, chunk_bytes = call[:-2]
         plan = self.plan(what, send, recv, op, root, algorithm, chain_size, chunk_bytes, check)
@@ -363,10 +367,12 @@ class Communicator:
                 found = work(), None
             except CollectiveError as error:
                 found = None, error
+        result: T
+        problem: CollectiveError | None
         result, problem = self.comm.bcast(found)
         if problem is not None:
             raise problem
-        return result  # type: ignore[return-value]
+        return result
 
     def _raise_first(self, problems: list[str]) -> None:
         """Raise ArgumentError for the first rank that has a problem."""

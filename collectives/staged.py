@@ -32,7 +32,6 @@ class Pause:
     """Sleep between polls that find nothing to do: at first a moment, at most LONGEST_PAUSE."""
 
     def __init__(self) -> None:
-        """Begin with no sleep."""
         self._seconds = 0.0
 
     def after(self, moved: bool, sleep: Callable[[float], object] = time.sleep) -> None:

@@ -14,8 +14,9 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -151,11 +152,10 @@ class TuningRun:
     """One run over operations, kinds of memory and sizes, which share the time limit."""
 
     def __init__(self, world: Communicator, options: argparse.Namespace):
-        """Plan the run: the sizes, the end, and each size's weight."""
         self.world, self.options = world, options
         least, most = options.message_size
         self.sizes = sizes(least, most, options.step)
-        self.say = partial(print, flush=True) if world.rank == 0 else lambda *_: None
+        self.say: Callable[[str], None] = partial(print, flush=True) if world.rank == 0 else lambda _: None
         self.end = time.monotonic() + options.seconds
         self.work = sum(map(_weight, self.sizes)) * len(options.ops) * len(MEMORY[options.memory])
 
@@ -201,7 +201,7 @@ class TuningRun:
 
     def _until(self, end: float) -> float:
         """Return the seconds until `end`, rank 0's on all ranks."""
-        return self.world.comm.bcast(end - time.monotonic())
+        return float(self.world.comm.bcast(end - time.monotonic()))
 
     def _report(self, op: str, shared: bool, nbytes: int, seconds: Seconds, choice: Candidate) -> None:
         """Print a size's line."""
@@ -214,7 +214,6 @@ class Clock:
     """The seconds of one call by a candidate on the slowest rank; the same on all ranks."""
 
     def __init__(self, world: Communicator, op: str, send: np.ndarray, recv: np.ndarray):
-        """Take the arrays of a size."""
         self.world, self.op, self.send, self.recv = world, op, send, None if op == "bcast" else recv
         self._calls: dict[Candidate, int] = {}
 
@@ -242,7 +241,7 @@ class Clock:
 
 def _weight(nbytes: int) -> float:
     """Return a size's share of the time: long messages take longer, but need fewer calls."""
-    return 1 + (nbytes / SHORT) ** 0.5
+    return 1 + sqrt(nbytes / SHORT)
 
 
 def sizes(least: int, most: int, step: int) -> list[int]:

@@ -34,7 +34,6 @@ class Bounds:
     """
 
     def __init__(self, comm: Communicator):
-        """Take the placement of the ranks."""
         self.comm = comm.comm
         self.nodes = comm.group.nodes
         self.count = comm.shape.nodes

@@ -1,7 +1,7 @@
 """The benchmark's table, in the format of the OSU microbenchmarks 7.
 
 It has comment lines, then one line per size: columns 10 and then 18 wide, two decimals, "Iterations" 12 wide. What OSU
-does not have stands to the right of its columns, so that programs which read those by number or by pattern still work.
+does not have is to the right of its columns, so that programs which read those by number or by pattern still work.
 Nothing is added above them, since some readers skip a fixed number of lines.
 """
 

@@ -21,7 +21,6 @@ class Buffers:
     """The arrays of a message size, which all algorithms use. Making them is collective, and so is `free`."""
 
     def __init__(self, comm: Communicator, nbytes: int, options: argparse.Namespace):
-        """Allocate both arrays."""
         self.comm, self.where = comm, "foreign" if options.foreign else options.accelerator
         dtype = np.dtype(TYPES[options.type])
         self.send, self.recv = (self._make(nbytes // dtype.itemsize, dtype) for _ in range(2))
@@ -39,7 +38,6 @@ class Case:
     """An algorithm for one collective and size."""
 
     def __init__(self, buffers: Buffers, what: str, algorithm: str, options: argparse.Namespace, chunk_bytes: int = 0):
-        """Take the arrays."""
         self.comm, self.what, self.algorithm, self.buffers = buffers.comm, what, algorithm, buffers
         self.send, self.recv = buffers.send, None if options.in_place or what == "bcast" else buffers.recv
         self.root, self.checks = options.root, options.validation_warmup
@@ -103,14 +101,13 @@ class Case:
         has_result = self.what != "reduce" or rank == self.at(i)
         fine = not has_result or bool((result == known).all())
         self.send[...] = 0  # in place, sums would grow with each call
-        return self.comm.comm.allreduce(fine, MPI.LAND)
+        return bool(self.comm.comm.allreduce(fine, MPI.LAND))
 
 
 class LibraryCase(Case):
     """The MPI library's collective as mpi4py calls it, without a plan of ours."""
 
     def __init__(self, buffers: Buffers, what: str, options: argparse.Namespace):
-        """Take the arrays and mpi4py's method."""
         super().__init__(buffers, what, "mpi", options)
         self.call = getattr(self.comm.comm, what.capitalize())
         self.given: tuple[Any, Any] = self.send, self.recv  # MPI's arguments
@@ -124,7 +121,7 @@ class LibraryCase(Case):
         else:
             self.call(*self._both(self.comm.rank == self.at(i)), MPI.SUM, self.at(i))
 
-    def _both(self, has_result: bool) -> tuple:
+    def _both(self, has_result: bool) -> tuple[Any, Any]:
         """Return the send and receive arguments."""
         send, recv = self.given
         return (send, recv) if recv is not None or not has_result else (MPI.IN_PLACE, send)
@@ -134,7 +131,6 @@ class DeviceLibraryCase(LibraryCase):
     """The MPI library's collective on device arrays, or on pinned copies where it takes no device pointers."""
 
     def __init__(self, buffers: Buffers, what: str, options: argparse.Namespace):
-        """Allocate pinned copies where they are needed."""
         super().__init__(buffers, what, options)
         assert self.device is not None
         self.stream, self.copies = self.device.current(), not self.comm.device_plans.direct
@@ -160,7 +156,8 @@ class DeviceLibraryCase(LibraryCase):
 
 def on_host(array: Any) -> np.ndarray:
     """Return an array, or a copy of a device array."""
-    return array.get() if on_device(array) else array
+    found: np.ndarray = array.get() if on_device(array) else array
+    return found
 
 
 def calls(options: argparse.Namespace, nbytes: int) -> tuple[int, int]:
@@ -210,14 +207,13 @@ class Phases:
 
     def overlap(self, pure: float) -> float:
         """Return how much of the pure communication's time the computation hid, in percent, by OSU's formula."""
-        return max(0.0, 100 - (self.whole - self.compute) / pure * 100)
+        return float(max(0.0, 100 - (self.whole - self.compute) / pure * 100))
 
 
 class _Work:
     """A computation of a given time, in as many parts as there are polls."""
 
     def __init__(self, seconds: float, tests: int):
-        """Take the seconds and the number of polls."""
         self.part, self.tests = seconds / max(1, tests), tests
         self.matrix = np.ones((25, 25), np.float32)
 

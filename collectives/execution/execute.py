@@ -31,7 +31,7 @@ class Execution:
     """One rank's steps over its arrays: made once, run any number of times without allocating memory.
 
     - `own`: this rank's contribution; None where the steps don't read it.
-    - `out`: where the result, or a broadcast's data, stands; None where the steps don't touch it. It may be `own`.
+    - `out`: the array of the result, or of a broadcast's data; None where the steps don't touch it. It may be `own`.
     - `comm`: carries nothing else at the same time; messages have the schedule's tags.
     - `op`: the reduction; None for a broadcast.
     - `transport`: that of the arrays' memory, used by no other execution; HostTransport by default.

@@ -72,7 +72,6 @@ class PlanMaker:
         device: Callable[[], Device],
         nccl: NcclCommunicators,
     ):
-        """Keep what plans need; collective parts are made at their first use."""
         self.comm, self.local, self.group, self.node, self._device = comm, local, group, node, device
         self.nodes, self.ranks = group.shape
         self._cross: MPI.Intracomm | None = None

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 PR_SET_PTRACER, PR_SET_PTRACER_ANY = 0x59616D61, ctypes.c_ulong(-1)
 
+SystemCall = Callable[..., int]
+
 
 class _Extent(ctypes.Structure):
     """The system's struct iovec."""
@@ -38,7 +40,7 @@ def address(array: Any) -> int:
         from mpi4py import MPI
 
         return MPI.Get_address(array)  # ten times as fast as asking NumPy
-    return array.__cuda_array_interface__["data"][0]
+    return int(array.__cuda_array_interface__["data"][0])
 
 
 def read(source: RemoteAddress, target: np.ndarray) -> None:
@@ -51,7 +53,7 @@ def write(source: np.ndarray, target: RemoteAddress) -> None:
     _move(_function("writev"), target, source)
 
 
-def _move(call: Callable, there: RemoteAddress, array: np.ndarray) -> None:
+def _move(call: SystemCall, there: RemoteAddress, array: np.ndarray) -> None:
     """Copy between an array and another process. Raise OSError where the system call fails."""
     done, nbytes, here = 0, array.nbytes, address(array)
     while done < nbytes:  # the system moves at most 2 GiB at once
@@ -77,7 +79,7 @@ def works(comm: MPI.Intracomm) -> bool:
     return all(comm.allgather(bool(fine)))
 
 
-def _function(name: str) -> Callable:
+def _function(name: str) -> SystemCall:
     """Return the system call, loaded at its first use."""
     if not _functions:
         libc = ctypes.CDLL(None, use_errno=True)
@@ -90,4 +92,4 @@ def _function(name: str) -> Callable:
     return _functions[name]
 
 
-_functions: dict[str, Callable] = {}
+_functions: dict[str, SystemCall] = {}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -104,7 +104,6 @@ class LibraryPlan(Plan):
     """The MPI library's own collective."""
 
     def __init__(self, comm: MPI.Intracomm, what: str, op: Operation | None, root: int, dtype: np.dtype):
-        """Choose the library's datatype and operation."""
         from mpi4py import MPI
 
         self.comm, self.what, self.op, self.root, self.type = comm, what, op, root, message_type(dtype)
@@ -131,7 +130,7 @@ class LibraryPlan(Plan):
         if self.op and self.op.divided and self.recv is not None:
             divide(self.recv, self.comm.size)
 
-    def _arguments(self) -> list:
+    def _arguments(self) -> list[Any]:
         """Return the arguments of the library's call."""
         from mpi4py import MPI
 
@@ -168,7 +167,6 @@ class SchedulePlan(TransportPlan):
     def __init__(
         self, schedule: Schedule, comm: MPI.Intracomm, op: Operation | None, transport: Transport | None = None
     ):
-        """Keep the schedule; executions are made when arrays are bound."""
         self.schedule, self.comm, self.op = schedule, comm, op
         self.transport: Transport = HostTransport() if transport is None else transport
         self._room: Array = None
@@ -212,7 +210,6 @@ class NodePlan(Plan):
     """Algorithm `slices`: each rank of the node joins its slice of all contributions and writes it to every result."""
 
     def __init__(self, node: NodeComm, what: str, op: Operation | None, root: int):
-        """Keep the node and the collective."""
         self.node, self.what, self.op, self.root = node, what, op, root
 
     def steps(self, wait: bool) -> Requests:
@@ -254,7 +251,6 @@ class LeaderPlan(Plan):
     def __init__(
         self, node: NodeComm, cross: MPI.Intracomm, between: Plan, what: str, op: Operation | None, root: Root
     ):
-        """Keep the node, the communicator between nodes and the plan over it."""
         self.node, self.cross, self.between, self.what, self.op, self.root = node, cross, between, what, op, root
         self._slice = np.empty(0)
 

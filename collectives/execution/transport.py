@@ -97,7 +97,7 @@ class HostTransport:
         """Return an uninitialized NumPy array."""
         return np.empty(shape, dtype)
 
-    def message(self, view: np.ndarray, sent: bool) -> list:
+    def message(self, view: np.ndarray, sent: bool) -> list[Any]:
         """Return the view and its MPI datatype."""
         return [view.view(np.int16) if view.dtype == np.float16 else view, message_type(view.dtype)]
 
@@ -107,15 +107,15 @@ class HostTransport:
     def begin(self) -> None:
         """Do nothing: a run may begin at once."""
 
-    def send(self, comm: MPI.Intracomm, message: list, peer: int, tag: int, synchronous: bool) -> MPI.Request:
+    def send(self, comm: MPI.Intracomm, message: list[Any], peer: int, tag: int, synchronous: bool) -> MPI.Request:
         """Send, with MPI's synchronous mode where asked."""
         return comm.Issend(message, peer, tag) if synchronous else comm.Isend(message, peer, tag)
 
-    def receive(self, comm: MPI.Intracomm, message: list, peer: int, tag: int) -> MPI.Request:
+    def receive(self, comm: MPI.Intracomm, message: list[Any], peer: int, tag: int) -> MPI.Request:
         """Post a receive."""
         return comm.Irecv(message, peer, tag)
 
-    def land(self, message: list) -> None:
+    def land(self, message: list[Any]) -> None:
         """Do nothing: MPI receives into the elements."""
 
     def copy(self, target: np.ndarray, source: np.ndarray) -> None:

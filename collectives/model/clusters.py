@@ -123,11 +123,11 @@ ETHERNET = Cluster(
     foreign=2.3,
     eager=60 << 10,
     two_way=2,
-    source="Nodes of processors alone, joined by gigabit Ethernet. Measured with Open MPI 5.0 between two ranks of a "
+    source="Nodes without GPUs, joined by gigabit Ethernet. Measured with Open MPI 5.0 between two ranks of a "
     "virtual machine: 0.49 ns a byte in MPI_Reduce (of 64 MB, in 32 ms; four ranks take two rounds of that), 20 GB/s "
     "of memory, a third of it an addition, 2.3 times as long across processes; 32 MB of cache; messages over 64 KiB by "
-    "TCP, both ways at once, at half speed. Assumed: 30 us and 118 MB/s, as of TCP; 200 us for ranks that wait for "
-    "each other, so that what is measured at 256 KB, where caches decide, is left to the library.",
+    "TCP, both ways at once, at half speed. Assumed: 30 us and 118 MB/s, as of TCP; 200 us to synchronize a node's "
+    "ranks, so that messages of 256 KB, where caches decide, stay with the library.",
 )
 
 INFINIBAND = replace(
@@ -137,7 +137,7 @@ INFINIBAND = replace(
     beta=1 / 12e9,
     eager=0,
     two_way=1,
-    source="Nodes of processors alone, as those of ethernet, joined by EDR: 12 GB/s and 2 us by its data sheets.",
+    source="Nodes without GPUs, as those of ethernet, joined by EDR: 12 GB/s and 2 us by its data sheets.",
 )
 
 CLUSTERS = {c.name: c for c in (KESCH, CLUSTER_B, TAIHULIGHT, NVLINK_NDR, ETHERNET, INFINIBAND)}

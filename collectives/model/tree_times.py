@@ -113,7 +113,6 @@ class Service:
     """A queue's jobs, served one by one in the given order, each taking its time in `each`, in seconds."""
 
     def __init__(self, each: Times) -> None:
-        """Sum the service times."""
         self.each = each
         self._end = np.cumsum(each)
         self._start = self._end - each

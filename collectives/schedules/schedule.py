@@ -26,7 +26,7 @@ all steps up to number `after` have finished; that keeps data in flight from bei
 
 - keeps a first-in-first-out queue of sends;
 - waits before step i for the sends numbered `steps[i].after` or less, and at the end for all;
-- posts a receive whose `after` has not finished later, at its turn at the latest.
+- posts a receive whose `after` has not finished at a later step, at the latest in its turn.
 
 Two receives and two sends in flight are enough; more hide more.
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from collectives.execution.execute import InFlight
 from collectives.execution.transport import Request
 
 Channel = tuple[int, int, Hashable]  # source, destination, tag
+Halves: TypeAlias = "deque[tuple[SimulatedRequest, np.ndarray]]"  # ends of messages, with their elements
 
 
 class LazyDelivery:
@@ -35,7 +36,7 @@ class LazyDelivery:
         """Return whether to deliver a message although a rank could continue."""
         return False
 
-    def tells(self) -> bool:
+    def reports(self) -> bool:
         """Return whether a test reports completion."""
         return False
 
@@ -55,7 +56,7 @@ class EagerDelivery(LazyDelivery):
         """Return True."""
         return True
 
-    def tells(self) -> bool:
+    def reports(self) -> bool:
         """Return True."""
         return True
 
@@ -72,14 +73,13 @@ class RandomDelivery(LazyDelivery):
     """Decide everything at random, from a seed."""
 
     def __init__(self, seed: int):
-        """Seed the generator."""
         self._draw = random.Random(seed)
 
     def moves(self) -> bool:
         """Return True in 3 of 10 cases."""
         return self._draw.random() < 0.3
 
-    def tells(self) -> bool:
+    def reports(self) -> bool:
         """Return True in half of the cases."""
         return self._draw.random() < 0.5
 
@@ -96,7 +96,6 @@ class SimulatedRequest:
     """One rank's end of a message, or its part of a collective, with the methods of an MPI request."""
 
     def __init__(self, network: Network, rank: int, channel: Channel | None, sent: np.ndarray | None = None):
-        """Begin; keep a copy of the elements sent."""
         self.network, self.rank, self._channel = network, rank, channel
         self.complete = self.known = False
         self._sent, self._given = sent, None if sent is None else sent.copy()
@@ -111,7 +110,7 @@ class SimulatedRequest:
 
     def Test(self) -> bool:
         """Return whether the rank knows that it is complete."""
-        if self.complete and self.network.order.tells():
+        if self.complete and self.network.order.reports():
             self.learn()
         return self.known
 
@@ -142,8 +141,8 @@ class Network:
         self.size, self.order, self.in_flight = size, order, in_flight
         self.under_way = [[0, 0] for _ in range(size)]  # receives and sends of each rank
         self.most = [0, 0]  # receives and sends that any rank had in flight at a time
-        self._sends: defaultdict[Channel, deque] = defaultdict(deque)  # without a receive yet
-        self._receives: defaultdict[Channel, deque] = defaultdict(deque)
+        self._sends: defaultdict[Channel, Halves] = defaultdict(deque)  # without a receive yet
+        self._receives: defaultdict[Channel, Halves] = defaultdict(deque)
         self._movable: list[tuple[Callable[[], object], tuple[SimulatedRequest, ...]]] = []
 
     def comm(self, rank: int) -> SimulatedComm:
@@ -229,7 +228,6 @@ class SimulatedComm:
     """One rank's communicator on a network, with the methods that executions use."""
 
     def __init__(self, network: Network, rank: int):
-        """Keep the network and the rank."""
         self.network, self.rank, self.size = network, rank, network.size
 
     def Isend(self, message: Sequence[Any], dest: int, tag: int) -> SimulatedRequest:

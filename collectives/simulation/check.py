@@ -59,7 +59,6 @@ class Cells:
     """The parts of the vectors between all bounds of steps and results."""
 
     def __init__(self, schedule: Schedule, parts: Sequence[Sequence[Step]]) -> None:
-        """Find the bounds. Raise ScheduleError for a step beyond the vectors or its slot."""
         ends = {end for steps in parts for step in steps for end in (step.start, step.stop)}
         ends |= {end for rank in range(schedule.size) for end in schedule.result(rank)}
         if min(ends) < 0 or max(ends) > schedule.elements:
@@ -179,26 +178,25 @@ class Ledger(HostTransport):
     """A transport over one rank's memory of counts. A received message becomes visible only when it is landed."""
 
     def __init__(self, rank: int, size: int):
-        """Begin with no message received."""
         self.rank, self.size = rank, size
-        self._arriving: deque[tuple[list, Counts]] = deque()
+        self._arriving: deque[tuple[list[Any], Counts]] = deque()
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> Counts:
         """Return memory full of junk."""
         return np.full((*shape, self.size), JUNK)
 
-    def message(self, view: np.ndarray, sent: bool) -> list:
+    def message(self, view: np.ndarray, sent: bool) -> list[Any]:
         """Return the elements."""
         return [view]
 
-    def receive(self, comm: Any, message: list, peer: int, tag: int) -> Any:
+    def receive(self, comm: Any, message: list[Any], peer: int, tag: int) -> Any:
         """Post a receive; the place holds junk until the message is landed."""
         message[0][...] = JUNK
         arrived = message[0].copy()
         self._arriving.append((message, arrived))
         return comm.Irecv([arrived], peer, tag)
 
-    def land(self, message: list) -> None:
+    def land(self, message: list[Any]) -> None:
         """Bring the message to its place. Raise ScheduleError where another one is due."""
         first, arrived = self._arriving.popleft()
         if first is not message:

@@ -60,7 +60,6 @@ class RoundNetwork:
     """A network on which each message takes one round."""
 
     def __init__(self, size: int) -> None:
-        """Begin with all ranks free."""
         self._sending, self._receiving = [0.0] * size, [0.0] * size
 
     def add(self, rank: int, elements: int) -> float:

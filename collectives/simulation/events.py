@@ -78,21 +78,20 @@ class _Lengths:
     dtype = BYTES
 
     def __getitem__(self, part: slice) -> int:
-        return part.stop - part.start
+        return int(part.stop - part.start)
 
 
 class _Slots:
     """Stands for scratch memory in the same way."""
 
     def __getitem__(self, part: tuple[int, slice]) -> int:
-        return part[1].stop
+        return int(part[1].stop)
 
 
 class _SimulatedRank(HostTransport):
     """A rank's clock and execution; it is also the execution's communicator and transport."""
 
     def __init__(self, world: _Simulation, rank: int):
-        """Begin at time 0."""
         self.world, self.rank, self.clock = world, rank, 0.0
         self.awaited: Message | None = None
         self.ended = False
@@ -152,7 +151,6 @@ class _Simulation:
     """All ranks and the messages in flight."""
 
     def __init__(self, schedule: Schedule, in_flight: InFlight, network: NetworkModel):
-        """Make the ranks."""
         self.network = network
         self._schedule, self._in_flight = schedule, in_flight
         self._ranks = [_SimulatedRank(self, rank) for rank in range(schedule.size)]

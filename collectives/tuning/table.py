@@ -81,7 +81,6 @@ class Table:
     """Rows. The nearest shape's rows count, and of them the last whose bytes are reached. `source` names the table."""
 
     def __init__(self, rows: Sequence[Row], source: str):
-        """Take the rows."""
         self.rows, self.source = list(rows), source
 
     def choose(self, op: str, shape: Shape, shared: bool, nbytes: int) -> Choice:
@@ -120,7 +119,7 @@ class Table:
         places = {row.place for row in rows}
         return Table([row for row in self.rows if row.place not in places] + list(rows), self.source)
 
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write the table, whole or not at all. Raise ArgumentError where that fails."""
         text = ",\n".join(" " + json.dumps(_brief(row)) for row in self.rows)
         unfinished = _beside(path)
@@ -134,7 +133,7 @@ class Table:
             raise _unwritable(path, error) from None
 
 
-def load(path: str | os.PathLike) -> Table:
+def load(path: str | os.PathLike[str]) -> Table:
     """Read a table. Raise ArgumentError for an unreadable file and for one that is not a table."""
     try:
         return Table([_row(row) for row in json.loads(Path(path).read_text())], os.fspath(path))
@@ -158,7 +157,7 @@ EXAMPLE = Row("", 0, 0, False, 0, "")
 TIMES = ("seconds", "library_seconds", "next_seconds")
 
 
-def check_writable(path: str | os.PathLike) -> None:
+def check_writable(path: str | os.PathLike[str]) -> None:
     """Raise ArgumentError unless a table can be written, and a present one read."""
     try:
         unfinished = _beside(path)
@@ -188,12 +187,12 @@ def _brief(row: Row) -> dict[str, object]:
     return {f.name: values[f.name] for f in fields(row) if f.name == "chunk_bytes" or values[f.name] != f.default}
 
 
-def _beside(path: str | os.PathLike) -> Path:
+def _beside(path: str | os.PathLike[str]) -> Path:
     """Return a new temporary name beside `path`."""
     return Path(f"{os.fspath(path)}.{secrets.token_hex(8)}.tmp")
 
 
-def _unwritable(path: str | os.PathLike, error: OSError) -> ArgumentError:
+def _unwritable(path: str | os.PathLike[str], error: OSError) -> ArgumentError:
     """Return the error for a file that can't be written."""
     return ArgumentError(f"{path}: can't be written: {(error.strerror or str(error)).lower()}")
 

@@ -104,7 +104,7 @@ def test_without_a_window_it_is_told_by_the_length_of_messages(monkeypatch: pyte
 class Buffered(LazyDelivery):
     """Sends that need not tell of their arrival are complete at once, and move late all the same."""
 
-    def tells(self) -> bool:
+    def reports(self) -> bool:
         return True
 
     def buffers(self) -> bool:

@@ -241,7 +241,9 @@ def test_arrays_that_others_cannot_reach_are_named_where_a_plan_wants_windows():
     comm.node.has_peers = comm.has_peers = False
     window, own = comm.empty(1 << 20), np.ones(1 << 20, np.float32)
     comm.allreduce(window, algorithm="slices")
-    with pytest.raises(ArgumentError, match="rank 0 of the node has its array where the others can't read it: allocate"):
+    with pytest.raises(
+        ArgumentError, match="rank 0 of the node has its array where the others can't read it: allocate"
+    ):
         comm.allreduce(own, algorithm="slices")
     comm.allreduce(window, algorithm="slices")
     comm.free()

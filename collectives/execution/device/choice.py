@@ -38,7 +38,6 @@ class DevicePlans:
     def __init__(
         self, comm: MPI.Intracomm, local: MPI.Intracomm, device: Device, nccl: NcclCommunicators | None = None
     ):
-        """Ask all ranks what their MPI library and GPUs can do."""
         self.comm, self.local, self.device = comm, local, device
         self._nccl = NcclCommunicators() if nccl is None else nccl
         self.direct = all(comm.allgather(takes_device_pointers()))

@@ -63,7 +63,7 @@ class CudaEvent:
         status = self._runtime.eventQuery(self.event.ptr)
         if status not in (DONE, NOT_READY):
             raise DeviceFault(str(self._runtime.CUDARuntimeError(status)))
-        return status == DONE
+        return bool(status == DONE)
 
     def Wait(self) -> None:
         """Wait for the event. Raise DeviceFault after a device error."""
@@ -77,7 +77,6 @@ class CudaStream:
     """CuPy's stream."""
 
     def __init__(self, stream: Any):
-        """Wrap a stream of CuPy."""
         self.stream, self.ptr = stream, stream.ptr
 
     def wait_event(self, event: CudaEvent) -> None:
@@ -95,7 +94,6 @@ class CudaDevice:
     """The GPU that is CuPy's current one when the first device array is used. All arrays must lie on it."""
 
     def __init__(self, cupy: Any):
-        """Take the current GPU."""
         self._cupy, self.runtime = cupy, cupy.cuda.runtime
         self.number = cupy.cuda.Device().id
         self.name = f"GPU {self.number}"
@@ -179,7 +177,7 @@ class CudaDevice:
     def open(self, handle: bytes) -> int:
         """Return a pointer to the memory of an IPC handle."""
         try:
-            return self.runtime.ipcOpenMemHandle(handle)
+            return int(self.runtime.ipcOpenMemHandle(handle))
         except self.runtime.CUDARuntimeError as error:
             raise ArgumentError(f"no access to another process's device memory: {error}") from None
 
@@ -200,7 +198,7 @@ class CudaDevice:
         if nbytes:
             self.runtime.memcpyAsync(target, source, nbytes, self.runtime.memcpyDefault, stream.ptr)
 
-    def _launch(self, name: str, count: int, arguments: tuple, stream: CudaStream) -> None:
+    def _launch(self, name: str, count: int, arguments: tuple[Any, ...], stream: CudaStream) -> None:
         """Launch kernel `name` over `count` elements; compile the kernels at the first launch."""
         if not count:
             return

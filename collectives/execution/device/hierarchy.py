@@ -33,7 +33,6 @@ class HierarchyPlan(Plan):
         op: Operation | None,
         ranks: int,
     ):
-        """Keep the plans in the order of their work."""
         self.device, self.op, self.ranks = device, op, ranks
         self.parts = [part for part in (inner_reduce, between, inner_bcast) if part is not None]
         self.inner_reduce, self.between, self.inner_bcast = inner_reduce, between, inner_bcast

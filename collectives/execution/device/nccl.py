@@ -57,7 +57,7 @@ def why_no_nccl(comm: MPI.Intracomm, device: Device, may_share: bool = False) ->
         problem = str(error)
     problems, identities, may = zip(*comm.allgather((problem, device.identity, may_share)), strict=True)
     if any(problems):
-        return next(filter(None, problems))
+        return str(next(filter(None, problems)))
     first: dict[str, int] = {}
     for rank, identity in enumerate(identities):
         if first.setdefault(identity, rank) != rank and not all(may):
@@ -69,7 +69,6 @@ class LaunchOrder:
     """The order in which plans launch: rank 0's, on all ranks of `comm`, which carries nothing else."""
 
     def __init__(self, comm: MPI.Intracomm):
-        """Begin with no plan waiting."""
         self.comm = comm
         self._waiting: dict[int, Callable[[], None]] = {}  # by the plans' numbers: what launches them
         self._next = np.empty(1, np.int64)
@@ -117,7 +116,6 @@ class LaunchRequest:
     """The launch of a plan, as a request."""
 
     def __init__(self, turns: LaunchOrder, number: int, work: Callable[[], None]):
-        """Ask for the launch."""
         self.turns, self.number = turns, number
         turns.ask(number, work)
 
@@ -139,7 +137,6 @@ class NcclCommunicator:
     """
 
     def __init__(self, comm: MPI.Intracomm, device: Device):
-        """Connect the ranks."""
         self.device, self.stream, self.library = device, device.stream(), device.nccl()
         self.turns, self.numbers = LaunchOrder(comm.Dup()), count()
         identity = comm.bcast(self.library.get_unique_id() if comm.rank == 0 else None)
@@ -153,7 +150,7 @@ class NcclCommunicator:
 
     def type(self, dtype: np.dtype) -> int:
         """Return NCCL's number of a type."""
-        return getattr(self.library, f"NCCL_{dtype.name.upper()}")
+        return int(getattr(self.library, f"NCCL_{dtype.name.upper()}"))
 
     def free(self) -> None:
         """Free the communicator after all work on its stream. Collective."""
@@ -169,7 +166,6 @@ class NcclPlan(Plan):
     """A collective of NCCL. It ends when it is on the stream, where it waits for the other ranks."""
 
     def __init__(self, nccl: NcclCommunicator, what: str, op: Operation | None, root: int, size: int):
-        """Take the next number of the communicator's plans, the same on all ranks."""
         self.nccl, self.what, self.op, self.root, self.size = nccl, what, op, root, size
         self.number = next(nccl.numbers)
         self._given, self._last = nccl.device.event(), nccl.device.event()
@@ -219,7 +215,6 @@ class NcclCommunicators:
     """NCCL's communicators over the same ranks, shared by all that need them; each is made at its first use."""
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._communicators: dict[str, NcclCommunicator] = {}
         self.logged: set[tuple[str, str]] = set()  # collectives and algorithms whose replacement is in the log
 

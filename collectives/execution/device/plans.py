@@ -36,7 +36,6 @@ class PeerPlan(Plan):
     """
 
     def __init__(self, comm: MPI.Intracomm, device: Device, what: str, op: Operation | None, root: int):
-        """Make the stream and its events."""
         self.comm, self.device, self.what, self.op, self.root = comm, device, what, op, root
         self._stream, self._given, self._last = device.stream(), device.event(), device.event()
         self._mine, self._places = np.zeros(2, PLACE), np.zeros((comm.size, 2), PLACE)

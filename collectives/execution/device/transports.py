@@ -79,7 +79,6 @@ class DeviceTransport:
     in_flight = 64  # steps in the background
 
     def __init__(self, device: Device):
-        """Make the stream and its events."""
         self.device, self.up = device, device.stream()
         self._late: Queues = deque(), deque()
         self._given, self._last, self._nothing = device.event(), device.event(), device.event()
@@ -122,13 +121,12 @@ class DirectTransport(DeviceTransport):
     """Transport for an MPI library that takes device pointers."""
 
     def __init__(self, device: Device):
-        """Make an event for each step in the background."""
         super().__init__(device)
         self._marks = [device.event() for _ in range(self.in_flight)]
         self._marked, self._begun = 0, device.event()
         self._mark = self._marks[0]  # after the last copy or join
 
-    def message(self, view: Any, sent: bool) -> list:
+    def message(self, view: Any, sent: bool) -> list[Any]:
         """Return the device array and its MPI datatype."""
         return [view.view(np.int16) if view.dtype == np.float16 else view, message_type(view.dtype)]
 
@@ -138,16 +136,16 @@ class DirectTransport(DeviceTransport):
         self._begun.record(self.up)  # also waits for the last run, which may still join what it received
         return self._begun  # MPI does not wait for streams
 
-    def send(self, comm: MPI.Intracomm, message: list, peer: int, tag: int, synchronous: bool) -> DeferredRequest:
+    def send(self, comm: MPI.Intracomm, message: list[Any], peer: int, tag: int, synchronous: bool) -> DeferredRequest:
         """Send after the last copy or join."""
         send = comm.Issend if synchronous else comm.Isend
         return DeferredRequest(self._late, self._mark, lambda: send(message, peer, tag), sent=True)
 
-    def receive(self, comm: MPI.Intracomm, message: list, peer: int, tag: int) -> Request:
+    def receive(self, comm: MPI.Intracomm, message: list[Any], peer: int, tag: int) -> Request:
         """Post a receive."""
         return DeferredRequest(self._late, self._nothing, lambda: comm.Irecv(message, peer, tag), sent=False)
 
-    def land(self, message: list) -> None:
+    def land(self, message: list[Any]) -> None:
         """Do nothing: MPI receives into the device array."""
 
     def copy(self, target: Any, source: Any) -> Request:
@@ -182,7 +180,6 @@ class StagedTransport(DeviceTransport):
     in_flight = SLOTS
 
     def __init__(self, device: Device):
-        """Make the second stream and the slots' events."""
         super().__init__(device)
         self.down = device.stream()
         self._before = device.event()
