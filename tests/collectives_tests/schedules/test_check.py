@@ -182,7 +182,7 @@ def test_ranks_that_all_wait_for_each_other_are_caught_and_named() -> None:
     schedule = make_schedule("allreduce", "chain", 2, 3)
     schedule = edited(schedule, 1, lambda s: s.insert(0, s.pop()._replace(after=-1)))
     with pytest.raises(
-        ScheduleError, match="2 ranks wait for ever: rank 0 for rank 1 to send tag 0; rank 1 for rank 0 to send tag 1"
+        ScheduleError, match="2 ranks wait forever: rank 0 for rank 1 to send tag 0; rank 1 for rank 0 to send tag 1"
     ):
         check(schedule)
 
@@ -190,7 +190,7 @@ def test_ranks_that_all_wait_for_each_other_are_caught_and_named() -> None:
 def test_a_window_that_is_too_small_for_a_schedule_is_caught() -> None:
     schedule = make_schedule("reduce", "two-tree", 6, 60, chunk=2)
     check(schedule, InFlight(receives=2, sends=1))
-    with pytest.raises(ScheduleError, match="wait for ever"):
+    with pytest.raises(ScheduleError, match="wait forever"):
         check(schedule, InFlight(receives=1, sends=1))
 
 
