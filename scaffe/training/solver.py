@@ -34,7 +34,7 @@ from scaffe.parallel.maker import make_workflow
 from scaffe.parallel.propagate import Propagate
 from scaffe.parallel.run import Run
 from scaffe.parallel.scatter import scatter
-from scaffe.parallel.stall import Watch, check_seconds
+from scaffe.parallel.stall import StallWatch, check_seconds
 from scaffe.parallel.statistics import Statistics
 from scaffe.parallel.workflows.workflow import Workflow
 from scaffe.parallel.world import World, open_world
@@ -234,12 +234,12 @@ class Solver:
         workflows = {name: make_workflow(run, *given) for name, run in candidates.items()}
         return WorkflowTrial(workflows, self.world.allgather)
 
-    def _open_watch(self) -> Watch | None:
-        """Return the watch over stalls; one rank alone waits for nobody. Collective."""
+    def _open_watch(self) -> StallWatch | None:
+        """Return the stall watchdog, None on a single rank or with stall_seconds 0. Collective."""
         if self.collectives is None or not self.stall_seconds:
             return None
         node = self.collectives.node.comm
-        return Watch(self.world, node, [self.net, *self.test_nets], self.stall_seconds, self.stall_abort)
+        return StallWatch(self.world, node, [self.net, *self.test_nets], self.stall_seconds, self.stall_abort)
 
     def _build(self) -> None:
         """Build the update rule and the test nets, without communication."""
