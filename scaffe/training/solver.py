@@ -32,7 +32,7 @@ from scaffe.parallel.iteration import iterate
 from scaffe.parallel.maker import make_workflow
 from scaffe.parallel.propagate import Propagate
 from scaffe.parallel.run import Run
-from scaffe.parallel.stall import Watch
+from scaffe.parallel.stall import StallWatch
 from scaffe.parallel.statistics import Statistics
 from scaffe.parallel.workflows.workflow import Workflow
 from scaffe.parallel.world import World, open_world
@@ -188,12 +188,12 @@ class Solver:
         workflows = {name: make_workflow(run, *given) for name, run in candidates.items()}
         return WorkflowTrial(workflows, self.world.allgather)
 
-    def _open_watch(self, nets: Sequence[Net]) -> Watch | None:
+    def _open_watch(self, nets: Sequence[Net]) -> StallWatch | None:
         """Return the watch over stalls; one rank alone waits for no other. Collective."""
         if self.collectives is None or not self.watching.stall_seconds:
             return None
         node = self.collectives.node.comm
-        return Watch(self.world, node, nets, self.watching.stall_seconds, self.watching.stall_abort)
+        return StallWatch(self.world, node, nets, self.watching.stall_seconds, self.watching.stall_abort)
 
     def _agree_on(self, nets: Sequence[Net]) -> None:
         """Raise an error on all ranks unless they have built the same nets: files may differ between nodes."""
