@@ -13,15 +13,15 @@ from collectives.agreement import agree, end_job
 from collectives.errors import ArgumentError, CollectiveError, DeviceFault
 from collectives.execution import window
 from collectives.execution.device.choice import NCCL
-from collectives.execution.device.nccl import Groups
-from collectives.execution.maker import LEADERS, Call, PlanMaker, split
-from collectives.execution.node import Node
+from collectives.execution.device.nccl import NcclCommunicators
+from collectives.execution.maker import Call, PlanMaker, split
+from collectives.execution.node import NodeComm
 from collectives.execution.operations import TYPES, operation
 from collectives.execution.plans import Plan, kept
 from collectives.group import Group
-from collectives.schedules.algorithms import check_algorithm, with_chain_size
+from collectives.schedules.algorithms import LEADERS, Choice, check_algorithm, with_chain_size
 from collectives.supernodes import Supernodes, as_text, describe_crossing, find_supernodes
-from collectives.tuning.table import Choice, Shape
+from collectives.tuning.table import Shape
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -45,7 +45,7 @@ class Communicator:
     wrong there ends the job with one line. A plan keeps the arrays of its last few calls.
 
     `group` says which ranks share a node, if MPI is not to be asked; rank 0's `table`, what "auto" does; `device`,
-    whose the device arrays are, if that is not CuPy's current GPU. `node` and `groups`, its windows and NCCL's
+    whose the device arrays are, if that is not CuPy's current GPU. `node` and `nccl`, its windows and NCCL's
     communicators, are another's over the same ranks, who frees them. `supernodes` says which hosts stand in which one,
     by a list of lists, a pattern or "slurm": see `collectives.supernodes`.
     All methods are collective and called by one thread, in the same order on all ranks.
@@ -56,9 +56,9 @@ class Communicator:
         comm: MPI.Intracomm,
         table: tuning.Table | None = None,
         group: Group | None = None,
-        node: Node | None = None,
+        node: NodeComm | None = None,
         device: Device | None = None,
-        groups: Groups | None = None,
+        nccl: NcclCommunicators | None = None,
         supernodes: Supernodes = "",
     ):
         self.comm = comm.Dup()
@@ -70,22 +70,22 @@ class Communicator:
         if supernodes:
             self.group = find_supernodes(self.comm, self.group, supernodes)
         self._local = split(self.comm, self.group.nodes[self.rank])
-        self.node, self._owns = Node(self._local, node), node is None
+        self.node, self._owns = NodeComm(self._local, node), node is None
         networks, peers = zip(*self.comm.allgather((tuning.network(), self.node.has_peers)), strict=True)
         self._network, self.has_peers = networks[0], all(peers)
         self._plans: dict[tuple[Call, int], Plan] = {}  # of the same keys on all ranks
-        self._last: dict[tuple, Known] = {}  # by a call's arguments: what it came to
+        self._last: dict[tuple, CachedCall] = {}  # by a call's arguments: what it came to
         self._calls: defaultdict[Plan, deque[tuple]] = defaultdict(deque)  # a plan's in `_last`, the last one last
         self._given_device = device
-        self._groups, self._owns_groups = groups or Groups(), groups is None
-        self._maker = PlanMaker(self.comm, self._local, self.group, self.node, self._device_for, self._groups)
+        self._nccl, self._owns_nccl = nccl or NcclCommunicators(), nccl is None
+        self._maker = PlanMaker(self.comm, self._local, self.group, self.node, self._device_for, self._nccl)
 
     def dup(self) -> Communicator:
         """Return another over the same ranks and windows, whose collectives can be under way beside this one's.
 
         Collective; so is its `free`, which leaves the windows to this one.
         """
-        return Communicator(self.comm, self.table, self.group, self.node, self._given_device, self._groups)
+        return Communicator(self.comm, self.table, self.group, self.node, self._given_device, self._nccl)
 
     def empty(
         self, shape: int | tuple[int, ...], dtype: np.typing.DTypeLike = np.float32, device: str = "cpu"
@@ -252,8 +252,8 @@ class Communicator:
         self.forget()
         if self._owns and windows:
             self.node.free()
-        if self._owns_groups:
-            self._groups.free()
+        if self._owns_nccl:
+            self._nccl.free()
         self._maker.free()
         self._local.Free()
         self.comm.Free()
@@ -271,13 +271,13 @@ class Communicator:
         except DeviceFault as error:
             raise error.located(f"{call[0]} of {send.nbytes} bytes") from None
 
-    def _know(self, call: tuple, send: np.ndarray, recv: np.ndarray | None, check: bool) -> Known:
+    def _know(self, call: tuple, send: np.ndarray, recv: np.ndarray | None, check: bool) -> CachedCall:
         """Find a call's plan and note it, instead of the plan's calls of long ago."""
         what, op, root, algorithm, chain_size, chunk_bytes = call[:-2]
         plan = self.plan(what, send, recv, op, root, algorithm, chain_size, chunk_bytes, check)
         if len(self._last) >= MOST_CALLS:
             self._forget_calls()
-        self._last[call] = known = Known(plan, send, recv, plan.send, plan.recv)
+        self._last[call] = known = CachedCall(plan, send, recv, plan.send, plan.recv)
         calls = self._calls[plan]
         calls.append(call)
         while len(calls) > kept(plan.send.nbytes):
@@ -383,7 +383,7 @@ def _check_verb(what: str) -> None:
         raise ArgumentError(f"unknown collective '{what}'; known are {', '.join(OWN)}")
 
 
-class Known(NamedTuple):
+class CachedCall(NamedTuple):
     """A call that was made before: its plan, its arrays as they were given, and as the plan was bound to them."""
 
     plan: Plan

@@ -9,7 +9,6 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from collectives.errors import AlgorithmError, ArgumentError
-from collectives.schedules.registry import find
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -82,10 +81,6 @@ class Group:
             range(n),
             key=lambda r: ((self.supernodes[r] - above) % n, (self.nodes[r] - own) % n, (r - root) % n),
         )
-
-    def order_for(self, algorithm: str, root: int = 0) -> list[int]:
-        """Return the ranks by virtual rank as suits an algorithm. AlgorithmError for one that is unknown."""
-        return find(algorithm).order(self, root)
 
     def round_robin(self) -> list[int]:
         """Return the ranks dealt from the supernodes in turn, so that virtual ranks 0, S, 2S, ... share one of S.

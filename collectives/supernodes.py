@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from collectives.errors import ArgumentError
 from collectives.group import Group
-from collectives.schedules.algorithms import make_schedule
+from collectives.schedules.algorithms import make_schedule, order_for
 from collectives.schedules.schedule import Op, Schedule
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def describe_crossing(what: str, algorithm: str, nbytes: int, group: Group) -> s
     """
     flat = replace(group, supernodes=(0,) * group.size)
     found = [
-        make_schedule(what, algorithm, group.size, nbytes, chunk=max(1, nbytes), order=each.order_for(algorithm))
+        make_schedule(what, algorithm, group.size, nbytes, chunk=max(1, nbytes), order=order_for(algorithm, each))
         for each in (group, flat)
     ]
     count = f"{len(set(group.supernodes))} supernodes"

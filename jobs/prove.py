@@ -27,6 +27,7 @@ MPI = ["-p", "pytest_mpi"] if find_spec("pytest_mpi") else []
 PYTEST = [*PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", *MPI, "-W", "default"]  # warnings of other libraries
 RANKS = [*PYTHON, "-m", "mpi4py", "-m", "pytest", "--with-mpi", "-m", "mpi", *PYTEST[3:]]
 DEVICE_TESTS = "tests/device_tests"
+CUDA_TESTS = "tests/scaffe_tests/engines/cuda"
 SUMMARY = r"\d+ (?:passed|failed|skipped|error).* in .*"
 NETS = "alexnet", "googlenet", "resnet50", "vgg16", "cifar10_quick", "lenet"
 NO_TESTS = 5  # pytest's exit code where none was chosen
@@ -62,19 +63,22 @@ def steps(quick: bool, rehearse: bool, parity: bool) -> Iterator[Step]:
     device = "cpu" if rehearse else "cuda"
     mpi = "mpi4py", "pytest_mpi"
     yield Step("machine", "machine", [*PYTHON, "-m", "scaffe", "device-query"], 60, figures="GPUs?( 0)?: .*")
-    files = "tests/scaffe_tests/test_cuda_kernels.py", "tests/collectives_tests/test_device_kernels.py"
+    files = f"{CUDA_TESTS}/test_cuda_kernels.py", "tests/collectives_tests/execution/test_device_kernels.py"
     yield Step("kernels compile", "kernels", [*PYTEST, *files, *_chosen(quick, "not sm_75 and not sm_80")], 180)
-    layers, few = [*PYTEST, "tests/scaffe_tests/test_layers_on_devices.py"], "Pooling or LRN" if rehearse else "auto"
+    layers, few = [*PYTEST, f"{CUDA_TESTS}/test_layers_on_devices.py"], "Pooling or LRN" if rehearse else "auto"
     yield Step("layers against numpy", "layers", [*layers, *_chosen(quick, few)], 300)
-    solvers = [*PYTEST, "tests/scaffe_tests/test_device_arrays.py", "-k", "kernel or dropout"]
+    solvers = [*PYTEST, f"{CUDA_TESTS}/test_device_arrays.py", "-k", "kernel or dropout"]
     yield Step("solvers against numpy", "solvers", solvers, 200)
-    products = "device_tests/test_convolution_cuda", "scaffe_tests/test_cuda_layouts", "scaffe_tests/test_cuda_plans"
-    yield Step("convolutions, products", "products", [*PYTEST, *(f"tests/{name}.py" for name in products)], 300)
-    batches = [f"tests/scaffe_tests/test_{name}.py" for name in ("ahead", "image_transform", "data_on_devices")]
+    products = [f"{CUDA_TESTS}/test_cuda_{name}.py" for name in ("layouts", "plans")]
+    convolutions = f"{DEVICE_TESTS}/test_convolution_cuda.py"
+    yield Step("convolutions, products", "products", [*PYTEST, convolutions, *products], 300)
+    batches = [f"{CUDA_TESTS}/test_{name}.py" for name in ("image_transform", "data_on_devices")]
+    batches.append("tests/scaffe_tests/devices/test_ahead.py")
     yield Step("batches, transforms", "batches", [*PYTEST, *batches], 200)
     if parity:
         cases = "(strict or cuda) and not onednn" if not (rehearse and quick) else "cuda and (lrn or pool)"
-        yield Step("layers against Caffe", "parity", [*PYTEST, "tests/scaffe_tests/test_parity.py", "-k", cases], 300)
+        parity_tests = [*PYTEST, "tests/scaffe_tests/layers/test_parity.py", "-k", cases]
+        yield Step("layers against Caffe", "parity", parity_tests, 300)
     for ranks in (1, 2) if rehearse or quick else (1, 2, 4):
         tests = [*RANKS, "tests/mpi_tests/test_training_on_devices.py" if rehearse else DEVICE_TESTS]
         yield Step(f"training, collectives: {ranks}", "ranks", [*_mpirun(ranks), *tests], 150, mpi)
@@ -102,12 +106,12 @@ def _benchmarks(quick: bool, rehearse: bool) -> Iterator[Step]:
         name = f"reduce of {mebibytes} MiB: {ranks}"
         heads = "bytes, slices us, checked, auto us, mpi us, slices/mpi, auto/mpi:"
         yield Step(name, "reduce", bench, 90, ("mpi4py",), r"\d+\s.*", "collectives.bench: .*not yet.*", heads)
-    kernels = [*PYTHON, "jobs/bench_kernels.py", *rehearsal, *(["--quick"] if quick else [])]
+    kernels = [*PYTHON, "jobs/bench/kernels.py", *rehearsal, *(["--quick"] if quick else [])]
     yield Step("kernels' bandwidth", "bandwidth", kernels, 120, figures="slowest: .*")
     more = ["--no-compile", "--rounds", "3"] if quick else []
     for compute in ("float32",) if quick else ("float32", "tf32", "bf16"):
         for net in ("lenet",) if rehearse else NETS:
-            bench = [*PYTHON, "jobs/bench_gpu.py", "--nets", net, "--compute", compute, *rehearsal, *more]
+            bench = [*PYTHON, "jobs/bench/gpu.py", "--nets", net, "--compute", compute, *rehearsal, *more]
             group, limit = f"bench-{compute}", 60 if quick else 180
             yield Step(f"{net}, {compute}", group, bench, limit, ("torch",), f"{net} .*", "no --compute.*")
 

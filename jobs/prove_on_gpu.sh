@@ -58,12 +58,12 @@ use_prefix() {
 [ ! -d "$out/site" ] || use_prefix "$out/site"
 # An mpirun that came as a wheel lies beside the interpreter, which need not be on PATH.
 command -v mpirun >/dev/null || PATH=$PATH:$(dirname "$python")
-export PYTHONPATH=$root:$root/tests:$root/jobs${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1 NO_COLOR=1
+export PYTHONPATH=$root:$root/tests/support:$root/jobs${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1 NO_COLOR=1
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
 if [ -z "${REHEARSE:-}" ]; then
   export SCAFFE_ON_GPU=1
-  said=$("$python" -c 'from scaffe import gpu; gpu.find()' 2>&1)
+  said=$("$python" -c 'from scaffe.devices import gpu; gpu.find()' 2>&1)
   case $?,$said in
     0,*) ;;
     *"No module named"*) fail "${said##*Error: } for $python; PYTHON names another, WHEELS a folder of wheels to install" ;;

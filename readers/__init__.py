@@ -1,6 +1,6 @@
-"""Records for training: where they come from, Caffe's transforms, who reads what, and batches read ahead.
+"""Readers of training records: sources, Caffe's transforms, each rank's shard, and queues of batches read ahead.
 
-In a process that is one of one::
+In a job of one process::
 
     reader = LMDBReader("digits_train_lmdb")
     shard = Shard.strong(len(reader), batch=64, rank=0, size=1)
@@ -11,10 +11,10 @@ In a process that is one of one::
         queue.recycle(batch)
 """
 
-from readers.batch_queue import Batch, BatchQueue, Memory, Raw
+from readers.batch_queue import Batch, BatchMemory, BatchQueue, Raw
 from readers.batch_reader import BatchReader
 from readers.cifar10 import convert_cifar10
-from readers.database import open_database
+from readers.database import Database, open_database
 from readers.datum import blob_shape, decode, encode, has_old_shape, read_mean, write_mean
 from readers.digits import convert_digits
 from readers.errors import EndOfBatches, ReaderError, RecordError, SourceError
@@ -41,11 +41,15 @@ from readers.transform import Transform
 from readers.window_reader import WindowBatches, WindowReader
 from readers.window_transform import WindowTransform
 
+Memory = BatchMemory  # the name until 0.1
+
 __all__ = [
     "Batch",
+    "BatchMemory",
     "BatchQueue",
     "BatchReader",
     "BlockShuffle",
+    "Database",
     "EndOfBatches",
     "FileShuffle",
     "HDF5Batches",

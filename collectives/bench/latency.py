@@ -19,7 +19,7 @@ from mpi4py import MPI
 
 from collectives.bench.bounds import Bounds
 from collectives.bench.options import TYPES, check_outputs, parse, sizes
-from collectives.bench.table import Row, footer, line, plot, preamble, write_json
+from collectives.bench.table import Measurement, footer, line, plot, preamble, write_json
 from collectives.bench.times import (
     Buffers,
     Case,
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _with_communicator(world: MPI.Intracomm, options: argparse.Namespace, say: Say) -> list[Row]:
+def _with_communicator(world: MPI.Intracomm, options: argparse.Namespace, say: Say) -> list[Measurement]:
     """Return the rows; free what was taken even after errors, which all ranks have alike."""
     comm = Communicator(world, supernodes=options.supernodes)
     try:
@@ -76,13 +76,13 @@ def _with_communicator(world: MPI.Intracomm, options: argparse.Namespace, say: S
     return rows
 
 
-def bench(comm: Communicator, options: argparse.Namespace, say: Say) -> list[Row]:
+def bench(comm: Communicator, options: argparse.Namespace, say: Say) -> list[Measurement]:
     """Measure all sizes and algorithms, printing as it goes. Raise CollectiveError, WrongNumbers among them."""
     chosen, warning = sizes(options, np.dtype(TYPES[options.type]).itemsize)
     if warning:
         say(warning, file=sys.stderr)
     bounds = Bounds(comm) if options.accelerator == "cpu" and (options.bound or options.json or options.plot) else None
-    rows: list[Row] = []
+    rows: list[Measurement] = []
     for nbytes in chosen:
         buffers = Buffers(comm, nbytes, options)
         cases = [_case(buffers, name, options) for name in options.algorithms]
@@ -107,7 +107,7 @@ def bench(comm: Communicator, options: argparse.Namespace, say: Say) -> list[Row
     return rows
 
 
-def _measure(cases: list[Case], nbytes: int, options: argparse.Namespace) -> list[Row]:
+def _measure(cases: list[Case], nbytes: int, options: argparse.Namespace) -> list[Measurement]:
     """Return a row for each algorithm."""
     comm = cases[0].comm.comm
     warmup, iterations = calls(options, nbytes)
@@ -115,7 +115,7 @@ def _measure(cases: list[Case], nbytes: int, options: argparse.Namespace) -> lis
     taken = latencies(comm, runs, warmup, iterations)
     averages = 1e6 * over_ranks(comm, taken.mean(1))
     found = [
-        Row(options.op, case.algorithm, comm.size, nbytes, avg, least, most, iterations)
+        Measurement(options.op, case.algorithm, comm.size, nbytes, avg, least, most, iterations)
         for case, (avg, least, most) in zip(cases, averages.tolist(), strict=True)
     ]
     reference = next((row.avg_us for row in found if row.algorithm == "mpi"), None)
@@ -130,7 +130,7 @@ def _measure(cases: list[Case], nbytes: int, options: argparse.Namespace) -> lis
     return found
 
 
-def _overlap(row: Row, case: Case, pure: float, tests: int, warmup: int) -> np.ndarray:
+def _overlap(row: Measurement, case: Case, pure: float, tests: int, warmup: int) -> np.ndarray:
     """Fill in the phases; return the seconds of the calls. `pure`: this rank's seconds of a call that only waits."""
     phases = Phases(case, pure, tests, warmup, row.iterations)
     row.overall_us, row.compute_us, row.init_us = 1e6 * phases.whole, 1e6 * phases.compute, 1e6 * phases.init
@@ -211,7 +211,7 @@ def _on_root(world: MPI.Intracomm, work: Callable[[], None]) -> None:
         raise ArgumentError(problem)
 
 
-def _write(rows: list[Row], options: argparse.Namespace) -> None:
+def _write(rows: list[Measurement], options: argparse.Namespace) -> None:
     if options.json:
         write_json(rows, options.json)
     if options.plot:

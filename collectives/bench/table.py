@@ -31,7 +31,7 @@ OVERALL = "Coll. Init + Compute + MPI_Test + MPI_Wait"
 
 
 @dataclass
-class Row:
+class Measurement:
     """A size and an algorithm. Times are microseconds: the average over ranks, and the least and most of any rank."""
 
     op: str
@@ -65,7 +65,7 @@ def preamble(options: argparse.Namespace) -> str:
     return f"{title}# Datatype: {options.type.upper()}.\n{'# Size':10}{names}"
 
 
-def line(options: argparse.Namespace, found: Sequence[Row]) -> str:
+def line(options: argparse.Namespace, found: Sequence[Measurement]) -> str:
     """Return a size's line."""
     return f"{found[0].bytes:<10}" + "".join(f"{value:>{width}}" for _, width, value in columns(options, found))
 
@@ -81,7 +81,7 @@ def footer(options: argparse.Namespace, device: str = "") -> str:
     return f"# OSU's columns are those of {options.algorithms[0]}; buffers: {buffers}."
 
 
-def columns(options: argparse.Namespace, found: Sequence[Row]) -> Iterator[tuple[str, int, str]]:
+def columns(options: argparse.Namespace, found: Sequence[Measurement]) -> Iterator[tuple[str, int, str]]:
     """Iterate over names, widths and values; without rows the values are empty."""
     first = found[0] if found else None
     yield from _times(options, first)
@@ -97,7 +97,7 @@ def columns(options: argparse.Namespace, found: Sequence[Row]) -> Iterator[tuple
         yield "Python(%)", WIDTH, _field(first, "python_percent")
 
 
-def _times(options: argparse.Namespace, row: Row | None) -> Iterator[tuple[str, int, str]]:
+def _times(options: argparse.Namespace, row: Measurement | None) -> Iterator[tuple[str, int, str]]:
     if not options.blocking:
         for name in PHASES if options.full else SHORT:
             yield name, WIDTH, _field(row, PHASES[name])
@@ -109,7 +109,7 @@ def _times(options: argparse.Namespace, row: Row | None) -> Iterator[tuple[str, 
         yield "Iterations", 12, str(row.iterations) if row else ""
 
 
-def _comparison(options: argparse.Namespace, found: Sequence[Row]) -> Iterator[tuple[str, int, str]]:
+def _comparison(options: argparse.Namespace, found: Sequence[Measurement]) -> Iterator[tuple[str, int, str]]:
     """The averages of all algorithms but the first, whose stands in OSU's column; then the ratios to the library's."""
     for k, name in enumerate(options.algorithms[1:], 1):
         yield _name(f"{name}(us)"), WIDTH, _number(found[k].avg_us if found else None)
@@ -124,7 +124,7 @@ def _name(text: str) -> str:
     return text if len(text) < WIDTH else f" {text}"
 
 
-def _field(row: Row | None, name: str) -> str:
+def _field(row: Measurement | None, name: str) -> str:
     return _number(getattr(row, name) if row else None)
 
 
@@ -132,7 +132,7 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def write_json(rows: Sequence[Row], path: str) -> None:
+def write_json(rows: Sequence[Measurement], path: str) -> None:
     """Write the rows, whole or not at all."""
     part = f"{path}.part"
     with open(part, "w") as file:
@@ -141,7 +141,7 @@ def write_json(rows: Sequence[Row], path: str) -> None:
     os.replace(part, path)
 
 
-def plot(rows: Sequence[Row], path: str) -> None:
+def plot(rows: Sequence[Measurement], path: str) -> None:
     """Draw latency over size, a line an algorithm, and the bound dashed."""
     import matplotlib
 

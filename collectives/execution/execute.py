@@ -8,8 +8,8 @@ from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from collectives.execution.memory import HostMemory, Memory, Request
 from collectives.execution.operations import Operation
+from collectives.execution.transport import HostTransport, Request, Transport
 from collectives.schedules.schedule import OUT, OWN, Op, Schedule, Step, slots
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ IN_FLIGHT = 1 << 19  # bytes that a rank sends before it knows of their arrival,
 
 
 @dataclass(frozen=True)
-class Window:
+class InFlight:
     """How many receives an execution posts ahead and how many sends it leaves unfinished."""
 
     receives: int = AHEAD
@@ -33,7 +33,7 @@ class Execution:
     `own` is the rank's contribution and `out` where the result, or for a broadcast the data, stands: flat, contiguous,
     of one type; they may be the same, and either may be None where the steps don't touch it. Messages have the
     schedule's tags; `comm` carries nothing else at the same time. `memory` is the kind that the arrays lie in, and no
-    other execution's. Without a `window` it is AHEAD receives, and sends by their bytes.
+    other execution's. Without `in_flight` it is AHEAD receives, and sends by their bytes.
     """
 
     def __init__(
@@ -43,33 +43,33 @@ class Execution:
         op: Operation | None,
         own: Any,
         out: Any,
-        memory: Memory | None = None,
-        window: Window | None = None,
+        transport: Transport | None = None,
+        in_flight: InFlight | None = None,
     ):
         given = out if own is None else own
         assert given is not None
         self.comm, self.op, self.steps = comm, op, schedule.rank(comm.rank)
         self.dtype = given.dtype
         self._places = {OWN: own, OUT: out}
-        self.memory: Memory = HostMemory() if memory is None else memory
-        self.memory.prepare(self.dtype.itemsize * max((step.stop - step.start for step in self.steps), default=0))
-        self._scratch = self.memory.empty((slots(self.steps), schedule.slot_elements), self.dtype)
+        self.transport: Transport = HostTransport() if transport is None else transport
+        self.transport.prepare(self.dtype.itemsize * max((step.stop - step.start for step in self.steps), default=0))
+        self._scratch = self.transport.empty((slots(self.steps), schedule.slot_elements), self.dtype)
         self._work = [self._prepare(step) for step in self.steps]
         self._receives = [i for i, step in enumerate(self.steps) if step.op in (Op.RECV, Op.RECV_ADD)]
         sends = [i for i, step in enumerate(self.steps) if step.op is Op.SEND]
         longest = max((self.steps[i].stop - self.steps[i].start for i in sends), default=0) * self.dtype.itemsize
-        window = window or Window(AHEAD, max(2, IN_FLIGHT // max(longest, 1)))
-        self._ahead, self._window = window.receives, window.sends
+        in_flight = in_flight or InFlight(AHEAD, max(2, IN_FLIGHT // max(longest, 1)))
+        self._ahead, self._sends_in_flight = in_flight.receives, in_flight.sends
         # A short message's send is complete once it is copied: without some that tell of their arrival a fast rank
         # would fill the memory of MPI, and the links' queues, with all that it has.
-        every = max(1, self._window // 2)
+        every = max(1, self._sends_in_flight // 2)
         self._telling = set(sends[every::every])
 
     def over(self, own: Any, out: Any) -> Execution:
         """Return the execution of the same steps over other arrays. It shares scratch: the two take turns."""
         other = copy(self)
         other._places = {OWN: own, OUT: out}
-        other.memory.prepare(0)  # its messages are made anew, from the first on
+        other.transport.prepare(0)  # its messages are made anew, from the first on
         other._work = [other._prepare(step) for step in self.steps]
         return other
 
@@ -78,31 +78,31 @@ class Execution:
 
         What a device has to do may still be under way when they are all taken: its memory's `follow` waits for that.
         """
-        memory = self.memory
+        transport = self.transport
         self._requests: dict[int, Request] = {}
         self._sends: deque[int] = deque()  # and what else goes on in the background, in the order of the steps
         self._posted = self._received = 0
-        if (ready := memory.begin()) is not None:
+        if (ready := transport.begin()) is not None:
             yield ready
         self._post(0)
         for i, step in enumerate(self.steps):
-            while self._sends and (self._sends[0] <= step.after or len(self._sends) >= memory.window):
+            while self._sends and (self._sends[0] <= step.after or len(self._sends) >= transport.in_flight):
                 yield self._requests.pop(self._sends.popleft())
             message, operands = self._work[i]
             if step.op is Op.SEND:
-                while len(self._sends) >= self._window:
+                while len(self._sends) >= self._sends_in_flight:
                     yield self._requests.pop(self._sends.popleft())
-                self._go_on(i, memory.send(self.comm, message, step.peer, step.tag, i in self._telling))
+                self._go_on(i, transport.send(self.comm, message, step.peer, step.tag, i in self._telling))
             elif step.op is Op.COPY:
-                self._go_on(i, memory.copy(*operands))
+                self._go_on(i, transport.copy(*operands))
             else:
                 if i not in self._requests:
                     self._receive(i)
                 yield self._requests.pop(i)
                 self._received += 1
-                memory.land(message)
+                transport.land(message)
                 if self.op and operands:
-                    self._go_on(i, memory.join(self.op, *operands))
+                    self._go_on(i, transport.join(self.op, *operands))
             self._post(i + 1)
         for i in self._sends:
             if self.steps[i].op is Op.SEND:
@@ -125,7 +125,7 @@ class Execution:
 
     def _receive(self, i: int) -> None:
         step = self.steps[i]
-        self._requests[i] = self.memory.receive(self.comm, self._work[i][0], step.peer, step.tag)
+        self._requests[i] = self.transport.receive(self.comm, self._work[i][0], step.peer, step.tag)
         self._posted += 1
 
     def _has_sent(self, last: int) -> bool:
@@ -142,7 +142,7 @@ class Execution:
             return [], (self._view(step.target, step), self._view(step.source, step))
         sent = step.op is Op.SEND
         moved = self._view(step.source if sent else step.target if step.op is Op.RECV else step.slot, step)
-        message = self.memory.message(moved, sent)
+        message = self.transport.message(moved, sent)
         if step.op is not Op.RECV_ADD:
             return message, ()
         return message, (self._view(step.target, step), self._view(step.source, step), moved)

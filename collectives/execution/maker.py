@@ -9,19 +9,18 @@ import numpy as np
 
 from collectives.errors import AlgorithmError
 from collectives.execution.device.choice import DEVICE_CHUNK, INSTEAD, NCCL, DevicePlans
-from collectives.execution.device.nccl import Groups
-from collectives.execution.node import Node
+from collectives.execution.device.nccl import NcclCommunicators
+from collectives.execution.node import NodeComm
 from collectives.execution.operations import Operation, operation
 from collectives.execution.plans import LeaderPlan, LibraryPlan, NodePlan, Plan, Root, SchedulePlan
 from collectives.group import Group
-from collectives.schedules.algorithms import LEADERS, make_schedule
-from collectives.tuning.table import Choice
+from collectives.schedules.algorithms import LEADERS, Choice, make_schedule, order_for
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
     from collectives.execution.device.device import Device
-    from collectives.execution.memory import Memory
+    from collectives.execution.transport import Transport
 
 CHUNK = 60 << 10  # bytes: with its header a message below the 64 KiB up to which TCP transports send without asking
 
@@ -68,21 +67,21 @@ class PlanMaker:
         comm: MPI.Intracomm,
         local: MPI.Intracomm,
         group: Group,
-        node: Node,
+        node: NodeComm,
         device: Callable[[], Device],
-        groups: Groups,
+        nccl: NcclCommunicators,
     ):
         self.comm, self.local, self.group, self.node, self._device = comm, local, group, node, device
         self.nodes, self.ranks = group.shape
         self._cross: MPI.Intracomm | None = None
         self._device_plans: DevicePlans | None = None
-        self._groups = groups
+        self._nccl = nccl
 
     @property
     def device_plans(self) -> DevicePlans:
         """What makes plans for device arrays. Collective when it is first asked for."""
         if self._device_plans is None:
-            self._device_plans = DevicePlans(self.comm, self.local, self._device(), self._groups)
+            self._device_plans = DevicePlans(self.comm, self.local, self._device(), self._nccl)
         return self._device_plans
 
     def free(self) -> None:
@@ -128,7 +127,7 @@ class PlanMaker:
         if choice.algorithm.startswith(LEADERS):
             return self._device_leaders(call, choice.algorithm.removeprefix(LEADERS), chunk, op)
         given = (call, choice.algorithm, chunk, op, call.elements, call.root, self.comm, self.group)
-        return self._scheduled(*given, memory=plans.memory())
+        return self._scheduled(*given, transport=plans.transport())
 
     def _device_leaders(self, call: Call, name: str, chunk_bytes: int, op: Operation | None) -> Plan:
         """Return the plan in which one rank of each node has its device's arrays go between the nodes."""
@@ -139,7 +138,7 @@ class PlanMaker:
         if self.local.rank == root.local:
             inner, group = op and op._replace(divided=False), self.group.of_nodes()
             given = (call, name, chunk_bytes, inner, call.elements, root.node, cross, group)
-            between = self._scheduled(*given, memory=plans.memory())
+            between = self._scheduled(*given, transport=plans.transport())
             if isinstance(between, LibraryPlan):
                 between = plans.library(between)
         return plans.leaders(call.what, op, root.local, between)
@@ -154,15 +153,15 @@ class PlanMaker:
         root: int,
         comm: MPI.Intracomm,
         group: Group,
-        memory: Memory | None = None,
+        transport: Transport | None = None,
     ) -> Plan:
         """Return the plan of a schedule over the ranks of `comm`."""
         if name == "mpi":
             return LibraryPlan(comm, call.what, op, root, np.dtype(call.dtype))
-        order = group.order_for(name, root)
+        order = order_for(name, group, root)
         chunk = max(1, chunk_bytes // np.dtype(call.dtype).itemsize)
         schedule = make_schedule(call.what, name, group.size, count, chunk=chunk, root=root, order=order)
-        return SchedulePlan(schedule, comm, op, memory)
+        return SchedulePlan(schedule, comm, op, transport)
 
     def _leaders(self, call: Call, name: str, chunk_bytes: int, op: Operation | None) -> Plan:
         """Return the plan in which each rank of a node carries its slice between the nodes."""

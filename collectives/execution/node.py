@@ -17,9 +17,9 @@ import numpy as np
 
 from collectives.errors import ArgumentError, DisagreementError
 from collectives.execution import peer
-from collectives.execution.memory import Request
 from collectives.execution.operations import Operation, join, wide
-from collectives.execution.window import Window
+from collectives.execution.transport import Request
+from collectives.execution.window import SharedWindow
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -29,7 +29,7 @@ REMEDY = "take one from `empty`, or, for arrays of both kinds, a communicator's 
 BLOCK = 1 << 18  # elements: few enough for a cache, many enough that Python between the blocks takes no time
 
 
-class Buffer(NamedTuple):
+class RemoteBuffer(NamedTuple):
     """Where a rank's elements are: at an offset in a window, by its number; or, -1, at an address in the process."""
 
     rank: int
@@ -37,19 +37,19 @@ class Buffer(NamedTuple):
     where: int
 
 
-class Node:
+class NodeComm:
     """The ranks of one node. Generators yield requests: wait for each, or come back when it is complete.
 
     All methods are collective over `comm` but those that name a rank or a buffer. Arrays are flat, contiguous and
     alike on all ranks.
     """
 
-    def __init__(self, comm: MPI.Intracomm, of: Node | None = None):
+    def __init__(self, comm: MPI.Intracomm, of: NodeComm | None = None):
         """Find out what `comm` can do, or take that and the windows from a node of the same ranks."""
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
         self.pids: list[int] = of.pids if of else comm.allgather(os.getpid())
         self.has_peers: bool = of.has_peers if of else peer.works(comm)
-        self.windows: list[Window] = of.windows if of else []
+        self.windows: list[SharedWindow] = of.windows if of else []
         self._ends = False  # are windows freed when the process ends?
         self._mine = np.empty(5, np.int64)  # bytes, and where the two arrays are
         self._announced = np.empty((self.size, 5), np.int64)
@@ -60,7 +60,7 @@ class Node:
         if not self._ends:
             self._ends = True
             atexit.register(self.free)  # some libraries end in an error where a window is left
-        self.windows.append(Window(self.comm, prod(shape) * dtype.itemsize))
+        self.windows.append(SharedWindow(self.comm, prod(shape) * dtype.itemsize))
         return self.windows[-1].array(shape, dtype)
 
     def give_back(self, array: np.ndarray) -> None:
@@ -97,8 +97,8 @@ class Node:
                 raise DisagreementError(f"the ranks differ in bytes: rank 0 has {told[0][0]}, rank {rank} has {nbytes}")
             if not self.has_peers and self.size > 1 and -1 in (row[0], row[2]):
                 raise ArgumentError(f"rank {rank} of the node has its array where the others can't read it: {REMEDY}")
-        self.sources = [Buffer(rank, *row[1:3]) for rank, row in enumerate(told)]
-        self.targets = [Buffer(rank, *row[3:]) for rank, row in enumerate(told)]
+        self.sources = [RemoteBuffer(rank, *row[1:3]) for rank, row in enumerate(told)]
+        self.targets = [RemoteBuffer(rank, *row[3:]) for rank, row in enumerate(told)]
 
     def finish(self, wait: bool) -> Requests:
         """Let the others know that this rank has done its part, and learn when they all have."""
@@ -135,26 +135,26 @@ class Node:
         """Return room for the result of a block that doesn't belong here, until the next is joined."""
         return self._space(dtype)[-1][:count]
 
-    def fetch(self, source: Buffer, start: int, into: np.ndarray) -> np.ndarray:
+    def fetch(self, source: RemoteBuffer, start: int, into: np.ndarray) -> np.ndarray:
         """Return as many of a rank's elements as `into` has: where they lie, if that can be seen, else in it."""
         if source.window >= 0:
             return self.view(source, start, into.size, into.dtype)
         peer.read(self._place(source, start, into), into)
         return into
 
-    def put(self, target: Buffer, start: int, values: np.ndarray) -> None:
+    def put(self, target: RemoteBuffer, start: int, values: np.ndarray) -> None:
         """Write values to a rank's elements."""
         if target.window >= 0:
             np.copyto(self.view(target, start, values.size, values.dtype), values)
         else:
             peer.write(values, self._place(target, start, values))
 
-    def view(self, buffer: Buffer, start: int, count: int, dtype: np.dtype) -> np.ndarray:
+    def view(self, buffer: RemoteBuffer, start: int, count: int, dtype: np.dtype) -> np.ndarray:
         """Return elements of a rank's buffer in a window, where they lie."""
         return self.windows[buffer.window].view(buffer.rank, buffer.where + start * dtype.itemsize, count, dtype)
 
-    def _place(self, buffer: Buffer, start: int, like: np.ndarray) -> peer.Place:
-        return peer.Place(self.pids[buffer.rank], buffer.where + start * like.itemsize)
+    def _place(self, buffer: RemoteBuffer, start: int, like: np.ndarray) -> peer.RemoteAddress:
+        return peer.RemoteAddress(self.pids[buffer.rank], buffer.where + start * like.itemsize)
 
     def _find(self, array: np.ndarray) -> tuple[int, int]:
         """Return the window that an array lies in and its offset there; -1 and its address where there is none."""

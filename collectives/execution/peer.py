@@ -23,7 +23,7 @@ class _Extent(ctypes.Structure):
     _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
 
 
-class Place(NamedTuple):
+class RemoteAddress(NamedTuple):
     """An address in a process."""
 
     pid: int
@@ -39,17 +39,17 @@ def address(array: Any) -> int:
     return array.__cuda_array_interface__["data"][0]
 
 
-def read(source: Place, target: np.ndarray) -> None:
+def read(source: RemoteAddress, target: np.ndarray) -> None:
     """Fill a contiguous array from another process's memory. Raise OSError where the system forbids it."""
     _move(_function("readv"), source, target)
 
 
-def write(source: np.ndarray, target: Place) -> None:
+def write(source: np.ndarray, target: RemoteAddress) -> None:
     """Write a contiguous array into another process's memory. Raise OSError where the system forbids it."""
     _move(_function("writev"), target, source)
 
 
-def _move(call: Callable, there: Place, array: np.ndarray) -> None:
+def _move(call: Callable, there: RemoteAddress, array: np.ndarray) -> None:
     done, nbytes, here = 0, array.nbytes, address(array)
     while done < nbytes:  # the system moves at most 2 GiB at once
         ours, theirs = _Extent(here + done, nbytes - done), _Extent(there.address + done, nbytes - done)
@@ -64,7 +64,7 @@ def works(comm: MPI.Intracomm) -> bool:
     """Say whether all ranks of a node can read each other's memory. Collective."""
     ctypes.CDLL(None).prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0)  # else Yama may allow parents alone
     mine, found = np.array([comm.rank]), np.empty(1, np.int64)
-    places = comm.allgather(Place(os.getpid(), address(mine)))
+    places = comm.allgather(RemoteAddress(os.getpid(), address(mine)))
     neighbour = (comm.rank + 1) % comm.size
     try:
         read(places[neighbour], found)

@@ -19,10 +19,10 @@ import numpy as np
 from collectives.agreement import end_job
 from collectives.errors import CollectiveError
 from collectives.execution.execute import Execution
-from collectives.execution.memory import HostMemory, Memory, Request, message_type
-from collectives.execution.node import Buffer, Node, Requests, blocks
+from collectives.execution.node import NodeComm, RemoteBuffer, Requests, blocks
 from collectives.execution.operations import Operation, wide
 from collectives.execution.peer import address
+from collectives.execution.transport import HostTransport, Request, Transport, message_type
 from collectives.schedules.schedule import Schedule, uses_out
 
 if TYPE_CHECKING:
@@ -138,27 +138,29 @@ class LibraryPlan(Plan):
         return arguments if self.what == "allreduce" else [*arguments, self.root]
 
 
-class MemoryPlan(Plan):
+class TransportPlan(Plan):
     """A plan over the moves of a kind of memory, which knows what is under way there."""
 
-    memory: Memory
+    transport: Transport
 
     def mark(self) -> None:
-        self.memory.mark()
+        self.transport.mark()
 
     def follow(self) -> None:
-        self.memory.follow()
+        self.transport.follow()
 
     def free(self) -> None:
-        self.memory.free()
+        self.transport.free()
 
 
-class SchedulePlan(MemoryPlan):
+class SchedulePlan(TransportPlan):
     """A schedule's steps, run by our own executor."""
 
-    def __init__(self, schedule: Schedule, comm: MPI.Intracomm, op: Operation | None, memory: Memory | None = None):
+    def __init__(
+        self, schedule: Schedule, comm: MPI.Intracomm, op: Operation | None, transport: Transport | None = None
+    ):
         self.schedule, self.comm, self.op = schedule, comm, op
-        self.memory: Memory = HostMemory() if memory is None else memory
+        self.transport: Transport = HostTransport() if transport is None else transport
         self._room: Array = None
         self._executions: OrderedDict[tuple[int, int], Execution] = OrderedDict()  # by addresses, the last one last
 
@@ -176,26 +178,26 @@ class SchedulePlan(MemoryPlan):
         """Return the execution over these arrays. It keeps them, so that no others come to lie at their addresses."""
         if self._executions:
             return next(iter(self._executions.values())).over(own, out)
-        return Execution(self.schedule, self.comm, self.op, own, out, self.memory)
+        return Execution(self.schedule, self.comm, self.op, own, out, self.transport)
 
     def _out(self, send: np.ndarray, recv: Array) -> Array:
         """Return where sums are kept: where the result goes, or room for those that a rank without one has between."""
         if recv is None and self._room is None and uses_out(self.schedule.rank(self.comm.rank)):
-            self._room = self.memory.empty((send.size,), send.dtype)
+            self._room = self.transport.empty((send.size,), send.dtype)
         return self._room if recv is None else recv
 
     def steps(self, wait: bool) -> Requests:
         yield from self._execution.run()
         start, stop = self.schedule.result(self.comm.rank)
         if self.op and self.op.divided and self.recv is not None:
-            self.memory.divide(self.recv[start:stop], self.schedule.size)
-        self.memory.end()
+            self.transport.divide(self.recv[start:stop], self.schedule.size)
+        self.transport.end()
 
 
 class NodePlan(Plan):
     """Within a node: every rank joins its slice of all contributions and puts it where the result belongs."""
 
-    def __init__(self, node: Node, what: str, op: Operation | None, root: int):
+    def __init__(self, node: NodeComm, what: str, op: Operation | None, root: int):
         self.node, self.what, self.op, self.root = node, what, op, root
 
     def steps(self, wait: bool) -> Requests:
@@ -209,7 +211,7 @@ class NodePlan(Plan):
             self._reduce(start, stop, [target for target in targets if target.rank != node.rank])
         yield from node.finish(wait)
 
-    def _reduce(self, start: int, stop: int, others: list[Buffer]) -> None:
+    def _reduce(self, start: int, stop: int, others: list[RemoteBuffer]) -> None:
         """Join this rank's slice; what goes where it can't be joined goes block by block, while it is in the cache."""
         assert self.op is not None
         node, dtype = self.node, self.send.dtype
@@ -233,7 +235,9 @@ class LeaderPlan(Plan):
     `cross` and the slice; then the ranks of the node that gets the result, or of each, put it together.
     """
 
-    def __init__(self, node: Node, cross: MPI.Intracomm, between: Plan, what: str, op: Operation | None, root: Root):
+    def __init__(
+        self, node: NodeComm, cross: MPI.Intracomm, between: Plan, what: str, op: Operation | None, root: Root
+    ):
         self.node, self.cross, self.between, self.what, self.op, self.root = node, cross, between, what, op, root
         self._slice = np.empty(0)
 
@@ -264,7 +268,7 @@ class LeaderPlan(Plan):
             node.put(target, start, self._slice)
         yield from node.finish(wait)
 
-    def _targets(self, at_root: bool) -> list[Buffer]:
+    def _targets(self, at_root: bool) -> list[RemoteBuffer]:
         """Return the buffers of this node that get the result."""
         if self.what == "reduce":
             return [self.node.targets[self.root.local]] if at_root else []
@@ -280,7 +284,7 @@ class Root(NamedTuple):
     local: int
 
 
-def fetch_all(node: Node, root: int, array: np.ndarray) -> None:
+def fetch_all(node: NodeComm, root: int, array: np.ndarray) -> None:
     """Fill the array with the root's, unless it is that."""
     if node.rank != root and (found := node.fetch(node.sources[root], 0, array)) is not array:
         np.copyto(array, found)

@@ -1,4 +1,4 @@
-"""Window: memory of the ranks of a node that all of them see."""
+"""SharedWindow: memory of the ranks of a node that all of them see."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALIGNMENT = 64  # bytes
 FOLDER = "/dev/shm"
 
 
-class Window:
+class SharedWindow:
     """A segment of `nbytes` for each rank of `comm`, whose ranks share memory. Collective; so is `free`."""
 
     def __init__(self, comm: MPI.Intracomm, nbytes: int):

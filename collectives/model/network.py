@@ -1,4 +1,4 @@
-"""Links: what messages of a replay cost on a described cluster."""
+"""LinkNetwork: what messages of a replay cost on a described cluster."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 from collectives.group import Group
 from collectives.model.clusters import Cluster
-from collectives.model.replay import SAME, Message
+from collectives.simulation.events import SAME, Message
 
 Link = tuple[str, int]
 
 
-class Links:
+class LinkNetwork:
     """A network on which a rank sends one message and receives one at a time, first come first served.
 
     Messages that share a node's adapters, or the way out of a supernode, share its speed. How many share is counted

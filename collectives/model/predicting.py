@@ -15,19 +15,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from collectives.errors import AlgorithmError, CollectiveError
-from collectives.execution.execute import Window
+from collectives.execution.execute import InFlight
 from collectives.group import Group
 from collectives.model.clusters import CLUSTERS, Cluster, find_cluster
 from collectives.model.formulas import allreduce_bound, reduce_bound
-from collectives.model.network import Links
-from collectives.model.replay import replay
+from collectives.model.network import LinkNetwork
 from collectives.model.tree_times import TreeTimes, crowded
 from collectives.schedules import registry
 from collectives.schedules.algorithms import make_schedule
 from collectives.schedules.halving import RENUMBERED
 from collectives.schedules.registry import VERBS
 from collectives.schedules.schedule import Schedule
-from collectives.schedules.tree_steps import TreePlan
+from collectives.schedules.tree_steps import TreeSteps
+from collectives.simulation.events import simulate
 
 
 def predict(
@@ -36,28 +36,28 @@ def predict(
     *,
     group: Group | None = None,
     itemsize: int = 4,
-    window: Window | None = None,
+    in_flight: InFlight | None = None,
 ) -> float:
     """Return the seconds that `schedule` takes on `cluster`, its elements `itemsize` bytes each.
 
-    Without `group`, ranks fill node after node. With a `window` every event is replayed with it; without one, the
+    Without `group`, ranks fill node after node. With a `in_flight` every event is replayed with it; without one, the
     short way is taken where it holds.
     """
     group = group or cluster.group(schedule.size)
     plan = _short_way(schedule, cluster, group)
-    if plan and not window:
+    if plan and not in_flight:
         return TreeTimes(plan, cluster, group, itemsize).finish()
-    return replay(schedule, window or Window(), Links(cluster, group, itemsize))
+    return simulate(schedule, in_flight or InFlight(), LinkNetwork(cluster, group, itemsize))
 
 
-def _short_way(schedule: Schedule, cluster: Cluster, group: Group) -> TreePlan | None:
+def _short_way(schedule: Schedule, cluster: Cluster, group: Group) -> TreeSteps | None:
     """Return the schedule's plan if it is one tree whose messages share no link that they would crowd."""
-    plan = schedule.plan
-    return plan if isinstance(plan, TreePlan) and len(plan.trees) == 1 and not crowded(plan, cluster, group) else None
+    plan = schedule.steps
+    return plan if isinstance(plan, TreeSteps) and len(plan.trees) == 1 and not crowded(plan, cluster, group) else None
 
 
 @dataclass(frozen=True)
-class Row:
+class Prediction:
     """One line of a table: an algorithm with the chunk (in bytes) that suits it best, and its seconds.
 
     `cut` where finer chunks, which may suit it better, make too many steps to replay.
@@ -82,29 +82,31 @@ def names_of(op: str) -> list[str]:
     return [name for each in registry.algorithms(op) for name in each.modelled(op)]
 
 
-def scaffe_row(algorithm: str, cluster: Cluster, ranks: int, elements: int, itemsize: int = 4) -> Row:
+def scaffe_row(algorithm: str, cluster: Cluster, ranks: int, elements: int, itemsize: int = 4) -> Prediction:
     """Return S-Caffe's reduce: chains in SCAFFE_CHUNKS chunks, binomial trees whole, one level after the other."""
     chunk = max(1, elements if algorithm == "binomial" else -(-elements // SCAFFE_CHUNKS))
     name = algorithm if algorithm in ("chain", "binomial") else f"{algorithm}:levels"
     schedule = make_schedule("reduce", name, ranks, elements, chunk=chunk)
-    return Row(f"{THEIRS} {algorithm}", chunk * itemsize, predict(schedule, cluster, itemsize=itemsize))
+    return Prediction(f"{THEIRS} {algorithm}", chunk * itemsize, predict(schedule, cluster, itemsize=itemsize))
 
 
-def best_row(op: str, algorithm: str, cluster: Cluster, ranks: int, elements: int, itemsize: int = 4) -> Row | None:
+def best_row(
+    op: str, algorithm: str, cluster: Cluster, ranks: int, elements: int, itemsize: int = 4
+) -> Prediction | None:
     """Return `algorithm` with its best chunk; None where even its largest messages make too many steps.
 
     Chunks go down in powers of two (of many ranks, of eight) until the time goes up.
     """
     group = cluster.group(ranks)
     order = group.round_robin() if algorithm.endswith(RENUMBERED) else None
-    best: Row | None = None
+    best: Prediction | None = None
     for chunk in _chunks(elements, itemsize, 2 if ranks < MANY_RANKS else 8):
         name = algorithm.removesuffix(RENUMBERED)
         schedule = make_schedule(op, name, ranks, elements, chunk=chunk, order=order)
         steps = 0 if _short_way(schedule, cluster, group) else len(schedule.rank(ranks // 2)) * ranks
         if steps > (MOST_STEPS if best else 10 * MOST_STEPS):
             return best and replace(best, cut=True)
-        row = Row(algorithm, chunk * itemsize, predict(schedule, cluster, group=group, itemsize=itemsize))
+        row = Prediction(algorithm, chunk * itemsize, predict(schedule, cluster, group=group, itemsize=itemsize))
         if best and row.seconds > best.seconds:
             break
         best = row
@@ -123,7 +125,7 @@ def _chunks(elements: int, itemsize: int, by: int) -> Iterator[int]:
 
 def tuned_row(
     op: str, cluster: Cluster, ranks: int, elements: int, itemsize: int = 4, algorithms: Sequence[str] | None = None
-) -> Row:
+) -> Prediction:
     """Return the fastest of `algorithms` (without them: of all) with its best chunk."""
     names = names_of(op) if algorithms is None else algorithms
     rows = [best_row(op, name, cluster, ranks, elements, itemsize) for name in names]
@@ -132,7 +134,7 @@ def tuned_row(
 
 def table(
     op: str, cluster: Cluster, ranks: int, elements: int, itemsize: int = 4, algorithms: Sequence[str] | None = None
-) -> list[Row]:
+) -> list[Prediction]:
     """Return a row for each algorithm, fastest first; without `algorithms` all, and S-Caffe's own for a reduce."""
     rows = [best_row(op, name, cluster, ranks, elements, itemsize) for name in algorithms or names_of(op)]
     if op == "reduce" and 1 < ranks < MANY_RANKS and not algorithms:
@@ -145,7 +147,7 @@ def bound(op: str, cluster: Cluster, ranks: int, n: int) -> float:
     beta = cluster.beta if ranks > cluster.ranks_per_node else cluster.beta_in
     if op in ("reduce", "bcast"):
         return reduce_bound(n, beta) if ranks > 1 else 0.0
-    return allreduce_bound(ranks, n, beta) / (1 if op == "allreduce" else 2)
+    return allreduce_bound(ranks, n, beta)
 
 
 def parse_bytes(text: str) -> int:
@@ -184,7 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _print(op: str, cluster: Cluster, ranks: int, n: int, rows: Sequence[Row]) -> None:
+def _print(op: str, cluster: Cluster, ranks: int, n: int, rows: Sequence[Prediction]) -> None:
     least = bound(op, cluster, ranks, n)
     print(f"{op} of {n} bytes over {ranks} ranks of {cluster.name}: links allow {least * 1e3:.3f} ms")
     print(f"{'algorithm':<22}{'chunk, bytes':>14}{'ms':>12}{'x bound':>9}")

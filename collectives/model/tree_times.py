@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from collectives.group import Group
 from collectives.model.clusters import Cluster
-from collectives.schedules.tree_steps import TreePlan
+from collectives.schedules.tree_steps import TreeSteps
 
 Times = NDArray[np.float64]
 
 
-def crowded(plan: TreePlan, cluster: Cluster, group: Group) -> bool:
+def crowded(plan: TreeSteps, cluster: Cluster, group: Group) -> bool:
     """Say whether more ranks use a shared link, in one direction, than it takes at full speed."""
     tree, order = plan.trees[0], np.array(plan.order)
     children, parents = order[1:], order[[tree.parent(v) or 0 for v in range(1, tree.size)]]
@@ -37,7 +37,7 @@ def crowded(plan: TreePlan, cluster: Cluster, group: Group) -> bool:
 class TreeTimes:
     """When chunks arrive along one tree whose ranks disturb each other only at their ports."""
 
-    def __init__(self, plan: TreePlan, cluster: Cluster, group: Group, itemsize: int) -> None:
+    def __init__(self, plan: TreeSteps, cluster: Cluster, group: Group, itemsize: int) -> None:
         self._plan, self._cluster, self._group = plan, cluster, group
         n = np.array([stop - start for start, stop in plan.slices(0)], float) * itemsize
         self._bytes = n

@@ -1,17 +1,32 @@
-"""Schedules by name: reduce, bcast, allreduce and reduce_scatter over trees, rings and halving."""
+"""Schedules by name: reduce, bcast and allreduce over trees, rings and halving."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from collectives.errors import AlgorithmError
 from collectives.schedules.levels import IN_TURN
-from collectives.schedules.registry import VERBS, Layout, find, known
+from collectives.schedules.registry import VERBS, StepInputs, find, known
 from collectives.schedules.schedule import Schedule
+
+if TYPE_CHECKING:
+    from collectives.group import Group
 
 DEPTH = 4  # chunks in scratch for each child: enough to hide an add, few enough to stay in cache
 OTHERS = ("auto", "mpi", "slices", "nccl")  # that a Communicator has besides schedules
 LEADERS = "leaders-"  # before a schedule's name, or mpi: each rank of a node carries its part between nodes
+
+
+class Choice(NamedTuple):
+    """What to do, and why; 0 bytes leave the chunk to the executor."""
+
+    algorithm: str
+    chunk_bytes: int = 0
+    why: str = ""
+
+    def __str__(self) -> str:
+        return self.algorithm + (f" in chunks of {self.chunk_bytes} bytes" if self.chunk_bytes else "")
 
 
 def make_schedule(
@@ -26,7 +41,7 @@ def make_schedule(
     order: Sequence[int] | None = None,
     depth: int = DEPTH,
 ) -> Schedule:
-    """Return the schedule of `op` ("reduce", "bcast", "allreduce", "reduce_scatter") over `size` ranks.
+    """Return the schedule of `op` ("reduce", "bcast", "allreduce") over `size` ranks.
 
     `algorithm` is a name of one that is registered (`collectives.schedules.registry`); `cb-8:levels` is S-Caffe's own
     reduce, one level after the other. `chunk` is the most elements in a message, `depth` how many chunks of scratch
@@ -38,9 +53,9 @@ def make_schedule(
         raise AlgorithmError(f"unknown collective '{op}'; known are {', '.join(VERBS)}")
     order = _numbering(op, size, root, order)
     found = find(algorithm, op)
-    plan = found.plan(op, algorithm, Layout(order, _inverse(order), elements, chunk, depth), chain_size)
+    steps = found.steps(op, algorithm, StepInputs(order, _inverse(order), elements, chunk, depth), chain_size)
     name = algorithm if chain_size is None else f"{algorithm}, chain size {chain_size}"
-    return Schedule(op, name, size, elements, chunk, root, depth, found.slot_elements(chunk, elements), plan)
+    return Schedule(op, name, size, elements, chunk, root, depth, found.slot_elements(chunk, elements), steps)
 
 
 def check_algorithm(op: str, algorithm: str, chain_size: int | None = None) -> None:
@@ -53,6 +68,11 @@ def check_algorithm(op: str, algorithm: str, chain_size: int | None = None) -> N
     except AlgorithmError as error:
         others = f"{', '.join(OTHERS)} and {LEADERS}NAME"
         raise AlgorithmError(f"{error}; besides these schedules there are {others}") from None
+
+
+def order_for(algorithm: str, group: Group, root: int = 0) -> list[int]:
+    """Return the ranks of `group` by virtual rank, as suits `algorithm`. Raise AlgorithmError for an unknown one."""
+    return find(algorithm).order(group, root)
 
 
 def every_name() -> str:

@@ -26,3 +26,6 @@ class ChainAlgorithm(TreeAlgorithm):
     tree = Chain
     likely = {"reduce": 0, "bcast": 0, "allreduce": 3}
     between_nodes = ("reduce", "bcast")
+
+    def tabled(self, verb: str, ranks: int) -> tuple[str, ...]:
+        return () if verb == "allreduce" else (self.name,)

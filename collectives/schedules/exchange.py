@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from collectives.schedules.registry import Algorithm, Layout
+from collectives.schedules.registry import Algorithm, StepInputs
 from collectives.schedules.schedule import Slice, Step
 
 SUM, SHARE = 0, 1  # tags: what is to be added, and sums that go round
 
 
 @dataclass(frozen=True)
-class ExchangePlan(ABC):
+class ExchangeSteps(ABC):
     """What all ranks of an exchange share; `order` maps virtual ranks to ranks, `virtual` back."""
 
     order: Sequence[int]
@@ -28,22 +28,17 @@ class ExchangePlan(ABC):
     elements: int
     chunk: int
     depth: int
-    share: bool  # an allreduce hands the sums round; a reduce_scatter leaves them where they are
 
     @property
     def size(self) -> int:
         return len(self.order)
 
     @abstractmethod
-    def own_block(self, rank: int) -> Slice:
-        """Return the slice whose sum stands on `rank` after the first half."""
-
-    @abstractmethod
-    def part(self, rank: int) -> list[Step]:
+    def of(self, rank: int) -> list[Step]:
         """Return the steps of `rank`."""
 
-    def block(self, rank: int) -> Slice:
-        return (0, self.elements) if self.share else self.own_block(rank)
+    def result(self, rank: int) -> Slice:
+        return 0, self.elements
 
     def _pieces(self, blocks: Sequence[Slice]) -> list[list[Slice]]:
         """Cut each of some blocks into the same number of pieces, none longer than a chunk."""
@@ -55,12 +50,23 @@ class ExchangePlan(ABC):
 class ExchangeAlgorithm(Algorithm):
     """An algorithm whose plans are exchanges."""
 
-    verbs = ("allreduce", "reduce_scatter")
+    verbs = ("allreduce",)
     between_nodes = ("allreduce",)
-    exchange: type[ExchangePlan]
+    exchange: type[ExchangeSteps]
+    neighbours = False  # whether each rank sends to the next one only, so that one rank's data leaves a node
 
-    def plan(self, op: str, name: str, layout: Layout, chain_size: int | None = None) -> ExchangePlan:
-        return self.exchange(*layout, share=op == "allreduce")
+    def steps(self, op: str, name: str, inputs: StepInputs, chain_size: int | None = None) -> ExchangeSteps:
+        return self.exchange(*inputs)
+
+    def tabled(self, verb: str, ranks: int) -> tuple[str, ...]:
+        return (self.name,)
+
+    @abstractmethod
+    def seconds(self, ranks: int, nbytes: float, chunk_bytes: int, alpha: float, beta: float, gamma: float) -> float:
+        """Return the closed form of an allreduce's time, in seconds.
+
+        A message of b bytes takes `alpha` + b `beta` seconds, adding b bytes b `gamma`.
+        """
 
 
 def block(elements: int, parts: int, number: int) -> Slice:

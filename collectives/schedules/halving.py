@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from math import log2
 from typing import TYPE_CHECKING, NamedTuple
 
-from collectives.schedules.exchange import SHARE, SUM, ExchangeAlgorithm, ExchangePlan
+from collectives.schedules.exchange import SHARE, SUM, ExchangeAlgorithm, ExchangeSteps
 from collectives.schedules.registry import register
-from collectives.schedules.schedule import OUT, OWN, Part, Slice, Step, chunks
+from collectives.schedules.schedule import OUT, OWN, Slice, Step, StepWriter, chunks
 
 if TYPE_CHECKING:
     from collectives.group import Group
@@ -53,69 +54,61 @@ def halving(v: int, power: int) -> list[Round]:
     return rounds
 
 
-class HalvingPlan(ExchangePlan):
+class HalvingSteps(ExchangeSteps):
     """The ranks left over by the largest power of two fold into others first and get the result last."""
-
-    def own_block(self, rank: int) -> Slice:
-        """The block with the rank's virtual number; nothing on ranks that folded into others."""
-        v, power = self.virtual[rank], survivors(self.size)
-        return (0, 0) if v >= power else self._blocks((v, v + 1))
 
     def _blocks(self, numbers: Slice) -> Slice:
         power = survivors(self.size)
         return self.elements * numbers[0] // power, self.elements * numbers[1] // power
 
-    def part(self, rank: int) -> list[Step]:
-        v, part = self.virtual[rank], Part(self.depth)
+    def of(self, rank: int) -> list[Step]:
+        v, writer = self.virtual[rank], StepWriter(self.depth)
         partner = fold(v, self.size)
         if v >= survivors(self.size):
-            self._hand_over(part, partner)
+            self._hand_over(writer, partner)
         else:
-            self._halve(part, v, partner)
+            self._halve(writer, v, partner)
         if self.size == 1 and self.elements:
-            part.copy((0, self.elements))
-        return part.steps
+            writer.copy((0, self.elements))
+        return writer.steps
 
-    def _hand_over(self, part: Part, partner: int | None) -> None:
+    def _hand_over(self, writer: StepWriter, partner: int | None) -> None:
         assert partner is not None
         for chunk in chunks(0, self.elements, self.chunk):
-            part.send(self.order[partner], SUM, chunk, OWN)
-        if self.share:
-            for chunk in chunks(0, self.elements, self.chunk):
-                part.recv(self.order[partner], SHARE, chunk)
+            writer.send(self.order[partner], SUM, chunk, OWN)
+        for chunk in chunks(0, self.elements, self.chunk):
+            writer.recv(self.order[partner], SHARE, chunk)
 
-    def _halve(self, part: Part, v: int, folded: int | None) -> None:
+    def _halve(self, writer: StepWriter, v: int, folded: int | None) -> None:
         place, rounds = OWN, halving(v, survivors(self.size))
         if folded is not None:
             for chunk in chunks(0, self.elements, self.chunk):
-                part.recv_add(self.order[folded], SUM, chunk, part.slot(0), OWN, OUT)
+                writer.recv_add(self.order[folded], SUM, chunk, writer.slot(0), OWN, OUT)
             place = OUT
         for round in rounds:
-            self._trade(part, round, SUM, place)
+            self._trade(writer, round, SUM, place)
             place = OUT
-        if not self.share:
-            return
         for round in reversed(rounds):
-            self._trade(part, Round(round.partner, give=round.keep, keep=round.give), SHARE, OUT)
+            self._trade(writer, Round(round.partner, give=round.keep, keep=round.give), SHARE, OUT)
         if folded is not None:
             for chunk in chunks(0, self.elements, self.chunk):
-                part.send(self.order[folded], SHARE, chunk, OUT)
+                writer.send(self.order[folded], SHARE, chunk, OUT)
 
-    def _trade(self, part: Part, round: Round, tag: int, place: int) -> None:
+    def _trade(self, writer: StepWriter, round: Round, tag: int, place: int) -> None:
         """Swap pieces with the partner; each is sent before the one that came just before it is awaited."""
         give, keep = self._pieces([self._blocks(round.give), self._blocks(round.keep)])
         partner = self.order[round.partner]
         for i in range(len(give) + 1):
             if i < len(give) and give[i][0] < give[i][1]:
-                part.send(partner, tag, give[i], place)
+                writer.send(partner, tag, give[i], place)
             if i and keep[i - 1][0] < keep[i - 1][1]:
-                self._take(part, partner, tag, keep[i - 1], place)
+                self._take(writer, partner, tag, keep[i - 1], place)
 
-    def _take(self, part: Part, partner: int, tag: int, piece: Slice, place: int) -> None:
+    def _take(self, writer: StepWriter, partner: int, tag: int, piece: Slice, place: int) -> None:
         if tag == SUM:
-            part.recv_add(partner, tag, piece, part.slot(0), place, OUT)
+            writer.recv_add(partner, tag, piece, writer.slot(0), place, OUT)
         else:
-            part.recv(partner, tag, piece)
+            writer.recv(partner, tag, piece)
 
 
 @register
@@ -123,11 +116,17 @@ class HalvingAlgorithm(ExchangeAlgorithm):
     name = "halving"
     about = "partners swap halves, at half the distance each time, dealt from supernodes (swCaffe, section V.A)"
     rounds = "2 n (P - 1) / P, at least 2 log P"
-    likely = {"allreduce": 1, "reduce_scatter": 1}
-    exchange = HalvingPlan
+    likely = {"allreduce": 1}
+    exchange = HalvingSteps
 
     def modelled(self, verb: str) -> tuple[str, ...]:
         return (self.name, self.name + RENUMBERED)
+
+    def seconds(self, ranks: int, nbytes: float, chunk_bytes: int, alpha: float, beta: float, gamma: float) -> float:
+        """Return swCaffe's equations 3 and 4 within one supernode, and the latencies of the chunks."""
+        one_way = log2(ranks) * alpha + (ranks - 1) * beta * nbytes / ranks
+        adds = (ranks - 1) / ranks * nbytes * gamma
+        return 2 * (nbytes // chunk_bytes) * alpha + (one_way + adds) + one_way
 
     def order(self, group: Group, root: int) -> list[int]:
         return group.round_robin()

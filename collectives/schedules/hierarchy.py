@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import ceil, log2
 
 from collectives.errors import AlgorithmError
 from collectives.schedules.registry import algorithms, register
@@ -78,6 +79,13 @@ class HierarchyAlgorithm(TreeAlgorithm):
 
     def modelled(self, verb: str) -> tuple[str, ...]:
         return ("cb-8", "cc-8") if verb == "allreduce" else ("cb-4", "cb-8", "cb-16", "cc-8", "cc-16", "ccb-8")
+
+    def tabled(self, verb: str, ranks: int) -> tuple[str, ...]:
+        return ("cb-8",) if verb != "allreduce" and ranks > 8 else ()
+
+    def path(self, name: str, ranks: int) -> int:
+        """Return the ranks of a group, and one for each round of the tree above."""
+        return numbers(name)[0] + ceil(log2(ranks))
 
     def trees(self, name: str, size: int, chain_size: int | None = None) -> list[Tree]:
         sizes = numbers(name) or ([] if chain_size is None else [chain_size])

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from collectives.errors import AlgorithmError
 from collectives.schedules.chain import Chain
 from collectives.schedules.hierarchy import Hierarchy
-from collectives.schedules.registry import Algorithm, Layout, register
-from collectives.schedules.schedule import OUT, OWN, Part, Slice, Step, chunks
+from collectives.schedules.registry import Algorithm, StepInputs, register
+from collectives.schedules.schedule import OUT, OWN, Slice, Step, StepWriter, chunks
 from collectives.schedules.tree_algorithm import make_trees
 from collectives.schedules.trees import Tree
 
@@ -21,7 +21,7 @@ IN_TURN = ":levels"
 
 
 @dataclass(frozen=True)
-class LevelPlan:
+class LevelSteps:
     """What all ranks share; `order` maps virtual ranks to ranks, `virtual` back."""
 
     tree: Tree
@@ -31,31 +31,31 @@ class LevelPlan:
     chunk: int
     depth: int
 
-    def block(self, rank: int) -> Slice:
+    def result(self, rank: int) -> Slice:
         return (0, self.elements) if self.virtual[rank] == 0 else (0, 0)
 
-    def part(self, rank: int) -> list[Step]:
-        v, part = self.virtual[rank], Part(self.depth)
+    def of(self, rank: int) -> list[Step]:
+        v, writer = self.virtual[rank], StepWriter(self.depth)
         parent, last = self.tree.parent(v), self.tree.level(v)
         place = OWN
         for level, (children, chunk) in enumerate(zip(self.tree.levels(v), self._chunks(), strict=False)):
             keep = parent is None or level < last
             for piece in chunks(0, self.elements, chunk):
-                sum_at = self._add(part, children, piece, place, keep)
+                sum_at = self._add(writer, children, piece, place, keep)
                 if not keep:
-                    part.send(self.order[parent or 0], 0, piece, sum_at)
+                    writer.send(self.order[parent or 0], 0, piece, sum_at)
             if children:
                 place = OUT
         if len(self.order) == 1 and self.elements:
-            part.copy((0, self.elements))
-        return part.steps
+            writer.copy((0, self.elements))
+        return writer.steps
 
-    def _add(self, part: Part, children: Sequence[int], piece: Slice, place: int, keep: bool) -> int:
+    def _add(self, writer: StepWriter, children: Sequence[int], piece: Slice, place: int, keep: bool) -> int:
         """Add the children's pieces to what stands at `place`, and return where the sum is: in OUT if it is kept."""
         for child in children:
-            slot = part.slot(0 if place == OWN else 1)
+            slot = writer.slot(0 if place == OWN else 1)
             source, place = place, OUT if keep or place == OUT else slot if place == OWN else place
-            part.recv_add(self.order[child], 0, piece, slot, source, place)
+            writer.recv_add(self.order[child], 0, piece, slot, source, place)
         return place
 
     def _chunks(self) -> Iterator[int]:
@@ -97,8 +97,8 @@ class LevelsAlgorithm(Algorithm):
     def refusal(self, verb: str, name: str) -> str:
         return f"{verb} has no algorithm '{name}': '{IN_TURN}' goes with a reduce over one tree"
 
-    def plan(self, op: str, name: str, layout: Layout, chain_size: int | None = None) -> LevelPlan:
-        trees = make_trees(name.removesuffix(IN_TURN), len(layout.order), chain_size)
+    def steps(self, op: str, name: str, inputs: StepInputs, chain_size: int | None = None) -> LevelSteps:
+        trees = make_trees(name.removesuffix(IN_TURN), len(inputs.order), chain_size)
         if len(trees) > 1:
             raise AlgorithmError(self.refusal(op, name))
-        return LevelPlan(trees[0], *layout)
+        return LevelSteps(trees[0], *inputs)

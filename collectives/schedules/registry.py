@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from collectives import schedules
 from collectives.errors import AlgorithmError
-from collectives.schedules.schedule import Plan
+from collectives.schedules.schedule import Steps
 
 if TYPE_CHECKING:
     from collectives.group import Group
 
-VERBS = ("reduce", "bcast", "allreduce", "reduce_scatter")
+VERBS = ("reduce", "bcast", "allreduce")
 UNLIKELY = 99
 
 
-class Layout(NamedTuple):
+class StepInputs(NamedTuple):
     """What every plan is made of; `order` maps virtual ranks to ranks, `virtual` back."""
 
     order: Sequence[int]
@@ -67,6 +67,10 @@ class Algorithm(ABC):
         """Return the names that the model's table has."""
         return (self.name,)
 
+    def tabled(self, verb: str, ranks: int) -> tuple[str, ...]:
+        """Return the names that `tune --from-model` compares over `ranks` ranks; none by default."""
+        return ()
+
     def order(self, group: Group, root: int) -> list[int]:
         """Return the ranks by virtual rank as suits the algorithm on a machine."""
         return group.order(root)
@@ -76,7 +80,7 @@ class Algorithm(ABC):
         return min(chunk, elements)
 
     @abstractmethod
-    def plan(self, op: str, name: str, layout: Layout, chain_size: int | None = None) -> Plan:
+    def steps(self, op: str, name: str, inputs: StepInputs, chain_size: int | None = None) -> Steps:
         """Return the plan of collective `op`, one of `verbs`. Raise AlgorithmError for impossible numbers."""
 
     def refusal(self, verb: str, name: str) -> str:

@@ -1,7 +1,7 @@
 """Schedule: what each rank sends, receives and adds, as data.
 
-A schedule is made by `collectives.make_schedule`, printed by `str`, counted by `schedules.cost`, proved by
-`schedules.check`, timed by `collectives.model` and run over MPI, each time by `execution.execute`. One rank's part
+A schedule is made by `collectives.make_schedule`, printed by `str`, counted by `simulation.cost`, proved by
+`simulation.check`, timed by `collectives.model` and run over MPI, each time by `execution.execute`. One rank's part
 is computed alone, so that one rank of 100,000 costs what one of 8 does.
 
 **Memory.** A rank has two vectors of `elements`: OWN, its contribution, which is only read, and OUT. They may be
@@ -79,17 +79,17 @@ def _name(place: int) -> str:
     return {OWN: "own", OUT: "out"}.get(place, f"slot {place}")
 
 
-class Plan(Protocol):
+class Steps(Protocol):
     """What an algorithm gives: the steps of each rank, and the slice of OUT where its result stands."""
 
-    def part(self, rank: int) -> list[Step]: ...
+    def of(self, rank: int) -> list[Step]: ...
 
-    def block(self, rank: int) -> Slice: ...
+    def result(self, rank: int) -> Slice: ...
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """A collective `op` ("reduce", "bcast", "allreduce", "reduce_scatter") by `algorithm` on `size` ranks.
+    """A collective `op` ("reduce", "bcast", "allreduce") by `algorithm` on `size` ranks.
 
     `elements` is the vectors' length, `chunk` the length of a message, `depth` how many chunks a rank can hold in
     scratch for each child it adds chunk by chunk, `slot_elements` the length of a scratch slot.
@@ -103,17 +103,17 @@ class Schedule:
     root: int
     depth: int
     slot_elements: int
-    plan: Plan = field(repr=False, compare=False)
+    steps: Steps = field(repr=False, compare=False)
 
     def rank(self, rank: int) -> list[Step]:
         """Return `rank`'s steps; each call computes them anew."""
         if not 0 <= rank < self.size:
             raise AlgorithmError(f"rank {rank} of a schedule for {self.size} ranks")
-        return self.plan.part(rank)
+        return self.steps.of(rank)
 
     def result(self, rank: int) -> Slice:
         """Return the slice [start, stop) of OUT where the result stands on `rank`; elsewhere OUT is undefined."""
-        return self.plan.block(rank)
+        return self.steps.result(rank)
 
     def __str__(self) -> str:
         lines = [f"{self.op} of {self.elements} elements over {self.size} ranks, {self.algorithm}, chunk {self.chunk}"]
@@ -140,7 +140,7 @@ def chunks(start: int, stop: int, chunk: int) -> Iterator[Slice]:
     return ((at, min(at + chunk, stop)) for at in range(start, stop, chunk))
 
 
-class Part:
+class StepWriter:
     """Writes one rank's steps; gives out scratch slots in turn and knows what each step must wait for."""
 
     def __init__(self, depth: int) -> None:

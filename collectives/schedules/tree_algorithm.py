@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 
 from collectives.errors import AlgorithmError
-from collectives.schedules.registry import Algorithm, Layout, find
-from collectives.schedules.schedule import Plan
-from collectives.schedules.tree_steps import TreePlan
+from collectives.schedules.registry import Algorithm, StepInputs, find
+from collectives.schedules.schedule import Steps
+from collectives.schedules.tree_steps import TreeSteps
 from collectives.schedules.trees import Tree
 
 
@@ -23,6 +23,10 @@ class TreeAlgorithm(Algorithm):
         self.takes_no_number(name)
         return [type(self).tree(size)]
 
+    def path(self, name: str, ranks: int) -> int:
+        """Return how many ranks a chunk passes one after the other, as S-Caffe's equation 2 counts them."""
+        return self.trees(name, ranks)[0].height(0) + 1
+
     def takes(self, name: str) -> bool:
         return self.is_numbered(name, self.name)
 
@@ -33,9 +37,9 @@ class TreeAlgorithm(Algorithm):
         if name != self.name:
             raise AlgorithmError(f"algorithm '{name}': '{self.name}' takes no number")
 
-    def plan(self, op: str, name: str, layout: Layout, chain_size: int | None = None) -> Plan:
-        trees = self.trees(name, len(layout.order), chain_size)
-        return TreePlan(trees, *layout, up=op != "bcast", down=op != "reduce")
+    def steps(self, op: str, name: str, inputs: StepInputs, chain_size: int | None = None) -> Steps:
+        trees = self.trees(name, len(inputs.order), chain_size)
+        return TreeSteps(trees, *inputs, up=op != "bcast", down=op != "reduce")
 
 
 def numbers(name: str) -> list[int]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from collectives.schedules.exchange import block
-from collectives.schedules.schedule import OUT, OWN, Part, Slice, Step, chunks
+from collectives.schedules.schedule import OUT, OWN, Slice, Step, StepWriter, chunks
 from collectives.schedules.trees import Tree
 
 UP, DOWN = 0, 1  # an allreduce's two directions have tags of their own
@@ -14,7 +14,7 @@ LANES = 2  # tags: 2 for each tree
 
 
 @dataclass(frozen=True)
-class TreePlan:
+class TreeSteps:
     """What all ranks of a tree schedule share; `order` maps virtual ranks to ranks, `virtual` back.
 
     Several trees carry equal shares of the vector.
@@ -29,22 +29,22 @@ class TreePlan:
     up: bool
     down: bool
 
-    def block(self, rank: int) -> Slice:
+    def result(self, rank: int) -> Slice:
         return (0, self.elements) if self.down or self.virtual[rank] == 0 else (0, 0)
 
-    def part(self, rank: int) -> list[Step]:
+    def of(self, rank: int) -> list[Step]:
         """Return the steps of `rank`: all that goes up, then all that comes down."""
-        v, part = self.virtual[rank], Part(self.depth)
+        v, writer = self.virtual[rank], StepWriter(self.depth)
         kin = [(tree.parent(v), tree.children(v)) for tree in self.trees]
         if self.up and len(self.order) == 1 and self.elements:
-            part.copy((0, self.elements))
+            writer.copy((0, self.elements))
         if self.up:
             for lane, chunk in self._turns(v, Tree.height):
-                self._up(part, *kin[lane], LANES * lane + UP, chunk)
+                self._up(writer, *kin[lane], LANES * lane + UP, chunk)
         if self.down:
             for lane, chunk in self._turns(v, Tree.depth):
-                self._down(part, *kin[lane], LANES * lane + DOWN, chunk)
-        return part.steps
+                self._down(writer, *kin[lane], LANES * lane + DOWN, chunk)
+        return writer.steps
 
     def slices(self, lane: int) -> list[Slice]:
         """Return the chunks that go over tree number `lane`."""
@@ -62,20 +62,20 @@ class TreePlan:
         timed = [(k + lags[lane], lane, s) for lane in range(len(lags)) for k, s in enumerate(self.slices(lane))]
         return ((lane, chunk) for _, lane, chunk in sorted(timed))
 
-    def _up(self, part: Part, parent: int | None, children: Sequence[int], tag: int, chunk: Slice) -> None:
+    def _up(self, writer: StepWriter, parent: int | None, children: Sequence[int], tag: int, chunk: Slice) -> None:
         """Add the children's chunks to this rank's, in a scratch slot or at the root in OUT; send the sum on."""
         place = OWN
         for child in children:
             first = place == OWN
-            slot, source = part.slot(0 if first else 1), place
+            slot, source = writer.slot(0 if first else 1), place
             place = OUT if parent is None else slot if first else place
-            part.recv_add(self.order[child], tag, chunk, slot, source, place)
+            writer.recv_add(self.order[child], tag, chunk, slot, source, place)
         if parent is not None:
-            part.send(self.order[parent], tag, chunk, place)
+            writer.send(self.order[parent], tag, chunk, place)
 
-    def _down(self, part: Part, parent: int | None, children: Sequence[int], tag: int, chunk: Slice) -> None:
+    def _down(self, writer: StepWriter, parent: int | None, children: Sequence[int], tag: int, chunk: Slice) -> None:
         """Take the parent's chunk and hand it on, first to the child with most ranks below it."""
         if parent is not None:
-            part.recv(self.order[parent], tag, chunk)
+            writer.recv(self.order[parent], tag, chunk)
         for child in reversed(children):
-            part.send(self.order[child], tag, chunk, OUT)
+            writer.send(self.order[child], tag, chunk, OUT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from collectives.tuning.table import FABRIC, TCP, Choice, Row, Shape, Table, check_writable, load, network, shipped
+from collectives.schedules.algorithms import Choice
+from collectives.tuning.table import FABRIC, TCP, Row, Shape, Table, check_writable, load, network, shipped
 
 __all__ = ["FABRIC", "TCP", "Choice", "Row", "Shape", "Table", "check_writable", "load", "network", "shipped"]

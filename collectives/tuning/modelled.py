@@ -11,14 +11,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from math import ceil, log2
+from math import log2
 
 from collectives.errors import ArgumentError
 from collectives.model.clusters import Cluster, find_cluster
-from collectives.model.formulas import allgather_time, best_chain_chunk, binomial_time, reduce_scatter_time
+from collectives.model.formulas import best_chain_chunk, binomial_time
 from collectives.model.tree_times import TreeTimes, crowded
+from collectives.schedules import registry
 from collectives.schedules.algorithms import make_schedule
-from collectives.schedules.tree_steps import TreePlan
+from collectives.schedules.exchange import ExchangeAlgorithm
+from collectives.schedules.ring import ring_time
+from collectives.schedules.tree_algorithm import TreeAlgorithm
+from collectives.schedules.tree_steps import TreeSteps
 from collectives.tuning.choosing import LIBRARY, Candidate, Seconds, rows
 from collectives.tuning.table import FABRIC, TCP, Row, Shape
 
@@ -55,13 +59,13 @@ def shape_rows(cluster: Cluster, shape: Shape) -> list[Row]:
     by, found = (2 if shape.nodes == 1 else 4), []
     for op in OPS:
         for shared in (True, False):
-            places = {n: Place(cluster, shape, shared, op, n) for n in _sizes(by)}
+            places = {n: ModelledTimes(cluster, shape, shared, op, n) for n in _sizes(by)}
             seconds = {n: place.seconds() for n, place in places.items()}
             found += rows(op, shape, shared, seconds, f"the model of {cluster.name}")
     return found
 
 
-class Place:
+class ModelledTimes:
     """What is known where one choice is made: how long the candidates take."""
 
     def __init__(self, cluster: Cluster, shape: Shape, shared: bool, op: str, n: int):
@@ -95,21 +99,28 @@ class Place:
 
     def _between(self, cluster: Cluster, size: int, n: int) -> dict[Candidate, float]:
         """Return the seconds of our schedules over `size` ranks of a cluster and n bytes."""
-        if self.op == "allreduce":
-            chunk = self._chunk(1 << 20)
-            times = {"ring": _ring(cluster, size, n, chunk), "halving": _halving(cluster, size, n, chunk)}
-            return {
-                Candidate(name, chunk): time
-                for name, time in times.items()
-                if cluster.ranks_per_node == 1 or name == "ring"
-            }
         found: dict[Candidate, float] = {}
-        for name, longest in (("chain", size), ("cb-8", 8 + ceil(log2(size)))):
-            chunk = self._chunk(best_chain_chunk(longest, n, cluster.alpha, cluster.beta + cluster.gamma))
-            if name == "chain" or size > 8:
-                time = _tree(self.op, name, size, n, chunk, cluster)
+        for each in registry.algorithms(self.op):
+            timed = self._exchange if isinstance(each, ExchangeAlgorithm) else self._tree
+            for name in each.tabled(self.op, size):
+                chunk, time = timed(name, cluster, size, n)
                 found |= {Candidate(name, chunk): time} if time else {}
         return found
+
+    def _exchange(self, name: str, cluster: Cluster, size: int, n: int) -> tuple[int, float]:
+        """Return the chunk and the seconds of an exchange; 0 where its ranks would crowd the links of their node."""
+        each, chunk = registry.find(name), self._chunk(1 << 20)
+        assert isinstance(each, ExchangeAlgorithm)
+        if cluster.ranks_per_node > 1 and not each.neighbours:
+            return chunk, 0.0
+        return chunk, each.seconds(size, n, chunk, cluster.alpha, cluster.beta, cluster.gamma)
+
+    def _tree(self, name: str, cluster: Cluster, size: int, n: int) -> tuple[int, float]:
+        """Return the chunk and the seconds of a schedule over one tree."""
+        each = registry.find(name)
+        assert isinstance(each, TreeAlgorithm)
+        chunk = self._chunk(best_chain_chunk(each.path(name, size), n, cluster.alpha, cluster.beta + cluster.gamma))
+        return chunk, _tree(self.op, name, size, n, chunk, cluster)
 
     def _chunk(self, best: float) -> int:
         """Return the chunk nearest to the best that the network takes without asking."""
@@ -129,30 +140,16 @@ class Place:
         link = c if self.nodes > 1 else replace(c, alpha=c.alpha_in, beta=c.beta_in, two_way=BOTH_WAYS)
         exchanged = replace(link, beta=link.beta * link.two_way, gamma=c.gamma if self.op == "allreduce" else 0.0)
         whole = tree(0.0) if self.op == "bcast" else tree(c.gamma, c.two_way, BOTH_WAYS)
-        return min(whole, _ring(exchanged, size, n, n))
+        return min(whole, ring_time(size, n, n, exchanged.alpha, exchanged.beta, exchanged.gamma))
 
 
 @cache
 def _tree(op: str, name: str, size: int, n: int, chunk: int, cluster: Cluster) -> float:
     """Return the seconds of a schedule over one tree; 0 where it crowds links, which would take long to replay."""
-    plan, group = make_schedule(op, name, size, n // 4, chunk=chunk // 4).plan, cluster.group(size)
-    if not isinstance(plan, TreePlan) or crowded(plan, cluster, group):
+    plan, group = make_schedule(op, name, size, n // 4, chunk=chunk // 4).steps, cluster.group(size)
+    if not isinstance(plan, TreeSteps) or crowded(plan, cluster, group):
         return 0.0
     return TreeTimes(plan, cluster, group, 4).finish()
-
-
-def _ring(cluster: Cluster, size: int, n: int, chunk: int) -> float:
-    """Return the seconds of 2 (P - 1) rounds, of which each sends a part of the vector in chunks."""
-    part = n / size
-    step = ceil(part / chunk) * cluster.alpha + part * cluster.beta
-    return 2 * (size - 1) * step + (size - 1) * part * cluster.gamma
-
-
-def _halving(cluster: Cluster, size: int, n: int, chunk: int) -> float:
-    """Return the seconds of halving and doubling: swCaffe's equations, and the starts of chunks."""
-    terms = size, size, n, cluster.alpha, cluster.beta, cluster.beta
-    starts = 2 * (n // chunk) * cluster.alpha
-    return starts + reduce_scatter_time(*terms, gamma=cluster.gamma) + allgather_time(*terms)
 
 
 def _sizes(by: int) -> list[int]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from collectives.errors import ArgumentError
+from collectives.schedules.algorithms import Choice
 
 SHIPPED = Path(__file__).parent / "tables" / "shipped.json"
 DEVICES = Path("/sys/class/infiniband")
@@ -33,17 +34,6 @@ class Shape(NamedTuple):
     def __str__(self) -> str:
         joined = f", joined by {self.network}" if self.network else ""
         return f"{self.nodes} node(s) with {self.ranks or 'unequal numbers of'} rank(s) each{joined}"
-
-
-class Choice(NamedTuple):
-    """What to do, and why; 0 bytes leave the chunk to the executor."""
-
-    algorithm: str
-    chunk_bytes: int = 0
-    why: str = ""
-
-    def __str__(self) -> str:
-        return self.algorithm + (f" in chunks of {self.chunk_bytes} bytes" if self.chunk_bytes else "")
 
 
 @dataclass(frozen=True)

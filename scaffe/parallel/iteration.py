@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.monitor.record import BACKWARD, FORWARD, LOSS, UPDATE, Record
+from scaffe.monitor.record import BACKWARD, FORWARD, LOSS, UPDATE, RankRecord
 from scaffe.net import Net
 from scaffe.parallel.statistics import Statistics
 from scaffe.parallel.workflows.workflow import Workflow
@@ -20,7 +20,7 @@ def iterate(
     statistics: Statistics,
     passes: int,
     agree_on_loss: Callable[[Any], None],
-    record: Record,
+    record: RankRecord,
 ) -> None:
     """Run one iteration of `passes` forward and backward passes, and have the parameters updated.
 

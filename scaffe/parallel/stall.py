@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from collectives import Communicator, abort
-from collectives.execution.window import Window
+from collectives.execution.window import SharedWindow
 from scaffe.errors import ScaffeError
 from scaffe.monitor.log import log, one_line
 from scaffe.monitor.record import (
@@ -29,8 +29,8 @@ from scaffe.monitor.record import (
     TEST,
     WAIT,
     WAITS,
-    Record,
-    Seen,
+    Observation,
+    RankRecord,
     unpacked,
 )
 from scaffe.parallel.beacon import Beacon
@@ -85,7 +85,7 @@ class Layers:
         return what if alone else f"{what}, iteration {row[ITERATION]}"
 
 
-def report(me: Seen, others: Sequence[Seen], layers: Layers, patience: float) -> list[str]:
+def report(me: Observation, others: Sequence[Observation], layers: Layers, patience: float) -> list[str]:
     """Return what to say of a stall that `me` sees: its own place, then a line for each rank that is missing.
 
     Missing is who does not run, or has not moved for half as long and waits for no other; if nobody is, who has not
@@ -110,7 +110,7 @@ def report(me: Seen, others: Sequence[Seen], layers: Layers, patience: float) ->
     return [f"rank {me.rank} has not moved for {me.idle:.0f} s: {layers.place(me.row)}; {title}", *lines]
 
 
-def _line(one: Seen, layers: Layers, patience: float) -> str:
+def _line(one: Observation, layers: Layers, patience: float) -> str:
     who = f"rank {one.rank} on {one.host}"
     if not one.is_known:
         return f"{who}: nothing is known of it, no message came from its node"
@@ -129,12 +129,12 @@ class Watch:
     def __init__(self, world: World, node: MPI.Intracomm, nets: Sequence[Net], seconds: float, abort: bool = False):
         self.world, self.layers, self.seconds, self.abort = world, Layers(nets), seconds, abort
         self.rank, self.hosts = world.rank, [host for host, _ in world.places]
-        self._window = Window(node, NBYTES)
+        self._window = SharedWindow(node, NBYTES)
         self.local = node.allgather(world.rank)
         self.rows = [memoryview(bytearray(NBYTES)).cast("q") for _ in range(world.size)]
         for rank, segment in zip(self.local, self._window.segments, strict=True):
             self.rows[rank] = segment.data.cast("q")
-        self.record: Record = world.record
+        self.record: RankRecord = world.record
         self.record.move(self.rows[self.rank])
         self.beacon = Beacon(world.comm, set(self.local), seconds / 4, self._fits)
         self._said = 0  # when, and of which stall
@@ -177,14 +177,14 @@ class Watch:
     def _fits(self, row: Sequence[int]) -> bool:
         return self.layers.has(unpacked(row))
 
-    def _speaks(self, ranks: Sequence[int], chosen: Callable[[Seen], bool] = lambda one: True) -> bool:
+    def _speaks(self, ranks: Sequence[int], chosen: Callable[[Observation], bool] = lambda one: True) -> bool:
         """Say whether this rank is the first of those whose watchdogs run and that are chosen."""
         seen = (self.seen(rank) for rank in ranks if rank < self.rank)
         return not any(one.silent <= self.seconds / 2 and chosen(one) for one in seen)
 
-    def seen(self, rank: int) -> Seen:
+    def seen(self, rank: int) -> Observation:
         """Return what is known of a rank now."""
-        return Seen(rank, self.hosts[rank], unpacked(self.rows[rank]), time.monotonic_ns())
+        return Observation(rank, self.hosts[rank], unpacked(self.rows[rank]), time.monotonic_ns())
 
     def look(self) -> None:
         """Report if this rank has waited for long, has not said so for as long, and no lower rank does."""
@@ -208,7 +208,7 @@ class Watch:
         count, self._refused = self.beacon.refused - self._refused, self.beacon.refused
         return [f"{count} datagram(s) came that are not this job's: dropped"] if count else []
 
-    def _is_stuck(self, one: Seen) -> bool:
+    def _is_stuck(self, one: Observation) -> bool:
         """Say whether a rank waits, for others or for its reader, rather than computes."""
         return one.is_known and (one.is_waiting or self.layers.is_reading(one.row))
 

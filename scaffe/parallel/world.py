@@ -16,7 +16,7 @@ from readers import ReaderError
 from scaffe.devices.threads import check_threads, given_threads
 from scaffe.errors import AgreedError, DeviceError, LaunchError, ScaffeError
 from scaffe.monitor import log as logs
-from scaffe.monitor.record import RANKS, Record
+from scaffe.monitor.record import RANKS, RankRecord
 from scaffe.parallel.mpi_library import LEVELS
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class World:
     def __init__(self, comm: MPI.Intracomm):
         self.comm = comm
         self.rank, self.size = comm.rank, comm.size
-        self.record = Record()
+        self.record = RankRecord()
         self.host = socket.gethostname()
         self.cores = sorted(os.sched_getaffinity(0))
         self.places = comm.allgather((self.host, self.cores))

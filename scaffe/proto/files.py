@@ -13,14 +13,14 @@ from google.protobuf.message import DecodeError, Message
 
 from readers.errors import reason
 from scaffe.errors import PrototxtError, ScaffeError, WeightsError
-from scaffe.proto import NetParameter, SolverParameter, SolverState, hdf5, numbers
+from scaffe.proto import NetParameter, SolverParameter, SolverState, hdf5, numbers, strings
 from scaffe.proto.unchanged import unchanged
 from scaffe.proto.upgrade import upgrade_net, upgrade_solver
 
 M = TypeVar("M", bound=Message)
 
 
-def read_bytes(path: str | os.PathLike, error_type: type[ScaffeError] = PrototxtError) -> bytes:
+def read_bytes(path: str | os.PathLike[str], error_type: type[ScaffeError] = PrototxtError) -> bytes:
     """Return a file's content. Raise `error_type` if it can't be opened."""
     try:
         with open(path, "rb") as file:
@@ -40,12 +40,12 @@ def is_text(content: bytes) -> bool:
 _CONTROL = {*range(32), 127} - set(b"\t\n\v\f\r")
 
 
-def read_text(path: str | os.PathLike, message: type[M]) -> M:
+def read_text(path: str | os.PathLike[str], message: type[M]) -> M:
     """Parse a prototxt file. Raise PrototxtError with file and line where it isn't one, or a number is not finite."""
     return parse_text(read_bytes(path), path, message)
 
 
-def parse_text(content: bytes, path: str | os.PathLike, message: type[M]) -> M:
+def parse_text(content: bytes, path: str | os.PathLike[str], message: type[M]) -> M:
     """Parse the content of the prototxt file `path`. Raise PrototxtError as read_text does."""
     try:
         parsed = text_format.Parse(content.decode(), message())
@@ -56,21 +56,11 @@ def parse_text(content: bytes, path: str | os.PathLike, message: type[M]) -> M:
         line = f":{error.GetLine()}" if error.GetLine() else ""
         raise PrototxtError(f"{path}{line}: {' '.join(text.split())}") from None
     numbers.check_text(content.decode(), parsed, path)
-    _check_strings(parsed, path)
+    strings.check(parsed, PrototxtError, path)
     return parsed
 
 
-def _check_strings(message: Message, path: str | os.PathLike) -> None:
-    """Refuse zero bytes, which no name or path has, in a message's strings."""
-    for field, value in message.ListFields():
-        for one in value if hasattr(value, "extend") else [value]:
-            if field.type == field.TYPE_MESSAGE:
-                _check_strings(one, path)
-            elif field.type == field.TYPE_STRING and "\0" in one:
-                raise PrototxtError(f"{path}: {field.name} '{one}' has a zero byte in it")
-
-
-def parse_binary(content: bytes, path: str | os.PathLike, message: type[M]) -> M:
+def parse_binary(content: bytes, path: str | os.PathLike[str], message: type[M]) -> M:
     """Parse the content of the binary file `path`. Raise PrototxtError where it isn't such a message."""
     try:
         return message.FromString(content)
@@ -78,7 +68,7 @@ def parse_binary(content: bytes, path: str | os.PathLike, message: type[M]) -> M
         raise PrototxtError(f"{path}: not a binary {message.DESCRIPTOR.name} ({len(content)} bytes)") from None
 
 
-def read_net(path: str | os.PathLike) -> NetParameter:
+def read_net(path: str | os.PathLike[str]) -> NetParameter:
     """Return the net that a prototxt file describes, old forms upgraded. Raise PrototxtError for one without layers."""
     net = upgrade_net(read_text(path, NetParameter), str(path))
     if not net.layer:
@@ -86,12 +76,14 @@ def read_net(path: str | os.PathLike) -> NetParameter:
     return net
 
 
-def read_solver(path: str | os.PathLike) -> SolverParameter:
+def read_solver(path: str | os.PathLike[str]) -> SolverParameter:
     """Return the solver that a prototxt file describes, old fields upgraded."""
     return upgrade_solver(read_text(path, SolverParameter), os.fspath(path))
 
 
-def read_weights(path: str | os.PathLike, shapes: Mapping[str, Sequence[hdf5.Shape]] | None = None) -> NetParameter:
+def read_weights(
+    path: str | os.PathLike[str], shapes: Mapping[str, Sequence[hdf5.Shape]] | None = None
+) -> NetParameter:
     """Return the net with its blobs that a .caffemodel holds, binary or HDF5 (then names and blobs alone).
 
     With the `shapes` of a net's parameters, by layer, values that don't fit may be left out. Raise WeightsError if it
@@ -102,7 +94,7 @@ def read_weights(path: str | os.PathLike, shapes: Mapping[str, Sequence[hdf5.Sha
 
 
 def _decode_weights(
-    content: bytes, path: str | os.PathLike, shapes: Mapping[str, Sequence[hdf5.Shape]] | None
+    content: bytes, path: str | os.PathLike[str], shapes: Mapping[str, Sequence[hdf5.Shape]] | None
 ) -> NetParameter:
     if _looks_like_hdf5(content, path):
         return hdf5.decode_weights(content, path, shapes)
@@ -114,7 +106,7 @@ def _decode_weights(
     return net
 
 
-def read_solver_state(path: str | os.PathLike, shapes: Sequence[hdf5.Shape] | None = None) -> SolverState:
+def read_solver_state(path: str | os.PathLike[str], shapes: Sequence[hdf5.Shape] | None = None) -> SolverState:
     """Return the solver state that a .solverstate holds, binary or HDF5.
 
     With the `shapes` that its history should have, values that don't fit may be left out. Raise WeightsError if it
@@ -126,7 +118,9 @@ def read_solver_state(path: str | os.PathLike, shapes: Sequence[hdf5.Shape] | No
     return state
 
 
-def _decode_solver_state(content: bytes, path: str | os.PathLike, shapes: Sequence[hdf5.Shape] | None) -> SolverState:
+def _decode_solver_state(
+    content: bytes, path: str | os.PathLike[str], shapes: Sequence[hdf5.Shape] | None
+) -> SolverState:
     if _looks_like_hdf5(content, path):
         return hdf5.decode_solver_state(content, path, shapes)
     if _is_solver_state(content):
@@ -136,7 +130,7 @@ def _decode_solver_state(content: bytes, path: str | os.PathLike, shapes: Sequen
     raise PrototxtError(f"{path}: not a solver state, or a damaged one ({len(content)} bytes)")
 
 
-def _looks_like_hdf5(content: bytes, path: str | os.PathLike) -> bool:
+def _looks_like_hdf5(content: bytes, path: str | os.PathLike[str]) -> bool:
     return hdf5.is_hdf5(content) or os.fspath(path).endswith(".h5")
 
 
@@ -159,7 +153,7 @@ def _is_net(content: bytes) -> bool:
 _MOST = 2**48  # samples: more than any run reads, and far below where their numbers overflow
 
 
-def _check(state: SolverState, path: str | os.PathLike) -> None:
+def _check(state: SolverState, path: str | os.PathLike[str]) -> None:
     """Raise PrototxtError where a number is one that no run comes to, or the weights have no name."""
     if not state.learned_net:
         raise PrototxtError(f"{path}: a damaged solver state: it names no weights")

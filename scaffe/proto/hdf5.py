@@ -32,7 +32,7 @@ UNPACKED = 16  # times a file's size may its numbers take, where no net says
 _SEALED, _CHECKSUM = "sealed", "checksum"  # attributes, which Caffe doesn't look at
 
 
-class Stored(NamedTuple):
+class StoredBlob(NamedTuple):
     """A parameter blob to write: its name LAYER/INDEX, and what of it is to be stored."""
 
     name: str
@@ -53,7 +53,7 @@ def is_hdf5(content: bytes) -> bool:
     return content.startswith(_MAGIC)
 
 
-def encode_weights(layers: Iterable[str], stored: Iterable[Stored], diffs: bool) -> bytes:
+def encode_weights(layers: Iterable[str], stored: Iterable[StoredBlob], diffs: bool) -> bytes:
     """Return the HDF5 file of a net's parameters. Each layer has its group, also without any."""
     buffer = io.BytesIO()
     parts = ("data", "diff") if diffs else ("data",)
@@ -112,7 +112,7 @@ Shape = tuple[int, ...]
 
 
 def decode_weights(
-    content: bytes, path: str | os.PathLike, shapes: Mapping[str, Sequence[Shape]] | None = None
+    content: bytes, path: str | os.PathLike[str], shapes: Mapping[str, Sequence[Shape]] | None = None
 ) -> NetParameter:
     """Return the layers of an HDF5 file with their blobs.
 
@@ -139,7 +139,9 @@ def decode_weights(
     return net
 
 
-def _fill_layer(layer: LayerParameter, arrays: dict[int, Any], shapes: Sequence[Shape] | None, path) -> None:
+def _fill_layer(
+    layer: LayerParameter, arrays: dict[int, Any], shapes: Sequence[Shape] | None, path: str | os.PathLike[str]
+) -> None:
     most = MOST_BLOBS if shapes is None else len(shapes)
     last = max(arrays, default=-1)
     if last >= most:
@@ -166,7 +168,9 @@ def _layers(group: Any) -> dict[str, dict[int, Any]]:
     return found
 
 
-def decode_solver_state(content: bytes, path: str | os.PathLike, shapes: Sequence[Shape] | None = None) -> SolverState:
+def decode_solver_state(
+    content: bytes, path: str | os.PathLike[str], shapes: Sequence[Shape] | None = None
+) -> SolverState:
     """Return the solver state in an HDF5 file. Raise PrototxtError where it holds something else.
 
     With the `shapes` that its history should have, only blobs that fit have values.
@@ -240,7 +244,7 @@ def _fill(blob: BlobProto, dataset: Any, shape: Shape | None) -> None:
 
 
 @contextmanager
-def _opened(content: bytes, path: str | os.PathLike) -> Iterator[Any]:
+def _opened(content: bytes, path: str | os.PathLike[str]) -> Iterator[Any]:
     """Open the HDF5 file `path`, whose content is given. Raise PrototxtError where it can't be read."""
     h5py = library()
     try:

@@ -10,7 +10,7 @@ from scaffe.errors import PrototxtError
 from scaffe.proto import BlobProto, NetParameter, SolverState, blobs, checksums
 
 N = TypeVar("N", NetParameter, SolverState)
-Path = str | os.PathLike
+Path = str | os.PathLike[str]
 Decode = Callable[[bytes, Path], N]
 
 
@@ -33,7 +33,7 @@ def _changed(path: Path, place: str) -> PrototxtError:
     return PrototxtError(f"{path}: damaged, or changed by another program ({place}): {remedy}")
 
 
-def _place(content: bytes, path: Path, decode: Decode) -> str:
+def _place(content: bytes, path: Path, decode: Decode[N]) -> str:
     """Say where the content of a file differs from what was written, as far as that can be told."""
     try:
         damaged = [label for label, blob in _stored(decode(content, path)) if blobs.is_damaged(blob)]

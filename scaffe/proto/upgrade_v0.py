@@ -5,6 +5,8 @@ One message had the fields of all types of layers; now each type has a message o
 
 from __future__ import annotations
 
+from typing import Any
+
 from google.protobuf.message import Message
 
 from scaffe.errors import PrototxtError
@@ -108,7 +110,7 @@ def _upgrade(v1: V1LayerParameter) -> None:
         _move(v0, descriptor.name, value, v1)
 
 
-def _move(v0: V0LayerParameter, field: str, value, v1: V1LayerParameter) -> None:
+def _move(v0: V0LayerParameter, field: str, value: Any, v1: V1LayerParameter) -> None:
     """Put one field where V1 has it."""
     if field == "type":
         return
@@ -122,7 +124,7 @@ def _move(v0: V0LayerParameter, field: str, value, v1: V1LayerParameter) -> None
         raise PrototxtError(f"layer '{v0.name}': a V0 layer of type '{v0.type}' has no field '{field}'; remove it")
 
 
-def put(message: Message, field: str, value) -> None:
+def put(message: Message, field: str, value: Any) -> None:
     """Set a field of whatever kind, given a value of its kind or, where it is repeated, also a single one."""
     present = getattr(message, field)
     if hasattr(present, "extend"):

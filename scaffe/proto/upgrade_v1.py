@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from scaffe.errors import PrototxtError
 from scaffe.proto import LayerParameter, NetParameter, V1LayerParameter
@@ -85,7 +86,7 @@ def _upgrade(old: V1LayerParameter, new: LayerParameter) -> None:
         message.ClearField(field)
 
 
-def _spread(values: Iterable, new: LayerParameter, field: str) -> None:
+def _spread(values: Iterable[Any], new: LayerParameter, field: str) -> None:
     """Give one value to the same field of each of the layer's param messages."""
     for i, value in enumerate(values):
         if i == len(new.param):

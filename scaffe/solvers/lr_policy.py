@@ -26,7 +26,8 @@ def exponential(p: SolverParameter, iteration: int) -> float:
 
 def inverse(p: SolverParameter, iteration: int) -> float:
     """base_lr * (1 + gamma * iteration) ^ -power."""
-    return p.base_lr * (1 + p.gamma * iteration) ** -p.power
+    found: float = p.base_lr * (1 + p.gamma * iteration) ** -p.power
+    return found
 
 
 def multistep(p: SolverParameter, iteration: int) -> float:
@@ -36,7 +37,8 @@ def multistep(p: SolverParameter, iteration: int) -> float:
 
 def polynomial(p: SolverParameter, iteration: int) -> float:
     """base_lr * (1 - iteration / max_iter) ^ power, 0 from max_iter on."""
-    return p.base_lr * max(0.0, 1 - iteration / p.max_iter) ** p.power
+    found: float = p.base_lr * max(0.0, 1 - iteration / p.max_iter) ** p.power
+    return found
 
 
 def sigmoid(p: SolverParameter, iteration: int) -> float:

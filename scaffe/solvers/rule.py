@@ -10,7 +10,7 @@ import numpy as np
 
 from scaffe.errors import ScaffeError
 from scaffe.finite import all_finite, first_faulty
-from scaffe.packed import PackedParameters, Parameter
+from scaffe.packed import PackedParameters, ParameterBlob
 from scaffe.proto import SolverParameter
 
 REGULARIZATIONS = ("L2", "L1")
@@ -137,7 +137,7 @@ class Rule:
         if self._faulty is None:
             self._faulty = first_faulty(self.packed, self.packed.data, self.packed.statistics)
 
-    def faulty(self) -> Parameter | None:
+    def faulty(self) -> ParameterBlob | None:
         """Return the parameter that was found not to be finite since the last call, None if all were."""
         found, self._faulty = self._faulty, None
         return None if found is None else self.packed.parameters[found]

@@ -1,6 +1,6 @@
 """Pictures of nets: what Caffe's draw_net.py draws, by graphviz.
 
-`plan` says what is drawn, in plain lists; `source` puts it in graphviz's language; `draw_net` writes a file.
+`diagram` says what is drawn, in plain lists; `source` puts it in graphviz's language; `draw_net` writes a file.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ class Drawing:
     edges: list[tuple[str, str, str]] = field(default_factory=list)
 
 
-def draw_net(model: str | os.PathLike, out: str | os.PathLike, rankdir: str = "TB", phase: str = "ALL") -> None:
+def draw_net(
+    model: str | os.PathLike[str], out: str | os.PathLike[str], rankdir: str = "TB", phase: str = "ALL"
+) -> None:
     """Draw the net of a prototxt file to `out`, in the format that its suffix names, complete or not at all.
 
     `phase` TRAIN or TEST draws that phase's layers, ALL all of them. Raise ScaffeError for an unknown format, where
@@ -63,7 +65,7 @@ def draw_net(model: str | os.PathLike, out: str | os.PathLike, rankdir: str = "T
         known = " ".join(f".{one}" for one in PICTURE_SUFFIXES + SOURCE_SUFFIXES)
         raise ScaffeError(f"{out}: the name says no known format; known: {known}")
     net = read_net(model)
-    graph = source(plan(net, phase, shapes(net, phase)), net.name, rankdir)
+    graph = source(diagram(net, phase, shapes(net, phase)), net.name, rankdir)
     write_atomically(out, graph.source.encode() if suffix in SOURCE_SUFFIXES else _render(graph, suffix))
 
 
@@ -84,7 +86,7 @@ def shapes(net: NetParameter, phase: str) -> dict[str, str]:
     return {name: " or ".join(texts) for name, texts in found.items()}
 
 
-def plan(net: NetParameter, phase: str = "ALL", shapes: Mapping[str, str] | None = None) -> Drawing:
+def diagram(net: NetParameter, phase: str = "ALL", shapes: Mapping[str, str] | None = None) -> Drawing:
     """Return what is to be drawn; `shapes` label the edges to the blobs.
 
     A layer that works in place on one blob is a line in the box of the layer before it, so that the picture has no
@@ -189,7 +191,7 @@ def _render(graph: Any, suffix: str) -> bytes:
     import graphviz
 
     try:
-        return graph.pipe(format=suffix)
+        return bytes(graph.pipe(format=suffix))
     except graphviz.ExecutableNotFound:
         raise ScaffeError(
             "graphviz's program dot is not on the path: install graphviz (apt install graphviz, or conda install "

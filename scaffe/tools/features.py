@@ -54,7 +54,7 @@ def _check(net: Net, outputs: Mapping[str, str], db: str) -> None:
             )
 
 
-def _open(stack: ExitStack, outputs: Mapping[str, str], db: str) -> dict[str, Output]:
+def _open(stack: ExitStack, outputs: Mapping[str, str], db: str) -> dict[str, FeatureFile]:
     return {name: stack.enter_context(FORMATS[db](path, name)) for name, path in outputs.items()}
 
 
@@ -64,10 +64,10 @@ def _forward(net: Net, names: Mapping[str, str]) -> dict[str, np.ndarray]:
     return {name: np.atleast_1d(net.blobs[name].data.copy()) for name in names}
 
 
-class Output(Protocol):
+class FeatureFile(Protocol):
     """A file that batches are appended to, within a `with` block at whose end it appears."""
 
-    def __enter__(self) -> Output: ...
+    def __enter__(self) -> FeatureFile: ...
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
 
@@ -138,4 +138,4 @@ def _hdf5(path: str, blob: str) -> WholeFile:
     return WholeFile(path, blob, encode)
 
 
-FORMATS: dict[str, Callable[[str, str], Output]] = {"lmdb": DatumsLMDB, "hdf5": _hdf5, "npy": _npy}
+FORMATS: dict[str, Callable[[str, str], FeatureFile]] = {"lmdb": DatumsLMDB, "hdf5": _hdf5, "npy": _npy}

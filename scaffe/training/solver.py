@@ -21,6 +21,7 @@ from scaffe.held import Together, public
 from scaffe.monitor.log import log
 from scaffe.monitor.progress import progress
 from scaffe.monitor.record import FORWARD, SNAPSHOT
+from scaffe.monitor.spans import ITERATION, LOSS, WAIT
 from scaffe.monitor.watching import Watching
 from scaffe.net import Net
 from scaffe.packed import aligned_zeros
@@ -182,7 +183,7 @@ class Solver:
 
     def _make_workflows(self) -> WorkflowTrial:
         """Return the workflow that the run names, or those to choose from. Collective."""
-        given = self.world, self.collectives, self.net, self._update, self.rule
+        given = self.world, self.collectives, self.net, self.update_bucket, self.rule
         candidates = self.run.candidates if self.collectives else {"alone": self.run}
         workflows = {name: make_workflow(run, *given) for name, run in candidates.items()}
         return WorkflowTrial(workflows, self.world.allgather)
@@ -276,8 +277,8 @@ class Solver:
         run, start = iterate, time.perf_counter()
         agree: Callable[..., Any] = partial(self.losses.take, iteration=self.iter)
         if self.timeline:
-            run = self.timeline.timed(timelines.ITERATION, self.iter, run)
-            agree = self.timeline.timed(timelines.WAIT, 0, agree, timelines.LOSS)
+            run = self.timeline.timed(ITERATION, self.iter, run)
+            agree = self.timeline.timed(WAIT, 0, agree, LOSS)
         run(self.net, self.workflow, self.statistics, self.param.iter_size, agree, record)
         self.rule.look()
         if ends:
@@ -287,7 +288,8 @@ class Solver:
             if decided:
                 log.info("%s", decided)
 
-    def _update(self, bucket: Bucket) -> None:
+    def update_bucket(self, bucket: Bucket) -> None:
+        """Update the parameters of a bucket from their summed gradients, at the current rate. Not collective."""
         if self.replay:
             self.replay.update(bucket.part)
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from scaffe.errors import ScaffeError
-from scaffe.proto import SolverParameter, numbers
+from scaffe.proto import SolverParameter, numbers, strings
 from scaffe.proto.files import read_solver
 from scaffe.solvers import lr_policy
 
@@ -16,12 +16,11 @@ def checked(given: str | os.PathLike | SolverParameter) -> SolverParameter:
     """Return the fields of a file, or those given. Raise ScaffeError where one has a wrong value."""
     param = given if isinstance(given, SolverParameter) else read_solver(given)
     numbers.check(param)
+    strings.check(param)
     lr_policy.check(param)
     for field, least in _LEAST.items():
         if getattr(param, field) < least:
             raise ScaffeError(f"{field} must be {least} or more, got {getattr(param, field)}")
-    if "\0" in param.snapshot_prefix:
-        raise ScaffeError(f"snapshot_prefix {param.snapshot_prefix!r}: no file's name holds a zero byte")
     if not 0 <= param.momentum < 1:
         raise ScaffeError(f"momentum must be 0 or more and below 1, got {param.momentum:g}")
     if any(number < 1 for number in param.test_iter):

@@ -1,4 +1,4 @@
-"""Training on a real GPU, which several ranks may share, reaches what one rank reaches on the processor.
+"""Training on a real GPU, which several ranks may share, compared with training by one rank on the CPU.
 
 jobs/mpirun.sh -n 4 python -m mpi4py -m pytest --with-mpi -m mpi tests/device_tests
 """

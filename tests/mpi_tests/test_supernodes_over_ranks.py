@@ -6,7 +6,7 @@ import pytest
 from mpi4py import MPI
 
 from collectives import ArgumentError, Communicator, DisagreementError, Group, bench, supernodes
-from collectives.execution.memory import HostMemory
+from collectives.execution.transport import HostTransport
 from collectives.supernodes import as_text
 from scaffe.compute import Compute
 from scaffe.parallel.run import Run
@@ -30,13 +30,13 @@ def hosts(monkeypatch):
 def sent(monkeypatch):
     """Return the bytes that this rank has sent to each rank by schedules."""
     found = [0] * COMM.size
-    send = HostMemory.send
+    send = HostTransport.send
 
     def counting(memory, comm, message, peer, tag, told):
         found[peer] += message[0].nbytes
         return send(memory, comm, message, peer, tag, told)
 
-    monkeypatch.setattr(HostMemory, "send", counting)
+    monkeypatch.setattr(HostTransport, "send", counting)
     return found
 
 

@@ -14,7 +14,7 @@ from scaffe.parallel.meter import describe
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
 from scaffe.timeline import trace as traces
-from scaffe.timeline.overlap import report
+from scaffe.timeline.overlap import summarise
 from scaffe.timeline.trace import clock_offset, read_trace
 from scaffe.training.signals import ACTIONS
 from scaffe.training.solver import Solver
@@ -138,9 +138,9 @@ def test_each_bucket_is_summed_in_each_iteration(shown):
         assert sorted(updates) == sorted(ITERATIONS * [*buckets] * updating)
 
 
-def test_the_report_of_a_run_agrees_with_its_workflow(shown):
+def test_the_summary_of_a_run_agrees_with_its_workflow(shown):
     way, _, path = shown
-    told = report(read_trace(path))
+    told = summarise(read_trace(path))
     assert list(told.own) == list(range(COMM.size))
     assert len(told.names) == ITERATIONS
     if WAYS[way]["workflow"] != "SC-OBR":
@@ -163,7 +163,7 @@ def test_a_run_that_is_stopped_writes_its_timeline(folder):
     solver.solve()
     solver.close()
     assert solver.stopped == "stop"
-    assert len(report(read_trace(path)).names) == solver.iter == 3
+    assert len(summarise(read_trace(path)).names) == solver.iter == 3
 
 
 def test_a_file_that_cannot_be_written_is_told_before_training(folder):

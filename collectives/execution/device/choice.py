@@ -11,12 +11,12 @@ import numpy as np
 
 from collectives.execution.device.aware import takes_device_pointers
 from collectives.execution.device.hierarchy import HierarchyPlan
-from collectives.execution.device.moves import DirectMemory, StagedMemory
-from collectives.execution.device.nccl import SHARING, Groups, NcclPlan, why_no_nccl
+from collectives.execution.device.nccl import SHARING, NcclCommunicators, NcclPlan, why_no_nccl
 from collectives.execution.device.plans import DeviceLibraryPlan, PeerPlan, why_no_peers
+from collectives.execution.device.transports import DirectTransport, StagedTransport
 from collectives.execution.operations import Operation
 from collectives.execution.plans import LibraryPlan, Plan
-from collectives.tuning.table import Choice
+from collectives.schedules.algorithms import Choice
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -32,9 +32,11 @@ log = logging.getLogger(__name__)
 class DevicePlans:
     """Plans for arrays of `device` over `comm`, whose ranks on this node are those of `local`. Collective."""
 
-    def __init__(self, comm: MPI.Intracomm, local: MPI.Intracomm, device: Device, groups: Groups | None = None):
+    def __init__(
+        self, comm: MPI.Intracomm, local: MPI.Intracomm, device: Device, nccl: NcclCommunicators | None = None
+    ):
         self.comm, self.local, self.device = comm, local, device
-        self._groups = Groups() if groups is None else groups
+        self._nccl = NcclCommunicators() if nccl is None else nccl
         self.direct = all(comm.allgather(takes_device_pointers()))
         self.why_no_peers = next(filter(None, comm.allgather(why_no_peers(local, device))), "")
         log.debug("Device arrays: %s", self.how)
@@ -64,8 +66,8 @@ class DevicePlans:
         instead = INSTEAD[what] if nodes > 1 or self.why_no_peers else "slices"
         why = self.why_no_nccl if name == NCCL else self.why_no_peers
         why = why or ("these ranks are on several nodes" if nodes > 1 else "these ranks are on one node")
-        if (what, name) not in self._groups.told:
-            self._groups.told.add((what, name))
+        if (what, name) not in self._nccl.told:
+            self._nccl.told.add((what, name))
             log.info("%s of device arrays by %s instead of %s: %s", what, instead, name, why)
         return Choice(instead, why=why)
 
@@ -80,13 +82,13 @@ class DevicePlans:
         why = why_no_nccl(self.local, self.device, os.environ.get(SHARING) == "1")
         return not any(self.comm.allgather(why))
 
-    def memory(self) -> DirectMemory | StagedMemory:
+    def transport(self) -> DirectTransport | StagedTransport:
         """Return the moves of one plan."""
-        return DirectMemory(self.device) if self.direct else StagedMemory(self.device)
+        return DirectTransport(self.device) if self.direct else StagedTransport(self.device)
 
     def library(self, plan: LibraryPlan) -> DeviceLibraryPlan:
         """Return the library's own collective on device arrays."""
-        return DeviceLibraryPlan(plan, self.memory(), self.direct)
+        return DeviceLibraryPlan(plan, self.transport(), self.direct)
 
     def slices(self, what: str, op: Operation | None, root: int) -> PeerPlan:
         """Return the plan by which each rank of the node joins its slice."""
@@ -94,12 +96,12 @@ class DevicePlans:
 
     def nccl(self, what: str, op: Operation | None, root: int) -> NcclPlan:
         """Return NCCL's own collective."""
-        return NcclPlan(self._groups.get("all", self.comm, self.device), what, op, root, self.comm.size)
+        return NcclPlan(self._nccl.get("all", self.comm, self.device), what, op, root, self.comm.size)
 
     def inside(self, what: str, op: Operation | None, root: int) -> Plan:
         """Return a plan over the ranks of this node alone."""
         if self.has_local_nccl:
-            return NcclPlan(self._groups.get("node", self.local, self.device), what, op, root, self.local.size)
+            return NcclPlan(self._nccl.get("node", self.local, self.device), what, op, root, self.local.size)
         return self.slices(what, op, root)
 
     def leaders(self, what: str, op: Operation | None, leader: int, between: Plan | None) -> HierarchyPlan:

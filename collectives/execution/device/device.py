@@ -82,11 +82,11 @@ class Device(Protocol):
         """Turn sums over so many ranks into means."""
 
     def join_all(
-        self, op: Operation, targets: Table, sources: Table, part: slice, dtype: np.dtype, stream: Any
+        self, op: Operation, targets: PointerTable, sources: PointerTable, part: slice, dtype: np.dtype, stream: Any
     ) -> None:
         """Join a part of all sources, in their order, and write it to all targets, which may be among them."""
 
-    def table(self, pointers: Sequence[int], stream: Any) -> Table:
+    def table(self, pointers: Sequence[int], stream: Any) -> PointerTable:
         """Return pointers as `join_all` takes them on that stream."""
 
     def copy_from(self, target: Any, pointer: int, stream: Any) -> None:
@@ -106,4 +106,4 @@ class Device(Protocol):
 
 
 HANDLE = 64  # bytes
-Table = Any
+PointerTable = Any

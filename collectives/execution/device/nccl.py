@@ -62,7 +62,7 @@ def why_no_nccl(comm: MPI.Intracomm, device: Device, may_share: bool = False) ->
     return ""
 
 
-class Turns:
+class LaunchOrder:
     """The order in which plans take their turns: rank 0's, on all ranks of `comm`, which carries nothing else."""
 
     def __init__(self, comm: MPI.Intracomm):
@@ -109,10 +109,10 @@ class Turns:
         self.comm.Free()
 
 
-class Turn:
+class LaunchRequest:
     """A plan's turn, awaited like a request."""
 
-    def __init__(self, turns: Turns, number: int, work: Callable[[], None]):
+    def __init__(self, turns: LaunchOrder, number: int, work: Callable[[], None]):
         self.turns, self.number = turns, number
         turns.ask(number, work)
 
@@ -125,12 +125,12 @@ class Turn:
             pass
 
 
-class Nccl:
+class NcclCommunicator:
     """NCCL's communicator over the ranks of `comm`, and its stream. Collective; so is `free`."""
 
     def __init__(self, comm: MPI.Intracomm, device: Device):
         self.device, self.stream, self.library = device, device.stream(), device.nccl()
-        self.turns, self.numbers = Turns(comm.Dup()), count()
+        self.turns, self.numbers = LaunchOrder(comm.Dup()), count()
         identity = comm.bcast(self.library.get_unique_id() if comm.rank == 0 else None)
         problem = ""
         try:
@@ -157,13 +157,13 @@ class Nccl:
 class NcclPlan(Plan):
     """A collective of NCCL's, at its end when it is on the stream, which waits for the other ranks by itself."""
 
-    def __init__(self, nccl: Nccl, what: str, op: Operation | None, root: int, size: int):
+    def __init__(self, nccl: NcclCommunicator, what: str, op: Operation | None, root: int, size: int):
         self.nccl, self.what, self.op, self.root, self.size = nccl, what, op, root, size
         self.number = next(nccl.numbers)
         self._given, self._last = nccl.device.event(), nccl.device.event()
 
     def steps(self, wait: bool) -> Requests:
-        yield Turn(self.nccl.turns, self.number, self._launch)
+        yield LaunchRequest(self.nccl.turns, self.number, self._launch)
 
     def mark(self) -> None:
         self._given.record(self.nccl.device.current())
@@ -198,23 +198,23 @@ class NcclPlan(Plan):
             group.reduce(send, recv, *given, op, self.root, stream)
 
 
-class Groups:
+class NcclCommunicators:
     """The communicators of NCCL's that all who stand for the same ranks share, each made when it is first needed."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, Nccl] = {}
+        self._communicators: dict[str, NcclCommunicator] = {}
         self.told: set[tuple[str, str]] = set()  # collectives and algorithms for which another was taken, as was said
 
-    def get(self, name: str, comm: MPI.Intracomm, device: Device) -> Nccl:
+    def get(self, name: str, comm: MPI.Intracomm, device: Device) -> NcclCommunicator:
         """Return the one of that name, over the ranks of `comm`. Collective."""
-        if name not in self._groups:
-            self._groups[name] = Nccl(comm, device)
-        return self._groups[name]
+        if name not in self._communicators:
+            self._communicators[name] = NcclCommunicator(comm, device)
+        return self._communicators[name]
 
     def free(self) -> None:
         """End them all. Collective."""
-        while self._groups:
-            self._groups.popitem()[1].free()
+        while self._communicators:
+            self._communicators.popitem()[1].free()
 
 
 def version(library: Any) -> str:

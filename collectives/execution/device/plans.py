@@ -13,11 +13,11 @@ import numpy as np
 
 from collectives.errors import ArgumentError
 from collectives.execution.device.device import HANDLE, Device
-from collectives.execution.device.moves import DirectMemory, StagedMemory
+from collectives.execution.device.transports import DirectTransport, StagedTransport
 from collectives.execution.node import Requests
 from collectives.execution.operations import Operation
 from collectives.execution.peer import address
-from collectives.execution.plans import LibraryPlan, MemoryPlan, Plan
+from collectives.execution.plans import LibraryPlan, Plan, TransportPlan
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -120,21 +120,21 @@ class PeerPlan(Plan):
         return self._tables
 
 
-class DeviceLibraryPlan(MemoryPlan):
+class DeviceLibraryPlan(TransportPlan):
     """The MPI library's own collective: on the arrays where they lie, or on copies in pinned memory."""
 
-    memory: DirectMemory | StagedMemory
+    transport: DirectTransport | StagedTransport
 
-    def __init__(self, library: LibraryPlan, memory: DirectMemory | StagedMemory, direct: bool):
-        self.library, self.memory, self.direct, self.op = library, memory, direct, library.op
+    def __init__(self, library: LibraryPlan, transport: DirectTransport | StagedTransport, direct: bool):
+        self.library, self.transport, self.direct, self.op = library, transport, direct, library.op
         if direct and self.op:
             library.op = self.op._replace(divided=False)
         self._pinned: list[np.ndarray] = []
-        self._given = memory.device.event()  # to MPI
+        self._given = transport.device.event()  # to MPI
 
     def steps(self, wait: bool) -> Requests:
-        device, up = self.memory.device, self.memory.up
-        self.memory.begin()
+        device, up = self.transport.device, self.transport.up
+        self.transport.begin()
         send, recv = self.send, self.recv
         if not self.direct:
             send, recv = self._copies()
@@ -147,12 +147,12 @@ class DeviceLibraryPlan(MemoryPlan):
             device.copy(self.send if self.recv is None else self.recv, send if recv is None else recv, up)
         elif self.direct and self.op and self.op.divided and self.recv is not None:
             device.divide(self.recv, self.library.comm.size, up)
-        self.memory.end()
+        self.transport.end()
 
     def _copies(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Return pinned room for what is sent and for what is received."""
         if not self._pinned:
-            self._pinned = [self.memory.device.pinned(self.send.nbytes).view(self.send.dtype) for _ in range(2)]
+            self._pinned = [self.transport.device.pinned(self.send.nbytes).view(self.send.dtype) for _ in range(2)]
         return self._pinned[0], None if self.recv is None else self._pinned[1]
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from scaffe.monitor.spans import AGGREGATION, PROPAGATION
 from scaffe.parallel.aggregate import Aggregate
 from scaffe.parallel.propagate import Propagate
 from scaffe.parallel.workflows.workflow import Workflow, register
-from scaffe.timeline.timeline import AGGREGATION, PROPAGATION
 
 
 class ScB(Workflow):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from scaffe.monitor.spans import AGGREGATION, PROPAGATION
 from scaffe.parallel.aggregate import Aggregate
 from scaffe.parallel.drive import DRIVES
 from scaffe.parallel.propagate import Propagate
 from scaffe.parallel.workflows.workflow import Workflow, register
-from scaffe.timeline.timeline import AGGREGATION, PROPAGATION
 
 
 class ScOb(Workflow):
