@@ -19,7 +19,6 @@ pytestmark = pytest.mark.mpi(min_size=2)
 def solver(tmp_path_factory):
     folder = nets.shared_folder(COMM, tmp_path_factory, "sc_ob")
     run = Run("SC-OB", bucket_bytes="0", drive="hook", reduce="chain")
-    compute = Compute(engine="reference")
     solver = Solver(
         nets.solver_with(nets.tower(folder / "db")), world=World(COMM), compute=Compute(engine="reference"), run=run
     )
