@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from scaffe.devices.threads import check_threads
 from scaffe.errors import EngineError, ScaffeError
-from scaffe.settings import parse_bytes, setting
+from scaffe.setting import parse_bytes, setting
 
 AUTO = "auto"
 ENGINES = (AUTO, "reference", "onednn")

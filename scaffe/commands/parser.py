@@ -9,7 +9,7 @@ from typing import Any
 
 from scaffe.commands.gflags import Parser
 from scaffe.compute import Compute
-from scaffe.settings import Setting, settings_of
+from scaffe.setting import Setting, settings_of
 from scaffe.training.settings import titles
 
 CAFFES = "Caffe's"  # title of the flags that Caffe has too

@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass
 
 from scaffe.errors import ScaffeError
-from scaffe.settings import setting
+from scaffe.setting import setting
 
 STALL_SECONDS = 60.0
 

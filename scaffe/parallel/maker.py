@@ -15,7 +15,7 @@ from scaffe.parallel.run import Run
 from scaffe.parallel.workflows.alone import Alone
 from scaffe.parallel.workflows.workflow import Parts, Workflow, registered
 from scaffe.parallel.world import World
-from scaffe.settings import parse_bytes
+from scaffe.setting import parse_bytes
 from scaffe.solvers.rule import Rule
 
 

@@ -13,7 +13,7 @@ from scaffe.errors import ScaffeError
 from scaffe.parallel.drive import DRIVES
 from scaffe.parallel.workflows.sc_b import ScB
 from scaffe.parallel.workflows.workflow import registered
-from scaffe.settings import parse_bytes, setting, settings_of
+from scaffe.setting import parse_bytes, setting, settings_of
 
 AUTO = "auto"
 SYNCS = {"reduce-bcast": "reduce", "allreduce": "allreduce"}  # with the collective that sums gradients

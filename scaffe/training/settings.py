@@ -16,7 +16,7 @@ from scaffe.compute import Compute
 from scaffe.errors import ScaffeError
 from scaffe.monitor.watching import Watching
 from scaffe.parallel.run import Run
-from scaffe.settings import check_record, settings_of, with_flags
+from scaffe.setting import check_record, settings_of, with_flags
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -32,7 +32,7 @@ def _record(default: Any, title: str) -> Any:
 class Settings:
     """The records of a training run. A field's name is Solver's keyword, and the table of a file.
 
-    A new record is a dataclass of `scaffe.settings.setting`, a field here, and a keyword of Solver.
+    A new record is a dataclass of `scaffe.setting.setting`, a field here, and a keyword of Solver.
     """
 
     compute: Compute = _record(Compute(), "computing")
@@ -56,7 +56,7 @@ class Settings:
         }
 
     def with_flags(self, given: Mapping[str, Any]) -> Settings:
-        """Return the settings with the fields replaced for which a flag was given; see scaffe.settings.with_flags."""
+        """Return the settings with the fields replaced for which a flag was given; see scaffe.setting.with_flags."""
         return replace(self, **{name: with_flags(record, given) for name, record in vars(self).items()})
 
 

@@ -37,7 +37,7 @@ from scaffe.parallel.statistics import Statistics
 from scaffe.parallel.workflows.workflow import Workflow
 from scaffe.parallel.world import World, open_world
 from scaffe.proto import SolverParameter
-from scaffe.settings import moved
+from scaffe.setting import moved
 from scaffe.solvers import lr_policy
 from scaffe.timeline import timeline as timelines
 from scaffe.timeline import trace

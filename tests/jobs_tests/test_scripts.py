@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scaffe.settings import settings_of
+from scaffe.setting import settings_of
 from scaffe.training.settings import Settings, read_settings
 
 if sys.version_info >= (3, 11):

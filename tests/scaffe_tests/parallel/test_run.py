@@ -4,7 +4,7 @@ import pytest
 
 from scaffe.errors import ScaffeError
 from scaffe.parallel.run import Run
-from scaffe.settings import with_flags
+from scaffe.setting import with_flags
 from scaffe.training.settings import read_settings
 
 

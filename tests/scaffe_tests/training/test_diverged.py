@@ -217,7 +217,7 @@ def test_no_file_is_read_that_holds_values_that_are_not_finite(make, images, mon
     """The files' checksums are those of such values, as if another program had written them."""
     solver = make(tower(images), snapshot_format=form)
     monkeypatch.setattr("scaffe.files.weights.check_layers", lambda *_: None)
-    monkeypatch.setattr("scaffe.files.snapshot.check_history", lambda *_: None)
+    monkeypatch.setattr("scaffe.training.snapshots.check_history", lambda *_: None)
     packed = solver.net.packed
     i = next(i for i, parameter in enumerate(packed.parameters) if parameter.label == "ip2[0]")
     spoilt = packed.view(packed.data if end == "caffemodel" else solver.rule.history[0], i)
