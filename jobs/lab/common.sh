@@ -17,7 +17,7 @@ need() { # need COMMAND PACKAGE
   command -v "$1" >/dev/null || fail "there is no $1 here; on Debian or Ubuntu: apt-get install --no-install-recommends $2"
 }
 
-own_lab() { # make the lab's folder, which nobody else may look into; others may have been there first
+own_lab() { # make the lab's folder, private to this user; another user may have made one
   mkdir -m 700 "$lab" 2>/dev/null || true
   [ ! -L "$lab" ] && [ -d "$lab" ] && [ -O "$lab" ] || fail "$lab is not this user's own folder; remove it, or set TMPDIR"
   chmod 700 "$lab"
