@@ -30,7 +30,7 @@ from readers.leveldb_reader import LevelDBReader
 from readers.lmdb_reader import LMDBReader
 from readers.lmdb_writer import LMDBWriter, write_lmdb
 from readers.mnist import convert_mnist
-from readers.settings import Settings
+from readers.settings import Reading, Settings
 from readers.shard import Shard, share
 from readers.sharded_lmdb import ShardedLMDB
 from readers.shuffle import BlockShuffle, FileShuffle, Shuffle, order
@@ -63,6 +63,7 @@ __all__ = [
     "Memory",
     "Raw",
     "ReaderError",
+    "Reading",
     "RecordError",
     "Settings",
     "Shard",

@@ -1,11 +1,11 @@
-"""Times collectives: the program that cluster.py and node.py start on each rank.
+"""Time collectives on each rank; cluster.py and node.py start it on each rank.
 
     rank.py '[["reduce", 8388608, ["auto", "chain/32768", "mpi", "auto@plain"], 3], ...]'
 
-A job has an operation, bytes, algorithms that take turns, and the number of calls. A slash precedes the bytes of a
-chunk; @plain selects buffers that the ranks of a node do not share. Rank 0 prints a JSON list with an entry
-[op, bytes, algorithm, seconds] for each call, and ["memory", 0, "", seconds per byte] last. Seconds are the last
-rank's, from a barrier on.
+Each job is an operation, a number of bytes, a list of algorithms, and a number of calls; the algorithms alternate from
+call to call. `/N` sets the bytes of a chunk, `@plain` uses buffers that the ranks of a node do not share. Rank 0 prints
+a JSON list of [op, bytes, algorithm, seconds], one entry per call, and last ["memory", 0, "", seconds per byte]. A call
+takes the seconds from a barrier to the end of the slowest rank.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Row = tuple[str, int, str, float]
 
 
 def take_precedence() -> None:
-    """Raise the priority of this rank: a rank that yields while it waits loses the core to other work."""
-    with suppress(OSError):  # no scheduler groups, or no permission
+    """Raise this process's priority: ranks that yield while they wait would lose the CPUs to other processes."""
+    with suppress(OSError):  # no autogroups in this kernel, or no permission
         Path("/proc/self/autogroup").write_text("-19")
 
 
 class Bench:
-    """The ranks with their shared and plain buffers of `nbytes`, the most of all jobs."""
+    """A communicator and its buffers of `nbytes` bytes, shared within a node and plain."""
 
     def __init__(self, comm: Communicator, nbytes: int):
         self.comm, n = comm, nbytes // 4
@@ -45,7 +45,7 @@ class Bench:
         }
 
     def action(self, op: str, name: str, count: int) -> Callable[[], None]:
-        """Return a call over the first `count` elements, by an algorithm of ours, or by MPI for "mpi"."""
+        """Return a call over the first `count` elements; algorithm "mpi" calls the MPI library itself."""
         name, _, kind = name.partition("@")
         algorithm, _, chunk = name.partition("/")
         send, recv = (buffer[:count] for buffer in self.buffers[kind])
@@ -61,7 +61,7 @@ class Bench:
         return partial(getattr(self.comms[kind], op), send, **({} if op == "bcast" else {"recv": recv}), **how)
 
     def seconds(self, action: Callable[[], None], kind: str, count: int) -> float:
-        """Return the seconds of a call, with different numbers on each rank."""
+        """Return the seconds of a call on the slowest rank, over buffers filled with rank + 1."""
         send, recv = self.buffers[kind]
         send[:count], recv[:count] = self.comm.rank + 1, 0
         self.comm.comm.Barrier()
@@ -70,14 +70,14 @@ class Bench:
         return self.comm.comm.allreduce(time.perf_counter() - start, MPI.MAX)
 
     def check(self, op: str, name: str, count: int) -> None:
-        """Raise ValueError if the last call gave wrong numbers."""
+        """Raise ValueError if the previous call gave wrong numbers."""
         size, (send, recv) = self.comm.size, self.buffers[name.partition("@")[2]]
         found, want = (send, 1) if op == "bcast" else (recv, size * (size + 1) / 2)
         if (op != "reduce" or self.comm.rank == 0) and not (found[:count] == want).all():
             raise ValueError(f"{op} of {4 * count} bytes by {name} gave wrong numbers")
 
     def rows(self, op: str, nbytes: int, names: list[str], calls: int) -> Iterator[Row]:
-        """Yield a row for each call, after a short call of each algorithm, which opens connections."""
+        """Yield the seconds of each call, after one short call per algorithm, which opens the connections."""
         kinds, count = {name: name.partition("@")[2] for name in names}, nbytes // 4
         for name, kind in kinds.items():
             short = min(WARM_UP, count)
@@ -92,7 +92,7 @@ class Bench:
             comm.forget()
 
     def memory(self) -> float:
-        """Return the seconds of a byte of memory traffic while all ranks add arrays, the best of three."""
+        """Return the seconds per byte of memory traffic while all ranks add arrays, the best of three."""
         (a, b), (c, _) = self.buffers.values()
         found = []
         for _ in range(3):
@@ -104,10 +104,7 @@ class Bench:
 
 
 def main() -> None:
-    """Run the jobs of the first argument and print their rows."""
-    if len(sys.argv) != 2 or sys.argv[1] in ("-h", "--help"):
-        print(__doc__)
-        return
+    """Time the jobs of the first argument; rank 0 prints the rows as JSON."""
     take_precedence()
     jobs = json.loads(sys.argv[1])
     comm = Communicator(MPI.COMM_WORLD)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # slurm-up.sh [NODES]
-#   Start a real SLURM on this machine, with NODES (default 2) nodes n0, n1, ..., all of them this machine.
+#   Start a real SLURM with NODES (default 2) nodes n0, n1, ..., all of them this machine.
 #   Prints the variable to export for sbatch and other commands. slurm-down.sh ends it.
 set -eu
 . "$(dirname "$0")/slurm.sh"

@@ -1,17 +1,17 @@
-# Sourced by slurm-up.sh and slurm-net.sh: the parts that both clusters share.
+# Sourced by slurm-up.sh and slurm-net.sh: functions for both clusters.
 # shellcheck shell=bash
 . "$(dirname "$0")/common.sh"
 for tool in slurmctld slurmd sinfo; do need $tool slurm-wlm; done
 need munged munge
 
-# SLURM's daemons and clients authenticate by munge: the lab starts its own, with its own key.
+# SLURM's daemons and clients authenticate by munge. The lab runs its own munged, with its own key.
 munge_up() {
   own_lab
   local dir=$lab/munge
   mkdir -p "$dir" && chmod 755 "$dir"
   munge --no-input --socket "$dir/socket" >/dev/null 2>&1 && return
   (umask 077 && head -c 1024 /dev/urandom >"$dir/key")
-  # --force: munged refuses a folder below /tmp, which is secure enough for a lab.
+  # --force: munged refuses a folder below /tmp, which is safe enough for a lab.
   munged --force --key-file "$dir/key" --seed-file "$dir/seed" --socket "$dir/socket" \
     --pid-file "$dir/munged.pid" --log-file "$dir/munged.log" 2>"$dir/stderr.log" || fail "munged: see $dir/munged.log"
 }
@@ -29,7 +29,7 @@ cluster() {
 	SlurmUser=$(id -un)
 	SlurmdUser=$(id -un)
 	AuthType=auth/munge
-	# a job that is queued again starts after its credential has expired, by default after two minutes
+	# a job that is queued again starts when its credential has expired: by default after two minutes
 	AuthInfo=socket=$lab/munge/socket,cred_expire=5
 	CredType=cred/munge
 	StateSaveLocation=$state/controller
@@ -63,7 +63,7 @@ partition() { # partition NODES
   echo "PartitionName=main Nodes=$1 Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES" >>"$SLURM_CONF"
 }
 
-await_idle() { # await_idle NODES [PREFIX...]: wait until so many nodes are idle
+await_idle() { # await_idle NODES [PREFIX...]: wait until NODES nodes are idle
   local nodes=$1
   shift
   for _ in {1..200}; do

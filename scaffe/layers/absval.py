@@ -1,4 +1,4 @@
-"""AbsVal: absolute values."""
+"""AbsVal: the absolute value of each element."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scaffe.layers.layer import register
 
 
 class AbsVal(Elementwise):
-    """y = |x|; the gradient at 0 is 0."""
+    """y = |x|; dy/dx = sign(x), 0 at 0. May work in place, which Caffe refuses."""
 
     keeps_input = True
 

@@ -1,4 +1,4 @@
-"""Bias: a summand that repeats over some axes."""
+"""Bias: addition of an operand that is broadcast over some axes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from scaffe.layers.layer import Blobs, register
 
 
 class Bias(Broadcast):
-    """y = x + b; b is learned, or the second bottom, and has x's axes from `axis` on, or some of them."""
+    """y = x + b, b broadcast: (outer x operand x inner) + (operand).
+
+    b is the second bottom, or a parameter with x's `num_axes` axes from `axis` on, filled by `filler`. May work in
+    place.
+    """
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         param = self.param.bias_param

@@ -10,7 +10,7 @@ from scaffe.layers.sigmoid import sigmoid
 
 
 class BNLL(Elementwise):
-    """y = log(1 + exp(x)), without overflow for large x."""
+    """y = log(1 + exp(x)), computed without overflow; dy/dx = 1 / (1 + exp(-x)). May work in place."""
 
     keeps_input = True
 

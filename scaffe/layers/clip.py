@@ -1,4 +1,4 @@
-"""Clip: values held between two bounds."""
+"""Clip: values limited to a range."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scaffe.layers.layer import Blobs, register
 
 
 class Clip(Elementwise):
-    """y = min(max(x, min), max); the gradient passes from bound to bound, both included."""
+    """y = min(max(x, min), max); dy/dx = 1 for min <= x <= max, else 0. May work in place."""
 
     keeps_input = True
 

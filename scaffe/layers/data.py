@@ -1,4 +1,4 @@
-"""Data: batches of records from a database, read ahead by this rank's own thread."""
+"""Data: batches of records from an LMDB or LevelDB."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from scaffe.layers.layer import Blobs, register
 
 
 class Data(PrefetchingData):
-    """Top 0: images (n x C x h x w), transformed; top 1: labels (n). n is this rank's share of batch_size.
+    """Read images and labels from a database. Reader threads of this rank read ahead.
 
-    Whether the source is an LMDB or a LevelDB is seen from its files.
+    Tops: images (n x C x h x w), transformed; labels (n). n is this rank's share of batch_size. The files of `source`
+    tell whether it is an LMDB or a LevelDB; `backend` is not needed.
     """
 
     tops = (1, 2)

@@ -1,4 +1,4 @@
-"""Deconvolution: convolution the other way round, from few places to many."""
+"""Deconvolution: the transpose of a convolution, which enlarges its bottom."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from scaffe.layers.layer import Blobs, register
 
 
 class Deconvolution(BaseConvolution):
-    """Spread W, weighted by each value of x, over y, and add b: Convolution's backward pass, run forward.
+    """y = W^T * x + b: Convolution's gradient by its bottom, as a forward pass.
 
-    x (N x C x size...), y (N x num_output x out...), out = stride (size - 1) + dilation (kernel - 1) + 1 - 2 pad;
-    W (C x num_output / group x kernel...), b (num_output). Long et al. 2015, section 3.3.
+    x (N x C x size...), channels on `axis`; y (N x num_output x out...),
+    out = stride (size - 1) + dilation (kernel - 1) + 1 - 2 pad. Parameters: W (C x num_output / group x kernel...),
+    b (num_output) unless `bias_term` is false. Long et al. 2015, section 3.3.
     """
 
     def _sides(self) -> tuple[int, int]:

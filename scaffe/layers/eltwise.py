@@ -1,4 +1,4 @@
-"""Eltwise: blobs of one shape multiplied, added, or compared value by value."""
+"""Eltwise: the elementwise product, sum or maximum of blobs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ Arrays = list[Any]
 
 
 class Eltwise(Layer):
-    """y = the product, the sum weighted by `coeff`, or the largest of the bottoms' values.
+    """y = the product (PROD), the sum weighted by `coeff` (SUM) or the maximum (MAX) of the bottoms' elements.
 
-    Of equal largest values the second bottom's gets the gradient if it is one of them, else the first. The gradient of
-    a product is that of the other factors, or with `stable_prod_grad: false` y / x, not a number at 0.
+    Bottoms and top have the same shape. MAX passes the gradient to one bottom; of equal values, to the second bottom
+    if it is one of them, else to the first of them, as in Caffe. PROD's derivative is the product of the other
+    bottoms, or y / x with `stable_prod_grad: false`, which is NaN at x = 0.
     """
 
     bottoms = (2, ANY[1])
-    operations: tuple[type, ...]  # by EltwiseParameter.EltwiseOp
+    operations: tuple[type, ...]  # indexed by EltwiseParameter.EltwiseOp
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         param = self.param.eltwise_param
@@ -28,7 +29,9 @@ class Eltwise(Layer):
         if self.coeffs and param.operation != param.SUM:
             raise self.error("eltwise_param has coeff, which only operation: SUM takes")
         if len(self.coeffs) not in (0, len(bottom)):
-            raise self.error(f"eltwise_param has {len(self.coeffs)} coeff for {len(bottom)} bottoms; give one a bottom")
+            raise self.error(
+                f"eltwise_param has {len(self.coeffs)} coeff for {len(bottom)} bottoms; give one per bottom"
+            )
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
         for blob in bottom[1:]:
@@ -47,6 +50,8 @@ class Eltwise(Layer):
 
 
 class EltwiseProduct:
+    """y = x_0 x_1 ..."""
+
     def __init__(self, layer: Eltwise):
         self.layer = layer
 
@@ -66,6 +71,8 @@ class EltwiseProduct:
 
 
 class EltwiseSum:
+    """y = coeff_0 x_0 + coeff_1 x_1 + ..., each coeff 1 by default."""
+
     def __init__(self, layer: Eltwise):
         self.layer = layer
 
@@ -80,6 +87,8 @@ class EltwiseSum:
 
 
 class EltwiseMax:
+    """y = max(x_0, x_1, ...); `winner` is the index of the bottom that has the maximum."""
+
     def __init__(self, layer: Eltwise):
         self.layer = layer
 

@@ -1,4 +1,4 @@
-"""Exp: powers of a base."""
+"""Exp: the exponential function to a base."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scaffe.layers.layer import Blobs, register
 
 
 class Exp(Elementwise):
-    """y = base ^ (scale x + shift); base -1 means e."""
+    """y = base ^ (scale x + shift); base -1 stands for e. dy/dx = y scale log(base). May work in place."""
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         param = self.param.exp_param

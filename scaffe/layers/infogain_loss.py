@@ -10,13 +10,14 @@ from scaffe.layers.softmax_loss import SoftmaxWithLoss
 from scaffe.proto import BlobProto, blobs
 from scaffe.proto.files import parse_binary, read_bytes
 
-SMALLEST = 1e-20  # Caffe's floor under a probability, so that the loss stays finite
+SMALLEST = 1e-20  # Caffe's lower bound of a probability; it keeps the loss finite
 
 
 class InfogainLoss(SoftmaxWithLoss):
     """loss = -sum over labels l and classes k of H[l, k] log(softmax(scores)[k]) / normaliser.
 
-    Bottoms and tops are those of SoftmaxWithLoss; H (classes x classes) is the third bottom, or a .binaryproto file.
+    Bottoms and tops are those of SoftmaxWithLoss; H (classes x classes) is the third bottom, or the .binaryproto file
+    `source`.
     """
 
     bottoms = (2, 3)

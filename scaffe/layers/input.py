@@ -1,4 +1,4 @@
-"""Input: blobs that the caller fills."""
+"""Input: tops that the caller fills."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from scaffe.layers.layer import ANY, Blobs, Layer, register
 
 
 class Input(Layer):
-    """Give each top the prototxt's shape, with this rank's share of the batch on axis 0, and leave the values alone."""
+    """Give the tops the shapes of the prototxt, with this rank's share of the batch on axis 0; the caller sets values.
+
+    `shape` is given once for all tops, once per top, or not at all: then the caller reshapes the tops.
+    """
 
     bottoms = (0, 0)
     tops = (1, ANY[1])
@@ -17,10 +20,12 @@ class Input(Layer):
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         shapes = [tuple(shape.dim) for shape in self.param.input_param.shape]
         if len(shapes) not in (0, 1, len(top)):
-            raise self.error(f"input_param has {len(shapes)} shapes for {len(top)} tops; give none, one, or one a top")
+            raise self.error(
+                f"input_param has {len(shapes)} shapes for {len(top)} tops; give none, one, or one per top"
+            )
         if len(shapes) == 1:
             shapes *= len(top)
-        for blob, shape in zip(top, shapes):  # noqa: B905  no shapes: the caller reshapes the tops
+        for blob, shape in zip(top, shapes):  # noqa: B905  without shapes the caller reshapes the tops
             blob.reshape(*self._share(shape))
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:

@@ -1,4 +1,4 @@
-"""Log: logarithms to a base."""
+"""Log: the logarithm to a base."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from scaffe.layers.layer import Blobs, register
 
 
 class Log(Elementwise):
-    """y = log(scale x + shift) / log(base); base -1 means e."""
+    """y = log(scale x + shift) / log(base); base -1 stands for e. dy/dx = scale / ((scale x + shift) log(base)).
+
+    May work in place.
+    """
 
     keeps_input = True
 

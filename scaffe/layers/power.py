@@ -1,4 +1,4 @@
-"""Power: powers of scaled and shifted values."""
+"""Power: a power of a linear function."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from scaffe.layers.layer import Blobs, register
 
 
 class Power(Elementwise):
-    """y = (scale x + shift) ^ power.
+    """y = (scale x + shift) ^ power; dy/dx = power scale y / (scale x + shift).
 
-    The gradient is power scale y / (scale x + shift), so not a number where scale x + shift is 0, unless power is
-    0, 1 or 2.
+    As in Caffe, the gradient is NaN where scale x + shift is 0, unless power is 0, 1 or 2. May work in place.
     """
 
     keeps_input = True

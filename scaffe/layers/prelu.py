@@ -1,4 +1,4 @@
-"""PReLU: rectified linear unit that learns its negative slope."""
+"""PReLU: the rectified linear unit with a learned negative slope."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from scaffe.layers.layer import Blobs, Layer, register
 
 
 class PReLU(Layer):
-    """y = max(x, 0) + a_c min(x, 0), one slope a_c for each channel (axis 1), or one for all with `channel_shared`.
+    """y = max(x, 0) + a_c min(x, 0).
 
-    The slopes (C), or (), start at 0.25 unless a filler is given. May work in place. He et al. 2015, section 2.1.
+    x, y (N x C x ...). Parameter: the slopes a (C), one per channel, or () with `channel_shared`; 0.25 at first
+    unless a filler is given. May work in place. He et al. 2015, section 2.1.
     """
 
     in_place = True

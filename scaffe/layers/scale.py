@@ -1,4 +1,4 @@
-"""Scale: a factor that repeats over some axes, and perhaps a summand."""
+"""Scale: multiplication by an operand that is broadcast over some axes, and an optional bias."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from scaffe.layers.layer import Blobs, register
 
 
 class Scale(Broadcast):
-    """y = a x, or a x + b with `bias_term`.
+    """y = a x, or a x + b with `bias_term`; a and b are broadcast over x (outer x operand x inner).
 
-    a is learned, 1 at first, or the second bottom, and has x's axes from `axis` on, or some of them; b, learned, has
-    a's shape.
+    a is the second bottom, or a parameter with x's `num_axes` axes from `axis` on, 1 at first. b is a parameter with
+    the shape of a, 0 at first. May work in place.
     """
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
@@ -49,7 +49,7 @@ class Scale(Broadcast):
             self.xp.multiply(dy, self.spread(self.operand(bottom).array), out=dx)
 
     def _scratch(self, bottom: Blob, top: Blob) -> Any:
-        """Return memory for values of x's shape: as in Caffe that of x's gradient, which is written last."""
+        """Return scratch memory of x's shape: the memory of x's gradient, which is written last, as in Caffe."""
         if top is bottom:
             return self.buffer("product", self.view, bottom.array.dtype)
         return bottom.diff_array.reshape(self.view)

@@ -1,4 +1,4 @@
-"""Swish: values weighted by their own sigmoid."""
+"""Swish: each element times its sigmoid."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scaffe.layers.sigmoid import sigmoid
 
 
 class Swish(Elementwise):
-    """y = x sigmoid(beta x). Ramachandran et al. 2017, section 3."""
+    """y = x sigmoid(beta x). May work in place. Ramachandran et al. 2017, section 3."""
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         self.beta = self.param.swish_param.beta
@@ -22,7 +22,7 @@ class Swish(Elementwise):
         self.xp.multiply(x, self.gate, out=out)
 
     def df(self, x: Any, y: Any, out: Any) -> None:
-        """dy/dx = beta y + sigmoid(beta x) (1 - beta y)."""
+        """Compute dy/dx = beta y + sigmoid(beta x) (1 - beta y)."""
         self.xp.multiply(y, -self.beta, out=out)
         out += 1
         out *= self.gate

@@ -9,7 +9,7 @@ from scaffe.layers.layer import register
 
 
 class TanH(Elementwise):
-    """y = tanh(x)."""
+    """y = tanh(x); dy/dx = 1 - y^2. May work in place."""
 
     def f(self, x: Any, out: Any) -> None:
         self.xp.tanh(x, out=out)

@@ -1,4 +1,4 @@
-"""Tile: copies of a blob side by side."""
+"""Tile: copies of a blob along an axis."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from scaffe.layers.layer import Blobs, Layer, register
 
 
 class Tile(Layer):
-    """Repeat the bottom `tiles` times on `axis`; the bottom's gradient is the sum of its copies'."""
+    """y = `tiles` copies of x, concatenated on `axis`; dx = the sum over the copies.
+
+    x (outer x C x inner), y (outer x tiles C x inner).
+    """
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         self.tiles = self.param.tile_param.tiles

@@ -8,6 +8,7 @@ from mpi4py import MPI
 from collectives import ArgumentError, Communicator, DisagreementError, Group, bench, supernodes
 from collectives.execution.transport import HostTransport
 from collectives.supernodes import as_text
+from scaffe.compute import Compute
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
 from scaffe.training.solver import Solver
@@ -73,7 +74,7 @@ def test_training_sends_less_across(sent, tmp_path_factory, caplog, sync, reduce
     for each in ("", as_text(told)):
         run = Run(sync=sync, reduce=reduce, supernodes=each)
         with caplog.at_level("INFO"):
-            solver = Solver(param, world=World(COMM), engine="reference", run=run)
+            solver = Solver(param, world=World(COMM), compute=Compute(engine="reference"), run=run)
         assert solver.collectives.group.supernodes == (group.supernodes if each else (0,) * COMM.size)
         sent[:] = [0] * COMM.size
         solver.step(3)

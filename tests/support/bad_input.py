@@ -16,7 +16,7 @@ import pytest
 from readers import encode, write_lmdb
 from scaffe.cli import main
 
-LOG_LINE = re.compile(r"[IW]\d{4} \d\d:\d\d:\d\d\.\d{6} ")
+LOG_LINE = re.compile(r"[IWE]\d{4} \d\d:\d\d:\d\d\.\d{6} ")
 NET = nets.softmax_regression("db")
 SOLVER = """
 net: "net.prototxt"
@@ -61,9 +61,14 @@ def files(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+def errors(stderr):
+    """Return the lines that are not of the log."""
+    return [line for line in stderr.splitlines() if not LOG_LINE.match(line)]
+
+
 def the_error(stderr):
     """Return the one line that is not of the log."""
-    lines = [line for line in stderr.splitlines() if not LOG_LINE.match(line)]
+    lines = errors(stderr)
     assert len(lines) == 1, stderr
     assert lines[0].startswith("scaffe: ")
     return lines[0]

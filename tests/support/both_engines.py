@@ -86,7 +86,7 @@ def assert_engines_agree(layers: str, *shapes: Sequence[int], passes: int = 1, p
 
 def is_fast(net: scaffe.Net, layer: str) -> bool:
     """Say whether a layer computes by oneDNN's primitives."""
-    return net.layer_dict[layer]._plan is not None
+    return net.layer_dict[layer]._primitives is not None
 
 
 def directional_slope(

@@ -127,7 +127,7 @@ def test_a_gpu_that_is_lost_outside_a_layer_is_told_in_one_line(folder, capfd, m
     def update(*arguments):
         raise CUDARuntimeError(text)
 
-    monkeypatch.setattr("scaffe.engines.cuda.solvers.Fused.update", update)
+    monkeypatch.setattr("scaffe.engines.cuda.solvers.CudaRule.update", update)
     assert main(["train", "--solver", "solver.prototxt", "--device", "cuda"]) == 2
     said = capfd.readouterr().err
     assert "Traceback" not in said

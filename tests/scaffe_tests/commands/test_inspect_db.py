@@ -1,4 +1,4 @@
-"""scaffe inspect-db and compute-image-mean, as commands."""
+"""scaffe inspect-db: what it says of a database, good or bad."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import re
 
 import lmdb
 import nets
-import numpy as np
 import pytest
 from PIL import Image
 
-from readers import LMDBReader, decode, read_mean
 from scaffe.cli import main
 
 
@@ -39,11 +37,3 @@ def test_bad_records_are_named_and_the_exit_code_says_so(db, capsys):
     assert re.findall(r"Bad: .*db: record '(\d+)': ", out) == ["00000003", "00000011"]
     assert "2 of 20 records are bad" in out
     assert error.startswith(f"scaffe: 2 of 20 records are bad; the first: {db}: record '00000003': ")
-
-
-def test_the_means_of_channels_are_logged(db, capsys):
-    assert main(["compute_image_mean", "--backend", "lmdb", str(db), str(db.parent / "mean")]) == 0
-    with LMDBReader(db) as reader:
-        expected = np.mean([decode(value)[0] for _, value in reader.read(range(20))], axis=0, dtype=float)
-    np.testing.assert_allclose(read_mean(db.parent / "mean"), expected, rtol=1e-6)
-    assert f"mean_value channel [0]: {expected.mean():g}" in capsys.readouterr().err

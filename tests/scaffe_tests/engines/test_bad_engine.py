@@ -15,7 +15,7 @@ from scaffe.engines.onednn import library
 from scaffe.errors import LaunchError, OnednnError
 from scaffe.proto import NetParameter
 
-INSTALL = "pip install onednn-cpu-gomp (x86-64), or let SCAFFE_DNNL name a libdnnl.so.3"
+INSTALL = "pip install onednn-cpu-gomp (x86-64), or set SCAFFE_DNNL to a libdnnl.so.3"
 OLD = """
 typedef struct { int major, minor, patch; const char *hash; unsigned cpu_runtime, gpu_runtime; } version;
 static const version mine = {%d, 0, 0, "", 2, 0};

@@ -32,6 +32,7 @@ from scaffe.monitor.record import (
     packed,
     unpacked,
 )  # fmt: skip
+from scaffe.monitor.watching import Watching
 from scaffe.parallel import stall
 from scaffe.parallel.beacon import DIGEST_BYTES, TOKEN_BYTES, Beacon, ForeignError, pack, unpack
 from scaffe.parallel.stall import MOST_LINES, Layers, Watch, report
@@ -244,4 +245,4 @@ def test_a_record_that_no_rank_of_this_job_can_have_does_not_fit() -> None:
 def test_a_time_that_is_none_is_refused(tmp_path: Path, seconds: float) -> None:
     nets.write_images(tmp_path / "db", 12)
     with pytest.raises(ScaffeError, match=rf"stall_seconds must be 0 \(off\) or more, got {seconds:g}"):
-        Solver(nets.solver_with(nets.tower(tmp_path / "db")), stall_seconds=seconds)
+        Solver(nets.solver_with(nets.tower(tmp_path / "db")), watching=Watching(stall_seconds=seconds))

@@ -8,6 +8,7 @@ import nets
 import pytest
 from mpi4py import MPI
 
+from scaffe.compute import Compute
 from scaffe.parallel.run import Run, known
 from scaffe.parallel.world import World
 from scaffe.training.solver import Solver
@@ -21,7 +22,7 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def train(db: Path, run: Run, **fields) -> bytes:
     """Return the parameters after ten iterations."""
     param = nets.solver_with(nets.tower(db), base_lr=0.1, **fields)
-    solver = Solver(param, world=World(MPI.COMM_SELF), engine="reference", run=run)
+    solver = Solver(param, world=World(MPI.COMM_SELF), compute=Compute(engine="reference"), run=run)
     before = solver.net.packed.data.tobytes()
     solver.step(10)
     solver.close()

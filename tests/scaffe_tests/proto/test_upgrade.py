@@ -2,19 +2,14 @@
 
 import logging
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
-from conftest import environment
 from google.protobuf import text_format
 
 import scaffe
-from scaffe.cli import main
 from scaffe.errors import PrototxtError
 from scaffe.proto import (
-    BlobProto,
     LayerParameter,
     NetParameter,
     SolverParameter,
@@ -65,15 +60,6 @@ def test_a_net_becomes_what_caffes_tool_makes_of_it(cases, version, logged):
     assert read_net(folder / f"{version}.prototxt") == theirs
     [line] = logged
     assert line.startswith(f"{folder}/{version}.prototxt: upgraded to the present form: {version.upper()} layers")
-
-
-def test_a_solver_becomes_what_caffes_tool_makes_of_it(cases, tmp_path):
-    folder = cases / "caffe" / "artefacts" / "upgrade"
-    assert main(["upgrade-solver", str(folder / "v0_solver.prototxt"), str(tmp_path / "new.prototxt")]) == 0
-    theirs = (folder / "v0_solver_upgraded.prototxt").read_text()
-    assert text_format.Parse((tmp_path / "new.prototxt").read_text(), SolverParameter()) == text_format.Parse(
-        theirs, SolverParameter()
-    )
 
 
 def test_the_present_form_is_left_as_it_is(cases, logged):
@@ -284,46 +270,6 @@ def test_a_solver_of_two_types_is_refused(tmp_path):
     path.write_text("type: 'SGD' solver_type: ADAM")
     with pytest.raises(PrototxtError, match=r"solver\.prototxt: both type and the old solver_type"):
         read_solver(path)
-
-
-# The command.
-
-OLD = "name: 'n' layers { name: 'relu' type: RELU bottom: 'a' top: 'a' }"
-NEW = "name: 'n' layer { name: 'relu' type: 'ReLU' bottom: 'a' top: 'a' }"
-
-
-@pytest.mark.parametrize("command", ["upgrade-net", "upgrade_net_proto_text", "upgrade_net_proto_binary"])
-@pytest.mark.parametrize("old", ["text", "binary"])
-@pytest.mark.parametrize(("name", "new"), [("n.prototxt", "text"), ("n.caffemodel", "binary"), ("n", "same")])
-def test_a_file_is_written_as_its_name_says_or_as_it_was_read(tmp_path, command, old, name, new):
-    source, target = tmp_path / "old", tmp_path / name
-    source.write_bytes(OLD.encode() if old == "text" else net(OLD).SerializeToString())
-    assert main([command, str(source), str(target)]) == 0
-    if (old if new == "same" else new) == "text":
-        assert net(target.read_text()) == net(NEW)
-    else:
-        assert NetParameter.FromString(target.read_bytes()) == net(NEW)
-
-
-def test_blobs_survive_the_upgrade_of_a_binary_file(tmp_path):
-    old = net(OLD)
-    old.layers[0].blobs.append(BlobProto(num=1, channels=1, height=1, width=3, data=[1, 2, 3]))
-    (tmp_path / "old.caffemodel").write_bytes(old.SerializeToString())
-    assert main(["upgrade_net", str(tmp_path / "old.caffemodel"), str(tmp_path / "new.caffemodel")]) == 0
-    assert list(read_weights(tmp_path / "new.caffemodel").layer[0].blobs[0].data) == [1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    "content", [b"layers { typo: 3 }", b"\x0a\x05no", b"\x89HDF\r\n\x1a\n", OLD.encode() + b"layer { }"]
-)
-def test_a_file_that_cannot_be_upgraded_is_an_error_of_one_line(tmp_path, content):
-    (tmp_path / "old").write_bytes(content)
-    command = [sys.executable, "-m", "scaffe", "upgrade-net", str(tmp_path / "old"), str(tmp_path / "new")]
-    run = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=600)
-    assert run.returncode == 2
-    assert run.stderr.startswith(f"scaffe: {tmp_path}/old")
-    assert run.stderr.count("\n") == 1
-    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("word", [b"conv1", b"topx", b"botx", b"images", b"in.jpg"])

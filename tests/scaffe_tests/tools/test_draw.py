@@ -1,15 +1,9 @@
-"""Drawing nets: what is in the picture, without graphviz; its language, with the package; the file, with dot."""
-
-import re
-import shutil
-import sys
+"""Drawing nets: what is in the picture, without graphviz, and its language, with the package."""
 
 import nets
 import pytest
 from google.protobuf import text_format
-from PIL import Image
 
-from scaffe.cli import main
 from scaffe.proto import NetParameter
 from scaffe.tools import draw
 
@@ -116,67 +110,3 @@ def test_any_name_is_drawn_as_it_is(folder):
     assert "rankdir=LR" in text
     assert text.count(" -> ") == 14
     assert "{hi}" in text and '"<b>' not in text
-
-
-@pytest.mark.parametrize(("suffix", "kind"), [("png", "PNG"), ("jpg", "JPEG")])
-def test_a_picture_has_the_format_that_its_name_says(folder, suffix, kind):
-    needs_dot()
-    assert main(["draw-net", "net.prototxt", f"net.{suffix}", "-rankdir", "LR"]) == 0
-    with Image.open(f"net.{suffix}") as picture:
-        assert picture.format == kind
-        assert picture.width > 2 * picture.height  # from left to right
-
-
-def test_an_svg_shows_every_layer_and_shape(folder):
-    needs_dot()
-    assert main(["draw-net", "net.prototxt", "net.svg"]) == 0
-    texts = re.findall(r"<text[^>]*>([^<]*)</text>", (folder / "net.svg").read_text())
-    assert {"conv (Convolution)", "+ relu (ReLU)", "4 x 8 x 4 x 4", "fc (InnerProduct)"} <= set(texts)
-
-
-def needs_dot():
-    pytest.importorskip("graphviz", reason="the package graphviz is not installed")
-    if not shutil.which("dot"):
-        pytest.skip("graphviz's program dot is not installed")
-
-
-def refusal(capsys, *arguments):
-    try:
-        code = main(["draw-net", *arguments])
-    except SystemExit as end:
-        code = end.code
-    [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("scaffe: ")]
-    assert code == 2
-    return line
-
-
-def test_an_unknown_format_is_told_with_the_known_ones(folder, capsys):
-    assert refusal(capsys, "net.prototxt", "net.bmp") == (
-        "scaffe: net.bmp: the name says no known format; known: .png .svg .pdf .jpg .dot .gv"
-    )
-
-
-def test_a_missing_package_is_told_with_how_to_get_it(folder, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "graphviz", None)
-    assert "pip install 'scaffe[draw]'" in refusal(capsys, "net.prototxt", "net.png")
-    assert not (folder / "net.png").exists()
-
-
-def test_a_missing_program_is_told_with_how_to_get_it(folder, capsys, monkeypatch):
-    pytest.importorskip("graphviz", reason="the package graphviz is not installed")
-    monkeypatch.setenv("PATH", str(folder))
-    assert "dot is not on the path: install graphviz" in refusal(capsys, "net.prototxt", "net.png")
-    assert main(["draw-net", "net.prototxt", "net.gv"]) == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ("no.prototxt net.dot", "no.prototxt: no such file"),
-        ("net.prototxt net.dot --rankdir UP", "invalid choice: 'UP'"),
-        ("net.prototxt net.dot --phase VAL", "invalid choice: 'VAL'"),
-        ("net.prototxt", "OUT"),
-    ],
-)
-def test_a_wrong_command_line_is_told_in_one_line(folder, capsys, arguments, said):
-    assert said in refusal(capsys, *arguments.split())

@@ -159,7 +159,9 @@ def test_a_plan_that_fails_or_has_no_memory_when_timed_is_not_taken(error):
 
 def test_a_plan_that_fails_later_is_told_with_its_layer():
     net = a_net("Convolution", *CASES["plain"], frontend=FakeFrontend(Engine("eng7", fails=RuntimeError)), plan="fixed")
-    with pytest.raises(DeviceError, match=r"layer 'it' \(Convolution\).*cuDNN failed: plan eng7: .*--plan fixed"):
+    with pytest.raises(
+        DeviceError, match=r"layer 'it' \(Convolution\).*cuDNN failed: execution plan eng7: .*--plan fixed"
+    ):
         net.forward()
 
 

@@ -10,6 +10,7 @@ from strict_arrays import KEYWORDS, MAKERS, UFUNCS, Array, StrictGpu, a_gpu, xp
 import scaffe
 from scaffe import solvers
 from scaffe.blob import on_host
+from scaffe.compute import Compute
 from scaffe.engines.cuda.engine import FLAGS, THREADS, divisor, source
 from scaffe.errors import EngineError
 from scaffe.parallel.world import World, open_world
@@ -35,7 +36,7 @@ def trained(world: World, gpu, net: str, iterations: int = 3, engine: str = "ref
     """Return a solver that has run so many iterations; engine "auto" is the CUDA engine on a GPU."""
     world.take_gpu(gpu)
     try:
-        solver = scaffe.Solver(solver_with(net, **fields), world=world, engine=engine)
+        solver = scaffe.Solver(solver_with(net, **fields), world=world, compute=Compute(engine=engine))
         solver.step(iterations)
     finally:
         world.take_gpu(None)
@@ -121,7 +122,7 @@ def rule_over(path, gpu, param: SolverParameter):
         for blob in blobs:
             blob.data[...] = rng.standard_normal(blob.shape)
     rule = solvers.create(param, net.packed, net.context.engine)
-    assert type(rule).__name__ == (f"Fused{rule.kind}" if gpu else rule.kind)
+    assert type(rule).__name__ == (f"Cuda{rule.kind}" if gpu else rule.kind)
     return net, rule
 
 

@@ -164,7 +164,7 @@ def test_handles_are_freed_with_the_net():
     freed = []
     net = build(CONVOLUTION, (1, 3, 5, 5))
     run(net)
-    weakref.finalize(net.layer_dict["it"]._plan.pairs[0].run_forward, freed.append, True)
+    weakref.finalize(net.layer_dict["it"]._primitives.pairs[0].run_forward, freed.append, True)
     del net
     gc.collect()
     assert freed
