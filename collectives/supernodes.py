@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from collectives.errors import ArgumentError
 from collectives.group import Group
 from collectives.schedules.algorithms import make_schedule, order_for
-from collectives.schedules.schedule import Op, Schedule
+from collectives.schedules.schedule import Schedule, StepKind
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -73,7 +73,7 @@ def crossing(schedule: Schedule, group: Group) -> int:
         step.stop - step.start
         for rank in range(schedule.size)
         for step in schedule.rank(rank)
-        if step.op is Op.SEND and group.supernodes[rank] != group.supernodes[step.peer]
+        if step.kind is StepKind.SEND and group.supernodes[rank] != group.supernodes[step.peer]
     )
 
 

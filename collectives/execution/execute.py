@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from collectives.execution.operations import Operation
 from collectives.execution.transport import HostTransport, Request, Transport
-from collectives.schedules.schedule import OUT, OWN, Op, Schedule, Step, slots
+from collectives.schedules.schedule import OUT, OWN, Schedule, Step, StepKind, slots
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -59,8 +59,8 @@ class Execution:
         self.transport.prepare(self.dtype.itemsize * max((step.stop - step.start for step in self.steps), default=0))
         self._scratch = self.transport.empty((slots(self.steps), schedule.slot_elements), self.dtype)
         self._work = [self._prepare(step) for step in self.steps]
-        self._receives = [i for i, step in enumerate(self.steps) if step.op in (Op.RECV, Op.RECV_ADD)]
-        sends = [i for i, step in enumerate(self.steps) if step.op is Op.SEND]
+        self._receives = [i for i, step in enumerate(self.steps) if step.kind in (StepKind.RECV, StepKind.RECV_ADD)]
+        sends = [i for i, step in enumerate(self.steps) if step.kind is StepKind.SEND]
         longest = max((self.steps[i].stop - self.steps[i].start for i in sends), default=0) * self.dtype.itemsize
         in_flight = in_flight or InFlight(AHEAD, max(2, IN_FLIGHT // max(longest, 1)))
         self._ahead, self._sends_in_flight = in_flight.receives, in_flight.sends
@@ -93,11 +93,11 @@ class Execution:
             while self._sends and (self._sends[0] <= step.after or len(self._sends) >= transport.in_flight):
                 yield self._requests.pop(self._sends.popleft())
             message, operands = self._work[i]
-            if step.op is Op.SEND:
+            if step.kind is StepKind.SEND:
                 while len(self._sends) >= self._sends_in_flight:
                     yield self._requests.pop(self._sends.popleft())
                 self._keep(i, transport.send(self.comm, message, step.peer, step.tag, i in self._synchronous))
-            elif step.op is Op.COPY:
+            elif step.kind is StepKind.COPY:
                 self._keep(i, transport.copy(*operands))
             else:
                 if i not in self._requests:
@@ -109,7 +109,7 @@ class Execution:
                     self._keep(i, transport.join(self.op, *operands))
             self._post(i + 1)
         for i in self._sends:
-            if self.steps[i].op is Op.SEND:
+            if self.steps[i].kind is StepKind.SEND:
                 yield self._requests[i]
 
     def _keep(self, i: int, request: Request | None) -> None:
@@ -143,12 +143,12 @@ class Execution:
 
     def _prepare(self, step: Step) -> tuple[Any, tuple[Any, ...]]:
         """Return a step's message in the transport's form, and the arrays that it copies or adds, the target first."""
-        if step.op is Op.COPY:
+        if step.kind is StepKind.COPY:
             return [], (self._view(step.target, step), self._view(step.source, step))
-        sent = step.op is Op.SEND
-        moved = self._view(step.source if sent else step.target if step.op is Op.RECV else step.slot, step)
+        sent = step.kind is StepKind.SEND
+        moved = self._view(step.source if sent else step.target if step.kind is StepKind.RECV else step.slot, step)
         message = self.transport.message(moved, sent)
-        if step.op is not Op.RECV_ADD:
+        if step.kind is not StepKind.RECV_ADD:
             return message, ()
         return message, (self._view(step.target, step), self._view(step.source, step), moved)
 

@@ -12,7 +12,7 @@ is true: also on ranks without a result on which halving, or S-Caffe's levels, k
 
 **Steps** ("add" stands for the operation that reduces):
 
-| op | what it does |
+| kind | what it does |
 |---|---|
 | SEND | send `source`[start:stop] to `peer`, without blocking |
 | RECV | receive from `peer` into `target`[start:stop] |
@@ -46,16 +46,16 @@ Slice = tuple[int, int]
 OWN, OUT = -2, -1  # places of data; 0 and above are scratch slots
 
 
-class Op(IntEnum):
+class StepKind(IntEnum):
     """The kinds of steps."""
 
     SEND, RECV, RECV_ADD, COPY = range(4)
 
 
 class Step(NamedTuple):
-    """One step of one rank. Fields that its op does not use are -1 (`source` and `target`: OUT)."""
+    """One step of one rank. Fields that its kind does not use are -1 (`source` and `target`: OUT)."""
 
-    op: Op
+    kind: StepKind
     peer: int
     tag: int
     start: int
@@ -70,11 +70,11 @@ class Step(NamedTuple):
         part = f"[{self.start}:{self.stop}]"
         wait = f" after {self.after}" if self.after >= 0 else ""
         source, target = _name(self.source), _name(self.target)
-        if self.op is Op.SEND:
+        if self.kind is StepKind.SEND:
             return f"send {source}{part} to {self.peer} tag {self.tag}{wait}"
-        if self.op is Op.RECV:
+        if self.kind is StepKind.RECV:
             return f"recv {target}{part} from {self.peer} tag {self.tag}{wait}"
-        if self.op is Op.COPY:
+        if self.kind is StepKind.COPY:
             return f"copy {target}{part} = {source}{wait}"
         return f"recv {_name(self.slot)} from {self.peer} tag {self.tag}, {target}{part} = {source} + it{wait}"
 
@@ -140,9 +140,10 @@ def slots(steps: Iterable[Step]) -> int:
 
 def uses_out(steps: Iterable[Step]) -> bool:
     """Return whether the steps touch OUT."""
-    writers = (Op.RECV, Op.RECV_ADD, Op.COPY)
+    writers = (StepKind.RECV, StepKind.RECV_ADD, StepKind.COPY)
     return any(
-        (step.op in writers and step.target == OUT) or (step.op is not Op.RECV and step.source == OUT) for step in steps
+        (step.kind in writers and step.target == OUT) or (step.kind is not StepKind.RECV and step.source == OUT)
+        for step in steps
     )
 
 
@@ -168,20 +169,20 @@ class StepWriter:
 
     def send(self, peer: int, tag: int, part: Slice, source: int) -> None:
         """Add a SEND."""
-        self._add(Step(Op.SEND, peer, tag, *part, source=source), source)
+        self._add(Step(StepKind.SEND, peer, tag, *part, source=source), source)
 
     def recv(self, peer: int, tag: int, part: Slice) -> None:
         """Add a RECV into OUT."""
-        self._add(Step(Op.RECV, peer, tag, *part, after=self._used.get(part, -1)), OUT)
+        self._add(Step(StepKind.RECV, peer, tag, *part, after=self._used.get(part, -1)), OUT)
 
     def recv_add(self, peer: int, tag: int, part: Slice, slot: int, source: int, target: int) -> None:
         """Add a RECV_ADD."""
         after = self._used.get(slot, -1)  # no algorithm adds to data that it has sent; check proves it
-        self._add(Step(Op.RECV_ADD, peer, tag, *part, source, target, slot, after), source, target, slot)
+        self._add(Step(StepKind.RECV_ADD, peer, tag, *part, source, target, slot, after), source, target, slot)
 
     def copy(self, part: Slice) -> None:
         """Add a COPY of OWN to OUT."""
-        self._add(Step(Op.COPY, -1, -1, *part, source=OWN), OWN)
+        self._add(Step(StepKind.COPY, -1, -1, *part, source=OWN), OWN)
 
     def _add(self, step: Step, *places: int) -> None:
         """Add a step; note the places that it touches."""

@@ -28,7 +28,7 @@ from collectives.errors import ScheduleError
 from collectives.execution.execute import Execution, InFlight
 from collectives.execution.operations import OPERATIONS
 from collectives.execution.transport import HostTransport
-from collectives.schedules.schedule import Op, Schedule, Slice, Step
+from collectives.schedules.schedule import Schedule, Slice, Step, StepKind
 from collectives.simulation.adversary import Channel, EagerDelivery, LazyDelivery, Network, RandomDelivery
 
 Counts = NDArray[np.int64]  # (cells x P): how often each rank's contribution is in each cell
@@ -89,9 +89,9 @@ def _check_messages(parts: Sequence[Sequence[Step]]) -> None:
     receives: dict[Channel, list[tuple[int, Step]]] = defaultdict(list)
     for rank, steps in enumerate(parts):
         for i, step in enumerate(steps):
-            if step.op is Op.SEND:
+            if step.kind is StepKind.SEND:
                 sends[rank, step.peer, step.tag].append((i, step))
-            elif step.op is not Op.COPY:
+            elif step.kind is not StepKind.COPY:
                 receives[step.peer, rank, step.tag].append((i, step))
     for channel in sends.keys() | receives.keys():
         _check_channel(channel, sends[channel], receives[channel])
@@ -124,11 +124,11 @@ def _check_overwriting(rank: int, steps: Sequence[Step], cells: Cells) -> None:
     for i, step in enumerate(steps):
         part, early, late = cells[step.start, step.stop], -1, -1
         finished = max(finished, step.after)
-        if step.op is Op.RECV:
+        if step.kind is StepKind.RECV:
             early = max(used[part], default=-1)
-        elif step.op is Op.RECV_ADD:
+        elif step.kind is StepKind.RECV_ADD:
             early = slots_used.get(step.slot, -1)
-        if step.op in (Op.RECV_ADD, Op.COPY):
+        if step.kind in (StepKind.RECV_ADD, StepKind.COPY):
             late = slots_sent.get(step.target, -1) if step.target >= 0 else max(sent[part], default=-1)
         if step.after < early or finished < late or step.after >= i:
             raise ScheduleError(f"rank {rank}, step {i} ({step}): it must wait for step {max(early, late)}")
@@ -137,19 +137,19 @@ def _check_overwriting(rank: int, steps: Sequence[Step], cells: Cells) -> None:
                 used[part] = i
             else:
                 slots_used[place] = i
-        if step.op is Op.SEND and step.source < 0:
+        if step.kind is StepKind.SEND and step.source < 0:
             sent[part] = i
-        elif step.op is Op.SEND:
+        elif step.kind is StepKind.SEND:
             slots_sent[step.source] = i
 
 
 def _touched(step: Step) -> tuple[int, ...]:
     """Return the places that a step reads or writes."""
-    if step.op is Op.SEND:
+    if step.kind is StepKind.SEND:
         return (step.source,)
-    if step.op is Op.RECV:
+    if step.kind is StepKind.RECV:
         return (step.target,)
-    return (step.source, step.target) if step.op is Op.COPY else (step.source, step.target, step.slot)
+    return (step.source, step.target) if step.kind is StepKind.COPY else (step.source, step.target, step.slot)
 
 
 def _slots(step: Step) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from collectives.execution.execute import InFlight
-from collectives.schedules.schedule import Op, Schedule
+from collectives.schedules.schedule import Schedule, StepKind
 from collectives.simulation.events import Message, simulate
 
 Pair = tuple[int, int]  # source, destination
@@ -50,7 +50,7 @@ def count(schedule: Schedule, in_flight: InFlight | None = None) -> Cost:
     elements: Counter[Pair] = Counter()
     for rank in range(schedule.size):
         for step in schedule.rank(rank):
-            if step.op is Op.SEND:
+            if step.kind is StepKind.SEND:
                 messages[rank, step.peer] += 1
                 elements[rank, step.peer] += step.stop - step.start
     return Cost(round(simulate(schedule, in_flight or InFlight(), RoundNetwork(schedule.size))), messages, elements)
