@@ -187,6 +187,21 @@ def around(twice):
     ]
 
 
+def test_what_a_users_layer_writes_into_an_array_that_it_has_kept_counts(module):
+    """Flatten gives its top other memory in each pass, so that the kept array is no longer the blob's own."""
+    layers = [
+        {"name": "in", "type": "Input", "top": ["x"], "input_param": {"shape": [{"dim": [2, 3, 4]}]}},
+        {"name": "flat", "type": "Flatten", "bottom": ["x"], "top": ["f"]},
+        {"name": "it", "type": "Python", "bottom": ["f"], "top": ["f"],
+         "python_param": {"module": module, "layer": "Keeper"}},
+        {"name": "after", "type": "Power", "bottom": ["f"], "top": ["y"], "power_param": {"shift": 1}},
+    ]  # fmt: skip
+    it = scaffe.Net(NetParameter(layer=layers), scaffe.TEST, allow_python_layers=True)
+    for seed in range(3):
+        x = distinct(2, 3, 4, seed=seed).astype(np.float32)
+        np.testing.assert_array_equal(it.forward(x=x)["y"], 2 * x.reshape(2, 12) + 1)
+
+
 @pytest.mark.parametrize("phase", [scaffe.TRAIN, scaffe.TEST])
 def test_shapes_may_follow_from_values_and_the_phase_is_known(module, phase):
     layers = [

@@ -81,3 +81,18 @@ def test_broadcasts_go_in_the_layers_order_or_ahead_in_that_of_the_updates(ways,
     aggregate.drain()
     propagate.sync()
     assert [bucket for kind, bucket in noted if kind == "propagation"] == order
+
+
+@pytest.mark.parametrize("updated_buckets", [0, COUNT])
+def test_closing_waits_for_broadcasts_unless_their_updates_never_came(ways, updated_buckets):
+    drive, _, _ = ways
+    _, propagate = drive.ways
+    waits = []
+    propagate.wait_until = lambda is_done: waits.append(drive.wait(is_done))
+    propagate.begin()
+    for bucket in range(updated_buckets):
+        propagate.updated(bucket)
+    assert propagate.is_broken_off == (updated_buckets < COUNT)
+    propagate.close()
+    assert len(waits) == (updated_buckets == COUNT)
+    propagate.close = lambda: None  # the fixture's
