@@ -10,7 +10,7 @@ from zlib import crc32
 
 import numpy as np
 
-from readers import Batch, Settings, share
+from readers import Batch, Reading, share
 from scaffe.choices import Choices
 from scaffe.compute import DEFAULT, Compute
 from scaffe.engine import Engine
@@ -41,10 +41,9 @@ class Context:
     choices: Choices = field(default_factory=Choices)  # of the engine's kernels
     batch_number: int = 0  # global batches consumed before this pass: what random layers are keyed by
     file_mark: str = ""  # what this rank puts into the names of files that layers write, "" where it is alone
-    reading: Settings = Settings()  # how data layers read
+    reading: Reading = Reading()  # how data layers read
     scatter: Callable[[Batch | None, Batch], None] | None = None  # of the root's batch, if it reads for all
     spare_cores: int = 1  # of this rank: those that computing leaves, or 1
-    allow_python_layers: bool = False  # may the prototxt name code to run?
     local_rows: int | None = None
     total_rows: int | None = None
     first_row: int = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import isfinite
 from typing import Any
 
@@ -62,7 +63,9 @@ class Net:
         check_given("Net", compute, old)
         phase, weights = _positional(args, context.phase if context else phase, weights)
         self.context = context or Context(
-            phase, compute=compute, choices=Choices(compute.plan), allow_python_layers=allow_python_layers
+            phase,
+            compute=replace(compute, allow_python_layers=compute.allow_python_layers or allow_python_layers),
+            choices=Choices(compute.plan),
         )
         self.engine = self.context.engine = engines.create(self.context.compute, gpu)
         param = model if isinstance(model, NetParameter) else read_net(model)

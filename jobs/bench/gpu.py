@@ -35,6 +35,7 @@ from scaffe.compute import Compute
 from scaffe.devices import gpu
 from scaffe.errors import EngineError
 from scaffe.monitor.log import log
+from scaffe.monitor.watching import Watching
 from scaffe.parallel.world import open_world
 from scaffe.proto import NetParameter, SolverParameter
 
@@ -104,7 +105,9 @@ def solver(name: str, images: int, machine: Machine) -> scaffe.Solver:
     param.max_iter, param.random_seed, param.snapshot_after_train = 10**9, 1, False
     world = open_world()
     world.take_gpu(machine.gpu)
-    made = scaffe.Solver(param, world=world, compute=machine.compute, stall_seconds=0)
+    made = scaffe.Solver(
+        param, world=world, compute=Compute(numbers=machine.compute), watching=Watching(stall_seconds=0)
+    )
     fill(made.net)
     return made
 

@@ -218,7 +218,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _stand_in() -> Any:
-    """Return the stand-in for a GPU that the tests use; it is in tests/, on PYTHONPATH."""
+    """Return the stand-in for a GPU that the tests use; it is in tests/support, on PYTHONPATH."""
     from strict_arrays import StrictGpu
 
     return StrictGpu()

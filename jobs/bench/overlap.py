@@ -106,7 +106,7 @@ def main() -> None:
     fields = {"base_lr": 1e-6, "momentum": 0.9, "weight_decay": 5e-4, "lr_policy": "fixed", "random_seed": 1}
     param = SolverParameter(snapshot_after_train=False, max_iter=1, **fields)
     param.net_param.MergeFrom(models.get(a.net).train_val(batch=a.batch, data="input"))
-    solver = Solver(param, world=world, scaling="weak")
+    solver = Solver(param, world=world, run=Run(scaling="weak"))
     if a.profile != "real":
         flops = a.profile.removeprefix("flops:")
         profile = by_operations(solver.net, float(flops)) if flops != a.profile else load(a.profile)

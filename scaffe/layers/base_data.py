@@ -5,31 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import perf_counter
-from typing import Any, Protocol
 
-from readers import Batch, BatchMemory, BatchQueue, Shard, SkippingBatches, Transform, order, read_mean
+from readers import Batch, BatchFiller, BatchQueue, Shard, SkippingBatches, Transform, order, read_mean
 from readers.batch_queue import allocate
-from readers.skipping import BatchFiller, Labels, first_good
+from readers.skipping import Labels, RecordFiller, first_good
 from readers.waited import Waited
 from scaffe.context import TRAIN
 from scaffe.delivery import Delivery, Fill
 from scaffe.layers.layer import Blobs, Layer
-
-
-class Reading(Protocol):
-    """An object that fills batches, called by several reader threads at once, such as readers.BatchReader."""
-
-    shard: Shard
-
-    @property
-    def shapes(self) -> Sequence[tuple[int, ...]]:
-        """The shape of one row of each array of a batch."""
-
-    def allocate(self, count: int, memory: BatchMemory | None = None) -> list[Batch]: ...
-
-    def fill(self, number: int, batch: Batch) -> None: ...
-
-    def describe(self, key: Any) -> str: ...
 
 
 class BaseData(Layer):
@@ -109,7 +92,7 @@ class PrefetchingData(BaseData):
         """Return this rank's part of the samples in the order of `shuffle`, for the context's current seed."""
         return replace(self.shard, order=order(self.shuffle, self.context.seed, self.shard.records))
 
-    def reading(self) -> Reading:
+    def reading(self) -> BatchFiller:
         """Return the object that fills batches of `self.shard`, for the context's current seed."""
         raise NotImplementedError
 
@@ -181,7 +164,7 @@ class PrefetchingData(BaseData):
         settings = self.context.reading
         return settings.max_bad_records if settings.bad_records == "skip" else None
 
-    def passing_over(self, make: Callable[[int], BatchFiller]) -> Reading:
+    def passing_over(self, make: Callable[[int], RecordFiller]) -> BatchFiller:
         """Return the object that fills batches, without bad records if the run skips them.
 
         `make` gets the index of the record that determines the shapes.

@@ -34,7 +34,7 @@ net_param {
 
 def solver(tmp_path, plan="fixed"):
     param = text_format.Parse(SOLVER + f'snapshot_prefix: "{tmp_path}/s"', SolverParameter())
-    return scaffe.Solver(param, engine="onednn", plan=plan)
+    return scaffe.Solver(param, compute=Compute(engine="onednn", plan=plan))
 
 
 @pytest.mark.parametrize("way", WAYS)

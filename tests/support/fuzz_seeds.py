@@ -21,7 +21,6 @@ from collectives import tuning
 from readers.datum import decode
 from scaffe import choices
 from scaffe.compute import Compute
-from scaffe.parallel.run import read_run
 from scaffe.proto import LayerParameter, NetParameter, SolverState, V0LayerParameter, V1LayerParameter
 from scaffe.proto.files import read_net, read_solver, read_solver_state, read_weights
 from scaffe.proto.upgrade_files import upgrade_net_file
@@ -29,6 +28,7 @@ from scaffe.timeline import advice
 from scaffe.timeline.overlap import summarise
 from scaffe.timeline.trace import read_trace
 from scaffe.training import replay
+from scaffe.training.settings import read_settings
 
 NET = """
 name: "net"
@@ -120,7 +120,7 @@ def upgrade(path: Path) -> None:
 def solve(path: Path) -> None:
     from scaffe.training.solver import Solver
 
-    Solver(read_solver(path), engine="reference").close()
+    Solver(read_solver(path), compute=Compute(engine="reference")).close()
 
 
 def weights(home: Path, built: scaffe.Net) -> list[Kind]:
@@ -272,7 +272,7 @@ def tables(home: Path) -> list[Kind]:
     return [
         kind(home, "profile", profile, "it.json", replay.load),
         kind(home, "plan", "convolution 1 x 2: direct\nip: gemm\n", "it.plan", lambda path: choices.Choices(str(path))),
-        kind(home, "cluster", CLUSTER, "cluster.toml", read_run),
+        kind(home, "cluster", CLUSTER, "cluster.toml", read_settings),
         kind(home, "timeline", json.dumps(TIMELINE), "t.json", timeline),
         kind(home, "table", table, "table.json", chosen),
     ]

@@ -9,7 +9,7 @@ import numpy as np
 
 from scaffe.blob import Blob, Values
 from scaffe.engine import NetView
-from scaffe.engines.cuda.pool import Span, pack
+from scaffe.engines.cuda.pool import UsageRecord, pack
 
 Steps = tuple[int, int]  # the first and the last
 
@@ -19,7 +19,7 @@ class Lot(NamedTuple):
 
     blob: Blob
     values: Values
-    span: Span
+    span: UsageRecord
 
 
 class Memory:
@@ -78,7 +78,7 @@ class Memory:
         return max(1, (planned + buffers) // rows), free + self.nbytes + buffers
 
     def _lot(self, blob: Blob, values: Values, steps: Steps, kept: bool) -> Lot:
-        return Lot(blob, values, Span(4 * blob.count, *(self._whole if kept else steps)))
+        return Lot(blob, values, UsageRecord(4 * blob.count, *(self._whole if kept else steps)))
 
     @property
     def _whole(self) -> Steps:

@@ -56,7 +56,7 @@ def test_mpi_is_the_library_that_is_loaded(lines):
     assert MPI.Get_library_version().startswith(lines["MPI"])
     level = ("single", "funneled", "serialized", "multiple")[MPI.Query_thread()]
     assert lines["MPI standard"] == f"{'.'.join(map(str, MPI.Get_version()))}; threads: {level}"
-    answer, path = re.fullmatch(r"(yes|no) \(MPIX_Query_cuda_support of (.*)\)", lines["MPI takes GPU memory"]).groups()
+    answer, path = re.fullmatch(r"(yes|no) \(MPIX_Query_cuda_support of (.*)\)", lines["GPU-aware MPI"]).groups()
     assert (answer == "yes") == bool(ctypes.CDLL(path).MPIX_Query_cuda_support())
 
 

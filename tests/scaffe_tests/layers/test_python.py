@@ -111,7 +111,7 @@ def text(module, layer, param_str=""):
 
 
 def allowed(**fields):
-    return Context(allow_python_layers=True, **fields)
+    return Context(compute=Compute(allow_python_layers=True), **fields)
 
 
 def test_gradients_of_a_users_layer_agree_with_finite_differences(module):
@@ -144,7 +144,7 @@ def test_losses_of_all_ranks_add_up_to_one_ranks(module):
     results = []
     for ranks in (1, 2, 4):
         loss, gradient = 0.0, 0.0
-        for context in contexts(6, ranks, allow_python_layers=True):
+        for context in contexts(6, ranks, compute=Compute(allow_python_layers=True)):
             it = net(module, {"context": context})
             rows = slice(context.first_row, context.first_row + context.local_rows)
             it.forward(x=x[rows], t=target[rows])
@@ -185,6 +185,21 @@ def around(twice):
         {"name": "b", "type": "Convolution", "bottom": ["y"], "top": ["b"], "convolution_param": convolution},
         {"name": "loss", "type": "EuclideanLoss", "bottom": ["b", "t"], "top": ["loss"]},
     ]
+
+
+def test_what_a_users_layer_writes_into_an_array_that_it_has_kept_counts(module):
+    """Flatten gives its top other memory in each pass, so that the kept array is no longer the blob's own."""
+    layers = [
+        {"name": "in", "type": "Input", "top": ["x"], "input_param": {"shape": [{"dim": [2, 3, 4]}]}},
+        {"name": "flat", "type": "Flatten", "bottom": ["x"], "top": ["f"]},
+        {"name": "it", "type": "Python", "bottom": ["f"], "top": ["f"],
+         "python_param": {"module": module, "layer": "Keeper"}},
+        {"name": "after", "type": "Power", "bottom": ["f"], "top": ["y"], "power_param": {"shift": 1}},
+    ]  # fmt: skip
+    it = scaffe.Net(NetParameter(layer=layers), scaffe.TEST, allow_python_layers=True)
+    for seed in range(3):
+        x = distinct(2, 3, 4, seed=seed).astype(np.float32)
+        np.testing.assert_array_equal(it.forward(x=x)["y"], 2 * x.reshape(2, 12) + 1)
 
 
 @pytest.mark.parametrize("phase", [scaffe.TRAIN, scaffe.TEST])

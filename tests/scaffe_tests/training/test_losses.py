@@ -21,7 +21,9 @@ def make(images):
     def make(gpu, **fields):
         world.take_gpu(gpu)
         engine = "reference" if gpu is None else "auto"
-        made.append(scaffe.Solver(solver_with(lenet(images, batch=8), **fields), world=world, engine=engine))
+        made.append(
+            scaffe.Solver(solver_with(lenet(images, batch=8), **fields), world=world, compute=Compute(engine=engine))
+        )
         world.take_gpu(None)
         return made[-1]
 
@@ -42,7 +44,7 @@ def test_every_iterations_loss_is_told_though_it_comes_late(make):
 def test_a_step_from_a_device_waits_for_no_loss_but_at_the_display(make, monkeypatch):
     solver = make(StrictGpu(), display=3)
     known = []
-    tell = lambda solver, *shown: known.append((solver.iter, len(solver.losses.last))) or shown  # noqa: E731
+    tell = lambda world, net, iter, *shown: known.append((iter, len(solver.losses.last))) or shown[-1]  # noqa: E731
     monkeypatch.setattr("scaffe.training.display.iteration", tell)
     solver.param.average_loss = 100
     solver.losses.last = type(solver.losses.last)(maxlen=100)

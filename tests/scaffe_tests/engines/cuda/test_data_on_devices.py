@@ -9,7 +9,7 @@ from over_ranks import assert_same, run
 from PIL import Image
 from strict_arrays import a_gpu
 
-from readers import Settings, encode, write_lmdb, write_mean
+from readers import Reading, encode, write_lmdb, write_mean
 from scaffe.compute import Compute
 from scaffe.context import TRAIN, Context
 from scaffe.net import Net
@@ -92,7 +92,7 @@ def test_data_has_the_hosts_bits(folder, engine, source, transform):
 
 
 def test_several_threads_read_and_send(folder):
-    reading = Settings(threads=3, prefetch=5, shuffle="full")
+    reading = Reading(threads=3, prefetch=5, shuffle="full")
     text = data(folder / "raw", TRANSFORMS["image"].format(folder=folder))
     assert assert_alike(text, "cuda", passes=15, reading=reading)
 
@@ -108,7 +108,7 @@ def test_synthetic_images_are_transformed_on_the_device():
 
 
 def test_skipped_records_are_the_hosts(folder):
-    reading = Settings(bad_records="skip", max_bad_records=0.2)
+    reading = Reading(bad_records="skip", max_bad_records=0.2)
     assert assert_alike(data(folder / "bad", TRANSFORMS["values"]), "cuda", reading=reading)
 
 

@@ -36,7 +36,7 @@ def trained(world: World, gpu, net: str, iterations: int = 3, engine: str = "ref
     """Return a solver that has run so many iterations; engine "auto" is the CUDA engine on a GPU."""
     world.take_gpu(gpu)
     try:
-        solver = scaffe.Solver(solver_with(net, **fields), world=world, engine=engine)
+        solver = scaffe.Solver(solver_with(net, **fields), world=world, compute=Compute(engine=engine))
         solver.step(iterations)
     finally:
         world.take_gpu(None)

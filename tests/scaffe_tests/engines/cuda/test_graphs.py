@@ -10,6 +10,7 @@ from nets import solver_with
 from strict_arrays import StrictGpu, xp
 
 import scaffe
+from scaffe.compute import Compute
 from scaffe.engines.cuda.graphs import WARM_UP, Recorder, split
 from scaffe.net import Net
 from scaffe.parallel.world import open_world
@@ -42,7 +43,7 @@ def make(images):
     def make(graphs, **fields):
         world.take_gpu(StrictGpu())
         net = NET.format(source=images)
-        made.append(scaffe.Solver(solver_with(net, **fields), world=world, graphs=graphs))
+        made.append(scaffe.Solver(solver_with(net, **fields), world=world, compute=Compute(graphs=graphs)))
         world.take_gpu(None)
         return made[-1]
 

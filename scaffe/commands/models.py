@@ -6,15 +6,18 @@ import argparse
 
 from google.protobuf import text_format
 
+from scaffe.commands.gflags import Parser
+from scaffe.commands.parser import add_command
 from scaffe.errors import ScaffeError
 from scaffe.models import DATA, MODELS, Model, get
 
+RANK = 32
 
-def add(commands) -> None:
-    """Add the command to the command line's."""
+
+def add(top: Parser) -> None:
+    """Add `models`."""
     text = "List well-known nets, or print one's train_val, deploy or solver prototxt."
-    command = commands.add_parser("models", help=text, description=text, allow_abbrev=False)
-    command.set_defaults(run=_run)
+    command = add_command(top, "models", _run, text)
     command.add_argument("name", nargs="?", metavar="NAME", help="of the list; without it, the list")
     kinds = command.add_mutually_exclusive_group()
     kinds.add_argument("--deploy", action="store_true", help="the net that classifies, in place of train_val")
