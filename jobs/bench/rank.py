@@ -105,6 +105,9 @@ class Bench:
 
 def main() -> None:
     """Time the jobs of the first argument; rank 0 prints the rows as JSON."""
+    if len(sys.argv) != 2 or sys.argv[1] in ("-h", "--help"):
+        print(__doc__)
+        return
     take_precedence()
     jobs = json.loads(sys.argv[1])
     comm = Communicator(MPI.COMM_WORLD)
