@@ -42,7 +42,7 @@ def folder(tmp_path, monkeypatch):
 
 def planned(text=BRANCHES, phase="ALL"):
     net = text_format.Parse(text, NetParameter())
-    return draw.plan(net, phase, draw.shapes(net, phase))
+    return draw.drawing_of(net, phase, draw.shapes(net, phase))
 
 
 def named(drawing):
@@ -152,7 +152,7 @@ def refusal(capsys, *arguments):
 
 def test_an_unknown_format_is_told_with_the_known_ones(folder, capsys):
     assert refusal(capsys, "net.prototxt", "net.bmp") == (
-        "scaffe: net.bmp: the name says no known format; known: .png .svg .pdf .jpg .dot .gv"
+        "scaffe: net.bmp: unknown format; known: .png .svg .pdf .jpg .dot .gv"
     )
 
 
