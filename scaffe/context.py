@@ -11,7 +11,7 @@ from zlib import crc32
 
 import numpy as np
 
-from readers import Batch, Settings, share
+from readers import Batch, Reading, share
 from scaffe.choices import Choices
 from scaffe.errors import SplitError
 
@@ -49,7 +49,7 @@ class Context:
     engine: Any = None  # whose forms of the layers compute, None for the reference forms; see scaffe.engines
     batch_number: int = 0  # global batches consumed before this pass: what random layers are keyed by
     file_mark: str = ""  # what this rank puts into the names of files that layers write, "" where it is alone
-    reading: Settings = Settings()  # how data layers read
+    reading: Reading = Reading()  # how data layers read
     scatter: Callable[[Batch | None, Batch], None] | None = None  # of the root's batch, if it reads for all
     spare_cores: int = 1  # of this rank: those that computing leaves, or 1
     gpu: Gpu | None = None  # where the net computes, `xp` being CuPy then

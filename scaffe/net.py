@@ -18,13 +18,13 @@ from scaffe.choices import AUTO, Choices
 from scaffe.context import GRAPHS, WORKSPACE_BYTES, Context
 from scaffe.errors import EngineError, LabelError, NetError, ScaffeError, ShapeError
 from scaffe.files import weights as weight_files
-from scaffe.graph import Node, filter_layers, followers, insert_splits, made_by, need_backward
+from scaffe.graph import LayerNode, filter_layers, followers, insert_splits, made_by, need_backward
 from scaffe.held import Held, public
 from scaffe.layers.base_data import BaseData
 from scaffe.layers.layer import Layer, asks_for_plain_code, check_counts, create
 from scaffe.monitor.log import log
-from scaffe.packed import PackedParameters, Parameter, aligned_zeros
-from scaffe.proto import LayerParameter, NetParameter, NetState, Phase, numbers
+from scaffe.packed import PackedParameters, ParameterBlob, aligned_zeros
+from scaffe.proto import LayerParameter, NetParameter, NetState, Phase, numbers, strings
 from scaffe.proto.files import read_net
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ class Net:
         self.context.engine = engines.create(engine, self.context.threads, self.context.compute, self.context.gpu)
         param = model if isinstance(model, NetParameter) else read_net(model)
         numbers.check(param, NetError)
+        strings.check(param, NetError)
         self.param = insert_splits(filter_layers(param, _state(param, self.context.phase, level, stages)))
         self.keep_diffs = True  # of blobs; without, an engine's gradients take turns with less memory
         self.keep_data = True  # of blobs in the test phase; without, values on a GPU take turns too
@@ -97,7 +98,7 @@ class Net:
         self.bottoms: list[list[Blob]] = []
         self.tops: list[list[Blob]] = []
         self._shapes: list[list[tuple[int, ...]]] = []
-        self.parameters: list[Parameter] = []
+        self.parameters: list[ParameterBlob] = []
         for param in self.param.layer:
             self._add_layer(param)
         for i, j in followers(self.param.layer).items():
@@ -182,15 +183,15 @@ class Net:
         for index, blob in enumerate(layer.blobs):
             blob.held = self.held
             spec = specs[index] if index < len(specs) else None
-            parameter = Parameter.from_spec(layer.name, index, blob, spec, index in layer.statistics)
+            parameter = ParameterBlob.from_spec(layer.name, index, blob, spec, index in layer.statistics)
             owner = parameter.join(self.parameters)
             layer.param_propagate_down.append(owner.rate != 0 or self.param.force_backward)
 
-    def _node(self, i: int) -> Node:
+    def _node(self, i: int) -> LayerNode:
         layer, param = self.layers[i], self.param.layer[i]
         if param.propagate_down and len(param.propagate_down) != len(param.bottom):
             raise layer.error(f"{len(param.propagate_down)} propagate_down fields for {len(param.bottom)} bottoms")
-        return Node(
+        return LayerNode(
             bottoms=param.bottom,
             tops=list(param.top) or [AUTOMATIC] * len(self.tops[i]),
             learns=any(layer.param_propagate_down),
@@ -549,7 +550,7 @@ def _state(param: NetParameter, phase: int, level: int | None, stages: Sequence[
     return state
 
 
-def _outputs(nodes: Sequence[Node]) -> list[str]:
+def _outputs(nodes: Sequence[LayerNode]) -> list[str]:
     """Return the blobs that nobody uses after they are made, in Caffe's order: by name."""
     unused: set[str] = set()
     for node in nodes:

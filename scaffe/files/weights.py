@@ -136,7 +136,7 @@ def serialised_hdf5(net: _Net, diffs: bool = False) -> bytes:
     """Return the net's parameters, with `diffs` their gradients too, in Caffe's HDF5 format."""
     shared = _shared(net)
     stored = (
-        hdf5.Stored(f"{layer.name}/{i}", None if blob in shared else blob.data, blob.diff)
+        hdf5.StoredBlob(f"{layer.name}/{i}", None if blob in shared else blob.data, blob.diff)
         for layer in net.layers
         for i, blob in enumerate(layer.blobs)
     )

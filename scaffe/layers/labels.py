@@ -1,4 +1,4 @@
-"""Labels of classes, checked once a batch."""
+"""Class labels and other indices held as floats, checked once a batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scaffe.layers.layer import Layer
 
 
 def class_view(layer: Layer, scores: Blob, axis: int, labels: Blob) -> tuple[int, int, int]:
-    """Return the scores' shape seen as (outer x classes x inner). Raise ShapeError unless each place has one label."""
+    """Return the scores' shape as (outer, classes, inner). Raise ShapeError unless there are outer x inner labels."""
     outer, classes, inner = around(scores.shape, axis)
     if labels.count != outer * inner:
         raise layer.shape_error(
@@ -21,9 +21,9 @@ def class_view(layer: Layer, scores: Blob, axis: int, labels: Blob) -> tuple[int
 
 
 def class_indices(layer: Layer, blob: Blob, classes: int, ignore: int | None) -> tuple[Any, Any]:
-    """Return a blob's labels as integers, 0 where ignored, and a mask of those not ignored (None: all of them).
+    """Return a blob's labels as integers, 0 where ignored, and a mask of those not ignored (None if all count).
 
-    Raise LabelError for the first that is neither an integer from 0 to classes - 1 nor `ignore`.
+    Raise LabelError for the first value that is neither an integer from 0 to classes - 1 nor `ignore`.
     """
     xp, labels = layer.xp, blob.array
     good = (labels >= 0) & (labels < classes) & (labels == xp.floor(labels))

@@ -1,4 +1,4 @@
-"""MemoryData: arrays that the caller hands over."""
+"""MemoryData: batches of arrays that the caller sets."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ IN_TURN = 3  # batches in pinned memory: the host fills one while the device cop
 
 
 class MemoryData(BaseData):
-    """Top 0: data (n x C x H x W); top 1: labels (n): the rows of the arrays in turn, over and over.
+    """Read the rows of the caller's arrays in order, again and again.
 
-    Every rank is given the same arrays, and n is its share of batch_size.
+    Tops: data (n x C x H x W), labels (n); n is this rank's share of batch_size. All ranks need the same arrays.
     """
 
     tops = (2, 2)
@@ -35,10 +35,11 @@ class MemoryData(BaseData):
             self._batches = self._ahead.add(allocate(IN_TURN, self.shard.rows, [self._shape, ()], self._ahead))
 
     def set_input_arrays(self, data: np.ndarray, labels: np.ndarray) -> None:
-        """Read from the row on that a snapshot was taken before, else from the first one.
+        """Set the arrays to read: from the first row, or after a resume from the row after the snapshot's last.
 
-        `data` (N x C x H x W) and `labels` (N, or N x 1 x 1 x 1) are kept without a copy where they are float32
-        in C order. Raise ShapeError unless N is a multiple of batch_size and the rest is the layer's.
+        `data` (N x C x H x W) and `labels` (N, or N x 1 x 1 x 1) are not copied if they are float32 in C order: later
+        changes to them show in later batches. Raise ShapeError if N is not a multiple of batch_size, or C, H, W are
+        not the layer's.
         """
         data, labels = (np.ascontiguousarray(array, np.float32) for array in (data, labels))
         batch = self.param.memory_data_param.batch_size
@@ -82,7 +83,7 @@ class MemoryData(BaseData):
             np.take(array, rows, 0, out=target, mode="clip")  # the mode that writes without a copy between
 
     def close(self) -> None:
-        """Let the next forward pass count batches anew."""
+        """Start a new count of batches at the next forward pass."""
         self._numbers = None
 
 

@@ -126,15 +126,3 @@ def suited_bytes(total: int, alpha: float, beta: float) -> int:
     hidden: n minimises total / n alpha + n beta.
     """
     return max(1, round(min(total, sqrt(total * alpha / beta))))
-
-
-def parse_bytes(text: str) -> float:
-    """Return the bytes that `--bucket-bytes` names: 0, 65536, 64K, 4M, inf. Raise ValueError for anything else."""
-    if text == "inf":
-        return inf
-    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-    unit = units.get(text[-1:].upper(), 1)
-    number = int(text[:-1] if unit > 1 else text) * unit
-    if number < 0:
-        raise ValueError(text)
-    return number

@@ -10,11 +10,12 @@ from collectives.model.clusters import find_cluster
 from collectives.tuning.modelled import STEP
 from scaffe.monitor.log import log
 from scaffe.net import Net
-from scaffe.parallel.buckets import Bucket, parse_bytes, suited_bytes
+from scaffe.parallel.buckets import Bucket, suited_bytes
 from scaffe.parallel.run import Run
 from scaffe.parallel.workflows.alone import Alone
 from scaffe.parallel.workflows.workflow import Parts, Workflow, registered
 from scaffe.parallel.world import World
+from scaffe.setting import parse_bytes
 from scaffe.solvers.rule import Rule
 
 

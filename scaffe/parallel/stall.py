@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from collectives import abort
-from collectives.communicator import Communicator
-from collectives.execution.window import Window
+from collectives import Communicator, abort
+from collectives.execution.window import SharedWindow
 from scaffe.errors import ScaffeError
 from scaffe.monitor.log import log, one_line
 from scaffe.monitor.record import (
@@ -150,7 +149,7 @@ class StallWatch:
     def __init__(self, world: World, node: MPI.Intracomm, nets: Sequence[_Net], seconds: float, abort: bool = False):
         self.world, self.layers, self.seconds, self.abort = world, LayerNames(nets), seconds, abort
         self.rank, self.hosts = world.rank, [host for host, _ in world.places]
-        self._window = Window(node, NBYTES)
+        self._window = SharedWindow(node, NBYTES)
         self.local = node.allgather(world.rank)
         self.rows = [memoryview(bytearray(NBYTES)).cast("q") for _ in range(world.size)]
         for rank, segment in zip(self.local, self._window.segments, strict=True):

@@ -1,6 +1,6 @@
 """Pictures of nets, as Caffe's draw_net.py draws them, by graphviz.
 
-`drawing_of` returns boxes and edges as plain lists, `source` converts them to graphviz's language, and `draw_net`
+`diagram` returns boxes and edges as plain lists, `source` converts them to graphviz's language, and `draw_net`
 writes a file.
 """
 
@@ -72,7 +72,7 @@ def draw_net(
         known = " ".join(f".{one}" for one in PICTURE_SUFFIXES + SOURCE_SUFFIXES)
         raise ScaffeError(f"{out}: unknown format; known: {known}")
     net = read_net(model)
-    graph = source(drawing_of(net, phase, shapes(net, phase)), net.name, rankdir)
+    graph = source(diagram(net, phase, shapes(net, phase)), net.name, rankdir)
     write_atomically(out, graph.source.encode() if suffix in SOURCE_SUFFIXES else _render(graph, suffix))
 
 
@@ -96,7 +96,7 @@ def shapes(net: NetParameter, phase: str) -> dict[str, str]:
     return {name: " or ".join(texts) for name, texts in found.items()}
 
 
-def drawing_of(net: NetParameter, phase: str = "ALL", shapes: Mapping[str, str] | None = None) -> Drawing:
+def diagram(net: NetParameter, phase: str = "ALL", shapes: Mapping[str, str] | None = None) -> Drawing:
     """Return the drawing of a net; `shapes`, by blob name, label the edges to the blobs.
 
     A layer that computes in place on a single blob is a line in the box of the layer before it, so that the picture

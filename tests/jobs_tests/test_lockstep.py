@@ -8,7 +8,7 @@ from pathlib import Path
 import patience
 import pytest
 
-SPECIMENS = Path(__file__).with_name("specimens.py")
+SPECIMENS = Path(__file__).parents[1] / "support/specimens.py"
 PYTEST = [sys.executable, "-m", "mpi4py", "-m", "pytest", "-p", "no:cacheprovider"]
 Finished = subprocess.CompletedProcess[str]
 Run = Callable[..., Finished]

@@ -16,6 +16,7 @@ import nets
 import numpy as np
 import pytest
 import wrong_inputs
+from bad_input import SOLVER, errors, files
 from mpi4py import MPI
 from PIL import Image
 from unsealed import unseal
@@ -25,17 +26,6 @@ from scaffe.cli import main
 from scaffe.parallel.world import World
 
 COMM = MPI.COMM_WORLD
-LOG_LINE = re.compile(r"[IWE]\d{4} \d\d:\d\d:\d\d\.\d{6} ")
-SOLVER = """
-net: "net.prototxt"
-base_lr: 0.01
-lr_policy: "fixed"
-momentum: 0.9
-max_iter: 4
-snapshot: 2
-snapshot_prefix: "snap"
-random_seed: 1
-"""
 ROWS = wrong_inputs.table()
 ONE = [row for row in ROWS if not row.over_ranks]
 TOGETHER = [row for row in ROWS if not row.alone]
@@ -88,15 +78,6 @@ def base(tmp_path_factory):
             os.unlink(f"snap_iter_2.solverstate{end}")
     os.chdir(before)
     return folder
-
-
-def files(folder: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def errors(stderr: str) -> list[str]:
-    """Return the lines that are not of the log."""
-    return [line for line in stderr.splitlines() if not LOG_LINE.match(line)]
 
 
 def says(line: str, said: str) -> bool:

@@ -7,6 +7,7 @@ from google.protobuf import text_format
 
 import scaffe
 from scaffe.choices import Choices, parse
+from scaffe.compute import Compute
 from scaffe.errors import OnednnError, PlanError
 from scaffe.proto import NetParameter, SolverParameter
 
@@ -33,7 +34,7 @@ net_param {
 
 def solver(tmp_path, plan="fixed"):
     param = text_format.Parse(SOLVER + f'snapshot_prefix: "{tmp_path}/s"', SolverParameter())
-    return scaffe.Solver(param, engine="onednn", plan=plan)
+    return scaffe.Solver(param, compute=Compute(engine="onednn", plan=plan))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -158,7 +159,7 @@ def test_bfloat16_products_are_summed_in_float32(layer):
         net, found = low_net(layer, shape, "bf16")
     except OnednnError as error:
         pytest.skip(str(error))
-    assert net.layer_dict["it"]._plan is not None
+    assert net.layer_dict["it"]._primitives is not None
     assert_alike(found, low_net(layer, shape, "float32")[1])
 
 

@@ -11,6 +11,7 @@ from google.protobuf import text_format
 
 import scaffe
 from scaffe.blob import Blob
+from scaffe.compute import Compute
 from scaffe.errors import NetError, ScaffeError, ShapeError
 from scaffe.proto import NetParameter
 from scaffe.training.solver import Solver
@@ -296,7 +297,11 @@ TESTED = nets.softmax_regression("db") + 'layer { name: "p" type: "Softmax" bott
 def solver(engine, keep_diffs=True, **fields):
     how = {"test_iter": [2], "test_interval": 2, "snapshot_prefix": "snap"} | fields
     param = nets.solver_with(TESTED, **how)
-    return Solver(param, engine=engine, keep_diffs=keep_diffs, threads=1)
+    made = Solver(param, compute=Compute(engine=engine, threads=1))
+    made.net.keep_diffs = keep_diffs
+    for net in made.test_nets:
+        net.keep_data = keep_diffs
+    return made
 
 
 @pytest.mark.parametrize("engine", ENGINES)

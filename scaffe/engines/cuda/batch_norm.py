@@ -1,4 +1,4 @@
-"""BatchNorm by kernels: two launches each way, the running sums kept by the first way's second."""
+"""BatchNorm by kernels: two launches per pass, of which the second forward one also updates the running sums."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scaffe.layers.layer import Blobs, register
 
 
 class CudaBatchNorm(BatchNorm):
-    """BatchNorm; the reference form where a channel has too many elements for a kernel."""
+    """BatchNorm (N x C x ...); the reference form where a channel has too many elements for the kernels."""
 
     capturable = True
 
@@ -22,7 +22,7 @@ class CudaBatchNorm(BatchNorm):
         if not self.parts.fit:
             return super().forward(bottom, top)
         engine, x, sums = self.context.engine, bottom[0].array, [blob.array for blob in self.blobs]
-        kept = self.normalised = self.buffer("normalised", self.view, x.dtype)  # as layers above may change the top
+        kept = self.normalised = self.buffer("normalised", self.view, x.dtype)  # layers behind may change the top
         self.deviation = self.buffer("deviation", (self.view[1], 1), x.dtype)
         if self.use_sums:
             mean = self.buffer("mean", (self.view[1],), x.dtype)

@@ -9,10 +9,14 @@ from scaffe.layers.layer import register
 
 
 class CudaData(Data):
+    """Data, its images transformed on the device."""
+
     device_transform = ImageTransform
 
 
 class CudaImageData(ImageData):
+    """ImageData, its images transformed on the device."""
+
     device_transform = ImageTransform
 
 

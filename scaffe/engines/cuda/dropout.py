@@ -1,8 +1,9 @@
-"""Dropout by one kernel, which draws the same random numbers as the reference form does, and so any number of ranks."""
+"""Dropout by one kernel, which draws the reference form's random numbers, the same over any number of ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,9 +13,9 @@ from scaffe.layers.layer import Blobs, register
 
 
 class CudaDropout(Dropout):
-    """Dropout; nothing is kept for the backward pass but the key of the random numbers, which are drawn again.
+    """Dropout; the backward pass draws the same random numbers again, from the key that the forward pass left.
 
-    The key lies on the device, so that a recording draws other numbers in each pass.
+    The key lies on the device, so that a repeated CUDA graph draws new numbers in each pass.
     """
 
     capturable = True
@@ -30,7 +31,7 @@ class CudaDropout(Dropout):
             self.begin_pass()
         self._drop(bottom[0].array, top[0].array)
 
-    def _drop(self, source, target) -> None:
+    def _drop(self, source: Any, target: Any) -> None:
         if not self.active:
             return super()._drop(source, target)
         rows, per_row = self.draw_rows(source.shape)

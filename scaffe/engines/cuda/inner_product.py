@@ -1,4 +1,4 @@
-"""InnerProduct by cuBLAS: the bias is what the product is added to, the gradient is added to by the product."""
+"""InnerProduct by cuBLAS, whose products add to the bias and to the gradient of the weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scaffe.layers.layer import Blobs, register
 
 
 class CudaInnerProduct(InnerProduct):
-    """InnerProduct."""
+    """InnerProduct: x (rows x inputs), y (rows x outputs)."""
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         multiply = self.context.engine.multiply

@@ -1,4 +1,4 @@
-"""LRN across channels by a kernel each way; the scales are computed again on the way back, not kept."""
+"""LRN across channels by one kernel per pass; the backward pass recomputes the scales."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from scaffe.engines.cuda.engine import THREADS
 from scaffe.layers.layer import Blobs, register
 from scaffe.layers.lrn import LRN
 
-REACHES = 1, 2, 3, 4  # that there are kernels for
-RUN = 64  # channels that a thread goes along, as lrn.cu says
-ROWS = 65535  # of a grid, at most
+REACHES = 1, 2, 3, 4  # local_size 3 to 9: those that lrn.cu has kernels for
+RUN = 64  # channels of a thread; RUN of lrn.cu
+ROWS = 65535  # the most that the second dimension of a grid can have
 
 
 class CudaLRN(LRN):
-    """LRN across channels; within each channel, or over more than nine channels, the reference form."""
+    """LRN ACROSS_CHANNELS of x (N x C x pixels); WITHIN_CHANNEL, or with local_size above 9, the reference form."""
 
     @property
     def _has_kernel(self) -> bool:

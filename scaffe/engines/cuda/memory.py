@@ -8,7 +8,7 @@ import numpy as np
 
 from scaffe.blob import Blob, Values
 from scaffe.context import TRAIN
-from scaffe.engines.cuda.pool import Span, pack
+from scaffe.engines.cuda.pool import UsageRecord, pack
 
 if TYPE_CHECKING:
     from scaffe.net import Net
@@ -21,7 +21,7 @@ class Lot(NamedTuple):
 
     blob: Blob
     values: Values
-    span: Span
+    span: UsageRecord
 
 
 class Memory:
@@ -82,7 +82,7 @@ class Memory:
         return counts.index(max(counts))
 
     def _lot(self, blob: Blob, values: Values, steps: Steps, kept: bool) -> Lot:
-        return Lot(blob, values, Span(4 * blob.count, *(self._whole if kept else steps)))
+        return Lot(blob, values, UsageRecord(4 * blob.count, *(self._whole if kept else steps)))
 
     @property
     def _whole(self) -> Steps:

@@ -1,4 +1,4 @@
-"""Concat, Slice and Split by kernels: one launch for up to eight parts."""
+"""Concat, Slice and Split by kernels: one launch for each eight parts."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from scaffe.layers.layer import Blobs, register
 from scaffe.layers.slice import Slice
 from scaffe.layers.split import Split
 
-MOST = 8  # parts of a launch, as parts.cu has it
-NONE = np.uint64(0)  # a part that is left out
+MOST = 8  # parts of a launch; PARTS of parts.cu
+NONE = np.uint64(0)  # a null pointer, for a part that is left out
 
 
 def move(engine: Engine, kernel: str, whole: Any, axis: int, sizes: Sequence[int], parts: Sequence[Any]) -> None:
-    """Launch "gather" from the parts into the whole, or "scatter" the other way; a part that is None is left out."""
+    """Launch `kernel`: "gather" copies the parts into the whole, "scatter" the whole into the parts.
+
+    Part k has `sizes[k]` of the whole's elements on `axis`. A part that is None is left out.
+    """
     outer, size, inner = around(whole.shape, axis)
     ends = list(accumulate(sizes))
     for k in range(0, len(parts), MOST):
@@ -31,7 +34,7 @@ def move(engine: Engine, kernel: str, whole: Any, axis: int, sizes: Sequence[int
 
 
 class CudaConcat(Concat):
-    """Concat."""
+    """Concat along `axis`."""
 
     capturable = True
 
@@ -47,7 +50,7 @@ class CudaConcat(Concat):
 
 
 class CudaSlice(Slice):
-    """Slice."""
+    """Slice along `axis`."""
 
     capturable = True
 
@@ -63,7 +66,7 @@ class CudaSlice(Slice):
 
 
 class CudaSplit(Split):
-    """Split."""
+    """Split: the tops share the bottom's values; a kernel adds their gradients."""
 
     capturable = True
 

@@ -1,4 +1,4 @@
-"""ReLU by a kernel each way."""
+"""ReLU by one kernel per pass."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scaffe.layers.relu import ReLU
 
 
 class CudaReLU(ReLU):
-    """ReLU."""
+    """ReLU, leaky with negative_slope."""
 
     capturable = True
 

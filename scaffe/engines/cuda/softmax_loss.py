@@ -1,4 +1,4 @@
-"""SoftmaxWithLoss by kernels: the loss, its divisor and what is wrong with labels stay on the device."""
+"""SoftmaxWithLoss by kernels: the loss, its divisor and faults of labels stay on the device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from scaffe.layers.layer import Blobs, register
 
 
 def mean_over_labels(layer: Any, values: Any, labels: Any, divisor: float, top: Any) -> Any:
-    """Write the mean of `values` over the labels, and return what it was divided by; 0 for those that count."""
+    """Write the sum of `values` over `divisor` into `top`; return the divisor, an array on the device.
+
+    A divisor of 0 stands for the number of labels that are not ignored.
+    """
     divided = layer.buffer("divided", (), np.float32)
     numbers = np.int64(labels.size), *ignoring(layer.ignore), np.float64(divisor), top, divided
     layer.context.engine.launch("losses", "mean_over_labels", (1,), values, labels, *numbers)
@@ -21,11 +24,11 @@ def mean_over_labels(layer: Any, values: Any, labels: Any, divisor: float, top: 
 
 
 class CudaSoftmaxWithLoss(softmax_loss.SoftmaxWithLoss):
-    """SoftmaxWithLoss."""
+    """SoftmaxWithLoss of scores (outer x classes x inner) against labels."""
 
     @property
     def capturable(self) -> bool:  # type: ignore[override]
-        """Unless the ranks have to count their labels together."""
+        """Whether the ranks need no common count of labels."""
         return self.ignore is None or self.normalization != self.param.loss_param.VALID or self.context.size == 1
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
@@ -38,7 +41,7 @@ class CudaSoftmaxWithLoss(softmax_loss.SoftmaxWithLoss):
         self.divided = mean_over_labels(self, losses, self.labels, self._divisor(), top[0].array)
 
     def _divisor(self) -> float:
-        """Return what the sum is divided by, 0 for the labels that count, if this rank's are all there are."""
+        """Return the divisor of the sum; 0 stands for the number of labels not ignored, counted by the kernel."""
         if self.ignore is None or self.normalization != self.param.loss_param.VALID:
             return self.normalizer(self.outer, self.inner)
         if self.context.size == 1:

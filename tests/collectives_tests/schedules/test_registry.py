@@ -1,0 +1,106 @@
+"""The registry: a file that is added to the schedules is found by all that have to do with algorithms' names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from an_algorithm_of_ours import TERNARY, added
+
+from collectives import AlgorithmError, check_algorithm, make_schedule
+from collectives.schedules import registry
+from collectives.schedules.registry import VERBS, algorithms, find, known, table
+from collectives.simulation.check import check
+from collectives.tuning.choosing import Candidate, candidates
+from collectives.tuning.choosing import algorithms as tuned
+from collectives.tuning.table import Shape
+
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs/collectives.md"
+
+
+@pytest.fixture
+def ternary(tmp_path: Path) -> Iterator[None]:
+    algorithms()
+    with added(tmp_path):
+        yield
+    assert "ternary" not in known()
+
+
+def test_an_added_file_has_a_name_for_every_verb(ternary: None) -> None:
+    for verb in ("reduce", "bcast", "allreduce"):
+        check_algorithm(verb, "ternary")
+        check_algorithm(verb, "leaders-ternary")
+        with pytest.raises(AlgorithmError, match="known are .*ternary"):
+            check_algorithm(verb, "tertiary")
+
+
+def test_an_added_file_is_right_like_all_others(ternary: None) -> None:
+    kinds = [(verb, name) for verb in VERBS for each in algorithms(verb) for name in each.samples]
+    assert ("reduce", "ternary") in kinds and ("allreduce", "ternary") in kinds
+    for verb, name in kinds:
+        for size in (1, 2, 5, 9, 14):
+            check(make_schedule(verb, name, size, 11, chunk=3, root=size // 2))
+
+
+def test_an_added_tree_s_letter_makes_hierarchies(ternary: None) -> None:
+    check(make_schedule("reduce", "ct-4", 23, 11, chunk=3))
+
+
+def test_tuning_tries_an_added_algorithm_with_its_own_chunks(ternary: None) -> None:
+    for op in ("reduce", "bcast", "allreduce"):
+        assert "ternary" in tuned(op, Shape(8, 2, "tcp"), reaches=True)
+    assert candidates(["ternary", "leaders-ternary"], None, 1 << 20) == [
+        Candidate("ternary", 12345),
+        Candidate("leaders-ternary", 12345),
+    ]
+
+
+def test_help_model_and_documents_list_an_added_algorithm(ternary: None) -> None:
+    from collectives.bench.options import parser as bench
+    from collectives.model.predicting import names_of
+    from collectives.tune import parser as tune
+
+    assert "ternary" in names_of("reduce") and "ternary" in names_of("allreduce")
+    assert all("ternary" in parser().format_help() for parser in (bench, tune))
+    assert "| `ternary` | reduce, bcast, allreduce | 3 n | a tree of ours |" in table()
+
+
+def test_reduce_s_help_lists_every_algorithm(ternary: None, capsys: pytest.CaptureFixture[str]) -> None:
+    from scaffe.cli import main
+
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    said = re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert "ternary" in said and "cb-8:levels" in said
+
+
+def test_the_names_of_two_algorithms_never_mean_one_of_them_silently(tmp_path: Path) -> None:
+    algorithms()
+    again = TERNARY.replace('"ternary"', '"chain"')
+    with added(tmp_path, again, "again"), pytest.raises(ValueError, match="two algorithms have the name 'chain'"):
+        algorithms()
+    circulant = TERNARY.replace('"ternary"', '"circulant"').replace('"t"', '"c"')
+    with added(tmp_path, circulant, "circulant"), pytest.raises(ValueError, match="c chain.*c circulant"):
+        make_schedule("reduce", "cb-8", 16, 4)
+    swallowing = TERNARY + "\n    def takes(self, name):\n        return name == 'ring'\n"
+    with added(tmp_path, swallowing, "swallowing"), pytest.raises(ValueError, match="'ring' is a name of two"):
+        make_schedule("allreduce", "ring", 4, 4)
+    check(make_schedule("reduce", "cb-8", 16, 4))
+
+
+def test_every_example_is_found_and_of_its_own_algorithm() -> None:
+    for verb in VERBS:
+        for each in algorithms(verb):
+            assert all(find(name, verb) is each for name in (*each.examples, *each.samples))
+
+
+def test_the_documents_have_the_table_of_all_algorithms() -> None:
+    assert table() in DOCUMENT.read_text(), "paste what `python -m collectives.schedules` prints"
+
+
+def test_every_file_of_an_algorithm_registers_one() -> None:
+    folder = Path(registry.__file__).parent
+    registering = {path.stem for path in folder.glob("*.py") if "\n@register\n" in path.read_text()}
+    assert registering == {type(each).__module__.rpartition(".")[2] for each in algorithms()}

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collectives.errors import AlgorithmError
+from collectives.schedules.algorithms import make_schedule
+from collectives.schedules.registry import VERBS, algorithms
+from collectives.schedules.schedule import OUT, OWN, Schedule, Step, StepKind, slots, uses_out
+
+TREES = [name for each in algorithms("bcast") for name in each.samples]
+KINDS = [(op, name) for op in VERBS for each in algorithms(op) for name in each.samples]
+
+
+def run(schedule: Schedule, inputs: np.ndarray) -> np.ndarray:
+    """Take all ranks' steps on plain arrays: sends never wait, a rank that misses a message tries again later."""
+    out = inputs.copy() if schedule.op == "bcast" else np.full_like(inputs, -1)
+    scratch: dict[tuple[int, int], np.ndarray] = {}
+    mail: dict[tuple[int, int, int], list[np.ndarray]] = {}
+    parts = [list(schedule.rank(rank)) for rank in range(schedule.size)]
+    while any(parts):
+        before = sum(map(len, parts))
+        for rank, steps in enumerate(parts):
+            while steps and take(rank, steps[0], inputs, out, scratch, mail):
+                steps.pop(0)
+        assert sum(map(len, parts)) < before, "a message is missing"
+    assert not any(mail.values())
+    return out
+
+
+def take(rank: int, step: Step, own: np.ndarray, out: np.ndarray, scratch: dict, mail: dict) -> bool:
+    def at(place: int) -> np.ndarray:
+        if place >= 0:
+            return scratch[rank, place][: step.stop - step.start]
+        return (own if place == OWN else out)[rank, step.start : step.stop]
+
+    if step.kind is StepKind.SEND:
+        mail.setdefault((rank, step.peer, step.tag), []).append(at(step.source).copy())
+        return True
+    if step.kind is StepKind.COPY:
+        at(step.target)[:] = at(step.source)
+        return True
+    waiting = mail.get((step.peer, rank, step.tag))
+    if not waiting:
+        return False
+    message = waiting.pop(0)
+    if step.kind is StepKind.RECV:
+        at(step.target)[:] = message
+        return True
+    scratch[rank, step.slot] = message
+    total = at(step.source) + message
+    if step.target >= 0:
+        scratch[rank, step.target] = total
+    else:
+        at(OUT)[:] = total
+    return True
+
+
+@given(
+    kind=st.sampled_from(KINDS),
+    size=st.integers(1, 24),
+    elements=st.integers(0, 50),
+    chunk=st.integers(1, 60),
+    depth=st.integers(2, 5),
+    data=st.data(),
+)
+def test_the_result_is_the_sum_of_integers(
+    kind: tuple[str, str], size: int, elements: int, chunk: int, depth: int, data: st.DataObject
+) -> None:
+    op, algorithm = kind
+    root = data.draw(st.integers(0, size - 1))
+    schedule = make_schedule(op, algorithm, size, elements, chunk=chunk, root=root, depth=depth)
+    inputs = np.random.default_rng(size * 1000 + elements).integers(-99, 99, (size, elements))
+    expected = inputs[root] if op == "bcast" else inputs.sum(0)
+    out = run(schedule, inputs)
+    parts = [schedule.result(rank) for rank in range(size)]
+    for rank, (start, stop) in enumerate(parts):
+        assert (out[rank, start:stop] == expected[start:stop]).all()
+    covered = [element for start, stop in parts for element in range(start, stop)]
+    copies = size if op in ("bcast", "allreduce") else 1
+    assert sorted(covered) == sorted(list(range(elements)) * copies)
+
+
+@pytest.mark.parametrize("algorithm", TREES)
+def test_chunks_do_not_change_the_order_of_additions(algorithm: str) -> None:
+    inputs = np.random.default_rng(1).standard_normal((13, 40)).astype(np.float32)
+    whole = run(make_schedule("reduce", algorithm, 13, 40, chunk=40, root=5), inputs)[5]
+    if algorithm != "two-tree":
+        assert (run(make_schedule("reduce", algorithm, 13, 40, chunk=3, root=5), inputs)[5] == whole).all()
+    assert (run(make_schedule("allreduce", algorithm, 13, 40, chunk=40, root=5), inputs) == whole).all()
+
+
+@pytest.mark.parametrize(("op", "algorithm"), [("allreduce", "ring"), ("allreduce", "halving"), ("allreduce", "cb-4")])
+def test_all_ranks_get_the_same_bits(op: str, algorithm: str) -> None:
+    out = run(make_schedule(op, algorithm, 11, 40, chunk=3), np.random.default_rng(1).standard_normal((11, 40)))
+    assert (out == out[0]).all()
+
+
+def test_ranks_of_the_order_take_the_places_of_virtual_ranks() -> None:
+    schedule = make_schedule("reduce", "chain", 4, 1, root=2, order=[2, 0, 3, 1])
+    assert [schedule.rank(rank)[-1].peer for rank in (1, 3, 0)] == [3, 0, 2]
+
+
+def test_one_rank_of_many_is_computed_alone() -> None:
+    schedule = make_schedule("reduce", "ccb-8", 10**5, 100, chunk=50, root=7)
+    assert [step.kind for step in schedule.rank(6)] == [StepKind.SEND] * 2
+
+
+def test_scratch_does_not_grow_with_the_number_of_chunks_or_children() -> None:
+    steps = make_schedule("reduce", "flat", 50, 1000, chunk=10).rank(0)
+    assert slots(steps) <= 8 and uses_out(steps)
+    steps = make_schedule("reduce", "chain", 50, 1000, chunk=10, depth=3).rank(4)
+    assert slots(steps) == 3 and not uses_out(steps)
+
+
+def test_a_schedule_prints_every_step() -> None:
+    text = str(make_schedule("allreduce", "chain", 3, 4, chunk=2, depth=2))
+    assert text.splitlines()[0] == "allreduce of 4 elements over 3 ranks, chain, chunk 2"
+    assert "  0 recv slot 0 from 2 tag 0, slot 0[0:2] = own + it" in text
+    assert "  1 send slot 0[0:2] to 0 tag 0" in text
+    assert "  0 recv slot 0 from 1 tag 0, out[0:2] = own + it" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        (("gather", "chain", 4, 4), {}, "unknown collective 'gather'"),
+        (("reduce", "ring", 4, 4), {}, "reduce has no algorithm 'ring'"),
+        (
+            ("reduce_scatter", "ring", 4, 4),
+            {},
+            "unknown collective 'reduce_scatter'",
+        ),
+        (("allreduce", "cb-8:levels", 4, 4), {}, "goes with a reduce"),
+        (("reduce", "chain", 0, 4), {}, "size is 0"),
+        (("reduce", "chain", 4, -1), {}, "elements is -1"),
+        (("reduce", "chain", 4, 4), {"chunk": 0}, "chunk is 0"),
+        (("reduce", "chain", 4, 4), {"depth": 1}, "depth is 1; it must be at least 2"),
+        (("reduce", "chain", 4, 4), {"root": 4}, "root 4 is not one of 4 ranks"),
+        (("reduce", "chain", 4, 4), {"order": [1, 0, 2, 3]}, "root 0 first"),
+    ],
+)
+def test_impossible_schedules_are_refused(arguments: tuple, options: dict, message: str) -> None:
+    with pytest.raises(AlgorithmError, match=message):
+        make_schedule(*arguments, **options)
+
+
+def test_a_rank_that_is_not_there_is_refused() -> None:
+    with pytest.raises(AlgorithmError, match="rank 3 of a schedule for 3 ranks"):
+        make_schedule("reduce", "chain", 3, 4).rank(3)
+
+
+def test_schedules_need_no_mpi() -> None:
+    program = (
+        "import sys; sys.modules['mpi4py'] = None\n"
+        "import collectives, collectives.check, collectives.simulation.cost, collectives.model\n"
+        "collectives.check.check(collectives.make_schedule('reduce', 'cb-2', 5, 9, chunk=2))"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

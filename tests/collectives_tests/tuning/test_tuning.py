@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import pytest
+
+from collectives import tune
+from collectives.errors import ArgumentError, CollectiveError
+from collectives.model.clusters import ETHERNET, INFINIBAND, find_cluster
+from collectives.tuning.modelled import model_rows, shape_rows, shapes
+from collectives.tuning.table import FABRIC, SHIPPED, TCP, Row, Shape, Table, check_writable, load
+
+EIGHT = Shape(8, 1, TCP)
+MEGABYTE = 1 << 20
+
+
+def row(nodes=8, ranks=1, from_bytes=0, algorithm="chain", op="reduce", shared=True, **more):
+    return Row(op, nodes, ranks, shared, from_bytes, algorithm, **more)
+
+
+def test_the_last_row_that_is_reached_of_the_nearest_shape_counts():
+    table = Table([row(from_bytes=1000, algorithm="cb-4"), row(), row(nodes=64, algorithm="cb-8")], "t")
+    assert table.choose("reduce", Shape(6, 1), True, 999).algorithm == "chain"
+    assert table.choose("reduce", Shape(6, 1), True, 1000).algorithm == "cb-4"
+    assert table.choose("reduce", Shape(60, 1), True, 1000).algorithm == "cb-8"
+
+
+def test_times_of_two_rows_are_a_line():
+    timed = [(1000, 0.011), (5000, 0.015), (3000, 0.5)]
+    rows = [row(from_bytes=0), *(row(from_bytes=n, seconds=seconds) for n, seconds in timed)]
+    shape = Shape(rows[0].nodes, rows[0].ranks)
+    assert Table(rows, "x").line("reduce", shape, rows[0].shared) == pytest.approx((0.01, 1e-6))
+    assert Table(rows[:2], "x").line("reduce", shape, rows[0].shared) is None
+    assert Table(rows, "x").line("bcast", shape, rows[0].shared) is None
+
+
+def test_rows_for_other_memory_other_networks_or_one_node_do_not_count():
+    table = Table([row(network=TCP)], "t")
+    assert table.choose("reduce", EIGHT, True, 1).algorithm == "chain"
+    for shape, shared in ((EIGHT, False), (Shape(8, 1, FABRIC), True), (Shape(1, 8), True), (Shape(8, 2, TCP), True)):
+        choice = table.choose("reduce", shape, shared, 1)
+        assert choice.algorithm == "mpi" and "t has no row for" in choice.why
+    assert Table([row()], "t").choose("reduce", Shape(8, 1, FABRIC), True, 1).algorithm == "chain"
+
+
+def test_a_choice_says_from_where_it_comes_and_what_it_beat():
+    found = {"seconds": 2e-3, "library_seconds": 8e-3, "next_best": "cb-4", "next_seconds": 3e-3}
+    table = Table([row(from_bytes=64, chunk_bytes=32, source="measured on vm with Open MPI 5.0.11", **found)], "t.json")
+    choice = table.choose("reduce", EIGHT, True, 100)
+    assert str(choice) == "chain in chunks of 32 bytes"
+    assert choice.why == (
+        "best from 64 bytes on 8 node(s) with 1 rank(s) each in t.json; measured on vm with Open MPI 5.0.11: "
+        "there 2000.0 us, 0.25 of the MPI library's; next cb-4, 1.50 times as long"
+    )
+
+
+def test_merging_replaces_the_rows_of_the_same_place_and_keeps_others():
+    old = [row(), row(from_bytes=64, algorithm="cb-4"), row(op="bcast"), row(shared=False), row(nodes=4)]
+    new = [row(algorithm="mpi"), row(from_bytes=128, algorithm="two-tree")]
+    assert Table(old, "t").merged(new).rows == [*old[2:], *new]
+
+
+def test_a_table_comes_back_from_its_file(tmp_path):
+    rows = [row(network=TCP, source="x", seconds=1.5), row(shared=False, chunk_bytes=7)]
+    path = tmp_path / "t.json"
+    Table(rows, "t").save(path)
+    assert load(path).rows == rows and load(path).source == str(path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["t.json"]
+
+
+def test_a_file_that_cannot_be_written_is_told_and_left_alone(tmp_path):
+    with pytest.raises(ArgumentError, match=r"no/t\.json: can't be written: no such file or directory"):
+        check_writable(tmp_path / "no" / "t.json")
+    (tmp_path / "t.json").write_text("{")
+    with pytest.raises(ArgumentError, match="is not a table of python -m collectives.tune"):
+        check_writable(tmp_path / "t.json")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ArgumentError, match="folder: can't be written: is a directory"):
+        Table([row()], "t").save(tmp_path / "folder")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["folder", "t.json"]
+
+
+@pytest.mark.parametrize("shape", [Shape(1, 4), EIGHT, Shape(4, 2, TCP), Shape(8, 4, FABRIC)], ids=str)
+def test_the_shipped_table_is_what_the_model_says(shape):
+    cluster = INFINIBAND if shape.network == FABRIC else ETHERNET
+    stored = [row for row in load(SHIPPED).rows if (row.nodes, row.ranks, row.network) == shape]
+    assert stored == shape_rows(cluster, shape)
+
+
+def test_the_shipped_table_has_all_shapes_of_its_clusters():
+    stored = {Shape(row.nodes, row.ranks, row.network) for row in load(SHIPPED).rows}
+    assert stored == {*shapes(ETHERNET), *shapes(INFINIBAND)}
+
+
+def test_the_model_leaves_small_messages_to_the_library_and_pipelines_large_ones_in_chunks_that_tcp_takes():
+    table = Table(shape_rows(ETHERNET, EIGHT), "the model")
+    for op in ("reduce", "bcast"):
+        assert table.choose(op, EIGHT, True, 100_000).algorithm == "mpi"
+        choice = table.choose(op, EIGHT, True, 32 * MEGABYTE)
+        assert choice.algorithm == "chain" and 16384 < choice.chunk_bytes <= ETHERNET.eager
+    assert table.choose("allreduce", EIGHT, False, 32 * MEGABYTE).algorithm == "ring"
+
+
+def test_a_cluster_described_for_schedules_only_gives_no_table():
+    with pytest.raises(ArgumentError, match="cluster 'kesch' has no speed of its nodes' memory"):
+        model_rows(["kesch"])
+    with pytest.raises(CollectiveError, match="unknown cluster 'x'"):
+        model_rows(["x"])
+    assert find_cluster("ethernet") is ETHERNET
+
+
+def test_the_command_tells_what_the_model_cannot(capsys, tmp_path):
+    assert tune.main(["--from-model", "ethernet"]) == 2
+    assert capsys.readouterr().err == "collectives.tune: --from-model needs --out FILE\n"
+    assert tune.main(["--from-model", "kesch", "--out", str(tmp_path / "t.json")]) == 2
+    assert "has no speed of its nodes' memory" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

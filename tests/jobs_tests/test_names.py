@@ -1,0 +1,88 @@
+"""Tests are found where one looks for them: by the names of what is registered, in folders that mirror the packages."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+from runpy import run_path
+
+import pytest
+
+import readers
+from collectives.schedules.registry import algorithms
+from scaffe import cli, layers, solvers
+from scaffe.layers import layer
+from scaffe.parallel.workflows.workflow import registered
+
+TESTS = Path(__file__).resolve().parents[1]
+MIRRORS = {"scaffe_tests": "scaffe", "collectives_tests": "collectives", "readers_tests": "readers"}
+
+
+def without_a_test(names: Iterable[str]) -> list[str]:
+    there = {path.stem for path in TESTS.rglob("test_*.py")}
+    return sorted(name for name in names if f"test_{name}" not in there)
+
+
+def file_of(kind: type) -> str:
+    """Return the name of the file that defines a class."""
+    return kind.__module__.rpartition(".")[2]
+
+
+def test_each_layer_type_has_a_test_of_its_files_name() -> None:
+    types = layers.known_types()
+    assert "ReLU" in types
+    assert without_a_test(file_of(layer._types[kind][layer.REFERENCE]) for kind in types) == []
+
+
+def test_each_solver_type_has_a_test_of_its_name() -> None:
+    assert "SGD" in solvers.kinds()
+    assert without_a_test(kind.lower() for kind in solvers.kinds()) == []
+
+
+def test_each_workflow_has_a_test_of_its_files_name() -> None:
+    assert "SC-B" in registered()
+    assert without_a_test(file_of(workflow) for workflow in registered().values()) == []
+
+
+def test_each_command_has_a_test_of_its_name() -> None:
+    names: dict[int, list[str]] = {}  # by parser: the command's names, the first one scaffe's own, others Caffe's
+    for name, parser in cli.parser().commands.items():
+        names.setdefault(id(parser), []).append(name)
+    assert ["train"] in names.values()
+    assert without_a_test(own.replace("-", "_") for own, *_ in names.values()) == []
+
+
+def test_each_class_that_reads_and_decodes_records_has_a_test_of_its_files_name() -> None:
+    modules = [import_module(f"readers.{module.name}") for module in pkgutil.iter_modules(readers.__path__)]
+    kinds = {kind for module in modules for kind in vars(module).values() if isinstance(kind, type)}
+    found = {file_of(kind) for kind in kinds if hasattr(kind, "read") and hasattr(kind, "decode")}
+    assert {"lmdb_reader", "leveldb_reader", "sharded_lmdb", "synthetic"} <= found
+    assert without_a_test(found) == []
+
+
+def test_each_algorithm_is_among_those_that_the_property_tests_check() -> None:
+    """An algorithm needs no test of its name: test_check.py holds for all that are registered, on any ranks."""
+    checked = set(run_path(str(TESTS / "collectives_tests/schedules/test_check.py"))["KINDS"])
+    assert len(algorithms()) > 1
+    for algorithm in algorithms():
+        assert {(verb, name) for verb in algorithm.verbs for name in algorithm.samples} <= checked, algorithm.name
+
+
+@pytest.mark.parametrize("tests", MIRRORS)
+def test_folders_of_tests_are_folders_of_their_package(tests: str) -> None:
+    package = TESTS.parent / MIRRORS[tests]
+    folders = {path.parent.relative_to(TESTS / tests) for path in (TESTS / tests).rglob("test_*.py")}
+    assert [str(folder) for folder in folders if not (package / folder).is_dir()] == []
+
+
+def test_what_is_no_test_stands_in_support() -> None:
+    others = {str(path.relative_to(TESTS)) for path in TESTS.rglob("*.py") if not path.name.startswith("test_")}
+    assert {name for name in others if not name.startswith("support/")} == {"conftest.py", "fuzz.py"}
+
+
+def test_no_two_files_have_one_name() -> None:
+    """pytest imports tests and helpers as modules without a package."""
+    names = [path.name for path in TESTS.rglob("*.py")]
+    assert sorted(names) == sorted(set(names))

@@ -1,0 +1,60 @@
+"""SC-OBR (S-Caffe, section 4.3): gradients meet during the backward pass, and each bucket is updated at once."""
+
+import nets
+import pytest
+from events import recorded
+from mpi4py import MPI
+
+from scaffe.compute import Compute
+from scaffe.parallel.drive import Hook
+from scaffe.parallel.run import Run
+from scaffe.parallel.world import World
+from scaffe.training.solver import Solver
+
+COMM = MPI.COMM_WORLD
+pytestmark = pytest.mark.mpi(min_size=2)
+
+
+@pytest.fixture
+def solver(tmp_path_factory):
+    folder = nets.shared_folder(COMM, tmp_path_factory, "sc_obr")
+    run = Run("SC-OBR", bucket_bytes="0", drive="hook", reduce="chain")
+    solver = Solver(
+        nets.solver_with(nets.tower(folder / "db")), world=World(COMM), compute=Compute(engine="reference"), run=run
+    )
+    yield solver
+    solver.close()
+
+
+def test_gradients_may_begin_once_the_backward_pass_has_been_through_their_layer(solver, monkeypatch):
+    events = recorded(monkeypatch, solver.net)
+    solver.step(1)
+    for layer in ("ip5", "ip3", "ip1"):
+        assert events[events.index(f"backward {layer}") + 1] == f"begin gradients of {layer}"
+    assert "reduce" not in events
+
+
+def test_a_bucket_is_updated_and_sent_out_while_the_backward_pass_goes_on(solver, monkeypatch):
+    aggregate = solver.workflow.aggregate
+
+    def until_nothing_moves(hook):
+        while aggregate.progress() or not aggregate.idle():
+            pass
+
+    monkeypatch.setattr(Hook, "between", until_nothing_moves)
+    events = recorded(monkeypatch, solver.net)
+    held = {}
+
+    def backward(*given, work=solver.net.layers[2].backward):
+        held["before ip1"] = solver.net.params["ip5"][0].data.copy()
+        work(*given)
+
+    assert solver.net.layers[2].name == "ip1"
+    monkeypatch.setattr(solver.net.layers[2], "backward", backward)
+    before = solver.net.params["ip5"][0].data.copy()
+    solver.step(1)
+    assert events.index("begin parameters of ip5") < events.index("backward ip3")
+    assert events.index("begin parameters of ip1") > events.index("backward ip1")
+    if solver.world.is_root:
+        assert (held["before ip1"] != before).any()
+        assert (held["before ip1"] == solver.net.params["ip5"][0].data).all()

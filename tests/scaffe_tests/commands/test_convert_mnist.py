@@ -1,0 +1,29 @@
+"""scaffe convert-mnist: idx files become records."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+
+from readers import LMDBReader, decode
+from scaffe.cli import main
+
+
+def test_each_image_becomes_a_record_with_its_label(tmp_path, capsys):
+    images = np.random.default_rng(0).integers(0, 256, (5, 4, 3), np.uint8)
+    (tmp_path / "images").write_bytes(struct.pack(">IIII", 0x803, *images.shape) + images.tobytes())
+    (tmp_path / "labels").write_bytes(struct.pack(">II", 0x801, 5) + bytes([3, 1, 4, 1, 5]))
+    for command, db in (("convert-mnist", tmp_path / "a"), ("convert_mnist_data", tmp_path / "b")):
+        assert main([command, *(str(tmp_path / name) for name in ("images", "labels")), str(db)]) == 0
+        assert "Processed 5 files." in capsys.readouterr().err
+        with LMDBReader(db) as reader:
+            records = [decode(value) for _, value in reader.read(range(len(reader)))]
+        np.testing.assert_array_equal([image for image, _ in records], images[:, None])
+        assert [label for _, label in records] == [3, 1, 4, 1, 5]
+
+
+def test_a_file_that_is_missing_is_named(tmp_path, capsys):
+    assert main(["convert-mnist", str(tmp_path / "images"), "labels", str(tmp_path / "db")]) == 2
+    assert f"{tmp_path}/images: no such file" in capsys.readouterr().err
+    assert not (tmp_path / "db").exists()

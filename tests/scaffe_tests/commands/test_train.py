@@ -1,0 +1,78 @@
+"""scaffe train on one rank: the same training as through Python, from the weights or the snapshot that flags name."""
+
+from __future__ import annotations
+
+import nets
+import numpy as np
+import pytest
+from bad_input import trainable
+
+import scaffe
+from scaffe.cli import main
+from scaffe.proto.files import read_solver, read_weights
+
+TRAIN = ("train", "--solver", "solver.prototxt")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    return trainable(tmp_path, monkeypatch)
+
+
+def weights(path):
+    return [np.array(blob.data, np.float32) for layer in read_weights(path).layer for blob in layer.blobs]
+
+
+def in_python(*, weights=None, **fields):
+    """Return the parameters after training through Python."""
+    param = read_solver("solver.prototxt")
+    param.MergeFrom(type(param)(snapshot_prefix="python", snapshot_after_train=False, **fields))
+    param.ClearField("snapshot")
+    solver = scaffe.get_solver(param)
+    if weights:
+        solver.net.copy_from(weights)
+    solver.solve()
+    found = [parameter.blob.data.reshape(-1).copy() for parameter in solver.net.parameters]
+    solver.close()
+    return found
+
+
+def assert_same(ours, theirs):
+    assert len(ours) == len(theirs) == 2
+    for mine, other in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(mine, other)
+
+
+def test_the_command_trains_as_python_does(folder, capsys):
+    assert main(TRAIN) == 0
+    assert_same(weights("snap_iter_4.caffemodel"), in_python())
+    assert "Optimization Done." in capsys.readouterr().err
+
+
+def test_training_starts_from_the_weights_that_are_named(folder):
+    assert main(TRAIN) == 0
+    (folder / "snap_iter_4.caffemodel").rename("start.caffemodel")
+    assert main([*TRAIN, "--weights", "start.caffemodel"]) == 0
+    assert_same(weights("snap_iter_4.caffemodel"), in_python(weights="start.caffemodel"))
+
+
+def test_a_snapshot_goes_on_to_where_one_run_ends(folder):
+    assert main(TRAIN) == 0
+    at_once = weights("snap_iter_4.caffemodel")
+    for suffix in ("caffemodel", "solverstate"):
+        (folder / f"snap_iter_4.{suffix}").unlink()
+    assert main([*TRAIN, "--snapshot", "snap_iter_2.solverstate"]) == 0
+    assert_same(weights("snap_iter_4.caffemodel"), at_once)
+
+
+def test_levels_and_stages_choose_layers(folder, capsys):
+    more = 'layer { name: "deep" type: "Silence" bottom: "ip" include { min_level: 1 stage: "more" } }'
+    (folder / "net.prototxt").write_text(nets.softmax_regression("db") + more)
+    for flags, there in (((), False), (("--level", "1"), False), (("--level", "1", "--stage", "more"), True)):
+        assert main([*TRAIN, *flags]) == 0
+        assert ("deep" in capsys.readouterr().err) == there
+
+
+def test_a_snapshot_and_weights_are_not_taken_together(folder, capsys):
+    assert main([*TRAIN, "--weights", "a", "--snapshot", "b"]) == 2
+    assert "--snapshot to go on with a run, or --weights to fine-tune, not both" in capsys.readouterr().err

@@ -1,0 +1,83 @@
+"""What holds for LSTM as for RNN: the state between passes and outside, bottoms that do not fit."""
+
+import numpy as np
+import pytest
+from gradient_check import OneLayer, assert_gradient, distinct, numeric_gradient
+from unrolled import CONT, STATES, STATIC, D, N, T, X, text, unrolled
+
+from scaffe.errors import NetError, ShapeError
+
+FIRST = [distinct(1, N, D, seed=2), distinct(1, N, D, seed=3)]
+
+
+@pytest.mark.parametrize("kind", STATES)
+def test_the_state_carries_over_to_the_next_pass(kind):
+    it = OneLayer(text(kind), X, CONT)
+    it.forward()
+    _, state = unrolled(kind, it.layer.blobs, X, CONT)
+    it.bottom[1].array[0] = 1
+    expected, _ = unrolled(kind, it.layer.blobs, X, it.bottom[1].array, state=state)
+    np.testing.assert_allclose(it.forward()[0], expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("kind", STATES)
+def test_the_state_carries_over_to_a_pass_of_other_length(kind):
+    it = OneLayer(text(kind), X, CONT)
+    it.forward()
+    _, state = unrolled(kind, it.layer.blobs, X, CONT)
+    it.bottom[0].array, it.bottom[1].array = X[:2], np.ones((2, N))
+    it.layer.reshape(it.bottom, it.top)
+    it.top[0].array = np.zeros(it.top[0].shape)
+    expected, _ = unrolled(kind, it.layer.blobs, X[:2], np.ones((2, N)), state=state)
+    np.testing.assert_allclose(it.forward()[0], expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("kind", STATES)
+@pytest.mark.parametrize("static", [[], [STATIC]])
+def test_an_exposed_state_comes_from_the_bottoms_and_goes_to_the_tops(kind, static):
+    first = FIRST[: STATES[kind]]
+    it = OneLayer(text(kind, "expose_hidden: true"), X, np.ones((T, N)), *static, *first, tops=1 + len(first))
+    for _ in range(2):  # nothing carries over
+        y, *last = it.forward()
+        state = [blob[0] for blob in first]
+        expected, end = unrolled(kind, it.layer.blobs, X, np.ones((T, N)), *(static or [None]), state=state)
+        np.testing.assert_allclose(y, expected, rtol=1e-10)
+        np.testing.assert_allclose(last, np.array(end)[:, None], rtol=1e-10)
+
+
+@pytest.mark.parametrize("kind", STATES)
+def test_no_gradient_goes_through_the_exposed_state(kind):
+    first = FIRST[: STATES[kind]]
+    it = OneLayer(text(kind, "expose_hidden: true"), X, np.ones((T, N)), *first, tops=1 + len(first))
+    dy = distinct(T, N, D, seed=4)
+    tops = [dy, *(0 * blob for blob in first)]
+    it.forward()
+    down = [True, False] + [True] * len(first)
+    dx, _, *dfirst = it.backward(dy, *(7 + blob for blob in first), down=down)
+    assert not any(diff.any() for diff in dfirst)
+    assert_gradient(dx, numeric_gradient(it, tops, it.bottom[0].array), "bottom 0")
+
+
+@pytest.mark.parametrize("kind", STATES)
+def test_bottoms_that_do_not_fit_are_refused(kind):
+    with pytest.raises(ShapeError, match=r"layer 'it'.*\(4, 3, 5\).*\(4, 2\)"):
+        OneLayer(text(kind), X, CONT[:, :2])
+    with pytest.raises(ShapeError, match=r"layer 'it'.*bottom 2.*\(2, 4\)"):
+        OneLayer(text(kind), X, CONT, STATIC[:2])
+    with pytest.raises(NetError, match="layer 'it'.*num_output"):
+        OneLayer(f'type: "{kind}"', X, CONT)
+    with pytest.raises(NetError, match="layer 'it'.*expose_hidden true takes.*got 2 and 1"):
+        OneLayer(text(kind, "expose_hidden: true"), X, CONT)
+    with pytest.raises(ShapeError, match=r"layer 'it'.*bottom 2.*\(1, 3, 5\)"):
+        first = [np.zeros((1, N, 5))] * STATES[kind]
+        OneLayer(text(kind, "expose_hidden: true"), X, CONT, *first, tops=1 + len(first))
+
+
+@pytest.mark.parametrize("kind", STATES)
+def test_cont_has_no_gradient_and_the_batch_is_not_divided(kind):
+    it = OneLayer(text(kind), X, CONT)
+    it.forward()
+    with pytest.raises(NetError, match="layer 'it'.*cont.*bottom 1"):
+        it.backward(1)
+    assert not it.layer.allows_force_backward(1)
+    assert "time" in it.layer.mixes_samples(it.bottom)

@@ -1,0 +1,248 @@
+"""What a stall's report says, and what travels between nodes."""
+
+from __future__ import annotations
+
+import os
+import threading
+from itertools import product
+from pathlib import Path
+
+import nets
+import pytest
+from mpi4py import MPI
+
+from scaffe import Solver
+from scaffe.errors import ScaffeError
+from scaffe.monitor.record import (
+    BACKWARD,
+    FORWARD,
+    LOSS,
+    NBYTES,
+    PARAMETERS,
+    RANKS,
+    SET_UP,
+    SINCE_WORD,
+    SNAPSHOT,
+    SUMS,
+    TEST,
+    UPDATE,
+    WHAT_WORD,
+    Observation,
+    RankRecord,
+    packed,
+    unpacked,
+)  # fmt: skip
+from scaffe.monitor.watching import Watching
+from scaffe.parallel import stall
+from scaffe.parallel.beacon import DIGEST_BYTES, TOKEN_BYTES, Beacon, ForeignError, pack, unpack
+from scaffe.parallel.stall import MOST_LINES, LayerNames, StallWatch, report
+from scaffe.parallel.world import World
+
+S = 10**9
+NOW = 1000 * S
+PATIENCE = 60.0
+
+
+class Named(LayerNames):
+    """A train net and a test net of three layers, of which the first reads."""
+
+    def __init__(self) -> None:
+        self.names = [["data", "conv1", "loss"], ["data", "ip1", "accuracy"]]
+        self.reading = [[True, False, False]] * 2
+
+
+def seen(rank: int, operation: int, layer=-1, wait=0, net=0, iteration=7, idle=70, silent=1) -> Observation:
+    row = iteration, net, operation, layer, wait, NOW - idle * S, NOW - silent * S
+    return Observation(rank, f"host{rank}", row, NOW)
+
+
+def said(*ranks: Observation) -> list[str]:
+    return report(ranks[0], ranks[1:], Named(), PATIENCE)
+
+
+WAITING = seen(0, UPDATE, wait=SUMS, idle=62)
+UNMOVED = "rank 0 has not moved for 62 s: update, waiting for the sums of gradients, iteration 7; "
+
+
+def test_a_rank_that_computes_is_missing_and_one_that_waits_is_not() -> None:
+    assert said(WAITING, seen(1, BACKWARD, 1), seen(2, FORWARD, 1, PARAMETERS, iteration=8)) == [
+        UNMOVED + "missing:",
+        "rank 1 on host1: last seen in backward pass of layer conv1, iteration 7, 70 s ago",
+    ]
+
+
+def test_a_rank_that_was_stopped_while_it_waited_is_missing() -> None:
+    assert said(WAITING, seen(1, LOSS, wait=RANKS, silent=65)) == [
+        UNMOVED + "missing:",
+        "rank 1 on host1: last seen in agreement on the loss, waiting for the other ranks, iteration 7, 70 s ago; "
+        "its process has not run for 65 s",
+    ]
+
+
+def test_a_rank_that_moves_is_not_missing() -> None:
+    assert "rank 1" not in said(WAITING, seen(1, BACKWARD, 1, idle=2), seen(2, BACKWARD, 1))[1]
+
+
+def test_readers_tests_snapshots_and_the_set_up_are_named() -> None:
+    lines = said(WAITING, seen(1, FORWARD, 0), seen(2, TEST, 0, net=1), seen(3, TEST, 1, net=1), seen(4, SNAPSHOT),
+                 seen(5, SET_UP))  # fmt: skip
+    assert [line.split("last seen in ")[1].removesuffix(", iteration 7, 70 s ago") for line in lines[1:]] == [
+        "forward pass, waiting for records of layer data",
+        "test net #0, waiting for records of layer data",
+        "test net #0, layer ip1",
+        "snapshot",
+        "set-up",
+    ]
+
+
+def test_where_all_wait_all_are_told() -> None:
+    lines = said(WAITING, seen(1, FORWARD, 1, PARAMETERS), seen(2, UPDATE, wait=SUMS))
+    assert lines[0] == UNMOVED + "no rank is missing, all wait or move:"
+    assert [line[:6] for line in lines[1:]] == ["rank 1", "rank 2"]
+    assert "forward pass of layer conv1, waiting for the root's parameters" in lines[1]
+
+
+def test_a_rank_that_waits_for_its_own_reader_says_so() -> None:
+    me = seen(0, FORWARD, 0, idle=62)
+    assert said(me, seen(1, LOSS, wait=RANKS)) == [
+        "rank 0 has not moved for 62 s: forward pass, waiting for records of layer data, iteration 7; "
+        "no other rank is missing"
+    ]
+
+
+def test_a_node_that_was_never_heard_of_is_named() -> None:
+    unknown = Observation(1, "far", (0,) * 7, NOW)
+    assert said(WAITING, unknown)[1] == "rank 1 on far: unknown, no record has arrived from its node"
+
+
+def test_a_report_on_many_ranks_is_short() -> None:
+    lines = said(WAITING, *(seen(rank, BACKWARD, 1) for rank in range(1, 100)))
+    assert len(lines) == MOST_LINES + 2 and lines[-1] == f"and {99 - MOST_LINES} more ranks"
+
+
+def test_a_record_says_where_a_rank_waits_and_then_what_it_did_before() -> None:
+    record, layers = RankRecord(), Named()
+    record.begin(3)
+    record.at(BACKWARD, 1)
+    with pytest.raises(ValueError), record.waiting(RANKS):
+        place = layers.place(unpacked(record.row))
+        assert place == "backward pass of layer conv1, waiting for the other ranks, iteration 3"
+        raise ValueError
+    assert layers.place(unpacked(record.row)) == "backward pass of layer conv1, iteration 3"
+
+
+class Watched(list):
+    """A row that is read between any two stores."""
+
+    def __init__(self, look):
+        self.look = look
+
+    def __setitem__(self, part, value):
+        super().__setitem__(part, value)
+        self.look(self)
+
+
+def test_a_row_is_read_whole_at_any_time_also_where_nets_have_other_numbers_of_layers() -> None:
+    layers, record = Named(), RankRecord()
+    layers.names = [["data", "loss"], ["data", "ip1", "accuracy"]]
+    layers.reading = [[True, False], [True, False, False]]
+    seen: list[str] = []
+    record.move(Watched(lambda row: seen.append(layers.place(unpacked(row)))))  # type: ignore[arg-type]
+    record.begin(4)
+    record.at(FORWARD, 1)
+    with record.waiting(RANKS):
+        record.begin(4, 1)
+    record.at(TEST, 2)
+    record.begin(5)
+    record.at(BACKWARD, 1)
+    allowed = {
+        "set-up, iteration 0", "set-up, iteration 4", "forward pass of layer loss, iteration 4",
+        "forward pass of layer loss, waiting for the other ranks, iteration 4", "forward pass, iteration 4",
+        "test net #0, layer accuracy, iteration 4", "test", "backward pass of layer loss, iteration 5",
+    }  # fmt: skip
+    assert set(seen) == allowed
+
+
+def test_what_a_rank_began_anew_is_never_seen_with_the_time_of_what_it_did_before() -> None:
+    record = RankRecord()
+    record.begin(4)
+    old, since = record.row[WHAT_WORD], record.row[SINCE_WORD]
+    seen: list[tuple[bool, bool]] = []
+    record.move(Watched(lambda row: seen.append((row[WHAT_WORD] != old, row[SINCE_WORD] > since))))  # type: ignore
+    record.at(FORWARD, 1)
+    assert seen == [(False, False), (False, True), (True, True)]
+
+
+def test_a_word_holds_all_fields_of_a_row() -> None:
+    for fields in product((0, 7, 2**31 - 1), (0, 1000), (SET_UP, SNAPSHOT), (-1, 0, 60000), (0, SUMS)):
+        assert unpacked([packed(*fields), NOW, S]) == (*fields, NOW, S)
+
+
+def test_a_watch_that_fails_says_so_once_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, said, third = [0], [], threading.Event()
+
+    def look(self: StallWatch) -> None:
+        looks[0] += 1
+        if looks[0] < 3:
+            raise IndexError("list index out of range")
+        third.set()
+
+    monkeypatch.setattr(StallWatch, "look", look)
+    monkeypatch.setattr(stall.log, "error", lambda text, *given: said.append(text % given))
+    watch = StallWatch(World(MPI.COMM_SELF), MPI.COMM_SELF, [], 0.01)
+    assert third.wait(600)
+    watch.close()
+    assert said == ["The stall watchdog failed and continues: IndexError: list index out of range"]
+
+
+def test_times_of_a_node_with_another_clock_become_ours() -> None:
+    token = os.urandom(TOKEN_BYTES)
+    fields = (7, 0, BACKWARD, 1, 0), (8, 0, LOSS, -1, RANKS)
+    rows = [(packed(*fields[0]), 40 * S, 45 * S), (packed(*fields[1]), 20 * S, 50 * S)]
+    received = dict(unpack(token, pack(token, rows, [0, 1], 50 * S), NOW))
+    assert received.keys() == {0, 1}
+    assert unpacked(received[0]) == (*fields[0], NOW - 10 * S, NOW - 5 * S)
+    assert unpacked(received[1]) == (*fields[1], NOW - 30 * S, NOW)
+
+
+def test_what_is_not_this_jobs_datagram_is_refused() -> None:
+    token = os.urandom(TOKEN_BYTES)
+    datagram = pack(token, [(0,) * 3], [0], NOW)
+    changed = bytearray(datagram)
+    changed[DIGEST_BYTES] ^= 1
+    for foreign in (
+        b"",
+        datagram[:-1],
+        datagram + b"x",
+        datagram[:DIGEST_BYTES],
+        bytes(changed),
+        pack(os.urandom(TOKEN_BYTES), [(0,) * 3], [0], NOW),
+    ):
+        with pytest.raises(ForeignError):
+            unpack(token, foreign, NOW)
+    assert token not in datagram  # who hears one can't make another
+
+
+def test_a_datagram_is_taken_for_ranks_elsewhere_alone_and_where_it_fits() -> None:
+    beacon = Beacon(MPI.COMM_SELF, [0], 1, fits=lambda row: row[0] != 5)
+    beacon._foreign = {1, 2}
+    rows = [memoryview(bytearray(NBYTES)).cast("q") for _ in range(3)]
+    for rank, what in ((0, 7), (3, 7), (-1, 7), (1, 5), (2, 7)):
+        sent = {rank: (what, NOW, NOW)}
+        beacon._store(pack(beacon._token, sent, [rank], NOW), rows)  # type: ignore[arg-type]
+    assert [row[0] for row in rows] == [0, 0, 7]
+    assert beacon.refused == 4
+
+
+def test_a_record_that_no_rank_of_this_job_can_have_does_not_fit() -> None:
+    layers = Named()
+    assert layers.has((7, 1, TEST, 2, RANKS, NOW, NOW)) and layers.has((7, 0, LOSS, -1, 0, NOW, NOW))
+    for row in ((7, 2, TEST, 0, 0), (7, 1, TEST, 3, 0), (7, 0, 7, 0, 0), (7, 0, LOSS, 0, 4)):
+        assert not layers.has((*row, NOW, NOW))
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])
+def test_a_time_that_is_none_is_refused(tmp_path: Path, seconds: float) -> None:
+    nets.write_images(tmp_path / "db", 12)
+    with pytest.raises(ScaffeError, match=rf"stall_seconds must be 0 \(off\) or more, got {seconds:g}"):
+        Solver(nets.solver_with(nets.tower(tmp_path / "db")), watching=Watching(stall_seconds=seconds))

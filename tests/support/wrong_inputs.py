@@ -1,0 +1,623 @@
+"""What test_bad_input.py feeds to the command line: wrong inputs, each with what the one line of error must say.
+
+A row is made in a copy of a folder that has net.prototxt, solver.prototxt (4 iterations, batches of 8), db (an LMDB of
+20 records of 1 x 4 x 4), snap_iter_4.caffemodel, last.solverstate, both also in HDF5 (.h5), w.caffemodel and
+s.solverstate, which are the same without checksums, a list of images, a window file, and lists of HDF5 files. Add a row
+to the list that it belongs to; `said` is found in the line, `.*` standing for anything.
+"""
+
+# ruff: noqa: E501  a row is a line
+# fmt: off
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import nets
+import numpy as np
+from bad_input import edit
+
+from readers import encode, write_lmdb
+from scaffe.proto import Datum, NetParameter, SolverState
+
+
+class Wrong(NamedTuple):
+    """A command that must fail, what is done to the folder before it, and what is said."""
+
+    name: str
+    command: str | list[str]
+    said: str
+    make: Callable[[], object] = lambda: None
+    alone: bool = False  # met by the rank that reads the record: it ends the job
+    over_ranks: bool = False  # right on one rank
+
+
+SPREAD = ("train", "test", "time", "extract-features", "compute-image-mean")
+
+
+def is_tool(words: list[str]) -> bool:
+    """Say whether only the first rank works, so that the others may end with 0."""
+    return words[:1] not in [[name] for name in SPREAD]
+
+
+TRAIN = "train --solver solver.prototxt"
+
+
+def write(path: str, content: str | bytes) -> Callable[[], object]:
+    return lambda: Path(path).write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+# The command line.
+
+FLAGS = [
+    ("", "arguments are required: COMMAND; see scaffe --help"),
+    ("tarin", "invalid choice: 'tarin'"),
+    ("train", "arguments are required: --solver"),
+    (f"{TRAIN} --speed 9", "unrecognized arguments: --speed 9"),
+    (f"{TRAIN} more", "unrecognized arguments: more"),
+    (f"{TRAIN} --scal medium", "--scal.*'medium'"),
+    (f"{TRAIN} --keep-snapshots -1", "keep_snapshots must be 0 or more, got -1"),
+    (f"{TRAIN} --keep-snapshots few", "--keep-snapshots.*'few'"),
+    (f"{TRAIN} --gpu first", "--gpu takes 'all' or ids such as 0,2, got 'first'"),
+    (f"{TRAIN} --gpu 0 --device cpu", "--device cpu and --gpu 0 say two things"),
+    (f"{TRAIN} --device gpu", "--device.*'gpu'"),
+    (f"{TRAIN} --sigint-effect ignore", "--sigint-effect.*'ignore'"),
+    (f"{TRAIN} --sighup_effect restart", "--sighup-effect.*'restart'"),
+    (f"{TRAIN} --engine mkl", "--engine.*'mkl'"),
+    (f"{TRAIN} --compute fp8", "--compute.*'fp8'"),
+    (f"{TRAIN} --compute replay:no.json", "no.json: no such file"),
+    (f"{TRAIN} --compute replay:net.prototxt", "net.prototxt is no profile of scaffe time --profile"),
+    (f"{TRAIN} --plan db", "db: is a directory"),
+    (f"{TRAIN} --plan w.caffemodel", "w.caffemodel: not a text file, so no plan"),
+    (f"{TRAIN} --plan list", "list, line 1: expected 'work: way'"),
+    (f"{TRAIN} --workspace-bytes lots", "--workspace-bytes.*'lots'"),
+    (f"{TRAIN} --graphs maybe", "--graphs.*'maybe'"),
+    (f"{TRAIN} --graphs on", "--graphs on takes a GPU"),
+    (f"{TRAIN} --threads -1", "threads must be 0 to .*, got -1"),
+    (f"{TRAIN} --threads 1000000", "threads must be 0 to .*, got 1000000"),
+    (f"{TRAIN} --threads two", "--threads.*'two'"),
+    (f"{TRAIN} --level 99999999999", "--level.*whole number of 32 bits, got '99999999999'"),
+    (f"{TRAIN} --level one", "--level.*whole number of 32 bits, got 'one'"),
+    (f"{TRAIN} --workflow SC-X", "--workflow.*'SC-X'"),
+    (f"{TRAIN} --sync never", "--sync.*'never'"),
+    (f"{TRAIN} --reduce xyz", "unknown algorithm 'xyz'; known are chain"),
+    (f"{TRAIN} --reduce leaders-xyz", "unknown algorithm 'xyz'"),
+    (f"{TRAIN} --supernodes vm;vm,a", "supernodes: host vm is in two of them, number 0 and 1"),
+    (f"{TRAIN} --supernodes ;", "supernodes: '' is not a host name; expected hosts as in 'n0,n1;n2,n3'"),
+    (f"{TRAIN} --supernodes a,b;c/d", "supernodes: 'c/d' is not a host name"),
+    (f"{TRAIN} --supernodes rack(", "supernodes: the pattern 'rack(' is invalid: missing )"),
+    (f"{TRAIN} --supernodes (?:n)", "supernodes: the pattern '(?:n)' has no part in parentheses"),
+    (f"{TRAIN} --reduce ring", "reduce has no algorithm 'ring'"),
+    (f"{TRAIN} --reduce cb", "'cb' needs a chain size"),
+    (f"{TRAIN} -verbose", "unrecognized arguments: -verbose"),
+    (f"{TRAIN} --chain-size -2", "chain_size must be 0 or more, got -2"),
+    (f"{TRAIN} --chunk-bytes -1", "chunk_bytes must be 0 or more, got -1"),
+    (f"{TRAIN} --chunk-bytes 4M", "--chunk-bytes.*'4M'"),
+    (f"{TRAIN} --bucket-bytes few", "bucket_bytes must be bytes such as 4M, inf or auto; got 'few'"),
+    (f"{TRAIN} --bucket-bytes nan", "bucket_bytes must be bytes such as 4M, inf or auto; got 'nan'"),
+    (f"{TRAIN} --drive sideways", "--drive.*'sideways'"),
+    (f"{TRAIN} --stall-seconds -1", "stall_seconds must be 0 (off) or more, got -1"),
+    (f"{TRAIN} --stall-seconds nan", "stall.*nan"),
+    (f"{TRAIN} --stall-seconds soon", "--stall-seconds.*'soon'"),
+    (f"{TRAIN} --readers both", "--readers.*'both'"),
+    (f"{TRAIN} --reader-threads -1", "reader threads must be 0 to .*, got -1"),
+    (f"{TRAIN} --reader-threads 1000000", "reader threads must be 0 to .*, got 1000000"),
+    (f"{TRAIN} --prefetch -1", "prefetch.*-1"),
+    (f"{TRAIN} --shuffle some", "shuffle.*'some'"),
+    (f"{TRAIN} --shuffle block:0", "shuffle.*block:0"),
+    (f"{TRAIN} --shuffle block:x", "shuffle.*block:x"),
+    (f"{TRAIN} --bad-records ignore", "--bad-records.*'ignore'"),
+    (f"{TRAIN} --max-bad-records 2", "max_bad_records is a fraction, 0 to 1; got 2"),
+    (f"{TRAIN} --max-bad-records nan", "max_bad_records is a fraction, 0 to 1; got nan"),
+    (f"{TRAIN} --timeline no/t.json", "timeline 'no/t.json': no such folder: no"),
+    (f"{TRAIN} --timeline db", "timeline 'db': is a folder; name a file"),
+    (f"{TRAIN} --snapshot no", "no: no such file"),
+    (f"{TRAIN} --weights no", "no: no such file"),
+    (f"{TRAIN} --weights w.caffemodel,no", "no: no such file"),
+    (f"{TRAIN} --snapshot s.solverstate --weights w.caffemodel", "not both"),
+    (f"{TRAIN} --run-config no.toml", "no.toml: no such file"),
+    ("train --solver no", "no: no such file"),
+    ("train --solver db", "db: is a directory"),
+    ("train --solver net.prototxt", 'net.prototxt:2: .*"SolverParameter" .*"name"'),
+    ("train --solver w.caffemodel", "w.caffemodel: not a prototxt"),
+    ("train --solver image.png", "image.png: not a prototxt: a binary file"),
+    ("test --model net.prototxt", "arguments are required: --weights"),
+    ("test --model no --weights w.caffemodel", "no: no such file"),
+    ("test --model solver.prototxt --weights w.caffemodel", 'solver.prototxt:2: .*no field named "net"'),
+    ("test --model net.prototxt --weights no", "no: no such file"),
+    ("test --model net.prototxt --weights net.prototxt", "net.prototxt: not a binary NetParameter"),
+    ("test --model net.prototxt --weights w.caffemodel --iterations 0", "--iterations must be 1 or more, got 0"),
+    ("test --model net.prototxt --weights w.caffemodel --iterations -3", "--iterations must be 1 or more, got -3"),
+    ("time --model net.prototxt --threads 1000000", "threads must be 0 to"),
+    ("time --model no", "no: no such file"),
+    ("time --model net.prototxt --phase BOTH", "--phase.*'BOTH'"),
+    ("time --model net.prototxt --iterations 1.5", "--iterations.*'1.5'"),
+    ("time --model net.prototxt --iterations 1 --profile no/p.json", "no/p.json: .*no such f"),
+    ("time --model net.prototxt --iterations 1 --weights s.solverstate", "a solver state where weights are expected"),
+    ("extract-features no net.prototxt ip f 1", "no: no such file"),
+    ("extract-features w.caffemodel net.prototxt ip f,g 1", "1 blob(s) ip for 2 output(s) f,g: name one for each"),
+    ("extract-features w.caffemodel net.prototxt fc7 f 1", "no blob 'fc7'"),
+    ("extract-features w.caffemodel net.prototxt ip no/f 1", "no/f: can't be written: no such file"),
+    ("extract-features w.caffemodel net.prototxt ip f 0", "1 or more, got 0"),
+    ("extract-features w.caffemodel net.prototxt ip f 1 --db csv", "--db.*'csv'"),
+    ("extract-features w.caffemodel net.prototxt ip f 1 lmdb GPU first", "expected a GPU's number such as 0"),
+    ("extract-features w.caffemodel net.prototxt ip f 1 lmdb CPU --gpu 0", "CPU and a GPU's flag say two things"),
+    ("extract-features w.caffemodel net.prototxt ip f 1 lmdb GPU --device cpu", "GPU and --device or --gpu say two things"),
+    ("convert-imageset . no db2", "no: no such file"),
+    ("convert-imageset . net.prototxt db2", "net.prototxt:2: expected 'FILE LABEL'"),
+    ("convert-imageset . list db", "db exists already"),
+    ("convert-imageset . list db2 --shards 0", "expected 1 shard or more"),
+    ("convert-imageset . list db2 --resize-width 4", "expected both a resize height and width, got 0 and 4"),
+    ("convert-imageset . list db2 --resize-width -4 --resize-height -4", "height and width, got -4 and -4"),
+    ("convert-imageset . list db2 --encode-type gif", "unknown encode type 'gif'"),
+    ("convert-imageset . list db2 --threads -1", "threads must be 0 to .*, got -1"),
+    ("convert-imageset . list db2 --threads 1000000", "threads must be 0 to"),
+    ("convert-imageset . list db2 -gray=maybe", "expected true or false, got 'maybe'"),
+    ("convert-imageset . list db2 --backend rocksdb", "--backend.*'rocksdb'"),
+    ("convert-mnist net.prototxt solver.prototxt mnist", "net.prototxt: expected an idx file of bytes"),
+    ("convert-mnist no no mnist", "no: no such file"),
+    ("convert-cifar10 . cifar", "data_batch_1.bin: no such file"),
+    ("compute-image-mean no mean.binaryproto", "no: the LMDB or LevelDB can't be opened"),
+    ("compute-image-mean db no/mean.binaryproto", "no/mean.binaryproto: no such folder: no"),
+    ("inspect-db no", "no: the LMDB or LevelDB can't be opened"),
+    ("inspect-db list", "list: expected a database's folder, got a file"),
+    ("inspect-db db --threads 1000000", "threads must be 0 to"),
+    ("inspect-db synthetic:3", "synthetic:3: expected synthetic:RECORDSxCxHxW"),
+    ("inspect-db synthetic:0x1x4x4:2", "synthetic:0x1x4x4:2: expected numbers of 1 or more"),
+    ("inspect-db synthetic:99999999999999999999x1x4x4:2", "synthetic:99999999999999999999x1x4x4:2: expected numbers below"),
+    ("inspect-db db --plot sheet.jpg", "sheet.jpg: expected the name of a .png file"),
+    ("inspect-db db --plot sheet.png --images 0", "--images must be 1 or more, got 0"),
+    ("upgrade-net no new.prototxt", "no: no such file"),
+    ("upgrade-net w.caffemodel.h5 new.prototxt", "an HDF5 file has no old forms to upgrade"),
+    ("upgrade-net image.png new.prototxt", "image.png: not a binary NetParameter"),
+    ("upgrade-net net.prototxt no/new.prototxt", "no/new.prototxt: .*no such f"),
+    ("upgrade-solver net.prototxt new.prototxt", 'net.prototxt:2: .*no field named "name"'),
+    ("classify no.png --model deploy.prototxt --weights w.caffemodel", "image no.png: no such file"),
+    ("classify list --model deploy.prototxt --weights w.caffemodel", "image list can't be decoded"),
+    ("classify image.png --model deploy.prototxt --weights w.caffemodel --mean no.npy", "mean file no.npy: no such file"),
+    ("classify image.png --model deploy.prototxt --weights w.caffemodel --mean blue", "--mean blue: expected a"),
+    ("classify image.png --model deploy.prototxt --weights w.caffemodel --mean 1,2", "input 'data' .*mean of shape (2, 1, 1) .*channels"),
+    ("classify image.png --model deploy.prototxt --weights w.caffemodel --labels image.png", "image.png: not a text file"),
+    ("classify image.png --model deploy.prototxt --weights w.caffemodel --images-dim 4", "--images-dim.*'4'"),
+    ("classify image.png --model deploy.prototxt --weights w.caffemodel --channel-swap 0,0,1", "expected an order of channels such as 2,1,0, got '0,0,1'"),
+    ("draw-net no net.dot", "no: no such file"),
+    ("draw-net net.prototxt net.gif", "net.gif: .*known format.*.png .svg"),
+    ("draw-net net.prototxt net.dot --rankdir UP", "--rankdir.*'UP'"),
+    ("models alexnot", "unknown model 'alexnot'; known models: .*alexnet"),
+    ("models lenet --batch 0", "batch must be 1 or more, got 0"),
+    ("models lenet --classes -1", "classes must be 1 or more, got -1"),
+    ("timeline no.json", "no.json: no such file"),
+    ("timeline net.prototxt", "net.prototxt: not a timeline: no JSON at line 2"),
+    ("timeline image.png", "image.png: not a timeline, but a binary file"),
+    ("device-query --gpu first", "--gpu takes .*'first'"),
+]
+
+# What is right on one rank.
+
+OVER_RANKS = [
+    (f"{TRAIN} --supernodes no-host-of-ours", "supernodes: host .* is in none of 'no-host-of-ours'"),
+    (f"{TRAIN} --supernodes no-(host)", "supernodes: host .* does not match the pattern 'no-(host)'"),
+    (f"{TRAIN} --supernodes slurm", "SLURM_TOPOLOGY_ADDR and .* are not set; start with srun, or name the hosts"),
+]
+
+# A file of settings, cluster.toml.
+
+SETTINGS = [
+    ("workflow = ", "cluster.toml: Invalid value"),
+    ("speed = 9", "cluster.toml: unknown key 'speed'"),
+    ('workflow = "SC-X"', "cluster.toml: unknown workflow 'SC-X'"),
+    ("workflow = 3", "cluster.toml: workflow must be a string, got 3"),
+    ('chain-size = "8"', "cluster.toml: chain-size must be a whole number, got '8'"),
+    ("chunk-bytes = 1.5", "cluster.toml: chunk-bytes must be a whole number, got 1.5"),
+    ("chain-size = -1", "cluster.toml: chain_size must be 0 or more, got -1"),
+    ('bucket-bytes = "some"', "cluster.toml: bucket_bytes must be bytes"),
+    ('bucket-bytes = true', "cluster.toml: bucket_bytes must be bytes .*'True'"),
+    (b"\xff\xfe", "cluster.toml: .*utf-8"),
+    (r'supernodes = "a\u0000"', r"supernodes: 'a\x00' is not a host name"),
+    (r'reduce = "a\u0000"', r"unknown algorithm 'a\x00'"),
+    ("supernodes = 3", "cluster.toml: supernodes must be a string, got 3"),
+    ('supernodes = [["vm"], ["vm", "a"]]', "supernodes: host vm is in two of them, number 0 and 1"),
+]
+
+# One edit of solver.prototxt: old, new, said.
+
+SOLVERS = [
+    ("momentum: 0.9", "momentun: 0.9", 'solver.prototxt:5: .*no field named "momentun"'),
+    ("momentum: 0.9", 'momentum: "much"', 'solver.prototxt:5: .*parse float: "much"'),
+    ("momentum: 0.9", "momentum: 0.9 momentum: 0.8", "solver.prototxt:5: .*momentum"),
+    ("momentum: 0.9", 'type: "SDG"', "unknown solver type 'SDG'; known types: .*SGD"),
+    ("momentum: 0.9", 'type: "Adam" solver_type: ADAM', "both type and the old solver_type are given"),
+    ('"fixed"', '"constant"', "lr_policy 'constant' is unknown; known policies: fixed step exp"),
+    ('"fixed"', '"step"', "lr_policy 'step' needs a stepsize above 0, got 0"),
+    ('"fixed"', '"step" stepsize: -1', "stepsize.*-1"),
+    ('"fixed"', '"sigmoid" gamma: -1', "'sigmoid' needs a gamma of 0 or more, got -1"),
+    ('"fixed"', '"multistep" stepvalue: 5 stepvalue: 2', "stepvalue must rise, got 5 2"),
+    ('"fixed"\nmomentum: 0.9\nmax_iter: 4', '"poly" max_iter: 0', "'poly' needs a max_iter above 0, got 0"),
+    ('net: "net.prototxt"', "", "exactly one of net, .*; got none"),
+    ('net: "net.prototxt"', 'net: "net.prototxt" train_net: "net.prototxt"', "exactly one of net, .*; got net"),
+    ('net: "net.prototxt"', 'net: "no.prototxt"', "no.prototxt: no such file"),
+    ('net: "net.prototxt"', 'net: "db"', "db: is a directory"),
+    ('net: "net.prototxt"', r'net: "net\000.prototxt"', r"solver.prototxt: net 'net\x00.prototxt' has a zero byte"),
+    ('net: "net.prototxt"', 'net: "solver.prototxt"', 'solver.prototxt:2: .*"NetParameter" .*"net"'),
+    ('net: "net.prototxt"', 'net_param { layer { type: "Nothing" } }', "unknown type 'Nothing'"),
+    ('"snap"', '"no/snap"', "snapshot_prefix 'no/snap': no such folder: no"),
+    ("momentum: 0.9", "iter_size: 0", "iter_size must be 1 or more, got 0"),
+    ("momentum: 0.9", "test_iter: 0 test_interval: 1", "test_iter must be 1 or more, got 0"),
+    ("momentum: 0.9", "test_iter: 1", "test_interval must be above 0"),
+    ("momentum: 0.9", 'test_iter: 1 test_interval: 1 test_net: "no.prototxt"', "no.prototxt: no such file"),
+    ("snapshot: 2", "snapshot: -2", "snapshot must be 0 or more, got -2"),
+    ("max_iter: 4", "max_iter: -4", "max_iter must be 0 or more, got -4"),
+    ("max_iter: 4", "max_iter: 99999999999", "solver.prototxt:6: .*out of range: 99999999999"),
+    ("max_iter: 4", "max_iter: 4.5", "solver.prototxt:6: .*parse integer: 4.5"),
+    ("momentum: 0.9", "average_loss: 0", "average_loss must be 1 or more, got 0"),
+    ("momentum: 0.9", "momentum: 1.5", "momentum must be 0 or more and below 1, got 1.5"),
+    ("momentum: 0.9", "momentum: -0.5", "momentum must be 0 or more and below 1, got -0.5"),
+    ("momentum: 0.9", "momentum: nan", "solver.prototxt:5: momentum must be a finite number, got nan"),
+    ("base_lr: 0.01", "base_lr: nan", "solver.prototxt:3: base_lr must be a finite number, got nan"),
+    ("base_lr: 0.01", "base_lr: inf", "solver.prototxt:3: base_lr must be a finite number, got inf"),
+    ("base_lr: 0.01", "base_lr: 1e39", "solver.prototxt:3: base_lr must be a finite number, got 1e39"),
+    ("base_lr: 0.01", "base_lr: 3e38", "is not finite at iteration .*, learning rate 3e+38"),
+    ("momentum: 0.9", "weight_decay: nan", "solver.prototxt:5: weight_decay must be a finite number, got nan"),
+    ("momentum: 0.9", "clip_gradients: nan", "solver.prototxt:5: clip_gradients must be a finite number, got nan"),
+    ("momentum: 0.9", 'regularization_type: "L3"', "regularization_type must be one of L2 L1, got 'L3'"),
+    ("momentum: 0.9", 'momentum: 0.9 type: "AdaGrad"', "'AdaGrad': momentum must be 0, got 0.9"),
+    ("momentum: 0.9", 'type: "RMSProp" rms_decay: 1', "'RMSProp': rms_decay must be at least 0 and below 1, got 1"),
+    ("momentum: 0.9", 'type: "Adam" momentum2: 1', "'Adam': momentum2 must be at least 0 and below 1, got 1"),
+    ("momentum: 0.9", 'weights: "no.caffemodel"', "no.caffemodel: no such file"),
+    ("momentum: 0.9", "device_id: -1 solver_mode: TPU", "solver.prototxt:5: .*TPU"),
+    ("momentum: 0.9", "snapshot_format: JSON", "solver.prototxt:5: .*JSON"),
+    ("momentum: 0.9", "}", "solver.prototxt:5: .*Expected identifier"),
+    ("momentum: 0.9", 'net: "unfinished', "solver.prototxt:5: .*missing ending quote"),
+]
+
+# One edit of net.prototxt: old, new, said.
+
+NETS = [
+    ("num_output", "num_outputs", 'net.prototxt:10: .*InnerProductParameter" has no field named "num_outputs"'),
+    ("batch_size: 8", "batch_size: many", "net.prototxt:6: .*Couldn't parse integer: many"),
+    ("batch_size: 8", "batch_size: -8", "net.prototxt:6: .*out of range: -8"),
+    ("batch_size: 8", "batch_size: 0", "layer 'images' (Data): batch_size must be 1 or more, got 0"),
+    ("backend: LMDB", "backend: MDB", 'Enum type "DataParameter.DB" has no value named MDB'),
+    ('"InnerProduct"', '"InnerProdukt"', "layer 'ip': unknown type 'InnerProdukt'; known types: .*InnerProduct"),
+    ('"InnerProduct"', '""', "layer 'ip': unknown type ''"),
+    ('"xavier"', '"xaver"', "layer 'ip': unknown filler 'xaver'; known fillers: .*xavier"),
+    ('bottom: "ip"', 'bottom: "pi"', "layer 'loss': no layer before it produces its bottom 'pi'; blobs so far: data label ip"),
+    ('top: "ip"', 'top: "label"', "layer 'loss': no layer before it produces its bottom 'ip'"),
+    ('name: "ip"', 'name: "loss"', "two layers are called 'loss': number .* give each a name of its own"),
+    ("scale: 0.00390625", "scale: inf", "net.prototxt:5: scale must be a finite number, got inf"),
+    ('"xavier"', '"constant" value: nan', "net.prototxt:10: value must be a finite number, got nan"),
+    ('top: "ip"', 'top: "ip" param { lr_mult: nan }', "net.prototxt:9: lr_mult must be a finite number, got nan"),
+    ("num_output: 10", "", "layer 'ip' (InnerProduct): .*num_output"),
+    ("num_output: 10", "num_output: 4294967296", "net.prototxt:10: .*Value out of range"),
+    ("scale:", "crop_size: 5 scale:", "db: record '00000000' is 1 x 4 x 4, smaller than the crop_size of 5"),
+    ("scale:", "mean_value: 1 mean_value: 2 scale:", "there are 2 mean values: give 1 or 1"),
+    ("scale:", 'mean_value: 1 mean_file: "mean.binaryproto" scale:', "both mean_file and mean_value"),
+    ("scale:", 'mean_file: "no" scale:', "mean file no: no such file"),
+    ("scale:", 'mean_file: "list" scale:', "mean file list: not a .binaryproto"),
+    ("scale:", 'mean_file: "mean.binaryproto" scale:', "is 1 x 4 x 4, but the mean image is 3 x 4 x 4"),
+    ("scale:", r'mean_file: "a\000b" scale:', r"net.prototxt: layer '.*': transform_param.mean_file 'a\x00b' has a zero byte"),
+    ("scale:", "force_color: true force_gray: true scale:", "force_color.*force_gray"),
+    ('"db"', '"no"', "no: the LMDB or LevelDB can't be opened: no such file"),
+    ('"db"', '""', "layer 'images' (Data): no source"),
+    ('"db"', r'"d\000b"', r"net.prototxt: layer '.*': data_param.source 'd\x00b' has a zero byte"),
+    ('"db"', '"list"', "list: expected a database's folder"),
+    ('"db"', '"synthetic:many"', "synthetic:many: expected synthetic:RECORDSxCxHxW"),
+    ('name: "ip"', 'name: "ip" param { lr_mult: 1 } param { } param { }', "layer 'ip'.*3 param"),
+    ('name: "ip"', 'name: "ip" loss_weight: 1 loss_weight: 2', "layer 'ip'.*loss_weight"),
+    ('name: "ip"', 'name: "ip" include { phase: TRAIN } exclude { phase: TEST }', "layer 'ip'.*include.*exclude"),
+    ('name: "ip"', 'name: "ip" propagate_down: true propagate_down: true', "layer 'ip'.*propagate_down"),
+    ('bottom: "label" top: "loss"', 'bottom: "data" top: "loss"', "layer 'loss' (SoftmaxWithLoss).*(8, 1, 4, 4)|layer 'loss' (SoftmaxWithLoss).*(4, 1, 4, 4)"),
+    ('name: "SoftmaxRegression"', 'layers { name: "old" type: RELU bottom: "a" top: "a" }', "is written 'layer {'.*'layers {'"),
+    ('name: "SoftmaxRegression"', 'input: "x" input_dim: 1 input_dim: 2', "2 input_dim for 1 input; expected 4 for each"),
+    ('name: "SoftmaxRegression"', 'input: "x" input: "y" input_shape { dim: 1 }', "1 input_shape for 2 input"),
+    ('name: "SoftmaxRegression"', "layer {", 'net.prototxt:3: .*"LayerParameter" has no field named "layer"'),
+    ('type: "InnerProduct"', 'type: "Python" python_param { module: "m" layer: "L" }', "--allow-python-layers"),
+]
+
+# A layer `it` behind Inputs x (2, 4, 8, 8), v (2, 6) and l (2,): type and bottoms, fields, said.
+
+LAYERS = [
+    ("Convolution x", "convolution_param { kernel_size: 3 }", "needs num_output, at least 1"),
+    ("Convolution x", "convolution_param { num_output: 4 }", "0 kernel_size for 2 spatial axes"),
+    ("Convolution x", "convolution_param { num_output: 4 kernel_size: 0 }", "has kernel (0, 0); give at least 1"),
+    ("Convolution x", "convolution_param { num_output: 4 kernel_size: 3 stride: 0 }", "has stride (0, 0)"),
+    ("Convolution x", "convolution_param { num_output: 4 kernel_size: 3 group: 3 }", "group 3 doesn't divide 4 channels"),
+    ("Convolution x", "convolution_param { num_output: 4 kernel_size: 11 pad: 1 }", "reaches over (11, 11)"),
+    ("Convolution x", "convolution_param { num_output: 4 kernel_size: 4294967295 }", "can't have the shape"),
+    ("Convolution x", "convolution_param { num_output: 4 kernel_h: 3 }", "has kernel (3, 0)"),
+    ("Deconvolution x", "convolution_param { num_output: 4 kernel_size: 3 pad: 9 }", "leaves a top of size (-8, -8)"),
+    ("Im2col x", "convolution_param { kernel_size: 9 }", "reaches over (9, 9)"),
+    ("Pooling x", "pooling_param { }", "kernel (0, 0) with stride (1, 1)"),
+    ("Pooling x", "pooling_param { kernel_size: 9 }", "kernel (9, 9) is larger than the bottom"),
+    ("Pooling x", "pooling_param { kernel_size: 2 pad: 2 }", "pad (2, 2) must be smaller than the kernel (2, 2)"),
+    ("Pooling x", "pooling_param { global_pooling: true kernel_size: 3 }", "leave out kernel sizes"),
+    ("SPP x", "spp_param { pyramid_height: 9 }", "too small for 16 x 16 windows"),
+    ("LRN x", "lrn_param { local_size: 4 }", "local_size is 4; give an odd number"),
+    ("Dropout x", "dropout_param { dropout_ratio: 1.5 }", "dropout_ratio is 1.5; give a number from 0"),
+    ("InnerProduct x", "inner_product_param { num_output: 2 axis: 5 }", "axis 5 of a bottom of shape (2, 4, 8, 8)"),
+    ("InnerProduct x", 'inner_product_param { num_output: 2 weight_filler { type: "gaussian" std: -1 } }', "has std -1"),
+    ("InnerProduct x", 'inner_product_param { num_output: 2 weight_filler { type: "uniform" min: 1 max: 0 } }', "min 1 above max 0"),
+    ("InnerProduct x", 'inner_product_param { num_output: 2 weight_filler { type: "bilinear" } }', "needs 4 axes with a square kernel"),
+    ("Embed l", "embed_param { num_output: 3 }", "needs input_dim, at least 1"),
+    ("Slice x", "slice_param { axis: 4 }", "axis 4 of a bottom of shape (2, 4, 8, 8)"),
+    ("Concat x v", "", "(2, 4, 8, 8).*(2, 6)"),
+    ("Crop x x", "crop_param { axis: 2 offset: 1 }", "reach beyond bottom 0"),
+    ("Eltwise x v", "", "bottoms have shapes (2, 4, 8, 8) and (2, 6)"),
+    ("Eltwise x", "", "takes 2 or more bottoms, got 1"),
+    ("Eltwise x x", "eltwise_param { coeff: 1 }", "has 1 coeff for 2 bottoms"),
+    ("EuclideanLoss x v", "", "(2, 4, 8, 8) and (2, 6)"),
+    ("Accuracy v l", "accuracy_param { top_k: 7 }", "top_k 7 needs as many classes"),
+    ("SoftmaxWithLoss v l", "softmax_param { axis: 3 }", "axis 3 of a bottom of shape (2, 6)"),
+    ("SoftmaxWithLoss v", "", "takes 2 bottoms (the prediction, labels), got 1"),
+    ("ContrastiveLoss v v", "", "takes 3 bottoms (a, b, are they alike), got 2"),
+    ("InfogainLoss v l", "", "(InfogainLoss): .*source"),
+    ("InfogainLoss v l", 'infogain_loss_param { source: "no" }', "no: no such file"),
+    ("LSTM x v", "recurrent_param { num_output: 0 }", "needs num_output, at least 1"),
+    ("Reshape x", "reshape_param { shape { dim: 7 } }", "(Reshape): 512 values of shape (2, 4, 8, 8).*(7,)"),
+    ("Reshape x", "reshape_param { shape { dim: -1 dim: -1 } }", "(Reshape): .*[-1, -1]"),
+    ("Flatten x", "flatten_param { axis: 3 end_axis: 1 }", "(Flatten): .*axis 3 .*end_axis 1"),
+    ("Tile x", "tile_param { tiles: 0 }", "(Tile): .*tiles 0"),
+    ("Reduction x", "reduction_param { axis: 4 }", "axis 4"),
+    ("ArgMax v", "argmax_param { top_k: 9 }", "(ArgMax): top_k 9 .*(2, 6)"),
+    ("BatchReindex x", "", "takes 2 bottoms (samples, indices), got 1"),
+    ("Filter x", "", "takes 2 or more bottoms"),
+    ("Scale x x x", "", "takes 1 to 2 bottoms"),
+    ("Bias x v", "", "(Bias): shape (2, 6) .*(2, 4, 8, 8)"),
+    ("ReLU x x", "", "takes 1 bottom, got 2"),
+    ("Silence", "", "takes 1 or more bottoms, got 0"),
+    ("Input", "input_param { shape { dim: 2 dim: -3 } }", "has shape (2, -3); give each axis at least 1"),
+    ("Parameter", "parameter_param { shape { dim: -2 } }", "a parameter can't have the shape (-2,)"),
+    ("DummyData", "dummy_data_param { shape { dim: 0 } }", "has shape (0,)"),
+    ("DummyData", "dummy_data_param { num: 1 channels: 1 height: 1 }", "0 width for 1 tops"),
+    ("MemoryData", "memory_data_param { batch_size: 0 }", "(MemoryData): .*needs a batch_size"),
+    ("ImageData", 'image_data_param { source: "no" }', "image list no: no such file"),
+    ("ImageData", 'image_data_param { source: "empty" }', "image list empty: expected lines"),
+    ("ImageData", 'image_data_param { source: "list" new_height: 4 }', "both new_height and new_width .*got 4 and 0"),
+    ("ImageData", 'image_data_param { source: "bad_list" }', "bad_list:1: expected 'FILE LABEL'"),
+    ("ImageData", 'image_data_param { source: "gone_list" }', "image gone.png (gone_list:1): no such file"),
+    ("ImageData", 'image_data_param { source: "zero_list" }', r"image a\x00b.png"),
+    ("WindowData", 'window_data_param { source: "no" batch_size: 2 }', "window file no: no such file"),
+    ("WindowData", 'window_data_param { source: "list" batch_size: 2 }', "list:1: expected"),
+    ("HDF5Data", 'hdf5_data_param { source: "no" batch_size: 2 }', "HDF5 list no: no such file"),
+    ("HDF5Data", 'hdf5_data_param { source: "empty" batch_size: 2 }', "HDF5 list empty: expected the names of HDF5 files"),
+    ("HDF5Data", 'hdf5_data_param { source: "gone_list" batch_size: 2 }', "HDF5 file gone.png (gone_list:1): "),
+    ("HDF5Data", 'hdf5_data_param { source: "zero_list" batch_size: 2 }', r"HDF5 file a\x00b.png"),
+    ("HDF5Data", 'hdf5_data_param { source: "image.png" batch_size: 2 }', "HDF5 file .*(image.png:1): "),
+    ("HDF5Data", 'hdf5_data_param { source: "h5_list" batch_size: 0 }', "batch_size must be 1 or more"),
+]
+
+
+def behind_inputs(kind: str, fields: str) -> str:
+    """Return the net of Inputs x, v, l and of the layer `it`, given its type and bottoms."""
+    shapes = {"x": "dim: 2 dim: 4 dim: 8 dim: 8", "v": "dim: 2 dim: 6", "l": "dim: 2"}
+    inputs = [
+        f'layer {{ name: "{name}" type: "Input" top: "{name}" input_param {{ shape {{ {dims} }} }} }}\n'
+        for name, dims in shapes.items()
+    ]
+    kind, *bottoms = kind.split()
+    named = " ".join(f'bottom: "{name}"' for name in bottoms)
+    tops = ('top: "y" top: "z"' if kind in ("ImageData", "WindowData", "MemoryData", "Slice") else 'top: "y"') if kind != "Silence" else ""
+    return "".join(inputs) + f'layer {{ name: "it" type: "{kind}" {named} {tops} {fields} }}\n'
+
+
+# Weights and states: what is done to the file, the command, said.
+
+
+def cut(path: str, part: float) -> Callable[[], object]:
+    """Cut a file to a part of it, or by a byte (-1)."""
+    return lambda: os.truncate(path, os.path.getsize(path) - 1 if part < 0 else int(os.path.getsize(path) * part))
+
+
+def message(path: str, kind, change: Callable) -> Callable[[], object]:
+    """Change a binary message."""
+
+    def work() -> None:
+        content = kind.FromString(Path(path).read_bytes())
+        change(content)
+        Path(path).write_bytes(content.SerializeToString())
+
+    return work
+
+
+def flip(path: str) -> Callable[[], object]:
+    """Turn one bit round, in the middle."""
+
+    def work() -> None:
+        content = bytearray(Path(path).read_bytes())
+        content[len(content) // 2] ^= 16
+        Path(path).write_bytes(content)
+
+    return work
+
+
+def spoilt_snapshot() -> None:
+    """Let the only snapshot of the prefix be one with damaged weights."""
+    os.rename("last.solverstate", "snap_iter_4.solverstate")
+    cut("snap_iter_4.caffemodel", 0.5)()
+
+
+def weights(change: Callable) -> Callable[[], object]:
+    """Change the parameter layer of w.caffemodel."""
+    return message("w.caffemodel", NetParameter, lambda net: change(next(layer for layer in net.layer if layer.blobs)))
+
+
+def state(change: Callable) -> Callable[[], object]:
+    return message("s.solverstate", SolverState, change)
+
+
+def h5(path: str, change: Callable) -> Callable[[], object]:
+    """Change an HDF5 file."""
+
+    def work() -> None:
+        import h5py
+
+        with h5py.File(path, "a") as file:
+            change(file, h5py)
+
+    return work
+
+
+def instead(name: str, make: Callable) -> Callable:
+    """Return a change that puts something else in the place of an item."""
+
+    def change(file, h5py) -> None:
+        if name in file:
+            del file[name]
+        file[name] = make(h5py) if callable(make) else make
+
+    return change
+
+
+WEIGHTS, WEIGHTS_H5 = f"{TRAIN} --weights w.caffemodel", f"{TRAIN} --weights w.caffemodel.h5"
+STATE, STATE_H5 = f"{TRAIN} --snapshot s.solverstate", f"{TRAIN} --snapshot s.solverstate.h5"
+SEALED = {"snap_iter_4.caffemodel": "--weights", "last.solverstate": "--snapshot"}
+DAMAGED = "damaged, or changed by another program (.*copy it again, or go back to an older snapshot"
+LINK, BLOB = "is a link into another file", "data/ip/0"
+FILES = [
+    ("empty weights", WEIGHTS, cut("w.caffemodel", 0), "w.caffemodel: no layers in it"),
+    ("cut weights", WEIGHTS, cut("w.caffemodel", 0.6), "w.caffemodel: not a binary NetParameter"),
+    ("weights of another shape", WEIGHTS, lambda: edit("net.prototxt", "t: 10", "t: 12"), "layer 'ip', blob 0: shape (12, 16) in the net, (10, 16) in the file"),
+    ("weights without a blob", WEIGHTS, weights(lambda layer: layer.blobs.pop()), "layer 'ip': 2 parameter blobs in the net, 1 in the file"),
+    ("weights with a blob more", WEIGHTS, weights(lambda layer: layer.blobs.add(data=[1])), "layer 'ip': 2 parameter blobs in the net, 3 in the file"),
+    ("weights with too few values", WEIGHTS, weights(lambda layer: layer.blobs[0].data.pop()), "159 values in the file for shape (10, 16)"),
+    ("weights of a negative shape", WEIGHTS, weights(lambda layer: layer.blobs[0].shape.dim.append(-1)), "(10, 16, -1) in the file"),
+    ("a state as weights", f"{TRAIN} --weights s.solverstate", None, "a solver state where weights are expected"),
+    ("an LMDB as weights", f"{TRAIN} --weights db", None, "db: is a directory"),
+    ("an image as weights", f"{TRAIN} --weights image.png", None, "image.png: not a binary NetParameter"),
+    ("a mean image as weights", f"{TRAIN} --weights mean.binaryproto", None, "mean.binaryproto: .*weights are expected"),
+    ("weights as a state", f"{TRAIN} --snapshot w.caffemodel", None, "not a solver state; weights"),
+    ("cut state", STATE, cut("s.solverstate", 0.6), "s.solverstate: not a solver state"),
+    ("state of Adam", STATE, state(lambda s: setattr(s, "solver_type", "Adam")), "the state of a solver of type Adam; this one's is SGD"),
+    ("state with too little history", STATE, state(lambda s: s.history.pop()), "1 history blobs, but SGD with this net has 2"),
+    ("state of another net", STATE, lambda: edit("net.prototxt", "t: 10", "t: 12"), "history of ip[0]: shape (12, 16) in the net, (10, 16) in the file"),
+    ("state without weights", STATE, lambda: os.unlink("snap_iter_4.caffemodel"), "its weights 'snap_iter_4.caffemodel' are missing"),
+    ("state with an odd plan", STATE, state(lambda s: s.plan.append("no way")), "expected 'work: way', got 'no way'"),
+    ("weights in HDF5, cut", WEIGHTS_H5, cut("w.caffemodel.h5", 0.9), "w.caffemodel.h5: a damaged HDF5 file"),
+    ("weights in HDF5, of another shape", WEIGHTS_H5, lambda: edit("net.prototxt", "t: 10", "t: 12"), "layer 'ip', blob 0: shape (12, 16) in the net, (10, 16) in the file"),
+    ("blob that lies in another file", WEIGHTS_H5, h5("w.caffemodel.h5", instead(BLOB, lambda h5py: h5py.ExternalLink("s.solverstate.h5", "history/0"))), LINK),
+    ("blob behind a soft link", WEIGHTS_H5, h5("w.caffemodel.h5", instead(BLOB, lambda h5py: h5py.SoftLink("/data/ip/1"))), "is a soft link"),
+    ("blob 3000000", WEIGHTS_H5, h5("w.caffemodel.h5", instead("data/ip/3000000", [1.0])), "2 parameter blobs in the net, blob 3000000 in the file"),
+    ("blob -1", WEIGHTS_H5, h5("w.caffemodel.h5", instead("data/ip/-1", [1.0])), "called by their number in 'data/ip', got '-1'"),
+    ("blob of complex numbers", WEIGHTS_H5, h5("w.caffemodel.h5", instead(BLOB, np.zeros((10, 16), "c8"))), "expected numbers in 'data/ip/0', got complex64"),
+    ("blob of strings", WEIGHTS_H5, h5("w.caffemodel.h5", instead(BLOB, np.zeros((10, 16), "S3"))), "expected numbers in 'data/ip/0', got |S3"),
+    ("blob of 4 TB of nothing", WEIGHTS_H5, h5("w.caffemodel.h5", lambda file, _: file.create_dataset("data/ip/1024", (1 << 40,), "f4", chunks=(9,))), "blob 1024 in the file"),
+    *((f"{path}{end}, a bit flipped", f"{TRAIN} {flag} {path}{end}", flip(path + end), f"{path}{end}: {DAMAGED}") for path, flag in SEALED.items() for end in ("", ".h5")),
+    *((f"{path}{end}, cut", f"{TRAIN} {flag} {path}{end}", cut(path + end, 0.9), f"{path}{end}: .*damaged|{path}{end}: not a binary NetParameter") for path, flag in SEALED.items() for end in ("", ".h5")),
+    *((f"{path}{end}, without its last byte", f"{TRAIN} {flag} {path}{end}", cut(path + end, -1), f"{path}{end}: .*damaged|{path}{end}: not a binary NetParameter") for path, flag in SEALED.items() for end in ("", ".h5")),
+    ("no whole snapshot", f"{TRAIN} --snapshot auto", spoilt_snapshot, "there are snapshots, but none is whole (newest: snap_iter_4.solverstate): copy one anew; or, to start anew, remove them"),
+    ("prefix of another job", TRAIN, lambda: nets.lock_of_a_running_job("snap"), "snapshot_prefix 'snap': another job writes there (process .*wait until it ends, or give this job another snapshot_prefix"),
+    ("lock that is a link", TRAIN, lambda: os.symlink("elsewhere", "snap.lock"), "snap.lock: too many levels of symbolic links"),
+    ("lock that is a folder", TRAIN, lambda: os.mkdir("snap.lock"), "snap.lock: is a directory"),
+    ("unfinished database that is a link", "convert-imageset . list db2", lambda: os.symlink("elsewhere", "db2.unfinished"), "db2.unfinished is a symbolic link: remove db2.unfinished to start again"),
+    ("state of a negative iteration", STATE, state(lambda s: setattr(s, "iter", -5)), "s.solverstate: a damaged solver state: iter: -5, expected 0 to"),
+    ("state of a negative step", STATE, state(lambda s: setattr(s, "current_step", -1)), "a damaged solver state: current_step: -1"),
+    ("state of too many samples", STATE, state(lambda s: setattr(s.position[0], "samples", 2**63 - 1)), "samples of layer 'images' in the train net: 9223372036854775807, expected 0 to"),
+    ("state that names no weights", STATE, state(lambda s: s.ClearField("learned_net")), "a damaged solver state: it names no weights"),
+    ("state that names weights with a zero byte", STATE, state(lambda s: setattr(s, "learned_net", "a\0b")), r"its weights 'a\x00b' are missing"),
+    ("state of junk", STATE, write("s.solverstate", b"\xff\xfe junk \x00"), "s.solverstate: not a solver state, or a damaged one"),
+    ("state in HDF5 of a negative iteration", STATE_H5, h5("s.solverstate.h5", instead("iter", [-5])), "a damaged solver state: iter: -5"),
+    ("no blobs at all", WEIGHTS_H5, h5("w.caffemodel.h5", lambda file, _: file.__delitem__("data")), "no group data in it"),
+    ("data that is an array", WEIGHTS_H5, h5("w.caffemodel.h5", instead("data", [1.0])), "'data' is no group"),
+    ("groups in a circle", WEIGHTS_H5, h5("w.caffemodel.h5", lambda file, _: file["data/ip"].__setitem__("on", file["data"])), "two links lead to the group"),
+    ("state in HDF5, cut", STATE_H5, cut("s.solverstate.h5", 0.5), "s.solverstate.h5: a damaged HDF5 file"),
+    ("state in HDF5 without an iteration", STATE_H5, h5("s.solverstate.h5", lambda file, _: file.__delitem__("iter")), "not a solver state"),
+    ("iteration that is a word", STATE_H5, h5("s.solverstate.h5", instead("iter", "four")), "expected numbers in 'iter'"),
+    ("iteration beyond 32 bits", STATE_H5, h5("s.solverstate.h5", instead("iter", [1 << 40])), "s.solverstate.h5: .*out of range: 1099511627776"),
+    ("two iterations", STATE_H5, h5("s.solverstate.h5", instead("iter", [1, 2])), "expected one integer in 'iter'"),
+    ("name of weights that is a number", STATE_H5, h5("s.solverstate.h5", instead("learned_net", 3)), "expected a string in 'learned_net'"),
+    ("history that lies in another file", STATE_H5, h5("s.solverstate.h5", instead("history", lambda h5py: h5py.ExternalLink("w.caffemodel.h5", "data/ip"))), LINK),
+    ("history that is an array", STATE_H5, h5("s.solverstate.h5", instead("history", [1.0])), "no group history"),
+    ("compound history", STATE_H5, h5("s.solverstate.h5", instead("history/0", np.zeros((10, 16), [("a", "f4")]))), "expected numbers in 'history/0'"),
+]
+
+# HDF5Data reads rows of dataset `y` from data.h5.
+
+ROWS_H5 = [
+    ("no such dataset", lambda file, _: file.__delitem__("y"), "no dataset 'y', which is the name of a top"),
+    ("rows in another file", instead("y", lambda h5py: h5py.ExternalLink("w.caffemodel.h5", "data/ip/0")), LINK),
+    ("rows behind a circle", instead("y", lambda h5py: h5py.SoftLink("/y")), "is behind more than 16 soft links"),
+    ("rows of complex numbers", instead("y", np.zeros(4, "c8")), "expected numbers in 'y', got complex64"),
+    ("rows of strings", instead("y", np.zeros(4, "S4")), "expected numbers in 'y', got |S4"),
+    ("a scalar", instead("y", 1.0), "expected rows in 'y', got a scalar"),
+    ("no rows", instead("y", np.zeros((0, 3))), "hold no rows"),
+    ("a group", lambda file, _: (file.__delitem__("y"), file.create_group("y")), "no dataset 'y'"),
+]
+
+# The database: its files, or the records of which it is made; `alone`, met by one rank.
+
+
+def records(*values: bytes) -> Callable[[], object]:
+    """Make the LMDB anew, of these records."""
+
+    def work() -> None:
+        shutil.rmtree("db")
+        write_lmdb("db", [(b"%08d" % i, value) for i, value in enumerate(values)])
+
+    return work
+
+
+def grey(side: int = 4, label: int = 0) -> bytes:
+    return encode(np.full((1, side, side), 100, np.uint8), label)
+
+
+def sixth(odd: bytes) -> Callable[[], object]:
+    return records(*[grey()] * 5, odd, *[grey()] * 10)
+
+
+NO_IMAGE = Datum(encoded=True, data=b"no image").SerializeToString()
+INFINITE = Datum(channels=1, height=4, width=4, float_data=[float("inf")] * 16).SerializeToString()
+DATABASES = [
+    ("no data.mdb", lambda: os.unlink("db/data.mdb"), "db: expected a folder with data.mdb (an LMDB) or CURRENT"),
+    ("empty data.mdb", cut("db/data.mdb", 0), "db/data.mdb: not an LMDB data file (0 bytes)"),
+    ("data.mdb cut to a tenth", cut("db/data.mdb", 0.1), "db/data.mdb: truncated: "),
+    ("data.mdb cut to a half", cut("db/data.mdb", 0.5), "db/data.mdb: truncated: "),
+    ("data.mdb cut by a byte", lambda: os.truncate("db/data.mdb", os.path.getsize("db/data.mdb") - 1), "truncated"),
+    ("data.mdb of words", write("db/data.mdb", "no database\n" * 999), "db/data.mdb: not an LMDB data file"),
+    ("a LevelDB", lambda: (os.unlink("db/data.mdb"), Path("db/CURRENT").write_text("MANIFEST-000001\n")), "LevelDB"),
+    ("a file", lambda: (shutil.rmtree("db"), Path("db").write_text("x")), "db: expected a database's folder, got a file"),
+    ("undecodable first record", records(NO_IMAGE, grey()), "db: record '00000000': can't be decoded as an image"),
+    ("first record that is no Datum", records(b"\xff\xff", grey()), "record '00000000': 2 bytes that are not a Datum"),
+    ("first record with too little data", records(Datum(channels=1, height=4, width=4, data=b"x").SerializeToString()), "expected 16 values.*got 1"),
+    ("first record of a negative size", records(Datum(channels=-1, height=4, width=4, data=b"x").SerializeToString()), "db: record '00000000'"),
+    ("infinite data", sixth(INFINITE), "not finite at iteration 0"),
+    ("first record without an image", records(Datum(label=3).SerializeToString()), "db: record '00000000'"),
+]
+RECORDS = [
+    ("label too large", sixth(grey(label=10)), "label 10 in row .*record '00000005'.* outside the classes 0 to 9"),
+    ("negative label", sixth(grey(label=-1)), "label -1 in row .*record '00000005'"),
+    ("another size", sixth(grey(side=5)), "record '00000005' is 1 x 5 x 5, but the first record is 1 x 4 x 4"),
+    ("undecodable image", sixth(NO_IMAGE), "record '00000005': can't be decoded as an image"),
+    ("no Datum", sixth(b"\xff\xff\xff"), "record '00000005': 3 bytes that are not a Datum"),
+]
+
+
+def table() -> list[Wrong]:
+    """Return all rows."""
+    rows = [Wrong(f"scaffe {command}", command, said) for command, said in FLAGS]
+    rows += [Wrong(f"scaffe {command}", command, said, over_ranks=True) for command, said in OVER_RANKS]
+    rows += [
+        Wrong(f"cluster.toml: {text!r}", f"{TRAIN} --run-config cluster.toml", said, write("cluster.toml", text))
+        for text, said in SETTINGS
+    ]
+    for path, edits in (("solver.prototxt", SOLVERS), ("net.prototxt", NETS)):
+        rows += [
+            Wrong(f"{path}: {old} -> {new}", TRAIN, said, lambda path=path, old=old, new=new: edit(path, old, new))
+            for old, new, said in edits
+        ]
+    rows += [
+        Wrong(f"{kind}: {fields}", "time --model it.prototxt --iterations 1", said, write("it.prototxt", behind_inputs(kind, fields)))
+        for kind, fields, said in LAYERS
+    ]
+    rows += [Wrong(name, command, said, make or (lambda: None)) for name, command, make, said in FILES]
+    source = behind_inputs("HDF5Data", 'hdf5_data_param { source: "h5_list" batch_size: 2 }')
+    rows += [
+        Wrong(f"data.h5: {name}", "time --model it.prototxt --iterations 1", said, lambda change=change: (Path("it.prototxt").write_text(source), h5("data.h5", change)()))
+        for name, change, said in ROWS_H5
+    ]
+    rows += [Wrong(f"db: {name}", TRAIN, said, make) for name, make, said in DATABASES]
+    rows += [Wrong(f"db: {name}", TRAIN, said, make, alone=True) for name, make, said in RECORDS]
+    return rows
