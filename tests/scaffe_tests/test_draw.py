@@ -152,7 +152,7 @@ def refusal(capsys, *arguments):
 
 def test_an_unknown_format_is_told_with_the_known_ones(folder, capsys):
     assert refusal(capsys, "net.prototxt", "net.bmp") == (
-        "scaffe: net.bmp: the name says no known format; known: .png .svg .pdf .jpg .dot .gv"
+        "scaffe: net.bmp: unknown format; known suffixes: .png .svg .pdf .jpg .dot .gv"
     )
 
 
@@ -165,7 +165,7 @@ def test_a_missing_package_is_told_with_how_to_get_it(folder, capsys, monkeypatc
 def test_a_missing_program_is_told_with_how_to_get_it(folder, capsys, monkeypatch):
     pytest.importorskip("graphviz", reason="the package graphviz is not installed")
     monkeypatch.setenv("PATH", str(folder))
-    assert "dot is not on the path: install graphviz" in refusal(capsys, "net.prototxt", "net.png")
+    assert "dot is not in PATH: install graphviz" in refusal(capsys, "net.prototxt", "net.png")
     assert main(["draw-net", "net.prototxt", "net.gv"]) == 0
 
 
