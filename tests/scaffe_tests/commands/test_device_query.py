@@ -13,7 +13,7 @@ from conftest import environment
 from fake_cuda import Runtime
 
 from scaffe.cli import main
-from scaffe.devices import hardware
+from scaffe.tools import hardware
 from scaffe.errors import LaunchError
 
 
