@@ -1,5 +1,5 @@
-"""Check: prove without MPI that a schedule does what it says; see `collectives.schedules.check`."""
+"""`collectives.check.check` proves without MPI that a schedule is right; see `collectives.simulation.check`."""
 
-from collectives.schedules.check import check
+from collectives.simulation.check import check
 
 __all__ = ["check"]

@@ -1,6 +1,6 @@
-"""Records for training: where they come from, Caffe's transforms, who reads what, and batches read ahead.
+"""Readers of training records: sources, Caffe's transforms, each rank's shard, and queues of batches read ahead.
 
-In a process that is one of one::
+In a job of one process::
 
     reader = LMDBReader("digits_train_lmdb")
     shard = Shard.strong(len(reader), batch=64, rank=0, size=1)
@@ -11,10 +11,10 @@ In a process that is one of one::
         queue.recycle(batch)
 """
 
-from readers.batch_queue import Batch, BatchQueue, Memory, Raw
+from readers.batch_queue import Batch, BatchMemory, BatchQueue, Raw
 from readers.batch_reader import BatchReader
 from readers.cifar10 import convert_cifar10
-from readers.database import open_database
+from readers.database import Database, open_database
 from readers.datum import blob_shape, decode, encode, has_old_shape, read_mean, write_mean
 from readers.digits import convert_digits
 from readers.errors import EndOfBatches, ReaderError, RecordError, SourceError
@@ -30,22 +30,27 @@ from readers.leveldb_reader import LevelDBReader
 from readers.lmdb_reader import LMDBReader
 from readers.lmdb_writer import LMDBWriter, write_lmdb
 from readers.mnist import convert_mnist
-from readers.settings import Settings
+from readers.settings import Reading, Settings
 from readers.shard import Shard, share
 from readers.sharded_lmdb import ShardedLMDB
 from readers.shuffle import BlockShuffle, FileShuffle, Shuffle, order
-from readers.skipping import SkippingBatches
+from readers.skipping import BatchFiller, SkippingBatches
 from readers.synthetic import SyntheticReader
 from readers.threads import most_threads
 from readers.transform import Transform
 from readers.window_reader import WindowBatches, WindowReader
 from readers.window_transform import WindowTransform
 
+Memory = BatchMemory  # the name until 0.1
+
 __all__ = [
     "Batch",
+    "BatchFiller",
+    "BatchMemory",
     "BatchQueue",
     "BatchReader",
     "BlockShuffle",
+    "Database",
     "EndOfBatches",
     "FileShuffle",
     "HDF5Batches",
@@ -59,6 +64,7 @@ __all__ = [
     "Memory",
     "Raw",
     "ReaderError",
+    "Reading",
     "RecordError",
     "Settings",
     "Shard",

@@ -1,4 +1,4 @@
-"""Pillow's pixels where they lie, through the Arrow C data interface: no copy."""
+"""A view of Pillow's pixels, through the Arrow C data interface, without a copy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ArrowArray(ctypes.Structure):
-    """The interface's `struct ArrowArray`, to be found in a capsule of this name."""
+    """The interface's `struct ArrowArray`; CAPSULE is the name of the capsule that holds one."""
 
     CAPSULE = b"arrow_array"
 
@@ -28,9 +28,10 @@ _pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes
 
 
 def four_bytes(image: Image.Image) -> np.ndarray | None:
-    """Return the pixels of a loaded RGB or RGBA image as they lie in Pillow's memory (H x W x 4), which they keep.
+    """Return a view of the pixels of a loaded RGB or RGBA image (H x W x 4, uint8). It keeps Pillow's memory alive.
 
-    None where Pillow has them in several pieces, as of very large images, or is older than this interface (11.2).
+    Returns None where Pillow stores a very large image in several blocks, or is older than 11.2, which has no such
+    interface.
     """
     try:
         capsule = image.__arrow_c_array__()[1]

@@ -1,4 +1,4 @@
-"""A progress bar for people who watch: only where stderr is a terminal."""
+"""A progress bar, shown where stderr is a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ Item = TypeVar("Item")
 def bar(
     items: Iterable[Item], source: str | os.PathLike[str], unit: str, shown: bool, total: int, done: int = 0
 ) -> Iterable[Item]:
-    """Return the items, with a bar named after `source` that tells rate and time left; `done` items came before."""
+    """Return the items, with a bar that shows the name of `source`, the rate and the time left.
+
+    `total` is the number of items; `done` of them were finished before this call.
+    """
     from tqdm import tqdm  # here: it takes a tenth of the time of `import scaffe`
 
     name = os.path.basename(os.fspath(source).rstrip("/"))

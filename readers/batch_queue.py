@@ -1,4 +1,4 @@
-"""Reader threads and a queue of batches for each rank: S-Caffe's parallel readers (section 4.1)."""
+"""BatchQueue: each rank's reader threads and its queue of batches, S-Caffe's parallel readers (section 4.1)."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from readers.errors import EndOfBatches, ReaderError
 if TYPE_CHECKING:
     from readers.transform import Transform
 
-PATIENCE = 5.0  # seconds that a queue waits for its threads to end; one that a dead disk holds must not hold the job
+PATIENCE = 5.0  # seconds to wait for reader threads at `close`: a thread blocked on a dead disk must not block the job
 
 
-class Memory(Protocol):
-    """Where batches lie that a device is given: host memory that it copies from by itself."""
+class BatchMemory(Protocol):
+    """Allocates batches for a device, in host memory from which it copies asynchronously."""
 
-    transforms: bool  # the device transforms images, so batches have room for them as they were read
+    transforms: bool  # the device transforms images: batches also need space for images as read
 
     def pinned(self, nbytes: int) -> np.ndarray:
-        """Return bytes of such memory, with any content."""
+        """Return so many bytes of page-locked memory (uint8), not initialised."""
 
 
 @dataclass
 class Raw:
-    """Images as they were read, all of one shape, and what is to be done to them.
+    """Images as read, all of one shape, and the transform that the device applies to them.
 
-    `images` (n x C x H x W, uint8 or float32), `places` (n x 3, int32: a crop's top row and left column, and 1 where it
-    is mirrored).
+    `images` (n x C x H x W, uint8 or float32); `places` (n x 3, int32): top row and left column of each crop, and 1
+    where it is mirrored, else 0.
     """
 
     images: np.ndarray
@@ -45,14 +45,17 @@ class Raw:
 
 
 class Batch:
-    """One rank's part of a global batch: its arrays (n x ..., float32), and what the records are called.
+    """One rank's part of a global batch: its arrays (n x ..., float32), and where the records come from.
 
-    Of images `data` (n x C x H x W) comes first, then `label` (n). `keys` are what the source describes records by,
-    `bad` what was wrong with records that these stand in for.
-    `seconds` are perf_counter's when its reading began, when its transformation did (`read_until`, as if all was read
-    and decoded before; 0 where a reader doesn't tell the two apart), and when it was full; `thread` is the number of
-    the thread that did it. A batch for a device that transforms images has `raw`, in the same memory as `data`: where
-    `is_raw`, the images are there, and `data` is still to be made of them.
+    - `data` (n x C x H x W) and `label` (n) are the first two arrays of a batch of images.
+    - `keys` has a key for each row, for the source's `describe`.
+    - `bad` has a message for each bad record that was replaced.
+    - `number` is the number of the global batch, `thread` that of the reader thread.
+    - `seconds` are three times of perf_counter: begin of reading, begin of transforming, end. The second is
+      `read_until`, computed as if all records were decoded before the first was transformed; 0 where a reader does not
+      measure it.
+    - `raw` is present where a device transforms images; it shares the memory of `data`. Where `is_raw`, the images are
+      in `raw`, and `data` is not valid yet.
     """
 
     def __init__(self, *arrays: np.ndarray):
@@ -77,26 +80,25 @@ class Batch:
         return self.arrays[1]
 
 
-def allocate(count: int, rows: int, shapes: Iterable[Sequence[int]], memory: Memory | None = None) -> list[Batch]:
-    """Return `count` batches of `rows` rows, an array for each of the rows' `shapes`; in `memory` where it is given."""
+def allocate(count: int, rows: int, shapes: Iterable[Sequence[int]], memory: BatchMemory | None = None) -> list[Batch]:
+    """Return `count` batches of `rows` rows, with an array for each shape of a row, in `memory` if given."""
     shapes = [(rows, *shape) for shape in shapes]
-    return [Batch(*(_room(shape, memory) for shape in shapes)) for _ in range(count)]
+    return [Batch(*(_array(shape, memory) for shape in shapes)) for _ in range(count)]
 
 
-def _room(shape: Sequence[int], memory: Memory | None) -> np.ndarray:
+def _array(shape: Sequence[int], memory: BatchMemory | None) -> np.ndarray:
     if memory is None:
         return np.zeros(shape, np.float32)
     return memory.pinned(4 * prod(shape)).view(np.float32).reshape(shape)
 
 
 class BatchQueue:
-    """Reads batches ahead in `threads` threads of its own, and hands them out in order.
+    """Reads batches ahead in `threads` threads, and returns them in order.
 
-    `read(number, batch)` fills a batch, several of them at once where there are several threads; `batches` yields
-    the numbers to read, `itertools.count(t)` for an endless run from batch t on. The batches of `population` go
-    round between a free and a full queue, so no more than these are ever in memory. Between `get` and `recycle` a
-    batch is the caller's. `seconds_waited` and `batches_taken` tell whether the readers keep up. Raises ReaderError
-    without a thread, or a batch to fill.
+    `read(number, batch)` fills a batch; several threads call it at the same time. `batches` yields the numbers to
+    read: `itertools.count(t)` reads without end from batch t. The batches of `population` alternate between a free and
+    a full queue; no others are allocated. The caller owns a batch from `get` to `recycle`. `seconds_waited` and
+    `batches_taken` show whether the readers keep up. Raises ReaderError without a thread or without a batch.
     """
 
     def __init__(
@@ -113,27 +115,27 @@ class BatchQueue:
         self.seconds_waited = 0.0
         self.batches_taken = 0
         self._ended: BaseException | None = None
-        # The threads know the work but not this object, so that forgetting the object ends them.
-        self._work = work = _Work(read, iter(batches), population)
+        # The threads hold no reference to this object, so that its finalizer ends them.
+        self._queues = queues = _Queues(read, iter(batches), population)
         self._threads = [
-            threading.Thread(target=work.run, args=(k,), name=f"reader {k}", daemon=True)
+            threading.Thread(target=queues.fill, args=(k,), name=f"reader {k}", daemon=True)
             for k in range(min(threads, len(population)))
         ]
-        self._stop = weakref.finalize(self, _end, self._threads, work, PATIENCE)
+        self._stop = weakref.finalize(self, _end, self._threads, queues, PATIENCE)
         for thread in self._threads:
             thread.start()
 
     def get(self) -> Batch:
-        """Return the next batch, waiting for it if need be.
+        """Wait for the next batch and return it.
 
-        Raises EndOfBatches after the last one, ReaderError when closed, and what a reader thread raised: in the
-        place of the batch that it could not fill.
+        Raises EndOfBatches after the last one, and ReaderError after `close`. An exception of a reader thread is
+        raised here, in place of the batch that it did not fill.
         """
         if self._ended is not None:
             raise self._ended
         started = perf_counter()
         try:
-            batch = self._work.full.get().result()
+            batch = self._queues.full.get().result()
         except BaseException as error:
             self._ended = error
             raise
@@ -143,11 +145,11 @@ class BatchQueue:
         return batch
 
     def recycle(self, batch: Batch) -> None:
-        """Give a batch back to be filled again."""
-        self._work.free.put(batch)
+        """Return a batch to the free queue."""
+        self._queues.free.put(batch)
 
     def close(self) -> None:
-        """Stop the reader threads and wait for their end, some seconds at most. Closing twice is allowed."""
+        """Stop the reader threads, and wait for them for PATIENCE seconds at most. A second call does nothing."""
         self._stop()
         self._ended = ReaderError("the batch queue is closed")
 
@@ -158,10 +160,11 @@ class BatchQueue:
         self.close()
 
 
-class _Work:
-    """What reader threads share: the numbers still to read, the free batches, and the full ones in order.
+class _Queues:
+    """The state that reader threads share: numbers to read, free batches, and full batches in order.
 
-    A batch is promised in `full` when a thread begins it, which is done in order, and there when it is full.
+    A thread that starts a batch appends its future to `full`, one thread at a time and so in order. The future is done
+    when the batch is full.
     """
 
     def __init__(self, read: Callable[[int, Batch], None], numbers: Iterator[int], population: Sequence[Batch]):
@@ -173,48 +176,48 @@ class _Work:
         for batch in population:
             self.free.put(batch)
 
-    def run(self, thread: int) -> None:
-        """Fill free batches, in thread number `thread`, until told to stop or one fails."""
+    def fill(self, thread: int) -> None:
+        """Fill free batches, as thread number `thread`, until `end` is called or a batch fails."""
         while (taken := self._begin()) is not None:
-            batch, promise = taken
+            batch, future = taken
             try:
                 batch.thread, begin = thread, perf_counter()
                 self._read(batch.number, batch)
                 batch.seconds = begin, batch.read_until, perf_counter()
-                promise.set_result(batch)
-            except BaseException as error:  # it is raised again where the batch is awaited
+                future.set_result(batch)
+            except BaseException as error:  # re-raised by `get`
                 self.end()
-                promise.set_exception(error)
+                future.set_exception(error)
 
     def end(self) -> None:
-        """Let the threads end, each after the batch that it is at."""
+        """Stop the threads, each after its current batch."""
         self.stop.set()
         self.free.put(None)
 
     def _begin(self) -> tuple[Batch, Future[Batch]] | None:
-        """Return a free batch with the number to read, and its promise; None at the end."""
+        """Return a free batch with the number to read, and its future; None at the end."""
         with self._turn:
             batch = self.free.get()
             if batch is None or self.stop.is_set():
                 self.free.put(None)  # for the other threads
                 return None
-            promise: Future[Batch] = Future()
-            self.full.put(promise)
+            future: Future[Batch] = Future()
+            self.full.put(future)
             try:
                 batch.number, batch.read_until = next(self._numbers), 0.0
             except StopIteration:
-                promise.set_exception(EndOfBatches("all batches have been read"))
+                future.set_exception(EndOfBatches("all batches have been read"))
             except BaseException as error:
-                promise.set_exception(error)
+                future.set_exception(error)
             else:
-                return batch, promise
+                return batch, future
             self.end()
             return None
 
 
-def _end(threads: Sequence[threading.Thread], work: _Work, patience: float) -> None:
-    """Tell the reader threads to end and give them a while, unless this runs in one of them."""
-    work.end()
+def _end(threads: Sequence[threading.Thread], queues: _Queues, patience: float) -> None:
+    """Stop the reader threads and join them, for `patience` seconds at most; never the thread that this runs in."""
+    queues.end()
     deadline = monotonic() + patience
     for thread in threads:
         if thread is not threading.current_thread():

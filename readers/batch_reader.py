@@ -1,4 +1,4 @@
-"""A source of images, a shard of it and a transform: what fills a rank's batches."""
+"""BatchReader: fills a rank's batches with images of a source, by its shard and a transform."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from readers.batch_queue import Batch, Memory, Raw, allocate
+from readers.batch_queue import Batch, BatchMemory, Raw, allocate
 from readers.datum import shape_text
 from readers.errors import RecordError
-from readers.layout import Layout
+from readers.layout import DatumLayout
 from readers.planes import WHOLE, planes
 from readers.shard import Shard
 from readers.transform import Transform
 
-GROUP = 1 << 20  # pixels of raw images that are transformed at once, while caches hold them
+GROUP = 1 << 20  # pixels of raw images that are transformed at once: they stay in the cache
 
 
 class Source(Protocol):
-    """Labelled images by index: a database or a list. Reading is one thread's work, decoding may be several's."""
+    """Labelled images by index: a database or a list. One thread at a time reads; several threads may decode."""
 
     def __len__(self) -> int: ...
 
@@ -32,15 +32,14 @@ class Source(Protocol):
         """Return a value's image (C x H x W) and label. Raises RecordError for a damaged one."""
 
     def describe(self, key: Any) -> str:
-        """Return what messages call a record."""
+        """Return a record's name for messages."""
 
 
 class BatchReader:
     """Fills batches with this rank's records of `reader`, decoded and transformed.
 
-    `shape` (C x h x w) is that of record `first` once transformed; with batches of one image, where no rows
-    need to agree, each image keeps its own. Raises RecordError if the first record can't be decoded or does not
-    fit the transform.
+    `shape` (C x h x w) is the shape of the transformed record `first`. In batches of one image each image keeps its
+    own shape. Raises RecordError if the first record can't be decoded or does not fit the transform.
     """
 
     def __init__(self, reader: Source, shard: Shard, transform: Transform, first: int = 0):
@@ -49,12 +48,12 @@ class BatchReader:
         image, _ = self._decode(key, value)
         self._first_shape, self._dtype = image.shape, image.dtype
         self._group = max(1, GROUP // math.prod(self._first_shape))  # records
-        self._layout = Layout.of(value) if isinstance(value, bytes) else None  # of Datums, where they are raw
+        self._layout = DatumLayout.of(value) if isinstance(value, bytes) else None
         self.shape = self._output_shape(key, self._first_shape)
 
     @property
     def records(self) -> int:
-        """Number of records in the source."""
+        """The number of records in the source."""
         return self.shard.records
 
     @property
@@ -62,15 +61,15 @@ class BatchReader:
         """The shapes of an image and of a label."""
         return [self.shape, ()]
 
-    def allocate(self, count: int, memory: Memory | None = None) -> list[Batch]:
-        """Return `count` empty batches of this rank's rows, in `memory` where it is given.
+    def allocate(self, count: int, memory: BatchMemory | None = None) -> list[Batch]:
+        """Return `count` batches of this rank's rows, in `memory` if given.
 
-        If the device transforms images, they are left to it where that is less to copy: small crops are not.
+        A device that transforms images gets them as read, unless transformed images (small crops) have fewer bytes.
         """
         batches = allocate(count, self.shard.rows, self.shapes, memory)
         if memory is not None and memory.transforms:
             for batch in batches:
-                batch.raw = self._room_for_raw(batch.data, memory)
+                batch.raw = self._allocate_raw(batch.data, memory)
         return batches
 
     def fill(self, number: int, batch: Batch) -> None:
@@ -78,9 +77,9 @@ class BatchReader:
         self.fill_with(*self.shard.places(number), batch)
 
     def fill_with(self, epochs: np.ndarray, indices: np.ndarray, batch: Batch) -> None:
-        """Read the records of these numbers in these epochs (n).
+        """Read the records `indices` (n) of `epochs` (n).
 
-        Raises RecordError for a record that can't be decoded or whose shape is not the first one's.
+        Raises RecordError for a record that can't be decoded, or whose shape differs from the first one's.
         """
         items = self._read(indices)
         batch.keys = [key for key, _ in items]
@@ -98,7 +97,7 @@ class BatchReader:
     def _fill_alike(
         self, items: Sequence[tuple[Any, Any]], epochs: np.ndarray, indices: np.ndarray, batch: Batch
     ) -> float:
-        """Write the images of records that all have the layout; return the seconds that transforming them took."""
+        """Write the images of records that all have the layout; return the seconds that transforming took."""
         assert self._layout is not None
         self._fit(batch, self._first_shape)
         seconds = 0.0
@@ -113,9 +112,9 @@ class BatchReader:
     def _fill_one_by_one(
         self, items: Sequence[tuple[Any, Any]], epochs: np.ndarray, indices: np.ndarray, batch: Batch
     ) -> float:
-        """Decode and transform records; return the seconds that the latter took.
+        """Decode and transform records one by one; return the seconds that transforming took.
 
-        An image is forgotten before the next: the decoder takes the same memory again, which is in the cache.
+        An image is released before the next is decoded: the decoder then reuses its memory, which is in the cache.
         """
         seconds = 0.0
         for row, ((key, value), words) in enumerate(zip(items, self.transform.words(epochs, indices), strict=True)):
@@ -128,11 +127,11 @@ class BatchReader:
         return seconds
 
     def describe(self, key: Any) -> str:
-        """Return what messages call a record."""
+        """Return a record's name for messages."""
         return self.reader.describe(key)
 
-    def _room_for_raw(self, data: np.ndarray, memory: Memory) -> Raw | None:
-        """Return room for images as they are read, in the memory of `data`; None where they don't fit."""
+    def _allocate_raw(self, data: np.ndarray, memory: BatchMemory) -> Raw | None:
+        """Return arrays for images as read, in the memory of `data`; None where they don't fit."""
         rows = len(data)
         nbytes = rows * math.prod(self._first_shape) * self._dtype.itemsize
         if nbytes > data.nbytes:
@@ -143,7 +142,7 @@ class BatchReader:
     def _fill_raw(
         self, items: Sequence[tuple[Any, Any]], epochs: np.ndarray, indices: np.ndarray, raw: Raw, label: np.ndarray
     ) -> bool:
-        """Write images as they are, their labels, and where they are to be cut; False if one isn't as the first is."""
+        """Write images as read, labels and crops; return False where an image has another shape or type."""
         values = [value for _, value in items]
         if self._layout is not None and (labels := self._layout.labels(values)) is not None:
             label[:] = labels
@@ -159,7 +158,7 @@ class BatchReader:
         return True
 
     def _read(self, indices: np.ndarray) -> Sequence[tuple[Any, Any]]:
-        """Return the (key, value) of each index, read in ascending order: databases walk from record to record."""
+        """Return the (key, value) of each index, read in ascending order: databases step from record to record."""
         if self.shard.order is None:
             return self.reader.read(indices.tolist())
         ascending, places = np.unique(indices, return_inverse=True)
@@ -179,7 +178,7 @@ class BatchReader:
             raise RecordError(f"{self.describe(key)} {error}{hint}") from None
 
     def _fit(self, batch: Batch, shape: tuple[int, ...], key: Any = None) -> None:
-        """Refuse an image that comes out with another shape than the first; a batch of one takes its image's shape."""
+        """Raise RecordError where the transformed shape is not the first one's; a batch of one takes its image's."""
         if self.shard.batch == 1:
             shape = self._output_shape(batch.keys[0], shape)
             if batch.data.shape[1:] != shape:

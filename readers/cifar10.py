@@ -1,4 +1,4 @@
-"""Build LMDBs from the binary version of CIFAR-10 (Krizhevsky, 2009)."""
+"""convert_cifar10: LMDBs from the binary version of CIFAR-10 (Krizhevsky, 2009)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from readers.errors import SourceError, reason
 from readers.files import make_folder
 from readers.image_mean import compute_image_mean
 from readers.lmdb_writer import Record, write_lmdb
-from readers.mnist import raw
+from readers.mnist import plain_datum
 
 SHAPE = (3, 32, 32)  # R G B
 CLASSES = 10
@@ -24,9 +24,9 @@ TEST = ("test_batch.bin",)
 def convert_cifar10(folder: str | os.PathLike[str], out_dir: str | os.PathLike[str]) -> tuple[str, str, str]:
     """Build cifar10_train_lmdb, cifar10_test_lmdb and mean.binaryproto in `out_dir`; return their paths.
 
-    `folder` holds data_batch_1.bin to data_batch_5.bin and test_batch.bin. Keys and Datums are those of Caffe's
-    convert_cifar_data, whose channels are R G B, and the mean is that of the training images. Raises SourceError for a
-    file that is missing, cut off or of another kind.
+    `folder` contains data_batch_1.bin to data_batch_5.bin and test_batch.bin. Keys and Datums are those of Caffe's
+    convert_cifar_data, whose channels are R G B. The mean is that of the training images. Raises SourceError for a file
+    that is missing, truncated or of another kind.
     """
     batches = {part: [_read(os.path.join(folder, name)) for name in names] for part, names in _PARTS.items()}
     make_folder(out_dir)
@@ -42,11 +42,11 @@ _PARTS = {"train": TRAIN, "test": TEST}
 
 
 def _records(batches: Sequence[np.ndarray]) -> Iterator[Record]:
-    """Yield the records of files' bytes (N x RECORD each)."""
+    """Yield a record of the LMDB for each row of the files' bytes (N x RECORD each)."""
     channels, height, width = SHAPE
     datum = Datum(channels=channels, height=height, width=width)
     for number, record in enumerate(record for batch in batches for record in batch):
-        yield b"%05d" % number, raw(datum, record[1:].tobytes(), int(record[0]))
+        yield b"%05d" % number, plain_datum(datum, record[1:].tobytes(), int(record[0]))
 
 
 def _read(path: str) -> np.ndarray:

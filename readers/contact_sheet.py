@@ -1,36 +1,38 @@
-"""A picture of some of a database's images with their labels."""
+"""A contact sheet: one picture with images of a database and their labels."""
 
 from __future__ import annotations
 
 import io
 import math
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
 
 from readers.database import Database
 from readers.errors import RecordError, SourceError, reason
 from readers.files import replace_file
 from readers.keyed import key, permute
 
-CELL = 96  # pixels that an image may take each way
+if TYPE_CHECKING:
+    from PIL import Image
+
+CELL = 96  # greatest width and height of an image, pixels
 GAP = 10
-TEXT = 16  # pixels of a line of text
+TEXT = 16  # height of a line of text, pixels
 INK, PAPER, BAD = (40, 40, 40), (255, 255, 255), (200, 30, 30)
 
 
 def draw_contact_sheet(source: Database, out: str | os.PathLike[str], count: int = 60, rgb: bool = False) -> None:
-    """Draw `count` images from all over a database to the PNG file `out`; a bad record is an empty red box.
+    """Draw `count` random images of a database to the PNG file `out`. A bad record is an empty red box.
 
-    Colours are taken as B G R, Caffe's order, or as they stand with `rgb`. Raises SourceError if `out` can't be
-    written.
+    Channels are B G R, Caffe's order, or R G B with `rgb`. Raises SourceError if `out` can't be written.
     """
     if not os.fspath(out).lower().endswith(".png"):
         raise SourceError(f"{out}: expected the name of a .png file")
     count = min(count, len(source))
-    places = np.sort(permute(key(0), np.arange(count), len(source)))  # even steps might always hit the same classes
+    # Random places: equal steps may select the same classes again and again.
+    places = np.sort(permute(key(0), np.arange(count), len(source)))
     items: list[tuple[Any, Any]] = [*source.read(places.tolist())]
     title = f"{os.path.basename(os.path.normpath(source.source))}: {count:,} of {len(source):,} records"
     sheet = _Sheet(title, count)
@@ -44,9 +46,11 @@ def draw_contact_sheet(source: Database, out: str | os.PathLike[str], count: int
 
 
 class _Sheet:
-    """Cells in rows, about half as many again in a row as there are rows, under a title."""
+    """Rows of cells under a title, with about 1.5 times as many columns as rows."""
 
     def __init__(self, title: str, count: int):
+        from PIL import Image, ImageDraw, ImageFont
+
         self.font = ImageFont.load_default(13)
         self.columns = min(count, math.ceil(math.sqrt(1.5 * count)))
         rows = -(-count // self.columns)
@@ -56,7 +60,7 @@ class _Sheet:
         self._draw.text((GAP, GAP), title, INK, self.font)
 
     def add(self, number: int, picture: Image.Image, label: str) -> None:
-        """Put a picture into the middle of a cell."""
+        """Draw a picture and its label in the middle of a cell."""
         x, y = self._corner(number)
         self.paper.paste(picture, (x + (CELL - picture.width) // 2, y + (CELL - picture.height) // 2))
         self._write(number, label, INK)
@@ -77,7 +81,9 @@ class _Sheet:
 
 
 def _picture(image: np.ndarray, rgb: bool) -> Image.Image:
-    """Return an image (C x H x W) as a picture that fits a cell: small ones enlarged by whole numbers."""
+    """Return an image (C x H x W) as a picture that fits a cell. Small images are enlarged by an integer factor."""
+    from PIL import Image
+
     colours = image[:3] if len(image) >= 3 else image[:1]
     if colours.dtype != np.uint8:
         low, high = float(colours.min()), float(colours.max())

@@ -1,4 +1,4 @@
-"""Caffe's Datum and BlobProto messages to arrays and back."""
+"""Conversions between Caffe's Datum and BlobProto messages and arrays."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from readers.image import decode_image
 def decode(value: bytes, color: bool | None = None) -> tuple[np.ndarray, int]:
     """Return the image (C x H x W) and the label of a serialized Datum.
 
-    Raw and encoded images are uint8 with channels in the order B G R, `float_data` is float32. `color` True
-    decodes an encoded image to 3 channels, False to 1, None to the file's own; for the other kinds it has no
-    meaning, as in Caffe. The image may be read-only. Raises RecordError for a damaged record.
+    Raw and encoded images are uint8, channels B G R; `float_data` is float32. An encoded image is decoded to 3 channels
+    where `color` is True, to 1 where it is False, to the file's own where it is None; other Datums ignore it, as in
+    Caffe. The image may be read-only. Raises RecordError for a damaged record.
     """
     try:
         datum = Datum.FromString(value)
@@ -33,8 +33,8 @@ def decode(value: bytes, color: bool | None = None) -> tuple[np.ndarray, int]:
 def encode(image: np.ndarray | bytes, label: int) -> bytes:
     """Return the serialized Datum of an image, byte for byte as Caffe's convert_imageset writes it.
 
-    `image` is uint8 (C x H x W), floating point (C x H x W) for `float_data`, or the bytes of an image file.
-    Raises RecordError for an array of another kind.
+    `image` is uint8 (C x H x W), floating point (C x H x W, stored as `float_data`), or the bytes of an image file.
+    Raises RecordError for an array of another type or number of axes.
     """
     if isinstance(image, bytes):
         return Datum(data=image, label=label, encoded=True).SerializeToString()
@@ -50,9 +50,9 @@ def encode(image: np.ndarray | bytes, label: int) -> bytes:
 
 
 def blob_shape(blob: BlobProto) -> tuple[int, ...]:
-    """Return a BlobProto's shape, from the old num, channels, height and width if it has any, else from `shape`.
+    """Return a BlobProto's shape, from num, channels, height and width if it has one of these, else from `shape`.
 
-    A blob with neither is one number, of shape (), as Caffe writes it.
+    A blob with none of them is a scalar, of shape (), as Caffe writes it.
     """
     if has_old_shape(blob):
         return (blob.num, blob.channels, blob.height, blob.width)
@@ -60,12 +60,12 @@ def blob_shape(blob: BlobProto) -> tuple[int, ...]:
 
 
 def has_old_shape(blob: BlobProto) -> bool:
-    """Say whether a BlobProto has one of the fields that were there before `shape`, and count above it."""
+    """Return whether a BlobProto has a field of the format before `shape`, which takes precedence."""
     return any(blob.HasField(field) for field in ("num", "channels", "height", "width"))
 
 
 def read_mean(path: str | os.PathLike[str]) -> np.ndarray:
-    """Return the mean image (C x H x W, float32) of a .binaryproto file. Raise SourceError if it holds none."""
+    """Return the mean image (C x H x W, float32) of a .binaryproto file. Raises SourceError where there is none."""
     try:
         with open(path, "rb") as file:
             blob = BlobProto.FromString(file.read())
@@ -84,7 +84,7 @@ def read_mean(path: str | os.PathLike[str]) -> np.ndarray:
 
 
 def write_mean(path: str | os.PathLike[str], mean: np.ndarray) -> None:
-    """Write a mean image (C x H x W) as a .binaryproto, complete or not at all. Raise SourceError if it can't."""
+    """Write a mean image (C x H x W) as a .binaryproto, atomically. Raises SourceError if it can't be written."""
     channels, height, width = mean.shape
     blob = BlobProto(num=1, channels=channels, height=height, width=width)
     blob.data.extend(mean.astype(np.float32).ravel().tolist())
@@ -95,7 +95,7 @@ def write_mean(path: str | os.PathLike[str], mean: np.ndarray) -> None:
 
 
 def shape_text(shape: tuple[int, ...]) -> str:
-    """Return a shape as people write it: 3 x 32 x 32."""
+    """Return a shape for messages: 3 x 32 x 32."""
     return " x ".join(map(str, shape)) or "scalar"
 
 

@@ -1,4 +1,4 @@
-"""Build LMDBs from scikit-learn's handwritten digits."""
+"""convert_digits: LMDBs from scikit-learn's handwritten digits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def convert_digits(out_dir: str | os.PathLike[str]) -> tuple[str, str]:
     """Build digits_train_lmdb (1,437 records) and digits_test_lmdb (360) in `out_dir`; return both paths.
 
     The 1,797 handwritten digits of scikit-learn, 8 x 8 with values 0 to 16, become 1 x 28 x 28 with values 0
-    to 255. Older ones are replaced. Raises ReaderError if scikit-learn is missing.
+    to 255. Existing databases of these names are replaced. Raises ReaderError if scikit-learn is not installed.
     """
     try:
         from sklearn.datasets import load_digits
@@ -37,7 +37,7 @@ def convert_digits(out_dir: str | os.PathLike[str]) -> tuple[str, str]:
 
 
 def _digit_records(images: np.ndarray, labels: np.ndarray) -> Iterator[Record]:
-    """Yield the records of 8 x 8 digits, enlarged to 28 x 28."""
+    """Yield a record for each digit, resized from 8 x 8 to 28 x 28."""
     from PIL import Image
 
     for number, (image, label) in enumerate(zip(images, labels, strict=True)):

@@ -1,16 +1,16 @@
-"""What can go wrong in reading, as a tree. Each message is one line for people.
+"""The exceptions of the readers, as a tree. Each message is one line.
 
 ReaderError
-├── SourceError     a database, list or file: missing, empty, truncated, of another kind, no permission
-├── RecordError     one record: its source and key, what was expected, what came
-└── EndOfBatches    a batch was asked for after the last one
+├── SourceError     a database, list or file is missing, empty, truncated, of another kind or not permitted
+├── RecordError     a record is damaged or does not fit; names source, key, expected, got
+└── EndOfBatches    `get` was called after the last batch
 """
 
 from __future__ import annotations
 
 
 class ReaderError(Exception):
-    """Whatever a user of the readers can mend."""
+    """Base class of errors that a user can correct."""
 
 
 class SourceError(ReaderError):
@@ -18,15 +18,15 @@ class SourceError(ReaderError):
 
 
 class RecordError(ReaderError):
-    """A record that can't be decoded or does not fit the first one."""
+    """A record that can't be decoded, or whose shape does not fit."""
 
 
 class EndOfBatches(ReaderError):
-    """A batch was asked for after the last one."""
+    """A call of `get` after the last batch."""
 
 
 def reason(error: Exception) -> str:
-    """Return the plain words of an operating system's or a library's error, in one line."""
+    """Return the text of an operating system's or a library's error, in one line."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
     return " ".join(str(error).split()) or type(error).__name__

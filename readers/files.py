@@ -1,4 +1,4 @@
-"""Files that appear complete or not at all."""
+"""Atomic writes, temporary names and folders."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from readers.errors import SourceError, reason
 
 
 def replace_file(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write `content` under a temporary name beside `path`, sync it to disk and rename it.
+    """Write `content` to `path` atomically: to a temporary file beside it, which is synced to disk and renamed.
 
-    Raises OSError where that fails: nothing is left behind then, and an older file of that name survives.
+    Raises OSError on failure; then the temporary file is removed and an older file at `path` is unchanged.
     """
     path = os.fspath(path)
     unfinished = beside(path)
@@ -31,17 +31,17 @@ def replace_file(path: str | os.PathLike[str], content: bytes) -> None:
 
 
 def beside(path: str) -> str:
-    """Return a temporary name beside `path`, which nobody can foresee: PATH.16 digits.tmp, see TEMPORARY."""
+    """Return a temporary name beside `path`: PATH.XXXXXXXXXXXXXXXX.tmp with 16 random hexadecimal digits."""
     return f"{path}.{secrets.token_hex(8)}.tmp"
 
 
-TEMPORARY = r"\.[0-9a-f]{16}\.tmp"  # what such a name adds
+TEMPORARY = r"\.[0-9a-f]{16}\.tmp"  # the suffix of such a name
 
 
 def check_folder_of(path: str | os.PathLike[str]) -> None:
-    """Raise SourceError if `path` can't be written since its folder is not there or not ours to write to.
+    """Raise SourceError if the folder of `path` does not exist or is not writable.
 
-    This is for work that takes long and would only find that out at its end.
+    Long work calls this first, so that it does not fail at its end.
     """
     folder = os.path.dirname(os.fspath(path)) or "."
     if not os.path.isdir(folder):
@@ -51,7 +51,7 @@ def check_folder_of(path: str | os.PathLike[str]) -> None:
 
 
 def make_folder(path: str | os.PathLike[str]) -> None:
-    """Make a folder unless it is there. Raises SourceError if it can't be made."""
+    """Make a folder unless it exists. Raises SourceError if it can't be made."""
     try:
         os.makedirs(path, exist_ok=True)
     except OSError as error:
@@ -59,7 +59,7 @@ def make_folder(path: str | os.PathLike[str]) -> None:
 
 
 def _sync_folder(folder: str) -> None:
-    """Make a rename durable, where the file system lets folders be synced."""
+    """Sync a folder to disk after a rename, where the file system supports that."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):

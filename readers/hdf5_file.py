@@ -1,7 +1,7 @@
-"""What is read of an HDF5 file: what lies in it, is of the kind expected and not much larger than the file says.
+"""Checks of HDF5 files: datasets must store their values in the file itself, in chunks of a usual size.
 
-HDF5 lets a dataset's values lie in other files (external links, external storage, virtual datasets), so that a file
-from elsewhere could show any file that its reader may read. Such datasets are refused.
+HDF5 can store a dataset's values in other files (external links, external storage, virtual datasets). A file from
+elsewhere could so expose any file that its reader may read. Such datasets are refused.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any
 
 from readers.errors import ReaderError, SourceError
 
-# What h5py raises of damaged files.
+# What h5py raises for damaged files.
 DAMAGED = (OSError, LookupError, ValueError, RuntimeError, TypeError, AttributeError, ArithmeticError, MemoryError)
-CHUNK_BYTES = 16 << 20  # of a chunk that may be larger than its dataset
-HOPS = 16  # soft links on the way to one item
+CHUNK_BYTES = 16 << 20  # the limit of a chunk that is larger than its dataset
+HOPS = 16  # the most soft links on the path to one item
 
 
 def hdf5_library() -> Any:
-    """Return h5py. Raises ReaderError, saying how to get it, where it is not installed."""
+    """Return the module h5py. Raises ReaderError, which names the extra to install, where it is missing."""
     try:
         import h5py
     except ImportError:
@@ -29,7 +29,7 @@ def hdf5_library() -> Any:
 def find(file: Any, path: str) -> Any:
     """Return the group or dataset at `path`, None where there is none.
 
-    Soft links are followed. Raises SourceError for a link into another file, or links that lead in a circle.
+    Follows soft links. Raises SourceError for a link into another file, and for more than HOPS soft links.
     """
     h5py = hdf5_library()
     here, parts, hops = file, path.split("/"), 0
@@ -52,13 +52,14 @@ def find(file: Any, path: str) -> Any:
 
 
 def is_group(item: Any) -> bool:
+    """Return whether an item of a file is a group."""
     return isinstance(item, hdf5_library().Group)
 
 
-def walk(group: Any, prefix: str = "", seen: set | None = None) -> Iterator[tuple[str, Any]]:
-    """Yield the path below `group` and the item of each dataset, and of each empty group.
+def walk(group: Any, prefix: str = "", seen: set[int] | None = None) -> Iterator[tuple[str, Any]]:
+    """Yield the path below `group` and the item of each dataset and each empty group.
 
-    Raises SourceError for links that are not hard, and for a group that two links lead to.
+    Raises SourceError for a soft or external link, and for a group that two links lead to.
     """
     h5py = hdf5_library()
     seen = set() if seen is None else seen
@@ -82,9 +83,9 @@ def _check_hard(link: Any, path: str) -> None:
 
 
 def check_inside(dataset: Any, path: str) -> None:
-    """Raise SourceError unless a dataset's values lie in its own file, in chunks of a usual size.
+    """Check that a dataset stores its values in its own file, in chunks of a usual size.
 
-    Raise ValueError where it is no dataset.
+    Raises SourceError where it does not, ValueError where `dataset` is no dataset.
     """
     if not isinstance(dataset, hdf5_library().Dataset):
         raise ValueError(f"expected a dataset '{path}', got {'none' if dataset is None else 'something else'}")
@@ -98,7 +99,7 @@ def check_inside(dataset: Any, path: str) -> None:
 
 
 def check_numbers(dataset: Any, path: str) -> None:
-    """Raise SourceError unless a dataset holds real numbers, in its own file; ValueError where it is no dataset."""
+    """Check a dataset as check_inside does, and raise SourceError where its values are no real numbers."""
     check_inside(dataset, path)
     if dataset.dtype.kind not in "fiu":
         raise SourceError(f"expected numbers in '{path}', got {dataset.dtype}")

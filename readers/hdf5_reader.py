@@ -1,4 +1,4 @@
-"""Rows of HDF5 files, over all files of a list as if they were one."""
+"""HDF5Reader: rows of HDF5 files, numbered over all files of a list; HDF5Batches: batches of them."""
 
 from __future__ import annotations
 
@@ -9,30 +9,33 @@ from typing import Any
 
 import numpy as np
 
-from readers.batch_queue import Batch, Memory, allocate
+from readers.batch_queue import Batch, BatchMemory, allocate
 from readers.datum import shape_text
 from readers.errors import SourceError, reason
 from readers.hdf5_file import DAMAGED, check_numbers, find, hdf5_library
 from readers.shard import Shard
 
-CHUNK_CACHE = 64 << 20  # bytes; shuffled rows of one compressed chunk should unpack it once
+CHUNK_CACHE = 64 << 20  # bytes; with it shuffled rows of one compressed chunk decompress it once
 
 
 class HDF5Reader:
-    """Reads rows of the datasets `names` from the HDF5 files that the list `source` names, one word a file.
+    """Reads rows of the datasets `names` from the HDF5 files of the list `source`, which has a word for each file.
 
-    Row numbers go on from file to file. `rows` has how many each file holds, `shapes` what a row of each dataset
-    looks like. Numbers of any kind are read as float32. All files' headers are looked at here, their rows when
-    they are read, one file open at a time. Raises ReaderError without h5py, SourceError for a list or file that
-    can't be read, a dataset that is missing, holds no numbers or has other rows than its fellows.
+    Row numbers continue from file to file. `rows` has the number of rows of each file, `shapes` the shape of a row of
+    each dataset. Numbers of any type are read as float32. The constructor checks the headers of all files; `read` keeps
+    one file open at a time. Raises ReaderError without h5py, and SourceError for:
+
+    - a list or file that can't be read,
+    - a dataset that is missing or contains no numbers,
+    - datasets with different numbers of rows, or rows that differ from the first file's in shape.
     """
 
     def __init__(self, source: str | os.PathLike[str], names: Sequence[str]):
         self.source, self.names = os.fspath(source), tuple(names)
         self._lock = threading.Lock()
         self._file: Any = None
-        self._opened = -1  # the number of the file that is open
-        self._datasets: list[Any] = []  # its own; looking one up costs more than reading a row
+        self._opened = -1  # the number of the open file
+        self._datasets: list[Any] = []  # those of the open file; finding one takes longer than reading a row
         self._paths = list(_listed(self.source))
         self.shapes: list[tuple[int, ...]] = []
         self.rows = [self._header(path, where) for path, where in self._paths]
@@ -44,9 +47,9 @@ class HDF5Reader:
         return int(self._starts[-1])
 
     def read(self, indices: np.ndarray, out: Sequence[np.ndarray]) -> None:
-        """Write the rows (n) to `out`, an array (n x ..., float32) for each dataset. Neighbours are read in one go.
+        """Write the rows (n) to `out`, which has an array (n x ..., float32) for each dataset.
 
-        Raises SourceError for a file that can't be read any more or has been changed.
+        Consecutive rows are read at once. Raises SourceError for a file that can't be read or has changed.
         """
         files = np.searchsorted(self._starts, indices, side="right") - 1
         breaks = np.flatnonzero((np.diff(indices) != 1) | (np.diff(files) != 0)) + 1
@@ -56,12 +59,12 @@ class HDF5Reader:
                 self._copy(file, int(indices[start] - self._starts[file]), out, start, stop)
 
     def describe(self, index: int) -> str:
-        """Return what messages call a row: its file and its number there, from 0."""
+        """Return a row's name for messages: its file and its number in that file, from 0."""
         file = int(np.searchsorted(self._starts, index, side="right")) - 1
         return f"{self._paths[file][0]}: row {index - int(self._starts[file])}"
 
     def close(self) -> None:
-        """Let go of the file; a later `read` opens it again."""
+        """Close the file; a later `read` opens it again."""
         with self._lock:
             self._close()
 
@@ -71,7 +74,7 @@ class HDF5Reader:
         self._file, self._opened, self._datasets = None, -1, []
 
     def _copy(self, file: int, row: int, out: Sequence[np.ndarray], start: int, stop: int) -> None:
-        """Read neighbouring rows of a file into rows [start, stop) of `out`."""
+        """Read consecutive rows of a file, from `row` on, into rows [start, stop) of `out`."""
         last = row + stop - start - 1
         try:
             if file != self._opened:
@@ -91,7 +94,7 @@ class HDF5Reader:
         self._datasets, self._opened = [find(self._file, name) for name in self.names], file
 
     def _header(self, path: str, where: str) -> int:
-        """Return how many rows a file has, its datasets checked against each other and the first file's."""
+        """Return the number of rows of a file, after checks of its datasets against each other and the first file's."""
         try:
             with _open(path) as file:
                 shapes = [_shape(file, name) for name in self.names]
@@ -110,14 +113,14 @@ class HDF5Reader:
 
 
 class HDF5Batches:
-    """Fills batches with this rank's rows of `reader`, as they are."""
+    """Fills batches with this rank's rows of `reader`, without a transform."""
 
     def __init__(self, reader: HDF5Reader, shard: Shard):
         self.reader, self.shard = reader, shard
         self.shapes: Sequence[tuple[int, ...]] = reader.shapes
 
-    def allocate(self, count: int, memory: Memory | None = None) -> list[Batch]:
-        """Return `count` empty batches of this rank's rows, in `memory` where it is given."""
+    def allocate(self, count: int, memory: BatchMemory | None = None) -> list[Batch]:
+        """Return `count` batches of this rank's rows, in `memory` if given."""
         return allocate(count, self.shard.rows, self.shapes, memory)
 
     def fill(self, number: int, batch: Batch) -> None:
@@ -125,22 +128,22 @@ class HDF5Batches:
         self.fill_with(*self.shard.places(number), batch)
 
     def fill_with(self, epochs: np.ndarray, indices: np.ndarray, batch: Batch) -> None:
-        """Read the rows of these numbers (n)."""
+        """Read the rows `indices` (n); `epochs` has no effect."""
         self.reader.read(indices, batch.arrays)
         batch.keys = indices.tolist()
 
     def describe(self, key: Any) -> str:
-        """Return what messages call a row."""
+        """Return a row's name for messages."""
         return self.reader.describe(key)
 
 
 def _open(path: str) -> Any:
-    """Open a file to read, without HDF5's file lock, which many network file systems refuse."""
+    """Open a file for reading, without HDF5's file lock: many network file systems have no locks."""
     return hdf5_library().File(path, "r", locking=False, rdcc_nbytes=CHUNK_CACHE)
 
 
 def _listed(source: str) -> Iterator[tuple[str, str]]:
-    """Yield each file of a list and where the list names it."""
+    """Yield each file of a list, and LIST:LINE where it is named."""
     try:
         with open(source, encoding="utf-8", errors="surrogateescape") as file:
             lines = file.readlines()
@@ -162,7 +165,8 @@ def _shape(file: Any, name: str) -> tuple[int, ...]:
     check_numbers(dataset, name)
     if not dataset.shape:
         raise SourceError(f"expected rows in '{name}', got a scalar")
-    return dataset.shape
+    shape: tuple[int, ...] = dataset.shape
+    return shape
 
 
 def _datasets(file: Any) -> str:

@@ -1,4 +1,4 @@
-"""Rows appended to an HDF5 file that appears, complete, when it is closed."""
+"""HDF5Writer: appends rows to an HDF5 file, which gets its name, complete, at `close`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from readers.errors import SourceError, reason
 from readers.files import beside
 from readers.hdf5_file import hdf5_library
 
-CHUNK = 1 << 20  # bytes that are stored in one piece, at most
+CHUNK = 1 << 20  # the most bytes of a chunk of more than one row
 
 
 class HDF5Writer:
-    """Appends rows to the datasets of the new HDF5 file `path`, begun with the first rows that come.
+    """Appends rows to the datasets of the new HDF5 file `path`. The first `append` creates it.
 
-    An older file of that name is there until this one is closed, as it also is when it is forgotten or the program
-    ends. Raises ReaderError without h5py, SourceError for a place where nothing can be written.
+    An older file at `path` stays until `close`, which also runs when this object is collected or the program exits.
+    Raises ReaderError without h5py, SourceError for a folder that is missing or not writable.
     """
 
     def __init__(self, path: str | os.PathLike[str]):
@@ -36,9 +36,9 @@ class HDF5Writer:
             raise SourceError(f"HDF5 file {self.path}: no permission to write in {folder}")
 
     def append(self, **arrays: np.ndarray) -> None:
-        """Append rows to each dataset, whose type and rows' shape are those of the first that come.
+        """Append rows to each dataset. The first rows set its type and the shape of a row.
 
-        Raises SourceError for rows of another shape, or where they can't be written: the file is gone then.
+        Raises SourceError for rows of another shape, or where they can't be written; then the file is removed.
         """
         try:
             if self._file is None:
@@ -52,7 +52,7 @@ class HDF5Writer:
             raise SourceError(f"HDF5 file {self.path}: can't be written: {reason(error)}") from None
 
     def close(self) -> None:
-        """Complete the file and give it its name. Rows that come later begin it anew."""
+        """Complete the file and rename it to `path`. A later `append` creates a new file."""
         file, self._file = self._file, None
         if file is None:
             return
@@ -62,7 +62,7 @@ class HDF5Writer:
             raise SourceError(f"HDF5 file {self.path}: can't be written: {reason(error)}") from None
 
     def discard(self) -> None:
-        """Leave nothing of the file."""
+        """Remove the unfinished file."""
         file, self._file = self._file, None
         if file is not None:
             self._end.detach()
@@ -89,7 +89,7 @@ class HDF5Writer:
 
 
 def _publish(file: Any, unfinished: str, path: str) -> None:
-    """Close a file, sync it to disk and give it its name, or leave nothing of it."""
+    """Close a file, sync it to disk and rename it; on failure remove it."""
     try:
         file.close()
         with open(unfinished, "rb") as written:

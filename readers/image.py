@@ -1,4 +1,4 @@
-"""JPEG and PNG files to arrays (C x H x W, uint8, B G R), with the arithmetic of OpenCV, which Caffe decodes with."""
+"""Image files decoded to arrays (C x H x W, uint8, B G R) and resized, with the arithmetic of OpenCV, as in Caffe."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from readers.jpeg import decode_jpeg
 if TYPE_CHECKING:
     from PIL import Image
 
-GREY_WEIGHTS = (9797, 19234, 3737)  # libpng's 15-bit weights of R, G, B, which OpenCV reads a PNG as grey with
+GREY_WEIGHTS = (9797, 19234, 3737)  # libpng's 15-bit weights of R, G, B: OpenCV reads a PNG as grey with them
 RESIZE_BITS = 11  # OpenCV's fixed-point weights for bilinear interpolation
 GREY_MODES = ("1", "L", "I;16", "I;16B", "I;16L", "I")
 
 
 def decode_image(content: bytes, color: bool | None = None) -> np.ndarray:
-    """Decode an image file's content to uint8 (C x H x W), channels in the order B G R (A). It may be read-only.
+    """Decode an image file's content to uint8 (C x H x W), channels B G R (A). The array may be read-only.
 
-    `color` True gives 3 channels, False gives 1, None what the file has: 1, 3, or 4 with transparency.
+    `color` True gives 3 channels, False gives 1, None those of the file: 1, 3, or 4 with transparency.
     Raises RecordError for content that is no image or is damaged.
     """
     from PIL import Image, UnidentifiedImageError
@@ -41,7 +41,7 @@ def decode_image(content: bytes, color: bool | None = None) -> np.ndarray:
 def resize(image: np.ndarray, height: int, width: int) -> np.ndarray:
     """Resize (C x H x W) bilinearly to (C x height x width), of the same type, as cv::resize with INTER_LINEAR.
 
-    uint8 comes out bit for bit as OpenCV's, floating point without rounding to whole numbers.
+    uint8 results equal OpenCV's bit for bit; floating point results are not rounded to integers.
     """
     source_height, source_width = image.shape[1:]
     if (source_height, source_width) == (height, width):
@@ -63,16 +63,16 @@ def resize(image: np.ndarray, height: int, width: int) -> np.ndarray:
 
 
 def _weighted(image: np.ndarray, places: np.ndarray, axis: int, weights: np.ndarray) -> np.ndarray:
-    """Return what stands at `places` of an axis, times weights, int32. Taken first: it widens only what is needed."""
+    """Return the elements at `places` of an axis, times weights, as int32; only these elements are converted."""
     taken = image.take(places, axis).astype(np.int32, copy=False)
     taken *= weights
     return taken
 
 
 def _pixels(image: Image.Image, color: bool | None) -> np.ndarray:
-    """Return an opened image's pixels with the channels that `color` asks for."""
+    """Return an opened image's pixels (C x H x W), with the channels that `color` selects."""
     if color is False and image.format == "JPEG":
-        image.draft("L", image.size)  # the file's own luminance, as libjpeg gives it to OpenCV
+        image.draft("L", image.size)  # the file's luminance, which libjpeg returns to OpenCV
     if image.mode in GREY_MODES:
         grey = _eight_bits(image)[None]
         return np.repeat(grey, 3, axis=0) if color else grey
@@ -85,7 +85,7 @@ def _pixels(image: Image.Image, color: bool | None) -> np.ndarray:
 
 
 def _four_bytes(image: Image.Image, mode: str) -> np.ndarray:
-    """Return an image's R G B A as it lies in Pillow's memory (H x W x 4): packing three bytes takes twice as long."""
+    """Return an image's pixels R G B A, as Pillow stores them (H x W x 4): packing R G B takes twice as long."""
     image = image if image.mode == mode else image.convert(mode)
     image.load()
     pixels = four_bytes(image)
@@ -96,7 +96,7 @@ def _four_bytes(image: Image.Image, mode: str) -> np.ndarray:
 
 
 def _eight_bits(image: Image.Image) -> np.ndarray:
-    """Return a grey image's pixels as uint8 (H x W); of 16 bits the upper ones."""
+    """Return a grey image's pixels as uint8 (H x W), of 16 bits the upper 8."""
     if image.mode in ("1", "L"):
         return np.asarray(image.convert("L"))
     return (np.asarray(image).astype(np.int64) >> 8).astype(np.uint8)
@@ -108,7 +108,7 @@ def _grey(pixels: np.ndarray) -> np.ndarray:
 
 
 def _halve(image: np.ndarray) -> np.ndarray:
-    """Average 2 x 2 pixels: what OpenCV does instead of interpolation at exactly half the size."""
+    """Average 2 x 2 pixels, as OpenCV does in place of interpolation at exactly half the size."""
     pixels = image.astype(np.int32)
     rows = pixels[:, 0::2] + pixels[:, 1::2]
     return ((rows[:, :, 0::2] + rows[:, :, 1::2] + 2) >> 2).astype(np.uint8)
@@ -119,11 +119,12 @@ def _resize_floats(image: np.ndarray, height: int, width: int) -> np.ndarray:
     rows = image[:, :, left] * (1 - share) + image[:, :, right] * share
     above, below, share = _neighbours(image.shape[1], height)
     share = share[:, None]
-    return (rows[:, above] * (1 - share) + rows[:, below] * share).astype(image.dtype, copy=False)
+    resized: np.ndarray = rows[:, above] * (1 - share) + rows[:, below] * share
+    return resized.astype(image.dtype, copy=False)
 
 
 def _neighbours(source: int, target: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return for each target pixel its two source pixels, at the edges the same one, and the second's share."""
+    """Return for each target pixel its two source pixels, equal at the edges, and the weight of the second."""
     place = ((np.arange(target) + 0.5) * (source / target) - 0.5).astype(np.float32).clip(0, source - 1)
     first = np.floor(place).astype(np.int64)
     return first, np.minimum(first + 1, source - 1), place - first.astype(np.float32)
@@ -132,8 +133,8 @@ def _neighbours(source: int, target: int) -> tuple[np.ndarray, np.ndarray, np.nd
 def _interpolation(source: int, target: int, clamped: bool) -> tuple[np.ndarray, ...]:
     """Return for each target pixel its two source pixels and their weights, which sum to 2048.
 
-    `clamped` gives a pixel beyond the edge all the weight, as OpenCV does along a row; down a column it
-    repeats the edge's row under both weights, and rounds otherwise.
+    `clamped` gives the pixel at the edge the whole weight, as OpenCV does along a row. Along a column OpenCV applies
+    both weights to the row at the edge, which rounds differently.
     """
     place = (np.arange(target) + 0.5) * (1.0 / (target / source)) - 0.5
     place = place.astype(np.float32)

@@ -1,4 +1,4 @@
-"""Lists of images and labels, a line each, kept as the bytes of the file: a million lines take no million objects."""
+"""ImageList: the lines of an image list, stored as the bytes of the file, without a Python object for each line."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from readers.errors import SourceError, reason
 
 
 class ImageList:
-    """The `FILE LABEL` lines of the file `source`, by index; the label stands after the last blank.
+    """The `FILE LABEL` lines of the file `source`, by index. The label follows the last blank of a line.
 
-    Raises SourceError for a list that can't be read, or naming the line that is no `FILE LABEL`.
+    Raises SourceError for a list that can't be read, and for another line, which the error names.
     """
 
     def __init__(self, source: str | os.PathLike[str]):
@@ -33,11 +33,11 @@ class ImageList:
         return os.fsdecode(self.content[self._starts[index] : self._stops[index]]), self._labels[index]
 
     def line(self, index: int) -> int:
-        """Return the number of a line in the file, where lines may be blank."""
+        """Return the line number in the file, which may have blank lines, of an index."""
         return 1 + self.content.count(b"\n", 0, self._starts[index])
 
     def _parse(self) -> None:
-        """Note of each line that is not blank where its name starts and stops, and its label."""
+        """Store for each line that is not blank the start and stop of its file name, and its label."""
         start = 0
         for number, line in enumerate(io.BytesIO(self.content), 1):
             name, _, label = line.rstrip().rpartition(b" ")
@@ -55,7 +55,7 @@ class ImageList:
 
 
 def _whole(label: bytes) -> int:
-    """Return a number in digits. Raises ValueError for other spellings that Python knows."""
+    """Return a label written in digits. Raises ValueError for other forms that int() accepts."""
     if not label.removeprefix(b"-").isdigit():
         raise ValueError(label)
     return int(label)

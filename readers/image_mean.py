@@ -1,4 +1,4 @@
-"""The mean image of a database."""
+"""compute_image_mean: the mean image of a database."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from readers.errors import RecordError
 from readers.files import check_folder_of
 from readers.in_order import in_order
 
-BLOCK = 256  # records that are summed apart from others
-PIECE = 32  # records that are read at once
+BLOCK = 256  # records of a partial sum
+PIECE = 32  # records of one read
 
 
 def compute_image_mean(
     db: str | os.PathLike[str], out: str | os.PathLike[str] | None = None, progress: bool = True, threads: int = 0
 ) -> np.ndarray:
-    """Write the mean image of a database (see open_database) to the .binaryproto file `out`, if there is one.
+    """Return the mean image (C x H x W, float32) of a database, and write it to the .binaryproto file `out` if given.
 
-    Return it (C x H x W, float32). `threads` work, one for each core if 0. Raises RecordError if a record can't be
-    decoded or has another shape than the first.
+    `db` is a source of open_database. `threads` is the number of threads; 0 for one on each core. Raises RecordError if
+    a record can't be decoded or has another shape than the first.
     """
     if out is not None:
         check_folder_of(out)
@@ -39,15 +39,15 @@ def compute_image_mean(
 
 
 def block_count(source: Database) -> int:
-    """Return how many blocks the records make."""
+    """Return the number of blocks of a database."""
     return -(-len(source) // BLOCK)
 
 
 def block_sums(source: Database, blocks: Iterable[int], threads: int = 0) -> Iterator[np.ndarray]:
     """Yield the sum (C x H x W, float64) of the images in each block.
 
-    Block b is records b * BLOCK and on, whoever sums it: sums of blocks, added in their order, are the same bits for
-    any number of threads and processes. Of whole numbers, as most images hold, they are exact.
+    Block b has the records from b * BLOCK on. Partial sums that are added in the order of the blocks have the same bits
+    for any number of threads and processes. Sums of integers, as in most images, are exact.
     """
     [(key, value)] = source.read([0])
     shape = _decode(source, key, value).shape
@@ -64,7 +64,7 @@ def block_sums(source: Database, blocks: Iterable[int], threads: int = 0) -> Ite
 
 
 def mean_of(sums: Iterable[np.ndarray], records: int) -> np.ndarray | None:
-    """Return the mean (C x H x W, float32) of so many records from the sums of blocks, in their order; None of none."""
+    """Return the mean (C x H x W, float32) of so many records from the sums of blocks in order; None without blocks."""
     total: np.ndarray | None = None
     for one in sums:
         total = one if total is None else np.add(total, one, out=total)
@@ -72,15 +72,15 @@ def mean_of(sums: Iterable[np.ndarray], records: int) -> np.ndarray | None:
 
 
 def _fitting(source: Database, key: object, value: object, shape: tuple[int, ...]) -> np.ndarray:
-    """Return a record's image. Raises RecordError where it has not the shape of the first one."""
+    """Return a record's image. Raises RecordError where its shape differs from the first one's."""
     image = _decode(source, key, value)
     if image.shape != shape:
         text = f"{shape_text(image.shape)}, but the first record is {shape_text(shape)}"
-        raise RecordError(f"{source.describe(key)} is {text}")  # type: ignore[arg-type]
+        raise RecordError(f"{source.describe(key)} is {text}")
     return image
 
 
-def _decode(source: Database, key, value) -> np.ndarray:
+def _decode(source: Database, key: object, value: object) -> np.ndarray:
     try:
         return source.decode(value)[0]
     except RecordError as error:

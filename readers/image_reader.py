@@ -1,4 +1,4 @@
-"""Records of an image list: files, read one by one."""
+"""ImageReader: records of an image list, whose files are read one by one."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Content = tuple[bytes, int]  # of an image file, and the label
 
 
 class ImageReader:
-    """Reads the images that the list `source` names, by index in the list's order.
+    """Reads the images of the list `source`, by index in the list's order.
 
-    Names are put after `root` (see `under`). A `height` and `width` other than 0 are what the images are resized
-    to. Images have 3 channels, B G R, or 1 unless `color`. Raises SourceError for a list that can't be read, names
-    no images, or has a line that is no `FILE LABEL`.
+    `root` is prepended to the names (see `under`). `height` and `width`, unless 0, are the size to resize to. Images
+    have 3 channels, B G R, or 1 unless `color`. Raises SourceError for a list that can't be read, has no lines, or has
+    a line that is not `FILE LABEL`.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class ImageReader:
         return [(index, self._content(index)) for index in indices]
 
     def decode(self, value: Content, color: bool | None = None) -> tuple[np.ndarray, int]:
-        """Return the image (C x H x W, uint8), resized, and the label. `color` has no meaning here, as in Caffe.
+        """Return the image (C x H x W, uint8), resized, and the label. The argument `color` is ignored, as in Caffe.
 
         Raises RecordError for content that can't be decoded.
         """
@@ -48,7 +48,7 @@ class ImageReader:
         return (resize(image, self.height, self.width) if self.height else image), label
 
     def describe(self, index: int) -> str:
-        """Return what messages call an image: its file and where the list names it."""
+        """Return an image's name for messages: its file, and LIST:LINE where it is named."""
         return f"image {under(self.root, self._images[index][0])} ({self.source}:{self._images.line(index)})"
 
     def _content(self, index: int) -> Content:
@@ -61,6 +61,6 @@ class ImageReader:
 
 
 def under(root: str, name: str) -> str:
-    """Return a list's name with `root` before it, as Caffe does, but also where neither has the slash between them."""
+    """Return `name` after `root`, as Caffe joins them, but with a slash between them where neither has one."""
     slash = "" if not root or root.endswith("/") or name.startswith("/") else "/"
     return root + slash + name

@@ -1,4 +1,4 @@
-"""Build databases from lists of images."""
+"""convert_imageset: a database from a list of images."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from readers.threads import check_threads
 from readers.unfinished import ResumableWriter
 
 ENCODINGS = {"png": "PNG", "jpg": "JPEG", "jpeg": "JPEG"}
-GROUP = 8  # images that a thread takes at a time
+GROUP = 8  # images of one task of a thread
 
 
 def convert_imageset(
@@ -46,18 +46,25 @@ def convert_imageset(
 ) -> int:
     """Build the LMDB `db` from a list of `FILE LABEL` lines, files relative to `root`; return the number of records.
 
-    Keys and Datums are those of Caffe's convert_imageset. `encoded` keeps the files' content where it serves
-    as it is, else compresses as `encode_type` (png or jpg) or the file's suffix says. `check_size` refuses images of
-    several shapes. With `shards` above 1 `db` is a folder of that many LMDBs, see ShardedLMDB. `threads` work, one for
-    each core if 0. A bar is shown on a terminal if `progress`; `say` is told where work goes on that was interrupted:
-    what is finished stays in DB.unfinished, see ResumableWriter. Raises SourceError naming the line that is no
-    `FILE LABEL`, RecordError naming the image that is missing or damaged; but with `left_out` that is told of each such
-    image, and the others are stored, unless there are none.
+    Keys and Datums are those of Caffe's convert_imageset.
+
+    - `encoded` stores image files: unchanged where possible, else compressed anew as `encode_type` (png or jpg) or the
+      file's suffix selects.
+    - `check_size` raises RecordError for images of different shapes.
+    - `shards` above 1 makes `db` a folder of that many LMDBs, see ShardedLMDB.
+    - `threads` is the number of threads; 0 for one on each core.
+    - `progress` shows a bar on a terminal.
+    - `say` is called with a line when interrupted work is continued, and when work is interrupted: finished records
+      stay in DB.unfinished, see ResumableWriter.
+    - `left_out` is called with a message for each image that is missing or damaged, and the others are stored. Without
+      it the first such image raises RecordError.
+
+    Raises SourceError for a line that is not `FILE LABEL`, RecordError where no image can be stored.
     """
     if shards < 1:
         raise ReaderError(f"expected 1 shard or more, got {shards}")
     check_threads("threads", threads)
-    form = _Form(gray, resize_height, resize_width, encoded or bool(encode_type), encode_type, check_size)
+    form = _Conversion(gray, resize_height, resize_width, encoded or bool(encode_type), encode_type, check_size)
     images, root = ImageList(list_file), os.fspath(root)
     order = np.random.RandomState(seed % 2**32).permutation(len(images)) if shuffle else np.arange(len(images))
     arguments = {
@@ -103,7 +110,7 @@ class _BadImage(RecordError):
 
 
 class _Made(NamedTuple):
-    """What became of the image of a number."""
+    """The result for the image of a number: a record, or the reason why there is none."""
 
     number: int
     record: Record | _BadImage
@@ -116,21 +123,21 @@ def _first_shape(made: Iterable[_Made]) -> tuple[int, ...]:
 
 
 def _resumed(writer: ResumableWriter, write: Callable[[ResumableWriter], None], say: Callable[[str], object]) -> None:
-    """Write a database, and tell of work that was found and of work that is left."""
+    """Write a database; report work that was found at the start, and work that is kept after a failure."""
     try:
         with writer:
             if writer.done:
-                say(f"{writer.folder}: {writer.done} of {writer.total} images are there already; going on")
+                say(f"{writer.folder}: {writer.done} of {writer.total} images are there already; continuing")
             write(writer)
     except BaseException:
         if writer.done:
-            say(f"{writer.folder}: {writer.done} of {writer.total} images are kept; the same command goes on there")
+            say(f"{writer.folder}: {writer.done} of {writer.total} images are kept; the same command continues there")
         raise
 
 
 @dataclass(frozen=True)
-class _Form:
-    """What image files become on their way into Datums; a height and width of 0 keep the file's."""
+class _Conversion:
+    """The conversion of image files to Datums. A height and width of 0 keep the file's."""
 
     gray: bool
     resize_height: int
@@ -161,17 +168,17 @@ class _Form:
         return encode(self._encoded(path, content, image) if self.encoded else image, label), image.shape
 
     def _encoded(self, path: str, content: bytes, image: np.ndarray) -> bytes:
-        """Return an image file's content as it is where nothing was changed, else compressed anew."""
+        """Return the content of an image file: unchanged where the image was not changed, else compressed anew."""
         suffix = os.path.splitext(path)[1].lower().lstrip(".")
         kind = self.encode_type or suffix
         if kind not in ENCODINGS:
-            raise RecordError(f"image {path}: can't tell how to encode it; give an encode type: png or jpg")
+            raise RecordError(f"image {path}: no encoding for this suffix; give an encode type: png or jpg")
         unchanged = not self.resize_height and not self.gray
         return content if unchanged and ENCODINGS.get(suffix) == ENCODINGS[kind] else _compress(image, ENCODINGS[kind])
 
 
 def _compress(image: np.ndarray, encoding: str) -> bytes:
-    """Return the content of an image file (C x H x W, one channel or B G R)."""
+    """Return the content of an image file for an image (C x H x W, one channel or B G R)."""
     from PIL import Image
 
     pixels = image[0] if len(image) == 1 else np.ascontiguousarray(image[::-1].transpose(1, 2, 0))

@@ -1,4 +1,4 @@
-"""Work on many things in several threads, its results in the things' order."""
+"""in_order: maps a function over items in several threads, and yields the results in order."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from readers.threads import check_threads
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-AHEAD = 3  # groups for each thread that are begun or done before the first of them is asked for
+AHEAD = 3  # groups for each thread that are submitted before the first result is awaited
 
 
 def in_order(
     work: Callable[[Item], Result], items: Iterable[Item], threads: int = 0, group: int = 1
 ) -> Iterator[Result]:
-    """Yield `work(item)` of each item, in their order, done ahead by `threads` threads (0: one for each core).
+    """Yield `work(item)` for each item, in order, computed ahead by `threads` threads (0: one for each core).
 
-    Threads take `group` items at a time, which pays where an item's work is short. Few results are held at a time. An
-    exception of `work` is raised here in its item's place, after the results of the groups before it. Raises
-    ReaderError for a number of threads that makes no sense.
+    A task has `group` items; larger groups suit short work. At most AHEAD groups for each thread, and one, are pending.
+    An exception of `work` is raised here, after the results of the groups before its own. Raises ReaderError for
+    `threads` out of range.
     """
 
     def work_on(some: list[Item]) -> list[Result]:
@@ -45,7 +45,7 @@ def in_order(
 
 
 def cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 

@@ -1,4 +1,4 @@
-"""JPEG files in colour straight to Pillow's decoder, which spares what Pillow's Image.open does around it."""
+"""decode_jpeg: passes JPEG files in colour to Pillow's decoder, without the overhead of Image.open."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ if TYPE_CHECKING:
 
 START = b"\xff\xd8\xff"
 FRAMES = 0xC0, 0xC1, 0xC2  # markers of a baseline, an extended and a progressive frame
-BARE = 0x00, 0x01, 0xFF, *range(0xD0, 0xDA)  # what has no length after it
+BARE = 0x00, 0x01, 0xFF, *range(0xD0, 0xDA)  # markers without a length
 
 
 def decode_jpeg(content: bytes) -> Image.Image | None:
-    """Return the image of an ordinary JPEG in colour, with mode RGB; None for all else, damaged ones included."""
-    from PIL import Image  # here: only those who read pictures wait for it
+    """Return the image, of mode RGB, of an ordinary JPEG in colour; None for other content, damaged JPEGs included."""
+    from PIL import Image  # here: only programs that read image files need it
 
     size = _size(content) if content.startswith(START) else None
     if size is None or size[0] * size[1] > (Image.MAX_IMAGE_PIXELS or 1 << 62):
         return None
     try:
         return Image.frombytes("RGB", size, content, "jpeg", "RGB", "")
-    except Exception:  # whoever opens it the long way says what is wrong
+    except Exception:  # Image.open, which the caller tries next, reports the error
         return None
 
 
 def _size(content: bytes) -> tuple[int, int] | None:
-    """Return the width and height of a JPEG of 8 bits and three components; None for another or none."""
+    """Return the width and height of a JPEG of 8 bits and three components; None for other content."""
     place = 2
     try:
         while True:

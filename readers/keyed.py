@@ -1,22 +1,24 @@
-"""Random numbers and orders that are functions of their keys alone: no stream, no state, no memory.
+"""Counter-based random numbers and permutations: functions of their keys alone, without state.
 
-What is drawn for a sample so depends neither on the number of ranks nor on what was read before it.
+The numbers of a sample depend neither on the number of ranks nor on earlier samples.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 Numbers = np.ndarray | np.integer | int
+Words = NDArray[np.uint64]
 
-# Of the Feistel network. Four make a pseudo-random permutation (Luby, Rackoff 1988) where the halves are large; with
-# eight, and three bits in each half, all orders of a few things are as likely.
+# Rounds of the Feistel network. Four make a pseudo-random permutation (Luby, Rackoff 1988) of large halves. With eight,
+# and halves of three bits, all permutations of few elements are equally likely.
 ROUNDS = 8
 LEAST_HALF = 3  # bits
 
 
-def key(seed: int, *numbers: Numbers) -> np.ndarray:
-    """Return words (uint64), each a function of the seed and of its own numbers (n) alone.
+def key(seed: int, *numbers: Numbers) -> Words:
+    """Return words (n, uint64), each a function of the seed and of its element of each of `numbers` (n) alone.
 
     The mixing function is SplitMix64's (Steele, Lea, Flood 2014), chained over the numbers.
     """
@@ -26,16 +28,17 @@ def key(seed: int, *numbers: Numbers) -> np.ndarray:
     return state
 
 
-def bounded(words: np.ndarray, bounds: Numbers) -> np.ndarray:
+def bounded(words: Words, bounds: Numbers) -> Words:
     """Return uniform integers in [0, bounds) (n, uint64) for words (n), bounds below 2**32."""
     return ((words >> np.uint64(32)) * np.asarray(bounds).astype(np.uint64)) >> np.uint64(32)
 
 
-def permute(keys: np.ndarray, places: np.ndarray, counts: Numbers) -> np.ndarray:
-    """Return where each place (n) in [0, counts) is sent by the random permutation that its key names (n, int64).
+def permute(keys: Words, places: np.ndarray, counts: Numbers) -> NDArray[np.int64]:
+    """Return the image (n, int64) of each place (n) in [0, counts) under the random permutation of its key.
 
-    A Feistel network permutes the numbers of the next even number of bits; who lands at `counts` or beyond walks
-    on to where that place is sent (Black, Rogaway 2002): on average less than four times, for more than 16 places.
+    A Feistel network permutes the numbers of the next even number of bits. A result of `counts` or above is permuted
+    again until it is below (cycle walking; Black, Rogaway 2002): on average less than four times for more than 16
+    places.
     """
     places, counts = np.asarray(places).astype(np.uint64), np.asarray(counts).astype(np.uint64)
     keys, places, counts = np.broadcast_arrays(keys, places, counts)
@@ -48,13 +51,14 @@ def permute(keys: np.ndarray, places: np.ndarray, counts: Numbers) -> np.ndarray
     return found.astype(np.int64)
 
 
-def _half_bits(counts: np.ndarray) -> np.ndarray:
-    """Return half the bits, rounded up, that the numbers below each count need, or LEAST_HALF (n, uint64)."""
+def _half_bits(counts: Words) -> Words:
+    """Return half the bits of the numbers below each count, rounded up, LEAST_HALF at least (n, uint64)."""
     _, bits = np.frexp((counts - np.uint64(1)).astype(np.float64))
-    return np.maximum((bits + 1) // 2, LEAST_HALF).astype(np.uint64)
+    half: np.ndarray = np.maximum((bits + 1) // 2, LEAST_HALF)
+    return half.astype(np.uint64)
 
 
-def _feistel(keys: np.ndarray, places: np.ndarray, half: np.ndarray) -> np.ndarray:
+def _feistel(keys: Words, places: Words, half: Words) -> Words:
     """Return the places (n, uint64) of 2 * half bits permuted."""
     mask = (np.uint64(1) << half) - np.uint64(1)
     left, right = places >> half, places & mask
@@ -63,8 +67,8 @@ def _feistel(keys: np.ndarray, places: np.ndarray, half: np.ndarray) -> np.ndarr
     return (left << half) | right
 
 
-def _mix(words: np.ndarray) -> np.ndarray:
-    """Return words (uint64) in which each bit depends on every bit of the given ones."""
+def _mix(words: Words) -> Words:
+    """Return words (uint64) in which each bit depends on every bit of the input."""
     words = words + np.uint64(0x9E3779B97F4A7C15)
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,4 +1,4 @@
-"""Layout: what raw Datums of one shape have in common on the wire, so that a batch is parsed at once."""
+"""DatumLayout: the serialized bytes that raw Datums of one shape share, with which a batch is parsed at once."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from google.protobuf.message import DecodeError
 
 from readers.datum_pb2 import Datum
 
-SMALL = 32 << 10  # bytes of an image: copying it costs less than the Python steps that a stack of images spares
-TAILS = 1 << 16  # different ends of records that are remembered
+SMALL = 32 << 10  # bytes of an image up to which copying it to a stack is faster than a Python loop over images
+TAILS = 1 << 16  # the most different ends of records in the cache
 
 
-class Layout:
-    """The bytes before the pixels, which all raw records of a shape (C x H x W) share, and the ends met after them.
+class DatumLayout:
+    """The bytes before the pixels, which all raw records of a shape (C x H x W) share, and a cache of those after them.
 
-    A protocol buffer's fields may come in any order; writers of Caffe's kind put the shape first, then pixels, label
-    and `encoded`. Of a record that begins so, only the end needs parsing, and records of one label end alike.
+    A protocol buffer's fields may have any order. Caffe and most writers put the shape first, then pixels, label and
+    `encoded`. Of a record with this order only the end is parsed; records of one label have the same end.
     """
 
     def __init__(self, shape: tuple[int, int, int]):
@@ -30,8 +30,8 @@ class Layout:
         self._labels: dict[bytes, int | None] = {}
 
     @classmethod
-    def of(cls, value: bytes) -> Layout | None:
-        """Return the layout of a record; None where it is none of this kind."""
+    def of(cls, value: bytes) -> DatumLayout | None:
+        """Return the layout of a record; None where the record is encoded or has another order of fields."""
         try:
             datum = Datum.FromString(value)
         except DecodeError:
@@ -43,7 +43,7 @@ class Layout:
         return layout if layout.labels([value]) else None
 
     def labels(self, values: Sequence[bytes]) -> list[int] | None:
-        """Return the labels of records; None where one has another layout."""
+        """Return the labels of records; None where a record has another layout."""
         found = []
         for value in values:
             if not value.startswith(self._head) or len(value) < self._stop:
@@ -56,19 +56,19 @@ class Layout:
         return found
 
     def images(self, values: Sequence[bytes]) -> np.ndarray | list[np.ndarray]:
-        """Return the images (C x H x W, uint8) of records that have this layout, small ones in one array (n x ...)."""
+        """Return the images (C x H x W, uint8) of records of this layout; small ones in one array (n x C x H x W)."""
         if self.size <= SMALL:
             joined = b"".join([value[len(self._head) : self._stop] for value in values])
             return np.frombuffer(joined, np.uint8).reshape(len(values), *self.shape)
         return [np.frombuffer(value, np.uint8, self.size, len(self._head)).reshape(self.shape) for value in values]
 
     def store(self, values: Sequence[bytes], out: np.ndarray) -> None:
-        """Write the images of records that have this layout to `out` (n x C x H x W, uint8)."""
+        """Write the images of records of this layout to `out` (n x C x H x W, uint8)."""
         for row, value in zip(out.reshape(len(values), -1), values, strict=True):
             row[...] = np.frombuffer(value, np.uint8, self.size, len(self._head))
 
     def _learn(self, tail: bytes) -> int | None:
-        """Return and remember the label that stands in the end of a record; None where more than that does."""
+        """Return the label in the end of a record, and cache it; None where the end has other fields too."""
         if len(self._labels) >= TAILS:
             self._labels.clear()
         self._labels[tail] = label = _label(tail)
@@ -85,5 +85,5 @@ def _label(tail: bytes) -> int | None:
 
 
 def _varint(number: int) -> bytes:
-    """Return a number as protocol buffers write it: seven bits a byte, the lowest first."""
+    """Return the varint of a number, as protocol buffers encode it."""
     return Datum(label=number).SerializeToString()[1:]

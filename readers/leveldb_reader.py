@@ -1,4 +1,4 @@
-"""Records of a LevelDB by their place in key order."""
+"""LevelDBReader: records of a LevelDB, by index in key order."""
 
 from __future__ import annotations
 
@@ -10,32 +10,39 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
-from readers.datum import decode
+from readers.database import Database, register
 from readers.errors import ReaderError, SourceError, reason
 
 STRIDE = 1024  # records between two marks
-OWN_FILES = ("LOCK", "LOG", "LOG.old")  # that each process which opens a LevelDB writes anew
+OWN_FILES = ("LOCK", "LOG", "LOG.old")  # each process that opens a LevelDB writes its own
 
 
-class LevelDBReader:
+@register
+class LevelDBReader(Database):
     """Reads records of the LevelDB folder `source`, by index in key order.
 
-    LevelDB locks its folder to one process and writes into it, so each reader opens a folder of its own, with
-    links to the files, in the system's place for temporary files: the source may be read-only, and any number of
-    processes read it. LevelDB keeps no number of records, so opening walks over all of them once. Raises
-    ReaderError without plyvel, SourceError for what is no LevelDB, is damaged or holds nothing.
+    LevelDB locks its folder for one process and writes to it. Each reader therefore opens a temporary folder with links
+    to the files: the source may be read-only, and any number of processes read it. LevelDB does not store the number of
+    records; the constructor counts them. Raises ReaderError without plyvel, SourceError for a source that is no
+    LevelDB, is damaged or is empty.
     """
 
+    precedence = 2
+    mark = "CURRENT (a LevelDB)"
+
     def __init__(self, source: str | os.PathLike[str]):
-        self.source = os.fspath(source)
+        super().__init__(source)
         self._lock = threading.Lock()
         self._cursor: Any = None
-        self._marks: list[bytes] = []  # keys of the records 0, STRIDE, 2 * STRIDE ...
+        self._marks: list[bytes] = []  # keys of the records 0, STRIDE, 2 * STRIDE, ...
         self._entries = 0
         self._position = 0  # the record under the cursor
         self._count()
+
+    @classmethod
+    def opens(cls, source: str) -> bool:
+        """Return whether the folder `source` contains a file CURRENT."""
+        return os.path.exists(os.path.join(source, "CURRENT"))
 
     def __len__(self) -> int:
         return self._entries
@@ -43,8 +50,8 @@ class LevelDBReader:
     def read(self, indices: Iterable[int]) -> list[tuple[bytes, bytes]]:
         """Return the (key, value) of each index, 0 <= index < len(self).
 
-        Ascending indices are walked to; an index further back is reached from the nearest mark before it.
-        Raises IndexError outside the range and SourceError for a damaged database.
+        The cursor steps forward to ascending indices, and seeks the nearest mark before a smaller index. Raises
+        IndexError outside the range and SourceError for a damaged database.
         """
         with self._lock:
             cursor = self._cursor or self._open()
@@ -53,29 +60,15 @@ class LevelDBReader:
             except _library().Error as error:
                 raise SourceError(f"{self.source}: {reason(error)}") from None
 
-    def decode(self, value: bytes, color: bool | None = None) -> tuple[np.ndarray, int]:
-        """Return the image (C x H x W) and the label of a record's Datum; see datum.decode."""
-        return decode(value, color)
-
-    def describe(self, key: bytes) -> str:
-        """Return what messages call a record: its database and key."""
-        return f"{self.source}: record '{key.decode(errors='backslashreplace')}'"
-
     def close(self) -> None:
-        """Let go of the database; a later `read` opens it again."""
+        """Close the database; a later `read` opens it again."""
         with self._lock:
             if self._cursor is not None:
                 self._cursor = None
                 self._release()
 
-    def __enter__(self) -> LevelDBReader:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
     def _open(self) -> Any:
-        """Open the database through links of this reader's own; return a cursor on its first record."""
+        """Open the database in a temporary folder of links; return a cursor on its first record."""
         library = _library()
         folder = _linked(self.source)
         try:
@@ -89,7 +82,7 @@ class LevelDBReader:
         return self._cursor
 
     def _count(self) -> None:
-        """Walk over all keys once and set marks."""
+        """Count the records and set marks."""
         try:
             cursor = self._open()
             while cursor.valid():
@@ -114,7 +107,8 @@ class LevelDBReader:
         for _ in range(index - self._position):
             cursor.next()
         self._position = index
-        return cursor.item()
+        item: tuple[bytes, bytes] = cursor.item()
+        return item
 
 
 def _library() -> Any:
@@ -128,7 +122,7 @@ def _library() -> Any:
 
 
 def _linked(source: str) -> str:
-    """Return a new folder with links to a LevelDB's files; symbolic ones, since they also lead to other disks."""
+    """Return a new folder with symbolic links to a LevelDB's files, which may be on another file system."""
     if not os.path.isfile(os.path.join(source, "CURRENT")):
         raise SourceError(f"{source}: expected a LevelDB folder, which holds a file CURRENT")
     folder = tempfile.mkdtemp(prefix="scaffe-leveldb-")
@@ -147,5 +141,5 @@ def _close(database: Any, folder: str) -> None:
 
 
 def _plain(error: Exception, folder: str) -> str:
-    """Return an error's words without the name of the folder that nobody has heard of."""
+    """Return the text of an error without the name of the temporary folder."""
     return reason(error).replace(folder + "/", "").replace(folder, "")

@@ -1,4 +1,4 @@
-"""Records of an LMDB by their place in key order."""
+"""LMDBReader: records of an LMDB, by index in key order."""
 
 from __future__ import annotations
 
@@ -11,38 +11,46 @@ from itertools import islice
 from weakref import WeakValueDictionary, finalize
 
 import lmdb
-import numpy as np
 
-from readers.datum import decode
+from readers.database import Database, register
 from readers.errors import SourceError, reason
 
 STRIDE = 1024  # records between two marks
 
-# A meta page: after the 16 bytes of its header come magic, version, address and size of the map, the records
-# of the free and the main database (48 bytes each), last page, transaction. All in the machine's byte order.
+# A meta page: a header of 16 bytes, magic, version, address and size of the map, the descriptions of the free and the
+# main database (48 bytes each), last page, transaction. All numbers have the machine's byte order.
 MAGIC = 0xBEEFC0DE
 HEADER = 16
 META = struct.Struct("=II16xI44x32xQ8xQQ")  # magic, version, page size, entries, last page, transaction
 
 
-class LMDBReader:
+@register
+class LMDBReader(Database):
     """Reads records of the LMDB folder `source`, by index in key order.
 
-    Its file is checked here and mapped at the first `read`, so that it is opened after a fork, in the process
-    that reads. Readers of one file share its map. There is no lock file and no table of readers, so that any number
-    of processes read it, from a folder that they may not write to: nobody may write to the file meanwhile. Raises
-    SourceError for what is no LMDB, is empty or is truncated, which LMDB itself would answer with a bus error.
+    The constructor checks the file; the first `read` maps it, after a fork, in the process that reads. Readers of one
+    file share its map. There is no lock file and no reader table: any number of processes read the file, also from a
+    read-only folder, but no process may write to it meanwhile. Raises SourceError for a source that is no LMDB, is
+    empty or is truncated; LMDB itself would end the process with a bus error.
     """
 
+    precedence = 1
+    mark = "data.mdb (an LMDB)"
+
     def __init__(self, source: str | os.PathLike[str]):
-        self.source = os.fspath(source)
+        super().__init__(source)
         self._stamp, meta = _look(self.source)
         self._entries, self._transaction = meta.entries, meta.transaction
         self._lock = threading.Lock()
         self._cursor: lmdb.Cursor | None = None
-        self._marks: list[bytes] = []  # keys of the records 0, STRIDE, 2 * STRIDE ... passed so far
+        self._marks: list[bytes] = []  # keys of the records 0, STRIDE, 2 * STRIDE, ..., as far as known
         self._position = 0  # the record under the cursor
         self._map: _Map | None = None
+
+    @classmethod
+    def opens(cls, source: str) -> bool:
+        """Return whether the folder `source` contains a data.mdb."""
+        return os.path.exists(os.path.join(source, "data.mdb"))
 
     def __len__(self) -> int:
         return self._entries
@@ -50,9 +58,8 @@ class LMDBReader:
     def read(self, indices: Iterable[int]) -> list[tuple[bytes, bytes]]:
         """Return the (key, value) of each index, 0 <= index < len(self).
 
-        Ascending indices are walked to; an index further back is reached from the nearest mark before it.
-        Raises IndexError outside the range, and SourceError for a damaged database or one that was cut off or written
-        to since it was opened.
+        The cursor steps forward to ascending indices, and seeks the nearest mark before a smaller index. Raises
+        IndexError outside the range, SourceError for a database that is damaged or has changed since it was opened.
         """
         try:
             with self._lock:
@@ -62,24 +69,10 @@ class LMDBReader:
         except (lmdb.Error, OSError) as error:
             raise SourceError(f"{self.source}: {reason(error)}") from None
 
-    def decode(self, value: bytes, color: bool | None = None) -> tuple[np.ndarray, int]:
-        """Return the image (C x H x W) and the label of a record's Datum; see datum.decode."""
-        return decode(value, color)
-
-    def describe(self, key: bytes) -> str:
-        """Return what messages call a record: its database and key."""
-        return f"{self.source}: record '{key.decode(errors='backslashreplace')}'"
-
     def close(self) -> None:
-        """Let go of the database; a later `read` opens it again."""
+        """Close the database; a later `read` opens it again."""
         with self._lock:
             self._cursor = self._map = None
-
-    def __enter__(self) -> LMDBReader:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def _open(self) -> lmdb.Cursor:
         _look(self.source)
@@ -91,17 +84,17 @@ class LMDBReader:
         return cursor
 
     def _check_unchanged(self) -> None:
-        """Refuse a file that was cut off or written to: LMDB would end the process, or read something else.
+        """Raise SourceError where the file has changed: LMDB would end the process, or return other records.
 
-        That is one system call for a batch of records. It tells a write by the file's size and time, one through a
-        map by LMDB's transaction. What happens while records are copied, or within the clock's tick of the first
-        look, is not seen.
+        Takes one system call for a batch of records. A write changes the file's size or time; a write through a map
+        changes LMDB's transaction. Not detected: a change while records are copied, and one within the clock's
+        resolution after the constructor.
         """
         assert self._map is not None
         same = _stamp(self._map.descriptor) == self._stamp
         if same and self._map.environment.info()["last_txnid"] == self._transaction:
             return
-        _check(self._map.descriptor, self.source)  # cut off?
+        _check(self._map.descriptor, self.source)  # truncated?
         raise SourceError(f"{self.source}: the LMDB has changed since this run began: start again")
 
     def _item(self, cursor: lmdb.Cursor, index: int) -> tuple[bytes, bytes]:
@@ -113,7 +106,7 @@ class LMDBReader:
         return bytes(key), bytes(value)
 
     def _seek(self, cursor: lmdb.Cursor, index: int) -> None:
-        """Put the cursor on a record: from where it is, or from the last known mark if that is nearer."""
+        """Move the cursor to a record, from its position or from the last known mark, whichever is nearer."""
         if index == self._position + 1 and index % STRIDE:
             cursor.next()
             self._position = index
@@ -132,7 +125,7 @@ class LMDBReader:
 
 @dataclass(frozen=True)
 class Meta:
-    """What a meta page says of its file."""
+    """The numbers of a meta page."""
 
     page_size: int
     entries: int
@@ -143,7 +136,7 @@ class Meta:
 def _look(source: str) -> tuple[Stamp, Meta]:
     """Return the size and time of an LMDB folder's file, and its newest meta page.
 
-    Raises SourceError if it is missing, not readable, no LMDB, truncated or empty.
+    Raises SourceError for a file that is missing, not readable, no LMDB, truncated or empty.
     """
     try:
         with open(os.path.join(source, "data.mdb"), "rb") as file:
@@ -156,7 +149,7 @@ Stamp = tuple[int, int]
 
 
 def _stamp(descriptor: int) -> Stamp:
-    """Return the size of a file and when it was written to, in ns."""
+    """Return the size of a file in bytes, and the time of its last modification in ns."""
     status = os.fstat(descriptor)
     return status.st_size, status.st_mtime_ns
 
@@ -178,7 +171,7 @@ def _check(descriptor: int, source: str) -> Meta:
 
 
 def _walk(cursor: lmdb.Cursor, steps: int) -> None:
-    """Move the cursor forward, in one call. An iterator yields the record it stands on first."""
+    """Move the cursor forward by `steps`, in one call. An iterator begins with the cursor's own record."""
     if steps == 1:
         cursor.next()
     else:
@@ -186,7 +179,7 @@ def _walk(cursor: lmdb.Cursor, steps: int) -> None:
 
 
 def _parse(page: bytes) -> Meta | None:
-    """Return a meta page's numbers, or None where the bytes are no meta page."""
+    """Return the numbers of a meta page; None where the bytes are no meta page."""
     if len(page) < HEADER + META.size:
         return None
     magic, _version, page_size, entries, last_page, transaction = META.unpack_from(page, HEADER)
@@ -194,7 +187,7 @@ def _parse(page: bytes) -> Meta | None:
 
 
 def _unopened(source: str, error: Exception) -> str:
-    """Return what to say of an LMDB whose file can't be opened."""
+    """Return the message for an LMDB whose file can't be opened."""
     if os.path.isfile(source):
         return f"{source}: expected an LMDB folder, which holds a data.mdb, got a file"
     if os.path.exists(os.path.join(source, "CURRENT")):
@@ -206,7 +199,7 @@ def _unopened(source: str, error: Exception) -> str:
 
 
 class _Map:
-    """The LMDB file of a folder, mapped, and a descriptor of it to ask how large it is."""
+    """The LMDB file of a folder, mapped, and a file descriptor for its size and time."""
 
     def __init__(self, source: str):
         path = os.path.join(source, "data.mdb")
@@ -217,13 +210,13 @@ class _Map:
             raise SourceError(f"{source}: the LMDB was replaced while it was opened: start again")
 
 
-# Opening a file twice in one process is undefined: readers share, and the last one to let go closes.
+# LMDB must not open a file twice in one process: readers share its map, which is closed with the last of them.
 _maps: WeakValueDictionary[tuple[int, int, int], _Map] = WeakValueDictionary()
 _opening = threading.Lock()
 
 
 def _open_shared(source: str) -> _Map:
-    """Return the map of the file under `source`, opened unless this process has it open."""
+    """Return the map of the file of `source`, which is opened unless this process has it open already."""
     file = os.stat(os.path.join(source, "data.mdb"))
     identity = (os.getpid(), file.st_dev, file.st_ino)
     with _opening:

@@ -1,4 +1,4 @@
-"""Write an LMDB so that it appears complete or not at all."""
+"""LMDBWriter: writes an LMDB, which gets its name when it is complete."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import lmdb
 from readers.errors import SourceError, reason
 from readers.files import beside
 
-FIRST_MAP = 16 << 20  # bytes; doubled as needed, since readers map as much as the file says
-CHUNK_BYTES = 16 << 20  # bytes written in one transaction
+FIRST_MAP = 16 << 20  # bytes; doubled when full, as readers map the size that the file states
+CHUNK_BYTES = 16 << 20  # bytes of one transaction
 
 Record = tuple[bytes, bytes]
 
 
 def write_lmdb(db: str | os.PathLike[str], records: Iterable[Record], replace: bool = False) -> int:
-    """Write (key, value) records to the new LMDB folder `db`; return how many there were.
+    """Write (key, value) records to the new LMDB folder `db`; return their number.
 
-    `replace` and errors are LMDBWriter's. The records may be made one by one: few are held at a time.
+    See LMDBWriter for `replace` and for errors. `records` may be a generator: about CHUNK_BYTES are in memory.
     """
     with LMDBWriter(db, replace) as writer:
         for chunk in _chunks(records):
@@ -31,11 +31,11 @@ def write_lmdb(db: str | os.PathLike[str], records: Iterable[Record], replace: b
 
 
 class LMDBWriter:
-    """Append records to the new LMDB folder `db`, within a `with` block at whose end it appears.
+    """Appends records to the new LMDB folder `db`, in a `with` block.
 
-    They are written beside it and renamed then; after an exception nothing is left. With `replace` an older
-    database gives way to the new one in one step, and its readers keep the old one. Raises SourceError if `db`
-    exists otherwise, if there are no records or if it can't be written.
+    They are written to a temporary folder beside it, which is renamed at the end of the block, or removed after an
+    exception. With `replace` the new database atomically replaces an existing one, whose readers keep the old file.
+    Raises SourceError if `db` exists without `replace`, if there are no records, or if `db` can't be written.
     """
 
     def __init__(self, db: str | os.PathLike[str], replace: bool = False):
@@ -69,7 +69,7 @@ class LMDBWriter:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _publish(self) -> None:
-        """Give the finished database its name: a folder that exists gets its file exchanged, in one step."""
+        """Rename the finished database; in an existing folder replace the file, in one step."""
         if not self.count:
             raise SourceError(f"{self.db}: there are no records to write")
         if os.path.isdir(self.db):
@@ -87,7 +87,7 @@ class LMDBWriter:
 
 
 def commit(environment: lmdb.Environment, chunk: list[Record]) -> None:
-    """Write records in one transaction, with a larger map if this one is full."""
+    """Write records in one transaction; double the map while it is full."""
     while True:
         try:
             with environment.begin(write=True) as transaction:

@@ -1,4 +1,4 @@
-"""Build an LMDB from MNIST's files: images and labels in the idx format, gzipped or not (LeCun et al., 1998)."""
+"""convert_mnist: an LMDB from MNIST's files in the idx format, gzipped or not (LeCun et al., 1998)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from readers.errors import SourceError, reason
 from readers.lmdb_writer import write_lmdb
 
 GZIP = b"\x1f\x8b"
-UINT8 = 8  # idx's number of the type
+UINT8 = 8  # the type code of idx
 
 
 def convert_mnist(images: str | os.PathLike[str], labels: str | os.PathLike[str], db: str | os.PathLike[str]) -> int:
-    """Build the LMDB `db` of a file of images (N x H x W) and one of labels (N); return N.
+    """Build the LMDB `db` from a file of images (N x H x W) and one of labels (N); return N.
 
     Keys and Datums are those of Caffe's convert_mnist_data. Raises SourceError for a file that is missing, damaged or
-    of another kind, or where there are not as many labels as images.
+    of another kind, and where the numbers of labels and images differ.
     """
     pixels, classes = read_idx(images, 3), read_idx(labels, 1)
     if len(pixels) != len(classes):
@@ -30,12 +30,12 @@ def convert_mnist(images: str | os.PathLike[str], labels: str | os.PathLike[str]
     height, width = pixels.shape[1:]
     datum = Datum(channels=1, height=height, width=width)
     return write_lmdb(
-        db, ((b"%08d" % n, raw(datum, pixels[n].tobytes(), label)) for n, label in enumerate(classes.tolist()))
+        db, ((b"%08d" % n, plain_datum(datum, pixels[n].tobytes(), label)) for n, label in enumerate(classes.tolist()))
     )
 
 
 def read_idx(path: str | os.PathLike[str], axes: int) -> np.ndarray:
-    """Return the array of bytes in an idx file. Raises SourceError unless it has so many axes, and all its bytes."""
+    """Return the uint8 array of an idx file. Raises SourceError for another number of axes or a truncated file."""
     content = _unzipped(path)
     zeros, kind, found = struct.unpack_from(">HBB", content) if len(content) >= 4 else (1, 0, 0)
     header = 4 + 4 * found
@@ -48,9 +48,11 @@ def read_idx(path: str | os.PathLike[str], axes: int) -> np.ndarray:
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 
 
-def raw(datum: Datum, pixels: bytes, label: int) -> bytes:
-    """Return `datum` with these pixels and label, serialized: as Caffe's tools for data sets do, which leave out
-    whether it is encoded."""
+def plain_datum(datum: Datum, pixels: bytes, label: int) -> bytes:
+    """Return `datum`, serialized, with these pixels and this label.
+
+    The field `encoded` is not set, as in the databases of Caffe's own convert_mnist_data and convert_cifar_data.
+    """
     datum.data, datum.label = pixels, label
     return datum.SerializeToString()
 

@@ -1,4 +1,4 @@
-"""The planes of an image's window, as bytes that lie side by side, which numpy turns to floats fastest."""
+"""The planes of a window of an image, as contiguous bytes, which numpy converts to floats fastest."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Iterator
 import numpy as np
 
 WORD = np.dtype("<u4")  # a pixel of four bytes
-WHOLE = (slice(None), slice(None))  # a cut that leaves all
+WHOLE = (slice(None), slice(None))  # the window of the whole image
 
 
 def planes(image: np.ndarray, cut: tuple[slice, slice], step: int = 1) -> Iterator[np.ndarray]:
-    """Yield what `cut` leaves of each plane of an image (C x H x W), from right to left where `step` is -1.
+    """Yield the window `cut` of each plane of an image (C x H x W), mirrored where `step` is -1.
 
-    Where the planes are bytes of pixels of four, as in a decoded JPEG, whole pixels are cut out and seen as words that
-    begin at a plane's bytes: numpy takes the lowest byte of words in vectors, but gathers every fourth byte one by one.
-    A plane is valid until the thread asks for another.
+    In a decoded JPEG pixels have four bytes. Then whole pixels are copied, and each plane is the lowest byte of words
+    that begin at its bytes: numpy casts words with vector instructions, but copies every fourth byte one by one. A
+    plane is valid until the thread's next one.
     """
     found = _words(image)
     if found is None:
@@ -32,13 +32,13 @@ def planes(image: np.ndarray, cut: tuple[slice, slice], step: int = 1) -> Iterat
 
 
 class _Scratch(threading.local):
-    """A thread's arrays, used over and over: memory that is new each time takes as long as the work on it."""
+    """A thread's scratch arrays, which are reused: allocating them takes as long as the work on them."""
 
     def __init__(self) -> None:
         self._arrays = self._made((0, 0))
 
     def arrays(self, shape: tuple[int, ...]) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
-        """Return room for a window's pixels, words there that begin at each byte of a pixel, and room for a plane."""
+        """Return an array for a window's pixels, views of it from each byte of a pixel on, and one for a plane."""
         if self._arrays[0].shape != shape:
             self._arrays = self._made(shape)
         return self._arrays
@@ -46,7 +46,7 @@ class _Scratch(threading.local):
     @staticmethod
     def _made(shape: tuple[int, ...]) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
         size = WORD.itemsize * shape[0] * shape[1]
-        memory = np.zeros(size + WORD.itemsize, np.uint8)  # words that begin within the last pixel end here
+        memory = np.zeros(size + WORD.itemsize, np.uint8)  # the last view ends in these bytes
         words = [memory[byte : byte + size].view(WORD).reshape(shape) for byte in range(WORD.itemsize)]
         return words[0], words, np.empty(shape, np.uint8)
 
@@ -55,7 +55,7 @@ _scratch = _Scratch()
 
 
 def _words(image: np.ndarray) -> tuple[np.ndarray, list[int]] | None:
-    """Return an image's pixels (H x W) and which byte of one each plane is; None where it isn't made of these."""
+    """Return an image's pixels (H x W) and the byte of each plane in them; None for another memory layout."""
     whole, (channels, height, width) = image.base, image.shape
     if not isinstance(whole, np.ndarray) or image.dtype != np.uint8 or whole.dtype != np.uint8:
         return None

@@ -1,8 +1,9 @@
-"""Settings: how a run's data layers read, as flags name it."""
+"""Reading: how a run's data layers read."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from readers.errors import ReaderError
 from readers.shuffle import block_size
@@ -12,22 +13,27 @@ READERS = ("parallel", "single")
 BAD_RECORDS = ("fail", "skip")
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Who reads, how far ahead, in which order, and what becomes of bad records.
+def _setting(default: Any, help: str, **about: Any) -> Any:
+    """Return a field; what a command line needs of it, its help, values and flag, is its metadata."""
+    return field(default=default, metadata={"help": help, **about})
 
-    `threads` read for each layer (0: as many as computing leaves cores for), `prefetch` batches ahead (0: as the layer
-    says). `shuffle`, of training records, is "none", "full" or "block:N" (see shuffle.py); "" leaves it to the
-    layer. Of `bad_records`, "skip" replaces up to `max_bad_records` (a fraction) of what was read. `readers` is one of
-    READERS. Raise ReaderError for anything else.
+
+@dataclass(frozen=True)
+class Reading:
+    """Which ranks read, how many batches ahead, in which order, and what happens to bad records.
+
+    `readers` is one of READERS: every rank reads its share, or the root reads for all. `threads` read for each layer
+    (0: the cores that computing leaves), `prefetch` batches ahead (0: as the layer gives). `shuffle`, of training
+    records, is "none", "full" or "block:N" (see shuffle.py); "" leaves it to the layer. `bad_records` "skip" replaces
+    up to `max_bad_records`, a fraction, of the records read. Raise ReaderError for other values.
     """
 
-    readers: str = "parallel"
-    threads: int = 0
-    prefetch: int = 0
-    shuffle: str = ""
-    bad_records: str = "fail"
-    max_bad_records: float = 0.01
+    readers: str = _setting("parallel", "every rank reads, or the root for all", choices=READERS)
+    threads: int = _setting(0, "of each data layer; 0: the free cores", metavar="N", flag="reader-threads")
+    prefetch: int = _setting(0, "batches read ahead; 0: as the layer says", metavar="N", rare=True)
+    shuffle: str = _setting("", "order of training, in place of the layer's", metavar="none|full|block:N")
+    bad_records: str = _setting("fail", "end at a damaged record, or replace it", choices=BAD_RECORDS)
+    max_bad_records: float = _setting(0.01, "largest fraction of records to skip", metavar="F", rare=True)
 
     def __post_init__(self) -> None:
         for name, values in (("readers", READERS), ("bad_records", BAD_RECORDS)):
@@ -40,3 +46,6 @@ class Settings:
             block_size(self.shuffle)
         if not 0 <= self.max_bad_records <= 1:
             raise ReaderError(f"max_bad_records is a fraction, 0 to 1; got {self.max_bad_records:g}")
+
+
+Settings = Reading  # its earlier name

@@ -1,6 +1,6 @@
-"""Records of several LMDBs as those of one: stripes of a database, each a file of its own (swCaffe V.B).
+"""ShardedLMDB: a database striped over several LMDBs, each in a file of its own (swCaffe, section V.B).
 
-A file system that places each file on one disk array reads several files at once faster than one.
+A file system that places each file on one disk array reads several files faster than one.
 """
 
 from __future__ import annotations
@@ -12,24 +12,31 @@ from glob import glob, has_magic
 
 import numpy as np
 
-from readers.datum import decode
+from readers.database import Database, register
 from readers.errors import SourceError
 from readers.lmdb_reader import LMDBReader
 
 SHARD_NAME = re.compile(r"shard_(\d+)_of_(\d+)_lmdb$")
 
-Key = tuple[int, bytes]  # shard, and key in it
+Key = tuple[int, bytes]  # shard, key in it
 
 
-class ShardedLMDB:
-    """Reads records of the LMDB folders `shards`, in the order of the database that was striped over them.
+@register
+class ShardedLMDB(Database):
+    """Reads records of the LMDB folders `shards`, by default those of the folder or glob `source`.
 
-    Record i of N shards is record i // N of shard i % N. Raises SourceError for a shard that can't be read, where the
-    numbers of records are not those of stripes, or where shards are missing, as far as their names tell.
+    Record i of N shards is record i // N of shard i % N. Raises SourceError for:
+
+    - a shard that can't be read,
+    - numbers of records that are not those of stripes of one database,
+    - a shard that is missing by the names of the others.
     """
 
-    def __init__(self, source: str, shards: Sequence[str]):
-        self.source = source
+    precedence = 3
+
+    def __init__(self, source: str | os.PathLike[str], shards: Sequence[str] = ()):
+        super().__init__(source)
+        source, shards = self.source, shards or find_shards(self.source)
         _check_names(source, shards)
         self._shards = [LMDBReader(shard) for shard in shards]
         self._entries = sum(map(len, self._shards))
@@ -40,6 +47,11 @@ class ShardedLMDB:
                     f"{shard.source}: expected {expected} records in stripe {number} of {len(shards)} with "
                     f"{self._entries} records, got {len(shard)}: these LMDBs are no stripes of one database"
                 )
+
+    @classmethod
+    def opens(cls, source: str) -> bool:
+        """Return whether `source` is a folder with shards, or a glob that matches LMDBs."""
+        return bool(find_shards(source))
 
     def __len__(self) -> int:
         return self._entries
@@ -58,40 +70,30 @@ class ShardedLMDB:
                 items[row] = (number, key), value
         return items
 
-    def decode(self, value: bytes, color: bool | None = None) -> tuple[np.ndarray, int]:
-        """Return the image (C x H x W) and the label of a record's Datum; see datum.decode."""
-        return decode(value, color)
-
     def describe(self, key: Key) -> str:
-        """Return what messages call a record: its shard and its key there."""
+        """Return a record's name for messages: its shard and its key there."""
         return self._shards[key[0]].describe(key[1])
 
     def close(self) -> None:
-        """Let go of the databases; a later `read` opens them again."""
+        """Close the databases; a later `read` opens them again."""
         for shard in self._shards:
             shard.close()
 
-    def __enter__(self) -> ShardedLMDB:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
 
 def shard_name(number: int, count: int) -> str:
-    """Return the name of a shard's folder, which also says how many there are."""
+    """Return the name of a shard's folder, which has the number of shards in it."""
     return f"shard_{number:05d}_of_{count:05d}_lmdb"
 
 
 def find_shards(source: str) -> list[str]:
-    """Return the shards that a folder holds or a glob matches, in the order of their names; [] where there are none."""
+    """Return the shards in a folder, or those that a glob matches, in the order of their names."""
     if has_magic(source) and not os.path.exists(source):
         return sorted(glob(source))
     return sorted(path for path in glob(os.path.join(source, "shard_*_lmdb")) if os.path.isdir(path))
 
 
 def _check_names(source: str, shards: Sequence[str]) -> None:
-    """Refuse shards whose names say that others belong to them, or that they don't belong together."""
+    """Raise SourceError where by their names a shard is missing, or shards belong to different databases."""
     names = [os.path.basename(os.path.normpath(shard)) for shard in shards]
     for count in {int(match[2]) for match in map(SHARD_NAME.match, names) if match}:
         expected = [shard_name(number, count) for number in range(count)]

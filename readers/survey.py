@@ -1,4 +1,4 @@
-"""What is in a database: each record decoded once, counted, and the bad ones named."""
+"""survey: decodes each record of a database once, counts shapes and labels, and names bad records."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from readers.datum_pb2 import Datum
 from readers.errors import RecordError
 from readers.in_order import in_order
 
-PIECE = 32  # records that are read at once
+PIECE = 32  # records of one read
 FIRST_KEYS = 5
-MOST_LABELS = 40  # that are listed one by one
-MOST_BAD = 100  # records that are named
-BAR = 40  # characters
+MOST_LABELS = 40  # the most labels that are listed
+MOST_BAD = 100  # the most bad records that are named
+BAR = 40  # length of the longest bar, characters
 MAGICS = {b"\xff\xd8\xff": "JPEG", b"\x89PNG": "PNG", b"BM": "BMP", b"GIF": "GIF"}
 
 
 @dataclass
 class Survey:
-    """Numbers of records, of their bytes, shapes and labels; the first keys; what is wrong with bad records."""
+    """The records of a database: their number, bytes, shapes, labels and first keys, and messages about bad ones."""
 
     source: str
     records: int = 0
@@ -37,7 +37,7 @@ class Survey:
     bad: list[str] = field(default_factory=list)
 
     def lines(self) -> Iterator[str]:
-        """Iterate over lines for people."""
+        """Yield the lines of a report."""
         yield f"{self.source}: {self.records:,} records, {_bytes_text(self.size)}"
         yield f"First keys: {', '.join(self.keys)}"
         for shape, count in self.shapes.most_common():
@@ -63,7 +63,7 @@ class Survey:
 
 
 @dataclass(frozen=True)
-class _Record:
+class _Examined:
     key: str
     size: int = 0
     shape: str = ""
@@ -72,10 +72,10 @@ class _Record:
 
 
 def survey(source: Database, threads: int = 0, progress: bool = False) -> Survey:
-    """Decode every record of a database; return what is in it. `threads` work, one for each core if 0."""
+    """Decode every record of a database and return the survey. `threads` is the number of threads; 0: one a core."""
     found = Survey(source.source, len(source))
 
-    def examine(start: int) -> list[_Record]:
+    def examine(start: int) -> list[_Examined]:
         items: list[tuple[Any, Any]] = [*source.read(range(start, min(len(source), start + PIECE)))]
         return [_examine(source, key, value) for key, value in items]
 
@@ -93,18 +93,18 @@ def survey(source: Database, threads: int = 0, progress: bool = False) -> Survey
     return found
 
 
-def _examine(source: Database, key: Any, value: Any) -> _Record:
+def _examine(source: Database, key: Any, value: Any) -> _Examined:
     name = _key_text(key)
     size = len(value) if isinstance(value, bytes) else 0
     try:
         image, label = source.decode(value)
     except RecordError as error:
-        return _Record(name, size, error=f"{source.describe(key)}: {error}")
-    return _Record(name, size, f"{shape_text(image.shape)}, {_kind(value, image)}", label)
+        return _Examined(name, size, error=f"{source.describe(key)}: {error}")
+    return _Examined(name, size, f"{shape_text(image.shape)}, {_kind(value, image)}", label)
 
 
 def _kind(value: Any, image: np.ndarray) -> str:
-    """Return how a record holds its image."""
+    """Return the form in which a record stores its image."""
     datum = Datum.FromString(value) if isinstance(value, bytes) else Datum()
     if not datum.encoded:
         return "raw" if image.dtype == np.uint8 else "float_data"

@@ -1,33 +1,39 @@
-"""Random images without a file, for benchmarks."""
+"""SyntheticReader: random images without a file, for benchmarks."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from math import prod
 
 import numpy as np
 
+from readers.database import Database, register
 from readers.errors import SourceError
 from readers.keyed import bounded, key
 
 PREFIX = "synthetic:"
 FORM = re.compile(PREFIX + r"(\d+)x(\d+)x(\d+)x(\d+)(?::(\d+)(?::(\d+))?)?$")
-OFFSETS = 1 << 16  # different images
+OFFSETS = 1 << 16  # number of different images
 MOST = 1 << 62
 IMAGE_BYTES = 1 << 30
-IMAGE = 0  # what is drawn for a record
+IMAGE = 0  # key of the random numbers
 
 
-class SyntheticReader:
-    """Records that `source` asks for: `synthetic:RECORDSxCxHxW[:CLASSES[:SEED]]`, of 10 classes and seed 0 if not said.
+@register
+class SyntheticReader(Database):
+    """The records of `source`: `synthetic:RECORDSxCxHxW[:CLASSES[:SEED]]`, by default 10 classes and seed 0.
 
-    Each image is a window of one random sequence of bytes, so that a record costs neither time nor memory of its own;
-    where it begins is drawn by the seed and the index, and says the label. Raises SourceError for another text.
+    Each image is a window of one random sequence of bytes, so that a record takes neither time nor memory. The start of
+    the window depends on the seed and the index, and determines the label. Raises SourceError for another text.
     """
 
-    def __init__(self, source: str):
-        self.source = source
+    precedence = 0
+
+    def __init__(self, source: str | os.PathLike[str]):
+        super().__init__(source)
+        source = self.source
         match = FORM.match(source)
         if match is None:
             raise SourceError(f"{source}: expected {PREFIX}RECORDSxCxHxW[:CLASSES[:SEED]]")
@@ -41,6 +47,11 @@ class SyntheticReader:
         self._size = int(np.prod(shape))
         self._bytes = np.random.default_rng(self._seed).integers(0, 256, self._size + OFFSETS, np.uint8)
 
+    @classmethod
+    def opens(cls, source: str) -> bool:
+        """Return whether `source` begins with `synthetic:`."""
+        return source.startswith(PREFIX)
+
     def __len__(self) -> int:
         return self._records
 
@@ -53,18 +64,5 @@ class SyntheticReader:
         return list(zip(wanted.tolist(), starts.tolist(), strict=True))
 
     def decode(self, value: int, color: bool | None = None) -> tuple[np.ndarray, int]:
-        """Return the image (C x H x W, uint8, read-only) and the label. `color` has no meaning here."""
+        """Return the image (C x H x W, uint8, read-only) and the label. `color` is ignored."""
         return self._bytes[value : value + self._size].reshape(self._shape), value % self._classes
-
-    def describe(self, index: int) -> str:
-        """Return what messages call a record."""
-        return f"{self.source}: record {index}"
-
-    def close(self) -> None:
-        """Do nothing: there is no file."""
-
-    def __enter__(self) -> SyntheticReader:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        pass

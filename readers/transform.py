@@ -1,4 +1,4 @@
-"""Caffe's transform_param on whole batches: (x - mean) * scale, cropped, mirrored."""
+"""Transform: Caffe's transform_param on whole batches: (x - mean) * scale, cropped, mirrored."""
 
 from __future__ import annotations
 
@@ -14,20 +14,23 @@ from readers.errors import ReaderError, RecordError
 from readers.keyed import bounded, key
 from readers.planes import planes
 
-Images = Sequence[np.ndarray] | np.ndarray  # of C x H x W each; one array (n x C x H x W) where small ones are alike
+Images = Sequence[np.ndarray] | np.ndarray  # C x H x W each; or one array (n x C x H x W) of small images of one shape
 
-ROW, COLUMN, MIRROR = range(3)  # what is drawn for a sample
+ROW, COLUMN, MIRROR = range(3)  # keys of a sample's random numbers
 
 
 @dataclass(frozen=True, eq=False)
 class Transform:
-    """What is done to each image (C x H x W) on its way into a batch.
+    """The transform of each image (C x H x W) of a batch.
 
-    `mean` (C x H x W, float32) or `mean_values` (one for all channels or one a channel) is subtracted, then
-    `scale` multiplies. `crop_size` cuts a square, at a random place when `train`, else from the centre; the
-    mean image is cut at the same place. `mirror` flips about half of the images left to right, in both phases, as
-    Caffe does. `color` is what encoded images are decoded to (see `decode`). Place and flip depend on `seed`,
-    epoch and record alone, so not on the number of ranks. Raises ReaderError for settings that contradict.
+    - `crop_size` cuts a square, at a random place when `train`, else from the centre.
+    - `mirror` flips about half of the images left to right, in both phases, as in Caffe.
+    - `mean` (C x H x W, float32), cropped at the same place, or `mean_values` (one, or one for each channel) is
+      subtracted; then `scale` multiplies.
+    - `color` selects the channels of decoded images (see `decode`).
+
+    Crop and flip depend on `seed`, epoch and record alone, not on the number of ranks. Raises ReaderError for settings
+    that contradict each other.
     """
 
     scale: float = 1
@@ -48,7 +51,7 @@ class Transform:
             raise ReaderError(f"expected a mean image (C x H x W), got {shape_text(self.mean.shape)}")
 
     def output_shape(self, image_shape: Sequence[int]) -> tuple[int, int, int]:
-        """Return the shape (C x h x w) that an image of `image_shape` comes out with.
+        """Return the shape (C x h x w) of a transformed image of `image_shape`.
 
         Raises RecordError where the image does not fit the crop, the mean image or the mean values.
         """
@@ -65,9 +68,9 @@ class Transform:
     def apply(self, images: Images, epochs: np.ndarray, indices: np.ndarray, out: np.ndarray) -> None:
         """Write n transformed images to `out` (n x C x h x w, float32).
 
-        `epochs` and `indices` (n) say of which epoch and record each image is. The images may differ in
-        height and width if `output_shape` gives the same for all; the caller has asked it. Small ones of one shape
-        are best given as one array (n x C x H x W).
+        `epochs` and `indices` (n) are the epoch and the record of each image. Images may differ in height and width if
+        `output_shape` is the same for all, which the caller has checked. Small images of one shape are transformed
+        fastest as one array (n x C x H x W).
         """
         if isinstance(images, np.ndarray):
             tops, lefts, flips = self.places(images.shape[2:], epochs, indices)
@@ -77,11 +80,12 @@ class Transform:
             self.apply_one(image, words, row)
 
     def words(self, epochs: np.ndarray, indices: np.ndarray) -> list[list[int]]:
-        """Return for each image what its place is drawn by, in `apply_one`."""
-        return key(self.seed, np.arange(3)[:, None], epochs, indices).T.tolist()
+        """Return for each image its three random words, for `apply_one`."""
+        drawn: list[list[int]] = key(self.seed, np.arange(3)[:, None], epochs, indices).T.tolist()
+        return drawn
 
     def apply_one(self, image: np.ndarray, words: Sequence[int], out: np.ndarray) -> None:
-        """Write one transformed image to `out` (C x h x w, float32), a plane at a time while caches hold it."""
+        """Write one transformed image to `out` (C x h x w, float32), plane by plane: a plane stays in the cache."""
         height, width = out.shape[1:]
         top, left, flip = self._place(image.shape, words)
         mean = self._mean_under(top, left, height, width, flip)
@@ -96,7 +100,7 @@ class Transform:
                 target *= np.float32(self.scale)
 
     def _place(self, shape: Sequence[int], words: Sequence[int]) -> tuple[int, int, bool]:
-        """Return `places` of one image (C x H x W)."""
+        """Return top row, left column and flip of one image (C x H x W), as `places` does."""
         rooms = [size - self.crop_size if self.crop_size else 0 for size in shape[1:]]
         if self.train:
             top, left = (((word >> 32) * (room + 1)) >> 32 for word, room in zip(words, rooms, strict=False))
@@ -105,7 +109,7 @@ class Transform:
         return top, left, self.mirror and words[MIRROR] >> 63 == 1
 
     def _mean_under(self, top: int, left: int, height: int, width: int, flip: bool) -> np.ndarray | None:
-        """Return the part of the mean image under a crop, flipped with it (C x h x w)."""
+        """Return the window of the mean image for a crop, flipped with it (C x h x w)."""
         if self.mean is None:
             return None
         mean, left = (self._mirrored_mean, self.mean.shape[2] - left - width) if flip else (self.mean, left)
@@ -114,12 +118,12 @@ class Transform:
     def _apply_stacked(
         self, images: np.ndarray, tops: np.ndarray, lefts: np.ndarray, flips: np.ndarray, out: np.ndarray
     ) -> None:
-        """Crop and flip images of one shape (n x C x H x W) all at once, and subtract the mean image."""
+        """Write transformed images of one shape (n x C x H x W) to `out`, all at once."""
         size, rows = out.shape[2:], np.arange(len(out))
         whole = size == images.shape[2:]
         windows = images if whole else sliding_window_view(images, size, axis=(2, 3))[rows, :, tops, lefts]
         flipped = np.flatnonzero(flips)
-        if len(flipped):  # as bytes, before they are floats
+        if len(flipped):  # as bytes: less to copy than floats
             windows = windows.copy() if whole else windows
             windows[flipped] = windows[flipped, :, :, ::-1]
         np.copyto(out, windows)
@@ -131,16 +135,17 @@ class Transform:
             out *= np.float32(self.scale)
 
     def _means_under(self, tops: np.ndarray, lefts: np.ndarray, flips: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-        """Return the parts of the mean image under crops, flipped with them (n x C x h x w), or the one of all."""
+        """Return the windows of the mean image for crops, flipped with them (n x C x h x w), or one for all."""
         assert self.mean is not None
         if size == self.mean.shape[1:] and not flips.any():
             return self.mean
         lefts = np.where(flips, self.mean.shape[2] - size[1] - lefts, lefts)
-        return self._mean_windows[flips, tops, lefts]
+        windows: np.ndarray = self._mean_windows[flips, tops, lefts]
+        return windows
 
     @cached_property
     def _mean_windows(self) -> np.ndarray:
-        """All windows of the mean image and of its mirror image that a crop may have under it: a view."""
+        """All windows of the mean image and of its mirror image, by flip, row and column: a view."""
         assert self.mean is not None
         size = (self.crop_size,) * 2 if self.crop_size else self.mean.shape[1:]
         both = np.stack([self.mean, self._mirrored_mean])
@@ -152,10 +157,10 @@ class Transform:
         return np.ascontiguousarray(self.mean[:, :, ::-1])
 
     def places(self, size: Sequence[int], epochs: np.ndarray, indices: np.ndarray) -> np.ndarray:
-        """Return for each image the top row and the left column of its crop, and 1 to mirror it, else 0 (3 x n, int64).
+        """Return the top row and the left column of each image's crop, and 1 to mirror it, else 0 (3 x n, int64).
 
-        `size` is the height and width of all images; `epochs` and `indices` are as in `apply`. All are drawn at once:
-        for small images the calls cost more than the drawing.
+        `size` is the height and width of all images; `epochs` and `indices` are as in `apply`. All numbers are drawn at
+        once: for small images numpy's calls take longer than its arithmetic.
         """
         random = bool(self.crop_size and self.train)
         bounds = np.ones((3, len(indices)), np.int64)
@@ -175,5 +180,5 @@ class Transform:
 def draw(
     seed: int, epochs: np.ndarray, indices: np.ndarray, purpose: np.ndarray | int, bounds: np.ndarray | np.uint64
 ) -> np.ndarray:
-    """Return uniform integers in [0, bounds) (n, uint64), each a function of its own five numbers alone."""
+    """Return uniform integers in [0, bounds) (n, uint64), each a function of its own five arguments alone."""
     return bounded(key(seed, purpose, epochs, indices), bounds)

@@ -1,4 +1,4 @@
-"""Databases that take long to write: what is finished survives a kill, and the next run goes on from there."""
+"""ResumableWriter: writes a database whose finished records survive a kill, and which the next run continues."""
 
 from __future__ import annotations
 
@@ -19,27 +19,30 @@ from readers.files import replace_file
 from readers.lmdb_writer import FIRST_MAP, Record, commit
 from readers.sharded_lmdb import shard_name
 
-CHUNK_BYTES = 16 << 20  # bytes written in one transaction: what a kill can cost
+CHUNK_BYTES = 16 << 20  # bytes of one transaction: the most that a kill loses
 
 Arguments = dict[str, str | int | bool]
 
 
 class ResumableWriter:
-    """Write `total` records into the new LMDB `db`, or into a folder of `shards` LMDBs, within a `with` block.
+    """Writes `total` records to the new LMDB `db`, or to a folder of `shards` LMDBs, in a `with` block.
 
-    Until it is complete it grows in the folder DB.unfinished, beside it, which also says what `arguments` it is made
-    with. That folder outlives a kill or an exception, and the next writer of the same arguments goes on in it:
-    `missing` yields the numbers of the records that are not there. Records may be left out; of the others the i-th
-    stands in shard i % shards, at i // shards. Raises SourceError if `db` exists, if it can't be written, if another
-    process is at work on it, or if the unfinished one has other arguments.
+    Until it is complete the database is in the folder DB.unfinished, beside `db`, with the `arguments` that it is built
+    from. The folder survives a kill or an exception, and the next writer with the same arguments continues it:
+    `missing` yields the numbers of the records that are not in it. Records may be left out; the i-th of the others is
+    record i // shards of shard i % shards. Raises SourceError if:
+
+    - `db` exists or can't be written,
+    - another process is writing it,
+    - the unfinished database has other arguments.
     """
 
     def __init__(self, db: str | os.PathLike[str], total: int, arguments: Arguments, shards: int = 1):
         self.db, self.total, self.shards = os.fspath(db).rstrip("/"), total, shards
         self.folder = f"{self.db}.unfinished"
         self._stored: list[int] = []  # records in each shard
-        self._left_out: list[int] = []  # numbers, in their order
-        self._noted = 0  # how many of them are written down
+        self._left_out: list[int] = []  # numbers, ascending
+        self._noted = 0  # how many of them left_out.json has
         self._arguments: Arguments = {**arguments, "shards": shards}
         if os.path.lexists(self.db):
             raise SourceError(f"{self.db} exists already: remove it or choose another name")
@@ -63,26 +66,26 @@ class ResumableWriter:
 
     @property
     def done(self) -> int:
-        """Number of records that a kill would not cost."""
+        """The number of records that survive a kill."""
         return sum(self._stored)
 
     def missing(self) -> Iterator[int]:
-        """Yield the numbers of the records that are to be put, in their order."""
+        """Yield the numbers of the records that are missing, ascending."""
         stored, left_out = list(self._stored), set(self._left_out)
         wanted = (number for number in range(self.total) if number not in left_out)
         return (number for i, number in enumerate(wanted) if i // self.shards >= stored[i % self.shards])
 
     def leave_out(self, number: int) -> None:
-        """Have no record in the place of the next one that is missing."""
+        """Leave out the next missing record, `number`."""
         insort(self._left_out, number)
 
     @property
     def count(self) -> int:
-        """Number of records that there are in the end, by what is known so far."""
+        """The number of records of the complete database: all but those left out so far."""
         return self.total - len(self._left_out)
 
     def put(self, number: int, record: Record) -> None:
-        """Take the next record that is missing."""
+        """Add the next missing record, `number`."""
         place = number - bisect(self._left_out, number)
         self._chunk[place % self.shards].append(record)
         self._bytes += len(record[0]) + len(record[1])
@@ -99,18 +102,18 @@ class ResumableWriter:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _part(self, name: str) -> str:
-        """Return the path of what will be DB/name."""
+        """Return the path in the unfinished folder of the later DB/name."""
         return os.path.join(self.folder, "db", name).rstrip("/")
 
     def _check_links(self) -> None:
-        """Refuse symbolic links: others may have put them there, to have files elsewhere overwritten."""
+        """Raise SourceError for symbolic links: another user may have made them, to overwrite files elsewhere."""
         within = (os.path.join(top, name) for top, *names in os.walk(self.folder) for name in sum(names, []))
         for path in (self.folder, *within):
             if os.path.islink(path):
-                raise SourceError(f"{path} is a symbolic link: remove {self.folder} to start anew")
+                raise SourceError(f"{path} is a symbolic link: remove {self.folder} to start again")
 
     def _lock(self, stack: ExitStack) -> None:
-        """Keep other processes out of the folder, where its file system has locks."""
+        """Lock the folder for this process, where its file system has locks."""
         descriptor = os.open(self.folder, os.O_RDONLY | os.O_NOFOLLOW)
         stack.callback(os.close, descriptor)
         try:
@@ -121,17 +124,17 @@ class ResumableWriter:
             pass
 
     def _compare(self) -> None:
-        """Write down the arguments, or refuse to go on where those written down are others."""
+        """Store the arguments; raise SourceError where other arguments are stored."""
         path = self._note("arguments.json")
         if not os.path.exists(path):
             replace_file(path, json.dumps(self._arguments, indent=1).encode())
-        theirs = dict(self._read("arguments.json"))
-        for name in {**theirs, **self._arguments}:
-            old, new = theirs.get(name), self._arguments.get(name)
+        stored = dict(self._read("arguments.json"))
+        for name in {**stored, **self._arguments}:
+            old, new = stored.get(name), self._arguments.get(name)
             if old != new:
                 raise SourceError(
-                    f"{self.folder} is a run's with other arguments: {name} was {old}, now it is {new}; "
-                    "finish it with its own, or remove it to start anew"
+                    f"{self.folder} has other arguments: {name} was {old}, now it is {new}; "
+                    "complete it with its own, or remove it to start again"
                 )
 
     def _note(self, name: str) -> str:
@@ -143,7 +146,7 @@ class ResumableWriter:
         try:
             return json.loads(content)
         except ValueError:
-            raise SourceError(f"{self._note(name)} can't be read: remove {self.folder} to start anew") from None
+            raise SourceError(f"{self._note(name)} can't be read: remove {self.folder} to start again") from None
 
     def _open(self, stack: ExitStack, shard: int) -> lmdb.Environment:
         folder = self._part(shard_name(shard, self.shards) if self.shards > 1 else "")
@@ -152,9 +155,9 @@ class ResumableWriter:
         return stack.enter_context(lmdb.open(folder, map_size=size, lock=False))
 
     def _commit(self) -> None:
-        """Write the records taken so far: from here on they survive a kill, and the machine's end too.
+        """Write the records added so far, which then survive a kill and a crash of the machine.
 
-        First which were left out: the places of those behind them depend on that.
+        The list of left-out records is written first: the places of later records depend on it.
         """
         if len(self._left_out) > self._noted:
             replace_file(self._note("left_out.json"), json.dumps(self._left_out).encode())

@@ -1,4 +1,4 @@
-"""Waited: what a taker of batches waits for them, and what they take."""
+"""Waited: the seconds that a data layer waits for batches, and those that reader threads spend on them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from readers.batch_queue import Batch
 
 
 class Waited:
-    """Count the seconds that a data layer waited for its batches, and those that these took in reader threads.
+    """Sums of the seconds that a data layer waited for batches, and of their reading and transforming.
 
-    Nothing can hide the first batch after a start or a jump: it is not counted.
+    The first batch after a start or a seek is not counted: no computation can hide it.
     """
 
     def __init__(self) -> None:
         self.seconds = self.reading = self.transforming = 0.0
 
     def add(self, seconds: float, batch: Batch, first: bool) -> None:
-        """Count a batch, and the seconds that its layer waited for it."""
+        """Add a batch, and the seconds that its layer waited for it."""
         begin, middle, end = batch.seconds
         if not first:
             self.seconds += seconds

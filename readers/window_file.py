@@ -1,4 +1,4 @@
-"""R-CNN's window files: images, and in each the boxes to learn from."""
+"""R-CNN's window files: images, and the boxes in each with their labels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from readers.errors import SourceError, reason
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """Windows of a file: which image each is in, its label, its box (x1 y1 x2 y2, inclusive), and its line."""
+    """Windows of a file: the image of each, its label, its box (n x 4: x1 y1 x2 y2, inclusive) and its line."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -29,9 +29,9 @@ def read_windows(
 ) -> tuple[list[str], Windows, Windows]:
     """Return the images of a window file, its foreground windows and its background windows.
 
-    A window whose overlap is `fg_threshold` or more is foreground, one below `bg_threshold` background, with the
-    label 0. The file repeats: `# NUMBER`, image file, channels, height, width, number of windows, and for each
-    window `LABEL OVERLAP X1 Y1 X2 Y2`. Raises SourceError naming the line where that is not so.
+    A window with an overlap of `fg_threshold` or more is foreground; one below `bg_threshold` is background, with label
+    0. For each image the file has `# NUMBER`, image file, channels, height, width, number of windows, and for each
+    window `LABEL OVERLAP X1 Y1 X2 Y2`. Raises SourceError, which names the line, for other content.
     """
     images: list[str] = []
     windows: list[tuple[float, ...]] = []  # image, line, label, overlap, x1, y1, x2, y2
@@ -54,7 +54,7 @@ def _windows(table: np.ndarray) -> Windows:
 
 
 class _Words:
-    """The words of a file one after the other, wherever its lines break, as Caffe reads it."""
+    """The words of a file, regardless of its line breaks, as Caffe reads it."""
 
     def __init__(self, source: str):
         self.source, self.line = source, 0
@@ -69,12 +69,13 @@ class _Words:
             raise SourceError(f"window file {self.source}: {reason(error)}") from None
 
     def next(self, what: str) -> str:
-        """Return the next word. Raises SourceError, saying what was expected, at the end of the file."""
+        """Return the next word; `what` names it in errors. Raises SourceError at the end of the file."""
         for word in self._words:
             return word
         raise SourceError(f"{self.source}:{self.line}: expected {what}, got the end of the file")
 
     def number(self, what: str) -> float:
+        """Return the next word as a number. Raises SourceError for another word."""
         word = self.next(what)
         try:
             return float(word)
@@ -82,13 +83,14 @@ class _Words:
             raise SourceError(f"{self.source}:{self.line}: expected {what}, got '{word}'") from None
 
     def whole(self, what: str) -> int:
+        """Return the next word as an integer. Raises SourceError for another word."""
         number = self.number(what)
         if not number.is_integer():
             raise SourceError(f"{self.source}:{self.line}: expected {what}, a whole number, got {number:g}")
         return int(number)
 
     def images(self) -> Iterator[None]:
-        """Pass over a `#` before each image; stop at the end of the file."""
+        """Read the `#` and the number before each image, and yield; stop at the end of the file."""
         for word in self._words:
             if word != "#":
                 raise SourceError(f"{self.source}:{self.line}: expected '# NUMBER' before an image, got '{word}'")
@@ -97,7 +99,7 @@ class _Words:
 
 
 def _images(words: _Words) -> Iterator[tuple[str, list[tuple[float, ...]]]]:
-    """Yield each image's file, and of its windows the line and the six numbers."""
+    """Yield each image's file, and the line and the six numbers of each of its windows."""
     found = False
     for _ in words.images():
         found = True

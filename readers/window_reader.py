@@ -1,4 +1,4 @@
-"""Windows of images, foreground and background, drawn at random: training data of detectors."""
+"""WindowReader: windows of images; WindowBatches: batches of random windows, to train detectors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from readers.batch_queue import Batch, Memory, allocate
+from readers.batch_queue import Batch, BatchMemory, allocate
 from readers.errors import ReaderError, RecordError, SourceError, reason
 from readers.image import decode_image
 from readers.image_reader import under
@@ -18,13 +18,13 @@ from readers.skipping import Labels, allowed, too_many
 from readers.window_file import Windows, read_windows
 from readers.window_transform import WindowTransform
 
-WINDOW, MIRROR = range(2)  # what is drawn for a sample
+WINDOW, MIRROR = range(2)  # keys of a sample's random numbers
 
 
 class WindowReader:
-    """Reads windows of the window file `source`: foreground and background ones, see read_windows.
+    """Reads images of the window file `source`, which has foreground and background windows, see read_windows.
 
-    Images' names are put after `root`; `cache_images` keeps the files' content in memory. Raises SourceError for
+    `root` is prepended to the images' names; `cache_images` keeps the files' content in memory. Raises SourceError for
     a file that can't be read or is no window file.
     """
 
@@ -51,7 +51,7 @@ class WindowReader:
             raise RecordError(reason(error)) from None
 
     def describe(self, image: int, line: int) -> str:
-        """Return what messages call a window: its image, and where the window file names it."""
+        """Return a window's name for messages: its image, and FILE:LINE of the window."""
         return f"window in image {under(self.root, self._names[image])} ({self.source}:{line})"
 
     def _content(self, number: int) -> bytes:
@@ -65,12 +65,12 @@ class WindowReader:
 
 
 class WindowBatches:
-    """Fills batches with windows: the last `fg_fraction` of each global batch foreground, the rest background.
+    """Fills batches with windows: the last `fg_fraction` of each global batch is foreground, the rest background.
 
-    Which window a sample is, and whether it is mirrored, depends on the seed and its number alone, so not on the
-    number of ranks. A bad window is an error; with `spare`, a fraction, it is replaced by the next good one of its kind
-    in the file, and `batch.bad` tells of it: one whose image can't be read, that isn't inside of it, or whose label is
-    none of `labels`. Raises SourceError where there are no windows of a kind that batches need.
+    The window of a sample and its flip depend on the seed and the sample's number alone, not on the number of ranks. A
+    window is bad where its image can't be read, where it is not inside the image, or where `labels` do not accept its
+    label. A bad window raises RecordError; with `spare`, a fraction, the next good one of its kind in the file replaces
+    it, and `batch.bad` has a message. Raises SourceError where there are no windows of a kind that batches need.
     """
 
     def __init__(
@@ -97,14 +97,14 @@ class WindowBatches:
                     f"window file {reader.source}: a batch needs {rows} {kind} windows, but there are none"
                 )
 
-    def allocate(self, count: int, memory: Memory | None = None) -> list[Batch]:
-        """Return `count` empty batches of this rank's rows, in `memory` where it is given."""
+    def allocate(self, count: int, memory: BatchMemory | None = None) -> list[Batch]:
+        """Return `count` batches of this rank's rows, in `memory` if given."""
         return allocate(count, self.shard.rows, self.shapes, memory)
 
     def fill(self, number: int, batch: Batch) -> None:
         """Draw and read this rank's part of global batch `number`.
 
-        Raises RecordError for a bad window, or, with `spare`, for more of them in a row than that allows.
+        Raises RecordError for a bad window; with `spare` for more of them in a row than it allows.
         """
         samples = np.array(self.shard.samples(number))
         flips = bounded(key(self.seed, MIRROR, samples), 2) if self.transform.mirror else np.zeros(len(samples))
@@ -115,7 +115,7 @@ class WindowBatches:
             batch.label[row] = windows.labels[chosen]
 
     def _cut_next(self, windows: Windows, index: int, flip: bool, out: np.ndarray, bad: list[str]) -> int:
-        """Write the first good window from one on to `out`; return which it is, and add those passed over to `bad`."""
+        """Write the first good window from `index` on to `out`; return its index. Append messages to `bad`."""
         spare = 0 if self._spare is None else allowed(self._spare, len(windows))
         failure = RecordError()
         for chosen in range(index, index + spare + 1):
@@ -128,7 +128,7 @@ class WindowBatches:
         raise failure if self._spare is None else RecordError(too_many(self._spare, spare + 1, str(failure)))
 
     def _cut(self, windows: Windows, index: int, flip: bool, out: np.ndarray) -> None:
-        """Write a window to `out`. Raises RecordError for a bad one."""
+        """Write a window to `out`. Raises RecordError for a bad window."""
         name = _name(windows, index)
         try:
             self.transform.apply(self.reader.image(name[0]), windows.boxes[index], flip, out)
@@ -139,11 +139,11 @@ class WindowBatches:
             raise RecordError(f"{self.describe(name)}: {error}") from None
 
     def describe(self, name: Any) -> str:
-        """Return what messages call a window."""
+        """Return a window's name for messages."""
         return self.reader.describe(*name)
 
     def _draw(self, samples: np.ndarray, rows: np.ndarray) -> Iterator[tuple[Windows, int]]:
-        """Yield for each sample, at its row of the global batch, a window of the kind that stands there."""
+        """Yield for each sample a random window of the kind of its row in the global batch."""
         words = key(self.seed, WINDOW, samples)
         for word, row in zip(words, rows.tolist(), strict=True):
             windows = self.reader.background if row < self._background else self.reader.foreground
@@ -151,5 +151,5 @@ class WindowBatches:
 
 
 def _name(windows: Windows, index: int) -> tuple[int, int]:
-    """Return a window's image and its line in the file: what it is described by."""
+    """Return a window's key for `describe`: its image and its line in the file."""
     return int(windows.images[index]), int(windows.lines[index])

@@ -1,4 +1,4 @@
-"""Windows cut from an image and warped to one size, with context around (R-CNN, Girshick et al. 2014, appendix A)."""
+"""WindowTransform: cuts windows from images and warps them, with context (R-CNN, Girshick et al. 2014, appendix A)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ CROP_MODES = ("warp", "square")
 
 @dataclass(frozen=True, eq=False)
 class WindowTransform:
-    """What is done to a window (C x H x W) on its way into a batch.
+    """The transform of each window of a batch.
 
-    The box is cut out and warped to `crop_size`; in mode "square" it is first widened to a square. With
-    `context_pad` it is widened so that so many pixels around are context; what lies outside of the image stays 0.
-    `mirror` flips about half of the windows. Of the `mean` image the centre is subtracted, or `mean_values` (one,
-    or one a channel), then `scale` multiplies. Raises ReaderError for settings that contradict.
+    - The box is cut from the image and warped to `crop_size`; in mode "square" it is first widened to a square.
+    - `context_pad` widens the box, so that the outer `context_pad` pixels of the crop are context. Pixels outside of
+      the image are 0.
+    - `mirror` flips about half of the windows.
+    - The centre of the `mean` image, or `mean_values` (one, or one for each channel), is subtracted; then `scale`
+      multiplies.
+
+    Raises ReaderError for settings that contradict each other.
     """
 
     crop_size: int
@@ -53,14 +57,14 @@ class WindowTransform:
     def apply(self, image: np.ndarray, box: np.ndarray, flip: bool, out: np.ndarray) -> None:
         """Write a box (x1 y1 x2 y2) of an image to `out` (C x crop x crop, float32).
 
-        Raises RecordError where the box is not inside of the image.
+        Raises RecordError where the box is not inside the image.
         """
         out[...] = 0
         across, down = self._sides(*box.tolist(), *image.shape[1:])
         top, left = down.before, across.after if flip else across.before
         height, width = min(down.length, self.crop_size - top), min(across.length, self.crop_size - left)
         if height < 1 or width < 1:
-            return  # all of it is outside, up to rounding
+            return  # after rounding all of it is outside
         warped = resize(image[:, down.first : down.last + 1, across.first : across.last + 1], height, width)
         target = np.s_[:, top : top + height, left : left + width]
         out[target] = warped[:, :, ::-1] if flip else warped
@@ -68,14 +72,14 @@ class WindowTransform:
         out[target] *= np.float32(self.scale)
 
     def _mean(self) -> np.ndarray:
-        """Return the part of the mean image under a crop, or the mean values (C x 1 x 1)."""
+        """Return the centre of the mean image (C x crop x crop), or the mean values (C x 1 x 1)."""
         if self.mean is None:
             return np.array(self.mean_values or (0,), np.float32)[:, None, None]
-        start = (self.mean.shape[2] - self.crop_size) // 2  # Caffe's offset, down as well as across
+        start = (self.mean.shape[2] - self.crop_size) // 2  # Caffe's offset for rows and columns alike
         return self.mean[:, start : start + self.crop_size, start : start + self.crop_size]
 
-    def _sides(self, x1: int, y1: int, x2: int, y2: int, rows: int, columns: int) -> tuple[_Side, _Side]:
-        """Return across and down what of the image a box takes, and where in the crop that goes."""
+    def _sides(self, x1: int, y1: int, x2: int, y2: int, rows: int, columns: int) -> tuple[_CropAxis, _CropAxis]:
+        """Return where a box lies in the crop, across and down. Raises RecordError for a box outside."""
         outside = f"x {x1} to {x2}, y {y1} to {y2} is no part of an image of {columns} x {rows} pixels"
         if x2 < x1 or y2 < y1:
             raise RecordError(outside)
@@ -83,14 +87,14 @@ class WindowTransform:
             (x1, x2), (y1, y2) = self._widened(x1, y1, x2, y2)
             across, down = _clipped(x1, x2, columns, self.crop_size), _clipped(y1, y2, rows, self.crop_size)
         else:
-            across, down = _Side(x1, x2, 0, 0, self.crop_size), _Side(y1, y2, 0, 0, self.crop_size)
+            across, down = _CropAxis(x1, x2, 0, 0, self.crop_size), _CropAxis(y1, y2, 0, 0, self.crop_size)
         for side, size in ((across, columns), (down, rows)):
             if not 0 <= side.first <= side.last < size:
                 raise RecordError(outside)
         return across, down
 
     def _widened(self, x1: int, y1: int, x2: int, y2: int) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Return the box with its context, to a square in that mode: (x1, x2), (y1, y2). In float32, as Caffe."""
+        """Return the box with its context, squared in that mode: (x1, x2), (y1, y2). In float32, as in Caffe."""
         factor = np.float32(self.crop_size) / np.float32(self.crop_size - 2 * self.context_pad)
         width, height = np.float32((x2 - x1 + 1) / 2), np.float32((y2 - y1 + 1) / 2)
         centres = np.float32(x1) + width, np.float32(y1) + height
@@ -103,8 +107,8 @@ class WindowTransform:
         return across, down
 
 
-class _Side(NamedTuple):
-    """Along one axis: the pixels first to last, and in the crop what stays free before and after, and their length."""
+class _CropAxis(NamedTuple):
+    """Along one axis: pixels first to last of the image, their length in the crop, the crop's pixels around them."""
 
     first: int
     last: int
@@ -113,13 +117,13 @@ class _Side(NamedTuple):
     length: int
 
 
-def _clipped(first: int, last: int, size: int, crop: int) -> _Side:
-    """Return what is inside of [0, size) of pixels first to last, when all of them are warped to `crop`."""
+def _clipped(first: int, last: int, size: int, crop: int) -> _CropAxis:
+    """Return where pixels first to last, warped to `crop`, lie in the crop, without those outside of [0, size)."""
     before, after = max(0, -first), max(0, last - size + 1)
     scale = np.float32(crop) / np.float32(last - first + 1)
     inside = last - after - first - before + 1
     lengths = (_round(np.float32(length) * scale) for length in (before, after, inside))
-    return _Side(first + before, last - after, *lengths)
+    return _CropAxis(first + before, last - after, *lengths)
 
 
 def _round(value: np.float32) -> int:

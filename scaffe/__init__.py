@@ -13,12 +13,13 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from scaffe.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from scaffe import io
     from scaffe.blob import Blob
     from scaffe.classifier import Classifier
+    from scaffe.compute import Compute
     from scaffe.context import TEST, TRAIN
     from scaffe.errors import ScaffeError
     from scaffe.layers.layer import Layer
@@ -31,6 +32,7 @@ __all__ = [
     "TRAIN",
     "Blob",
     "Classifier",
+    "Compute",
     "Layer",
     "Net",
     "NetSpec",
@@ -46,6 +48,7 @@ _MODULES = {
     "TRAIN": "context",
     "Blob": "blob",
     "Classifier": "classifier",
+    "Compute": "compute",
     "Layer": "layers.layer",
     "Net": "net",
     "NetSpec": "netspec",

@@ -1,4 +1,4 @@
-"""Snapshots' files: complete or not there."""
+"""Files that appear complete or not at all."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from readers import replace_file
 from scaffe.errors import SnapshotError
 
 
-def write_atomically(path: str | os.PathLike, content: bytes) -> None:
-    """Write a file that appears complete or not at all. Raise SnapshotError where that fails."""
+def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write `content` to a file that appears complete or not at all. Raise SnapshotError if that fails."""
     try:
         replace_file(path, content)
     except OSError as error:

@@ -211,12 +211,12 @@ class Blob:
         return reshaped
 
     @property
-    def array(self):
+    def array(self) -> Any:
         """The values where the layers compute, C order."""
         return self.values.plain(self.shape, self.xp)
 
     @array.setter
-    def array(self, array) -> None:
+    def array(self, array: Any) -> None:
         """Let the blob be a view of `array`, whose shape it takes."""
         if array.shape != self.shape:
             self.reshape(*array.shape)
@@ -238,19 +238,19 @@ class Blob:
 
     def own(self, part: str) -> np.ndarray:
         """Return the plain `part`, "array" or "diff_array", in memory of the blob's own, or a net's."""
-        array = getattr(self, part)
+        array: np.ndarray = getattr(self, part)
         if part == "array" and self.values.borrowed:
             array = array.copy()
             self.values.take(array)
         return array
 
     @property
-    def diff_array(self):
+    def diff_array(self) -> Any:
         """The gradient where the layers compute, C order."""
         return self.diff_values.plain(self.shape, self.xp)
 
     @diff_array.setter
-    def diff_array(self, array) -> None:
+    def diff_array(self, array: Any) -> None:
         self.diff_values.take(array.reshape(self.shape))
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -22,14 +23,14 @@ class Classifier(Net):
 
     def __init__(
         self,
-        model_file: str | os.PathLike,
-        pretrained_file: str | os.PathLike,
+        model_file: str | os.PathLike[str],
+        pretrained_file: str | os.PathLike[str],
         image_dims: Sequence[int] | None = None,
         mean: np.ndarray | None = None,
         input_scale: float | None = None,
         raw_scale: float | None = None,
         channel_swap: Sequence[int] | None = None,
-        **options,
+        **options: Any,
     ):
         super().__init__(model_file, TEST, weights=os.fspath(pretrained_file), **options)
         self.input = self._image_input()
@@ -70,7 +71,8 @@ class Classifier(Net):
         images = [io.resize_image(image, self.image_dims) for image in inputs]
         crops = io.oversample(images, self.crop_dims) if oversample else self._middle(np.array(images))
         outputs = self._outputs(np.array([self.transformer.preprocess(self.input, crop) for crop in crops]))
-        return outputs.reshape(len(inputs), len(crops) // len(inputs), -1).mean(1)
+        means: np.ndarray = outputs.reshape(len(inputs), len(crops) // len(inputs), -1).mean(1)
+        return means
 
     def _middle(self, images: np.ndarray) -> np.ndarray:
         sizes = zip(self.image_dims, self.crop_dims, strict=True)

@@ -6,55 +6,24 @@ import os
 import sys
 from collections.abc import Sequence
 
-from scaffe import __version__
-from scaffe.commands import (
-    classify,
-    converting,
-    device_query,
-    draw_net,
-    extract_features,
-    inspecting,
-    model,
-    test,
-    time,
-    timeline,
-    train,
-    upgrading,
-)
+from scaffe import __version__, commands
 from scaffe.commands.gflags import Parser
 from scaffe.monitor import log as logs
 from scaffe.monitor.log import one_line
 from scaffe.parallel.world import USER_ERRORS, launcher_rank
 
-COMMANDS = (
-    train,
-    test,
-    time,
-    timeline,
-    classify,
-    extract_features,
-    converting,
-    inspecting,
-    upgrading,
-    model,
-    draw_net,
-    device_query,
-)  # families, in the order that --help lists them
-
 
 def parser() -> Parser:
     """Return the parser of the whole command line."""
     top = Parser(prog="scaffe", description="Train Caffe nets over MPI.")
-    top.add_argument("--version", action="version", version=f"scaffe {__version__}")
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
-    for family in COMMANDS:
-        family.add(commands)
-    top.commands = commands.choices
+    top.add_argument("--version", action="version", version=f"scaffe {__version__}", help="print the version")
+    for module in commands.modules():
+        module.add(top)
     return top
 
 
-def _tell_ignored(flags: Sequence[str]) -> None:
-    """Log the flags that Caffe takes and that say nothing here."""
+def _log_ignored(flags: Sequence[str]) -> None:
+    """Log the flags of Caffe that have no meaning here."""
     if flags:
         logs.start(launcher_rank())
         logs.log.info("Ignored, since it says nothing here: %s", ", ".join(flags))
@@ -64,10 +33,10 @@ def _tell_ignored(flags: Sequence[str]) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; return its exit code: 0, 2 for a user's error, 75 to be requeued, 130 after ^C, 1 for a defect.
 
-    141 where nobody reads the output any more, as a shell has it.
+    141, as in a shell, if the output's reader has closed it.
     """
     arguments = parser().parse_args(argv)
-    _tell_ignored(getattr(arguments, "ignored", None) or [])
+    _log_ignored(getattr(arguments, "ignored", None) or [])
     try:
         code = arguments.run(arguments)
         sys.stdout.flush()

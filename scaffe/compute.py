@@ -1,30 +1,94 @@
-"""Compute: by which engine, in which numbers and in how much memory a net computes."""
+"""Compute: the engine, the device, the number format and the memory with which a net computes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, fields
 
-from scaffe.choices import AUTO
-from scaffe.context import WORKSPACE_BYTES
+from scaffe.devices.threads import check_threads
+from scaffe.errors import EngineError, ScaffeError
+from scaffe.setting import parse_bytes, setting
+
+AUTO, FIXED, TIMED = "auto", "fixed", "timed"  # plans, of which any other is a file; AUTO elsewhere too
+ENGINES = (AUTO, "reference", "onednn")
+DEVICES = (AUTO, "cpu", "cuda")
+NUMBERS = ("float32", "tf32", "bf16")
+GRAPHS = (AUTO, "on", "off")
+WORKSPACE_BYTES = float(1 << 30)
+REPLAY = "replay:"  # before a profile's path, in place of a number format
+
+
+def _workspace(given: str | float) -> float:
+    try:
+        return given if isinstance(given, float) else float(parse_bytes(str(given)))
+    except ValueError:
+        raise ValueError(f"bytes such as 64M or 1G are needed, got '{given}'") from None
+
+
+def _numbers(given: str) -> str:
+    if given not in NUMBERS and not str(given).startswith(REPLAY):
+        raise ValueError(f"unknown '{given}'; known: {' '.join(NUMBERS)} {REPLAY}PROFILE.json")
+    return given
 
 
 @dataclass(frozen=True)
 class Compute:
-    """How a net computes, on whichever device.
+    """How a net computes, on any device.
 
-    `engine` is "auto", "reference" or "onednn"; `device` "auto", "cpu" or "cuda". Convolutions and inner products
-    multiply `numbers`: "float32", "bf16", or "tf32" on a GPU; sums and parameters are float32. `threads` is the number
-    of threads of a rank, 0 for OMP_NUM_THREADS or its share of the cores. `plan` says how an engine chooses among its
-    kernels: "fixed", "timed", a file, or "auto", which is timed on a GPU and fixed on the CPU. `deterministic` allows
-    only kernels whose results repeat bit for bit. On a GPU no kernel takes a workspace of more than `workspace_bytes`,
-    and `graphs` ("auto", "on", "off") says whether runs of layers are recorded and repeated.
+    `engine` is one of ENGINES, `device` of DEVICES, `graphs` of GRAPHS. `numbers` is the number format of the factors
+    in convolutions and inner products, one of NUMBERS; sums and parameters are float32. For a Solver `numbers` can be
+    "replay:FILE": layers take the times of that profile and compute nothing. `threads` counts a rank's threads; 0 is
+    OMP_NUM_THREADS, or the rank's share of the cores. `plan` is "fixed", "timed", a file, or "auto": timed on a GPU,
+    fixed on the CPU. `deterministic` allows only kernels whose results repeat bit for bit. On a GPU a kernel's
+    workspace has at most `workspace_bytes`. Raise EngineError, LaunchError or ScaffeError for other values.
     """
 
-    engine: str = "auto"
-    device: str = "auto"
-    numbers: str = "float32"
-    threads: int = 0
-    plan: str = AUTO
-    deterministic: bool = False
-    workspace_bytes: float = WORKSPACE_BYTES
-    graphs: str = "auto"
+    engine: str = setting(AUTO, "kernels of the layers", choices=ENGINES)
+    device: str = setting(AUTO, "auto: a GPU if there is one", choices=DEVICES)
+    numbers: str = setting(
+        "float32",
+        "number format of products; train also takes replay:FILE",
+        metavar="|".join(NUMBERS),
+        flag="compute",
+        parse=_numbers,
+    )
+    threads: int = setting(0, "of each rank; 0: OMP_NUM_THREADS, or its cores", metavar="N")
+    plan: str = setting(AUTO, "choice of the kernels", metavar="auto|fixed|timed|FILE")
+    deterministic: bool = setting(False, "only kernels whose results repeat bit for bit")
+    workspace_bytes: float = setting(
+        WORKSPACE_BYTES, "limit of a GPU kernel's workspace: 64M, 1G, inf", metavar="N", rare=True, parse=_workspace
+    )
+    graphs: str = setting(AUTO, "on a GPU, record runs of layers and repeat them", choices=GRAPHS, rare=True)
+    allow_python_layers: bool = setting(False, "allow the net's Python layers to run code", rare=True)
+
+    def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            raise EngineError(f"unknown engine '{self.engine}'; known engines: {' '.join(ENGINES)}")
+        if self.device not in DEVICES:
+            raise ScaffeError(f"unknown device '{self.device}'; known devices: {' '.join(DEVICES)}")
+        if self.numbers not in NUMBERS and not self.profile:
+            raise EngineError(f"unknown kind of number '{self.numbers}'; known ones: {' '.join(NUMBERS)}")
+        if self.graphs not in GRAPHS:
+            raise EngineError(f"graphs must be one of {' '.join(GRAPHS)}, got '{self.graphs}'")
+        if not self.workspace_bytes >= 0:
+            raise ScaffeError(f"workspace_bytes must be 0 or more, got {self.workspace_bytes}")
+        check_threads(self.threads)
+
+    @property
+    def profile(self) -> str:
+        """The profile whose times the layers take; "" where they compute."""
+        return self.numbers.removeprefix(REPLAY) if self.numbers.startswith(REPLAY) else ""
+
+
+DEFAULT = Compute()
+
+
+def check_given(owner: str, compute: object, others: Collection[str]) -> None:
+    """Raise ScaffeError where `owner`, a class, is given fields of Compute as keywords, TypeError for other names."""
+    if not isinstance(compute, Compute):
+        raise ScaffeError(f"{owner} takes compute=scaffe.Compute(numbers={compute!r}), not compute={compute!r}")
+    known = {field.name for field in fields(Compute)}
+    for name in others:
+        if name not in known:
+            raise TypeError(f"{owner} got an unexpected keyword argument '{name}'")
+        raise ScaffeError(f"{owner} takes compute=scaffe.Compute({name}=...), not {name}=...")

@@ -35,33 +35,33 @@ def given_or_constant(param: Any, value: float) -> FillerParameter:
     return param.filler if param.HasField("filler") else FillerParameter(type="constant", value=value)
 
 
-def _constant(values, filler, rng, where):
+def _constant(values: np.ndarray, filler: FillerParameter, rng: np.random.Generator, where: str) -> None:
     values[...] = filler.value
 
 
-def _uniform(values, filler, rng, where):
+def _uniform(values: np.ndarray, filler: FillerParameter, rng: np.random.Generator, where: str) -> None:
     _draw_uniform(values, rng, filler.min, filler.max)
 
 
-def _gaussian(values, filler, rng, where):
+def _gaussian(values: np.ndarray, filler: FillerParameter, rng: np.random.Generator, where: str) -> None:
     _draw_gaussian(values, rng, filler.mean, filler.std)
     if filler.sparse >= 0:
         outputs = _length(values, 0, filler, where)
         values *= rng.random(values.shape, np.float32) < filler.sparse / outputs
 
 
-def _xavier(values, filler, rng, where):
+def _xavier(values: np.ndarray, filler: FillerParameter, rng: np.random.Generator, where: str) -> None:
     """Glorot and Bengio 2010, equation 16, with the fan alone in place of the mean of both by default."""
     bound = sqrt(3 / _fan(values, filler, where))
     _draw_uniform(values, rng, -bound, bound)
 
 
-def _msra(values, filler, rng, where):
+def _msra(values: np.ndarray, filler: FillerParameter, rng: np.random.Generator, where: str) -> None:
     """He et al. 2015, equation 10."""
     _draw_gaussian(values, rng, 0, sqrt(2 / _fan(values, filler, where)))
 
 
-def _positive_unitball(values, filler, rng, where):
+def _positive_unitball(values: np.ndarray, filler: FillerParameter, rng: np.random.Generator, where: str) -> None:
     """Let each row sum to 1."""
     _length(values, 0, filler, where)
     _draw_uniform(values, rng, 0, 1)
@@ -69,7 +69,7 @@ def _positive_unitball(values, filler, rng, where):
     rows /= rows.sum(axis=1, keepdims=True)
 
 
-def _bilinear(values, filler, rng, where):
+def _bilinear(values: np.ndarray, filler: FillerParameter, rng: np.random.Generator, where: str) -> None:
     """Interpolation weights of a square kernel, for a Deconvolution that enlarges its bottom."""
     if values.ndim != 4 or values.shape[2] != values.shape[3]:
         raise NetError(f"{where}: filler 'bilinear' needs 4 axes with a square kernel, got shape {values.shape}")
@@ -107,7 +107,8 @@ def _fan(values: np.ndarray, filler: FillerParameter, where: str) -> float:
 def _length(values: np.ndarray, axis: int, filler: FillerParameter, where: str) -> int:
     if values.ndim <= axis:
         raise NetError(f"{where}: filler '{filler.type}' needs a blob with axes, got shape {values.shape}")
-    return values.shape[axis]
+    length: int = values.shape[axis]
+    return length
 
 
 _Filler = Callable[[np.ndarray, FillerParameter, np.random.Generator, str], None]

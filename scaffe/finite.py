@@ -1,40 +1,68 @@
-"""What is finite: values that have diverged are neither trained on nor written into a file."""
+"""Checks for NaN and infinities: a net that has diverged is neither trained on nor written to a file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from scaffe.errors import SnapshotError
-from scaffe.packed import PackedParameters
 
-if TYPE_CHECKING:
-    from scaffe.layers.layer import Layer
+
+class _Blob(Protocol):
+    @property
+    def data(self) -> Any: ...
+
+    @property
+    def diff(self) -> Any: ...
+
+
+class _Layer(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def blobs(self) -> Iterable[_Blob]: ...
+
+
+class _Parameter(Protocol):
+    @property
+    def layer(self) -> str: ...
+
+    @property
+    def index(self) -> int: ...
+
+
+class _Packed(Protocol):
+    @property
+    def slices(self) -> Sequence[slice]: ...
+
+    @property
+    def parameters(self) -> Sequence[_Parameter]: ...
 
 
 @np.errstate(all="ignore")
 def all_finite(values: Any) -> bool:
-    """Say whether an array of float32, on the host or a device, holds neither NaN nor an infinity.
+    """Return whether a float32 array, on the host or a device, holds neither NaN nor an infinity.
 
-    The sum of its squares tells so in one pass; each value is looked at where that sum is too large.
+    The sum of its squares shows that in one pass. Only if that sum is not finite is each value checked.
     """
     flat = values.reshape(-1)
     return isfinite(float(flat.dot(flat))) or bool(np.isfinite(flat).all())
 
 
-def first_faulty(packed: PackedParameters, flat: Any, part: slice) -> int | None:
-    """Return the number of the first parameter in that part of a flat array that is not finite, None if all are."""
+def first_faulty(packed: _Packed, flat: Any, part: slice) -> int | None:
+    """Return the index of the first parameter in `part` of the flat array that is not finite, or None."""
     if all_finite(flat[part]):
         return None
     there = (i for i, where in enumerate(packed.slices) if part.start <= where.start and where.stop <= part.stop)
     return next((i for i in there if not all_finite(flat[packed.slices[i]])), None)
 
 
-def check_layers(layers: Iterable[Layer], diffs: bool) -> None:
-    """Raise SnapshotError unless all parameters are finite, and their gradients, if `diffs` are to be written too."""
+def check_layers(layers: Iterable[_Layer], diffs: bool) -> None:
+    """Raise SnapshotError unless all parameters, and with `diffs` all their gradients, are finite."""
     for layer in layers:
         for i, blob in enumerate(layer.blobs):
             if not all_finite(blob.data):
@@ -43,8 +71,8 @@ def check_layers(layers: Iterable[Layer], diffs: bool) -> None:
                 raise _not_written(layer.name, i, "diff")
 
 
-def check_history(packed: PackedParameters, history: Iterable[Any]) -> None:
-    """Raise SnapshotError unless a solver's history is finite."""
+def check_history(packed: _Packed, history: Iterable[Any]) -> None:
+    """Raise SnapshotError unless a solver's history, flat arrays of the parameters' layout, is finite."""
     for flat in history:
         if (i := first_faulty(packed, flat, slice(0, flat.size))) is not None:
             raise _not_written(packed.parameters[i].layer, packed.parameters[i].index, "history")
@@ -52,6 +80,6 @@ def check_history(packed: PackedParameters, history: Iterable[Any]) -> None:
 
 def _not_written(layer: str, index: int, what: str) -> SnapshotError:
     return SnapshotError(
-        f"layer '{layer}': the {what} of parameter {index} is not finite, so that no file is written; go on from an "
-        "older snapshot, with a lower base_lr"
+        f"layer '{layer}': the {what} of parameter {index} is not finite, so no file is written; restart from an older "
+        "snapshot with a lower base_lr"
     )

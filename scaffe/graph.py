@@ -66,7 +66,7 @@ def _meets(state: NetState, rule: NetStateRule) -> bool:
     )
 
 
-Top = tuple[int, int]  # layer, index among its tops
+TopIndex = tuple[int, int]  # layer, index among its tops
 
 
 def insert_splits(net: NetParameter) -> NetParameter:
@@ -79,7 +79,7 @@ def insert_splits(net: NetParameter) -> NetParameter:
     split = NetParameter()
     split.CopyFrom(net)
     split.ClearField("layer")
-    taken: Counter[Top] = Counter(top for top, weight in weights.items() if weight)
+    taken: Counter[TopIndex] = Counter(top for top, weight in weights.items() if weight)
     for i, layer in enumerate(net.layer):
         copy = split.layer.add()
         copy.CopyFrom(layer)
@@ -96,19 +96,19 @@ def insert_splits(net: NetParameter) -> NetParameter:
     return split
 
 
-def made_by(layers: Sequence[LayerParameter], i: int, j: int) -> Top:
+def made_by(layers: Sequence[LayerParameter], i: int, j: int) -> TopIndex:
     """Return the top that bottom j of layer i is, where that passes through Splits alone."""
     name = layers[i].bottom[j]
     maker = next(k for k in range(i - 1, -1, -1) if name in layers[k].top)
     return made_by(layers, maker, 0) if layers[maker].type == "Split" else (maker, list(layers[maker].top).index(name))
 
 
-def _uses(net: NetParameter) -> tuple[list[list[Top]], Counter[Top], dict[Top, float]]:
+def _uses(net: NetParameter) -> tuple[list[list[TopIndex]], Counter[TopIndex], dict[TopIndex, float]]:
     """Return each bottom's source top, the number of users and the loss weight of each top."""
-    sources: list[list[Top]] = []
-    users: Counter[Top] = Counter()
-    weights: dict[Top, float] = {}
-    last: dict[str, Top] = {}
+    sources: list[list[TopIndex]] = []
+    users: Counter[TopIndex] = Counter()
+    weights: dict[TopIndex, float] = {}
+    last: dict[str, TopIndex] = {}
     for i, layer in enumerate(net.layer):
         for name in layer.bottom:
             if name not in last:
@@ -125,15 +125,15 @@ def _uses(net: NetParameter) -> tuple[list[list[Top]], Counter[Top], dict[Top, f
     return sources, users, weights
 
 
-def _split_name(net: NetParameter, top: Top) -> str:
+def _split_name(net: NetParameter, top: TopIndex) -> str:
     return f"{net.layer[top[0]].top[top[1]]}_{net.layer[top[0]].name}_{top[1]}_split"
 
 
-def _split_top(net: NetParameter, top: Top, index: int) -> str:
+def _split_top(net: NetParameter, top: TopIndex, index: int) -> str:
     return f"{_split_name(net, top)}_{index}"
 
 
-def _split_layer(net: NetParameter, top: Top, users: int, weight: float) -> LayerParameter:
+def _split_layer(net: NetParameter, top: TopIndex, users: int, weight: float) -> LayerParameter:
     layer = LayerParameter(name=_split_name(net, top), type="Split", bottom=[net.layer[top[0]].top[top[1]]])
     layer.top.extend(_split_top(net, top, k) for k in range(users))
     if weight:
@@ -142,7 +142,7 @@ def _split_layer(net: NetParameter, top: Top, users: int, weight: float) -> Laye
 
 
 @dataclass
-class Node:
+class LayerNode:
     """What need_backward asks of a layer, and its answer."""
 
     bottoms: Sequence[str]
@@ -155,7 +155,7 @@ class Node:
     down: list[bool] = field(default_factory=list)  # answer: a bottom
 
 
-def need_backward(nodes: Sequence[Node], force: bool = False) -> None:
+def need_backward(nodes: Sequence[LayerNode], force: bool = False) -> None:
     """Decide which layers run backward and which bottoms get gradients, as Caffe's Net::Init does.
 
     First forward: a gradient is needed below every learning layer. Then backward: only where it leads
@@ -176,7 +176,7 @@ def need_backward(nodes: Sequence[Node], force: bool = False) -> None:
             node.down = [a or b for a, b in zip(node.down, node.can_force, strict=True)]
 
 
-def _keep_under_loss(node: Node, under_loss: set[str], skipped: set[str]) -> None:
+def _keep_under_loss(node: LayerNode, under_loss: set[str], skipped: set[str]) -> None:
     reaching = [loss or name in under_loss for name, loss in zip(node.tops, node.is_loss, strict=True)]
     contributes = any(reaching)
     wanted = any(r and name not in skipped for r, name in zip(reaching, node.tops, strict=True))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
-from functools import wraps
+from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import numpy as np
@@ -23,7 +23,7 @@ P = ParamSpec("P")
 Result = TypeVar("Result")
 
 
-class Loan:
+class HeldArray:
     """One array in a user's hands: a view of `memory`, which was the blob's `part`, "array" or "diff_array".
 
     `shown` is a copy of what it last showed, where the blob's values have gone to other memory, else None.
@@ -60,7 +60,7 @@ class Held:
     """The arrays of one net's blobs that are in users' hands; as a context, a public call of the net."""
 
     def __init__(self) -> None:
-        self._loans: set[Loan] = set()
+        self._loans: set[HeldArray] = set()
         self._depth = 0
 
     def hand_out(self, blob: Blob, part: str) -> np.ndarray:
@@ -74,16 +74,16 @@ class Held:
             kept = loan.array() if loan.array is not None else None
             if kept is not None and _address(memory) == _address(kept) and memory.shape == kept.shape:
                 return kept
-        return self._lend(Loan(blob, part, memory))
+        return self._add(HeldArray(blob, part, memory))
 
-    def _lend(self, loan: Loan) -> np.ndarray:
+    def _add(self, loan: HeldArray) -> np.ndarray:
         # Views of an array refer to the array behind it, unless that is none: over a memoryview they keep this one.
         array = np.asarray(memoryview(loan.memory))  # type: ignore[arg-type]
         loan.array = weakref.ref(array, lambda _: self._end(loan))
         self._loans.add(loan)
         return array
 
-    def _end(self, loan: Loan) -> None:
+    def _end(self, loan: HeldArray) -> None:
         """Take what was written into an array that nobody has any more."""
         self._loans.discard(loan)
         if not self._depth:
@@ -93,10 +93,10 @@ class Held:
         """Say whether somebody has an array of that part of the blob."""
         return bool(self._loans) and bool(self._of(blob, part))
 
-    def _of(self, blob: Blob, part: str) -> list[Loan]:
+    def _of(self, blob: Blob, part: str) -> list[HeldArray]:
         return [loan for loan in self._all() if loan.blob is blob and loan.part == part] if self._loans else []
 
-    def _all(self) -> list[Loan]:
+    def _all(self) -> list[HeldArray]:
         """Return all loans; another thread of the user's may add some, or give some up, meanwhile."""
         return list(self._loans)
 
@@ -118,7 +118,7 @@ class Held:
         for loan in self._chosen(blobs):
             loan.show()
 
-    def _chosen(self, blobs: Iterable[Blob] | None) -> list[Loan]:
+    def _chosen(self, blobs: Iterable[Blob] | None) -> list[HeldArray]:
         if not self._loans or blobs is None:
             return self._all()
         chosen = {id(blob) for blob in blobs}
@@ -165,16 +165,17 @@ def public(
 ) -> Callable[Concatenate[Owner, P], Result]:
     """Let a method be a public call: arrays in users' hands count when it begins, and show the values when it ends."""
 
-    @wraps(method)
-    def call(self: Owner, *args: P.args, **kwargs: P.kwargs) -> Result:
+    def call(self: Owner, /, *args: P.args, **kwargs: P.kwargs) -> Result:
         with self.held:
             return method(self, *args, **kwargs)
 
+    update_wrapper(call, method)
     return call
 
 
 def _address(array: np.ndarray) -> int:
-    return array.__array_interface__["data"][0]
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 def _bits(array: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ MIRRORS = 2
 PLACES = 5  # corners and centre
 
 
-def load_image(filename: str | os.PathLike, color: bool = True) -> np.ndarray:
+def load_image(filename: str | os.PathLike[str], color: bool = True) -> np.ndarray:
     """Return an image file's pixels (H x W x 3), R G B, or with `color` False (H x W x 1), float32 from 0 to 1.
 
     Raise ScaffeError naming the file that is missing or no image.

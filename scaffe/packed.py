@@ -22,7 +22,7 @@ _STEP = ALIGNMENT // 4  # elements of float32
 
 
 @dataclass
-class Parameter:
+class ParameterBlob:
     """A blob that is learned or measured: whose it is, how it learns, and other layers' blobs that share its `name`."""
 
     layer: str
@@ -38,7 +38,7 @@ class Parameter:
     @classmethod
     def from_spec(
         cls, layer: str, index: int, blob: Blob, spec: ParamSpec | None, statistic: bool = False
-    ) -> Parameter:
+    ) -> ParameterBlob:
         """Return the parameter of a layer's blob, as the prototxt's `param` describes it, if it does.
 
         A statistic has lr_mult 0. Raise NetError where the prototxt says otherwise.
@@ -57,7 +57,7 @@ class Parameter:
             parameter.lr_mult = 0.0
         return parameter
 
-    def join(self, parameters: list[Parameter]) -> Parameter:
+    def join(self, parameters: list[ParameterBlob]) -> ParameterBlob:
         """Add this to `parameters`, or to the sharers of the one that has its name; return the owner.
 
         Raise ShapeError or NetError where the two disagree on shape or multipliers.
@@ -76,8 +76,9 @@ class Parameter:
         owner.sharers.append(self.blob)
         return owner
 
-    def _agreed(self, kind: str, owner: Parameter) -> float | None:
-        ours, theirs = getattr(self, kind), getattr(owner, kind)
+    def _agreed(self, kind: str, owner: ParameterBlob) -> float | None:
+        ours: float | None = getattr(self, kind)
+        theirs: float | None = getattr(owner, kind)
         if None not in (ours, theirs) and ours != theirs:
             raise NetError(
                 f"shared parameter '{owner.name}': {kind} is {theirs:g} in {owner.label} and {ours:g} in {self.label}"
@@ -117,7 +118,7 @@ class PackedParameters:
     is where parameter i stands in both, `learned` where all do that learn, `statistics` where those that are measured.
     """
 
-    def __init__(self, parameters: Sequence[Parameter], allocate: Callable = aligned_zeros):
+    def __init__(self, parameters: Sequence[ParameterBlob], allocate: Callable[[int], Any] = aligned_zeros):
         self.parameters = list(parameters)
         self.slices = [slice(0)] * len(self.parameters)
         self.learned = self._place(0, statistics=False)
@@ -131,7 +132,7 @@ class PackedParameters:
             self._data[part] = parameter.blob.array.reshape(-1)
             self._adopt(parameter, part)
 
-    def move(self, allocate: Callable) -> tuple[Any, Any]:
+    def move(self, allocate: Callable[[int], Any]) -> tuple[Any, Any]:
         """Go to other memory; views of the old, which is returned, values and gradients, are left behind."""
         values, gradients = self.data, self.diff
         self._data, self._diff = allocate(values.size), allocate(values.size)
@@ -160,7 +161,7 @@ class PackedParameters:
         """Say whether a parameter's values lie in memory that was allocated here, so that no other net has it."""
         return not self._on_host or self._own is not None and np.may_share_memory(blob.values.array, self._own)
 
-    def _parts(self) -> Iterator[tuple[Parameter, slice]]:
+    def _parts(self) -> Iterator[tuple[ParameterBlob, slice]]:
         return zip(self.parameters, self.slices, strict=True)
 
     def _place(self, start: int, statistics: bool) -> slice:
@@ -172,7 +173,7 @@ class PackedParameters:
                 end += -(-parameter.blob.count // _STEP) * _STEP
         return slice(start, end)
 
-    def _adopt(self, parameter: Parameter, part: slice) -> None:
+    def _adopt(self, parameter: ParameterBlob, part: slice) -> None:
         data, diff = self._data[part], self._diff[part]
         for blob in parameter.blobs:
             if not self._on_host and blob is not parameter.blob and blob.shape == parameter.blob.shape:
@@ -181,7 +182,7 @@ class PackedParameters:
             blob.diff_array = diff.reshape(blob.shape)
 
     @property
-    def data(self):
+    def data(self) -> Any:
         """The values; on a device, asking for them takes over what was written into copies on the host.
 
         Raise NetError where they lie in no one array.
@@ -196,7 +197,7 @@ class PackedParameters:
         return self._data
 
     @data.setter
-    def data(self, values) -> None:
+    def data(self, values: Any) -> None:
         """Take values from where the layers compute, such as those of data *= 2."""
         if values is not self._data:
             self._data[...] = values
@@ -216,7 +217,7 @@ class PackedParameters:
                 blob.values.settle()
 
     @property
-    def diff(self):
+    def diff(self) -> Any:
         """The gradients; asking for them has deferred ones written, such as the zeros of `clear_diffs`."""
         for i in range(len(self.parameters)):
             self.settle(i)
@@ -239,8 +240,8 @@ class PackedParameters:
     @property
     def nbytes(self) -> int:
         """Size of the values, bytes: that of one message with all of them."""
-        return self._data.nbytes
+        return int(self._data.nbytes)
 
-    def view(self, flat, i: int):
+    def view(self, flat: Any, i: int) -> Any:
         """Return parameter i's part of a flat array, in the parameter's shape."""
         return flat[self.slices[i]].reshape(self.parameters[i].blob.shape)

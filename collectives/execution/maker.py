@@ -1,4 +1,4 @@
-"""Making plans: which kind of plan does a call, once it is checked and its algorithm chosen."""
+"""Making plans: choose the kind of plan for a checked call and its algorithm."""
 
 from __future__ import annotations
 
@@ -9,25 +9,24 @@ import numpy as np
 
 from collectives.errors import AlgorithmError
 from collectives.execution.device.choice import DEVICE_CHUNK, INSTEAD, NCCL, DevicePlans
-from collectives.execution.device.nccl import Groups
-from collectives.execution.node import Node
+from collectives.execution.device.nccl import NcclCommunicators
+from collectives.execution.node import NodeComm
 from collectives.execution.operations import Operation, operation
 from collectives.execution.plans import LeaderPlan, LibraryPlan, NodePlan, Plan, Root, SchedulePlan
 from collectives.group import Group
-from collectives.schedules.algorithms import LEADERS, make_schedule
-from collectives.tuning.table import Choice
+from collectives.schedules.algorithms import LEADERS, Choice, make_schedule, order_for
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
     from collectives.execution.device.device import Device
-    from collectives.execution.memory import Memory
+    from collectives.execution.transport import Transport
 
-CHUNK = 60 << 10  # bytes: with its header a message below the 64 KiB up to which TCP transports send without asking
+CHUNK = 60 << 10  # bytes: with its header below the 64 KiB up to which TCP transports send eagerly
 
 
 class Call(NamedTuple):
-    """What a plan is made for: the same on all ranks, so that all of them know the plan, or none does."""
+    """The key of a plan. All ranks have the same key, so that either all of them have the plan or none has."""
 
     what: str
     op: str
@@ -36,11 +35,11 @@ class Call(NamedTuple):
     dtype: str
     algorithm: str
     chunk_bytes: int
-    staged: bool = False  # does it go on now and then, while its ranks compute?
+    staged: bool = False  # whether it advances only now and then, while its ranks compute
     memory: str = "host"  # or "device"
 
     def described(self) -> dict[str, str]:
-        """Return what the ranks must agree on."""
+        """Return what the ranks must agree on, by name."""
         return {
             "the operation": f"{self.what} {self.op}".strip(),
             "the root": str(self.root),
@@ -52,54 +51,55 @@ class Call(NamedTuple):
 
     @property
     def nbytes(self) -> int:
+        """Return the bytes of the array."""
         return self.elements * np.dtype(self.dtype).itemsize
 
     @property
     def is_half_sum(self) -> bool:
-        """Whether half precision is to be reduced, which MPI doesn't know."""
+        """Return whether this reduces half precision, which MPI does not support."""
         return self.what != "bcast" and self.dtype == "float16"
 
 
 class PlanMaker:
-    """Makes plans over `comm`, whose ranks on this node are `local`'s; `device()` is whose the device arrays are."""
+    """Makes plans over `comm`. `local` has the ranks of this node; `device()` returns the device of device arrays."""
 
     def __init__(
         self,
         comm: MPI.Intracomm,
         local: MPI.Intracomm,
         group: Group,
-        node: Node,
+        node: NodeComm,
         device: Callable[[], Device],
-        groups: Groups,
+        nccl: NcclCommunicators,
     ):
         self.comm, self.local, self.group, self.node, self._device = comm, local, group, node, device
         self.nodes, self.ranks = group.shape
         self._cross: MPI.Intracomm | None = None
         self._device_plans: DevicePlans | None = None
-        self._groups = groups
+        self._nccl = nccl
 
     @property
     def device_plans(self) -> DevicePlans:
-        """What makes plans for device arrays. Collective when it is first asked for."""
+        """Return the maker of plans for device arrays. Collective at its first use."""
         if self._device_plans is None:
-            self._device_plans = DevicePlans(self.comm, self.local, self._device(), self._groups)
+            self._device_plans = DevicePlans(self.comm, self.local, self._device(), self._nccl)
         return self._device_plans
 
     def free(self) -> None:
-        """Give back the communicator between nodes. Collective."""
+        """Free the communicator between nodes. Collective."""
         if self._cross is not None:
             self._cross.Free()
             self._cross = None
 
     def make(self, call: Call, choice: Choice) -> Plan:
-        """Return a new plan. Raise AlgorithmError, on all ranks, for an algorithm that is unknown or not for this."""
+        """Return a new plan. Raise AlgorithmError, on all ranks, for an unknown or unsuitable algorithm."""
         if call.memory == "device":
             return self._make_device(call, choice)
         op = None if call.what == "bcast" else operation(call.op, np.dtype(call.dtype))
         name, chunk_bytes = choice.algorithm, call.chunk_bytes or choice.chunk_bytes or CHUNK
         if name == "mpi" and call.nbytes and call.is_half_sum:
             raise AlgorithmError(
-                f"algorithm 'mpi' can't {call.what} {call.dtype}, which MPI doesn't know; take another"
+                f"algorithm 'mpi' can't {call.what} {call.dtype}, which MPI does not support; use another"
             )
         if name == "mpi" or not call.nbytes:
             return LibraryPlan(self.comm, call.what, op, call.root, np.dtype(call.dtype))
@@ -110,7 +110,7 @@ class PlanMaker:
         if name.startswith(LEADERS):
             return self._leaders(call, name.removeprefix(LEADERS), chunk_bytes, op)
         if name == NCCL:
-            raise AlgorithmError("algorithm 'nccl' is for arrays on GPUs, these are in host memory; take another")
+            raise AlgorithmError("algorithm 'nccl' is for arrays on GPUs, these are in host memory; use another")
         return self._scheduled(call, name, chunk_bytes, op, call.elements, call.root, self.comm, self.group)
 
     def _make_device(self, call: Call, choice: Choice) -> Plan:
@@ -128,10 +128,10 @@ class PlanMaker:
         if choice.algorithm.startswith(LEADERS):
             return self._device_leaders(call, choice.algorithm.removeprefix(LEADERS), chunk, op)
         given = (call, choice.algorithm, chunk, op, call.elements, call.root, self.comm, self.group)
-        return self._scheduled(*given, memory=plans.memory())
+        return self._scheduled(*given, transport=plans.transport())
 
     def _device_leaders(self, call: Call, name: str, chunk_bytes: int, op: Operation | None) -> Plan:
-        """Return the plan in which one rank of each node has its device's arrays go between the nodes."""
+        """Return the plan in which one rank of each node exchanges its device's array between the nodes."""
         root, cross, plans = self._root(call, name), self._crossing(), self.device_plans
         between: Plan | None = None
         if name == "mpi" and call.is_half_sum:
@@ -139,7 +139,7 @@ class PlanMaker:
         if self.local.rank == root.local:
             inner, group = op and op._replace(divided=False), self.group.of_nodes()
             given = (call, name, chunk_bytes, inner, call.elements, root.node, cross, group)
-            between = self._scheduled(*given, memory=plans.memory())
+            between = self._scheduled(*given, transport=plans.transport())
             if isinstance(between, LibraryPlan):
                 between = plans.library(between)
         return plans.leaders(call.what, op, root.local, between)
@@ -154,15 +154,15 @@ class PlanMaker:
         root: int,
         comm: MPI.Intracomm,
         group: Group,
-        memory: Memory | None = None,
+        transport: Transport | None = None,
     ) -> Plan:
         """Return the plan of a schedule over the ranks of `comm`."""
         if name == "mpi":
             return LibraryPlan(comm, call.what, op, root, np.dtype(call.dtype))
-        order = group.order_for(name, root)
+        order = order_for(name, group, root)
         chunk = max(1, chunk_bytes // np.dtype(call.dtype).itemsize)
         schedule = make_schedule(call.what, name, group.size, count, chunk=chunk, root=root, order=order)
-        return SchedulePlan(schedule, comm, op, memory)
+        return SchedulePlan(schedule, comm, op, transport)
 
     def _leaders(self, call: Call, name: str, chunk_bytes: int, op: Operation | None) -> Plan:
         """Return the plan in which each rank of a node carries its slice between the nodes."""
@@ -174,19 +174,19 @@ class PlanMaker:
         return LeaderPlan(self.node, cross, between, call.what, op, root)
 
     def _root(self, call: Call, name: str) -> Root:
-        """Return where the root is. Raise AlgorithmError on all ranks where the nodes differ in ranks."""
+        """Return the root's node and its rank there. Raise AlgorithmError on all ranks where nodes differ in ranks."""
         if not self.ranks:
             raise AlgorithmError(f"algorithm '{LEADERS}{name}' needs the same number of ranks on every node")
         nodes = self.group.nodes
         return Root(nodes[call.root], nodes[: call.root].count(nodes[call.root]))
 
     def _crossing(self) -> MPI.Intracomm:
-        """Return the communicator of the ranks that have the same rank on their nodes, in the nodes' order."""
+        """Return the communicator of the ranks with this rank's number on their nodes, in the order of the nodes."""
         if self._cross is None:
             self._cross = split(self.comm, self.local.rank, self.group.nodes[self.comm.rank])
         return self._cross
 
 
 def split(comm: MPI.Intracomm, color: int, key: int = 0) -> MPI.Intracomm:
-    """Return the communicator of the ranks with this one's color, in the order of their keys, then of their ranks."""
+    """Return the communicator of the ranks with this color, ordered by key, then by rank."""
     return comm.Split(color, key)  # type: ignore[return-value]

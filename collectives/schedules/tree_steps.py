@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from collectives.schedules.exchange import block
-from collectives.schedules.schedule import OUT, OWN, Part, Slice, Step, chunks
+from collectives.schedules.schedule import OUT, OWN, Slice, Step, StepWriter, chunks
 from collectives.schedules.trees import Tree
 
-UP, DOWN = 0, 1  # an allreduce's two directions have tags of their own
-LANES = 2  # tags: 2 for each tree
+UP, DOWN = 0, 1  # tags of an allreduce's two directions
+LANES = 2  # tags of each tree
 
 
 @dataclass(frozen=True)
-class TreePlan:
-    """What all ranks of a tree schedule share; `order` maps virtual ranks to ranks, `virtual` back.
+class TreeSteps:
+    """The steps of all ranks. `order` maps virtual ranks to ranks, `virtual` maps ranks back.
 
-    Several trees carry equal shares of the vector.
+    Several trees carry equal parts of the vector. `up` and `down` say which directions the collective has.
     """
 
     trees: Sequence[Tree]
@@ -29,32 +29,33 @@ class TreePlan:
     up: bool
     down: bool
 
-    def block(self, rank: int) -> Slice:
+    def result(self, rank: int) -> Slice:
+        """Return the whole vector, after a reduce on the root alone."""
         return (0, self.elements) if self.down or self.virtual[rank] == 0 else (0, 0)
 
-    def part(self, rank: int) -> list[Step]:
-        """Return the steps of `rank`: all that goes up, then all that comes down."""
-        v, part = self.virtual[rank], Part(self.depth)
+    def of(self, rank: int) -> list[Step]:
+        """Return the steps of `rank`: first all chunks up, then all chunks down."""
+        v, writer = self.virtual[rank], StepWriter(self.depth)
         kin = [(tree.parent(v), tree.children(v)) for tree in self.trees]
         if self.up and len(self.order) == 1 and self.elements:
-            part.copy((0, self.elements))
+            writer.copy((0, self.elements))
         if self.up:
             for lane, chunk in self._turns(v, Tree.height):
-                self._up(part, *kin[lane], LANES * lane + UP, chunk)
+                self._up(writer, *kin[lane], LANES * lane + UP, chunk)
         if self.down:
             for lane, chunk in self._turns(v, Tree.depth):
-                self._down(part, *kin[lane], LANES * lane + DOWN, chunk)
-        return part.steps
+                self._down(writer, *kin[lane], LANES * lane + DOWN, chunk)
+        return writer.steps
 
     def slices(self, lane: int) -> list[Slice]:
         """Return the chunks that go over tree number `lane`."""
         return list(chunks(*block(self.elements, len(self.trees), lane), self.chunk))
 
     def _turns(self, v: int, lag: Callable[[Tree, int], int]) -> Iterator[tuple[int, Slice]]:
-        """Yield chunks in the order of time: a rank gets chunk k of a tree in round k + `lag`.
+        """Yield chunks in order of time: a rank gets chunk k of a tree in round k + `lag`.
 
-        Of two trees a rank is a leaf in one: its chunks there go out ahead of the sums that it waits for in the
-        other. Taken by number, each tree would wait for the other all the time.
+        With two trees a rank is a leaf in one; its chunks there are sent before the sums that it waits for in the
+        other. In order of number, each tree would always wait for the other.
         """
         if len(self.trees) == 1:
             return ((0, chunk) for chunk in self.slices(0))
@@ -62,20 +63,20 @@ class TreePlan:
         timed = [(k + lags[lane], lane, s) for lane in range(len(lags)) for k, s in enumerate(self.slices(lane))]
         return ((lane, chunk) for _, lane, chunk in sorted(timed))
 
-    def _up(self, part: Part, parent: int | None, children: Sequence[int], tag: int, chunk: Slice) -> None:
+    def _up(self, writer: StepWriter, parent: int | None, children: Sequence[int], tag: int, chunk: Slice) -> None:
         """Add the children's chunks to this rank's, in a scratch slot or at the root in OUT; send the sum on."""
         place = OWN
         for child in children:
             first = place == OWN
-            slot, source = part.slot(0 if first else 1), place
+            slot, source = writer.slot(0 if first else 1), place
             place = OUT if parent is None else slot if first else place
-            part.recv_add(self.order[child], tag, chunk, slot, source, place)
+            writer.recv_add(self.order[child], tag, chunk, slot, source, place)
         if parent is not None:
-            part.send(self.order[parent], tag, chunk, place)
+            writer.send(self.order[parent], tag, chunk, place)
 
-    def _down(self, part: Part, parent: int | None, children: Sequence[int], tag: int, chunk: Slice) -> None:
-        """Take the parent's chunk and hand it on, first to the child with most ranks below it."""
+    def _down(self, writer: StepWriter, parent: int | None, children: Sequence[int], tag: int, chunk: Slice) -> None:
+        """Receive the parent's chunk and send it on, first to the child with most ranks below it."""
         if parent is not None:
-            part.recv(self.order[parent], tag, chunk)
+            writer.recv(self.order[parent], tag, chunk)
         for child in reversed(children):
-            part.send(self.order[child], tag, chunk, OUT)
+            writer.send(self.order[child], tag, chunk, OUT)

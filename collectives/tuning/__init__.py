@@ -1,7 +1,8 @@
-"""Tuning: the tables that "auto" follows, read and written; how they are measured, and what the model says instead."""
+"""Tuning: the tables that "auto" follows, the choice between candidates, and the table of the model."""
 
 from __future__ import annotations
 
-from collectives.tuning.table import FABRIC, TCP, Choice, Row, Shape, Table, check_writable, load, network, shipped
+from collectives.schedules.algorithms import Choice
+from collectives.tuning.table import FABRIC, TCP, Row, Shape, Table, check_writable, load, network, shipped
 
 __all__ = ["FABRIC", "TCP", "Choice", "Row", "Shape", "Table", "check_writable", "load", "network", "shipped"]

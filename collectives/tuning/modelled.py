@@ -1,9 +1,9 @@
-"""Defaults: the table that holds where nobody has measured, from what the model says about plain machines.
+"""The table of the model: what "auto" does where nothing was measured, predicted for plain machines.
 
-`python -m collectives.tune --from-model ethernet infiniband --out FILE` writes it. Trees are timed by the very
-schedule that would run; exchanges, work inside a node and the MPI library's own collectives by closed forms. What
-Python takes for a message counts against ours and not against the library's. Below LEAST bytes, where latencies
-decide that no description knows, the library keeps its own.
+`python -m collectives.tune --from-model ethernet infiniband --out FILE` writes it. The registry names the algorithms
+(`Algorithm.tabled`). Trees are timed by the schedule itself; exchanges, work inside a node and the MPI library's own
+collectives by closed forms. Python's time per message counts against our algorithms and not against the library's.
+Below LEAST bytes latencies decide, which descriptions don't give: there the library keeps its own.
 """
 
 from __future__ import annotations
@@ -11,14 +11,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from math import ceil, log2
+from math import log2
 
 from collectives.errors import ArgumentError
 from collectives.model.clusters import Cluster, find_cluster
-from collectives.model.formulas import allgather_time, best_chain_chunk, binomial_time, reduce_scatter_time
+from collectives.model.formulas import best_chain_chunk, binomial_time
 from collectives.model.tree_times import TreeTimes, crowded
+from collectives.schedules import registry
 from collectives.schedules.algorithms import make_schedule
-from collectives.schedules.tree_steps import TreePlan
+from collectives.schedules.exchange import ExchangeAlgorithm
+from collectives.schedules.ring import ring_time
+from collectives.schedules.tree_algorithm import TreeAlgorithm
+from collectives.schedules.tree_steps import TreeSteps
 from collectives.tuning.choosing import LIBRARY, Candidate, Seconds, rows
 from collectives.tuning.table import FABRIC, TCP, Row, Shape
 
@@ -27,13 +31,16 @@ NODES = (2, 4, 8, 32, 128, 1024)
 RANKS = (1, 2, 4, 8)
 LEAST, MOST = 256 << 10, 64 << 20  # bytes
 CHUNKS = tuple(kib << 10 for kib in (16, 32, 60, 128, 256, 512, 1024))
-STEP = 10e-6  # seconds of Python for a message: 2.5 to 11 us were measured
-BOTH_WAYS = 2.0  # times as long two ranks of a node take to copy from each other at once
-FLAT = 1024  # ranks up to which a tree over all of them is worth the time to predict it
+STEP = 10e-6  # seconds of Python per message: 2.5 to 11 us were measured
+BOTH_WAYS = 2.0  # how many times longer two ranks of a node take to copy from each other at the same time
+FLAT = 1024  # the most ranks for which a tree over all of them is predicted
 
 
 def model_rows(clusters: Sequence[str]) -> list[Row]:
-    """Return the rows for described clusters; CollectiveError for one that is unknown or too briefly described."""
+    """Return the rows for the described clusters.
+
+    Raise CollectiveError for an unknown cluster, ArgumentError for one without the speed of memory.
+    """
     places: dict[Shape, Cluster] = {}
     for cluster in map(find_cluster, clusters):
         places = dict.fromkeys(shapes(cluster), cluster) | places
@@ -43,7 +50,7 @@ def model_rows(clusters: Sequence[str]) -> list[Row]:
 def shapes(cluster: Cluster) -> list[Shape]:
     """Return the shapes for which a cluster's table has rows."""
     if not cluster.memory:
-        raise ArgumentError(f"cluster '{cluster.name}' does not say how fast its nodes' memory is; ethernet does")
+        raise ArgumentError(f"cluster '{cluster.name}' has no speed of its nodes' memory; ethernet has")
     network = TCP if cluster.eager else FABRIC
     return [Shape(1, ranks) for ranks in RANKS[1:]] + [
         Shape(nodes, ranks, network) for nodes in NODES for ranks in RANKS
@@ -55,22 +62,23 @@ def shape_rows(cluster: Cluster, shape: Shape) -> list[Row]:
     by, found = (2 if shape.nodes == 1 else 4), []
     for op in OPS:
         for shared in (True, False):
-            places = {n: Place(cluster, shape, shared, op, n) for n in _sizes(by)}
+            places = {n: ModelledTimes(cluster, shape, shared, op, n) for n in _sizes(by)}
             seconds = {n: place.seconds() for n, place in places.items()}
             found += rows(op, shape, shared, seconds, f"the model of {cluster.name}")
     return found
 
 
-class Place:
-    """What is known where one choice is made: how long the candidates take."""
+class ModelledTimes:
+    """The predicted seconds of all candidates for one collective, shape, kind of memory and number of bytes."""
 
     def __init__(self, cluster: Cluster, shape: Shape, shared: bool, op: str, n: int):
+        """Take the cluster with the shape's ranks per node, and the same with Python's time per message."""
         self.cluster = replace(cluster, ranks_per_node=max(shape.ranks, 1))
         self.nodes, self.ranks, self.op, self.n, self.shared = shape.nodes, shape.ranks, op, n, shared
         self.ours = replace(self.cluster, alpha=cluster.alpha + STEP, alpha_in=cluster.alpha_in + STEP)
 
     def seconds(self) -> Seconds:
-        """Return the seconds of the MPI library and of ours, simple ones first."""
+        """Return the seconds of the MPI library and of our candidates, simple ones first."""
         found = {LIBRARY: self._library()}
         if self.nodes == 1:
             cached = self.n * self.ranks < self.cluster.cache
@@ -79,7 +87,7 @@ class Place:
         if size <= FLAT:
             found |= self._between(self.ours, size, self.n)
         if self.ranks > 1:
-            # Each rank carries a part, and all share the adapters: as if each had the whole and one to itself.
+            # Each rank carries a slice and all share the adapters: the same as a slower adapter for each rank.
             share = max(1.0, self.ranks / self.cluster.nics)
             alone = replace(self.ours, ranks_per_node=1, beta=self.cluster.beta * share)
             among = self._between(alone, self.nodes, self.n // self.ranks).items()
@@ -88,31 +96,38 @@ class Place:
         return found
 
     def _slices(self) -> float:
-        """Return the seconds in which the ranks of a node do it: what each reads and writes, by all cores together."""
+        """Return the seconds of `slices`: what each rank reads and writes, by all cores together."""
         ranks, c = self.ranks, self.cluster
         passes = {"reduce": ranks + 1, "bcast": 2 * (ranks - 1), "allreduce": 2 * ranks}[self.op]
         return c.sync + self.n * passes * c.memory * (1 if self.shared else c.foreign)
 
     def _between(self, cluster: Cluster, size: int, n: int) -> dict[Candidate, float]:
         """Return the seconds of our schedules over `size` ranks of a cluster and n bytes."""
-        if self.op == "allreduce":
-            chunk = self._chunk(1 << 20)
-            times = {"ring": _ring(cluster, size, n, chunk), "halving": _halving(cluster, size, n, chunk)}
-            return {
-                Candidate(name, chunk): time
-                for name, time in times.items()
-                if cluster.ranks_per_node == 1 or name == "ring"
-            }
         found: dict[Candidate, float] = {}
-        for name, longest in (("chain", size), ("cb-8", 8 + ceil(log2(size)))):
-            chunk = self._chunk(best_chain_chunk(longest, n, cluster.alpha, cluster.beta + cluster.gamma))
-            if name == "chain" or size > 8:
-                time = _tree(self.op, name, size, n, chunk, cluster)
+        for each in registry.algorithms(self.op):
+            timed = self._exchange if isinstance(each, ExchangeAlgorithm) else self._tree
+            for name in each.tabled(self.op, size):
+                chunk, time = timed(name, cluster, size, n)
                 found |= {Candidate(name, chunk): time} if time else {}
         return found
 
+    def _exchange(self, name: str, cluster: Cluster, size: int, n: int) -> tuple[int, float]:
+        """Return the chunk and the seconds of an exchange; 0 where its ranks would crowd the links of their node."""
+        each, chunk = registry.find(name), self._chunk(1 << 20)
+        assert isinstance(each, ExchangeAlgorithm)
+        if cluster.ranks_per_node > 1 and not each.neighbours:
+            return chunk, 0.0
+        return chunk, each.seconds(size, n, chunk, cluster.alpha, cluster.beta, cluster.gamma)
+
+    def _tree(self, name: str, cluster: Cluster, size: int, n: int) -> tuple[int, float]:
+        """Return the chunk and the seconds of a schedule over one tree."""
+        each = registry.find(name)
+        assert isinstance(each, TreeAlgorithm)
+        chunk = self._chunk(best_chain_chunk(each.path(name, size), n, cluster.alpha, cluster.beta + cluster.gamma))
+        return chunk, _tree(self.op, name, size, n, chunk, cluster)
+
     def _chunk(self, best: float) -> int:
-        """Return the chunk nearest to the best that the network takes without asking."""
+        """Return the chunk nearest to `best` that the network sends eagerly."""
         able = [chunk for chunk in CHUNKS if chunk <= (self.cluster.eager or CHUNKS[-1])]
         return min(able, key=lambda chunk: abs(log2(chunk / best)))
 
@@ -129,33 +144,20 @@ class Place:
         link = c if self.nodes > 1 else replace(c, alpha=c.alpha_in, beta=c.beta_in, two_way=BOTH_WAYS)
         exchanged = replace(link, beta=link.beta * link.two_way, gamma=c.gamma if self.op == "allreduce" else 0.0)
         whole = tree(0.0) if self.op == "bcast" else tree(c.gamma, c.two_way, BOTH_WAYS)
-        return min(whole, _ring(exchanged, size, n, n))
+        return min(whole, ring_time(size, n, n, exchanged.alpha, exchanged.beta, exchanged.gamma))
 
 
 @cache
 def _tree(op: str, name: str, size: int, n: int, chunk: int, cluster: Cluster) -> float:
-    """Return the seconds of a schedule over one tree; 0 where it crowds links, which would take long to replay."""
-    plan, group = make_schedule(op, name, size, n // 4, chunk=chunk // 4).plan, cluster.group(size)
-    if not isinstance(plan, TreePlan) or crowded(plan, cluster, group):
+    """Return the seconds of a schedule over one tree; 0 where it crowds links, which takes long to simulate."""
+    plan, group = make_schedule(op, name, size, n // 4, chunk=chunk // 4).steps, cluster.group(size)
+    if not isinstance(plan, TreeSteps) or crowded(plan, cluster, group):
         return 0.0
     return TreeTimes(plan, cluster, group, 4).finish()
 
 
-def _ring(cluster: Cluster, size: int, n: int, chunk: int) -> float:
-    """Return the seconds of 2 (P - 1) rounds, of which each sends a part of the vector in chunks."""
-    part = n / size
-    step = ceil(part / chunk) * cluster.alpha + part * cluster.beta
-    return 2 * (size - 1) * step + (size - 1) * part * cluster.gamma
-
-
-def _halving(cluster: Cluster, size: int, n: int, chunk: int) -> float:
-    """Return the seconds of halving and doubling: swCaffe's equations, and the starts of chunks."""
-    terms = size, size, n, cluster.alpha, cluster.beta, cluster.beta
-    starts = 2 * (n // chunk) * cluster.alpha
-    return starts + reduce_scatter_time(*terms, gamma=cluster.gamma) + allgather_time(*terms)
-
-
 def _sizes(by: int) -> list[int]:
+    """Return the sizes of the table, each `by` times the one before."""
     found = [LEAST]
     while found[-1] * by <= MOST:
         found.append(found[-1] * by)

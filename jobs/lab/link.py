@@ -1,6 +1,7 @@
-"""Measure a link of the emulated cluster, both ways at once: `link.py serve`, then on another node `link.py HOST`.
+"""Measure a link of the emulated cluster in both directions at once.
 
-Prints the seconds that a byte takes. Plain sockets, so that no MPI library's habits are in the bound.
+Start `link.py serve` on one node, then `link.py HOST` on another, which prints the seconds per byte. It uses plain
+sockets, so that the bound does not depend on an MPI library.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ PORT, WARM_UP, NBYTES = 7777, 4 << 20, 32 << 20
 
 
 def exchange(connection: socket.socket, nbytes: int) -> float:
-    """Send and receive so many bytes at once; return the seconds until both are done."""
+    """Send and receive `nbytes` bytes at the same time; return the seconds until both are complete."""
     start = time.perf_counter()
     sender = threading.Thread(target=connection.sendall, args=(bytes(nbytes),))
     sender.start()
@@ -26,12 +27,14 @@ def exchange(connection: socket.socket, nbytes: int) -> float:
 
 
 def both(connection: socket.socket) -> float:
+    """Return the seconds per byte of an exchange over a warm connection, and close it."""
     with connection:
         exchange(connection, WARM_UP)
         return exchange(connection, NBYTES) / NBYTES
 
 
 def main(host: str) -> None:
+    """Serve one exchange, or connect to `host` and print the seconds per byte."""
     if host == "serve":
         with socket.create_server(("", PORT)) as server:
             print("ready", flush=True)

@@ -4,8 +4,8 @@
 # netlab.sh sh NODE COMMAND                  run a command in one node
 # netlab.sh down                             remove the nodes
 #
-# Each node is a network namespace with a host name and an /etc/hosts of its own; the machine's own network is not
-# touched, and files are shared. RATE is a link's, in tc's units (400mbit; 0: no limit), DELAY its one-way delay
+# Each node is a network namespace with its own host name and /etc/hosts. The machine's own network is not changed;
+# files are shared. RATE is the rate of each link in tc's units (400mbit; 0: no limit), DELAY its one-way delay
 # (0.1ms; needs a kernel with netem). NETLAB_MPIARGS: further arguments for mpirun. Needs root.
 . "$(dirname "$0")/common.sh"
 set -eu
@@ -15,7 +15,7 @@ self=$(readlink -f "$0")
 up() { # up NODES [RATE [DELAY]]
   local nodes=$1 rate=${2:-0} delay=${3:-0} i
   [ "$nodes" -ge 1 ] 2>/dev/null || usage
-  [ "$(id -u)" = 0 ] || fail "making network namespaces takes root"
+  [ "$(id -u)" = 0 ] || fail "network namespaces need root"
   down
   mkdir "$net"
   echo "127.0.0.1 localhost" >"$net/hosts"
@@ -38,7 +38,7 @@ join() { # join I: make node I and plug it into the switch
   ip -n "nl$1" addr add "10.77.0.$(($1 + 1))/24" dev eth0
   ip -n "nl$1" link set lo up
   ip -n "nl$1" link set eth0 up
-  # Where BBR is the default it lets a link run dry for 200 ms every now and then, to measure it.
+  # BBR, where it is the default, drains a link for 200 ms at intervals, to measure it.
   ip netns exec "nl$1" tee /proc/sys/net/ipv4/tcp_congestion_control <<<reno >/dev/null
 }
 
@@ -48,7 +48,7 @@ shape() { # shape NAMESPACE DEVICE RATE DELAY: limit what the device sends
   if [ "$4" != 0 ]; then
     "${add[@]}" netem delay "$4" "${rate[@]}" limit 20000 2>/dev/null || fail "no netem in this kernel: leave DELAY out"
   elif [ "$3" != 0 ]; then
-    # Up to the burst goes at the speed of memory: judge the rate with messages of 1 MB and more.
+    # The burst passes at the speed of memory: measure the rate with messages of 1 MB and more.
     "${add[@]}" tbf "${rate[@]}" burst 128kb latency 400ms
   fi
 }
@@ -73,7 +73,7 @@ enter() { # enter NODE_NAME COMMAND...
     'hosts=$1; hostname "$2" && mount --bind "$hosts" /etc/hosts && shift 2 && exec "$@"' sh "$net/hosts" "$name" "$@"
 }
 
-agent() { # what mpirun uses in place of ssh: [OPTIONS] NODE_NAME COMMAND_LINE
+agent() { # mpirun's replacement for ssh: [OPTIONS] NODE_NAME COMMAND_LINE
   while [ "${1#-}" != "$1" ]; do shift; done
   local name=$1
   shift
@@ -95,11 +95,11 @@ run() { # run openmpi|mpich PPN COMMAND...
   esac
 }
 
-# Both MPIs are held to TCP: their faster transports see through the namespaces.
+# Both MPIs use TCP only: their faster transports bypass the namespaces.
 run_openmpi() {
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   sed -n "s/.* nl\(.*\)/nl\1 slots=$ppn/p" "$net/hosts" >"$net/hostfile"
-  # Every node takes itself for the owner of all cores, so that ranks would spin instead of yielding.
+  # Each node counts all cores as its own, so that ranks would spin instead of yielding.
   enter nl0 mpirun --prtemca plm ssh --prtemca plm_ssh_agent "$net/agent" --hostfile "$net/hostfile" \
     --map-by "ppr:$ppn:node:oversubscribe" --bind-to none --mca pml ob1 --mca btl self,sm,tcp \
     --mca btl_tcp_if_include eth0 --mca osc ^ucx --mca mpi_yield_when_idle 1 "$@"

@@ -17,7 +17,7 @@ for state in "$lab/slurm" "$lab/slurm-net"; do
   inside=
   [ "${state##*/}" = slurm-net ] && inside="$(dirname "$0")/netlab.sh sh 0"
   export SLURM_CONF=$state/slurm.conf
-  # The jobs first: a daemon that is gone can end none.
+  # Jobs first: they end only while the daemons run.
   $inside scancel --user "$(id -un)" 2>/dev/null
   for _ in {1..40}; do
     [ -z "$($inside squeue --noheader 2>/dev/null)" ] && break
@@ -28,5 +28,5 @@ for state in "$lab/slurm" "$lab/slurm-net"; do
 done
 stop "$lab/munge/munged.pid"
 rm -rf "$lab/munge"
-rmdir "$lab" 2>/dev/null # unless emulated nodes are still there
+rmdir "$lab" 2>/dev/null # fails, as it should, while emulated nodes exist
 true

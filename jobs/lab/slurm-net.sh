@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # slurm-net.sh
-#   Start a real SLURM whose nodes are those of the emulated network that `netlab.sh up` made.
+#   Start a real SLURM on the nodes of the emulated network that `netlab.sh up` made.
 #   Its commands run inside a node: netlab.sh sh 0 sbatch ... (with SLURM_CONF as printed). slurm-down.sh ends it.
 set -eu
 . "$(dirname "$0")/slurm.sh"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # slurm-up.sh [NODES]
-#   Start a real SLURM on this machine, with NODES (default 2) nodes n0, n1, ... that all are this machine.
-#   Prints what to export for sbatch and the like to find it. slurm-down.sh ends it.
+#   Start a real SLURM with NODES (default 2) nodes n0, n1, ..., all of them this machine.
+#   Prints the variable to export for sbatch and other commands. slurm-down.sh ends it.
 set -eu
 . "$(dirname "$0")/slurm.sh"
 nodes=${1:-2}

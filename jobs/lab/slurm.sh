@@ -1,17 +1,17 @@
-# Sourced by slurm-up.sh and slurm-net.sh: what the two clusters have in common.
+# Sourced by slurm-up.sh and slurm-net.sh: functions for both clusters.
 # shellcheck shell=bash
 . "$(dirname "$0")/common.sh"
 for tool in slurmctld slurmd sinfo; do need $tool slurm-wlm; done
 need munged munge
 
-# SLURM's daemons and clients trust each other by munge: one of the lab's own, with a key of its own.
+# SLURM's daemons and clients authenticate by munge. The lab runs its own munged, with its own key.
 munge_up() {
   own_lab
   local dir=$lab/munge
   mkdir -p "$dir" && chmod 755 "$dir"
   munge --no-input --socket "$dir/socket" >/dev/null 2>&1 && return
   (umask 077 && head -c 1024 /dev/urandom >"$dir/key")
-  # --force: a folder below /tmp is too public for munged, but good enough for a lab.
+  # --force: munged refuses a folder below /tmp, which is safe enough for a lab.
   munged --force --key-file "$dir/key" --seed-file "$dir/seed" --socket "$dir/socket" \
     --pid-file "$dir/munged.pid" --log-file "$dir/munged.log" 2>"$dir/stderr.log" || fail "munged: see $dir/munged.log"
 }
@@ -63,7 +63,7 @@ partition() { # partition NODES
   echo "PartitionName=main Nodes=$1 Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES" >>"$SLURM_CONF"
 }
 
-await_idle() { # await_idle NODES [PREFIX...]: until SLURM has heard from so many nodes
+await_idle() { # await_idle NODES [PREFIX...]: wait until NODES nodes are idle
   local nodes=$1
   shift
   for _ in {1..200}; do

@@ -11,18 +11,21 @@ import numpy as np
 import readers
 from scaffe import io
 from scaffe.classifier import Classifier
-from scaffe.commands.parser import add_command, add_compute_flags
-from scaffe.commands.running import alone, stages, tell_device
+from scaffe.commands.gflags import Parser
+from scaffe.commands.parser import add_command, add_net_flags
+from scaffe.commands.running import alone, log_device, settings, stages
 from scaffe.devices import gpu
 from scaffe.errors import ScaffeError
 from scaffe.monitor.log import one_line
 from scaffe.proto.files import read_bytes
 
+RANK = 15
 
-def add(commands) -> None:
+
+def add(top: Parser) -> None:
     """Add `classify`."""
     text = "Print the likeliest classes of images."
-    command = add_command(commands, "classify", lambda a: alone(lambda: _classify(a)), text)
+    command = add_command(top, "classify", lambda a: alone(lambda: _classify(a)), text)
     command.add_argument("images", metavar="IMAGE", nargs="+")
     command.flag("model", required=True, metavar="FILE", help="deploy net prototxt")
     command.flag("weights", required=True, metavar="FILE", help=".caffemodel")
@@ -35,7 +38,7 @@ def add(commands) -> None:
     command.flag("gray", action="store_true", help="read images as one grey channel")
     command.flag("center-only", action="store_true", help="one crop of the middle, not the mean over ten")
     command.flag("top", type=int, default=5, metavar="N", help="classes to print for each image")
-    add_compute_flags(command)
+    add_net_flags(command)
 
 
 def _dims(text: str) -> tuple[int, int]:
@@ -68,15 +71,13 @@ def _classify(a: argparse.Namespace) -> None:
 
 
 def _classifier(a: argparse.Namespace, mean: np.ndarray | None) -> Classifier:
-    chosen = gpu.choose(a.device, a.gpu)
-    tell_device(chosen, a)
+    compute = settings(a).compute
+    chosen = gpu.choose(compute.device, a.gpu)
+    log_device(chosen, compute.device)
     swap = a.channel_swap or (None if a.gray else (2, 1, 0))
     return Classifier(
         a.model, a.weights, a.images_dim, mean, a.input_scale, a.raw_scale, swap,
-        engine=a.engine, compute=a.compute, plan=a.plan, threads=a.threads,
-        deterministic=a.deterministic, workspace_bytes=a.workspace_bytes,
-        allow_python_layers=a.allow_python_layers, level=a.level, stages=stages(a),
-        gpu=chosen,
+        compute=compute, level=a.level, stages=stages(a), gpu=chosen,
     )  # fmt: skip
 
 

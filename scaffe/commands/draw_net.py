@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import argparse
 
+from scaffe.commands.gflags import Parser
 from scaffe.commands.parser import add_command
 from scaffe.commands.running import alone
 from scaffe.tools import draw
 
+RANK = 33
 
-def add(commands) -> None:
+
+def add(top: Parser) -> None:
     """Add `draw-net`."""
 
     def run(a: argparse.Namespace) -> int:
         return alone(lambda: draw.draw_net(a.net, a.out, a.rankdir, a.phase))
 
-    command = add_command(commands, "draw-net", run, "Draw a net's layers and blobs by graphviz.")
+    command = add_command(top, "draw-net", run, "Draw a net's layers and blobs by graphviz.")
     command.add_argument("net", metavar="NET", help="net prototxt")
     command.add_argument("out", metavar="OUT", help="OUT.png, .svg, .pdf or .jpg; OUT.dot needs no program")
     command.flag("rankdir", choices=draw.RANKDIRS, default="TB", help="where the picture goes: TB is top to bottom")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from scaffe.commands.parser import add_command, add_compute_flags
-from scaffe.commands.running import on_all_ranks, open_net
+from scaffe.commands.gflags import Parser
+from scaffe.commands.parser import add_command, add_net_flags
+from scaffe.commands.running import on_devices, open_net
+from scaffe.compute import Compute
 from scaffe.context import TEST
 from scaffe.errors import ScaffeError
 from scaffe.monitor.log import log
@@ -13,11 +15,13 @@ from scaffe.parallel.evaluate import batch_numbers
 from scaffe.parallel.world import World
 from scaffe.tools.features import FORMATS, extract
 
+RANK = 16
 
-def add(commands) -> None:
+
+def add(top: Parser) -> None:
     """Add `extract-features`."""
     text = "Write what blobs hold for a net's test data, the batches divided over all ranks."
-    command = add_command(commands, "extract-features", _extract, text)
+    command = add_command(top, "extract-features", _extract, text)
     command.add_argument("weights", metavar="WEIGHTS", help=".caffemodel files, A,B")
     command.add_argument("model", metavar="NET", help="net prototxt with a data layer, run in the TEST phase")
     command.add_argument("blobs", metavar="BLOB[,BLOB]")
@@ -27,12 +31,12 @@ def add(commands) -> None:
     command.add_argument("mode", metavar="CPU|GPU", nargs="?", choices=("CPU", "GPU"), help="as in Caffe; see --device")
     command.add_argument("device_id", metavar="DEVICE_ID", nargs="?", type=_device_id, help="of GPU; the same as --gpu")
     command.flag("db", choices=tuple(FORMATS), help="lmdb of Datums (the default), hdf5 or npy")
-    add_compute_flags(command)
+    add_net_flags(command)
 
 
 def _extract(arguments: argparse.Namespace) -> int:
     _take_mode(arguments)
-    return on_all_ranks(lambda world: _write(world, arguments), arguments)
+    return on_devices(lambda world, settings: _write(world, arguments, settings.compute), arguments)
 
 
 def _device_id(text: str) -> str:
@@ -44,7 +48,7 @@ def _device_id(text: str) -> str:
 
 
 def _take_mode(a: argparse.Namespace) -> None:
-    """Let Caffe's words CPU or GPU and DEVICE_ID be what --device and --gpu are; Caffe too takes no number for CPU."""
+    """Set --device and --gpu to Caffe's words CPU or GPU and DEVICE_ID; as in Caffe, a number for CPU has no effect."""
     if a.mode == "CPU":
         if a.device == "cuda" or a.gpu is not None:
             raise ScaffeError("CPU and a GPU's flag say two things; give one of them")
@@ -55,9 +59,9 @@ def _take_mode(a: argparse.Namespace) -> None:
         a.device, a.gpu = "cuda", a.device_id or a.gpu
 
 
-def _write(world: World, a: argparse.Namespace) -> int:
+def _write(world: World, a: argparse.Namespace, compute: Compute) -> int:
     outputs, db = world.together(lambda: _outputs(a))
-    net = open_net(world, a, TEST, batch_numbers(world, a.iterations))
+    net = open_net(world, a, compute, TEST, batch_numbers(world, a.iterations))
     log.info("Extracting features of %d batches", a.iterations)
     for name, count in extract(net, outputs, a.iterations, world, db).items():
         log.info("Extracted features of %d query images for feature blob %s", count, name)

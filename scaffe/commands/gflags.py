@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from scaffe.monitor.log import one_line
 from scaffe.parallel.world import launcher_rank
@@ -30,73 +30,135 @@ GLOG_SWITCHES = (
 
 
 class Parser(argparse.ArgumentParser):
-    """Report a wrong command line in one line, and once, however many ranks there are.
+    """Take flags in every spelling of gflags, list them once, and report a wrong command line in one line, on one rank.
 
-    Flags are spelled as gflags spells them too: with one dash, with underscores, -flag=value, before the command;
-    switches also -switch=true and -noswitch.
+    A flag can have one dash or two, underscores or hyphens, its value behind a space or `=`, and stand before the
+    command. A switch can also be written -switch=true and -noswitch. `--help` lists the common flags in groups,
+    `--help-all` the rare ones too.
     """
 
     def __init__(self, *arguments: Any, **options: Any):
-        super().__init__(*arguments, **options)
-        self.commands: Collection[str] = ()
-        self._known: set[str] = set()  # flags, by their names
-        self._off: dict[str, str] = {}  # a switch's spelling: what turns it off
-        self.add_argument("-help", "-helpfull", "-helpshort", action="help", help=argparse.SUPPRESS)
+        super().__init__(*arguments, **{**options, "add_help": False, "formatter_class": _Formatter})
+        self._commands: argparse._SubParsersAction[Parser] | None = None
+        self._names: dict[str, str] = {}  # of the commands, by their other names too
+        self._flags: set[str] = set()  # all that have several spellings, by their names
+        self._switches: set[str] = set()
+        self._groups: dict[str, argparse._ArgumentGroup] = {}
+        self._rare: set[argparse.Action] = set()
+        self._optionals.title = "flags"
+        self._flags |= {"help", "helpshort", "helpfull", "help-all"}
+        self.add_argument("-h", "--help", "--helpshort", action="help", help="list the common flags")
+        self.add_argument("--help-all", "--helpfull", action=_HelpAll, help="list every flag")
 
-    def error(self, message: str):
+    def error(self, message: str) -> NoReturn:
         if launcher_rank() == 0:
             print(f"scaffe: {one_line(message)}; see {self.prog} --help", file=sys.stderr)
         self.exit(2)
 
-    def flag(self, name: str, **options: Any) -> None:
-        """Add --name, also as -name and with underscores for hyphens: Caffe's own spelling."""
-        self._known.add(name)
-        self.add_argument(*_spellings(name), **options)
+    def command(self, name: str, text: str, others: Sequence[str] = ()) -> Parser:
+        """Add a command, and return its parser. It can be called by `others` and by its name with underscores too."""
+        if self._commands is None:
+            self._commands = self.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
+        self._names |= dict.fromkeys((name, name.replace("-", "_"), *others), name)
+        return self._commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+
+    def flag(self, name: str, *, group: str = "", rare: bool = False, **options: Any) -> None:
+        """Add --name and its other spellings, listed in the `group` of that title; a `rare` one by --help-all alone."""
+        if group and group not in self._groups:
+            self._groups[group] = self.add_argument_group(group)
+        self._flags.add(name)
+        action = (self._groups[group] if group else self).add_argument(f"--{name}", **options)
+        if rare:
+            self._rare.add(action)
         if options.get("action") == "store_true":
-            self._add_off(name, action="store_false", dest=name.replace("-", "_"), default=False)
+            default = options.get("default", False)
+            self._add_off(name, action="store_false", dest=name.replace("-", "_"), default=default)
 
     def add_caffes(self, tool: Sequence[str] = ()) -> None:
-        """Add what else Caffe's tool takes, to be told as ignored: of the flags `tool` the unknown ones, and glog's."""
-        ignored: dict[str, Any] = {"action": _Ignored, "dest": "ignored"}
+        """Add the flags that Caffe's tool has besides, to be logged as ignored: the rest of `tool`, and glog's."""
+        ignored: dict[str, Any] = {"action": _Ignored, "dest": "ignored", "help": argparse.SUPPRESS}
         for name in (*tool, *GLOG):
-            if name not in self._known:
-                self.add_argument(*_spellings(name), help=argparse.SUPPRESS, **ignored)
+            if name not in self._flags:
+                self.add_argument(*_spellings(name), **ignored)
         for name in GLOG_SWITCHES:
-            self.add_argument(*_spellings(name), nargs=0, help=argparse.SUPPRESS, **ignored)
-            self._add_off(name, nargs=0, **ignored)
+            self.add_argument(*_spellings(name), nargs=0, **ignored)
+            self._switches.add(name)
+            self.add_argument(*_spellings(f"no{name}"), nargs=0, **ignored)
 
     def _add_off(self, name: str, **options: Any) -> None:
-        """Add the spellings that turn a switch off."""
-        off = _spellings("no" + name)
-        self._off |= dict.fromkeys(_spellings(name), off[0])
-        self.add_argument(*off, help=argparse.SUPPRESS, **options)
+        """Add the spelling that turns a switch off."""
+        self._switches.add(name)
+        self._flags.add(f"no{name}")
+        self.add_argument(f"--no{name}", help=argparse.SUPPRESS, **options)
 
-    def parse_known_args(self, args=None, namespace=None):
+    def format_help(self, everything: bool = False) -> str:
+        """Return the help: the common flags, or `everything`."""
+        shown = [a for a in self._actions if a.help != argparse.SUPPRESS and (everything or a not in self._rare)]
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage, [a for a in shown if a.required or not a.option_strings], [], "usage: ")
+        formatter.add_text(self.description)
+        for group in self._action_groups:
+            formatter.start_section(group.title)
+            formatter.add_arguments([action for action in group._group_actions if action in shown])
+            formatter.end_section()
+        formatter.add_text(self.epilog)
+        return formatter.format_help()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = list(map(self._plain, sys.argv[1:] if args is None else args))
         return super().parse_known_args(self._command_first(words), namespace)
 
     def _plain(self, word: str) -> str:
-        """Return a word as argparse takes it: a switch with a value, -gray=true, as the switch that says the same."""
-        name, equals, value = word.partition("=")
-        if name == "-v":  # as a letter it would stand for -verbose too
+        """Return a word as argparse expects it: a flag as --name, a switch with a value, -gray=true, as a switch."""
+        given, equals, value = word.partition("=")
+        name = given.removeprefix("-").removeprefix("-").replace("_", "-")
+        if given == "-v":  # as a letter it would stand for -verbose too
             return f"-{word}"
-        if not equals or name not in self._off:
+        if not given.startswith("-"):
             return word
-        if value.lower() not in (*ON, *OFF):
-            self.error(f"argument {name}: expected true or false, got '{value}'")
-        return name if value.lower() in ON else self._off[name]
+        if equals and name in self._switches:
+            if value.lower() not in (*ON, *OFF):
+                self.error(f"argument {given}: expected true or false, got '{value}'")
+            return f"--{name}" if value.lower() in ON else f"--no{name}"
+        return f"--{name}{equals}{value}" if name in self._flags else word
 
     def _command_first(self, words: list[str]) -> list[str]:
-        """Return the words with the command before the flags, behind which it may stand."""
-        place = next((i for i, word in enumerate(words) if word in self.commands), 0)
-        return [words[place], *words[:place], *words[place + 1 :]] if place and words[0].startswith("-") else words
+        """Return the words with the command, by its own name, before the flags, behind which it may stand."""
+        place = next((i for i, word in enumerate(words) if word in self._names), 0)
+        if not words or (place and not words[0].startswith("-")):
+            return words
+        return [self._names.get(words[place], words[place]), *words[:place], *words[place + 1 :]]
+
+
+class _Formatter(argparse.HelpFormatter):
+    """List a flag by its first spelling."""
+
+    def __init__(self, prog: str, **options: Any):
+        super().__init__(prog, max_help_position=30, **options)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings:
+            return super()._format_action_invocation(action)
+        first = next(text for text in action.option_strings if text.startswith("--"))
+        return first if action.nargs == 0 else f"{first} {self._format_args(action, action.dest.upper())}"
+
+
+class _HelpAll(argparse.Action):
+    """Print the help with the rare flags."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str):
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, help=help)
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        print(parser.format_help(everything=True), end="")
+        parser.exit()
 
 
 class _Ignored(argparse.Action):
     """Keep the words of a flag that says nothing here."""
 
-    def __call__(self, parser, namespace, values, option_string=None):
-        words = [option_string, values] if isinstance(values, str) else [option_string]
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        words = [str(option_string), *([values] if isinstance(values, str) else [])]
         namespace.ignored = [*(namespace.ignored or []), " ".join(words)]
 
 

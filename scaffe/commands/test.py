@@ -4,44 +4,48 @@ from __future__ import annotations
 
 import argparse
 
-from scaffe.commands.gflags import CAFFE
-from scaffe.commands.parser import add_command, add_compute_flags, add_stall_flags
-from scaffe.commands.running import on_all_ranks, open_net
+from scaffe.commands.gflags import CAFFE, Parser
+from scaffe.commands.parser import CAFFES, add_command, add_net_flags, add_settings
+from scaffe.commands.running import on_devices, open_net
 from scaffe.context import TEST
 from scaffe.monitor import log as logs
 from scaffe.monitor.log import log
+from scaffe.monitor.watching import Watching
 from scaffe.net import Net
-from scaffe.parallel.evaluate import Batch, batch_numbers, means, run_batches
+from scaffe.parallel.evaluate import BatchResult, batch_numbers, means, run_batches
 from scaffe.parallel.stall import watching
 from scaffe.parallel.world import World
+from scaffe.training.settings import Settings
+
+RANK = 11
 
 
-def add(commands) -> None:
+def add(top: Parser) -> None:
     """Add `test`."""
-    command = add_command(commands, "test", _test, "Score a net on its test data, divided over all ranks.")
-    command.flag("model", required=True, metavar="FILE", help="net prototxt")
-    command.flag("weights", required=True, metavar="A,B", help=".caffemodel files")
-    command.flag("iterations", type=int, default=50, metavar="N", help="batches to run")
-    add_stall_flags(command)
-    add_compute_flags(command)
+    command = add_command(top, "test", _test, "Score a net on its test data, divided over all ranks.")
+    command.flag("model", group=CAFFES, required=True, metavar="FILE", help="net prototxt")
+    command.flag("weights", group=CAFFES, required=True, metavar="A,B", help=".caffemodel files")
+    command.flag("iterations", group=CAFFES, type=int, default=50, metavar="N", help="batches to run")
+    add_net_flags(command)
+    add_settings(command, Watching, "stall_seconds", "stall_abort")
     command.add_caffes(CAFFE)
 
 
 def _test(arguments: argparse.Namespace) -> int:
-    return on_all_ranks(lambda world: _score(world, arguments), arguments)
+    return on_devices(lambda world, settings: _score(world, arguments, settings), arguments)
 
 
-def _score(world: World, a: argparse.Namespace) -> int:
-    net = open_net(world, a, TEST, batch_numbers(world, a.iterations))
+def _score(world: World, a: argparse.Namespace, settings: Settings) -> int:
+    net = open_net(world, a, settings.compute, TEST, batch_numbers(world, a.iterations))
     log.info("Running for %d iterations.", a.iterations)
-    with watching(world, [net], a.stall_seconds, a.stall_abort):
+    with watching(world, [net], settings.watching.stall_seconds, settings.watching.stall_abort):
         batches = run_batches(net, a.iterations, world)
     _report(net, batches)
     net.close()
     return 0
 
 
-def _report(net: Net, batches: list[Batch]) -> None:
+def _report(net: Net, batches: list[BatchResult]) -> None:
     """Log the scores as `caffe test` does."""
     for batch in batches:
         for line in logs.output_lines(batch.outputs, {}):

@@ -5,71 +5,63 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import replace
 
-from scaffe.commands.gflags import CAFFE
-from scaffe.commands.parser import (
-    add_command,
-    add_compute_flags,
-    add_reader_flags,
-    add_run_flags,
-    add_stall_flags,
-    reader_settings,
-)
-from scaffe.commands.running import on_all_ranks, stages, tell_device
+from readers import Reading
+from scaffe.commands.gflags import CAFFE, Parser
+from scaffe.commands.parser import CAFFES, add_command, add_net_flags, add_settings
+from scaffe.commands.running import log_device, on_devices, stages
+from scaffe.compute import AUTO
 from scaffe.errors import ScaffeError
 from scaffe.monitor.log import log
-from scaffe.parallel.run import Run, over, read_run
+from scaffe.monitor.watching import Watching
+from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
 from scaffe.proto import SolverParameter
 from scaffe.proto.files import read_solver
-from scaffe.timeline.timeline import LIMIT
+from scaffe.training.settings import Settings, titles
 from scaffe.training.signals import REQUEUE_EXIT_CODE, Signals
-from scaffe.training.solver import SCALINGS, Solver
+from scaffe.training.solver import Solver
 
+RANK = 10
 EFFECTS = ("stop", "snapshot", "none")
 
 
-def add(commands) -> None:
+def add(top: Parser) -> None:
     """Add `train`."""
-    command = add_command(commands, "train", _train, "Train the net of a solver file on all ranks.")
-    command.flag("solver", required=True, metavar="FILE", help="solver prototxt")
-    command.flag("snapshot", metavar="FILE|auto", help="state to go on from; auto: the newest complete one, if any")
-    command.flag("weights", metavar="A,B", help=".caffemodel files, binary or HDF5, to start from")
-    command.flag("sigint-effect", choices=EFFECTS, default="stop")
-    command.flag("sighup-effect", choices=EFFECTS, default="snapshot")
-    command.flag("scal", choices=SCALINGS, default="strong", help="do ranks divide the batch, or each take it?")
-    command.flag("keep-snapshots", type=int, default=0, metavar="N", help="remove all but the newest N (0: keep all)")
-    text = f"write what each rank's threads did when, for Perfetto: the last {LIMIT} spans a rank, fewer if many ranks"
-    command.flag("timeline", metavar="FILE.json", help=text)
-    add_stall_flags(command)
-    add_compute_flags(command)
-    add_run_flags(command)
-    add_reader_flags(command)
+    command = add_command(top, "train", _train, "Train the net of a solver file on all ranks.")
+    command.flag("solver", group=CAFFES, required=True, metavar="FILE", help="solver prototxt")
+    text = "state to continue from; auto: the newest, if any"
+    command.flag("snapshot", group=CAFFES, metavar="FILE|auto", help=text)
+    command.flag("weights", group=CAFFES, metavar="A,B", help=".caffemodel files to start from")
+    for name, default in (("sigint", "stop"), ("sighup", "snapshot")):
+        text = f"action at the signal {name.upper()} (default: {default})"
+        command.flag(f"{name}-effect", group=CAFFES, rare=True, choices=EFFECTS, default=default, help=text)
+    add_net_flags(command)
+    text = "TOML file of settings; a flag has precedence"
+    command.flag("run-config", group=titles()[Run], metavar="FILE", help=text)
+    for record in (Run, Reading, Watching):
+        add_settings(command, record)
     command.add_caffes(CAFFE)
 
 
 def _train(arguments: argparse.Namespace) -> int:
-    return on_all_ranks(lambda world: _with_signals(world, arguments), arguments)
+    return on_devices(lambda world, settings: _with_signals(world, arguments, settings), arguments)
 
 
-def _with_signals(world: World, a: argparse.Namespace) -> int:
+def _with_signals(world: World, a: argparse.Namespace, settings: Settings) -> int:
     with Signals(a.sigint_effect, a.sighup_effect) as signals:  # once MPI is open: Open MPI takes SIGHUP for itself
-        return _solve(world, a, signals)
+        return _solve(world, a, settings, signals)
 
 
-def _solve(world: World, a: argparse.Namespace, signals: Signals) -> int:
+def _solve(world: World, a: argparse.Namespace, settings: Settings, signals: Signals) -> int:
     param = world.together(lambda: _solver_param(a))
-    if param.solver_mode == param.CPU and a.device == "auto" and a.gpu is None:
-        world.gpu, a.device = None, "cpu"
-    tell_device(world.gpu, a, param.solver_mode == param.GPU)
-    solver = Solver(
-        param, world=world, scaling=a.scal, engine=a.engine, keep_snapshots=a.keep_snapshots,
-        allow_python_layers=a.allow_python_layers, threads=a.threads, compute=a.compute, plan=a.plan,
-        deterministic=a.deterministic, workspace_bytes=a.workspace_bytes, graphs=a.graphs,
-        run=world.together(lambda: _run(a)), reading=world.together(lambda: reader_settings(a)), timeline=a.timeline,
-        stall_seconds=a.stall_seconds, stall_abort=a.stall_abort, asked=signals.take,
-    )  # fmt: skip
+    compute = settings.compute
+    if param.solver_mode == param.CPU and compute.device == AUTO and a.gpu is None:
+        world.gpu, compute = None, replace(compute, device="cpu")
+    log_device(world.gpu, compute.device, param.solver_mode == param.GPU)
+    solver = Solver(param, world=world, **vars(replace(settings, compute=compute)))
+    solver.asked = signals.take
     try:
         with _timeline_kept(solver):
             _run_through(solver, a)
@@ -87,7 +79,7 @@ def _run_through(solver: Solver, a: argparse.Namespace) -> None:
 
 @contextmanager
 def _timeline_kept(solver: Solver) -> Iterator[None]:
-    """Have the timeline written also where training fails, if all ranks know: else some would wait for others."""
+    """Write the timeline also where training fails, if all ranks have failed alike: they all must be there."""
     try:
         yield
     except Exception as error:
@@ -99,14 +91,8 @@ def _timeline_kept(solver: Solver) -> Iterator[None]:
         raise
 
 
-def _run(a: argparse.Namespace) -> Run:
-    """Return the run's settings: the file's, and over them the flags'."""
-    given = read_run(a.run_config) if a.run_config else Run()
-    return over(given, **{field.name: getattr(a, field.name) for field in fields(Run)})
-
-
 def _solver_param(a: argparse.Namespace) -> SolverParameter:
-    """Return the solver file's fields, with what the flags say."""
+    """Return the fields of the solver file, with the level and the stages of the flags."""
     if a.snapshot and a.weights and a.snapshot != "auto":
         raise ScaffeError("give --snapshot to go on with a run, or --weights to fine-tune, not both")
     param = read_solver(a.solver)

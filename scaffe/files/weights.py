@@ -1,30 +1,59 @@
-"""Parameters of a net to and from Caffe's .caffemodel files."""
+"""Weights: a net's parameters, read from and written to Caffe's .caffemodel files."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from readers import blob_shape, has_old_shape
 from scaffe.atomic import write_atomically
+from scaffe.blob import Blob
 from scaffe.errors import WeightsError
 from scaffe.finite import all_finite, check_layers
 from scaffe.monitor.log import log
 from scaffe.proto import BlobProto, LayerParameter, NetParameter, blobs, hdf5
 from scaffe.proto.files import read_weights
 
-if TYPE_CHECKING:
-    from scaffe.blob import Blob
-    from scaffe.net import Net
+
+class _Layer(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def blobs(self) -> Sequence[Blob]: ...
+
+
+class _Parameter(Protocol):
+    @property
+    def sharers(self) -> Iterable[Blob]: ...
+
+
+class _Net(Protocol):
+    """A scaffe.Net, of which this module reads the layers and the parameters."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def param(self) -> NetParameter: ...
+
+    @property
+    def layers(self) -> Sequence[_Layer]: ...
+
+    @property
+    def params(self) -> Mapping[str, Sequence[Blob]]: ...
+
+    @property
+    def parameters(self) -> Iterable[_Parameter]: ...
 
 
 def from_proto(proto: BlobProto, shape: tuple[int, ...], where: str) -> np.ndarray:
-    """Return a stored blob as float32 of `shape`.
+    """Return a stored blob as a float32 array of `shape`.
 
-    Raise WeightsError, naming `where`, if it has another, or a value that is not finite.
+    Raise WeightsError, its text beginning with `where`, for another shape or a value that is not finite.
     """
     stored, legacy = blob_shape(proto), has_old_shape(proto)
     if stored != shape and not (legacy and stored == (1,) * (4 - len(shape)) + shape):
@@ -37,22 +66,22 @@ def from_proto(proto: BlobProto, shape: tuple[int, ...], where: str) -> np.ndarr
     return values.reshape(shape)
 
 
-def load(net: Net, path: str | os.PathLike) -> None:
-    """Copy the blobs of the file's layers, binary or HDF5, into the net's layers of the same names.
+def load(net: _Net, path: str | os.PathLike[str]) -> None:
+    """Copy the blobs of a file's layers, binary or HDF5, into the net's layers of the same names.
 
-    Layers that only one side has are left alone, which is what fine-tuning lives on. Raise WeightsError where
-    a layer's blobs differ in number or shape; the net is unchanged then.
+    Layers that only the file or only the net has are skipped, as fine-tuning needs. Raise WeightsError if a layer's
+    blobs differ in number or shape; the net is then unchanged.
     """
     copy(net, read_weights(path, shapes(net)), path)
 
 
-def shapes(net: Net) -> dict[str, list[tuple[int, ...]]]:
-    """Return the shapes of a net's parameters by layer."""
+def shapes(net: _Net) -> dict[str, list[tuple[int, ...]]]:
+    """Return the shapes of a net's parameters, by the layers' names."""
     return {name: [blob.shape for blob in mine] for name, mine in net.params.items()}
 
 
-def copy(net: Net, stored_net: NetParameter, path: str | os.PathLike) -> None:
-    """Do what `load` does with the content of the file `path`."""
+def copy(net: _Net, stored_net: NetParameter, path: str | os.PathLike[str]) -> None:
+    """Copy the content of a weights file as `load` does; `path` is named in errors."""
     found: list[tuple[np.ndarray, np.ndarray]] = []
     shared = _shared(net)
     for layer in stored_net.layer:
@@ -61,7 +90,7 @@ def copy(net: Net, stored_net: NetParameter, path: str | os.PathLike) -> None:
             if layer.blobs:
                 log.info("Ignoring source layer %s", layer.name)
             continue
-        stored = {i: proto for i, proto in enumerate(layer.blobs) if proto.ByteSize()}  # HDF5 has gaps
+        stored = {i: proto for i, proto in enumerate(layer.blobs) if proto.ByteSize()}  # HDF5 files lack shared blobs
         needed = {i for i, blob in enumerate(mine) if blob not in shared}
         where = f"{path}: layer '{layer.name}'"
         if not needed <= stored.keys() <= set(range(len(mine))):
@@ -74,19 +103,19 @@ def copy(net: Net, stored_net: NetParameter, path: str | os.PathLike) -> None:
         log.warning("%s: none of its layers with parameters is in the net", path)
 
 
-def _shared(net: Net) -> set[Blob]:
+def _shared(net: _Net) -> set[Blob]:
     """Return the blobs that another layer owns."""
     return {blob for parameter in net.parameters for blob in parameter.sharers}
 
 
-def load_all(net: Net, paths: Iterable[str | os.PathLike]) -> None:
-    """Copy from several files, later ones over earlier ones."""
+def load_all(net: _Net, paths: Iterable[str | os.PathLike[str]]) -> None:
+    """Copy the blobs of several files in order; a later file replaces what an earlier one has set."""
     for path in paths:
         load(net, path)
 
 
-def serialised(net: Net, diffs: bool = False) -> bytes:
-    """Return the net with its parameters, and their gradients if asked for, as Caffe's binary files hold them."""
+def serialised(net: _Net, diffs: bool = False) -> bytes:
+    """Return the net and its parameters, with `diffs` their gradients too, in Caffe's binary format."""
     parts = [NetParameter(name=net.name, sealed=True).SerializeToString()]
     for param, layer in zip(net.param.layer, net.layers, strict=True):
         stored = [blobs.encode_checked(blob.data, blob.diff if diffs else None) for blob in layer.blobs]
@@ -103,21 +132,21 @@ def _without_blobs(param: LayerParameter) -> LayerParameter:
     return bare
 
 
-def serialised_hdf5(net: Net, diffs: bool = False) -> bytes:
-    """Return the net's parameters, and their gradients if asked for, as Caffe's HDF5 files hold them."""
+def serialised_hdf5(net: _Net, diffs: bool = False) -> bytes:
+    """Return the net's parameters, with `diffs` their gradients too, in Caffe's HDF5 format."""
     shared = _shared(net)
     stored = (
-        hdf5.Stored(f"{layer.name}/{i}", None if blob in shared else blob.data, blob.diff)
+        hdf5.StoredBlob(f"{layer.name}/{i}", None if blob in shared else blob.data, blob.diff)
         for layer in net.layers
         for i, blob in enumerate(layer.blobs)
     )
     return hdf5.encode_weights([layer.name for layer in net.layers], stored, diffs)
 
 
-def save(net: Net, path: str | os.PathLike, diffs: bool = False) -> None:
-    """Write the net's parameters as a .caffemodel, or as HDF5 where `path` ends with .h5.
+def save(net: _Net, path: str | os.PathLike[str], diffs: bool = False) -> None:
+    """Write the net's parameters as a .caffemodel, or as HDF5 if `path` ends with .h5.
 
-    The file appears complete or not at all. Raise SnapshotError where a value is not finite.
+    The file appears complete or not at all. Raise SnapshotError if a value is not finite or the file can't be written.
     """
     check_layers(net.layers, diffs)
     write_atomically(path, serialised_hdf5(net, diffs) if str(path).endswith(".h5") else serialised(net, diffs))

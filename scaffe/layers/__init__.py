@@ -1,4 +1,4 @@
-"""The layers, one a file; importing this package registers them all.
+"""The layers, one a file; importing this package imports all its modules, and each registers its layer type.
 
 For nets written in Python, each layer type is also a function here, as in pycaffe: see scaffe.netspec.
 """
@@ -6,142 +6,29 @@ For nets written in Python, each layer type is also a function here, as in pycaf
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 from scaffe.errors import UnknownNameError
-from scaffe.layers import (
-    absval,
-    accuracy,
-    argmax,
-    batch_norm,
-    batch_reindex,
-    bias,
-    bnll,
-    clip,
-    concat,
-    contrastive_loss,
-    convolution,
-    crop,
-    data,
-    deconvolution,
-    dropout,
-    dummy_data,
-    eltwise,
-    elu,
-    embed,
-    euclidean_loss,
-    exp,
-    filter,
-    flatten,
-    hdf5_data,
-    hdf5_output,
-    hinge_loss,
-    im2col_layer,
-    image_data,
-    infogain_loss,
-    inner_product,
-    input,
-    log,
-    lrn,
-    lstm,
-    lstm_unit,
-    memory_data,
-    multinomial_logistic_loss,
-    mvn,
-    parameter,
-    pooling,
-    power,
-    prelu,
-    python,
-    reduction,
-    relu,
-    reshape,
-    rnn,
-    scale,
-    sigmoid,
-    sigmoid_cross_entropy_loss,
-    silence,
-    slice,
-    softmax,
-    softmax_loss,
-    split,
-    spp,
-    swish,
-    tanh,
-    threshold,
-    tile,
-    window_data,
-)
 from scaffe.layers.layer import known_types
 from scaffe.netspec import Function, Top
 
-__all__ = [
-    "absval",
-    "accuracy",
-    "argmax",
-    "batch_norm",
-    "batch_reindex",
-    "bias",
-    "bnll",
-    "clip",
-    "concat",
-    "contrastive_loss",
-    "convolution",
-    "crop",
-    "data",
-    "deconvolution",
-    "dropout",
-    "dummy_data",
-    "eltwise",
-    "elu",
-    "embed",
-    "euclidean_loss",
-    "exp",
-    "filter",
-    "flatten",
-    "hdf5_data",
-    "hdf5_output",
-    "hinge_loss",
-    "im2col_layer",
-    "image_data",
-    "infogain_loss",
-    "inner_product",
-    "input",
-    "log",
-    "lrn",
-    "lstm",
-    "lstm_unit",
-    "multinomial_logistic_loss",
-    "memory_data",
-    "mvn",
-    "parameter",
-    "pooling",
-    "power",
-    "prelu",
-    "python",
-    "reduction",
-    "relu",
-    "reshape",
-    "rnn",
-    "scale",
-    "sigmoid",
-    "sigmoid_cross_entropy_loss",
-    "silence",
-    "slice",
-    "softmax",
-    "softmax_loss",
-    "split",
-    "spp",
-    "swish",
-    "tanh",
-    "threshold",
-    "tile",
-    "window_data",
-]
+
+def discover() -> None:
+    """Import each module of this package."""
+    for module in iter_modules(__path__):
+        import_module(f"{__name__}.{module.name}")
+
+
+discover()
 
 
 def __getattr__(name: str) -> Callable[..., Any]:
-    """Return the function that adds a layer of the type `name` to a net, given its bottoms and fields."""
+    """Return the function that adds a layer of type `name` to a net, given its bottoms and fields.
+
+    Raise UnknownNameError for a name that is no layer type.
+    """
     if name not in known_types():
         raise UnknownNameError(f"no layer type is called '{name}'; known types: {' '.join(known_types())}")
 

@@ -1,20 +1,22 @@
-"""AbsVal: absolute values."""
+"""AbsVal: the absolute value of each element."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from scaffe.layers.elementwise import Elementwise
 from scaffe.layers.layer import register
 
 
 class AbsVal(Elementwise):
-    """y = |x|; the gradient at 0 is 0."""
+    """y = |x|; dy/dx = sign(x), 0 at 0. May work in place, which Caffe refuses."""
 
     keeps_input = True
 
-    def f(self, x, out) -> None:
+    def f(self, x: Any, out: Any) -> None:
         self.xp.absolute(x, out=out)
 
-    def df(self, x, y, out) -> None:
+    def df(self, x: Any, y: Any, out: Any) -> None:
         self.xp.sign(x, out=out)
 
 

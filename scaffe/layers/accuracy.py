@@ -1,19 +1,21 @@
-"""Accuracy: how often the label is among the best scores."""
+"""Accuracy: the fraction of labels that are among the k best scores."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from scaffe.layers.labels import class_indices, class_view
 from scaffe.layers.layer import Blobs, Layer, register
 
 
 class Accuracy(Layer):
-    """Fraction of the labels whose score is among the `top_k` best; a score that ties counts against the label.
+    """y = the fraction of labels whose score is among the `top_k` best; equal scores count as better, as in Caffe.
 
-    Scores (outer x classes x inner), classes on `axis`; labels (outer x inner). The top is this rank's part:
-    the parts of all ranks add up to the accuracy over the global batch. A second top (classes) gets the same
-    for each class, 0 for a class without labels. Raise LabelError for a label that is no class.
+    Bottoms: scores (outer x classes x inner), classes on `axis`; labels (outer x inner). Tops: y (), and optionally
+    the accuracy of each class (classes), 0 for a class without labels. Labels equal to `ignore_label` do not count.
+    The tops are this rank's part: the parts of all ranks add up to the accuracy over the global batch. Raise
+    LabelError for a label that is no class. There is no gradient.
     """
 
     bottoms = (2, 2)
@@ -51,14 +53,14 @@ class Accuracy(Layer):
         if len(top) > 1:
             self._per_class(correct, labels if kept is None else labels[kept], labels, top[1].array)
 
-    def _correct(self, scores, labels):
-        """Return whether each label is among the best, (outer x inner)."""
+    def _correct(self, scores: Any, labels: Any) -> Any:
+        """Return whether each label is among the top_k best scores, (outer x inner)."""
         xp = self.xp
         own = scores[xp.arange(self.outer)[:, None], labels, xp.arange(self.inner)][:, None]
-        not_worse = (~(scores < own)).sum(axis=1)  # the label's own score is one of them
+        not_worse = (~(scores < own)).sum(axis=1)  # counts the label's own score too
         return not_worse <= self.top_k
 
-    def _per_class(self, correct, counted, labels, accuracies) -> None:
+    def _per_class(self, correct: Any, counted: Any, labels: Any, accuracies: Any) -> None:
         xp = self.xp
         hits = xp.bincount(labels[correct], minlength=self.classes)
         counts = xp.bincount(counted.reshape(-1), minlength=self.classes).tolist()

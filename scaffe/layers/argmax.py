@@ -1,4 +1,4 @@
-"""ArgMax: which values are the largest."""
+"""ArgMax: the indices of the largest values."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from scaffe.layers.layer import Blobs, Layer, register
 
 
 class ArgMax(Layer):
-    """The `top_k` largest values, largest first; of equal values the one with the highest index. It has no gradient.
+    """y = the indices of the `top_k` largest values, largest first; of equal values, the highest index first.
 
-    With `axis`, y is x with top_k places on that axis, holding indices, or with `out_max_val` the values. Without, all
-    axes but the first count as one: y (N x 1 x top_k) holds indices, or y (N x 2 x top_k) indices and values.
+    With `axis`: x (outer x K x inner), y (outer x top_k x inner); with `out_max_val`, y holds the values instead.
+    Without `axis`: x (N x ...), whose other axes count as one; y (N x 1 x top_k), or with `out_max_val` y (N x 2 x
+    top_k), indices and then values. There is no gradient.
     """
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
@@ -29,7 +30,7 @@ class ArgMax(Layer):
         self.count = prod(shape[1:]) if self.flat else shape[axis]
         self.view = prod(shape[:axis]), self.count, prod(rest)
         if self.top_k > self.count:
-            raise self.shape_error(f"top_k {self.top_k} of {self.count} values in a bottom of shape {shape}")
+            raise self.shape_error(f"top_k {self.top_k} exceeds the {self.count} values of a bottom of shape {shape}")
         if self.flat:
             top[0].reshape(shape[0], 1 + self.values, self.top_k, *(1,) * (len(shape) - 3))
         else:

@@ -1,4 +1,4 @@
-"""BaseConvolution: what Convolution and Deconvolution share."""
+"""BaseConvolution: the base of Convolution and Deconvolution."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ from math import prod
 from typing import Any
 
 from scaffe.blob import Shape
-from scaffe.layers.im2col import Columns, Sizes, Window
+from scaffe.layers.im2col import Columns, Sizes, SlidingWindow
 from scaffe.layers.layer import ANY, Blobs
 from scaffe.layers.windowed import Windowed
 
-COLUMN_BYTES = 8 << 20  # of columns at a time: larger leaves the cache, smaller makes the products too small
+COLUMN_BYTES = 8 << 20  # columns per chunk; more would not fit in the cache, less would make small matrix products
 
 
 class BaseConvolution(Windowed):
-    """Filters W between images and maps, in any number of spatial axes, with groups and dilation.
+    """Convolve in any number of spatial axes, with groups and dilation, by matrix products over unfolded images.
 
-    Images (N x channels x size...) are what the window slides over, maps (N x filters x positions) what the filters
-    find there; W (filters x channels / group x kernel...). Chunks of images are unfolded into columns
-    (channels kernel... x positions n), and each chunk is one matrix product a group.
+    Images (N x channels x size...) are the side that the window slides over; maps (N x filters x positions) are the
+    other side; W (filters x channels / group x kernel...). Convolution goes from images to maps, Deconvolution from
+    maps to images. A chunk of n images is unfolded into columns (channels kernel... x positions n); each chunk is one
+    matrix product per group.
     """
 
     bottoms = (1, ANY[1])
     tops = (1, ANY[1])
-    channels: int  # of images
-    filters: int  # channels of maps
+    channels: int  # of the images
+    filters: int  # channels of the maps
     column_bytes = COLUMN_BYTES
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
@@ -46,11 +47,11 @@ class BaseConvolution(Windowed):
             self.add_blob((self.outputs,), param.bias_filler)
 
     def _sides(self) -> tuple[int, int]:
-        """Return the channels of maps and of images."""
+        """Return the number of filters and the number of channels of the images."""
         raise NotImplementedError
 
-    def _make_window(self, shape: Shape, axis: int) -> tuple[Window, Sizes]:
-        """Return the window for a bottom of this shape, and the size of the top's spatial axes."""
+    def _make_window(self, shape: Shape, axis: int) -> tuple[SlidingWindow, Sizes]:
+        """Return the window for a bottom of this shape, and the top's spatial sizes."""
         raise NotImplementedError
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
@@ -69,7 +70,7 @@ class BaseConvolution(Windowed):
             blob.reshape(*shape[:axis], self.outputs, *size)
         self._columns: dict[int, Any] = {}
 
-    # The batch: all axes before the channels count as one.
+    # The batch: all axes before the channels, as one axis.
 
     def _images(self, array: Any) -> Any:
         """Return an array as images, a view."""
@@ -80,35 +81,35 @@ class BaseConvolution(Windowed):
         return array.reshape(self.images, self.filters, -1)
 
     def _chunks(self) -> Iterator[slice]:
-        """Yield the batch in parts of nearly equal size whose columns take about `column_bytes`."""
+        """Yield slices of the batch, nearly equal in length, whose columns take about `column_bytes` bytes each."""
         per_image = 4 * self.channels * prod(self.kernel) * prod(self.window.out)
         chunks = -(-self.images // max(1, self.column_bytes // per_image))
         for i in range(chunks):
             yield slice(self.images * i // chunks, self.images * (i + 1) // chunks)
 
-    # A chunk: n images, and their maps as a matrix (filters x positions n) in a buffer.
+    # A chunk: n images, and their maps as a matrix (filters x positions n).
 
     def _correlate(self, images: Any) -> Any:
-        """Return the matrix of maps that the filters find in the images."""
+        """Return the maps of the images, as a matrix: W times the columns."""
         weights, unfolded = self._grouped(self.blobs[0].array), self._grouped(self._columns_for(images).unfold(images))
         product = self._product(len(images), images.dtype)
         self._multiply(weights, unfolded, self._grouped(product))
         return product
 
     def _spread(self, product: Any, images: Any) -> None:
-        """Write into the images what each value of the maps adds over its window: the transpose of `_correlate`."""
+        """Overwrite the images with the transpose of `_correlate`: the columns of W^T times the maps, folded."""
         columns, weights = self._columns_for(images), self._grouped(self.blobs[0].array).transpose(0, 2, 1)
         self._multiply(weights, self._grouped(product), self._grouped(columns.matrix))
         columns.fold(images)
 
     def _add_weight_diff(self, images: Any, product: Any) -> None:
-        """Add to the gradient of W what follows from the images and the maps."""
+        """Add to the gradient of W the product of the maps and the transposed columns of the images."""
         if not self.param_propagate_down[0]:
             return
         diff = self._grouped(self.blobs[0].diff_array)
         unfolded = self._grouped(self._columns_for(images).unfold(images))
         part = self.scratch("weight diff", (self.group, diff.shape[2], diff.shape[1]), diff.dtype)
-        # Columns first: the BLAS is up to 1.6 times as fast as with the long matrix on the right, transposed.
+        # Columns times maps, transposed afterwards: up to 1.6 times as fast in BLAS as maps times columns.
         self._multiply(unfolded, self._grouped(product).transpose(0, 2, 1), part)
         diff += part.transpose(0, 2, 1)
 
@@ -129,18 +130,19 @@ class BaseConvolution(Windowed):
         maps[...] = product.reshape(self.filters, maps.shape[2], -1).transpose(2, 0, 1)
 
     def _multiply(self, a: Any, b: Any, out: Any) -> None:
-        """Write the product of matrices, one of each group."""
+        """Write the matrix product of each group into `out`."""
         self.xp.matmul(a, b, out=out)
 
     def _grouped(self, array: Any) -> Any:
-        """Return an array whose axis 0 is divided into groups as (group x rows x columns), a view."""
+        """Return an array with axis 0 divided into groups, (group x rows x columns), a view."""
         return array.reshape(self.group, array.shape[0] // self.group, -1)
 
     def _columns_for(self, images: Any) -> Columns:
-        """Return the columns for a chunk of so many images."""
+        """Return the column buffers for a chunk of as many images."""
         if len(images) not in self._columns:
             self._columns[len(images)] = Columns(self.xp, images.dtype, len(images), self.channels, self.window)
-        return self._columns[len(images)]
+        columns: Columns = self._columns[len(images)]
+        return columns
 
     def _product(self, images: int, dtype: Any) -> Any:
         """Return the buffer for a chunk's maps, (filters x positions n)."""

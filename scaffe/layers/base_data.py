@@ -1,49 +1,31 @@
-"""What data layers have in common: this rank's part of each global batch, where reading stands, reading ahead."""
+"""The bases of data layers: this rank's part of each global batch, the position in the data, and prefetching."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from time import perf_counter
-from typing import Any, Protocol
 
-from readers import Batch, BatchQueue, Memory, Shard, SkippingBatches, Transform, order, read_mean
+from readers import Batch, BatchFiller, BatchQueue, Shard, SkippingBatches, Transform, order, read_mean
 from readers.batch_queue import allocate
-from readers.skipping import Fills, Labels, first_good
+from readers.skipping import Labels, RecordFiller, first_good
 from readers.waited import Waited
 from scaffe.context import TRAIN
-from scaffe.devices.ahead import Ahead
+from scaffe.delivery import Delivery, Fill
 from scaffe.layers.layer import Blobs, Layer
 
 
-class Reading(Protocol):
-    """What fills batches, in the reader threads, several at once: readers.BatchReader and its like."""
-
-    shard: Shard
-
-    @property
-    def shapes(self) -> Sequence[tuple[int, ...]]:
-        """The shape of a row of each of a batch's arrays."""
-
-    def allocate(self, count: int, memory: Memory | None = None) -> list[Batch]: ...
-
-    def fill(self, number: int, batch: Batch) -> None: ...
-
-    def describe(self, key: Any) -> str: ...
-
-
 class BaseData(Layer):
-    """A layer whose tops are samples, counted over all ranks; `position` is the next one.
+    """Give samples, which are counted over all ranks; `position` is the next sample.
 
-    Subclasses call `take_part` when they know how many records there are.
+    Subclasses call `take_part` in `setup`, when they know the number of records.
     """
 
     bottoms = (0, 0)
     shuffle = ""  # the order of the records, "" where there is no choice: what a snapshot keeps
 
     def take_part(self, records: int, batch_size: int, first: int = 0) -> None:
-        """Take this rank's part of batches of `batch_size` samples, the first of them sample `first`."""
+        """Set this rank's rows of batches of `batch_size` samples; batch 0 begins at sample `first`."""
         if batch_size < 1:
             raise self.error(f"batch_size must be 1 or more, got {batch_size}")
         rows = self.context.take_share(self.name, batch_size)
@@ -56,78 +38,70 @@ class BaseData(Layer):
         self.complaints: list[str] = []  # about bad ones, until they are told
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
-        """Do nothing: samples have no gradient."""
+        """Do nothing; samples have no gradient."""
 
     @property
     def records(self) -> int:
-        """How many records there are, 0 where that is not known yet."""
+        """Number of records, 0 if it is not known yet."""
         return self.shard.records
 
     @property
     def first(self) -> int:
-        """The sample at which batch 0 began."""
+        """The first sample of batch 0."""
         return self.shard.first
 
     @property
     def position(self) -> int:
-        """Samples consumed over all ranks, those that were skipped at the start included."""
+        """Samples consumed over all ranks, including those skipped at the start."""
         return self.shard.position(self.consumed)
 
     def seek(self, sample: int) -> None:
-        """Let the next batch begin at `sample`, a number that `position` gave, on any number of ranks."""
+        """Begin the next batch at `sample`, a value of `position` from a run on any number of ranks."""
         self.close()
         self.shard = replace(self.shard, first=sample)
         self.consumed = 0
 
-    device_transform: Any = None  # scaffe.engines.cuda.ImageTransform where images are transformed on the device
-
-    def ahead(self) -> Ahead | None:
-        """Return what copies batches to the GPU ahead of use; None where the net computes on the host."""
-        if self.context.gpu is None:
-            return None
-        make = self.device_transform and partial(self.device_transform, self.context.engine)
-        return Ahead(self.context.gpu, make)
-
-    def origin(self, row: int) -> str:
-        """Return what messages call the sample in a row of the current batch, "" where they have no name for it."""
-        return ""
+    def make_delivery(self) -> Delivery:
+        """Return what brings batches to the tops."""
+        return self.context.engine.delivery()
 
     def accept(self, top: int, classes: int, ignore: int | None) -> None:
-        """Take note that a layer takes a top's values for labels: those below `classes`, and `ignore`."""
+        """Register that a layer reads a top as labels: valid are 0 to classes - 1 and `ignore`."""
         self.labels.append(Labels(top, classes, ignore))
 
 
 class PrefetchingData(BaseData):
-    """A data layer whose batches are read ahead by this rank's own threads; the tops are the reader's own arrays.
+    """Read batches ahead of use in threads of this rank; the tops' arrays are the reader's buffers.
 
-    On a GPU batches are also copied there ahead, and the tops' arrays are filled from these copies.
-    Reading starts with the first forward pass, at the sample that `seek` named last. Subclasses call `take_part`,
-    then `look_ahead`, and say in `reading` what reads.
+    Reading
+    starts in the first forward pass, at the sample of the last `seek`. Subclasses call `take_part`, then
+    `look_ahead`, and return the object that reads from `reading`.
     """
 
+    reads_ahead = True
+    waited: Waited
     own_shuffle = "none"  # the order that the prototxt asks for
 
     @property
     def shuffle(self) -> str:  # type: ignore[override]
-        """The order of the records: the run's, where it names one for training, or else the prototxt's."""
+        """The order of the records: the run's in training, if it names one, else the prototxt's."""
         asked = self.context.reading.shuffle if self.context.phase == TRAIN else ""
         return asked or self.own_shuffle
 
     def ordered(self) -> Shard:
-        """Return this rank's part of the samples in that order, by the seed that the context has now."""
+        """Return this rank's part of the samples in the order of `shuffle`, for the context's current seed."""
         return replace(self.shard, order=order(self.shuffle, self.context.seed, self.shard.records))
 
-    def reading(self) -> Reading:
-        """Return what fills batches of `self.shard`, with the seed that the context has now."""
+    def reading(self) -> BatchFiller:
+        """Return the object that fills batches of `self.shard`, for the context's current seed."""
         raise NotImplementedError
 
     def look_ahead(self) -> None:
-        """Find the tops' shapes, and so what is wrong with the source, before the first forward pass."""
-        self.batch: Batch | None = None
+        """Determine the tops' shapes, so that errors of the source show before the first forward pass."""
         self.waited = Waited()
         self._fed = False
         self._queue: BatchQueue | None = None
-        self._ahead = self.ahead()
+        self._delivery = self.make_delivery()
         self._reading = self.reading()
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
@@ -135,21 +109,17 @@ class PrefetchingData(BaseData):
             blob.reshape(self.shard.rows, *shape)
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
-        """Let the tops be the next batch, and give the last one back to the reader."""
+        """Set the tops to the next batch; the previous batch's buffer returns to the reader."""
         if not self._fed:
             self.feed()
         self._fed = False
         assert self.batch is not None
-        if self._ahead is not None:
-            self._ahead.give(self.batch, top)
-            return
-        for blob, array in zip(top, self.batch.arrays, strict=False):
-            blob.borrow(array)
+        self._delivery.give(self.batch, top)
 
     def feed(self) -> None:
-        """Take the next batch for the next forward pass.
+        """Get the batch of the next forward pass.
 
-        Where the root reads for all ranks this is collective, and for the thread that does this rank's MPI.
+        If the root reads for all ranks, the call is collective and made by the thread that calls MPI.
         """
         begin, first = perf_counter(), self.consumed == 0
         self.batch = self._scattered(self.context.scatter) if self.context.scatter else self._next()
@@ -169,10 +139,9 @@ class PrefetchingData(BaseData):
         return queue.get()
 
     def _scattered(self, scatter: Callable[[Batch | None, Batch], None]) -> Batch:
-        """Return this rank's part of the batch that the root has read."""
+        """Return this rank's rows of the batch that the root has read."""
         mine = self.batch or self._own()
-        if self._ahead is not None:
-            self._ahead.wait(mine)
+        self._delivery.wait(mine)
         if self.context.rank:
             scatter(None, mine)
         else:
@@ -181,23 +150,25 @@ class PrefetchingData(BaseData):
             scatter(whole, mine)
             mine.bad = whole.bad
             queue.recycle(whole)
-        if self._ahead is not None:
-            self._ahead.send(mine)
+        self._delivery.send(mine)
         return mine
 
     def _own(self) -> Batch:
-        """Return a batch for this rank's part of what the root reads."""
-        batches = allocate(1, self.shard.rows, self._reading.shapes, self._ahead)
-        return batches[0] if self._ahead is None else self._ahead.add(batches)[0]
+        """Return a new batch for this rank's rows of what the root reads."""
+        batches = allocate(1, self.shard.rows, self._reading.shapes, self._delivery.memory())
+        return self._delivery.add(batches)[0]
 
     @property
     def spare(self) -> float | None:
-        """The fraction of records that may be bad, None where the first one is an error."""
+        """The fraction of records that may be bad, None if the first bad record is an error."""
         settings = self.context.reading
         return settings.max_bad_records if settings.bad_records == "skip" else None
 
-    def passing_over(self, make: Callable[[int], Fills]) -> Reading:
-        """Return what fills batches without bad records where the run skips them; `make` takes shapes from a record."""
+    def passing_over(self, make: Callable[[int], RecordFiller]) -> BatchFiller:
+        """Return the object that fills batches, without bad records if the run skips them.
+
+        `make` gets the index of the record that determines the shapes.
+        """
         if self.spare is None:
             return make(0)
         return SkippingBatches(first_good(make, self.shard.records, self.spare), self.spare, self.labels)
@@ -207,17 +178,17 @@ class PrefetchingData(BaseData):
         if self.context.scatter:  # this rank reads all ranks' rows
             reading.shard = replace(reading.shard, start=0, stop=reading.shard.batch)
         threads = self.context.reader_threads
-        fill: Callable[[int, Batch], None] = reading.fill
-        if self._ahead is None or self.context.scatter:
+        fill: Fill = reading.fill
+        if self.context.scatter:  # whole batches, whose parts are sent to the ranks
             population = reading.allocate(self._population(threads))
         else:
-            population = self._ahead.add(reading.allocate(self._population(threads), self._ahead))
-            fill = self._ahead.filling(fill)
+            population = self._delivery.add(reading.allocate(self._population(threads), self._delivery.memory()))
+            fill = self._delivery.filling(fill)
         self._queue = BatchQueue(fill, self.context.batch_numbers(), population, threads)
         return self._queue
 
     def _population(self, threads: int) -> int:
-        """Return how many batches there are: those read ahead, of which each thread has one, and the net's own."""
+        """Return the number of batch buffers: those read ahead, one per thread at least, and the net's current one."""
         ahead = self.context.reading.prefetch
         return max(ahead + 1 if ahead else self.param.data_param.prefetch, threads + 1)
 
@@ -225,25 +196,24 @@ class PrefetchingData(BaseData):
         return self._reading.describe(self.batch.keys[row]) if self.batch else ""
 
     def close(self) -> None:
-        """End the reader threads; the next forward pass starts others."""
+        """End the reader threads; the next forward pass starts new ones."""
         if self._queue is not None:
             self._queue.close()
-        if self._ahead is not None:
-            self._ahead.close()
+        self._delivery.close()
         self._queue, self.batch, self._fed = None, None, False
 
     def named(self, source: str) -> str:
-        """Return the source that the prototxt names. Raise NetError where it names none."""
+        """Return `source`. Raise NetError if it is empty."""
         if not source:
             raise self.error("no source is given; name a file or database")
         return source
 
     def skip(self, limit: int) -> int:
-        """Return how many records rand_skip leaves out, below `limit`, the same on every rank."""
+        """Return the number of records that rand_skip skips, below `limit`, the same on all ranks."""
         return int(self.context.generator("rand_skip", self.name).integers(limit)) if limit else 0
 
     def transform(self) -> Transform:
-        """Return what transform_param asks for, without the seed."""
+        """Return the transformation that transform_param describes, without a seed."""
         p = self.param.transform_param
         if p.force_color and p.force_gray:
             raise self.error("has both force_color and force_gray; give one")

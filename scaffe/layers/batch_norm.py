@@ -1,21 +1,25 @@
-"""BatchNorm: each channel with mean 0 and variance 1."""
+"""BatchNorm: batch normalisation, each channel to mean 0 and variance 1."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
+from typing import Any
 
-from scaffe.blob import around
+from scaffe.blob import Shape, around
 from scaffe.context import TEST
 from scaffe.layers.layer import Blobs, Layer, register
 from scaffe.proto import FillerParameter
 
 
 class BatchNorm(Layer):
-    """y = (x - mean) / sqrt(variance + eps), for each channel (axis 1) of the rows on this rank.
+    """y = (x - mean) / sqrt(variance + eps), per channel (axis 1), over this rank's rows of the batch.
 
-    x (N x C x ...); a bottom with one axis is one channel. Mean and variance are the batch's, and running sums of
-    them are kept: blobs 0 (C), 1 (C), and 2 (1), the sum of their weights. With `use_global_stats`, the default in
-    the TEST phase, they are what the sums say. May work in place. Ioffe and Szegedy 2015, algorithms 1 and 2.
+    x, y (N x C x ...); a bottom with one axis is one channel. In training, mean and variance are those of the batch,
+    and are added to running sums: blob 0 (C) sums means, blob 1 (C) sums variances, blob 2 (1) sums the weights. With
+    `use_global_stats`, the default in the TEST phase, mean and variance are blobs 0 and 1 divided by blob 2. As in
+    Caffe there is no scale and shift, which a Scale layer adds. May work in place. Ioffe and Szegedy 2015,
+    algorithms 1 and 2.
     """
 
     in_place = True
@@ -41,12 +45,12 @@ class BatchNorm(Layer):
             raise self.shape_error(f"bottom has shape {shape}, but there are sums for {self.blobs[0].count} channels")
         top[0].reshape(*shape)
 
-    def _view(self, shape):
-        return around(shape, 1) if len(shape) > 1 else (*shape, 1, 1)
+    def _view(self, shape: Shape) -> tuple[int, int, int]:
+        return around(shape, 1) if len(shape) > 1 else (prod(shape), 1, 1)
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         xp, x = self.xp, bottom[0].array.reshape(self.view)
-        y = self.normalised = self.buffer("normalised", x.shape, x.dtype)  # layers above may change the top in place
+        y = self.normalised = self.buffer("normalised", x.shape, x.dtype)  # following layers may overwrite the top
         mean, variance = self.global_statistics() if self.use_sums else (x.mean(axis=(0, 2)), None)
         xp.subtract(x, mean[:, None], out=y)
         if variance is None:
@@ -56,18 +60,18 @@ class BatchNorm(Layer):
         y /= self.deviation
         top[0].array.reshape(self.view)[...] = y
 
-    def global_statistics(self):
-        """Return the mean and variance that the running sums say, 0 before there are any."""
+    def global_statistics(self) -> tuple[Any, Any]:
+        """Return mean and variance (C) by the running sums, 0 before the first batch."""
         means, variances, (weight,) = (blob.array for blob in self.blobs)
         scale = 0 if weight == 0 else 1 / weight
         return means * scale, variances * scale
 
-    def _variance(self, centred):
-        """Return the mean square of values whose mean is 0, a channel."""
+    def _variance(self, centred: Any) -> Any:
+        """Return the mean square of each channel (C) of values with mean 0 (N x C x inner)."""
         return self.xp.einsum("ncs,ncs->c", centred, centred) / (centred.shape[0] * centred.shape[2])
 
-    def remember(self, mean, variance) -> None:
-        """Let the running sums fade and add what was measured, the variance without its bias."""
+    def remember(self, mean: Any, variance: Any) -> None:
+        """Multiply the running sums by moving_average_fraction and add the batch's mean and unbiased variance."""
         count = self.view[0] * self.view[2]
         news = mean, variance * (count / (count - 1) if count > 1 else 1), 1
         for blob, new in zip(self.blobs, news, strict=True):
@@ -76,7 +80,7 @@ class BatchNorm(Layer):
             sums += new
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
-        """dx = (dy - mean(dy) - y mean(y dy)) / deviation, where the batch's own statistics were used."""
+        """Compute dx = (dy - mean(dy) - y mean(y dy)) / deviation, where the batch's own statistics were used."""
         if not propagate_down[0]:
             return
         dy, dx = top[0].diff_array.reshape(self.view), bottom[0].diff_array.reshape(self.view)

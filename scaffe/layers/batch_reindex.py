@@ -1,4 +1,4 @@
-"""BatchReindex: chosen samples, in any order and number."""
+"""BatchReindex: samples selected by index, in any order and number."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from scaffe.layers.layer import Blobs, Layer, register
 
 
 class BatchReindex(Layer):
-    """y_i = x_(indices_i). x (N x ...), indices (M), y (M x ...). Raise LabelError for an index outside 0 to N - 1."""
+    """y[i] = x[indices[i]]. Bottoms: x (N x ...), indices (M); top: y (M x ...).
+
+    The gradient of x adds up where an index occurs several times. Raise LabelError for an index outside 0 to N - 1.
+    """
 
     bottoms = (2, 2)
     bottom_names = "samples, indices"

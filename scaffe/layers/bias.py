@@ -1,4 +1,4 @@
-"""Bias: a summand that repeats over some axes."""
+"""Bias: addition of an operand that is broadcast over some axes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from scaffe.layers.layer import Blobs, register
 
 
 class Bias(Broadcast):
-    """y = x + b; b is learned, or the second bottom, and has x's axes from `axis` on, or some of them."""
+    """y = x + b, b broadcast: (outer x operand x inner) + (operand).
+
+    b is the second bottom, or a parameter with x's `num_axes` axes from `axis` on, filled by `filler`. May work in
+    place.
+    """
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         param = self.param.bias_param
@@ -17,7 +21,7 @@ class Bias(Broadcast):
             self.add_operand(bottom, param.axis, param.num_axes, param.filler)
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
-        self.look_at(bottom, self.param.bias_param.axis)
+        self.set_view(bottom, self.param.bias_param.axis)
         top[0].reshape(*bottom[0].shape)
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
@@ -32,7 +36,7 @@ class Bias(Broadcast):
             bottom[0].diff_array[...] = dy
 
     def mixes_samples(self, bottom: Blobs) -> str:
-        return self.ties_batch(bottom, self.param.bias_param.axis)
+        return self.operand_mixes_samples(bottom, self.param.bias_param.axis)
 
 
 register("Bias", Bias)

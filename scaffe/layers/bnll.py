@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from scaffe.layers.elementwise import Elementwise
 from scaffe.layers.layer import register
 from scaffe.layers.sigmoid import sigmoid
 
 
 class BNLL(Elementwise):
-    """y = log(1 + exp(x)), without overflow for large x."""
+    """y = log(1 + exp(x)), computed without overflow; dy/dx = 1 / (1 + exp(-x)). May work in place."""
 
     keeps_input = True
 
-    def f(self, x, out) -> None:
+    def f(self, x: Any, out: Any) -> None:
         self.xp.logaddexp(x, 0, out=out)
 
-    def df(self, x, y, out) -> None:
+    def df(self, x: Any, y: Any, out: Any) -> None:
         sigmoid(self.xp, x, out)
 
 

@@ -1,4 +1,4 @@
-"""Broadcast: what Scale and Bias have in common."""
+"""Broadcast: the base of Scale and Bias."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from scaffe.proto import FillerParameter
 
 
 class Broadcast(Layer):
-    """Combine x with an operand that has some of its axes, from `axis` on, and repeats over the others.
+    """Combine x with an operand that has a run of x's axes, starting at `axis`, and is broadcast over the others.
 
-    The operand is the second bottom, whose axes these are, or else learned, with `num_axes` axes (-1: all that
-    follow; 0: one number). x is seen as (outer x operand x inner).
+    The operand is the second bottom, or a parameter with `num_axes` axes (-1: all from `axis` on; 0: one number).
+    x is viewed as (outer x operand x inner).
     """
 
     capturable = True
@@ -23,38 +23,40 @@ class Broadcast(Layer):
     in_place = True
 
     def add_operand(self, bottom: Blobs, axis: int, num_axes: int, filler: FillerParameter) -> None:
-        """Make the learned operand. Raise NetError or ShapeError where x has no such axes."""
+        """Create the parameter that is the operand. Raise ShapeError if x does not have its axes."""
         axis, shape = self.canonical_axis(axis, bottom[0]), bottom[0].shape
         last = len(shape) if num_axes == -1 else axis + num_axes
         if num_axes < -1 or last > len(shape):
-            raise self.shape_error(f"num_axes {num_axes} from axis {axis} of a bottom of shape {shape}; -1 takes all")
+            raise self.shape_error(f"num_axes {num_axes} from axis {axis} of a bottom of shape {shape}; -1 means all")
         self.add_blob(shape[axis:last], filler)
 
     def operand(self, bottom: Blobs) -> Blob:
-        """Return the blob that x is combined with."""
+        """Return the operand: the second bottom or the parameter."""
         return bottom[1] if len(bottom) > 1 else self.blobs[0]
 
-    def look_at(self, bottom: Blobs, axis: int) -> None:
-        """Set `view`, x's shape as three axes. Raise ShapeError where the operand's shape is not part of x's."""
+    def set_view(self, bottom: Blobs, axis: int) -> None:
+        """Set `view`, x's shape as three axes. Raise ShapeError if the operand's shape is not a part of x's."""
         shape, part = bottom[0].shape, self.operand(bottom).shape
         first = self.canonical_axis(axis, bottom[0]) if part else 0
         if shape[first : first + len(part)] != part:
-            raise self.shape_error(f"shape {part} is not that of axes {first} and on of a bottom of shape {shape}")
+            raise self.shape_error(
+                f"an operand of shape {part} does not match a bottom of shape {shape} from axis {first} on"
+            )
         self.view = prod(shape[:first]), prod(part), prod(shape[first + len(part) :])
 
     def spread(self, values: Any) -> Any:
-        """Return the operand's values in a form that repeats over x, a view."""
+        """Return the operand's values, a view that broadcasts over x (1 x operand x 1)."""
         return values.reshape(1, -1, 1)
 
     def add_diff(self, dy: Any, blob: Blob, overwrite: bool) -> None:
-        """Write into an operand's gradient, or add to it, that of all the values that it was combined with."""
+        """Sum `dy` (outer x operand x inner) into the gradient of an operand: overwrite it, or add to it."""
         diff = blob.diff_array.reshape(-1)
         if overwrite:
             self.xp.sum(dy, axis=(0, 2), out=diff)
         else:
             diff += dy.sum(axis=(0, 2))
 
-    def ties_batch(self, bottom: Blobs, axis: int) -> str:
-        """Say so where the learned operand has the batch's axis."""
+    def operand_mixes_samples(self, bottom: Blobs, axis: int) -> str:
+        """Return why the batch cannot be divided: a learned operand that has axis 0; "" if it can."""
         ties = len(bottom) == 1 and self.blobs[0].shape and self.canonical_axis(axis, bottom[0]) == 0
-        return "its parameter has axis 0, one value a sample" if ties else ""
+        return "its parameter has axis 0, one value per sample" if ties else ""

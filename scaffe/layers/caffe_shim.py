@@ -1,4 +1,4 @@
-"""What a user's Python layer finds as `import caffe`: the names of pycaffe that layers are written with."""
+"""The module that `import caffe` gives to a user's Python layer: the names of pycaffe that such layers need."""
 
 from __future__ import annotations
 
@@ -7,27 +7,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any
 
 from scaffe.blob import Blob
 from scaffe.context import TEST, TRAIN
 
 
 class BlobVec(list[Blob]):
-    """A layer's parameters, which it adds itself."""
+    """The parameters of a user's layer, which adds them in its setup."""
 
     def __init__(self, xp: ModuleType):
         super().__init__()
         self.xp = xp
 
     def add_blob(self, *shape: int) -> None:
-        """Add a parameter of zeros."""
+        """Append a parameter of this shape, zeros."""
         self.append(Blob(shape, self.xp))
 
 
-class Layer:
-    """The base of a user's layer, which has setup, reshape, forward (self, bottom, top) and backward (self, top,
-    propagate_down, bottom). `param_str` is the prototxt's, `phase` TRAIN or TEST."""
+class CaffeLayer:
+    """The base class of users' layers, `caffe.Layer`.
+
+    A user's class has the methods setup, reshape and forward (self, bottom, top) and backward (self, top,
+    propagate_down, bottom). `param_str` is the prototxt's string, `phase` TRAIN or TEST.
+    """
 
     param_str: str
     phase: int
@@ -35,26 +37,26 @@ class Layer:
 
 
 def _stand_in() -> ModuleType:
-    module: Any = ModuleType("caffe", __doc__)
-    module.Layer, module.TRAIN, module.TEST = Layer, TRAIN, TEST
+    module = ModuleType("caffe", __doc__)
+    vars(module).update(Layer=CaffeLayer, TRAIN=TRAIN, TEST=TEST)
     return module
 
 
 def _has_real() -> bool:
-    """Say whether there is a module caffe with a file.
+    """Return whether a module `caffe` with a file can be imported.
 
-    A mere folder of that name, Caffe's checkout say, is a package to Python too, but one without a file.
+    A folder of that name, such as a checkout of Caffe, is a package for Python too, but has no file.
     """
     loaded = sys.modules.get("caffe")
     if loaded is not None and loaded.__spec__ is None:
-        return True  # somebody made it
+        return True  # a module object made by the user's code
     spec = loaded.__spec__ if loaded else find_spec("caffe")
     return spec is not None and spec.origin is not None
 
 
 @contextmanager
 def importable() -> Iterator[None]:
-    """Let `import caffe` find the stand-in for as long as this lasts, unless there is a real caffe."""
+    """Make `import caffe` give the stand-in inside a `with` block, unless a real caffe can be imported."""
     if _has_real():
         yield
         return

@@ -1,4 +1,4 @@
-"""Concat: bottoms one after the other on an axis."""
+"""Concat: bottoms concatenated on an axis."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from scaffe.layers.layer import ANY, Blobs, Layer, register
 
 
 class Concat(Layer):
-    """Join bottoms that agree on all axes but `axis`, or `concat_dim` as old files say."""
+    """Concatenate the bottoms on `axis`, or `concat_dim` in old prototxt files.
+
+    Bottoms (outer x C_i x inner), which differ in C_i only; top (outer x sum of C_i x inner).
+    """
 
     bottoms = (1, ANY[1])
 
@@ -42,8 +45,8 @@ class Concat(Layer):
     def mixes_samples(self, bottom: Blobs) -> str:
         return "" if self.axis else "it joins its bottoms on axis 0"
 
-    def _parts(self, bottom, array) -> Iterator[Any]:
-        """Yield each bottom's part of the top, a view."""
+    def _parts(self, bottom: Blobs, array: Any) -> Iterator[Any]:
+        """Yield each bottom's part of the top's `array`, a view."""
         start, front = 0, (slice(None),) * self.axis
         for blob in bottom:
             stop = start + blob.shape[self.axis]

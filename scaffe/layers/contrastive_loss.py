@@ -1,4 +1,4 @@
-"""ContrastiveLoss: pairs that are alike drawn together, others pushed apart."""
+"""ContrastiveLoss: small distances for similar pairs, distances above a margin for dissimilar ones."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from scaffe.layers.layer import Blobs, register
 from scaffe.layers.loss import Loss
 
-CLOSE = 1e-4  # added to distances that are divided by, as in Caffe: pairs at one place have a gradient
+CLOSE = 1e-4  # added to a distance before dividing by it, as in Caffe, so that distance 0 gives a finite gradient
 
 
 class ContrastiveLoss(Loss):
-    """loss = sum over the pairs of (alike ? d^2 : max(margin - d, 0)^2) / (2 N), d the distance of a_n and b_n.
+    """loss = sum over pairs of (d^2 if similar, else max(margin - d, 0)^2) / (2 N), where d = |a_n - b_n|.
 
-    a, b (N x C); alike (N): not 0 for pairs that are; N samples of the global batch. With `legacy_version`, pairs that
-    differ add max(margin - d^2, 0). Hadsell et al. 2006, section 2.1.
+    Bottoms: a, b (N x C); labels (N), not 0 for similar pairs. Top: loss (). N counts the global batch. With
+    `legacy_version` a dissimilar pair adds max(margin - d^2, 0). Hadsell et al. 2006, section 2.1.
     """
 
     bottoms = (3, 3)

@@ -6,21 +6,22 @@ from collections.abc import Sequence
 
 from scaffe.blob import Shape
 from scaffe.layers.base_convolution import BaseConvolution
-from scaffe.layers.im2col import Sizes, Window
+from scaffe.layers.im2col import Sizes, SlidingWindow
 from scaffe.layers.layer import Blobs, register
 
 
 class Convolution(BaseConvolution):
-    """y = W * x + b, the same W and b for every bottom.
+    """y = W * x + b, a cross-correlation, with the same W and b for every pair of bottom and top.
 
-    x (N x C x size...), channels on `axis`, all axes before it counting as N; y (N x num_output x out...);
-    W (num_output x C / group x kernel...), b (num_output).
+    x (N x C x size...), channels on `axis`, where N stands for all axes before it; y (N x num_output x out...),
+    out = floor((size + 2 pad - dilation (kernel - 1) - 1) / stride) + 1. Parameters: W (num_output x C / group x
+    kernel...), b (num_output) unless `bias_term` is false.
     """
 
     def _sides(self) -> tuple[int, int]:
         return self.outputs, self.inputs
 
-    def _make_window(self, shape: Shape, axis: int) -> tuple[Window, Sizes]:
+    def _make_window(self, shape: Shape, axis: int) -> tuple[SlidingWindow, Sizes]:
         window = self.window_over(shape, axis)
         return window, window.out
 

@@ -1,4 +1,4 @@
-"""Crop: the part of one blob that has another's size."""
+"""Crop: a part of one blob, with the size of another."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from scaffe.layers.layer import Blobs, Layer, register
 
 
 class Crop(Layer):
-    """y = the part of bottom 0 that begins at `offset` and has bottom 1's size on all axes from `axis` on.
+    """y = the part of bottom 0 that begins at `offset` and has bottom 1's size, on all axes from `axis` on.
 
-    There is one offset for all these axes, or one each; none means 0. Bottom 1 gives its shape alone.
+    Both bottoms have the same number of axes. `offset` has one value for all cropped axes or one per axis, 0 by
+    default. Only the shape of bottom 1 is used; its gradient is 0.
     """
 
     bottoms = (2, 2)
@@ -35,7 +36,7 @@ class Crop(Layer):
     def _offsets(self, axes: int) -> list[int]:
         offsets = list(self.param.crop_param.offset) or [0]
         if len(offsets) not in (1, axes):
-            raise self.error(f"crop_param has {len(offsets)} offset for {axes} cropped axes; give one, or one an axis")
+            raise self.error(f"crop_param has {len(offsets)} offset for {axes} cropped axes; give one, or one per axis")
         return offsets * axes if len(offsets) == 1 else offsets
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:

@@ -1,18 +1,19 @@
-"""Data: batches of records from a database, read ahead by this rank's own thread."""
+"""Data: batches of records from an LMDB or LevelDB."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from readers import BatchReader, open_database
-from scaffe.layers.base_data import PrefetchingData, Reading
+from readers import BatchFiller, BatchReader, open_database
+from scaffe.layers.base_data import PrefetchingData
 from scaffe.layers.layer import Blobs, register
 
 
 class Data(PrefetchingData):
-    """Top 0: images (n x C x h x w), transformed; top 1: labels (n). n is this rank's share of batch_size.
+    """Read images and labels from a database. Reader threads of this rank read ahead.
 
-    Whether the source is an LMDB or a LevelDB is seen from its files.
+    Tops: images (n x C x h x w), transformed; labels (n). n is this rank's share of batch_size. The files of `source`
+    tell whether it is an LMDB or a LevelDB; `backend` is not needed.
     """
 
     tops = (1, 2)
@@ -24,7 +25,7 @@ class Data(PrefetchingData):
         self.take_part(len(self._reader), data.batch_size, self.skip(data.rand_skip))
         self.look_ahead()
 
-    def reading(self) -> Reading:
+    def reading(self) -> BatchFiller:
         transform = replace(self._transform, seed=self.context.seed)
         return self.passing_over(lambda first: BatchReader(self._reader, self.ordered(), transform, first))
 

@@ -1,4 +1,4 @@
-"""Deconvolution: convolution the other way round, from few places to many."""
+"""Deconvolution: the transpose of a convolution, which enlarges its bottom."""
 
 from __future__ import annotations
 
@@ -7,27 +7,28 @@ from typing import Any
 
 from scaffe.blob import Shape
 from scaffe.layers.base_convolution import BaseConvolution
-from scaffe.layers.im2col import Sizes, Window
+from scaffe.layers.im2col import Sizes, SlidingWindow
 from scaffe.layers.layer import Blobs, register
 
 
 class Deconvolution(BaseConvolution):
-    """Spread W, weighted by each value of x, over y, and add b: Convolution's backward pass, run forward.
+    """y = W^T * x + b: Convolution's gradient by its bottom, as a forward pass.
 
-    x (N x C x size...), y (N x num_output x out...), out = stride (size - 1) + dilation (kernel - 1) + 1 - 2 pad;
-    W (C x num_output / group x kernel...), b (num_output). Long et al. 2015, section 3.3.
+    x (N x C x size...), channels on `axis`; y (N x num_output x out...),
+    out = stride (size - 1) + dilation (kernel - 1) + 1 - 2 pad. Parameters: W (C x num_output / group x kernel...),
+    b (num_output) unless `bias_term` is false. Long et al. 2015, section 3.3.
     """
 
     def _sides(self) -> tuple[int, int]:
         return self.inputs, self.outputs
 
-    def _make_window(self, shape: Shape, axis: int) -> tuple[Window, Sizes]:
+    def _make_window(self, shape: Shape, axis: int) -> tuple[SlidingWindow, Sizes]:
         extent = [d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation, strict=True)]
         axes = zip(shape[axis + 1 :], extent, self.stride, self.pad, strict=True)
         size = tuple(s * (n - 1) + e - 2 * p for n, e, s, p in axes)
         if min(size, default=1) < 1:
             raise self.shape_error(f"pad {self.pad} leaves a top of size {size} for a bottom of shape {shape}")
-        return Window(size, self.kernel, self.stride, self.pad, self.dilation), size
+        return SlidingWindow(size, self.kernel, self.stride, self.pad, self.dilation), size
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         for x, y in zip(bottom, top, strict=True):

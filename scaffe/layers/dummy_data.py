@@ -1,23 +1,27 @@
-"""DummyData: blobs that fillers fill."""
+"""DummyData: tops whose values come from fillers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
+from scaffe.blob import Blob, Shape
 from scaffe.fillers import fill
 from scaffe.layers.layer import ANY, Blobs, Layer, register
 from scaffe.proto import FillerParameter
 
+T = TypeVar("T")
 LEGACY = ("num", "channels", "height", "width")
 
 
 class DummyData(Layer):
-    """Fill the tops: once by constant fillers, anew at every forward pass by the others.
+    """Fill the tops: once with constant fillers, in each forward pass with random fillers.
 
-    Shapes come from `shape`, or from `num`, `channels`, `height` and `width`. There is one shape for all tops or
-    one each, and so with fillers; none means zeros. The values are this rank's rows of what one rank would have.
+    Shapes are given by `shape`, or by `num`, `channels`, `height` and `width`; there is one for all tops or one per
+    top. `data_filler` has one filler for all tops or one per top, zeros by default. A rank's values are its rows of
+    the values that one rank would have.
     """
 
     bottoms = (0, 0)
@@ -47,34 +51,36 @@ class DummyData(Layer):
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         pass
 
-    def _draw(self, i, blob):
-        """Fill the rows of all ranks and return this rank's."""
+    def _draw(self, i: int, blob: Blob) -> np.ndarray:
+        """Return this rank's rows of top i, from a filled array of the rows of all ranks."""
         first, total = self.rows[i]
         values = np.empty((total, *blob.shape[1:]), np.float32)
         rng = self.context.generator("dummy", self.name, i, self.context.batch_number)
         fill(values, self.fillers[i], rng, f"layer '{self.name}'")
         return values[first : first + blob.num]
 
-    def _share(self, blob, shape) -> tuple[int, int]:
-        """Give a top its rows; return the first of them and how many all ranks have."""
+    def _share(self, blob: Blob, shape: Shape) -> tuple[int, int]:
+        """Set a top's shape; return its first row in the global batch and the rows of the global batch."""
         if not shape or min(shape) < 1:
             raise self.shape_error(f"dummy_data_param has shape {shape}; give it axes, each at least 1")
         blob.reshape(self.context.take_share(self.name, shape[0]), *shape[1:])
         return self.context.first_row, self.context.total_rows or blob.num
 
-    def _legacy_shapes(self, param, tops):
-        """Return the shapes that the old fields give, each of them once or once a top."""
+    def _legacy_shapes(self, param: Any, tops: int) -> list[Shape]:
+        """Return the shapes by num, channels, height and width: one value each, or one value per top."""
         fields = [list(getattr(param, field)) for field in LEGACY]
         if not any(fields):
             return []
         for name, values in zip(LEGACY, fields, strict=True):
             if len(values) not in (1, tops):
-                raise self.error(f"dummy_data_param has {len(values)} {name} for {tops} tops; give one, or one a top")
+                raise self.error(f"dummy_data_param has {len(values)} {name} for {tops} tops; give one, or one per top")
         return list(zip(*(values * tops if len(values) == 1 else values for values in fields), strict=True))
 
-    def _one_each(self, values, top, field):
+    def _one_each(self, values: list[T], top: Blobs, field: str) -> list[T]:
         if len(values) not in (1, len(top)):
-            raise self.error(f"dummy_data_param has {len(values)} {field} for {len(top)} tops; give one, or one a top")
+            raise self.error(
+                f"dummy_data_param has {len(values)} {field} for {len(top)} tops; give one, or one per top"
+            )
         return values * len(top) if len(values) == 1 else values
 
 

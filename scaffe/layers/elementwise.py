@@ -1,4 +1,4 @@
-"""Elementwise: what the layers that compute value by value have in common."""
+"""Elementwise: the base of layers that apply a function to each element."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from scaffe.layers.layer import Blobs, Layer
 
 
 class Elementwise(Layer):
-    """y = f(x), value by value; may work in place. Subclasses implement `f` and `df`.
+    """y = f(x) for each element; x and y of any shape. Subclasses implement `f` and `df`. May work in place.
 
-    The gradient is that of the values that stand in the blobs by then, as in Caffe: in place x is y, or what in-place
-    layers behind have made of it. Where that can't give the gradient even of a layer alone (Caffe's is wrong then, as
-    Power's and Log's, or refused, as AbsVal's) a layer that works in place keeps x.
+    As in Caffe, the gradient is computed from the values that the blobs hold at the backward pass. In place, x is y,
+    or the result of following layers that work in place too. A subclass whose gradient needs x itself sets
+    `keeps_input`; it then copies x when it works in place. (Caffe computes a wrong gradient there, as for Power and
+    Log, or refuses, as for AbsVal.)
     """
 
     capturable = True
     in_place = True
-    keeps_input = False  # does df need x, also where y has taken its place?
+    keeps_input = False  # whether `df` needs x after y has overwritten it
 
     def f(self, x: Any, out: Any) -> None:
-        """Write f(x) into `out`, which may be `x`."""
+        """Write y into `out`, which may be `x`."""
         raise NotImplementedError
 
     def df(self, x: Any, y: Any, out: Any) -> None:
-        """Write f's derivative at x into `out`, which is neither x nor y; without `keeps_input`, x may be y."""
+        """Write the derivative of f at x into `out`, which is neither x nor y. Without `keeps_input`, x may be y."""
         raise NotImplementedError
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:

@@ -1,4 +1,4 @@
-"""Eltwise: blobs of one shape multiplied, added, or compared value by value."""
+"""Eltwise: the elementwise product, sum or maximum of blobs."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from typing import Any
 
 from scaffe.layers.layer import ANY, Blobs, Layer, register
 
+Arrays = list[Any]
+
 
 class Eltwise(Layer):
-    """y = the product, the sum weighted by `coeff`, or the largest of the bottoms' values.
+    """y = the product (PROD), the sum weighted by `coeff` (SUM) or the maximum (MAX) of the bottoms' elements.
 
-    Of equal largest values the second bottom's gets the gradient if it is one of them, else the first. The gradient of
-    a product is that of the other factors, or with `stable_prod_grad: false` y / x, not a number at 0.
+    Bottoms and top have the same shape. MAX passes the gradient to one bottom; of equal values, to the second bottom
+    if it is one of them, else to the first of them, as in Caffe. PROD's derivative is the product of the other
+    bottoms, or y / x with `stable_prod_grad: false`, which is NaN at x = 0.
     """
 
     bottoms = (2, ANY[1])
-    operations: tuple[type, ...]  # by EltwiseParameter.EltwiseOp
+    operations: tuple[type, ...]  # indexed by EltwiseParameter.EltwiseOp
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         param = self.param.eltwise_param
@@ -26,7 +29,9 @@ class Eltwise(Layer):
         if self.coeffs and param.operation != param.SUM:
             raise self.error("eltwise_param has coeff, which only operation: SUM takes")
         if len(self.coeffs) not in (0, len(bottom)):
-            raise self.error(f"eltwise_param has {len(self.coeffs)} coeff for {len(bottom)} bottoms; give one a bottom")
+            raise self.error(
+                f"eltwise_param has {len(self.coeffs)} coeff for {len(bottom)} bottoms; give one per bottom"
+            )
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
         for blob in bottom[1:]:
@@ -44,16 +49,18 @@ class Eltwise(Layer):
                 self.operation.backward(i, values, top[0].array, top[0].diff_array, blob.diff_array)
 
 
-class Product:
+class EltwiseProduct:
+    """y = x_0 x_1 ..."""
+
     def __init__(self, layer: Eltwise):
         self.layer = layer
 
-    def forward(self, xs: list, y: Any) -> None:
+    def forward(self, xs: Arrays, y: Any) -> None:
         y[...] = xs[0]
         for x in xs[1:]:
             y *= x
 
-    def backward(self, i: int, xs: list, y: Any, dy: Any, dx: Any) -> None:
+    def backward(self, i: int, xs: Arrays, y: Any, dy: Any, dx: Any) -> None:
         if self.layer.stable:
             dx[...] = dy
             for x in xs[:i] + xs[i + 1 :]:
@@ -63,25 +70,29 @@ class Product:
             dx *= dy
 
 
-class Sum:
+class EltwiseSum:
+    """y = coeff_0 x_0 + coeff_1 x_1 + ..., each coeff 1 by default."""
+
     def __init__(self, layer: Eltwise):
         self.layer = layer
 
-    def forward(self, xs: list, y: Any) -> None:
+    def forward(self, xs: Arrays, y: Any) -> None:
         coeffs = self.layer.coeffs or [1] * len(xs)
         self.layer.xp.multiply(xs[0], coeffs[0], out=y)
         for x, coeff in zip(xs[1:], coeffs[1:], strict=True):
             y += x if coeff == 1 else coeff * x
 
-    def backward(self, i: int, xs: list, y: Any, dy: Any, dx: Any) -> None:
+    def backward(self, i: int, xs: Arrays, y: Any, dy: Any, dx: Any) -> None:
         self.layer.xp.multiply(dy, self.layer.coeffs[i] if self.layer.coeffs else 1, out=dx)
 
 
-class Max:
+class EltwiseMax:
+    """y = max(x_0, x_1, ...); `winner` is the index of the bottom that has the maximum."""
+
     def __init__(self, layer: Eltwise):
         self.layer = layer
 
-    def forward(self, xs: list, y: Any) -> None:
+    def forward(self, xs: Arrays, y: Any) -> None:
         xp = self.layer.xp
         self.winner = self.layer.buffer("winner", y.shape, int)
         y[...] = xs[1]
@@ -91,10 +102,10 @@ class Max:
             self.winner[wins] = i
             xp.copyto(y, x, where=wins)
 
-    def backward(self, i: int, xs: list, y: Any, dy: Any, dx: Any) -> None:
+    def backward(self, i: int, xs: Arrays, y: Any, dy: Any, dx: Any) -> None:
         self.layer.xp.multiply(dy, self.winner == i, out=dx)
 
 
-Eltwise.operations = Product, Sum, Max
+Eltwise.operations = EltwiseProduct, EltwiseSum, EltwiseMax
 
 register("Eltwise", Eltwise)

@@ -1,4 +1,4 @@
-"""Embed: a learned vector for each of a set of integers."""
+"""Embed: a learned vector for each index."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from scaffe.layers.layer import Blobs, Layer, register
 
 
 class Embed(Layer):
-    """y = W_x + b: the row of W that each value of x names.
+    """y[m] = W[x[m]] + b.
 
-    x (M...), integers from 0 to K - 1 held as floats; y (M... x N); W (K x N), K `input_dim`, N `num_output`; b (N).
-    Raise LabelError for a value that is no such integer.
+    x (M...), integers from 0 to K - 1 held as floats; y (M... x N). Parameters: W (K x N), b (N) unless `bias_term` is
+    false; K is `input_dim`, N `num_output`. Raise LabelError for any other value of x, which has no gradient.
     """
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:

@@ -9,7 +9,10 @@ from scaffe.layers.loss import Loss
 
 
 class EuclideanLoss(Loss):
-    """loss = sum of (a - b)^2 / (2 N), N samples on axis 0 of the global batch; both bottoms get gradients."""
+    """loss = sum of (a - b)^2 / (2 N).
+
+    Bottoms: a, b (N x ...), which both have gradients. Top: loss (). N counts the global batch.
+    """
 
     capturable = True
 

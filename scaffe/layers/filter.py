@@ -1,4 +1,4 @@
-"""Filter: the samples that a selector lets pass."""
+"""Filter: the samples that a selector blob selects."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from scaffe.layers.layer import ANY, Blobs, Layer, register
 
 
 class Filter(Layer):
-    """Let each top be the samples of its bottom for which the last bottom, the selector (N), is not 0.
+    """y_i = the samples of x_i whose selector value is not 0.
 
-    All bottoms have N samples on axis 0. The tops have as many as pass, all N when the net is built.
+    Bottoms: x_0, x_1, ... (N x ...), and last the selector (N). Tops: y_0, y_1, ... (M x ...), M the number of selected
+    samples; M = N when the net is built. The gradient of other samples is 0.
     """
 
     bottoms = (2, ANY[1])
@@ -27,7 +28,7 @@ class Filter(Layer):
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
         selector = bottom[-1]
         if not selector.shape or prod(selector.shape[1:]) != 1:
-            raise self.shape_error(f"the selector has shape {selector.shape}; give one value a sample")
+            raise self.shape_error(f"the selector has shape {selector.shape}; give one value per sample")
         for blob in bottom[:-1]:
             if blob.shape[:1] != selector.shape[:1]:
                 raise self.shape_error(f"bottoms have shapes {blob.shape} and {selector.shape}; axis 0 must agree")
@@ -53,7 +54,7 @@ class Filter(Layer):
         return bottom_index < len(self.param.bottom) - 1
 
     def mixes_samples(self, bottom: Blobs) -> str:
-        return "it keeps some of the samples, so ranks would have other shares of them than of the batch"
+        return "it selects samples, so a rank's part of the tops would differ from its part of the batch"
 
 
 register("Filter", Filter)

@@ -1,4 +1,4 @@
-"""Flatten: several axes joined to one."""
+"""Flatten: several axes as one axis."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scaffe.layers.reshaped import Reshaped
 
 
 class Flatten(Reshaped):
-    """Join the axes from `axis` to `end_axis`, both included."""
+    """y = x with the axes from `axis` to `end_axis`, both included, as one axis; a view of x."""
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
         param, shape = self.param.flatten_param, bottom[0].shape

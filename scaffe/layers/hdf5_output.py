@@ -1,4 +1,4 @@
-"""HDF5Output: write two blobs to an HDF5 file, batch after batch."""
+"""HDF5Output: two bottoms written to an HDF5 file."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from scaffe.layers.layer import Blobs, Layer, register
 
 
 class HDF5Output(Layer):
-    """Bottom 0 becomes the dataset "data", bottom 1 "label": N x C x H x W, float32, 1 for axes that are missing.
+    """Append bottom 0 to the dataset "data" and bottom 1 to "label": (N x C x H x W), float32, missing axes of size 1.
 
-    Each forward pass appends its rows (Caffe takes only one). The file is there, complete, when the net is closed
-    or let go. Of several ranks each writes its own rows to a file of its own, NAME.rank0of4.h5 for NAME.h5, which
-    also has the dataset "row": each row's number among those of all ranks.
+    Each forward pass appends its rows (Caffe's layer works for one forward pass only). The file appears, complete,
+    when the net is closed or garbage-collected. Of several ranks, each writes its rows to its own file,
+    NAME.rank0of4.h5 for NAME.h5, with a dataset "row" of the rows' indices over all ranks.
     """
 
     bottoms = (2, 2)
@@ -50,7 +50,7 @@ class HDF5Output(Layer):
         self._writer.close()
 
     def _rows(self, count: int) -> np.ndarray:
-        """Return the numbers, over all ranks and from the first batch of all on, of this pass's rows (n, int64)."""
+        """Return the indices, over all ranks and since the first batch, of this pass's rows (n, int64)."""
         if self._numbers is None:
             self._numbers, self._first_number = self.context.batch_numbers(), self.context.batch_number
         number = self._first_number + next(self._numbers)

@@ -1,4 +1,4 @@
-"""HingeLoss: one against all others, with a margin."""
+"""HingeLoss: the one-versus-all hinge loss."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from scaffe.layers.loss import Loss
 
 
 class HingeLoss(Loss):
-    """loss = sum of max(0, 1 - t x) / N, or of its square with `norm: L2`; t is 1 for the label's score, else -1.
+    """loss = sum of max(0, 1 - t x) / N, or of its square with `norm: L2`; t is 1 for the label's class, else -1.
 
-    Scores x (N x classes...), all axes but the first counting as classes; labels (N); N samples of the global batch.
-    Raise LabelError for a label that is no class.
+    Bottoms: scores x (N x classes...), all axes but the first counting as classes; labels (N). Top: loss (). N counts
+    the global batch. Raise LabelError for a label that is no class.
     """
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
@@ -23,7 +23,7 @@ class HingeLoss(Loss):
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
         scores, labels = bottom
         if not scores.shape or labels.count != scores.num:
-            raise self.shape_error(f"scores of shape {scores.shape} need a label a sample, got {labels.shape}")
+            raise self.shape_error(f"scores of shape {scores.shape} need one label per sample, got {labels.shape}")
         self.classes = scores.count // max(1, scores.num)
         top[0].reshape()
 

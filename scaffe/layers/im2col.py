@@ -1,7 +1,7 @@
-"""Windows that slide over images, and the columns that turn a convolution into a matrix product.
+"""Sliding windows over images, and the columns that turn a convolution into a matrix product.
 
-The image index runs fastest in all arrays here: a place of the kernel, moved over the picture, meets a slice
-whose rows are then contiguous runs of many images, and copying or adding such slices goes at memory speed.
+The image index is the last axis of all arrays here. Each kernel element reads a strided slice of the padded images;
+with the image index last, the slice consists of contiguous runs, which are copied and added at memory bandwidth.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from types import ModuleType
 from typing import Any
 
 Sizes = tuple[int, ...]
+Index = tuple[slice | int, ...]
 
 
 @dataclass(frozen=True)
-class Window:
-    """A kernel that moves over pictures of `size`; each field has one number a spatial axis."""
+class SlidingWindow:
+    """The window of a convolution over images of `size`; each field has one number per spatial axis."""
 
     size: Sizes
     kernel: Sizes
@@ -28,26 +29,26 @@ class Window:
 
     @property
     def padded(self) -> Sizes:
-        """Size of a picture with its padding on both sides."""
+        """Size of an image with its padding on both sides."""
         return tuple(n + 2 * p for n, p in zip(self.size, self.pad, strict=True))
 
     @property
     def extent(self) -> Sizes:
-        """How far the dilated kernel reaches."""
+        """Size of the dilated kernel."""
         return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
 
     @property
     def out(self) -> Sizes:
-        """How many positions the kernel has; below 1 where it is larger than the padded picture."""
+        """Number of window positions; below 1 if the dilated kernel is larger than the padded image."""
         return tuple((n - e) // s + 1 for n, e, s in zip(self.padded, self.extent, self.stride, strict=True))
 
     @property
     def pointwise(self) -> bool:
-        """Whether each position sees exactly its own pixel."""
+        """Whether each position covers exactly its own pixel: the images are their own columns."""
         return self.size == self.out and prod(self.kernel) == 1 and not any(self.pad)
 
-    def places(self) -> Iterator[tuple[tuple, tuple]]:
-        """Yield for each place of the kernel the index of its columns and of the padded pixels that it meets."""
+    def places(self) -> Iterator[tuple[Index, Index]]:
+        """Yield, for each kernel element, the index of its columns and the index of the padded pixels it reads."""
         every = slice(None)
         axes = list(zip(self.dilation, self.stride, self.out, strict=True))
         for place in product(*map(range, self.kernel)):
@@ -56,15 +57,15 @@ class Window:
 
 
 class Columns:
-    """Unfold n images into columns and fold columns' gradients back, in buffers that are allocated once.
+    """Unfold n images into columns (im2col) and fold columns into images (col2im), in buffers allocated once.
 
-    Images (n x C x size...), columns (C kernel... x out... n). Pointwise windows need no columns of their own.
+    Images (n x C x size...), columns (C kernel... x out... n). For a pointwise window the images are the columns.
     """
 
-    def __init__(self, xp: ModuleType, dtype: Any, images: int, channels: int, window: Window):
+    def __init__(self, xp: ModuleType, dtype: Any, images: int, channels: int, window: SlidingWindow):
         self.window = window
         self.inside = (slice(None), *(slice(p, p + n) for p, n in zip(window.pad, window.size, strict=True)))
-        self.padded = xp.zeros((channels, *window.padded, images), dtype)  # zero outside the pictures for good
+        self.padded = xp.zeros((channels, *window.padded, images), dtype)  # the padding stays zero
         if window.pointwise:
             self.columns, self.folded = self.padded, self.padded
         else:
@@ -73,7 +74,7 @@ class Columns:
         self.matrix = self.columns.reshape(channels * prod(window.kernel), prod(window.out) * images)
 
     def unfold(self, images: Any) -> Any:
-        """Return the columns of `images` as a matrix, which the next call overwrites."""
+        """Return the columns of `images`, a matrix that the next call overwrites."""
         self.padded[self.inside] = images_last(images)
         if not self.window.pointwise:
             for place, met in self.window.places():
@@ -81,7 +82,7 @@ class Columns:
         return self.matrix
 
     def fold(self, images: Any) -> None:
-        """Write into `images` the sum, for each pixel, of the entries of `matrix` that it is unfolded to."""
+        """Overwrite each pixel of `images` with the sum of the entries of `matrix` that it unfolds to."""
         if not self.window.pointwise:
             self.folded[...] = 0
             for place, met in self.window.places():

@@ -1,4 +1,4 @@
-"""Im2col: the columns that a convolution multiplies, as a layer of its own."""
+"""Im2col: the columns of a convolution, as a layer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scaffe.layers.windowed import Windowed
 
 
 class Im2col(Windowed):
-    """y holds, at each position of the kernel, all values of x that it meets there, 0 in the padding.
+    """Unfold x: y holds, for each window position, the values of x in the window, 0 in the padding.
 
     x (N x C x size...), channels on `axis`; y (N x C kernel... x out...). The fields are those of convolution_param.
     """

@@ -1,19 +1,20 @@
-"""ImageData: batches of image files that a list names."""
+"""ImageData: batches of image files."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from readers import BatchReader, ImageReader
-from scaffe.layers.base_data import PrefetchingData, Reading
+from readers import BatchFiller, BatchReader, ImageReader
+from scaffe.layers.base_data import PrefetchingData
 from scaffe.layers.layer import Blobs, register
 
 
 class ImageData(PrefetchingData):
-    """Top 0: images (n x C x h x w), resized, then transformed; top 1: labels (n). n is this rank's share.
+    """Read the image files that the list `source` names; each line has a file name and a label.
 
-    Each rank opens only its own files. `shuffle` puts the list in another order in each epoch, by the seed, the
-    same for any number of ranks; the run's own `--shuffle` goes before it.
+    Tops: images (n x C x h x w), resized, then transformed; labels (n). n is this rank's share of batch_size, and a
+    rank opens its own files only. `shuffle` draws a new order of the list for each epoch; it depends on the seed, not
+    on the number of ranks. The run's `--shuffle` takes precedence.
     """
 
     tops = (2, 2)
@@ -28,7 +29,7 @@ class ImageData(PrefetchingData):
         self.take_part(len(self._reader), p.batch_size, self.skip(p.rand_skip))
         self.look_ahead()
 
-    def reading(self) -> Reading:
+    def reading(self) -> BatchFiller:
         transform = replace(self._transform, seed=self.context.seed)
         return self.passing_over(lambda first: BatchReader(self._reader, self.ordered(), transform, first))
 

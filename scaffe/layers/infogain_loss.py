@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from scaffe.layers.layer import Blobs, register
 from scaffe.layers.softmax_loss import SoftmaxWithLoss
 from scaffe.proto import BlobProto, blobs
 from scaffe.proto.files import parse_binary, read_bytes
 
-SMALLEST = 1e-20  # Caffe's floor under a probability, so that the loss stays finite
+SMALLEST = 1e-20  # Caffe's lower bound of a probability; it keeps the loss finite
 
 
 class InfogainLoss(SoftmaxWithLoss):
     """loss = -sum over labels l and classes k of H[l, k] log(softmax(scores)[k]) / normaliser.
 
-    Bottoms and tops are those of SoftmaxWithLoss; H (classes x classes) is the third bottom, or a .binaryproto file.
+    Bottoms and tops are those of SoftmaxWithLoss; H (classes x classes) is the third bottom, or the .binaryproto file
+    `source`.
     """
 
     bottoms = (2, 3)
@@ -30,7 +32,7 @@ class InfogainLoss(SoftmaxWithLoss):
             raise self.error("needs infogain_loss_param { source: FILE } or a third bottom, the weights of the classes")
         self.weights = None if len(bottom) > 2 else self._read(source)
 
-    def _read(self, source: str):
+    def _read(self, source: str) -> Any:
         stored = parse_binary(read_bytes(source), source, BlobProto)
         return self.xp.asarray(blobs.values(stored))
 
@@ -53,15 +55,15 @@ class InfogainLoss(SoftmaxWithLoss):
     def allows_force_backward(self, bottom_index: int) -> bool:
         return bottom_index == 0
 
-    def _losses(self):
+    def _losses(self) -> Any:
         logs = self.xp.log(self.xp.maximum(self.prob, SMALLEST))
         return -(self._rows() * logs).sum(axis=1)
 
-    def _differentiate(self, dx) -> None:
+    def _differentiate(self, dx: Any) -> None:
         self.xp.multiply(self.prob, self.matrix.sum(axis=1)[self.labels][:, None], out=dx)
         dx -= self._rows()
 
-    def _rows(self):
+    def _rows(self) -> Any:
         """Return each label's row of H, (outer x classes x inner)."""
         return self.matrix[self.labels].transpose(0, 2, 1)
 

@@ -1,17 +1,19 @@
-"""InnerProduct: fully connected layer."""
+"""InnerProduct: the fully connected layer."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 from scaffe.layers.layer import Blobs, Layer, register
 
 
 class InnerProduct(Layer):
-    """y = x W^T + b, where all axes of x from `axis` on count as one.
+    """y = x W^T + b.
 
-    x (M... x K...), y (M... x N); W (N x K), or (K x N) with `transpose`; b (N).
+    x (M... x K...), where the axes from `axis` on count as one; y (M... x N), N `num_output`. Parameters: W (N x K), or
+    (K x N) with `transpose`; b (N) unless `bias_term` is false.
     """
 
     capturable = True
@@ -59,13 +61,13 @@ class InnerProduct(Layer):
         axis = self.canonical_axis(self.param.inner_product_param.axis, bottom[0])
         return "" if axis else "it takes the whole batch as one input (axis 0)"
 
-    def add_bias_diff(self, dy) -> None:
-        """Add the sums of a top's gradient, (rows x outputs) in any number of axes, to the bias's, if it learns."""
+    def add_bias_diff(self, dy: Any) -> None:
+        """Add the sum of `dy` (rows... x outputs) over its rows to the bias's gradient, if the bias is learned."""
         if self.bias_term and self.param_propagate_down[1]:
             diff = self.blobs[1].diff_array
             diff += dy.reshape(-1, self.outputs).sum(axis=0)
 
-    def weight(self, array):
+    def weight(self, array: Any) -> Any:
         """Return the weights or their gradient as (N x K), a view."""
         return array.T if self.transpose else array
 

@@ -1,16 +1,15 @@
-"""Labels of classes, checked once a batch."""
+"""Class labels and other indices held as floats, checked once a batch."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from scaffe.blob import Blob, around
-from scaffe.errors import LabelError
 from scaffe.layers.layer import Layer
 
 
 def class_view(layer: Layer, scores: Blob, axis: int, labels: Blob) -> tuple[int, int, int]:
-    """Return the scores' shape seen as (outer x classes x inner). Raise ShapeError unless each place has one label."""
+    """Return the scores' shape as (outer, classes, inner). Raise ShapeError unless there are outer x inner labels."""
     outer, classes, inner = around(scores.shape, axis)
     if labels.count != outer * inner:
         raise layer.shape_error(
@@ -21,9 +20,9 @@ def class_view(layer: Layer, scores: Blob, axis: int, labels: Blob) -> tuple[int
 
 
 def class_indices(layer: Layer, blob: Blob, classes: int, ignore: int | None) -> tuple[Any, Any]:
-    """Return a blob's labels as integers, 0 where ignored, and a mask of those not ignored (None: all of them).
+    """Return a blob's labels as integers, 0 where ignored, and a mask of those not ignored (None if all count).
 
-    Raise LabelError for the first that is neither an integer from 0 to classes - 1 nor `ignore`.
+    Raise LabelError for the first value that is neither an integer from 0 to classes - 1 nor `ignore`.
     """
     xp, labels = layer.xp, blob.array
     good = (labels >= 0) & (labels < classes) & (labels == xp.floor(labels))
@@ -31,10 +30,5 @@ def class_indices(layer: Layer, blob: Blob, classes: int, ignore: int | None) ->
     if ignore is not None:
         kept = labels != ignore
         good |= ~kept
-    if (report := layer.context.report) is not None:  # which tells when the loss is read: nobody waits here
-        report.check(layer, labels, blob.num, classes, ignore)
-        return xp.where(good if kept is None else good & kept, labels, 0).astype(int), kept
-    if not good.all():
-        first = int(xp.argmin(good))
-        raise LabelError(layer.name, first // (blob.count // blob.num), float(labels.reshape(-1)[first]), classes)
+    labels = layer.context.engine.sound_labels(layer, blob, good, classes, ignore)
     return (labels if kept is None else labels * kept).astype(int), kept

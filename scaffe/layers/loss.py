@@ -1,4 +1,4 @@
-"""Loss: what the loss layers have in common."""
+"""Loss: the base of the loss layers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from scaffe.layers.layer import Blobs, Layer
 
 
 class Loss(Layer):
-    """A prediction and its label give one number, this rank's part of the mean over the global batch.
+    """Compute one number from a prediction and its labels: this rank's part of the loss of the global batch.
 
-    Each rank divides by the normaliser of the global batch, so that the losses and the gradients of all
-    ranks add up to those of one rank with the whole batch.
+    Each rank divides by the normaliser of the global batch. The losses and gradients of all ranks then add up to
+    those of one rank with the whole batch.
     """
 
     bottoms = (2, 2)
@@ -21,7 +21,7 @@ class Loss(Layer):
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         if not self.param.loss_weight:
-            self.param.loss_weight.append(1)  # as Caffe does, so that stored nets say it too
+            self.param.loss_weight.append(1)  # as Caffe does, so that saved nets hold it
         loss = self.param.loss_param
         self.ignore = loss.ignore_label if loss.HasField("ignore_label") else None
         self.normalization = loss.normalization
@@ -32,10 +32,10 @@ class Loss(Layer):
         return bottom_index != 1
 
     def normalizer(self, outer: int, inner: int, kept: Any = None) -> float:
-        """Return what the global batch's loss is divided by, at least 1.
+        """Return the divisor of the global batch's loss, at least 1. Collective: once a forward pass.
 
-        `outer` and `inner` are this rank's labels before and after the class axis, `kept` a mask of those not
-        ignored. All ranks call this, once a forward pass.
+        This rank has outer x inner labels: `outer` before the class axis, `inner` after it. `kept` is a mask of the
+        labels that are not ignored.
         """
         loss = self.param.loss_param
         if self.normalization == loss.NONE:

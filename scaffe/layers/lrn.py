@@ -1,4 +1,4 @@
-"""LRN: local response normalisation, across channels or within each."""
+"""LRN: local response normalisation, across channels or within each channel."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from scaffe.layers.layer import Blobs, Layer, register
 
 
 class LRN(Layer):
-    """y = x * scale^-beta, where scale = k + alpha / n * (sum of x^2 over the n values around).
+    """y = x scale^-beta, scale = k + alpha / n (sum of x^2 over a window of n values around the element).
 
-    x, y (N x C x H x W). The sum runs over `local_size` channels, or with WITHIN_CHANNEL over a square of
-    `local_size` pixels a side, n = local_size^2, where k is 1; values beyond the edges count as 0. Krizhevsky et al.
-    2012, section 3.3.
+    x, y (N x C x H x W). ACROSS_CHANNELS: the window is `local_size` channels, n = local_size. WITHIN_CHANNEL: it is a
+    square of `local_size` x `local_size` pixels, n = local_size^2, and k is 1, as in Caffe. Values outside x count
+    as 0. Krizhevsky et al. 2012, section 3.3.
     """
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
@@ -43,7 +43,7 @@ class LRN(Layer):
         self.xp.multiply(x, self.power, out=top[0].array)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
-        """dx_i = dy_i scale_i^-beta - 2 alpha beta / n x_i (sum over the j around i of dy_j y_j / scale_j)."""
+        """Compute dx_i = dy_i scale_i^-beta - 2 alpha beta / n x_i (sum over j in the window of dy_j y_j / scale_j)."""
         if not propagate_down[0]:
             return
         x, dy, dx = bottom[0].array, top[0].diff_array, bottom[0].diff_array
@@ -57,7 +57,7 @@ class LRN(Layer):
         self.xp.subtract(weighted, nearby, out=dx)
 
     def _window_sum(self, values: Any) -> Any:
-        """Return, for each value, the sum of the values around it, in a buffer that the next call overwrites."""
+        """Return the sum over the window around each element, in a buffer that the next call overwrites."""
         for axis in self.axes:
             sums = self.buffer(f"sums {axis}", values.shape, values.dtype)
             sums[...] = values
@@ -69,8 +69,8 @@ class LRN(Layer):
         return values
 
 
-def _shifted(axis: int, distance: int) -> tuple[tuple, tuple]:
-    """Return the indices of all but the last, and all but the first, `distance` values on an axis."""
+def _shifted(axis: int, distance: int) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """Return the index of all but the last `distance` values on an axis, and of all but the first `distance`."""
     front = (slice(None),) * axis
     return (*front, slice(None, -distance)), (*front, slice(distance, None))
 

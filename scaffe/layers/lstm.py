@@ -1,4 +1,4 @@
-"""LSTM: long short-term memory over whole sequences."""
+"""LSTM: long short-term memory over sequences."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from scaffe.layers.recurrent import Recurrent
 
 
 class LSTM(Recurrent):
-    """A step's pre-activations (N x 4 D) are an LSTMUnit's inputs; y are the hidden values; the state has cells too.
+    """y_t, c_t = LSTMUnit(c_(t-1), W_x x_t + W_h h_(t-1) + b, cont_t), h_t = y_t. Bottoms and tops: see Recurrent.
 
-    Donahue et al. 2015, section 3.1, after Zaremba and Sutskever 2014.
+    A step's pre-activations (N x 4 D) are the gates' inputs of an LSTMUnit. The state is the hidden values h and the
+    cells c. Donahue et al. 2015, section 3.1, after Zaremba and Sutskever 2014.
     """
 
     width = 4

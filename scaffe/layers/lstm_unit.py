@@ -11,16 +11,17 @@ from scaffe.layers.sigmoid import sigmoid
 
 
 def quarters(gates: Any) -> tuple[Any, Any, Any, Any]:
-    """Return the input, forget and output gates and the candidate, views of `gates` (N x 4 D), each (N x D)."""
+    """Return the input, forget and output gates and the candidate (N x D each), views of `gates` (N x 4 D)."""
     size = gates.shape[1] // 4
     i, f, o, g = (gates[:, k * size : (k + 1) * size] for k in range(4))
     return i, f, o, g
 
 
 def step(xp: ModuleType, gates: Any, cont: Any, before: Any, cell: Any, hidden: Any) -> None:
-    """Compute `cell` and `hidden` (N x D) from the cell `before`; the gates' inputs become their values.
+    """Compute `cell` and `hidden` (N x D) from the cell `before`; overwrite the gates' inputs with their values.
 
-    c = cont f c' + i g, h = o tanh(c); cont (N x 1) is 0 where a sequence begins. The forget gates come to hold cont f.
+    c = cont f c' + i g, h = o tanh(c); cont (N x 1) is 0 where a sequence begins. The forget gates are overwritten
+    with cont f.
     """
     i, f, o, g = quarters(gates)
     ifo = gates[:, : 3 * i.shape[1]]
@@ -34,7 +35,7 @@ def step(xp: ModuleType, gates: Any, cont: Any, before: Any, cell: Any, hidden: 
 
 
 def step_back(xp: ModuleType, gates: Any, before: Any, cell: Any, dcell: Any, dhidden: Any, dgates: Any) -> Any:
-    """Write the gradient by the gates' inputs into `dgates`; return that by the cell before."""
+    """Write the gradient of the gates' inputs into `dgates`; return the gradient of the cell `before`."""
     i, f, o, g = quarters(gates)
     di, df, do, dg = quarters(dgates)
     tanh = xp.tanh(cell)
@@ -47,10 +48,11 @@ def step_back(xp: ModuleType, gates: Any, before: Any, cell: Any, dcell: Any, dh
 
 
 class LSTMUnit(Layer):
-    """Bottoms: the cell before (1 x N x D), the gates' inputs (1 x N x 4 D), cont (1 x N). Tops: cell and hidden.
+    """c = cont f c' + i g, h = o tanh(c), where i, f, o are sigmoids of the gates' inputs, and g is a tanh.
 
-    cont is 0 where a sequence begins, else 1. The gates' inputs are those of the input, forget and output gates and
-    of the candidate. Hochreiter and Schmidhuber 1997, with forget gates.
+    Bottoms: the previous cell c' (1 x N x D); the inputs of i, f, o and g (1 x N x 4 D); cont (1 x N), 0 where a
+    sequence begins, else 1. Tops: cell c and hidden values h (1 x N x D). Hochreiter and Schmidhuber 1997, with forget
+    gates.
     """
 
     bottoms = (3, 3)

@@ -1,8 +1,8 @@
-"""MemoryData: arrays that the caller hands over."""
+"""MemoryData: batches of arrays that the caller sets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -11,13 +11,11 @@ from readers.batch_queue import allocate
 from scaffe.layers.base_data import BaseData
 from scaffe.layers.layer import Blobs, register
 
-IN_TURN = 3  # batches in pinned memory: the host fills one while the device copies another and computes on a third
-
 
 class MemoryData(BaseData):
-    """Top 0: data (n x C x H x W); top 1: labels (n): the rows of the arrays in turn, over and over.
+    """Read the rows of the caller's arrays in order, again and again.
 
-    Every rank is given the same arrays, and n is its share of batch_size.
+    Tops: data (n x C x H x W), labels (n); n is this rank's share of batch_size. All ranks need the same arrays.
     """
 
     tops = (2, 2)
@@ -30,15 +28,16 @@ class MemoryData(BaseData):
         self._arrays: tuple[np.ndarray, ...] = ()
         self._numbers: Iterator[int] | None = None
         self.take_part(p.batch_size, p.batch_size)
-        self._ahead = self.ahead()
-        if self._ahead is not None:
-            self._batches = self._ahead.add(allocate(IN_TURN, self.shard.rows, [self._shape, ()], self._ahead))
+        self._delivery = self.make_delivery()
+        batches = allocate(self._delivery.in_turn, self.shard.rows, [self._shape, ()], self._delivery.memory())
+        self._batches = self._delivery.add(batches)
 
     def set_input_arrays(self, data: np.ndarray, labels: np.ndarray) -> None:
-        """Read from the row on that a snapshot was taken before, else from the first one.
+        """Set the arrays to read: from the first row, or after a resume from the row after the snapshot's last.
 
-        `data` (N x C x H x W) and `labels` (N, or N x 1 x 1 x 1) are kept without a copy where they are float32
-        in C order. Raise ShapeError unless N is a multiple of batch_size and the rest is the layer's.
+        `data` (N x C x H x W) and `labels` (N, or N x 1 x 1 x 1) are not copied if they are float32 in C order: later
+        changes to them show in later batches. Raise ShapeError if N is not a multiple of batch_size, or C, H, W are
+        not the layer's.
         """
         data, labels = (np.ascontiguousarray(array, np.float32) for array in (data, labels))
         batch = self.param.memory_data_param.batch_size
@@ -68,21 +67,15 @@ class MemoryData(BaseData):
         number = next(self._numbers)
         _, rows = self.shard.places(number)
         self.consumed = number + 1
-        if self._ahead is None:
-            self._take(rows, [blob.array for blob in top])
-            return
         batch = self._batches[number % len(self._batches)]
-        self._ahead.wait(batch)
-        self._take(rows, batch.arrays)
-        self._ahead.send(batch)
-        self._ahead.give(batch, top)
-
-    def _take(self, rows: np.ndarray, targets: Sequence[np.ndarray]) -> None:
-        for array, target in zip(self._arrays, targets, strict=True):
+        self._delivery.wait(batch)
+        for array, target in zip(self._arrays, batch.arrays, strict=True):
             np.take(array, rows, 0, out=target, mode="clip")  # the mode that writes without a copy between
+        self._delivery.send(batch)
+        self._delivery.give(batch, top)
 
     def close(self) -> None:
-        """Let the next forward pass count batches anew."""
+        """Start a new count of batches at the next forward pass."""
         self._numbers = None
 
 

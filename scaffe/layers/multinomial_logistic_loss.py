@@ -8,20 +8,20 @@ from scaffe.layers.labels import class_indices
 from scaffe.layers.layer import Blobs, register
 from scaffe.layers.loss import Loss
 
-SMALLEST = 1e-20  # Caffe's floor under a probability, so that the loss stays finite
+SMALLEST = 1e-20  # Caffe's lower bound of a probability; it keeps the loss finite
 
 
 class MultinomialLogisticLoss(Loss):
-    """loss = -sum of log(p[label]) / N, N samples of the global batch.
+    """loss = -sum of log(p[label]) / N.
 
-    Probabilities p (N x classes...), all axes but the first counting as classes; labels (N). Raise LabelError for a
-    label that is no class.
+    Bottoms: probabilities p (N x classes...), all axes but the first counting as classes; labels (N). Top: loss ().
+    N counts the global batch. Raise LabelError for a label that is no class.
     """
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
         p, labels = bottom
         if not p.shape or labels.count != p.num:
-            raise self.shape_error(f"probabilities of shape {p.shape} need a label a sample, got {labels.shape}")
+            raise self.shape_error(f"probabilities of shape {p.shape} need one label per sample, got {labels.shape}")
         self.classes = p.count // max(1, p.num)
         top[0].reshape()
 

@@ -1,18 +1,19 @@
-"""MVN: each picture with mean 0 and variance 1."""
+"""MVN: mean-variance normalisation of each sample."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 from scaffe.layers.layer import Blobs, Layer, register
 
 
 class MVN(Layer):
-    """y = x - mean, or (x - mean) / (standard deviation + eps) with `normalize_variance`.
+    """y = (x - mean) / (standard deviation + eps), or x - mean with `normalize_variance: false`.
 
-    Mean and deviation are those of each channel of each sample, or of each sample with `across_channels`.
-    x (N x C x ...). May work in place.
+    x, y (N x C x ...). Mean and deviation are per sample and channel, or per sample with `across_channels`. May work
+    in place, where Caffe's gradient is wrong.
     """
 
     in_place = True
@@ -34,11 +35,11 @@ class MVN(Layer):
         if self.scales:
             self.deviation = self.xp.sqrt(self._mean_product(y, y)) + self.eps
             y /= self.deviation
-            if top[0] is bottom[0]:  # layers behind may change the top; Caffe's gradient is wrong in place in any case
+            if top[0] is bottom[0]:  # following layers may overwrite the top
                 self.buffer("normalised", y.shape, y.dtype)[...] = y
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
-        """dx = (dy - mean(dy) - y mean(y dy)) / deviation."""
+        """Compute dx = (dy - mean(dy) - y mean(y dy)) / deviation."""
         if not propagate_down[0]:
             return
         y, dy = top[0].array.reshape(self.view), top[0].diff_array.reshape(self.view)
@@ -51,8 +52,8 @@ class MVN(Layer):
             dx -= self.xp.multiply(y, slope, out=self.buffer("sloped", y.shape, y.dtype))
             dx /= self.deviation
 
-    def _mean_product(self, a, b):
-        """Return the means of a b, (rows x 1)."""
+    def _mean_product(self, a: Any, b: Any) -> Any:
+        """Return the mean of a b over each row, (rows x 1)."""
         return self.xp.einsum("ij,ij->i", a, b)[:, None] / self.view[1]
 
 

@@ -1,4 +1,4 @@
-"""Parameter: a learned blob as a top."""
+"""Parameter: a parameter blob as a top."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scaffe.proto import FillerParameter
 
 
 class Parameter(Layer):
-    """Give a learned blob of the prototxt's shape, zeros at first, to the layers above."""
+    """y = the parameter, a learned blob with the `shape` of the prototxt, zeros at first."""
 
     bottoms = (0, 0)
 
@@ -20,7 +20,7 @@ class Parameter(Layer):
         top[0].reshape(*self.blobs[0].shape)
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
-        top[0].array[...] = self.blobs[0].array  # a copy: layers above may work in place
+        top[0].array[...] = self.blobs[0].array  # a copy, since following layers may work in place
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         if self.param_propagate_down[0]:

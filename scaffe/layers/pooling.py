@@ -1,4 +1,4 @@
-"""Pooling: the largest, the mean, or a random value of each window."""
+"""Pooling: the maximum, the mean, or a random value of each window."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.blob import Shape
 from scaffe.context import TRAIN
 from scaffe.layers.layer import Blobs, Layer, register
 from scaffe.layers.stochastic_pooling import RandomValue, WeightedMean
 
 
 class Pooling(Layer):
-    """y = the largest, the mean, or a random one of the values of x in each window.
+    """y = the maximum (MAX), the mean (AVE) or a random element (STOCHASTIC) of each window of x.
 
-    x (N x C x H x W), y (N x C x pooled H x pooled W). Windows that reach over the edge are cut off there; the
-    mean counts the padding but nothing beyond it. A second top of MAX holds each winner's index h * W + w; of
-    equal values the first wins. Sizes are rounded up unless `round_mode` is FLOOR.
+    x (N x C x H x W), y (N x C x pooled H x pooled W). As in Caffe, pooled sizes are rounded up unless `round_mode` is
+    FLOOR, windows are clipped at the edge, and AVE divides by the window's area including the padding, but not what
+    lies beyond the padding. MAX may have a second top: the index h * W + w of each maximum, of equal values the first.
 
-    STOCHASTIC takes each value with a probability in proportion to it, so x should not be negative, and in the TEST
-    phase the mean weighted so. Draws are the same on any number of ranks. Zeiler and Fergus 2013, section 3.
+    STOCHASTIC chooses an element with probability proportional to its value, so x must not be negative; in the TEST
+    phase y is the mean with these probabilities. The choice does not depend on the number of ranks. Zeiler and Fergus
+    2013, section 3.
     """
 
     tops = (1, 2)
@@ -38,7 +40,7 @@ class Pooling(Layer):
             raise self.error(f"pool: STOCHASTIC takes no padding, got pad {self.pad}")
 
     def _pair(self, name: str, single: str) -> tuple[int, int]:
-        """Return a field of pooling_param for both axes, given once or as _h and _w."""
+        """Return a field of pooling_param for both axes, from the field or its _h and _w."""
         param = self.param.pooling_param
         pair = f"{name}_h", f"{name}_w"
         given = [field for field in pair if param.HasField(field)]
@@ -74,10 +76,10 @@ class Pooling(Layer):
         pool, param = self.param.pooling_param.pool, self.param.pooling_param
         if pool == param.STOCHASTIC:
             return RandomValue if self.context.phase == TRAIN else WeightedMean
-        return _Max if pool == param.MAX else _Average
+        return _MaxPooling if pool == param.MAX else _AveragePooling
 
-    def _pooled(self, shape, kernel) -> tuple[int, int]:
-        """Return how many windows there are on each axis, as Caffe counts them."""
+    def _pooled(self, shape: Shape, kernel: Sequence[int]) -> tuple[int, int]:
+        """Return the number of windows on each axis, by Caffe's rule."""
         param = self.param.pooling_param
         out = []
         for n, k, s, p in zip(shape[2:], kernel, self.stride, self.pad, strict=True):
@@ -106,16 +108,19 @@ class Pooling(Layer):
 
 
 class Axis:
-    """Windows along one axis: `size` pixels, `out` windows of `kernel` places."""
+    """The windows along one axis: `size` pixels, `out` windows of `kernel` elements.
+
+    `places[i]` holds the windows whose element i is a pixel, not padding, and these pixels.
+    """
 
     def __init__(self, size: int, kernel: int, stride: int, pad: int, out: int):
         self.size, self.kernel, self.stride, self.pad, self.out = size, kernel, stride, pad, out
-        self.start = np.arange(out) * stride - pad  # of each window; negative in the padding
-        self.length = np.minimum(self.start + kernel, size + pad) - self.start  # with padding, but nothing beyond it
+        self.start = np.arange(out) * stride - pad  # first pixel of each window, negative in the padding
+        self.length = np.minimum(self.start + kernel, size + pad) - self.start  # includes padding, not what is beyond
         self.places = [self._place(i) for i in range(kernel)]
 
     def _place(self, i: int) -> tuple[slice, slice]:
-        """Return the windows whose place i is a pixel, and these pixels."""
+        """Return the windows whose element i is a pixel, and these pixels."""
         first = max(0, -(-(self.pad - i) // self.stride))
         last = min(self.out, (self.size - 1 + self.pad - i) // self.stride + 1)
         if last <= first:
@@ -124,23 +129,23 @@ class Axis:
         return slice(first, last), slice(pixel, pixel + (last - first - 1) * self.stride + 1, self.stride)
 
 
-class _Max:
-    """The largest value of each window, and which place of the window, counted row by row, holds it."""
+class _MaxPooling:
+    """The maximum of each window, and its place: the element's index in the window, row by row."""
 
     def __init__(self, layer: Layer, rows: Axis, columns: Axis):
         xp = layer.xp
         self.layer, self.rows, self.columns = layer, rows, columns
         self.place_type = np.min_scalar_type(rows.kernel * columns.kernel)
-        # The first place of each window that is a pixel: the winner until a larger value is found.
+        # The first element of each window that is a pixel is the maximum until a larger value is found.
         first = np.maximum(0, -rows.start)[:, None] * columns.kernel + np.maximum(0, -columns.start)
         self.first = xp.asarray(first.astype(self.place_type))
-        # A pixel's index in its picture is the window's origin plus the offset of the place.
+        # A pixel's index h * W + w is the window's origin plus the offset of the element.
         self.origin = xp.asarray(rows.start[:, None] * columns.size + columns.start)
         offset = np.arange(rows.kernel)[:, None] * columns.size + np.arange(columns.kernel)
         self.offset = xp.asarray(offset.reshape(-1))
 
     def forward(self, x: Any, y: Any) -> None:
-        """Go over the places of the kernel; a place wins a window where it is larger than all before it."""
+        """Compute y, looping over the elements of the kernel; keep the place of each window's first maximum."""
         xp, buffer = self.layer.xp, self.layer.buffer
         self.place = buffer("place", y.shape, self.place_type)
         candidate, wins = buffer("candidate", y.shape, x.dtype), buffer("wins", y.shape, bool)
@@ -153,23 +158,23 @@ class _Max:
                 candidate[:, out_rows, out_columns] = x[:, in_rows, in_columns]
                 xp.greater(candidate, y, out=wins)
                 xp.maximum(candidate, y, out=y)
-                # Places come in rising order, so the last to win is the largest number that won.
+                # Places rise in this loop: the last one that was larger is the maximum of those that were larger.
                 xp.multiply(wins, self.place_type.type(i * self.columns.kernel + j), out=won)
                 xp.maximum(self.place, won, out=self.place)
 
     def winners(self) -> Any:
-        """Return the index h * W + w of each window's winner."""
+        """Return the index h * W + w of each window's maximum."""
         return self.layer.xp.take(self.offset, self.place) + self.origin
 
     def backward(self, dy: Any, dx: Any) -> None:
-        """Add each window's gradient to its winner's."""
+        """Overwrite dx: each window adds its gradient to the pixel of its maximum."""
         xp = self.layer.xp
         pixels = self.winners() + (xp.arange(len(dx)) * dx[0].size)[:, None, None]
         dx[...] = xp.bincount(pixels.reshape(-1), weights=dy.reshape(-1), minlength=dx.size).reshape(dx.shape)
 
 
-class _Average:
-    """The mean of each window: sums along the rows, then along the columns, over the window's area."""
+class _AveragePooling:
+    """The mean of each window: sums over rows, then over columns, divided by the window's area."""
 
     def __init__(self, layer: Layer, rows: Axis, columns: Axis):
         self.layer, self.rows, self.columns = layer, rows, columns
@@ -185,7 +190,7 @@ class _Average:
         y /= self.area
 
     def backward(self, dy: Any, dx: Any) -> None:
-        """Give each pixel the shares of the windows that it lies in."""
+        """Overwrite dx: each window adds its gradient, divided by its area, to its pixels."""
         sums = self._sums(dx)
         share = dy / self.area
         sums[...] = dx[...] = 0
@@ -194,12 +199,12 @@ class _Average:
         for out, pixels in self.rows.places:
             dx[:, pixels] += sums[:, out]
 
-    def _sums(self, x):
-        """Return the buffer for sums along the rows, (pictures x pooled H x W)."""
+    def _sums(self, x: Any) -> Any:
+        """Return the buffer for sums over rows, (N C x pooled H x W)."""
         return self.layer.buffer("sums", (len(x), self.rows.out, self.columns.size), x.dtype)
 
 
-def _pictures(array):
+def _pictures(array: Any) -> Any:
     """Return (N x C x H x W) as (N C x H x W), a view."""
     return array.reshape(-1, *array.shape[2:])
 

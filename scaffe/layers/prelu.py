@@ -1,8 +1,9 @@
-"""PReLU: rectified linear unit that learns its negative slope."""
+"""PReLU: the rectified linear unit with a learned negative slope."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from scaffe.blob import around
 from scaffe.fillers import given_or_constant
@@ -10,9 +11,10 @@ from scaffe.layers.layer import Blobs, Layer, register
 
 
 class PReLU(Layer):
-    """y = max(x, 0) + a_c min(x, 0), one slope a_c for each channel (axis 1), or one for all with `channel_shared`.
+    """y = max(x, 0) + a_c min(x, 0).
 
-    The slopes (C), or (), start at 0.25 unless a filler is given. May work in place. He et al. 2015, section 2.1.
+    x, y (N x C x ...). Parameter: the slopes a (C), one per channel, or () with `channel_shared`; 0.25 at first
+    unless a filler is given. May work in place. He et al. 2015, section 2.1.
     """
 
     in_place = True
@@ -49,11 +51,11 @@ class PReLU(Layer):
             slopes = self.xp.where(self.input > 0, 1, self._slopes())
             self.xp.multiply(dy, slopes, out=bottom[0].diff_array.reshape(self.view))
 
-    def _negative(self):
+    def _negative(self) -> Any:
         """Return min(x, 0), in a buffer that the next call overwrites."""
         return self.xp.minimum(self.input, 0, out=self.buffer("negative", self.view, self.input.dtype))
 
-    def _slopes(self):
+    def _slopes(self) -> Any:
         return self.blobs[0].array.reshape(1, -1, 1)
 
 

@@ -1,4 +1,4 @@
-"""Python: a layer whose code is the user's own."""
+"""Python: a layer that runs a user's Python class."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from scaffe.layers.layer import ANY, Blobs, Layer, register
 
 
 class Python(Layer):
-    """Run the class `layer` of `module`: a caffe.Layer with setup, reshape, forward and backward, as for pycaffe.
+    """Run the class `layer` of `module`: a caffe.Layer with setup, reshape, forward and backward, as in pycaffe.
 
-    It has `param_str`, `phase` and `blobs`, and is asked for its shapes before each forward pass. Raise NetError where
-    the net's context doesn't allow Python layers, since a prototxt from elsewhere could run any code.
+    The user's object has `param_str`, `phase` and `blobs`; its reshape runs before each forward pass. Raise NetError
+    unless Python layers are allowed, since a prototxt from elsewhere could run any code.
 
-    A loss is taken as a mean over this rank's samples, so its weight is multiplied by this rank's share of the global
-    batch. Nobody can tell whether a user's layer ties samples together. `share_in_parallel` changes nothing: each
-    rank has its own.
+    A loss is assumed to be a mean over this rank's samples: its weight is multiplied by this rank's share of the global
+    batch. The layer must not combine samples, which cannot be checked. Each rank has its own object;
+    `share_in_parallel` has no effect.
     """
 
     bottoms = ANY
@@ -28,21 +28,21 @@ class Python(Layer):
     reshapes_always = True
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
-        if not self.context.allow_python_layers:
+        if not self.context.compute.allow_python_layers:
             raise self.error(
-                "runs code that the prototxt names, which must be allowed first: --allow-python-layers, "
+                "runs code that the prototxt names; allow it with --allow-python-layers, "
                 "or allow_python_layers=True in Python"
             )
         self.blobs = caffe_shim.BlobVec(self.xp)
         found = self._find()
-        # A class of its own: a real caffe.Layer has `blobs` as a property, and a constructor that wants C++ objects.
+        # A subclass, not an instance: a real caffe.Layer has a property `blobs` and a constructor for C++ objects.
         kind: Any = type(found.__name__, (found,), {"blobs": self.blobs})
         self.user = kind.__new__(kind)
         self.user.param_str, self.user.phase = self.param.python_param.param_str, self.context.phase
         self.user.setup(bottom, top)
 
     def _find(self) -> type:
-        """Return the user's class. Raise NetError where it can't be imported."""
+        """Return the user's class. Raise NetError if it cannot be imported."""
         param = self.param.python_param
         for field in ("module", "layer"):
             if not getattr(param, field):
@@ -70,7 +70,7 @@ class Python(Layer):
 
     @contextmanager
     def _showing(self, bottom: Blobs, top: Blobs) -> Iterator[None]:
-        """Let the arrays that the user's code has kept of its blobs show their values, and count when it is done."""
+        """Bring the arrays that the user's code holds of its blobs up to date, and read back what it wrote."""
         blobs = *bottom, *top, *self.blobs
         for blob in blobs:
             blob.held.show([blob])
@@ -82,7 +82,7 @@ class Python(Layer):
         return super().loss_weight(top_index) * self.context.share
 
     def mixes_samples(self, bottom: Blobs) -> str:
-        return "" if bottom else "its data are its own"
+        return "" if bottom else "it makes its own data"
 
 
 register("Python", Python)

@@ -1,4 +1,4 @@
-"""Recurrent: what the layers that go through time step by step have in common."""
+"""Recurrent: the base of layers that process sequences step by step."""
 
 from __future__ import annotations
 
@@ -9,31 +9,32 @@ from typing import Any, NamedTuple
 from scaffe.layers.layer import Blobs, Layer
 
 
-class _Input(NamedTuple):
-    """A bottom that has weights: the indices of both, and its first axis that the weights see."""
+class _WeightedBottom(NamedTuple):
+    """A bottom with weights: the bottom's index, its weights' index in `blobs`, and its first axis of inputs."""
 
     bottom: int
     weight: int
     axis: int
 
 
-X, STATIC = _Input(0, 0, 2), _Input(2, 2, 1)
+X, STATIC = _WeightedBottom(0, 0, 2), _WeightedBottom(2, 2, 1)
 
 
 class Recurrent(Layer):
-    """Go through T steps of N sequences; a step sees its input, and the D hidden values of the step before.
+    """Process N sequences in T steps. A step reads its input and the D hidden values of the previous step.
 
-    Bottoms: x (T x N x ...); cont (T x N), 0 where a sequence begins, else 1; perhaps a static input (N x ...); with
-    `expose_hidden` the state to begin with, blobs (1 x N x D). Tops: y (T x N x D); with `expose_hidden` the state at
-    the end. As in Caffe, no gradient goes through these. Without them the state carries over from one forward pass
-    to the next.
+    Bottoms: x (T x N x ...); cont (T x N), 0 where a sequence begins, else 1; optionally a static input (N x ...);
+    with `expose_hidden` the initial state, blobs (1 x N x D). Tops: y (T x N x D); with `expose_hidden` the final
+    state, blobs (1 x N x D). As in Caffe, no gradient passes through the state's bottoms and tops. Without them, the
+    state carries over from one forward pass to the next.
 
     Parameters: W_x (width D x inputs), b (width D), W_static (width D x static inputs) if there is a static input,
-    and W_h (width D x D). They give a step's pre-activations, which subclasses turn into the step's state.
+    and W_h (width D x D). A step's pre-activations are W_x x_t + b + W_static static + W_h cont_t h_(t-1); subclasses
+    compute the step's state from them.
     """
 
-    width: int  # pre-activations for each hidden value
-    states: int  # blobs of state; the first is the hidden values
+    width: int  # pre-activations per hidden value
+    states: int  # blobs of state, of which the first holds the hidden values
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         param = self.param.recurrent_param
@@ -80,22 +81,22 @@ class Recurrent(Layer):
             if bottom[i].shape != (1, x[1], self.outputs):
                 raise self.shape_error(f"bottom {i} has shape {bottom[i].shape}; give {(1, x[1], self.outputs)}")
 
-    # What subclasses add.
+    # Methods that subclasses implement.
 
     def step(self, t: int, cont: Any) -> None:
-        """Compute `state[:, t + 1]` from the pre-activations `pre[t]`, which may change, and `state[:, t]`."""
+        """Compute `state[:, t + 1]` from `state[:, t]` and the pre-activations `pre[t]`, which may be overwritten."""
         raise NotImplementedError
 
     def finish(self, hidden: Any, y: Any) -> None:
-        """Compute the top from the hidden values (T x N x D)."""
+        """Compute the top y from the hidden values (T x N x D)."""
         raise NotImplementedError
 
     def begin_back(self, hidden: Any, dy: Any) -> Any:
-        """Return the top's gradient by the hidden values (T x N x D), and add to those of parameters between."""
+        """Return the gradient of the hidden values (T x N x D); add to the gradients of parameters after them."""
         raise NotImplementedError
 
     def step_back(self, t: int, dhidden: Any, dpre: Any) -> None:
-        """Write the gradient by the pre-activations of step t, given that by its hidden values."""
+        """Write the gradient of the pre-activations of step t into `dpre`, given the gradient of its hidden values."""
         raise NotImplementedError
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
@@ -104,7 +105,7 @@ class Recurrent(Layer):
         for state, i in zip(carried, self.exposed, strict=False):
             state[...] = bottom[i].array[0]
         self.state = self.buffer("state", (self.states, self.time + 1, *shape), dtype)
-        self.continued = self.buffer("continued", (self.time, *shape), dtype)  # hidden values that a step still sees
+        self.continued = self.buffer("continued", (self.time, *shape), dtype)  # cont_t h_(t-1)
         self.pre = self._input_products(bottom)
         self.state[:, 0] = carried
         cont, weight = bottom[1].array[:, :, None], self.blobs[self.recurrence].array.T
@@ -118,7 +119,7 @@ class Recurrent(Layer):
             blob.array[0] = state
 
     def _input_products(self, bottom: Blobs) -> Any:
-        """Return W_x x + b, and W_static times the static input in each step, (T x N x width D)."""
+        """Return W_x x + b + W_static static, (T x N x width D)."""
         rows = self.width * self.outputs
         pre = self.buffer("pre", (self.time, self.sequences, rows), bottom[0].array.dtype)
         for source in self.inputs:
@@ -134,14 +135,14 @@ class Recurrent(Layer):
         dpre = self.buffer("pre's gradient", self.pre.shape, self.pre.dtype)
         dhidden = self.begin_back(self.state[0, 1:], top[0].diff_array)
         cont, weight = bottom[1].array[:, :, None], self.blobs[self.recurrence].array
-        later: Any = 0  # the gradient by hidden values that comes from the next step
+        later: Any = 0  # the part of the hidden values' gradient that comes from the next step
         for t in reversed(range(self.time)):
             self.step_back(t, dhidden[t] + later, dpre[t])
             later = (dpre[t] @ weight) * cont[t]
         self._add_diffs(dpre, propagate_down, bottom)
 
     def _add_diffs(self, dpre: Any, propagate_down: Sequence[bool], bottom: Blobs) -> None:
-        """Compute from the pre-activations' gradients those of parameters and bottoms."""
+        """Compute the gradients of parameters and bottoms from the gradient of the pre-activations."""
         flat = dpre.reshape(-1, dpre.shape[2])
         self.add_product(self.recurrence, flat, self.continued.reshape(len(flat), -1))
         self.add_sum(1, flat)
@@ -155,18 +156,18 @@ class Recurrent(Layer):
                 bottom[i].diff_array[...] = 0
 
     def add_product(self, index: int, dy: Any, x: Any) -> None:
-        """Add to the gradient of the weights `index` what follows from dy (rows x out) and x (rows x in)."""
+        """Add dy^T x to the gradient of the weights `index`; dy (rows x out), x (rows x in)."""
         if self.param_propagate_down[index]:
             diff = self.blobs[index].diff_array
             diff += self.xp.matmul(dy.T, x, out=self.buffer(f"weight diff {index}", diff.shape, diff.dtype))
 
     def add_sum(self, index: int, dy: Any) -> None:
-        """Add to the gradient of the bias `index` the sum of dy (rows x out)."""
+        """Add the sum of dy (rows x out) over its rows to the gradient of the bias `index`."""
         if self.param_propagate_down[index]:
             diff = self.blobs[index].diff_array
             diff += dy.sum(axis=0)
 
-    def _rows(self, source: _Input, array: Any) -> Any:
+    def _rows(self, source: _WeightedBottom, array: Any) -> Any:
         """Return a bottom's array as rows of inputs, a view."""
         return array.reshape(-1, self.blobs[source.weight].shape[1])
 

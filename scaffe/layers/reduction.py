@@ -1,4 +1,4 @@
-"""Reduction: the last axes reduced to one number."""
+"""Reduction: the sum or mean over the last axes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from scaffe.layers.layer import Blobs, Layer, register
 
 
 class Reduction(Layer):
-    """y = coeff times the sum, the sum of magnitudes or of squares, or the mean of x over all axes from `axis` on.
+    """y = coeff times the sum (SUM), the sum of |x| (ASUM) or of x^2 (SUMSQ), or the mean (MEAN) of x.
 
-    Over axis 0, as a loss, it is this rank's part of the sum or mean over the global batch.
+    x (M... x K...), y (M...): the reduction is over all axes from `axis` on. With axis 0, as a loss, y is this rank's
+    part of the sum or mean over the global batch.
     """
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
@@ -47,7 +48,7 @@ class Reduction(Layer):
             dx[...] = dy
 
     def _factor(self) -> float:
-        """Return what the sum is multiplied by."""
+        """Return the factor of the sum."""
         param = self.param.reduction_param
         if self.operation != param.MEAN:
             return param.coeff

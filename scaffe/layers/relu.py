@@ -1,4 +1,4 @@
-"""ReLU: rectified linear unit, leaky with negative_slope."""
+"""ReLU: the rectified linear unit, leaky with a negative_slope."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from scaffe.layers.layer import Blobs, Layer, register
 
 
 class ReLU(Layer):
-    """y = max(x, 0) + negative_slope min(x, 0), elementwise; may work in place."""
+    """y = max(x, 0) + negative_slope min(x, 0) for each element; x and y of any shape. May work in place.
+
+    In place the gradient follows the sign of y, as in Caffe: a negative `negative_slope` gives a wrong gradient there.
+    """
 
     in_place = True
 
@@ -28,7 +31,7 @@ class ReLU(Layer):
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         if not propagate_down[0]:
             return
-        # In place, the bottom holds y: its sign is x's for any slope from 0 up.
+        # In place the bottom holds y, which has the sign of x for any slope of 0 or more.
         positive, dy, dx = bottom[0].array > 0, top[0].diff_array, bottom[0].diff_array
         if self.slope:
             dx[...] = self.xp.where(positive, dy, self.slope * dy)

@@ -10,10 +10,10 @@ from scaffe.layers.reshaped import Reshaped
 
 
 class Reshape(Reshaped):
-    """Replace `num_axes` axes of the bottom from `axis` on by those of `shape`.
+    """y = x with `num_axes` axes, from `axis` on, replaced by the dims of `shape`; a view of x.
 
-    A dim of 0 copies the bottom's, one dim may be -1 and takes what is left. num_axes -1 means all; a negative `axis`
-    counts from behind the last.
+    A dim of 0 copies the bottom's dim. One dim may be -1; it is inferred from the number of elements. num_axes -1
+    replaces all axes from `axis` on. axis -1 stands for the position after the last axis.
     """
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
@@ -26,13 +26,13 @@ class Reshape(Reshaped):
         target = (*around[0], *dims, *around[1])
         if prod(target) != bottom[0].count:
             raise self.shape_error(
-                f"{bottom[0].count} values of shape {shape} don't make shape {target}; "
-                "let one dim be -1, and those that stay be 0"
+                f"{bottom[0].count} values of shape {shape} do not fit shape {target}; "
+                "set one dim to -1, and each dim that stays the same to 0"
             )
         top[0].reshape(*target)
 
     def _replaced(self, shape: Shape) -> tuple[int, int]:
-        """Return the first of the replaced axes and the one behind the last."""
+        """Return the first replaced axis and the axis after the last."""
         param, axes = self.param.reshape_param, len(shape)
         first = param.axis + (axes + 1 if param.axis < 0 else 0)
         last = axes if param.num_axes == -1 else first + param.num_axes
@@ -43,7 +43,7 @@ class Reshape(Reshaped):
         return first, last
 
     def _copied(self, shape: Shape, first: int) -> list[int]:
-        """Return the dims of `shape` with the bottom's where they are 0."""
+        """Return the dims of `shape`, each 0 replaced by the bottom's dim."""
         dims = list(self.param.reshape_param.shape.dim)
         if dims.count(-1) > 1 or any(dim < -1 for dim in dims):
             raise self.error(f"reshape_param has dims {dims}; give 0, positive numbers, and at most one -1")
@@ -54,14 +54,14 @@ class Reshape(Reshaped):
         return dims
 
     def _left_over(self, shape: Shape, target: list[int]) -> int:
-        """Return what the -1 in `target` stands for."""
+        """Return the dim that the -1 in `target` stands for."""
         known = -prod(target)
         if not known or prod(shape) % known:
-            raise self.shape_error(f"{prod(shape)} values of shape {shape} don't divide into {target}")
+            raise self.shape_error(f"{prod(shape)} values of shape {shape} cannot be divided into {target}")
         return prod(shape) // known
 
     def mixes_samples(self, bottom: Blobs) -> str:
-        """Let axis 0 stay as it is, or be inferred where each sample makes whole rows."""
+        """Return "" if axis 0 stays as it is, or is inferred and each sample makes whole rows."""
         dims, shape = self.param.reshape_param.shape.dim, bottom[0].shape
         first, last = self._replaced(shape)
         if first > 0 or (dims and dims[0] == 0):

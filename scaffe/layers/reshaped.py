@@ -1,4 +1,4 @@
-"""Reshaped: what the layers that only look at their bottom in another shape have in common."""
+"""Reshaped: the base of layers whose top is a view of the bottom in another shape."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scaffe.layers.layer import Blobs, Layer
 
 
 class Reshaped(Layer):
-    """Let the top be the bottom's values in the shape that `reshape` gave it."""
+    """y = x in the shape that `reshape` sets: a view, not a copy."""
 
     capturable = True
     views = True

@@ -1,4 +1,4 @@
-"""RNN: a recurrent net of one hidden layer."""
+"""RNN: a recurrent net with one hidden layer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from scaffe.layers.recurrent import Recurrent
 
 
 class RNN(Recurrent):
-    """h = tanh(pre-activations), y = tanh(W_o h + b_o); W_o (D x D) and b_o (D) are the last parameters."""
+    """h_t = tanh(W_x x_t + b + W_h h_(t-1)), y_t = tanh(W_o h_t + b_o). Bottoms and tops: see Recurrent.
+
+    W_o (D x D) and b_o (D) are the last two parameters.
+    """
 
     width = 1
     states = 1

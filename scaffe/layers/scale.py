@@ -1,8 +1,9 @@
-"""Scale: a factor that repeats over some axes, and perhaps a summand."""
+"""Scale: multiplication by an operand that is broadcast over some axes, and an optional bias."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from scaffe.blob import Blob
 from scaffe.fillers import given_or_constant
@@ -11,10 +12,10 @@ from scaffe.layers.layer import Blobs, register
 
 
 class Scale(Broadcast):
-    """y = a x, or a x + b with `bias_term`.
+    """y = a x, or a x + b with `bias_term`; a and b are broadcast over x (outer x operand x inner).
 
-    a is learned, 1 at first, or the second bottom, and has x's axes from `axis` on, or some of them; b, learned, has
-    a's shape.
+    a is the second bottom, or a parameter with x's `num_axes` axes from `axis` on, 1 at first. b is a parameter with
+    the shape of a, 0 at first. May work in place.
     """
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
@@ -24,7 +25,7 @@ class Scale(Broadcast):
         self.bias = self.add_blob(self.operand(bottom).shape, param.bias_filler) if param.bias_term else None
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
-        self.look_at(bottom, self.param.scale_param.axis)
+        self.set_view(bottom, self.param.scale_param.axis)
         if self.bias and self.bias.shape != self.operand(bottom).shape:
             raise self.shape_error(f"bottom 1 has shape {bottom[1].shape}, but the bias {self.bias.shape}")
         top[0].reshape(*bottom[0].shape)
@@ -47,14 +48,14 @@ class Scale(Broadcast):
             dx = bottom[0].diff_array.reshape(self.view)
             self.xp.multiply(dy, self.spread(self.operand(bottom).array), out=dx)
 
-    def _scratch(self, bottom: Blob, top: Blob):
-        """Return memory for values of x's shape: as in Caffe that of x's gradient, which is written last."""
+    def _scratch(self, bottom: Blob, top: Blob) -> Any:
+        """Return scratch memory of x's shape: the memory of x's gradient, which is written last, as in Caffe."""
         if top is bottom:
             return self.buffer("product", self.view, bottom.array.dtype)
         return bottom.diff_array.reshape(self.view)
 
     def mixes_samples(self, bottom: Blobs) -> str:
-        return self.ties_batch(bottom, self.param.scale_param.axis)
+        return self.operand_mixes_samples(bottom, self.param.scale_param.axis)
 
 
 register("Scale", Scale)

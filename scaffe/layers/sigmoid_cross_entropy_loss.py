@@ -10,10 +10,10 @@ from scaffe.layers.sigmoid import sigmoid
 
 
 class SigmoidCrossEntropyLoss(Loss):
-    """loss = -sum of (t log(s) + (1 - t) log(1 - s)) / normaliser, s the sigmoid of the score x.
+    """loss = -sum of (t log(s) + (1 - t) log(1 - s)) / normaliser, where s = sigmoid(x).
 
-    Scores x and targets t (N x ...), of one count. The normaliser is BATCH_SIZE unless the prototxt says otherwise.
-    Targets whose integer part is `ignore_label` add nothing.
+    Bottoms: scores x (N x ...), targets t with as many elements. Top: loss (). The normalisation is BATCH_SIZE by
+    default. Targets whose integer part is `ignore_label` do not count.
     """
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
@@ -25,14 +25,14 @@ class SigmoidCrossEntropyLoss(Loss):
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
         x, targets = bottom
         if not x.shape or x.count != targets.count:
-            raise self.shape_error(f"scores of shape {x.shape} need a target each, got shape {targets.shape}")
+            raise self.shape_error(f"scores of shape {x.shape} need one target per score, got shape {targets.shape}")
         top[0].reshape()
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         xp, x = self.xp, bottom[0].array
         targets = bottom[1].array.reshape(x.shape)
         self.kept = None if self.ignore is None else targets.astype(int) != self.ignore
-        # log(1 + exp(-|x|)) neither overflows nor loses the small terms.
+        # log1p(exp(-|x|)) neither overflows nor rounds small terms to 0.
         losses = xp.maximum(x, 0) - x * targets + xp.log1p(xp.exp(-xp.absolute(x)))
         if self.kept is not None:
             losses *= self.kept

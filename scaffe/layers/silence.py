@@ -1,4 +1,4 @@
-"""Silence: a user for tops that nobody looks at."""
+"""Silence: bottoms that are not used otherwise."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scaffe.layers.layer import ANY, Blobs, Layer, register
 
 
 class Silence(Layer):
-    """Take any bottoms and give nothing, so that they are no outputs of the net; their gradients are 0."""
+    """Read the bottoms, so that they are no outputs of the net; there is no top, and the gradients are 0."""
 
     bottoms = (1, ANY[1])
     tops = (0, 0)

@@ -1,15 +1,19 @@
-"""Slice: one bottom cut into several tops."""
+"""Slice: one bottom divided into several tops."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from scaffe.blob import Shape
 from scaffe.layers.layer import ANY, Blobs, Layer, register
 
 
 class Slice(Layer):
-    """Cut the bottom on `axis`, or `slice_dim` as old files say, at each slice_point, or into equal parts."""
+    """Divide the bottom on `axis`, or `slice_dim` in old prototxt files, at each slice_point or into equal parts.
+
+    Bottom (outer x C x inner), tops (outer x C_i x inner), where the C_i add up to C.
+    """
 
     tops = (1, ANY[1])
 
@@ -19,7 +23,9 @@ class Slice(Layer):
             raise self.error("slice_param has both axis and slice_dim; give axis alone")
         self.given_axis = param.slice_dim if param.HasField("slice_dim") else param.axis
         if param.slice_point and len(param.slice_point) != len(top) - 1:
-            raise self.error(f"slice_param has {len(param.slice_point)} slice_point for {len(top)} tops; give one less")
+            raise self.error(
+                f"slice_param has {len(param.slice_point)} slice_point for {len(top)} tops; give one fewer than tops"
+            )
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
         shape = bottom[0].shape
@@ -28,8 +34,8 @@ class Slice(Layer):
         for blob, (start, stop) in zip(top, pairwise(self.ends), strict=True):
             blob.reshape(*shape[:axis], stop - start, *shape[axis + 1 :])
 
-    def _ends(self, shape, parts: int) -> list[int]:
-        """Return where the parts begin, and the end of the last."""
+    def _ends(self, shape: Shape, parts: int) -> list[int]:
+        """Return the first index of each part, and the end of the last part."""
         size, points = shape[self.axis], list(self.param.slice_param.slice_point)
         if not points:
             if size % parts:
@@ -53,7 +59,7 @@ class Slice(Layer):
         return "" if self.axis else "it cuts the batch on axis 0"
 
     def _parts(self) -> Iterator[tuple[slice, ...]]:
-        """Yield each top's part of the bottom, an index."""
+        """Yield the index of each top's part of the bottom."""
         for start, stop in pairwise(self.ends):
             yield (*(slice(None),) * self.axis, slice(start, stop))
 

@@ -1,4 +1,4 @@
-"""Softmax: scores to probabilities."""
+"""Softmax: probabilities from scores."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ def softmax(xp: ModuleType, scores: Any, out: Any) -> None:
 
 
 class Softmax(Layer):
-    """y_c = exp(x_c) / sum over k of exp(x_k), over the classes on `axis`; may work in place."""
+    """y_c = exp(x_c) / sum over k of exp(x_k).
+
+    x, y (outer x classes x inner), classes on `axis`. May work in place.
+    """
 
     in_place = True
 

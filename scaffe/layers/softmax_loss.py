@@ -12,14 +12,15 @@ from scaffe.layers.layer import Blobs, register
 from scaffe.layers.loss import Loss
 from scaffe.layers.softmax import softmax
 
-SMALLEST = float(np.finfo(np.float32).tiny)  # Caffe's floor under a probability, so that the loss stays finite
+SMALLEST = float(np.finfo(np.float32).tiny)  # Caffe's lower bound of a probability; it keeps the loss finite
 
 
 class SoftmaxWithLoss(Loss):
-    """loss = -sum of log(softmax(scores)[label]) / normaliser; a second top gets the probabilities.
+    """loss = -sum of log(softmax(scores)[label]) / normaliser.
 
-    Scores (outer x classes x inner), classes on `axis`; labels (outer x inner), integers held as floats.
-    Raise LabelError for a label that is no class.
+    Bottoms: scores (outer x classes x inner), classes on `axis`; labels (outer x inner), integers held as floats.
+    Tops: loss (), and optionally the probabilities (outer x classes x inner). The normalisation is VALID by default:
+    the number of labels that are not `ignore_label`. Raise LabelError for a label that is no class.
     """
 
     tops = (1, 2)
@@ -62,13 +63,13 @@ class SoftmaxWithLoss(Loss):
             dx *= self.kept[:, None]
         dx *= top[0].diff_array / self.divisor
 
-    def _losses(self):
+    def _losses(self) -> Any:
         """Return the loss of each label, (outer x inner)."""
         self.hit = self.xp.arange(self.outer)[:, None], self.labels, self.xp.arange(self.inner)
         return -self.xp.log(self.xp.maximum(self.prob[self.hit], SMALLEST))
 
-    def _differentiate(self, dx) -> None:
-        """Write into `dx` the gradients of the sum of `_losses` by the scores."""
+    def _differentiate(self, dx: Any) -> None:
+        """Write the gradient of the sum of `_losses` by the scores into `dx`."""
         dx[...] = self.prob
         dx[self.hit] -= 1
 

@@ -1,4 +1,4 @@
-"""Split: one bottom seen by several layers."""
+"""Split: one blob as the bottom of several layers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scaffe.layers.layer import ANY, Blobs, Layer, register
 
 
 class Split(Layer):
-    """Let each top be the bottom's values; the bottom's gradient is the sum of the tops'."""
+    """y_i = x for each top, a view of x; dx = sum of the dy_i. Net inserts Splits where a top has several users."""
 
     tops = (1, ANY[1])
     views = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from scaffe.blob import Blob, Shape
 from scaffe.layers.layer import Blobs, Layer, register
@@ -11,9 +12,10 @@ from scaffe.proto import LayerParameter, PoolingParameter
 
 
 class SPP(Layer):
-    """Pool pictures of any size into grids of 1, 2, 4, ... windows a side: y (N x C (1 + 4 + 16 + ...)).
+    """y = the poolings of x over grids of 1 x 1, 2 x 2, 4 x 4, ... windows, concatenated.
 
-    x (N x C x H x W), `pyramid_height` grids. He et al. 2014, section 2.2.
+    x (N x C x H x W), H and W of any size; y (N x C (1 + 4 + 16 + ...)), one term for each of the `pyramid_height`
+    grids. `pool` is MAX, AVE or STOCHASTIC. He et al. 2014, section 2.2.
     """
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
@@ -33,11 +35,11 @@ class SPP(Layer):
         top[0].reshape(shape[0], sum(blob.count for blob in self.pooled) // shape[0])
 
     def _pooling(self, bins: int, shape: Shape) -> Pooling:
-        """Return the layer that pools pictures into bins x bins windows, padded so that they fit."""
+        """Return the layer that pools images into bins x bins windows, with the padding that they need."""
         kernel = [-(-size // bins) for size in shape[2:]]
         pad = [(k * bins - size + 1) // 2 for k, size in zip(kernel, shape[2:], strict=True)]
         if any(p >= k for p, k in zip(pad, kernel, strict=True)):
-            raise self.shape_error(f"pictures of {shape} are too small for {bins} windows a side; lower pyramid_height")
+            raise self.shape_error(f"images of {shape} are too small for {bins} x {bins} windows; lower pyramid_height")
         spp = self.param.spp_param
         param = PoolingParameter(pool=spp.PoolMethod.Name(spp.pool))
         for axis, k, p in zip("hw", kernel, pad, strict=True):
@@ -63,7 +65,7 @@ class SPP(Layer):
             pool.backward([blob], [True], [x])
             dx += x.diff_array
 
-    def _parts(self, array) -> list:
+    def _parts(self, array: Any) -> list[Any]:
         """Return each grid's part of the top, a view."""
         ends = [0]
         for blob in self.pooled:

@@ -1,4 +1,4 @@
-"""Stochastic pooling: random values of windows, and their means weighted by themselves."""
+"""Stochastic pooling: a random element of each window in training, the expected value in tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class _Places:
-    """Windows seen place by place, row by row: which windows have a pixel there, and these pixels."""
+    """Iterate over a window's elements row by row: which windows have a pixel there, and these pixels."""
 
     def __init__(self, layer: Layer, rows: Axis, columns: Axis):
         self.layer = layer
@@ -22,7 +22,7 @@ class _Places:
         self.places = [((..., r_out, c_out), (..., r_in, c_in)) for (r_out, r_in), (c_out, c_in) in pairs]
 
     def sums(self, values: Any, out: Any) -> Any:
-        """Write the sum of each window into `out`, added in the order of the places, and return it."""
+        """Write the sum of each window into `out` and return it; the order of addition is that of the elements."""
         out[...] = 0
         for windows, pixels in self.places:
             out[windows] += values[pixels]
@@ -30,11 +30,11 @@ class _Places:
 
 
 class RandomValue(_Places):
-    """A value of each window: the first whose running sum reaches the drawn part of the whole."""
+    """A random element of each window: the first whose running sum reaches a random fraction of the window's sum."""
 
     def forward(self, x: Any, y: Any) -> None:
         buffer = self.layer.buffer
-        self.chosen = buffer("chosen", y.shape, np.intp)  # a place
+        self.chosen = buffer("chosen", y.shape, np.intp)  # the element's index in the window
         limit = self.sums(x, buffer("limit", y.shape, x.dtype))
         limit *= self.layer.draw_uniform(y.shape)
         running, missing = buffer("running", y.shape, x.dtype), buffer("missing", y.shape, bool)
@@ -48,14 +48,14 @@ class RandomValue(_Places):
             missing[windows][found] = False
 
     def backward(self, dy: Any, dx: Any) -> None:
-        """Add each window's gradient to that of its chosen value."""
+        """Overwrite dx: each window adds its gradient to its chosen element."""
         dx[...] = 0
         for i, (windows, pixels) in enumerate(self.places):
             dx[pixels] += dy[windows] * (self.chosen[windows] == i)
 
 
 class WeightedMean(_Places):
-    """The mean of each window's values weighted by themselves: sum of x^2 / sum of x, 0 where all are 0."""
+    """The expected value of RandomValue: sum of x^2 / sum of x over the window, 0 where all x are 0."""
 
     def forward(self, x: Any, y: Any) -> None:
         self.x, buffer = x, self.layer.buffer

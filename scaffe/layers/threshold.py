@@ -1,4 +1,4 @@
-"""Threshold: which values lie above a bound."""
+"""Threshold: whether each element is above a bound."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scaffe.layers.layer import Blobs, Layer, register
 
 
 class Threshold(Layer):
-    """y = 1 where x > threshold, else 0; may work in place. It has no gradient."""
+    """y = 1 for x > threshold, else 0. There is no gradient. May work in place."""
 
     in_place = True
 

@@ -1,15 +1,19 @@
-"""Tile: copies of a blob side by side."""
+"""Tile: copies of a blob along an axis."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 from scaffe.layers.layer import Blobs, Layer, register
 
 
 class Tile(Layer):
-    """Repeat the bottom `tiles` times on `axis`; the bottom's gradient is the sum of its copies'."""
+    """y = `tiles` copies of x, concatenated on `axis`; dx = the sum over the copies.
+
+    x (outer x C x inner), y (outer x tiles C x inner).
+    """
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         self.tiles = self.param.tile_param.tiles
@@ -34,7 +38,7 @@ class Tile(Layer):
     def mixes_samples(self, bottom: Blobs) -> str:
         return "" if self._axis(bottom) else "it repeats the batch on axis 0"
 
-    def _copies(self, array):
+    def _copies(self, array: Any) -> Any:
         """Return the top's values as (outer x tiles x rest), a view."""
         return array.reshape(self.view[0], self.tiles, self.view[2])
 

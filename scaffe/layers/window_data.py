@@ -1,4 +1,4 @@
-"""WindowData: windows cut from images, foreground and background, drawn at random."""
+"""WindowData: random windows of images, foreground and background."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from scaffe.layers.layer import Blobs, register
 
 
 class WindowData(PrefetchingData):
-    """Top 0: windows (n x 3 x crop x crop), warped; top 1: labels (n), 0 for background. n is this rank's share.
+    """Read windows of images that a window file lists, warped to the crop size.
 
-    Which window a sample is is drawn anew in each batch, as in Caffe: there is no order to shuffle.
-    `scale` is taken from transform_param, or from window_data_param, which is where alone Caffe looks for it.
+    Tops: windows (n x 3 x crop x crop); labels (n), 0 for background. n is this rank's share of batch_size. As in
+    Caffe, each batch draws its windows at random, so there is no order to shuffle. `scale` is read from
+    transform_param, else from window_data_param, the only place where Caffe reads it.
     """
 
     tops = (2, 2)

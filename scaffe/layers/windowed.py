@@ -1,17 +1,20 @@
-"""Windowed: what the layers with a convolution_param have in common."""
+"""Windowed: the base of the layers with a convolution_param."""
 
 from __future__ import annotations
 
 from scaffe.blob import Shape
-from scaffe.layers.im2col import Sizes, Window
+from scaffe.layers.im2col import Sizes, SlidingWindow
 from scaffe.layers.layer import Blobs, Layer
 
 
 class Windowed(Layer):
-    """A window slides over the axes behind `axis`: `kernel`, `stride`, `pad` and `dilation` have a number for each."""
+    """Slide a window over the spatial axes, those after `axis`.
+
+    `kernel`, `stride`, `pad` and `dilation` have one number per spatial axis.
+    """
 
     def read_window(self, axes: int) -> None:
-        """Read the fields for so many spatial axes. Raise NetError where they don't make sense."""
+        """Read the fields for `axes` spatial axes. Raise NetError for a wrong number of values, or a 0."""
         self.kernel = self._sizes("kernel_size", ("kernel_h", "kernel_w"), axes, None)
         self.stride = self._sizes("stride", ("stride_h", "stride_w"), axes, 1)
         self.pad = self._sizes("pad", ("pad_h", "pad_w"), axes, 0)
@@ -21,7 +24,7 @@ class Windowed(Layer):
                 raise self.error(f"convolution_param has {field} {getattr(self, field)}; give at least 1 for each axis")
 
     def _sizes(self, field: str, pair: tuple[str, ...], axes: int, default: int | None) -> Sizes:
-        """Return a field of convolution_param with one number a spatial axis: repeated, or as _h and _w."""
+        """Return a field of convolution_param, one number per spatial axis, from the field or its _h and _w."""
         param = self.param.convolution_param
         values = tuple(getattr(param, field))
         if any(param.HasField(name) for name in pair):
@@ -34,9 +37,9 @@ class Windowed(Layer):
             raise self.error(f"{len(values)} {field} for {axes} spatial axes; give one, or one for each axis")
         return values * axes if len(values) == 1 else values
 
-    def window_over(self, shape: Shape, axis: int) -> Window:
-        """Return the window that slides over a bottom of this shape. Raise ShapeError where it is the larger one."""
-        window = Window(shape[axis + 1 :], self.kernel, self.stride, self.pad, self.dilation)
+    def window_over(self, shape: Shape, axis: int) -> SlidingWindow:
+        """Return the window over a bottom of this shape. Raise ShapeError if it is larger than the padded bottom."""
+        window = SlidingWindow(shape[axis + 1 :], self.kernel, self.stride, self.pad, self.dilation)
         if min(window.out, default=1) < 1:
             raise self.shape_error(
                 f"the kernel reaches over {window.extent}, more than the bottom {shape}, padded to "

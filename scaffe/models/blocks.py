@@ -25,6 +25,12 @@ def constant(value: float) -> Filler:
     return dict(type="constant", value=value) if value else dict(type="constant")
 
 
+def named(n: NetSpec, name: str, top: Top) -> Top:
+    """Give a top its name; return it."""
+    n[name] = top
+    return top
+
+
 def conv(
     n: NetSpec,
     name: str,
@@ -64,17 +70,14 @@ def rectified(n: NetSpec, bottom: Top, relu: str) -> Top:
     """Add a ReLU in place, if it has a name; return the last top."""
     if not relu:
         return bottom
-    n[relu] = L.ReLU(bottom, in_place=True)
-    return n[relu]
+    return named(n, relu, L.ReLU(bottom, in_place=True))
 
 
 def pool(n: NetSpec, name: str, bottom: Top, kernel: int, stride: int, method: str = "MAX", **fields: Any) -> Top:
     """Add a Pooling."""
-    n[name] = L.Pooling(bottom, pool=method, kernel_size=kernel, stride=stride, **fields)
-    return n[name]
+    return named(n, name, L.Pooling(bottom, pool=method, kernel_size=kernel, stride=stride, **fields))
 
 
 def dropout(n: NetSpec, name: str, bottom: Top, ratio: float = 0.5) -> Top:
     """Add a Dropout in place."""
-    n[name] = L.Dropout(bottom, dropout_ratio=ratio, in_place=True)
-    return n[name]
+    return named(n, name, L.Dropout(bottom, dropout_ratio=ratio, in_place=True))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from scaffe import layers as L
-from scaffe.models.blocks import conv, dropout, fc, pool
+from scaffe.models.blocks import conv, dropout, fc, named, pool
 from scaffe.models.imagenet import MEAN, norm
 from scaffe.models.model import Head, Model
 from scaffe.models.normed import conv_bn
@@ -43,7 +45,7 @@ def _googlenet(n: NetSpec, classes: int, training: bool) -> list[Head]:
     return [*heads, Head(score, "loss3/loss3", "loss3/top-1", "loss3/top-5")]
 
 
-def _relu_conv(n: NetSpec, module: str, name: str, bottom: Top, outputs: int, kernel: int, **fields) -> Top:
+def _relu_conv(n: NetSpec, module: str, name: str, bottom: Top, outputs: int, kernel: int, **fields: Any) -> Top:
     relu = f"{module}/relu_{name.removesuffix('_s2')}"
     return conv(n, f"{module}/{name}", bottom, outputs, kernel, relu, bias=0.2, **fields)
 
@@ -59,8 +61,7 @@ def _inception(
     branches.append(_relu_conv(n, module, "5x5", y, five, 5, pad=2))
     y = pool(n, f"{module}/pool", x, 3, 1, pad=1)
     branches.append(_relu_conv(n, module, "pool_proj", y, pooled, 1))
-    n[f"{module}/output"] = L.Concat(*branches)
-    return n[f"{module}/output"]
+    return named(n, f"{module}/output", L.Concat(*branches))
 
 
 def _auxiliary(n: NetSpec, head: str, x: Top, classes: int) -> Head:
@@ -119,8 +120,7 @@ def _bn_module(
         branches.append(add("pool_proj", pool(n, f"{module}/pool", x, 3, 1, pooling, pad=1), pooled, 1))
     else:
         branches.append(pool(n, f"{module}/pool", x, 3, 2))
-    n[f"{module}/output"] = L.Concat(*branches)
-    return n[f"{module}/output"]
+    return named(n, f"{module}/output", L.Concat(*branches))
 
 
 _IMAGES = dict(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from scaffe import layers as L
-from scaffe.models.blocks import conv, dropout, fc, gaussian, pool
+from scaffe.models.blocks import conv, dropout, fc, gaussian, named, pool
 from scaffe.models.model import Head, Model
 from scaffe.netspec import NetSpec, Top
 
@@ -15,8 +16,7 @@ MEAN_FILE = "data/ilsvrc12/imagenet_mean.binaryproto"
 
 def norm(n: NetSpec, name: str, bottom: Top) -> Top:
     """Add the LRN across channels that AlexNet, CaffeNet and GoogLeNet share."""
-    n[name] = L.LRN(bottom, local_size=5, alpha=0.0001, beta=0.75)
-    return n[name]
+    return named(n, name, L.LRN(bottom, local_size=5, alpha=0.0001, beta=0.75))
 
 
 def _norm_and_pool(n: NetSpec, i: int, x: Top) -> Top:
@@ -27,7 +27,9 @@ def _pool_and_norm(n: NetSpec, i: int, x: Top) -> Top:
     return norm(n, f"norm{i}", pool(n, f"pool{i}", x, 3, 2))
 
 
-def _alexnet(shrink, bias: float, n: NetSpec, classes: int, training: bool) -> list[Head]:
+def _alexnet(
+    shrink: Callable[[NetSpec, int, Top], Top], bias: float, n: NetSpec, classes: int, training: bool
+) -> list[Head]:
     """AlexNet's layers; `shrink` says what pools and normalises first, `bias` what half of the biases begin with."""
     weights = gaussian(0.01)
     x = shrink(n, 1, conv(n, "conv1", n.data, 96, 11, "relu1", weights, stride=4))

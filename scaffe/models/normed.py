@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from scaffe import layers as L
-from scaffe.models.blocks import MSRA, rectified
+from scaffe.models.blocks import MSRA, named, rectified
 from scaffe.netspec import NetSpec, Top
 
 
 def normalised(n: NetSpec, bn: str, scale: str, bottom: Top, in_place: bool = True) -> Top:
     """Add a BatchNorm, in place or not, and a Scale in place, by these names."""
     n[bn] = L.BatchNorm(bottom, in_place=in_place)
-    n[scale] = L.Scale(n[bn], bias_term=True, in_place=True)
-    return n[scale]
+    return named(n, scale, L.Scale(n[bn], bias_term=True, in_place=True))
 
 
 def conv_bn(n: NetSpec, name: str, bottom: Top, outputs: int, kernel: int, relu: str, **fields: Any) -> Top:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scaffe import layers as L
-from scaffe.models.blocks import RATES, conv, fc, gaussian, pool, rectified
+from scaffe.models.blocks import RATES, conv, fc, gaussian, named, pool, rectified
 from scaffe.models.model import Head, Model
 from scaffe.netspec import NetSpec, Top
 
@@ -37,8 +37,7 @@ def _cifar10_full(n: NetSpec, classes: int, training: bool) -> list[Head]:
 
 
 def _norm(n: NetSpec, name: str, bottom: Top) -> Top:
-    n[name] = L.LRN(bottom, local_size=3, alpha=5e-5, beta=0.75, norm_region="WITHIN_CHANNEL")
-    return n[name]
+    return named(n, name, L.LRN(bottom, local_size=3, alpha=5e-5, beta=0.75, norm_region="WITHIN_CHANNEL"))
 
 
 LENET = Model(

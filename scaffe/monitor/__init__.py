@@ -1,1 +1,1 @@
-"""What a run tells: log lines, progress."""
+"""What a run reports: log lines, progress, activity records, spans, waiting times. Imports no net and no World."""

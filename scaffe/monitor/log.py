@@ -1,6 +1,6 @@
-"""Log lines as Caffe's: glog's prefix, so that Caffe's own parse_log.py and extract_seconds.py read them.
+"""Log lines in glog's format, so that Caffe's own parse_log.py and extract_seconds.py read them.
 
-Rank 0 writes what it does; other ranks only what is wrong.
+Rank 0 logs everything; other ranks log warnings and errors only.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ LOGGERS = log, logging.getLogger("collectives")
 
 
 def one_line(text: str) -> str:
-    """Return a text whose control characters, from a file's names say, are spelled out: \\n, \\x1b, \\u202e.
+    r"""Return the text with its control characters escaped: \n, \x1b, \u202e. Tabs stay, as in Caffe's log.
 
-    A terminal would obey them, and a line break would look like a line of its own. Tabs stay: Caffe's log has some.
+    File names, for example, may hold such characters. A terminal would execute an escape sequence, and a line break
+    would look like a separate log line.
     """
     if text.isprintable():
         return text
@@ -29,6 +30,7 @@ class GlogFormatter(logging.Formatter):
     """Prefix each line with glog's `I1120 HH:MM:SS.ffffff PID FILE:LINE] `: level, month and day, time."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """Return the log line, without a line break."""
         when = datetime.fromtimestamp(record.created)
         return (
             f"{record.levelname[0]}{when:%m%d %H:%M:%S.%f} {os.getpid():5d} "
@@ -37,7 +39,7 @@ class GlogFormatter(logging.Formatter):
 
 
 class _Handler(logging.Handler):
-    """Write above a progress bar where there is one, to whatever stderr is at the time."""
+    """Write to the current sys.stderr, above a progress bar if one is shown."""
 
     def __init__(self) -> None:
         from tqdm import tqdm  # here: it takes a tenth of the time of `import scaffe`
@@ -46,12 +48,13 @@ class _Handler(logging.Handler):
         self._write = tqdm.write
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._write(f"{self.format(record)}\n", file=sys.stderr, end="")  # in one piece: other ranks may write too
+        # One write per line: other ranks may write to the same terminal.
+        self._write(f"{self.format(record)}\n", file=sys.stderr, end="")
         sys.stderr.flush()
 
 
 def start(rank: int = 0) -> None:
-    """Send the log to stderr: all of it from rank 0, warnings from the others."""
+    """Send the log to stderr: every line on rank 0, warnings and errors on the others."""
     handler = _Handler()
     handler.setFormatter(GlogFormatter())
     for logger in LOGGERS:
@@ -61,13 +64,16 @@ def start(rank: int = 0) -> None:
 
 
 def stop() -> None:
-    """Let go of the log, to be started anew by who knows this process's rank better."""
+    """Remove the log's handlers, so that `start` can be called again once the rank is known from MPI."""
     for logger in LOGGERS:
         logger.handlers = []
 
 
 def output_lines(outputs: Mapping[str, Iterable[float]], weights: Mapping[str, float]) -> list[str]:
-    """Return a line for each value of a net's outputs, with its part in the loss where it has one."""
+    """Return one line for each value of a net's outputs, with its part of the loss if it has a loss weight.
+
+    `outputs` holds each output blob's values by name, `weights` the loss weights by blob name.
+    """
     lines = []
     for name, values in outputs.items():
         weight = weights.get(name, 0)

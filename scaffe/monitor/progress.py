@@ -1,15 +1,15 @@
-"""A progress bar for people who watch: only where stderr is a terminal."""
+"""A progress bar, shown only if stderr is a terminal."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
 
-def progress(first: int, last: int, shown: bool) -> tqdm:
+def progress(first: int, last: int, shown: bool) -> tqdm[Any]:
     """Return a bar over iterations `first` to `last`; it draws nothing unless `shown` and stderr is a terminal."""
     from tqdm import tqdm  # here: it takes a tenth of the time of `import scaffe`
 

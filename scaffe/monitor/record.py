@@ -1,4 +1,4 @@
-"""Record: what a rank is doing, published where others can read it even when the rank itself is stopped."""
+"""RankRecord: what a rank is doing, published so that others can read it even if the rank is stopped."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 FIELDS = ("iteration", "net", "operation", "layer", "wait", "since", "beat")
 ITERATION, NET, OPERATION, LAYER, WAIT, SINCE, BEAT = range(len(FIELDS))
-# A row as it is published: int64, of which a processor reads and writes each whole. What a rank does is one of them, so
-# that no reader finds a net with another net's layer. Times are the node's monotonic clock in ns, 0: never.
+# A published row is a few int64, each of which a processor reads and writes whole. All that says what the rank does
+# is in one of them, so that a reader never sees a net with another net's layer. Times are in ns of the node's
+# monotonic clock, 0 for never.
 WORDS = ("what", "since", "beat")
 WHAT_WORD, SINCE_WORD, BEAT_WORD = range(len(WORDS))
 NBYTES = 8 * len(WORDS)
-BITS = NET_BITS, OPERATION_BITS, LAYER_BITS, WAIT_BITS = 10, 3, 16, 3  # of "what", behind 31 of the iteration
+BITS = NET_BITS, OPERATION_BITS, LAYER_BITS, WAIT_BITS = 10, 3, 16, 3  # of "what", below 31 bits of the iteration
 
 OPERATIONS = ("set-up", "forward pass", "backward pass", "agreement on the loss", "update", "test", "snapshot")
 SET_UP, FORWARD, BACKWARD, LOSS, UPDATE, TEST, SNAPSHOT = range(len(OPERATIONS))
@@ -28,8 +29,11 @@ def packed(iteration: int, net: int, operation: int, layer: int, wait: int) -> i
 
 
 def unpacked(words: Sequence[int]) -> tuple[int, ...]:
-    """Return a published row's FIELDS, those of one moment."""
-    word, since, beat = words[WHAT_WORD], words[SINCE_WORD], words[BEAT_WORD]  # new deeds never with an old time
+    """Return the FIELDS of a published row.
+
+    "what" is read before "since", and written after it: new work is never paired with an old time.
+    """
+    word, since, beat = words[WHAT_WORD], words[SINCE_WORD], words[BEAT_WORD]
     values = []
     for bits in reversed(BITS):
         values.append(word & (1 << bits) - 1)
@@ -38,75 +42,80 @@ def unpacked(words: Sequence[int]) -> tuple[int, ...]:
     return word, net, operation, layer - 1, wait, since, beat
 
 
-class Record:
-    """This rank's record: plain stores into a few int64, by the one thread that does the rank's work.
+class RankRecord:
+    """What this rank is doing, written as a few int64 by the one thread that does the rank's work.
 
-    `net` is 0 for the train net and k for test net k - 1, `layer` -1 where no layer is at work.
+    `row` is where it is written: WORDS, int64. The net is 0 for the train net and k for test net k - 1; the layer is
+    -1 if no layer is computed.
     """
 
     def __init__(self) -> None:
         self.row = memoryview(bytearray(NBYTES)).cast("q")
         self._iteration, self._net, self._operation, self._layer = 0, 0, SET_UP, -1
         self._waiting = tuple(_Waiting(self, wait) for wait in range(len(WAITS)))
-        self._tell(0)
+        self._store(0)
 
     def move(self, row: memoryview) -> None:
-        """Write to another place from now on, such as memory that others see."""
+        """Write to `row` from now on, for example in memory that other ranks map."""
         row[:] = self.row
         self.row = row
 
     def at(self, operation: int, layer: int = -1) -> None:
-        """Say what this rank begins to do."""
+        """Record the operation, one of OPERATIONS by index, and the layer that begins now."""
         self._operation, self._layer = operation, layer
-        self._tell(0)
+        self._store(0)
 
     def begin(self, iteration: int, net: int = 0) -> None:
-        """Say in which iteration and net the next steps are; no layer of it is at work yet."""
+        """Record the iteration and the net of the next operations; no layer is computed yet."""
         self._iteration, self._net, self._layer = iteration, net, -1
-        self._tell(0)
+        self._store(0)
 
     def waiting(self, wait: int) -> _Waiting:
-        """Return a block in which this rank waits for others, or they for it."""
+        """Return a context manager in which this rank waits, `wait` being one of WAITS by index."""
         return self._waiting[wait]
 
-    def _tell(self, wait: int) -> None:
+    def _store(self, wait: int) -> None:
         row = self.row
         row[SINCE_WORD] = time.monotonic_ns()
         row[WHAT_WORD] = packed(self._iteration, self._net, self._operation, self._layer, wait)
 
 
 class _Waiting:
-    def __init__(self, record: Record, wait: int):
-        self._tell, self._wait = record._tell, wait
+    def __init__(self, record: RankRecord, wait: int):
+        self._store, self._wait = record._store, wait
 
     def __enter__(self) -> None:
-        self._tell(self._wait)
+        self._store(self._wait)
 
     def __exit__(self, *error: object) -> None:
-        self._tell(0)
+        self._store(0)
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What a rank was seen doing: it last moved `idle` seconds ago, and its watchdog last ran `silent` seconds ago."""
+class Observation:
+    """A rank's record as read at time `now`, in ns: `row` holds its FIELDS."""
 
     rank: int
     host: str
-    row: Sequence[int]  # FIELDS
+    row: Sequence[int]
     now: int
 
     @property
     def is_known(self) -> bool:
+        """Whether any record of this rank has arrived."""
         return self.row[BEAT] > 0
 
     @property
     def is_waiting(self) -> bool:
+        """Whether the rank waits for other ranks."""
         return self.row[WAIT] > 0
 
     @property
     def idle(self) -> float:
+        """Seconds since the rank last changed its record."""
         return (self.now - self.row[SINCE]) / 1e9
 
     @property
     def silent(self) -> float:
+        """Seconds since the rank's watchdog thread last ran."""
         return (self.now - self.row[BEAT]) / 1e9

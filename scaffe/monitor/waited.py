@@ -1,33 +1,53 @@
-"""Waited: how long a net waits for its data, and what to do about it."""
+"""Waiting for records: how long a net waits for its data, and what reduces that."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import Protocol, TypeVar
 
 from readers.waited import Waited
 
-if TYPE_CHECKING:
-    from scaffe.net import Net
-    from scaffe.parallel.world import World
-
-WORTH = 0.05  # of the time: less is not worth a change
+T = TypeVar("T")
+THRESHOLD = 0.05  # of the time: a smaller share gets no advice
 
 
-def of_net(net: Net) -> Waited:
-    """Return what the data layers of a net waited, together."""
+class Waiting(Protocol):
+    """A layer, of which only the waits for records are read."""
+
+    @property
+    def waited(self) -> Waited | None:
+        """The waits for records; None for a layer that reads none."""
+
+
+class Layered(Protocol):
+    """A net, of which only the layers are read."""
+
+    @property
+    def layers(self) -> Iterable[Waiting]:
+        """All layers."""
+
+
+class Gathering(Protocol):
+    """The ranks, which gather a value of each."""
+
+    def allgather(self, value: T, /) -> list[T]:
+        """Return all ranks' values on all ranks. Collective."""
+
+
+def of_net(net: Layered) -> Waited:
+    """Return the sum of what the net's data layers waited for."""
     total = Waited()
-    for one in (layer.waited for layer in net.layers if hasattr(layer, "waited")):
+    for one in (waited for layer in net.layers if (waited := layer.waited) is not None):
         total.seconds += one.seconds
         total.reading += one.reading
         total.transforming += one.transforming
     return total
 
 
-def describe(world: World, net: Net, seconds: float, threads: int) -> str:
-    """Return which share of `seconds` of training all ranks' data was waited for, with advice; "" without data layers.
+def describe(world: Gathering, net: Layered, seconds: float, threads: int) -> str:
+    """Return the share of `seconds` of training that all ranks waited for records, with advice. Collective.
 
-    Collective.
+    `threads` is the number of reader threads of each data layer. Return "" if no rank has a data layer.
     """
     mine = of_net(net)
     ranks = world.allgather((mine.seconds, mine.reading, mine.transforming, seconds))
@@ -41,11 +61,11 @@ def _describe(ranks: Sequence[tuple[float, float, float, float]], threads: int) 
     text = f"{waited / max(total, 1e-9):.2%} of the time spent waiting for records"
     if len(ranks) > 1:
         text += f" (worst, rank {worst}: {shares[worst]:.2%})"
-    return f"{text}; {remedy(reading, transforming, threads)}" if shares[worst] >= WORTH else text
+    return f"{text}; {remedy(reading, transforming, threads)}" if shares[worst] >= THRESHOLD else text
 
 
 def remedy(reading: float, transforming: float, threads: int = 0) -> str:
-    """Return what helps where records are waited for, by the seconds that reading and transforming them takes."""
+    """Return what reduces waiting for records, given the seconds spent reading and transforming them."""
     if transforming > reading:
         what = "transforming them takes longest: give each rank another core, or store images at the net's size"
     else:

@@ -1,69 +1,88 @@
-"""Run: how the ranks work together, as flags and a cluster's file name it."""
+"""Run: how the ranks of a job train together."""
 
 from __future__ import annotations
 
-import os
-import sys
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from collectives import ArgumentError, CollectiveError, check_algorithm
-from collectives.schedules.algorithms import downwards
+from collectives.schedules.algorithms import downwards, every_name
 from collectives.supernodes import as_text, finder
 from scaffe.errors import ScaffeError
-from scaffe.parallel.buckets import parse_bytes
 from scaffe.parallel.drive import DRIVES
 from scaffe.parallel.workflows.sc_b import ScB
 from scaffe.parallel.workflows.workflow import registered
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from scaffe.setting import parse_bytes, setting, settings_of
 
 AUTO = "auto"
-SYNCS = {"reduce-bcast": "reduce", "allreduce": "allreduce"}  # with the collective by which gradients meet
+SYNCS = {"reduce-bcast": "reduce", "allreduce": "allreduce"}  # with the collective that sums gradients
+SCALINGS = ("strong", "weak")
 
 
-def known() -> dict[str, tuple[str, ...]]:
-    """Return the values of the fields that have few."""
-    return {"workflow": (AUTO, *registered()), "sync": tuple(SYNCS), "drive": (AUTO, *DRIVES)}
+def _workflows() -> Sequence[str]:
+    return (AUTO, *registered())
+
+
+def _text(given: object) -> object:
+    """Return a whole number of bytes, as a file can have it, as a flag's text."""
+    return str(given) if isinstance(given, int) else given
+
+
+def _hosts(given: object) -> object:
+    """Return a file's lists of hosts as a flag's text, anything else as it is."""
+    if not isinstance(given, list) or not all(isinstance(hosts, list) for hosts in given):
+        return given
+    return as_text(given) if all(isinstance(host, str) for hosts in given for host in hosts) else given
 
 
 @dataclass(frozen=True)
 class Run:
-    """When and by which collectives parameters and gradients travel.
+    """How the ranks of a job train together: workflow, collectives, and division of the batch.
 
-    `workflow` names one that is registered, or "auto"; `sync` is one of SYNCS, `drive` of DRIVES or "auto". `reduce`
-    names the collectives' algorithm ("auto", "mpi", "chain", "cb", ...), `chain_size` its groups (0: as the name says),
-    `chunk_bytes` its messages (0: as tuned). Buckets have up to `bucket_bytes` ("0", "4M", "inf", "auto"). `supernodes`
-    says which hosts stand in which one ("n0,n1;n2,n3", a pattern, "slurm": collectives.supernodes). Raise ScaffeError
-    for anything else; for `reduce` it is `check_reduce` that does, once a file's settings and the flags are together.
+    `workflow` names a registered one, or "auto"; `sync` is one of SYNCS, `drive` of DRIVES or "auto". `reduce` names
+    the algorithm of the collectives ("auto", "mpi", "chain", "cb", ...), `chain_size` its groups in ranks (0: as in
+    the name), `chunk_bytes` its messages (0: as tuned). Buckets have up to `bucket_bytes` ("0", "4M", "inf", "auto").
+    `supernodes` gives the hosts of each supernode ("n0,n1;n2,n3", a pattern, "slurm": collectives.supernodes).
+    `scaling` "strong" divides the batch over the ranks, "weak" gives each rank the whole batch. All complete snapshots
+    but the newest `keep_snapshots` are removed (0: all stay). Raise ScaffeError for other values; `check_reduce` checks
+    `reduce`, since a flag can complete what a file says.
     """
 
-    workflow: str = ScB.name
-    sync: str = "reduce-bcast"
-    reduce: str = "auto"
-    chain_size: int = 0
-    chunk_bytes: int = 0
-    bucket_bytes: str = "4M"
-    drive: str = "auto"
-    supernodes: str = ""
+    workflow: str = setting(ScB.name, "what overlaps with computing", choices=_workflows)
+    sync: str = setting("reduce-bcast", "how gradients and parameters travel", choices=tuple(SYNCS))
+    reduce: str = setting(AUTO, lambda: f"algorithm: {every_name()}", metavar="NAME")
+    chain_size: int = setting(
+        0, "ranks in a chain of cb, cc, ccb; 0: as in the algorithm's name", metavar="N", rare=True
+    )
+    chunk_bytes: int = setting(0, "bytes of a message; 0: as tuned", metavar="N", rare=True)
+    bucket_bytes: str = setting("4M", "gradients that travel together: 0, 4M, inf, auto", metavar="N", parse=_text)
+    drive: str = setting(
+        AUTO, "how messages progress: between layers, or while a helper thread computes", choices=(AUTO, *DRIVES),
+        rare=True,
+    )  # fmt: skip
+    supernodes: str = setting(
+        "", "hosts of each: 'n0,n1;n2,n3', a pattern such as 'rack(\\d+)-.*', or slurm",
+        metavar="HOSTS", parse=_hosts,
+    )  # fmt: skip
+    scaling: str = setting(SCALINGS[0], "divide the batch over the ranks, or give each all",
+                           choices=SCALINGS, flag="scal")  # fmt: skip
+    keep_snapshots: int = setting(0, "newest snapshots that stay; 0: all", metavar="N")
 
     def __post_init__(self) -> None:
-        for name, values in known().items():
-            if getattr(self, name) not in values:
-                raise ScaffeError(f"unknown {name} '{getattr(self, name)}'; known: {' '.join(values)}")
-        for name in ("chain_size", "chunk_bytes"):
-            if getattr(self, name) < 0:
-                raise ScaffeError(f"{name} must be 0 or more, got {getattr(self, name)}")
+        for one in settings_of(Run):
+            value = getattr(self, one.name)
+            if one.values and value not in one.values:
+                raise ScaffeError(f"unknown {one.name} '{value}'; known: {' '.join(one.values)}")
+            if isinstance(value, int) and value < 0:
+                raise ScaffeError(f"{one.name} must be 0 or more, got {value}")
         try:
             if self.supernodes:
                 finder(self.supernodes)
         except ArgumentError as error:
             raise ScaffeError(str(error)) from None
         try:
-            if self.bucket_bytes != "auto":
+            if self.bucket_bytes != AUTO:
                 parse_bytes(self.bucket_bytes)
         except ValueError:
             raise ScaffeError(
@@ -71,7 +90,7 @@ class Run:
             ) from None
 
     def check_reduce(self) -> None:
-        """Raise ScaffeError unless `reduce` names what `sync` can be done by, on however many ranks."""
+        """Raise ScaffeError unless `reduce` names an algorithm of the collective that `sync` uses."""
         try:
             check_algorithm(self.collective, self.reduce, self.chain_size or None)
         except CollectiveError as error:
@@ -79,12 +98,12 @@ class Run:
 
     @property
     def collective(self) -> str:
-        """The collective by which gradients meet: "reduce" or "allreduce"."""
+        """The collective that sums gradients: "reduce" or "allreduce"."""
         return SYNCS[self.sync]
 
     @property
     def candidates(self) -> dict[str, Run]:
-        """The runs of which the fastest is to be taken, by name: this one alone, unless it leaves something open."""
+        """The runs to time, by name: this one alone, unless a field is "auto"."""
         workflows = registered()
         kinds = [kind for kind in workflows.values() if self.workflow == AUTO and kind.is_tried]
         return {
@@ -95,52 +114,10 @@ class Run:
 
     @property
     def how(self) -> dict[str, Any]:
-        """What a reduce, or allreduce, of gradients is told."""
+        """The keywords of a reduce, or allreduce, of gradients."""
         return {"algorithm": self.reduce, "chain_size": self.chain_size or None, "chunk_bytes": self.chunk_bytes}
 
     @property
     def how_down(self) -> dict[str, Any]:
-        """What a broadcast of parameters is told."""
+        """The keywords of a broadcast of parameters."""
         return self.how | {"algorithm": downwards(self.reduce)}
-
-
-def read_run(path: str | os.PathLike) -> Run:
-    """Return what a TOML file says, keys spelled as the flags. Raise ScaffeError where it makes no sense."""
-    try:
-        with open(path, "rb") as file:
-            given = tomllib.load(file)
-    except OSError as error:
-        raise ScaffeError(f"{path}: {(error.strerror or str(error)).lower()}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ScaffeError(f"{path}: {error}") from None
-    types = {field.name: type(field.default) for field in fields(Run)}
-    values: dict[str, Any] = {}
-    for key, value in given.items():
-        name = key.replace("-", "_")
-        if name not in types:
-            raise ScaffeError(f"{path}: unknown key '{key}'; known: {' '.join(types).replace('_', '-')}")
-        if name == "bucket_bytes" and isinstance(value, int):
-            value = str(value)
-        if name == "supernodes" and isinstance(value, list):
-            value = _hosts(value)
-        if type(value) is not types[name]:
-            raise ScaffeError(f"{path}: {key} must be {_NOUNS[types[name]]}, got {value!r}")
-        values[name] = value
-    try:
-        return Run(**values)
-    except ScaffeError as error:
-        raise ScaffeError(f"{path}: {error}") from None
-
-
-def _hosts(value: list) -> object:
-    """Return lists of hosts as a flag has them; anything else as it is."""
-    fine = all(isinstance(hosts, list) and all(isinstance(host, str) for host in hosts) for hosts in value)
-    return as_text(value) if fine else value
-
-
-_NOUNS = {str: "a string", int: "a whole number"}
-
-
-def over(run: Run, **flags: Any) -> Run:
-    """Return the run with those fields replaced that a flag was given for."""
-    return replace(run, **{name: value for name, value in flags.items() if value is not None})

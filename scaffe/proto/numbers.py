@@ -1,11 +1,10 @@
-"""Numbers in messages: none may be NaN or infinite, as a prototxt's `lr_mult: nan` and `scale: 1e39` would be."""
+"""Numbers in messages: none may be NaN or infinite, such as a prototxt's `lr_mult: nan` and `scale: 1e39`."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Container, Iterator
-from math import isfinite, isinf, isnan
-from typing import NamedTuple
+from math import isfinite, isinf
 
 import numpy as np
 from google.protobuf import text_format
@@ -13,61 +12,43 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from scaffe.errors import PrototxtError, ScaffeError
-from scaffe.proto import BlobProto
+from scaffe.proto.scalars import Scalar, scalars
 
 _REALS = (FieldDescriptor.CPPTYPE_FLOAT, FieldDescriptor.CPPTYPE_DOUBLE)
-_MAY_BE_INFINITE = {("ClipParameter", "min"), ("ClipParameter", "max")}  # a bound that bounds nothing
+_MAY_BE_INFINITE = {("ClipParameter", "min"), ("ClipParameter", "max")}  # no bound on that side
 
 
-class Fault(NamedTuple):
-    """A field that is no finite number: its name, where it stands, such as layer 'ip': param[0].lr_mult, its value."""
-
-    field: str
-    where: str
-    value: float
-
-
-def faults(message: Message, where: str = "") -> Iterator[Fault]:
-    """Iterate over the fields of a message, and of those in it, that are no finite numbers; blobs are left out."""
-    for field, value in message.ListFields():
-        repeated = hasattr(value, "extend")
-        for i, one in enumerate(value if repeated else [value]):
-            label = f"{where}{field.name}[{i}]" if repeated else f"{where}{field.name}"
-            if isinstance(one, Message) and not isinstance(one, BlobProto):
-                yield from faults(one, _within(label, one))
-            elif field.cpp_type in _REALS and not _fits(one, (message.DESCRIPTOR.name, field.name)):
-                yield Fault(field.name, label, one)
+def non_finite(message: Message) -> Iterator[Scalar]:
+    """Iterate over the values of a message, and of the messages in it, that are not finite; blobs are left out."""
+    for scalar in scalars(message):
+        if scalar.field.cpp_type in _REALS and not _is_allowed(scalar):
+            yield scalar
 
 
-def _within(label: str, message: Message) -> str:
-    """Return what to put before the names of a message's fields: a layer is known by its name."""
-    is_layer = message.DESCRIPTOR.name == "LayerParameter"
-    return f"layer '{message.name}': " if is_layer and message.name else f"{label}."  # type: ignore[attr-defined]
-
-
-def _fits(value: float, field: tuple[str, str]) -> bool:
-    return not isnan(value) and (not isinf(value) or field in _MAY_BE_INFINITE)
+def _is_allowed(scalar: Scalar) -> bool:
+    may_be_infinite = (scalar.message, scalar.field.name) in _MAY_BE_INFINITE
+    return isfinite(scalar.value) or (may_be_infinite and isinf(scalar.value))
 
 
 def check(message: Message, kind: type[ScaffeError] = ScaffeError) -> None:
-    """Raise that kind of error where a field of a message is no finite number."""
-    for fault in faults(message):
-        raise kind(f"{fault.where} must be a finite number, got {fault.value:g}")
+    """Raise an error of type `kind` for a number in a message that is not finite."""
+    for scalar in non_finite(message):
+        raise kind(f"{scalar.where} must be a finite number, got {scalar.value:g}")
 
 
-def check_text(text: str, message: Message, path: str | os.PathLike) -> None:
-    """Raise PrototxtError, with file and line, where a field of a prototxt's message is no finite number."""
-    found = list(faults(message))
+def check_text(text: str, message: Message, path: str | os.PathLike[str]) -> None:
+    """Raise PrototxtError, with file and line, for a number in a prototxt's message that is not finite."""
+    found = list(non_finite(message))
     if not found:
         return
-    for line, field, token in _values(text, {fault.field for fault in found}):
+    for line, field, token in _values(text, {scalar.field.name for scalar in found}):
         if not isfinite(_single(token)):
             raise PrototxtError(f"{path}:{line}: {field} must be a finite number, got {token}")
     raise PrototxtError(f"{path}: {found[0].where} must be a finite number, got {found[0].value:g}")
 
 
 def _values(text: str, fields: Container[str]) -> Iterator[tuple[int, str, str]]:
-    """Iterate over the values that a prototxt gives to fields of those names, with their lines."""
+    """Iterate over the line, field and value of each value that a prototxt gives to one of the `fields`."""
     tokens, field = text_format.Tokenizer(text.split("\n")), ""
     while not tokens.AtEnd():
         token, line = tokens.token, tokens.ParseError("").GetLine() or 0  # type: ignore[arg-type]
@@ -79,7 +60,7 @@ def _values(text: str, fields: Container[str]) -> Iterator[tuple[int, str, str]]
 
 
 def _single(token: str) -> float:
-    """Return the number that a field of single precision takes from a token, 0 for a token that is none."""
+    """Return a token's number in single precision, 0 for a token that is no number."""
     try:
         with np.errstate(over="ignore"):
             return float(np.float32(text_format.ParseFloat(token)))

@@ -1,4 +1,4 @@
-"""Write files in the present form of Caffe's: what its upgrade_net_proto_text and its fellows do."""
+"""Upgrade of files to Caffe's present form, as by Caffe's tools upgrade_net_proto_text and the like."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ log = logging.getLogger("scaffe")
 _TEXT, _BINARY = (".prototxt", ".txt"), (".caffemodel", ".binaryproto")
 
 
-def upgrade_net_file(old: str | os.PathLike, new: str | os.PathLike) -> None:
+def upgrade_net_file(old: str | os.PathLike[str], new: str | os.PathLike[str]) -> None:
     """Read the net in the file `old`, text or binary, and write it to `new` in the present form.
 
-    `new` is text or binary as its name says (.prototxt or .caffemodel), else as `old` is. Raise PrototxtError where
-    `old` can't be read or upgraded; nothing is written then.
+    The suffix of `new` selects text (.prototxt) or binary (.caffemodel); without one the format is that of `old`. Raise
+    PrototxtError if `old` cannot be read or upgraded; nothing is written then.
     """
     content = read_bytes(old)
     if is_hdf5(content):
@@ -34,21 +34,21 @@ def upgrade_net_file(old: str | os.PathLike, new: str | os.PathLike) -> None:
     _write(new, upgrade_net(net, str(old)), _as_text(new, text))
 
 
-def _decode(content: bytes, path: str | os.PathLike) -> NetParameter:
+def _decode(content: bytes, path: str | os.PathLike[str]) -> NetParameter:
     return parse_binary(content, path, NetParameter)
 
 
-def upgrade_solver_file(old: str | os.PathLike, new: str | os.PathLike) -> None:
-    """Read the solver in the prototxt `old`, and write it to `new` in the present form. Raise as upgrade_net_file."""
+def upgrade_solver_file(old: str | os.PathLike[str], new: str | os.PathLike[str]) -> None:
+    """Read the solver in the prototxt `old` and write it to `new` in the present form. Raise as upgrade_net_file."""
     _write(new, upgrade_solver_type(read_text(old, SolverParameter), str(old)), True)
 
 
-def _as_text(path: str | os.PathLike, otherwise: bool) -> bool:
+def _as_text(path: str | os.PathLike[str], otherwise: bool) -> bool:
     name = os.fspath(path)
     return name.endswith(_TEXT) or (otherwise and not name.endswith(_BINARY))
 
 
-def _write(path: str | os.PathLike, message: Message, as_text: bool) -> None:
+def _write(path: str | os.PathLike[str], message: Message, as_text: bool) -> None:
     if isinstance(message, NetParameter):
         message.ClearField("checksum")  # of the old file
     write_atomically(path, text_format.MessageToString(message).encode() if as_text else _binary(message))

@@ -1,8 +1,13 @@
-"""Update rules, one a file, and the learning rate policies."""
+"""Update rules, one a file, and the learning rate policies.
+
+Importing this package imports all its modules, and each rule registers its solver type.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 from scaffe.errors import ScaffeError
@@ -13,11 +18,11 @@ if TYPE_CHECKING:
     from scaffe.solvers.rule import Rule
 
 _rules: dict[str, type[Rule]] = {}
-_fast: dict[tuple[str, str], Callable[..., Rule]] = {}  # by kind and engine
+_fast: dict[tuple[str, str], Callable[..., Rule]] = {}  # an engine's rules, by solver type and engine
 
 
 def register(rule: type[Rule], engine: str = "") -> None:
-    """Let solver files name `rule` by its kind; `engine` is whose form of that kind it is."""
+    """Register `rule` as the solver type `rule.kind`, or as the form of that type for `engine`."""
     if engine:
         _fast[rule.kind, engine] = rule
     else:
@@ -25,14 +30,14 @@ def register(rule: type[Rule], engine: str = "") -> None:
 
 
 def kinds() -> list[str]:
-    """Return the types of solvers that there are."""
+    """Return the registered solver types."""
     return sorted(_rules)
 
 
 def create(param: SolverParameter, packed: PackedParameters, engine: Any = None) -> Rule:
-    """Return the rule that the solver file names, in the engine's form if it has one.
+    """Return the rule of the solver's type, in the engine's form if it has one.
 
-    Raise ScaffeError if its type is unknown.
+    Raise ScaffeError for an unknown type.
     """
     kind = param.type
     if kind not in _rules:
@@ -42,4 +47,10 @@ def create(param: SolverParameter, packed: PackedParameters, engine: Any = None)
     return _rules[kind](param, packed)
 
 
-from scaffe.solvers import adadelta, adagrad, adam, lars, nesterov, rmsprop, sgd  # noqa: E402, F401  registers the rules
+def discover() -> None:
+    """Import each module of this package."""
+    for module in iter_modules(__path__):
+        import_module(f"{__name__}.{module.name}")
+
+
+discover()

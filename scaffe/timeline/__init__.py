@@ -1,1 +1,1 @@
-"""Timeline: what each rank did when, written, read, drawn and advised on."""
+"""Timelines: what each rank did when, written to a file, read, drawn and advised on."""

@@ -1,4 +1,4 @@
-"""What a trace says: how long each phase takes, how much of communication computation waits for, and what to try."""
+"""Summary of a trace: how long each phase takes, and how long computation waits for communication."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from scaffe.errors import TimelineError
-from scaffe.timeline.timeline import (
+from scaffe.monitor.spans import (
     AGGREGATION,
     BACKWARD,
     FORWARD,
@@ -23,10 +23,10 @@ from scaffe.timeline.timeline import (
     WAIT,
     Span,
 )
-from scaffe.timeline.trace import Rank, Trace
+from scaffe.timeline.trace import RankTrace, Trace
 
 PHASES = READ, TRANSFORM, FORWARD, PROPAGATION, BACKWARD, AGGREGATION, UPDATE
-OVERLAPPED = READ, TRANSFORM, PROPAGATION, AGGREGATION  # phases that go on beside computation
+OVERLAPPED = READ, TRANSFORM, PROPAGATION, AGGREGATION  # phases that run beside computation
 
 Interval = tuple[float, float]
 
@@ -35,7 +35,7 @@ Interval = tuple[float, float]
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
-    """Return the times that any of the intervals cover, disjoint and in order."""
+    """Return the times that any of the intervals covers, disjoint and in order."""
     joined: list[Interval] = []
     for begin, end in sorted(intervals):
         if joined and begin <= joined[-1][1]:
@@ -46,12 +46,12 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def length(intervals: Iterable[Interval]) -> float:
-    """Return the seconds that intervals, disjoint ones, cover."""
+    """Return the seconds that disjoint intervals cover."""
     return sum(end - begin for begin, end in intervals)
 
 
 def intersection(some: Iterable[Interval], others: Iterable[Interval]) -> list[Interval]:
-    """Return the times that both cover, disjoint and in order."""
+    """Return the times that both `some` and `others` cover, disjoint and in order."""
     some, others = union(some), union(others)
     both: list[Interval] = []
     i = k = 0
@@ -70,23 +70,23 @@ def intersection(some: Iterable[Interval], others: Iterable[Interval]) -> list[I
 
 
 @dataclass
-class Costs:
-    """Seconds of one rank in one iteration: by phase, waits by what for, and waits by (kind, bucket)."""
+class IterationTimes:
+    """Seconds of one rank in one iteration."""
 
     total: float
-    busy: dict[str, float]
-    exposed: dict[str, float]
-    waits: dict[tuple[str, str], float]
-    loss: float
+    busy: dict[str, float]  # by phase
+    exposed: dict[str, float]  # by phase of OVERLAPPED: computation waited for it
+    waits: dict[tuple[str, str], float]  # by (kind, bucket)
+    loss: float  # waiting for all ranks' losses
 
     @property
     def own(self) -> float:
-        """What the rank takes for its part of the batch, whatever the others do: computing and waiting for records."""
+        """Seconds that do not depend on the other ranks: computing, and waiting for records."""
         return self.busy[FORWARD] + self.busy[BACKWARD] + self.exposed[READ] + self.exposed[TRANSFORM]
 
 
-def iterations(rank: Rank) -> dict[str, Costs]:
-    """Return what each iteration cost a rank, by the iterations' names."""
+def iterations(rank: RankTrace) -> dict[str, IterationTimes]:
+    """Return the times of each of a rank's iterations, by the iterations' names."""
     windows = sorted((span for span in rank.spans if span.kind == ITERATION), key=lambda span: span.begin)
     begins = [window.begin for window in windows]
     inside: list[list[Span]] = [[] for _ in windows]
@@ -94,11 +94,11 @@ def iterations(rank: Rank) -> dict[str, Costs]:
         first = max(0, bisect_right(begins, span.begin) - 1)
         for k in range(first, bisect_right(begins, span.end)):
             inside[k].append(span)
-    return {window.name: _costs(window, spans) for window, spans in zip(windows, inside, strict=True)}
+    return {window.name: _times(window, spans) for window, spans in zip(windows, inside, strict=True)}
 
 
-def _costs(window: Span, spans: Sequence[Span]) -> Costs:
-    """Return the seconds that these spans have within an iteration."""
+def _times(window: Span, spans: Sequence[Span]) -> IterationTimes:
+    """Return the seconds of these spans within an iteration, the span `window`."""
     times: defaultdict[str, list[Interval]] = defaultdict(list)
     waits: defaultdict[tuple[str, str], list[Interval]] = defaultdict(list)
     for span in spans:
@@ -108,9 +108,9 @@ def _costs(window: Span, spans: Sequence[Span]) -> Costs:
             if span.kind == WAIT:
                 waits[span.awaited, span.name].append((begin, end))
     awaited = {kind: [t for (what, _), ts in waits.items() if what == kind for t in ts] for kind in (READ, *MESSAGES)}
-    awaited[TRANSFORM] = awaited[READ]  # who waits for records waits for both
+    awaited[TRANSFORM] = awaited[READ]  # a wait for records is a wait for both
     updates = times[UPDATE]
-    return Costs(
+    return IterationTimes(
         total=window.end - window.begin,
         busy={kind: length(union(times[kind])) for kind in PHASES},
         exposed={kind: _exposed(awaited[kind], times[kind], updates) for kind in OVERLAPPED},
@@ -120,17 +120,21 @@ def _costs(window: Span, spans: Sequence[Span]) -> Costs:
 
 
 def _exposed(waits: Sequence[Interval], times: Sequence[Interval], updates: Sequence[Interval]) -> float:
-    """Return the seconds in which these times were waited for; what is updated within a wait is no waiting."""
+    """Return the seconds that waits and times have in common, without those of updates."""
     both = intersection(waits, times)
     return length(both) - length(intersection(both, updates))
 
 
-# Reports.
+# Summaries.
 
 
 @dataclass
-class Phase:
-    """Seconds of an iteration: medians over the iterations, mean over the ranks that have this phase."""
+class PhaseTimes:
+    """Seconds of one phase in an iteration.
+
+    `busy` is the mean, over the ranks that have this phase, of the medians over the iterations; `exposed` is the mean
+    over all ranks.
+    """
 
     busy: float
     exposed: float
@@ -139,49 +143,52 @@ class Phase:
 
     @property
     def hidden(self) -> float:
-        """Seconds that computation did not wait for."""
+        """Seconds in which the phase was busy and computation did not wait for it."""
         return max(0.0, self.busy - self.exposed)
 
 
 @dataclass
-class Report:
-    """What a trace says. Seconds are each rank's median over the iterations, and where no rank is named their mean."""
+class Summary:
+    """Times of a trace, in seconds: medians over the iterations, and means over the ranks unless given by rank."""
 
     trace: Trace
     names: list[str]  # of the iterations that all ranks have
     total: float
-    phases: dict[str, Phase]
+    phases: dict[str, PhaseTimes]
     own: dict[int, float]  # by rank: computing and waiting for records
     loss: float  # waiting for all ranks' losses
     waits: dict[tuple[str, str], float]  # by (kind, bucket)
 
     @property
     def slowest(self) -> int:
-        """The rank that takes longest without the others."""
+        """The rank with the largest own time."""
         return max(self.own, key=lambda rank: self.own[rank])
 
     @property
     def behind(self) -> float:
-        """Seconds that the slowest rank takes longer than the median of the others; 0 of a rank alone."""
+        """Seconds by which the slowest rank's own time exceeds the median of the others; 0 for a single rank."""
         others = [seconds for rank, seconds in self.own.items() if rank != self.slowest]
         return self.own[self.slowest] - median(others) if others else 0.0
 
     @property
     def lag(self) -> float:
-        """The same as a part of what the others take."""
+        """The same, as a fraction of the median of the others."""
         others = self.own[self.slowest] - self.behind
         return self.behind / others if others > 0 else 0.0
 
 
-def report(trace: Trace) -> Report:
-    """Return what a trace says. Raise TimelineError where its ranks have no iteration in common."""
-    costs = {rank: iterations(one) for rank, one in trace.ranks.items()}
-    shared = set.intersection(*(set(by_name) for by_name in costs.values()))
-    names = [name for name in next(iter(costs.values())) if name in shared]
+Rows = Mapping[int, Sequence[IterationTimes]]  # the same iterations of all ranks, by rank
+
+
+def summarise(trace: Trace) -> Summary:
+    """Return the summary of a trace. Raise TimelineError if its ranks have no iteration in common."""
+    times = {rank: iterations(one) for rank, one in trace.ranks.items()}
+    shared = set.intersection(*(set(by_name) for by_name in times.values()))
+    names = [name for name in next(iter(times.values())) if name in shared]
     if not names:
         raise TimelineError("the ranks have no whole iteration in common: too few spans were kept")
-    rows = {rank: [by_name[name] for name in names] for rank, by_name in costs.items()}
-    return Report(
+    rows = {rank: [by_name[name] for name in names] for rank, by_name in times.items()}
+    return Summary(
         trace,
         names,
         total=fmean(_medians(rows, lambda row: row.total).values()),
@@ -192,19 +199,19 @@ def report(trace: Trace) -> Report:
     )
 
 
-def _medians(rows: Mapping[int, Sequence[Costs]], seconds: Callable[[Costs], float]) -> dict[int, float]:
+def _medians(rows: Rows, seconds: Callable[[IterationTimes], float]) -> dict[int, float]:
     """Return each rank's median over its iterations."""
     return {rank: median(map(seconds, mine)) for rank, mine in rows.items()}
 
 
-def _phase(rows: Mapping[int, Sequence[Costs]], kind: str) -> Phase:
+def _phase(rows: Rows, kind: str) -> PhaseTimes:
     busy = _medians(rows, lambda row: row.busy[kind])
     exposed = _medians(rows, lambda row: row.exposed.get(kind, 0.0))
     worst = max(exposed, key=lambda rank: exposed[rank])
-    return Phase(fmean(list(filter(None, busy.values())) or [0.0]), fmean(exposed.values()), worst, exposed[worst])
+    return PhaseTimes(fmean(list(filter(None, busy.values())) or [0.0]), fmean(exposed.values()), worst, exposed[worst])
 
 
-def _waits(rows: Mapping[int, Sequence[Costs]]) -> dict[tuple[str, str], float]:
+def _waits(rows: Rows) -> dict[tuple[str, str], float]:
     waits: dict[tuple[str, str], float] = {}
     for kind, bucket in sorted({key for mine in rows.values() for row in mine for key in row.waits}):
         ranks = [median(row.waits.get((kind, bucket), 0.0) for row in mine) for mine in rows.values()]

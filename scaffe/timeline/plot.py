@@ -1,4 +1,4 @@
-"""Pictures of traces: what all ranks' threads and messages did in one typical iteration, by matplotlib."""
+"""Plot of a trace: the threads and messages of all ranks in one typical iteration, by matplotlib."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 
 from scaffe.atomic import write_atomically
 from scaffe.errors import TimelineError
-from scaffe.timeline.overlap import Report
-from scaffe.timeline.timeline import (
+from scaffe.monitor.spans import (
     AGGREGATION,
     BACKWARD,
     FORWARD,
@@ -22,11 +21,12 @@ from scaffe.timeline.timeline import (
     WAIT,
     Span,
 )
+from scaffe.timeline.overlap import Summary
 
 SUFFIXES = ("png", "svg", "pdf")
 MOST_RANKS = 16  # that a picture shows
 ROW = 0.24  # inches
-NARROW = 0.009  # of the picture's width, per letter: a bar that holds no such name has none
+NARROW = 0.009  # of the picture's width, per letter: a name is left out if its bar is narrower
 COLOURS = {
     FORWARD: "#4C9F70",
     BACKWARD: "#3F72AF",
@@ -39,24 +39,25 @@ COLOURS = {
 }
 
 
-def plot(report: Report, out: str | os.PathLike) -> None:
-    """Draw the iteration whose time is the median, complete or not at all, in the format that the suffix names.
+def plot(summary: Summary, out: str | os.PathLike[str]) -> None:
+    """Write a picture of the iteration whose time is the median, in the format that the suffix of `out` names.
 
-    Raise TimelineError for an unknown format or without matplotlib, SnapshotError where the file can't be written.
+    The file appears complete or not at all. Raise TimelineError for an unknown format or without matplotlib, and
+    SnapshotError if the file can't be written.
     """
     suffix = os.path.splitext(os.fspath(out))[1][1:].lower()
     if suffix not in SUFFIXES:
         raise TimelineError(f"{out}: unknown format '{suffix}'; known: {' '.join(SUFFIXES)}")
     picture = io.BytesIO()
-    draw(report).savefig(picture, format=suffix, dpi=150)
+    draw(summary).savefig(picture, format=suffix, dpi=150)
     write_atomically(out, picture.getvalue())
 
 
-def draw(report: Report) -> Any:
-    """Return the matplotlib figure of the typical iteration."""
+def draw(summary: Summary) -> Any:
+    """Return a matplotlib figure of the typical iteration. Raise TimelineError without matplotlib."""
     Figure, patches = _matplotlib()
-    name, begin, end = typical(report)
-    rows = _rows(report, begin, end)
+    name, begin, end = typical(summary)
+    rows = _rows(summary, begin, end)
     figure = Figure(figsize=(14, 1.5 + ROW * len(rows)), layout="constrained")
     axes = figure.add_subplot()
     for y, (_, spans) in enumerate(rows):
@@ -68,7 +69,7 @@ def draw(report: Report) -> Any:
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(0, 1e3 * (end - begin))
     axes.set_xlabel("ms")
-    axes.set_title(f"{name}, {report.trace.run.workflow}", loc="left", fontsize=11)
+    axes.set_title(f"{name}, {summary.trace.run.workflow}", loc="left", fontsize=11)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
     handles = [patches.Patch(facecolor=colour, label=kind) for kind, colour in COLOURS.items()]
@@ -85,12 +86,12 @@ def _matplotlib() -> tuple[Any, Any]:
     return Figure, patches
 
 
-def typical(report: Report) -> tuple[str, float, float]:
+def typical(summary: Summary) -> tuple[str, float, float]:
     """Return name, begin and end, over all ranks, of the iteration whose time is the median."""
     windows: defaultdict[str, list[Span]] = defaultdict(list)
-    for rank in report.trace.ranks.values():
+    for rank in summary.trace.ranks.values():
         for span in rank.spans:
-            if span.kind == ITERATION and span.name in report.names:
+            if span.kind == ITERATION and span.name in summary.names:
                 windows[span.name].append(span)
     limits = {name: (min(s.begin for s in spans), max(s.end for s in spans)) for name, spans in windows.items()}
     by_time = sorted(limits, key=lambda name: limits[name][1] - limits[name][0])
@@ -98,10 +99,10 @@ def typical(report: Report) -> tuple[str, float, float]:
     return name, *limits[name]
 
 
-def _rows(report: Report, begin: float, end: float) -> list[tuple[str, list[Span]]]:
-    """Return the tracks that show anything then, each rank's under its name."""
+def _rows(summary: Summary, begin: float, end: float) -> list[tuple[str, list[Span]]]:
+    """Return the tracks with spans between `begin` and `end`, each rank's below a row of its name."""
     rows: list[tuple[str, list[Span]]] = []
-    for rank in list(report.trace.ranks.values())[:MOST_RANKS]:
+    for rank in list(summary.trace.ranks.values())[:MOST_RANKS]:
         shown = [span for span in rank.spans if span.kind != ITERATION and span.begin < end and span.end > begin]
         by_track = [(track, [span for span in shown if span.track == track]) for track in rank.tracks.values()]
         rows += [(rank.name, []), *((track, spans) for track, spans in by_track if spans)]
@@ -109,7 +110,7 @@ def _rows(report: Report, begin: float, end: float) -> list[tuple[str, list[Span
 
 
 def _bar(axes: Any, y: int, span: Span, begin: float, end: float) -> None:
-    """Draw a span, what contains others first, with its name where that fits."""
+    """Draw a span, with its name if that fits."""
     left, right = 1e3 * (max(span.begin, begin) - begin), 1e3 * (min(span.end, end) - begin)
     axes.barh(y, right - left, left=left, height=0.82, color=COLOURS[span.kind], edgecolor="white", linewidth=0.4)
     label = f"wait: {span.name}" if span.kind == WAIT else span.name

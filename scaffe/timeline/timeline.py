@@ -1,6 +1,6 @@
-"""Timeline: when each thread of a rank did what: layers, reading, messages, updates, waits.
+"""Timeline: when each thread of a rank computed layers, read, exchanged messages, updated and waited.
 
-A run without one pays nothing: a timeline puts itself between the net and those who call it.
+A run without a timeline has no cost: a timeline wraps the methods of the net and of the statistics that it observes.
 """
 
 from __future__ import annotations
@@ -10,60 +10,45 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from threading import current_thread
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
+from scaffe.monitor.spans import (
+    BACKWARD,
+    BETWEEN,
+    FORWARD,
+    ITERATION,
+    LOSS,
+    MESSAGES,
+    READ,
+    STATISTICS,
+    TRANSFORM,
+    UPDATE,
+    WAIT,
+    Span,
+)
+from scaffe.net import Net
 from scaffe.parallel.meter import HANDLING
-
-if TYPE_CHECKING:
-    from scaffe.net import Net
-    from scaffe.parallel.statistics import Statistics
-    from scaffe.parallel.workflows.workflow import Workflow
+from scaffe.parallel.statistics import Statistics
+from scaffe.parallel.workflows.workflow import Workflow
 
 LIMIT = 50_000  # spans that a rank keeps
 TOTAL = 1_000_000  # spans that all ranks keep together, some 130 MB in a file
-
-ITERATION, FORWARD, BACKWARD, READ, TRANSFORM, UPDATE = (
-    "iteration",
-    "forward",
-    "backward",
-    "read",
-    "transform",
-    "update",
-)
-PROPAGATION, AGGREGATION, WAIT = "propagation", "aggregation", "wait"
-LOSS, STATISTICS = "loss", "statistics"  # small messages that all ranks wait for
-MESSAGES = PROPAGATION, AGGREGATION
-BETWEEN = "between layers"  # in place of a bucket: the thread that computes handled messages
-
-
-class Span(NamedTuple):
-    """What `track` was busy with from `begin` to `end`, in this rank's perf_counter's seconds.
-
-    A wait says in `awaited` for what: READ, one of MESSAGES, LOSS or STATISTICS.
-    """
-
-    kind: str
-    name: str
-    begin: float
-    end: float
-    track: str
-    awaited: str = ""
 
 
 class Timeline:
     """Keep the last `limit` spans of this rank."""
 
     def __init__(self, limit: int = LIMIT):
-        # Plain tuples (kind, number, begin, end, track, awaited), since some are made in every layer.
+        # Plain tuples (kind, number, begin, end, track, awaited), since several are made in every layer.
         self._spans: deque[tuple[str, int, float, float, str, str]] = deque(maxlen=limit)
         self._layers: list[str] = []
         self._buckets: list[str] = []
 
     def watch(self, net: Net, workflow: Workflow, statistics: Statistics) -> None:
-        """Take note of what these do from now on, until they are gone."""
+        """Record the spans of these objects from now on."""
         self._layers = [layer.name for layer in net.layers]
         self._buckets = [bucket.label(net) for bucket in workflow.aggregate.buckets]
-        owner: Any = net  # its methods give way to those that watch them
+        owner: Any = net  # its methods are replaced by timed ones
         if net.context.scatter:
             owner.feed_layer = self._watch_reading(net, net.feed_layer)
         owner.forward_layer = self._watch_forward(net)
@@ -73,7 +58,10 @@ class Timeline:
         self.follow(workflow)
 
     def timed(self, kind: str, number: int, work: Callable[..., Any], awaited: str = "") -> Callable[..., Any]:
-        """Return the work as a function that takes note of its time."""
+        """Return a function that calls `work` and records a span of it.
+
+        `number` is the index of an iteration, a layer or a bucket, as `kind` requires.
+        """
 
         def timed(*arguments: object) -> Any:
             begin = perf_counter()
@@ -84,13 +72,13 @@ class Timeline:
         return timed
 
     def follow(self, workflow: Workflow) -> None:
-        """Take note of a workflow's messages too."""
+        """Record the spans of a workflow's messages too."""
         workflow.propagate.meter.note = workflow.aggregate.meter.note = self._note
 
     def _watch_forward(self, net: Net) -> Callable[[int], None]:
         forward, add = net.forward_layer, self._spans.append
         read = self._watch_reading(net, forward)
-        readers = {i for i, layer in enumerate(net.layers) if hasattr(layer, "batch") and not net.context.scatter}
+        readers = {i for i, layer in enumerate(net.layers) if layer.reads_ahead and not net.context.scatter}
 
         def timed(i: int) -> None:
             if i in readers:
@@ -102,7 +90,7 @@ class Timeline:
         return timed
 
     def _watch_reading(self, net: Net, take: Callable[[int], None]) -> Callable[[int], None]:
-        """Return `take`, which has layer i take its next batch, as a wait for that."""
+        """Return `take`, which gets layer i's next batch, recorded as a wait for records."""
 
         def timed(i: int) -> None:
             begin = perf_counter()
@@ -132,7 +120,7 @@ class Timeline:
             self._spans.append((TRANSFORM, i, middle, end, track, ""))
 
     def _note(self, kind: str, bucket: int, begin: float, end: float, lane: int | None) -> None:
-        """Take what a meter tells."""
+        """Record a message, a wait or an update that a meter has measured."""
         if lane is not None:
             self._spans.append((kind, bucket, begin, end, f"{kind}, lane {lane}", ""))
         elif kind == UPDATE:
@@ -158,9 +146,9 @@ class Timeline:
         return kept
 
     def _whole_iterations(self) -> Sequence[tuple[float, float]]:
-        """Return begin and end of the iterations of which no span was forgotten."""
+        """Return begin and end of the iterations of which no span has been dropped."""
         full = len(self._spans) == self._spans.maxlen
-        since = self._spans[0][3] if full else 0.0  # what ended before may be gone
+        since = self._spans[0][3] if full else 0.0  # spans that ended before may have been dropped
         return [(begin, end) for kind, _, begin, end, *_ in self._spans if kind == ITERATION and begin >= since]
 
     def _name(self, kind: str, number: int, awaited: str) -> str:
@@ -172,5 +160,5 @@ class Timeline:
 
 
 def limit(ranks: int) -> int:
-    """Return how many spans each of so many ranks may keep."""
+    """Return the number of spans that each of `ranks` ranks may keep."""
     return min(LIMIT, TOTAL // ranks)

@@ -1,7 +1,7 @@
-"""Traces: all ranks' timelines in one file, in Chrome's trace format, which https://ui.perfetto.dev shows.
+"""Trace: all ranks' timelines in one file, in Chrome's trace format, which https://ui.perfetto.dev shows.
 
-A process of the trace is a rank, its threads are the rank's threads and the lanes of its messages. Times are
-microseconds on the root's clock.
+In the trace a process is a rank, and a thread is a thread of the rank or a lane of its messages. Times are
+microseconds of the root's clock.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
-from scaffe import __version__
 from scaffe.atomic import write_atomically
 from scaffe.errors import ScaffeError, TimelineError
+from scaffe.monitor.spans import ITERATION, Span
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
-from scaffe.timeline.timeline import ITERATION, Span
+from scaffe.version import __version__
 
-ROUNDS = 32  # pings of each rank, of which the fastest counts
-FIRST_TRACKS = ("iterations", "MainThread", "compute")  # the others follow in the order of their names
+ROUNDS = 32  # pings of each rank, of which the fastest is used
+FIRST_TRACKS = ("iterations", "MainThread", "compute")  # the others follow, sorted by name
 
 
-def check_writable(path: str | os.PathLike) -> None:
-    """Raise ScaffeError now, not hours later, where a trace can't be written."""
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raise ScaffeError if a trace can't be written to `path`: now, not at the end of the run."""
     folder = os.path.dirname(os.fspath(path)) or "."
     if os.path.isdir(path):
         raise ScaffeError(f"timeline '{path}': is a folder; name a file")
@@ -36,10 +36,11 @@ def check_writable(path: str | os.PathLike) -> None:
         raise ScaffeError(f"timeline '{path}': no permission to write in {folder}")
 
 
-def write(world: World, path: str | os.PathLike, spans: Sequence[Span], about: Mapping[str, Any]) -> None:
-    """Have the root write all ranks' spans, complete or not at all; `about` says how the ranks worked. Collective.
+def write(world: World, path: str | os.PathLike[str], spans: Sequence[Span], about: Mapping[str, Any]) -> None:
+    """Write all ranks' spans to `path`, on the root; the file appears complete or not at all. Collective.
 
-    Raise SnapshotError on all ranks where that fails.
+    `spans` are this rank's, in seconds of its perf_counter. `about` is added to the trace's "otherData": the run's
+    settings and the buckets' bytes. Raise SnapshotError on all ranks if the file can't be written.
     """
     offset = clock_offset(world)
     starts = world.comm.allgather(min((span.begin + offset for span in spans), default=float("inf")))
@@ -56,10 +57,10 @@ def _document(parts: Sequence[str], other: Mapping[str, Any]) -> str:
 
 
 def clock_offset(world: World) -> float:
-    """Return the seconds to add to this rank's perf_counter to get the root's; collective.
+    """Return the seconds to add to this rank's perf_counter to get the root's. Collective.
 
-    Of several pings the fastest counts: each tells the offset to half its round trip (Cristian, 1989). Where none is
-    needed to within that, as for ranks of one node, it is 0.
+    The fastest of several pings is used; a ping gives the offset to within half its round trip (Cristian, 1989). An
+    offset smaller than that is returned as 0, as between ranks of one node.
     """
     offset = 0.0
     for rank in range(world.size):
@@ -88,7 +89,10 @@ def _ping(world: World) -> float:
 
 
 def events(spans: Sequence[Span], rank: int, host: str, offset: float) -> list[dict[str, Any]]:
-    """Return a rank's part of a trace: names first, then the spans, in the order of their beginnings."""
+    """Return a rank's events: the names of its tracks, then its spans in order of `begin`.
+
+    `offset` is added to the spans' times, in seconds.
+    """
     names = sorted({_track(span) for span in spans}, key=lambda name: (_position(name), name))
     tracks = {name: number for number, name in enumerate(names)}
     named = [
@@ -103,7 +107,7 @@ def events(spans: Sequence[Span], rank: int, host: str, offset: float) -> list[d
 
 
 def _track(span: Span) -> str:
-    """Return the track that shows a span: iterations stand above what they hold."""
+    """Return the track that shows a span: iterations have a track above all others."""
     return "iterations" if span.kind == ITERATION else span.track
 
 
@@ -125,8 +129,8 @@ def _event(span: Span, rank: int, track: int, offset: float) -> dict[str, Any]:
 
 
 @dataclass
-class Rank:
-    """A rank's spans in a trace, in seconds on the root's clock; `tracks` are in the order to show them in."""
+class RankTrace:
+    """A rank's spans, in seconds of the root's clock, and its tracks' names by number, in display order."""
 
     name: str = ""
     tracks: dict[int, str] = field(default_factory=dict)
@@ -135,15 +139,15 @@ class Rank:
 
 @dataclass
 class Trace:
-    """All ranks by number, the run's settings, and the buckets' bytes by name."""
+    """All ranks' spans by rank, the run's settings, and the buckets' bytes by name."""
 
-    ranks: dict[int, Rank]
+    ranks: dict[int, RankTrace]
     run: Run
     buckets: Mapping[str, int]
 
 
-def read_trace(path: str | os.PathLike) -> Trace:
-    """Return what `scaffe train --timeline` wrote. Raise TimelineError for any other file."""
+def read_trace(path: str | os.PathLike[str]) -> Trace:
+    """Return the trace that `scaffe train --timeline` wrote. Raise TimelineError for any other file."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
@@ -166,7 +170,7 @@ def read_trace(path: str | os.PathLike) -> Trace:
 
 
 def _trace(events: Iterable[Mapping[str, Any]], other: Mapping[str, Any]) -> Trace:
-    ranks: defaultdict[int, Rank] = defaultdict(Rank)
+    ranks: defaultdict[int, RankTrace] = defaultdict(RankTrace)
     for event in events:
         rank, track = ranks[int(event["pid"])], int(event["tid"])
         if event["name"] == "process_name":

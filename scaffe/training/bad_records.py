@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from readers import Settings
+from readers import Reading
 from readers.skipping import LEAST, allowed
 from scaffe.errors import BadRecordsError
 from scaffe.layers.base_data import BaseData
@@ -18,7 +18,7 @@ TOLD = 5  # bad records that a rank's log names for a layer
 class BadRecords:
     """The data layers' counts of this run, in all its nets: records read, and bad ones among these."""
 
-    def __init__(self, nets: Sequence[Net], settings: Settings):
+    def __init__(self, nets: Sequence[Net], settings: Reading):
         self._fraction = settings.max_bad_records
         self._layers = [layer for net in nets for layer in net.data_layers()] if settings.bad_records == "skip" else []
         self._told: dict[BaseData, set[str]] = {}

@@ -1,26 +1,30 @@
-"""Display: what a solver logs about its training, in Caffe's words. All functions are collective."""
+"""Display: what a solver logs about its training, in Caffe's words. All functions but `outputs` are collective."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
 
 from scaffe.monitor import waited
 from scaffe.monitor.log import log, output_lines
-from scaffe.monitor.record import FORWARD
 from scaffe.net import Net
 from scaffe.parallel import meter
+from scaffe.parallel.workflows.workflow import Workflow
+from scaffe.parallel.world import World
 
-if TYPE_CHECKING:
-    from scaffe.training.solver import Solver
+
+class Shown(NamedTuple):
+    """An iteration that was displayed, and the time when it was, in seconds."""
+
+    iter: int
+    seconds: float
 
 
-def start(solver: Solver) -> None:
-    """Say which cores, global batch and rate are in force, and what the net looks like."""
-    world, net, passes = solver.world, solver.net, solver.param.iter_size
+def start(world: World, net: Net, scaling: str, iter_size: int, rate: float) -> None:
+    """Log the ranks' cores, the net, its global batch, the learning rate, and the parameters' size."""
     context = net.context
     for line in world.describe():
         log.info("%s, %d thread(s) each", line, world.threads)
@@ -29,44 +33,31 @@ def start(solver: Solver) -> None:
     for line in net.describe():
         log.info("%s", line)
     if context.total_rows:
-        division = "divides it over" if solver.scaling == "strong" else f"gives {context.local_rows} to each of"
+        division = "divides it over" if scaling == "strong" else f"gives {context.local_rows} to each of"
         text = "Global batch %d: %d sample(s) in each of %d pass(es); %s scaling %s %d rank(s)"
         samples = context.total_rows
-        log.info(text, samples * passes, samples, passes, solver.scaling, division, world.size)
-    log.info("Learning rate %g, as given: not scaled by the number of ranks", solver.rate())
+        log.info(text, samples * iter_size, samples, iter_size, scaling, division, world.size)
+    log.info("Learning rate %g, as given: not scaled by the number of ranks", rate)
     log.info("%d parameters in %d bytes", sum(p.blob.count for p in net.parameters), net.packed.nbytes)
 
 
-def iteration(solver: Solver, since: int, then: float) -> tuple[int, float]:
-    """Log the smoothed loss, the train net's outputs and the rate. Return this iteration and the time."""
-    now, done = time.monotonic(), solver.iter - since
-    pace = f" ({done / (now - then):.6g} iter/s, {now - then:.6g}s/{done} iters)" if done else ""
-    log.info("Iteration %d%s, loss = %.6g", solver.iter, pace, solver.losses.mean)
-    outputs("Train", solver.net, _train_outputs(solver))
-    log.info("Iteration %d, lr = %.6g", solver.iter, solver.rate())
-    return solver.iter, now
+def iteration(world: World, net: Net, iter: int, loss: float, rate: float, last: Shown) -> Shown:
+    """Log the smoothed loss, the train net's outputs and the rate, with the pace since the `last` display."""
+    now, done = time.monotonic(), iter - last.iter
+    seconds = now - last.seconds
+    pace = f" ({done / seconds:.6g} iter/s, {seconds:.6g}s/{done} iters)" if done else ""
+    log.info("Iteration %d%s, loss = %.6g", iter, pace, loss)
+    outputs("Train", net, _train_outputs(world, net))
+    log.info("Iteration %d, lr = %.6g", iter, rate)
+    return Shown(iter, now)
 
 
-def final_loss(solver: Solver) -> None:
-    """Log the smoothed loss after the last update, as Caffe does. Raise DivergedError where it is not finite."""
-    solver.world.record.begin(solver.iter)
-    solver.world.record.at(FORWARD)
-    solver.propagate.sync()
-    solver.net.forward()
-    solver.statistics.average()
-    solver.rule.look()
-    solver.losses.take(solver.net.loss(), solver.iter)
-    solver.losses.settle()
-    log.info("Iteration %d, loss = %.6g", solver.iter, solver.losses.mean)
-
-
-def end(solver: Solver, seconds: float) -> None:
-    """Say how much communication was hidden and which share of `seconds` ranks waited for data, where there was any."""
-    workflow, iterations = solver.workflow, solver.trial.iterations
-    if solver.world.size > 1 and iterations:
+def end(world: World, net: Net, workflow: Workflow, iterations: int, seconds: float) -> None:
+    """Log the communication hidden in `iterations`, and the share of `seconds` that ranks waited for data."""
+    if world.size > 1 and iterations:
         meters = workflow.propagate.meter, workflow.aggregate.meter
-        log.info("Overlap: %s", meter.describe(solver.world, meters, iterations))
-    if text := waited.describe(solver.world, solver.net, seconds, solver.net.context.reader_threads):
+        log.info("Overlap: %s", meter.describe(world, meters, iterations))
+    if text := waited.describe(world, net, seconds, net.context.reader_threads):
         log.info("Reading: %s", text)
 
 
@@ -76,9 +67,8 @@ def outputs(kind: str, net: Net, values: Mapping[str, np.ndarray]) -> None:
         log.info("    %s net output #%d: %s", kind, k, line)
 
 
-def _train_outputs(solver: Solver) -> dict[str, np.ndarray]:
-    """Return the train net's outputs; what is a part of a sum over the global batch is summed over the ranks."""
-    net, allsums = solver.net, solver.world.allsums
+def _train_outputs(world: World, net: Net) -> dict[str, np.ndarray]:
+    """Return the train net's outputs; parts of a sum over the global batch are summed over the ranks."""
     parts = {name for layer in net.layers for name in layer.param.top[: layer.summed_tops]}
     values = {name: net.blobs[name].data.reshape(-1) for name in net.outputs}
-    return {name: allsums(value) if name in parts else value for name, value in values.items()}
+    return {name: world.allsums(value) if name in parts else value for name, value in values.items()}

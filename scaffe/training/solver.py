@@ -1,59 +1,63 @@
-"""Solver: owns the training loop: iterations, display, tests, snapshots."""
+"""Solver: the training loop: iterations, display, tests, snapshots."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
-from collectives import Communicator
-from collectives.schedules.algorithms import with_chain_size
-from readers import Settings
+from readers import Reading
 from scaffe import solvers
-from scaffe.choices import AUTO, Choices
-from scaffe.context import TEST, TRAIN, WORKSPACE_BYTES, Context
+from scaffe.choices import Choices
+from scaffe.compute import AUTO, Compute
+from scaffe.engine import Loss
 from scaffe.errors import AgreedError, ScaffeError
 from scaffe.files import snapshot, weights
 from scaffe.held import Together, public
 from scaffe.monitor.log import log
 from scaffe.monitor.progress import progress
-from scaffe.monitor.record import SNAPSHOT
+from scaffe.monitor.record import FORWARD, SNAPSHOT
+from scaffe.monitor.spans import ITERATION, LOSS, WAIT
+from scaffe.monitor.watching import Watching
 from scaffe.net import Net
 from scaffe.packed import aligned_zeros
 from scaffe.parallel.buckets import Bucket
 from scaffe.parallel.choose import WorkflowTrial
-from scaffe.parallel.evaluate import batch_numbers, means, run_batches
+from scaffe.parallel.evaluate import means, run_batches
 from scaffe.parallel.iteration import iterate
 from scaffe.parallel.maker import make_workflow
 from scaffe.parallel.propagate import Propagate
 from scaffe.parallel.run import Run
-from scaffe.parallel.scatter import scatter
-from scaffe.parallel.stall import Watch, check_seconds
+from scaffe.parallel.stall import StallWatch
 from scaffe.parallel.statistics import Statistics
 from scaffe.parallel.workflows.workflow import Workflow
 from scaffe.parallel.world import World, open_world
-from scaffe.proto import NetParameter, SolverParameter, numbers
-from scaffe.proto.files import read_solver
+from scaffe.proto import SolverParameter
+from scaffe.setting import moved
 from scaffe.solvers import lr_policy
 from scaffe.timeline import timeline as timelines
 from scaffe.timeline import trace
-from scaffe.training import display, replay, solver_nets
+from scaffe.training import display, replay
 from scaffe.training.bad_records import BadRecords
+from scaffe.training.communicator import open_communicator
 from scaffe.training.losses import Losses
+from scaffe.training.nets import NetBuilder
+from scaffe.training.settings import Settings, moved_keywords
 from scaffe.training.signals import ACTIONS
+from scaffe.training.snapshots import Progress, Snapshots
+from scaffe.training.solver_param import checked
 
-SCALINGS = ("strong", "weak")
 P = ParamSpec("P")
 Result = TypeVar("Result")
 
 
 def collective(method: Callable[Concatenate[Solver, P], Result]) -> Callable[Concatenate[Solver, P], Result]:
-    """Let a method be a public call, until `close`, and note an error that this rank alone has."""
+    """Make a method a public call, an error after `close`; note whether this rank alone failed in it."""
 
     @wraps(method)
     def call(self: Solver, *args: P.args, **kwargs: P.kwargs) -> Result:
@@ -73,115 +77,58 @@ def collective(method: Callable[Concatenate[Solver, P], Result]) -> Callable[Con
 class Solver:
     """Train the net of a solver file, together with the other ranks of `world`.
 
-    `scaling` "strong" divides the batch over the ranks, "weak" gives each rank the whole of it. `keep_snapshots` N
-    removes all complete snapshots but the newest N (0 keeps all). `asked()` returns for each of signals.ACTIONS whether
-    this rank was asked for it; any rank's wish counts for all. `allow_python_layers` lets the nets' Python layers run
-    code. `threads` is how many a rank computes with; 0 for what OMP_NUM_THREADS says, or else its share of the cores it
-    is bound to. `compute` "bf16" has convolutions and inner products multiply bfloat16 numbers, "tf32" on a GPU those
-    of TensorFloat-32; parameters stay float32; "replay:FILE" has layers take the times of a profile and compute
-    nothing. `plan` says how the engine's ways to compute are chosen: "fixed" by the engine's rule; "timed" before the
-    first iteration; a file to read, and to write once timed; "auto" is timed on a GPU and fixed, which repeats a run
-    bit for bit, on the CPU. `deterministic` has a GPU repeat runs too: only ways whose results are always the same, and
-    "auto" is fixed. On a GPU no way of computing works in more than `workspace_bytes` of memory. `keep_diffs` keeps the
-    gradients of all blobs after an iteration, not those of parameters alone, and on a GPU the values of test nets'
-    blobs, which takes more memory. `graphs` says whether a GPU records runs of layers and repeats the recordings:
-    "auto", "on" or "off". `run` says when and by which collectives parameters and gradients travel.
-    `timeline` is a file to write at `close`: what each rank's threads did when, in Chrome's trace format, for the last
-    iterations (timeline.timeline.LIMIT spans a rank). A rank that waits for the others for `stall_seconds`
-    (0: never) logs which are missing and what these were last seen doing; with `stall_abort` it ends the job.
+    `param` is the file or its fields, `world` the ranks, by default those of this job. The settings are records:
+    `compute` (scaffe.compute.Compute) says how layers compute, `run` (scaffe.parallel.run.Run) how ranks work together,
+    `reading` (readers.Reading) how data layers read, `watching` (scaffe.monitor.watching.Watching) what is recorded.
 
-    From the start of training, or the first snapshot, to `close` no other job can write snapshots of this prefix: see
-    PrefixLock.
-
-    pycaffe's attributes: `net`, `test_nets`, `iter`. All methods are collective: every rank calls them alike.
-    Raise ScaffeError, or what is below it, for whatever the user can mend.
+    `asked()`, an attribute to replace, returns for each of signals.ACTIONS whether this rank requests it; a request of
+    any rank counts for all. pycaffe's attributes: `net`, `test_nets`, `iter`. All methods are collective: every rank
+    calls them alike. From the start of training, or the first snapshot, to `close` no other job can write snapshots of
+    this prefix (see PrefixLock). Raise ScaffeError, or an error derived from it, for what the user can correct.
     """
 
+    @moved(moved_keywords())
     def __init__(
         self,
         param: str | os.PathLike | SolverParameter,
         *,
         world: World | None = None,
-        scaling: str = "strong",
-        engine: str = "auto",
-        keep_snapshots: int = 0,
-        allow_python_layers: bool = False,
-        threads: int = 0,
-        compute: str = "float32",
-        plan: str = AUTO,
-        deterministic: bool = False,
-        workspace_bytes: float = WORKSPACE_BYTES,
-        keep_diffs: bool = False,
-        graphs: str = "auto",
-        run: Run | None = None,
-        reading: Settings | None = None,
-        timeline: str | os.PathLike | None = None,
-        stall_seconds: float = 60,
-        stall_abort: bool = False,
-        asked: Callable[[], Sequence[bool]] = lambda: [False] * len(ACTIONS),
+        compute: Compute = Compute(),  # noqa: B008  frozen
+        run: Run = Run(),  # noqa: B008
+        reading: Reading = Reading(),  # noqa: B008
+        watching: Watching = Watching(),  # noqa: B008
     ):
         self.world = world or open_world()
-        if threads:
-            self.world.together(lambda: self.world.take_threads(threads))
-        self.scaling, self.engine, self.keep_snapshots, self.asked = scaling, engine, keep_snapshots, asked
-        self.allow_python_layers = allow_python_layers
-        self.replay: replay.Replay | None = None
-        self.keep_diffs, self.run, self.reading = keep_diffs, run or Run(), reading or Settings()
-        watched = timeline or compute.startswith(replay.PREFIX)  # layer by layer
-        self.graphs = "off" if watched and graphs == "auto" else graphs
-        self.stall_seconds, self.stall_abort = stall_seconds, stall_abort
-        self.deterministic, self.workspace_bytes = deterministic, workspace_bytes
-        self.compute, self.choices = compute, self.world.on_root(lambda: Choices(plan))
-        self.param = self.world.together(lambda: self._load(param))
-        self.world.agree(
-            {
-                "the solver": str(self.param),
-                "the scaling": scaling,
-                "the run's settings": str(self.run),
-                "the reading": str(self.reading),
-                "the stall settings": f"{stall_seconds:g} s, abort: {stall_abort}",
-            }
-        )
+        self.asked: Callable[[], Sequence[bool]] = lambda: [False] * len(ACTIONS)
+        self.compute, self.run, self.reading, self.watching = compute, run, reading, watching
+        self.param = self.world.together(lambda: self._checked(param))
+        if compute.threads:
+            self.world.together(lambda: self.world.take_threads(compute.threads))
+        if compute.graphs == AUTO and (watching.timeline or compute.profile):  # which go layer by layer
+            self.compute = replace(compute, graphs="off")
+        self.choices = self.world.on_root(lambda: Choices(compute.plan))
+        self.world.agree({"the solver": str(self.param)} | self.settings.agreed())
         self.seed = self._choose_seed()
-        self.iter = 0
+        self.iter = self.tests_done = 0
+        self.stopped = ""  # the request that ended solve() early: "stop" or "requeue"
         self.lock = snapshot.lock(self.param.snapshot_prefix)
-        self._keeps_prefix = False
-        self.timeline_path = timeline
-        self.timeline = timelines.Timeline(timelines.limit(self.world.size)) if timeline else None
-        self._touched = self._failed_alone = self._closed = False
-        self.stopped = ""  # what asked solve() to end early: "stop" or "requeue"
-        self.tests_done = 0
-        self.world.together(self._build_train_net)
-        self._agree_on([self.net])
-        self.collectives = self._open_collectives()
-        self.world.together(self._build)
-        self._agree_on(self.test_nets)
-        self.bad_records = BadRecords([self.net, *self.test_nets], self.reading)
-        self.losses = Losses(self.world, self.param, self.asked, self.bad_records, self.net, self.rule)
-        self.trial = self._make_workflows()
-        self.watch = self._open_watch()
-        if self.timeline:
-            self.timeline.watch(self.net, self.workflow, self.statistics)
-            for workflow in self.trial.workflows:
-                self.timeline.follow(workflow)
+        self._keeps_prefix = self._touched = self._failed_alone = self._closed = False
+        path, size = watching.timeline, self.world.size
+        self.timeline = timelines.Timeline(timelines.limit(size)) if path else None
+        self._build()
         self._versions = self._parameter_versions()
-        display.start(self)
+        display.start(self.world, self.net, run.scaling, self.param.iter_size, self.rate())
 
     # Set-up.
 
-    def _load(self, param: str | os.PathLike | SolverParameter) -> SolverParameter:
+    def _checked(self, param: str | os.PathLike | SolverParameter) -> SolverParameter:
         """Return the solver's fields, all arguments checked. Raise ScaffeError where one makes no sense."""
-        if self.scaling not in SCALINGS:
-            raise ScaffeError(f"unknown scaling '{self.scaling}'; known scalings: {' '.join(SCALINGS)}")
-        if self.keep_snapshots < 0:
-            raise ScaffeError(f"keep_snapshots must be 0 or more, got {self.keep_snapshots}")
-        if self.workspace_bytes < 0:
-            raise ScaffeError(f"workspace_bytes must be 0 or more, got {self.workspace_bytes}")
-        check_seconds(self.stall_seconds)
+        self.settings = Settings(self.compute, self.run, self.reading, self.watching)
         self.run.check_reduce()
-        param = param if isinstance(param, SolverParameter) else read_solver(param)
-        _check(param)
-        return param
+        device, gpu = self.compute.device, self.world.gpu
+        if (device == "cuda" and gpu is None) or (device == "cpu" and gpu is not None):
+            raise ScaffeError(f"device {device}, but the world computes on {gpu or 'the CPU'}; see World.take_gpu")
+        return checked(param)
 
     def _choose_seed(self) -> int:
         """Return the solver file's seed, or one drawn by the root and shared."""
@@ -191,87 +138,63 @@ class Solver:
         log.info("Random seed %d: drawn, since the solver sets none; random_seed: %d repeats this run", seed, seed)
         return seed
 
-    def _build_train_net(self) -> None:
+    def _build(self) -> None:
+        """Build nets, collectives, update rule and workflows, and begin to watch. Collective."""
+        run, world = self.run, self.world
+        builder = NetBuilder(self.param, world, self.seed, self.compute, run.scaling, self.reading, self.choices)
+        world.together(lambda: self._build_train_net(builder))
+        self._agree_on([self.net])
+        self.collectives = open_communicator(world, run, self.net)
+        world.together(lambda: self._build_rest(builder))
+        self._agree_on(self.test_nets)
+        nets = [self.net, *self.test_nets]
+        self.bad_records = BadRecords(nets, self.reading)
+        self.losses = Losses(world, self.param, lambda: self.asked(), self.bad_records, self.net, self.rule)
+        self.snapshots = Snapshots(
+            self.param, world, self.net, self.test_nets, self.rule, self.choices, self.lock, run.keep_snapshots
+        )
+        self.trial = self._make_workflows()
+        self.watch = self._open_watch(nets)
+        if self.timeline:
+            self.timeline.watch(self.net, self.workflow, self.statistics)
+            for workflow in self.trial.workflows:
+                self.timeline.follow(workflow)
+
+    def _build_train_net(self, builder: NetBuilder) -> None:
         """Build the train net, without communication."""
-        world = self.world
-        context = Context(TRAIN, np, self.seed, world.rank, world.size, self.scaling, gpu=world.gpu)
-        if world.size > 1:
-            context.allsums = self._allsums
-        self._equip(context)
-        if self.reading.readers == "single" and world.size > 1:
-            context.scatter = partial(scatter, world)
-        self.net = Net(solver_nets.train_net(self.param), context=context, engine=self.engine)
-        self.net.keep_diffs = self.keep_diffs
-        if self.compute.startswith(replay.PREFIX):
-            self.replay = replay.Replay(self.net, replay.load(self.compute.removeprefix(replay.PREFIX)))
+        self.net = builder.train_net(self._allsums)
+        profile = self.compute.profile
+        self.replay = replay.Replay(self.net, replay.load(profile)) if profile else None
+
+    def _build_rest(self, builder: NetBuilder) -> None:
+        """Build the update rule and the test nets, without communication."""
+        self.statistics = Statistics(self.world, self.net.packed, self.net.context.share)
+        self.net.packed.pinned = True
+        self.rule = solvers.create(self.param, self.net.packed, self.net.engine)
+        self.test_nets = builder.test_nets(self.net, lambda: self.tests_done)
+        if self.world.is_root:
+            snapshot.check_writable(self.param)
+            if self.watching.timeline:
+                trace.check_writable(self.watching.timeline)
 
     def _allsums(self, values: Sequence[float]) -> np.ndarray:
         """Return sums of a layer's numbers over the ranks, whichever thread computes. Collective."""
         sums = self.workflow.sums
         return np.array(values) if sums is None else sums(values)
 
-    def _open_collectives(self) -> Communicator | None:
-        """Return the collectives over the ranks, with the parameters where these are fastest. Collective."""
-        if self.world.size == 1:
-            return None
-        gpu = self.world.gpu
-        comm = Communicator(self.world.comm, device=gpu and gpu.device, supernodes=self.run.supernodes)
-        if gpu is None and comm.shape.nodes < comm.size and self.run.reduce.startswith(("auto", "slices", "leaders")):
-            if comm.has_room(2 * self.net.packed.nbytes):
-                self.net.move_parameters(comm.empty)
-            else:
-                log.info("Parameters stay in each rank's own memory: a node's shared memory (/dev/shm) has no room")
-        if self.run.supernodes:
-            algorithm = with_chain_size(self.run.reduce, self.run.chain_size or None)
-            log.info("Supernodes: %s", comm.explain(self.run.collective, self.net.packed.nbytes, algorithm=algorithm))
-        return comm
-
     def _make_workflows(self) -> WorkflowTrial:
         """Return the workflow that the run names, or those to choose from. Collective."""
-        given = self.world, self.collectives, self.net, self._update, self.rule
+        given = self.world, self.collectives, self.net, self.update_bucket, self.rule
         candidates = self.run.candidates if self.collectives else {"alone": self.run}
         workflows = {name: make_workflow(run, *given) for name, run in candidates.items()}
         return WorkflowTrial(workflows, self.world.allgather)
 
-    def _open_watch(self) -> Watch | None:
-        """Return the watch over stalls; one rank alone waits for nobody. Collective."""
-        if self.collectives is None or not self.stall_seconds:
+    def _open_watch(self, nets: Sequence[Net]) -> StallWatch | None:
+        """Return the watch over stalls; one rank alone waits for no other. Collective."""
+        if self.collectives is None or not self.watching.stall_seconds:
             return None
         node = self.collectives.node.comm
-        return Watch(self.world, node, [self.net, *self.test_nets], self.stall_seconds, self.stall_abort)
-
-    def _build(self) -> None:
-        """Build the update rule and the test nets, without communication."""
-        self.statistics = Statistics(self.world, self.net.packed, self.net.context.share)
-        self.net.packed.pinned = True
-        self.rule = solvers.create(self.param, self.net.packed, self.net.context.engine)
-        self.test_nets = [
-            self._test_net(net, iterations)
-            for net, iterations in zip(solver_nets.test_nets(self.param), self.param.test_iter, strict=True)
-        ]
-        if self.world.is_root:
-            snapshot.check_writable(self.param)
-            if self.timeline_path:
-                trace.check_writable(self.timeline_path)
-
-    def _test_net(self, param: NetParameter, iterations: int) -> Net:
-        """Build a test net over the train net's parameters."""
-        numbers = batch_numbers(self.world, iterations, lambda: self.tests_done)
-        context = Context(TEST, seed=self.seed, batch_numbers=numbers, gpu=self.world.gpu)
-        self._equip(context)
-        net = Net(param, context=context, engine=self.engine)
-        net.share_with(self.net)
-        net.keep_data = self.keep_diffs
-        return net
-
-    def _equip(self, context: Context) -> None:
-        """Let a net compute as was asked."""
-        context.threads, context.choices = self.world.threads, self.choices
-        context.deterministic, context.workspace_bytes = self.deterministic, self.workspace_bytes
-        context.reading, context.spare_cores = self.reading, self.world.spare_cores
-        context.compute = "float32" if self.compute.startswith(replay.PREFIX) else self.compute
-        context.graphs = self.graphs
-        context.allow_python_layers, context.file_mark = self.allow_python_layers, self.world.file_mark
+        return StallWatch(self.world, node, nets, self.watching.stall_seconds, self.watching.stall_abort)
 
     def _agree_on(self, nets: Sequence[Net]) -> None:
         """Raise an error on all ranks unless they have built the same nets: files may differ between nodes."""
@@ -300,7 +223,7 @@ class Solver:
         p = self.param
         self._keep_prefix()
         self._plan()
-        shown = self.iter, time.monotonic()
+        shown = display.Shown(self.iter, time.monotonic())
         self.losses.last.clear()
         with progress(self.iter, self.iter + iterations, self.world.is_root) as bar:
             for left in reversed(range(iterations)):
@@ -311,7 +234,8 @@ class Solver:
                 self._iterate(ends=not left)
                 if shows:
                     self.losses.settle()
-                    shown = display.iteration(self, *shown)
+                    loss, rate = self.losses.mean, self.rate()
+                    shown = display.iteration(self.world, self.net, self.iter, loss, rate, shown)
                 self.iter += 1
                 bar.update()
                 self._act()
@@ -354,8 +278,8 @@ class Solver:
         run, start = iterate, time.perf_counter()
         agree: Callable[..., Any] = partial(self.losses.take, iteration=self.iter)
         if self.timeline:
-            run = self.timeline.timed(timelines.ITERATION, self.iter, run)
-            agree = self.timeline.timed(timelines.WAIT, 0, agree, timelines.LOSS)
+            run = self.timeline.timed(ITERATION, self.iter, run)
+            agree = self.timeline.timed(WAIT, 0, agree, LOSS)
         run(self.net, self.workflow, self.statistics, self.param.iter_size, agree, record)
         self.rule.look()
         if ends:
@@ -365,7 +289,8 @@ class Solver:
             if decided:
                 log.info("%s", decided)
 
-    def _update(self, bucket: Bucket) -> None:
+    def update_bucket(self, bucket: Bucket) -> None:
+        """Update the parameters of a bucket from their summed gradients, at the current rate. Not collective."""
         if self.replay:
             self.replay.update(bucket.part)
         else:
@@ -405,7 +330,8 @@ class Solver:
             self.restore(resume)
         first, start = self.iter, time.perf_counter()
         self.step(max(0, p.max_iter - first))
-        display.end(self, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        display.end(self.world, self.net, self.workflow, self.trial.iterations, seconds)
         if p.snapshot_after_train and self.stopped != "requeue" and not (p.snapshot and self.iter % p.snapshot == 0):
             self.snapshot()
         if self.stopped:
@@ -413,16 +339,30 @@ class Solver:
             log.info("Optimization stopped early.")
             return
         if p.display and self.iter % p.display == 0:
-            display.final_loss(self)
+            self._final_loss()
         if self._is_test_due():
             self.test_all()
         self.bad_records.finish(self.world)
         log.info("Optimization Done.")
 
+    def _final_loss(self) -> None:
+        """Log the smoothed loss after the last update, as Caffe does. Raise DivergedError where it is not finite."""
+        self.world.record.begin(self.iter)
+        self.world.record.at(FORWARD)
+        self.propagate.sync()
+        self.net.forward()
+        self.statistics.average()
+        self.rule.look()
+        loss = Loss(self.net)
+        loss.add(1)
+        self.losses.take(loss, self.iter)
+        self.losses.settle()
+        log.info("Iteration %d, loss = %.6g", self.iter, self.losses.mean)
+
     def write_timeline(self) -> None:
         """Write the timeline up to now, if there is one. Raise SnapshotError where it can't be written. Collective."""
-        timeline, path = self.timeline, self.timeline_path
-        if timeline is None or path is None:
+        timeline, path = self.timeline, self.watching.timeline
+        if timeline is None:
             return
         buckets = self.workflow.aggregate.buckets
         nbytes = {b.label(self.net): self.net.packed.data[b.part].nbytes for b in buckets}
@@ -456,12 +396,15 @@ class Solver:
         """Write weights and solver state; return the state's path on all ranks."""
         self.world.record.at(SNAPSHOT)
         self.propagate.sync()
-        return self.world.on_root(lambda: snapshot.save(self))
+        progress = Progress(self.iter, self.tests_done, self.seed)
+        return self.world.on_root(lambda: self.snapshots.save(progress))
 
     @collective
     def restore(self, path: str | os.PathLike) -> None:
-        """Go on where the snapshot was taken, or at the newest complete one of the prefix for the path "auto"."""
-        snapshot.restore(self, path)
+        """Continue where the snapshot was taken, or at the newest whole one of the prefix for the path "auto"."""
+        if restored := self.snapshots.restore(path, self.seed):
+            self.iter, self.tests_done, self.seed = restored
+            self.propagate.changed()
         self.propagate.sync()
 
     @collective
@@ -497,7 +440,7 @@ class Solver:
             self.watch.close()
         if self.collectives is not None:
             # Users' arrays over shared memory may be used on too.
-            held = self.net.context.gpu is None and self.net.move_parameters(aligned_zeros)
+            held = self.world.gpu is None and self.net.move_parameters(aligned_zeros)
             self.collectives.free(windows=not any(self.world.allgather(held)))
 
     def _end_readers(self) -> None:
@@ -505,22 +448,6 @@ class Solver:
             net.close()
 
 
-def get_solver(path: str | os.PathLike, **options) -> Solver:
-    """Return the solver that a prototxt file describes; `options` are Solver's."""
-    return Solver(path, **options)
-
-
-def _check(param: SolverParameter) -> None:
-    """Raise ScaffeError where a solver's field makes no sense."""
-    numbers.check(param)
-    lr_policy.check(param)
-    least = {"iter_size": 1, "average_loss": 1, "snapshot": 0, "max_iter": 0}
-    for field, number in least.items():
-        if getattr(param, field) < number:
-            raise ScaffeError(f"{field} must be {number} or more, got {getattr(param, field)}")
-    if "\0" in param.snapshot_prefix:
-        raise ScaffeError(f"snapshot_prefix {param.snapshot_prefix!r}: no file's name holds a zero byte")
-    if not 0 <= param.momentum < 1:
-        raise ScaffeError(f"momentum must be 0 or more and below 1, got {param.momentum:g}")
-    if any(number < 1 for number in param.test_iter):
-        raise ScaffeError(f"test_iter must be 1 or more, got {' '.join(map(str, param.test_iter))}")
+def get_solver(path: str | os.PathLike, **settings: Any) -> Solver:
+    """Return the solver that a prototxt file describes; `settings` are Solver's keywords."""
+    return Solver(path, **settings)

@@ -1,4 +1,4 @@
-"""Collectives on CuPy arrays, on a real GPU; several ranks may share one.
+"""Collectives on CuPy arrays, on a real GPU, which several ranks may share.
 
 jobs/mpirun.sh -n 4 python -m mpi4py -m pytest --with-mpi -m mpi tests/device_tests
 """
@@ -34,7 +34,7 @@ def comm(request):
 
 
 def check(comm, what, dtype, op="sum", **how):
-    """Run one collective for two roots, in place and not, and compare; nothing here waits for the device."""
+    """Run one collective for two roots, in place and not, without synchronisation, and compare the results."""
     import cupy
 
     everyone = rows(COMM.size, LENGTH, dtype)

@@ -1,4 +1,4 @@
-"""On a real GPU ways of cuDNN, and cuBLAS, have the numbers that numpy has."""
+"""cuDNN's kernels and cuBLAS's products on a real GPU, compared with numpy."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,9 @@ from both_engines import assert_alike, run
 from google.protobuf import text_format
 
 import scaffe
+from scaffe.compute import Compute
 from scaffe.devices import gpu
+from scaffe.engines.cuda.launcher import Launcher
 from scaffe.engines.cuda.products import Products
 from scaffe.errors import LaunchError
 from scaffe.proto import NetParameter
@@ -17,7 +19,7 @@ except LaunchError as error:
     GPU, MISSING = None, str(error)
 
 pytestmark = pytest.mark.skipif(GPU is None, reason=MISSING)
-WAYS = 8  # of each pass that are run, spread over all that there are
+KERNELS = 8  # that are run of each pass, spread over all that cuDNN proposes
 TOLERANCE = {"float32": 5e-5, "tf32": 5e-3, "bf16": 3e-2}  # of the largest magnitude
 CASES = {
     "plain": ("num_output: 24 kernel_size: 3 pad: 1", (4, 16, 14, 14)),
@@ -29,13 +31,13 @@ CASES = {
 }
 
 
-def net_of(kind, fields, shape, **how):
-    """Return a net of one convolution, filled with random numbers."""
+def net_of(kind, fields, shape, gpu=None, **how):
+    """Return a net of one convolution, its input and parameters filled with random numbers."""
     dims = " ".join(f"dim: {size}" for size in shape)
     text = f"""force_backward: true
     layer {{ name: "x" type: "Input" top: "x" input_param {{ shape {{ {dims} }} }} }}
     layer {{ name: "it" type: "{kind}" bottom: "x" top: "y" convolution_param {{ {fields} }} }}"""
-    net = scaffe.Net(text_format.Parse(text, NetParameter()), scaffe.TRAIN, **how)
+    net = scaffe.Net(text_format.Parse(text, NetParameter()), scaffe.TRAIN, compute=Compute(**how), gpu=gpu)
     rng = np.random.default_rng(0)
     for blob in (net.blobs["x"], *(blob for blobs in net.params.values() for blob in blobs)):
         blob.data[...] = rng.standard_normal(blob.shape)
@@ -45,17 +47,17 @@ def net_of(kind, fields, shape, **how):
 @pytest.mark.parametrize("compute", TOLERANCE)
 @pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
 @pytest.mark.parametrize("case", CASES)
-def test_ways_of_each_pass_have_numpys_numbers(kind, case, compute):
-    if GPU.cudnn is None:
+def test_kernels_of_each_pass_have_numpys_numbers(kind, case, compute):
+    if Launcher(GPU).cudnn is None:
         pytest.skip("no cuDNN")
     expected = run(net_of(kind, *CASES[case], engine="reference"))
-    net = net_of(kind, *CASES[case], gpu=GPU, compute=compute, plan="fixed")
+    net = net_of(kind, *CASES[case], gpu=GPU, numbers=compute, plan="fixed")
     works = net.layers[-1].works(net.bottoms[-1], net.tops[-1], True)
-    found = {work: list(ways()) for work, ways in works.items()}
+    found = {work: list(time()) for work, time in works.items()}
     assert all(found.values())
     most = max(map(len, found.values()))
-    for i in range(0, most, -(-most // WAYS)):
-        net.context.choices.taken = {work: ways[min(i, len(ways) - 1)] for work, ways in found.items()}
+    for i in range(0, most, -(-most // KERNELS)):
+        net.context.choices.taken = {work: names[min(i, len(names) - 1)] for work, names in found.items()}
         net.replan()
         assert_alike(run(net), expected, TOLERANCE[compute])
 
@@ -63,7 +65,7 @@ def test_ways_of_each_pass_have_numpys_numbers(kind, case, compute):
 @pytest.mark.parametrize("compute", TOLERANCE)
 def test_deterministic_runs_repeat_bit_for_bit(compute):
     fields, shape = CASES["plain"]
-    first, again = (run(net_of("Convolution", fields, shape, gpu=GPU, compute=compute, deterministic=True))
+    first, again = (run(net_of("Convolution", fields, shape, gpu=GPU, numbers=compute, deterministic=True))
                     for _ in range(2))  # fmt: skip
     for name, values in first.items():
         np.testing.assert_array_equal(values, again[name], err_msg=name)

@@ -1,4 +1,4 @@
-"""CUDA IPC, NCCL and the streams' order on a real GPU, which several ranks may share.
+"""CUDA IPC, NCCL and the order of streams on a real GPU, which several ranks may share.
 
 jobs/mpirun.sh -n 4 python -m mpi4py -m pytest --with-mpi -m mpi tests/device_tests
 """
@@ -29,7 +29,7 @@ def comm():
 
 
 def busy(stream, array):
-    """Keep a stream busy for a while, then set an array to this rank's number, counted from 1."""
+    """Keep a stream busy for about 0.1 s, then set an array to rank + 1."""
     import cupy
 
     spin = cupy.RawKernel(

@@ -1,4 +1,4 @@
-"""Training on a real GPU, which several ranks may share, reaches what one rank reaches on the processor.
+"""Training on a real GPU, which several ranks may share, compared with training by one rank on the CPU.
 
 jobs/mpirun.sh -n 4 python -m mpi4py -m pytest --with-mpi -m mpi tests/device_tests
 """
@@ -10,6 +10,8 @@ from mpi4py import MPI
 from nets import lenet, shared_folder, solver_with
 
 import scaffe
+from scaffe.compute import Compute
+from scaffe.monitor.watching import Watching
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
 
@@ -28,7 +30,13 @@ def trained(folder, comm, chosen, run):
     world = World(comm.Dup())
     world.take_gpu(chosen)
     param = solver_with(lenet(folder / "db", 16, dropout=True, smooth=True), snapshot_prefix=str(folder / "snap"))
-    solver = scaffe.Solver(param, world=world, run=run, engine="auto" if chosen else "reference", stall_seconds=0)
+    solver = scaffe.Solver(
+        param,
+        world=world,
+        run=run,
+        compute=Compute(engine="auto" if chosen else "reference"),
+        watching=Watching(stall_seconds=0),
+    )
     solver.step(5)
     solver.propagate.sync()
     values = solver.net.packed.host_data().copy()

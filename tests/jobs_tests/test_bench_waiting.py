@@ -21,7 +21,7 @@ def bench(tmp_path):
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
 
     def run(source: str, iterations: int) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, str(ROOT / "jobs/bench_waiting.py"), source, str(iterations)]
+        command = [sys.executable, str(ROOT / "jobs/bench/waiting.py"), source, str(iterations)]
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
 
     return run

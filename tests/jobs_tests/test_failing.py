@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from readers import encode, write_lmdb
+from scaffe.monitor.spans import ITERATION
 from scaffe.proto import Datum
-from scaffe.timeline.timeline import ITERATION
 from scaffe.timeline.trace import read_trace
 
 SCAFFE = [sys.executable, "-m", "scaffe"]

@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from scaffe.parallel.run import Run, read_run
+from scaffe.setting import settings_of
+from scaffe.training.settings import Settings, read_settings
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 JOBS = Path(__file__).resolve().parents[2] / "jobs"
 SCRIPTS = sorted(JOBS.rglob("*.sh"))
@@ -126,9 +132,12 @@ def test_an_mpi_that_does_not_exist_is_refused_with_the_choices(tmp_path: Path) 
 
 def test_the_example_of_a_cluster_has_all_keys() -> None:
     text = (JOBS / "cluster.toml").read_text()
-    read_run(JOBS / "cluster.toml")
-    keys = [line.split(" = ")[0].replace("-", "_") for line in text.splitlines() if " = " in line and line[0] != "#"]
-    assert keys == [field.name for field in fields(Run)]
+    read_settings(JOBS / "cluster.toml")
+    records = {one.name: type(one.default) for one in fields(Settings)}
+    tables = tomllib.loads(text)
+    assert {name: list(table) for name, table in tables.items()} == {
+        name: [one.key for one in settings_of(record)] for name, record in records.items()
+    }
 
 
 @pytest.fixture(params=["sbatch_openmpi.sh", "sbatch_mpich.sh"])

@@ -13,8 +13,8 @@ from mpi4py import MPI
 
 from collectives import ArgumentError, Communicator, DisagreementError, Group, Staged
 from collectives.execution.device import aware
-from collectives.execution.device.moves import SLOTS
 from collectives.execution.device.plans import PeerPlan
+from collectives.execution.device.transports import SLOTS
 from collectives.execution.operations import OPERATIONS, TYPES
 from collectives.execution.plans import SchedulePlan
 
@@ -187,10 +187,10 @@ def test_a_staged_plan_has_a_fixed_number_of_slots_and_makes_nothing_anew():
     plan = comm.plan("reduce", array, algorithm="chain", chunk_bytes=64)
     assert isinstance(plan, SchedulePlan)
     plan.run()
-    pinned, streams, maps = plan.memory._pinned, len(device.streams), len(device.maps)
+    pinned, streams, maps = plan.transport._pinned, len(device.streams), len(device.maps)
     assert pinned.shape == (2, SLOTS, 64)
     plan.run()
-    assert plan.memory._pinned is pinned
+    assert plan.transport._pinned is pinned
     assert (len(device.streams), len(device.maps)) == (streams, maps)
     comm.free()
 

@@ -9,6 +9,7 @@ from mpi4py import MPI
 from over_ranks import net_of
 from PIL import Image
 
+from scaffe.compute import Compute
 from scaffe.parallel.evaluate import batch_numbers, run_batches
 from scaffe.parallel.world import World
 from scaffe.training.solver import Solver
@@ -68,7 +69,7 @@ def train(kind, size, iterations, resume=None, name=None):
     result = None
     if comm != MPI.COMM_NULL:
         param = nets.solver_with(NET.format(kind=kind, fields=LAYERS[kind]), snapshot_prefix=name or "none")
-        solver = Solver(param, world=World(comm), engine="reference")
+        solver = Solver(param, world=World(comm), compute=Compute(engine="reference"))
         if kind == "MemoryData":
             solver.net.set_input_arrays(PLANES, LABELS[:20])
         if resume:

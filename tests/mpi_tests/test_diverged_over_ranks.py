@@ -9,7 +9,9 @@ from poison import poison
 from strict_arrays import StrictDevice, StrictGpu
 
 import scaffe
+from scaffe.compute import Compute
 from scaffe.errors import DivergedError, ScaffeError
+from scaffe.monitor.watching import Watching
 from scaffe.parallel import buckets
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
@@ -48,7 +50,15 @@ def make(folder):
         world.take_gpu(StrictGpu(StrictDevice(seed=COMM.rank, sharing=False)) if on_device else None)
         param = solver_with(tower(folder / "db"), snapshot_prefix=str(folder / "snap"), **fields)
         run, engine = Run(**{"reduce": "chain", **WAYS[way]}), "auto" if on_device else "reference"
-        made.append(scaffe.Solver(param, world=world, run=run, engine=engine, graphs="off", stall_seconds=0))
+        made.append(
+            scaffe.Solver(
+                param,
+                world=world,
+                run=run,
+                compute=Compute(engine=engine, graphs="off"),
+                watching=Watching(stall_seconds=0),
+            )
+        )
         return made[-1]
 
     yield make

@@ -8,6 +8,7 @@ import pytest
 from main_thread import GuardedComm, GuardedWin
 from mpi4py import MPI
 
+from scaffe.compute import Compute
 from scaffe.parallel.drive import DRIVES
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
@@ -52,7 +53,7 @@ def train(folder, iterations=6, **run):
     assert net.count("ignore_label") == 3
     world = World(GuardedComm(COMM))
     given = Run(bucket_bytes="500", reduce="chain", **run)
-    solver = Solver(nets.solver_with(net, base_lr=0.1), world=world, engine="reference", run=given)
+    solver = Solver(nets.solver_with(net, base_lr=0.1), world=world, compute=Compute(engine="reference"), run=given)
     solver.step(iterations)
     told = [solver.net.blobs[name].data.copy().tobytes() for name in ("early", "scores", "each", "loss")]
     solver.close()

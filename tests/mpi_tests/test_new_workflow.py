@@ -11,12 +11,14 @@ import pytest
 from mpi4py import MPI
 
 from scaffe.commands.gflags import Parser
-from scaffe.commands.parser import add_run_flags
+from scaffe.commands.parser import add_settings
+from scaffe.compute import Compute
 from scaffe.errors import ScaffeError
 from scaffe.parallel import workflows
-from scaffe.parallel.run import Run, read_run
+from scaffe.parallel.run import Run
 from scaffe.parallel.workflows import workflow
 from scaffe.parallel.world import World
+from scaffe.training.settings import read_settings
 from scaffe.training.solver import Solver
 
 COMM = MPI.COMM_WORLD
@@ -73,7 +75,7 @@ def test_a_new_workflow_trains_to_sc_bs_bits(added: str, tmp_path_factory: pytes
 
     def train(name: str) -> bytes:
         param = nets.solver_with(nets.tower(folder / "db"), base_lr=0.1)
-        solver = Solver(param, world=World(COMM), engine="reference", run=Run(name, reduce="chain"))
+        solver = Solver(param, world=World(COMM), compute=Compute(engine="reference"), run=Run(name, reduce="chain"))
         solver.step(6)
         solver.close()
         return solver.net.packed.data.tobytes()
@@ -87,10 +89,10 @@ def test_a_new_workflow_trains_to_sc_bs_bits(added: str, tmp_path_factory: pytes
 @pytest.mark.mpi
 def test_a_new_workflow_is_known_to_flags_files_and_auto(added: str, tmp_path: Path, capsys) -> None:
     parser = Parser(prog="scaffe")
-    add_run_flags(parser)
+    add_settings(parser, Run)
     assert parser.parse_args(["--workflow", NAME]).workflow == NAME
     (tmp_path / "cluster.toml").write_text(f'workflow = "{NAME}"\n')
-    assert read_run(tmp_path / "cluster.toml").candidates == {NAME: Run(NAME)}
+    assert read_settings(tmp_path / "cluster.toml").run.candidates == {NAME: Run(NAME)}
     assert list(Run("auto", drive="hook").candidates) == ["SC-B", "SC-OBR by hook", NAME]
     with pytest.raises(ScaffeError, match=f"unknown workflow 'SC-X'; known: auto SC-B SC-OB SC-OBR {NAME}$"):
         Run("SC-X")

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from readers import Settings, encode, write_lmdb
+from readers import Reading, encode, write_lmdb
+from scaffe.compute import Compute
 from scaffe.errors import BadRecordsError
 from scaffe.parallel.world import World
 from scaffe.training.solver import Solver
@@ -35,7 +36,7 @@ def train(folder, size, iterations, settings, resume=None, name=None):
     if comm != MPI.COMM_NULL:
         net = nets.softmax_regression(folder / "db", batch=12)
         param = nets.solver_with(net, snapshot_prefix=str(folder / (name or "none")), random_seed=3)
-        solver = Solver(param, world=World(comm), engine="reference", reading=settings)
+        solver = Solver(param, world=World(comm), compute=Compute(engine="reference"), reading=settings)
         if resume:
             solver.restore(resume)
         keys = []
@@ -53,7 +54,7 @@ def train(folder, size, iterations, settings, resume=None, name=None):
 
 @pytest.mark.parametrize("shuffle", ["none", "full", "block:7"])
 def test_ranks_pass_over_the_records_that_one_does_and_others_go_on(folder, shuffle):
-    settings = Settings(shuffle=shuffle, bad_records="skip", max_bad_records=1)
+    settings = Reading(shuffle=shuffle, bad_records="skip", max_bad_records=1)
     parameters, keys, counts, _ = train(folder, 1, 9, settings)
     assert not {b"%08d" % number for number in BAD} & {*keys}
     for first, then in ((COMM.size, COMM.size), (1, COMM.size), (COMM.size, 1)):
@@ -65,7 +66,7 @@ def test_ranks_pass_over_the_records_that_one_does_and_others_go_on(folder, shuf
 
 
 def test_too_many_bad_records_end_all_ranks_at_the_same_iteration(folder):
-    settings = Settings(bad_records="skip", max_bad_records=0.003)
+    settings = Reading(bad_records="skip", max_bad_records=0.003)
     solver = Solver(nets.solver_with(nets.softmax_regression(folder / "db", batch=12)), reading=settings)
     try:
         with pytest.raises(BadRecordsError, match=r"4 of 16 records read so far are bad, more than 0.003 of 1000"):

@@ -5,8 +5,10 @@ from google.protobuf import text_format
 from mpi4py import MPI
 
 import scaffe
+from scaffe.compute import Compute
 from scaffe.engines.onednn import library
 from scaffe.errors import OnednnError
+from scaffe.parallel.run import Run
 from scaffe.proto import SolverParameter
 
 pytestmark = pytest.mark.mpi
@@ -29,7 +31,7 @@ def test_all_ranks_compute_as_the_root_found_best():
         pytest.skip(str(error))
     comm = MPI.COMM_WORLD
     param = text_format.Parse(SOLVER, SolverParameter())
-    solver = scaffe.Solver(param, scaling="weak", engine="onednn", plan="timed")
+    solver = scaffe.Solver(param, run=Run(scaling="weak"), compute=Compute(engine="onednn", plan="timed"))
     solver.step(1)
     assert len(solver.choices.taken) == 2
     assert all(taken == solver.choices.taken for taken in comm.allgather(solver.choices.taken))

@@ -1,11 +1,14 @@
 """The theorem: P ranks that divide the batch compute what one rank with the whole batch computes."""
 
+from dataclasses import replace
+
 import nets
 import numpy as np
 import pytest
 from both_engines import needs_onednn
 from mpi4py import MPI
 
+from scaffe.compute import Compute
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
 from scaffe.training.solver import Solver
@@ -27,7 +30,8 @@ def train(folder, size, *, iterations=20, scaling="strong", engine="reference", 
     if comm == MPI.COMM_NULL:
         return None
     param = nets.solver_with(nets.lenet(folder / "db", **{"pool": "AVE", **(net_options or {})}), **fields)
-    solver = Solver(param, world=World(comm), scaling=scaling, engine=engine, run=run)
+    given = replace(run or Run(), scaling=scaling)
+    solver = Solver(param, world=World(comm), run=given, compute=Compute(engine=engine))
     solver.step(iterations)
     solver.propagate.sync()
     solver.close()

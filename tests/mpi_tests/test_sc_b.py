@@ -5,6 +5,7 @@ import pytest
 from events import recorded
 from mpi4py import MPI
 
+from scaffe.compute import Compute
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
 from scaffe.training.solver import Solver
@@ -17,7 +18,9 @@ pytestmark = pytest.mark.mpi(min_size=2)
 def solver(tmp_path_factory):
     folder = nets.shared_folder(COMM, tmp_path_factory, "sc_b")
     run = Run("SC-B", reduce="chain")
-    solver = Solver(nets.solver_with(nets.tower(folder / "db")), world=World(COMM), engine="reference", run=run)
+    solver = Solver(
+        nets.solver_with(nets.tower(folder / "db")), world=World(COMM), compute=Compute(engine="reference"), run=run
+    )
     yield solver
     solver.close()
 

@@ -8,7 +8,8 @@ import pytest
 from mpi4py import MPI
 from PIL import Image
 
-from readers import RecordError, Settings
+from readers import Reading, RecordError
+from scaffe.compute import Compute
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
 from scaffe.training.solver import Solver
@@ -42,9 +43,13 @@ def folder(tmp_path_factory):
 def train(readers: str, drive: str = "hook", scaling: str = "strong", passes: int = 1):
     """Return what the layer gave in the last of some iterations, what it is called, and the parameters."""
     param = nets.solver_with(NET, snapshot_prefix="none", iter_size=passes)
-    settings = Settings(readers=readers, threads=2)
+    settings = Reading(readers=readers, threads=2)
     solver = Solver(
-        param, world=World(COMM), engine="reference", scaling=scaling, run=Run(drive=drive), reading=settings
+        param,
+        world=World(COMM),
+        compute=Compute(engine="reference"),
+        run=Run(drive=drive, scaling=scaling),
+        reading=settings,
     )
     solver.step(4)
     solver.propagate.sync()

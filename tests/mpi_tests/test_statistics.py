@@ -6,6 +6,7 @@ import pytest
 from google.protobuf import text_format
 from mpi4py import MPI
 
+from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
 from scaffe.proto import SolverParameter
 from scaffe.proto.files import read_solver_state
@@ -51,7 +52,7 @@ def statistics(solver):
 @pytest.mark.parametrize("scaling", ["strong", "weak"])
 @pytest.mark.parametrize("size", SIZES)
 def test_all_ranks_have_the_same_bits_after_each_iteration(folder, size, scaling):
-    solver = solver_on(folder, size, scaling=scaling)
+    solver = solver_on(folder, size, run=Run(scaling=scaling))
     if solver is None:
         return
     for _ in range(3):

@@ -6,8 +6,9 @@ import pytest
 from mpi4py import MPI
 
 from collectives import ArgumentError, Communicator, DisagreementError, Group, bench, supernodes
-from collectives.execution.memory import HostMemory
+from collectives.execution.transport import HostTransport
 from collectives.supernodes import as_text
+from scaffe.compute import Compute
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
 from scaffe.training.solver import Solver
@@ -29,13 +30,13 @@ def hosts(monkeypatch):
 def sent(monkeypatch):
     """Return the bytes that this rank has sent to each rank by schedules."""
     found = [0] * COMM.size
-    send = HostMemory.send
+    send = HostTransport.send
 
     def counting(memory, comm, message, peer, tag, told):
         found[peer] += message[0].nbytes
         return send(memory, comm, message, peer, tag, told)
 
-    monkeypatch.setattr(HostMemory, "send", counting)
+    monkeypatch.setattr(HostTransport, "send", counting)
     return found
 
 
@@ -55,7 +56,7 @@ def test_what_crosses_is_what_explain_says(sent, told, what, algorithm):
     getattr(comm, what)(array, algorithm=algorithm, chunk_bytes=256)
     if what != "bcast":
         assert comm.rank or (array == sum(range(comm.size))).all()
-    assert f"{len(set(comm.group.supernodes))} supernodes, between which {across(sent, comm.group)} bytes go" in said
+    assert f"{len(set(comm.group.supernodes))} supernodes; {across(sent, comm.group)} bytes cross them" in said
     comm.free()
 
 
@@ -73,7 +74,7 @@ def test_training_sends_less_across(sent, tmp_path_factory, caplog, sync, reduce
     for each in ("", as_text(told)):
         run = Run(sync=sync, reduce=reduce, supernodes=each)
         with caplog.at_level("INFO"):
-            solver = Solver(param, world=World(COMM), engine="reference", run=run)
+            solver = Solver(param, world=World(COMM), compute=Compute(engine="reference"), run=run)
         assert solver.collectives.group.supernodes == (group.supernodes if each else (0,) * COMM.size)
         sent[:] = [0] * COMM.size
         solver.step(3)
@@ -91,7 +92,7 @@ def test_the_benchmark_numbers_its_ranks_so_too(capsys):
     assert bench.main(["allreduce", *options]) == 0
     last = capsys.readouterr().out.splitlines()[-2:]
     if COMM.rank == 0:
-        assert last[0].startswith("# allreduce of 4096 bytes") and "2 supernodes, between which" in last[0]
+        assert last[0].startswith("# allreduce of 4096 bytes") and "2 supernodes; " in last[0]
         assert last[1].startswith("# allreduce of 4096 bytes") and last[1].endswith("mpi, as asked")
 
 
@@ -100,7 +101,7 @@ def test_the_benchmark_numbers_its_ranks_so_too(capsys):
     [
         ("n0;n0,n1", ArgumentError, "host n0 is in two of them"),
         ("n0", ArgumentError, "rank 1: supernodes: host n1 is in none of 'n0'"),
-        ("n(.*", ArgumentError, "is none: missing"),
+        ("n(.*", ArgumentError, "is invalid: missing"),
         ("slurm", ArgumentError, "SLURM_TOPOLOGY_ADDR and ..._ADDR_PATTERN are not set"),
         (lambda: f"n{COMM.rank}", DisagreementError, "differ in the supernodes: rank 0 has 'n0', rank 1 has 'n1'"),
     ],

@@ -7,12 +7,14 @@ import nets
 import pytest
 from mpi4py import MPI
 
+from scaffe.compute import Compute
 from scaffe.errors import ScaffeError
+from scaffe.monitor.watching import Watching
 from scaffe.parallel.meter import describe
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
 from scaffe.timeline import trace as traces
-from scaffe.timeline.overlap import report
+from scaffe.timeline.overlap import summarise
 from scaffe.timeline.trace import clock_offset, read_trace
 from scaffe.training.signals import ACTIONS
 from scaffe.training.solver import Solver
@@ -37,7 +39,7 @@ def folder(tmp_path_factory):
 def make(folder, way, **options):
     param = nets.solver_with(nets.tower(folder / "db"), base_lr=0.1, max_iter=ITERATIONS)
     run = Run(reduce="chain", bucket_bytes="3K", **WAYS[way])
-    return Solver(param, world=World(COMM), engine="reference", run=run, **options)
+    return Solver(param, world=World(COMM), compute=Compute(engine="reference"), run=run, **options)
 
 
 def train(folder, way, **options):
@@ -53,7 +55,7 @@ def train(folder, way, **options):
 def shown(request, folder):
     """Return a way, its solver and the trace of its run."""
     path = folder / f"{request.param}.json"
-    return request.param, train(folder, request.param, timeline=path), path
+    return request.param, train(folder, request.param, watching=Watching(timeline=path)), path
 
 
 def spans(path):
@@ -136,9 +138,9 @@ def test_each_bucket_is_summed_in_each_iteration(shown):
         assert sorted(updates) == sorted(ITERATIONS * [*buckets] * updating)
 
 
-def test_the_report_of_a_run_agrees_with_its_workflow(shown):
+def test_the_summary_of_a_run_agrees_with_its_workflow(shown):
     way, _, path = shown
-    told = report(read_trace(path))
+    told = summarise(read_trace(path))
     assert list(told.own) == list(range(COMM.size))
     assert len(told.names) == ITERATIONS
     if WAYS[way]["workflow"] != "SC-OBR":
@@ -156,16 +158,17 @@ def test_sc_b_hides_nothing(folder):
 def test_a_run_that_is_stopped_writes_its_timeline(folder):
     asked = iter([[False] * len(ACTIONS)] * 2 + [[action == "stop" for action in ACTIONS]] * 9)
     path = folder / "stopped.json"
-    solver = make(folder, "SC-OBR, helper", timeline=path, asked=lambda: next(asked))
+    solver = make(folder, "SC-OBR, helper", watching=Watching(timeline=path))
+    solver.asked = lambda: next(asked)
     solver.solve()
     solver.close()
     assert solver.stopped == "stop"
-    assert len(report(read_trace(path)).names) == solver.iter == 3
+    assert len(summarise(read_trace(path)).names) == solver.iter == 3
 
 
 def test_a_file_that_cannot_be_written_is_told_before_training(folder):
     with pytest.raises(ScaffeError, match="no such folder"):
-        make(folder, "SC-B", timeline=folder / "none" / "t.json")
+        make(folder, "SC-B", watching=Watching(timeline=folder / "none" / "t.json"))
 
 
 def test_clocks_of_one_machine_need_no_offset():

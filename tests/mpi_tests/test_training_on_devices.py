@@ -11,7 +11,9 @@ from recorded import Tape
 from strict_arrays import StrictDevice, StrictGpu
 
 import scaffe
-from readers import Settings
+from readers import Reading
+from scaffe.compute import Compute
+from scaffe.monitor.watching import Watching
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
 
@@ -38,7 +40,9 @@ def trained(folder, run, gpu, engine="reference", iterations=3, **how):
     world = World(COMM.Dup())
     world.take_gpu(gpu)
     param = solver_with(tower(folder / "db"), snapshot_prefix=str(folder / "snap"))
-    solver = scaffe.Solver(param, world=world, run=run, engine=engine, stall_seconds=0, **how)
+    solver = scaffe.Solver(
+        param, world=world, run=run, compute=Compute(engine=engine), watching=Watching(stall_seconds=0), **how
+    )
     solver.step(iterations)
     solver.propagate.sync()
     values = solver.net.packed.host_data().copy()
@@ -60,7 +64,7 @@ def test_devices_and_hosts_reach_the_same_parameters(folder, way):
 def test_devices_are_given_what_one_reader_or_their_own_read(folder, drive):
     def trained_by(readers):
         gpu = StrictGpu(StrictDevice(seed=COMM.rank, sharing=False))
-        return trained(folder, Run("SC-OBR", reduce="chain", drive=drive), gpu, reading=Settings(readers=readers))
+        return trained(folder, Run("SC-OBR", reduce="chain", drive=drive), gpu, reading=Reading(readers=readers))
 
     np.testing.assert_array_equal(trained_by("single"), trained_by("parallel"))
 

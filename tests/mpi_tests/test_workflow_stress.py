@@ -9,6 +9,7 @@ import pytest
 from mpi4py import MPI
 
 from collectives.staged import Staged
+from scaffe.compute import Compute
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
 from scaffe.training.solver import Solver
@@ -50,7 +51,7 @@ def often():
 def make(folder, **run):
     param = nets.solver_with(nets.tower(folder / "db", batch=6), base_lr=0.05)
     given = Run(bucket_bytes="3K", reduce="chain", **run)
-    return Solver(param, world=World(COMM), engine="reference", run=given)
+    return Solver(param, world=World(COMM), compute=Compute(engine="reference"), run=given)
 
 
 def parameters(solver):

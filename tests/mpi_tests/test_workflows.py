@@ -11,7 +11,9 @@ from mpi4py import MPI
 from collectives import ArgumentError, DeviceFault, supernodes
 from collectives.execution.plans import Plan
 from collectives.staged import Staged
+from scaffe.compute import Compute
 from scaffe.errors import AgreedError
+from scaffe.monitor.watching import Watching
 from scaffe.parallel import buckets, ordering
 from scaffe.parallel.drive import DRIVES
 from scaffe.parallel.propagate import StagedPropagate
@@ -59,7 +61,9 @@ def sc_b(folder):
 
 def make(folder, run, **fields):
     param = nets.solver_with(nets.tower(folder / "db"), base_lr=0.1, **fields)
-    return Solver(param, world=World(COMM), engine="reference", run=Run(**{"bucket_bytes": "3K", **run}))
+    return Solver(
+        param, world=World(COMM), compute=Compute(engine="reference"), run=Run(**{"bucket_bytes": "3K", **run})
+    )
 
 
 def train(folder, run, iterations=14, **fields):
@@ -115,7 +119,7 @@ def test_workflows_that_take_turns_give_the_bits_of_sc_b(folder, sc_b, fields):
 @pytest.mark.parametrize("drive", DRIVES)
 def test_broadcasts_in_another_order_give_the_bits_of_sc_b(folder, sc_b, monkeypatch, drive, fields):
     orders = []
-    take = StagedPropagate._take
+    take = StagedPropagate._make_stages
 
     def noted(self, share):
         take(self, share)
@@ -123,7 +127,7 @@ def test_broadcasts_in_another_order_give_the_bits_of_sc_b(folder, sc_b, monkeyp
 
     monkeypatch.setattr(sc_obr, "FEW_NODES", 0)
     monkeypatch.setattr(ordering, "share_ahead", lambda *seconds: 0.5)
-    monkeypatch.setattr(StagedPropagate, "_take", noted)
+    monkeypatch.setattr(StagedPropagate, "_make_stages", noted)
     expected = sc_b(**fields)
     given = {"workflow": "SC-OBR", "drive": drive, "bucket_bytes": "0", "reduce": "chain"}
     assert_same_bits(train(folder, given, **fields), expected)
@@ -298,7 +302,9 @@ def test_a_device_that_fails_under_a_message_is_told_with_the_layers_in_it(folde
 
     param = nets.solver_with(nets.tower(folder / "db"))
     given = Run(reduce="chain", bucket_bytes="0", **way)
-    solver = Solver(param, world=World(COMM), engine="reference", run=given, stall_seconds=0)
+    solver = Solver(
+        param, world=World(COMM), compute=Compute(engine="reference"), run=given, watching=Watching(stall_seconds=0)
+    )
     solver.step(1)
     monkeypatch.setattr(Plan, step, fail)
     with pytest.raises(DeviceFault, match=f"^{named}: an illegal memory access$") as failure:

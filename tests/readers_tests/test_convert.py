@@ -161,7 +161,7 @@ def test_what_cannot_be_converted_is_refused(folder):
         convert_imageset(folder, folder / "list.txt", folder / "db")
     picture(folder / "0.bmp")
     (folder / "list.txt").write_text("0.bmp 1\n")
-    with pytest.raises(RecordError, match="0.bmp: can't tell how to encode it"):
+    with pytest.raises(RecordError, match="0.bmp: no encoding for this suffix"):
         convert_imageset(folder, folder / "list.txt", folder / "db", encoded=True)
 
 

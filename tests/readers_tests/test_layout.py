@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from readers import BatchReader, LMDBReader, Shard, Transform, decode, encode, write_lmdb
 from readers.datum_pb2 import Datum
-from readers.layout import SMALL, Layout
+from readers.layout import SMALL, DatumLayout
 
 SHAPE = (3, 4, 5)
 
@@ -39,20 +39,20 @@ def test_images_and_labels_are_those_of_protocol_buffers(shape, labels, encoded)
     values = [encode(image(seed, shape), label) for seed, label in enumerate(labels)]
     if not encoded:  # as convert_mnist_data and convert_cifar_data write it: without the field
         values = [value.removesuffix(b"\x38\x00") for value in values]
-    layout = Layout.of(values[0])
+    layout = DatumLayout.of(values[0])
     assert layout is not None and layout.labels(values) == labels
     np.testing.assert_array_equal(layout.images(values), [decode(value)[0] for value in values])
 
 
 def test_a_record_without_a_label_has_the_label_0():
     value = Datum(channels=3, height=4, width=5, data=image(1).tobytes()).SerializeToString()
-    layout = Layout.of(value)
+    layout = DatumLayout.of(value)
     assert layout is not None and layout.labels([value]) == [decode(value)[1]] == [0]
 
 
 def test_large_images_are_not_copied():
     value = encode(image(1, (1, 1, SMALL + 1)), 3)
-    layout = Layout.of(value)
+    layout = DatumLayout.of(value)
     assert layout is not None
     [one] = layout.images([value])
     assert not one.flags.owndata
@@ -61,11 +61,11 @@ def test_large_images_are_not_copied():
 
 def test_what_has_another_layout_is_left_to_protocol_buffers():
     raw = encode(image(0), 5)
-    layout = Layout.of(raw)
+    layout = DatumLayout.of(raw)
     assert layout is not None
     for name, value in OTHERS.items():
         assert layout.labels([raw, value]) is None, name
-        assert Layout.of(value) is None or name == "another shape", name
+        assert DatumLayout.of(value) is None or name == "another shape", name
 
 
 def test_a_batch_of_both_kinds_is_read_whole(tmp_path):

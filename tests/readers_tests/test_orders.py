@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from readers import BlockShuffle, ReaderError, Settings, Shard, order
+from readers import BlockShuffle, ReaderError, Reading, Shard, order
 
 seeds = st.integers(0, 2**63)
 records = st.integers(1, 60)
@@ -115,4 +115,4 @@ def test_a_place_among_blocks_of_many_records_is_found_without_the_others():
 @pytest.mark.parametrize("text", ["ful", "block", "block:", "block:0", "block:-3", "block:1.5", "block:99999999999"])
 def test_an_order_that_is_none_is_refused_with_those_there_are(text):
     with pytest.raises(ReaderError, match=f"unknown shuffle '{text}'; known: none, full, block:N"):
-        Settings(shuffle=text)
+        Reading(shuffle=text)

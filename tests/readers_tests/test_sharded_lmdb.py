@@ -96,7 +96,7 @@ def test_a_glob_that_matches_nothing_and_a_folder_without_databases_are_told(tmp
     (tmp_path / "empty").mkdir()
     with pytest.raises(SourceError, match="nothing_.*: the LMDB or LevelDB can't be opened: no such file"):
         open_database(tmp_path / "nothing_*")
-    with pytest.raises(SourceError, match="empty: expected a folder with data.mdb, .* or CURRENT, .* got one without"):
+    with pytest.raises(SourceError, match="empty: expected a folder with data.mdb .* or CURRENT .*, got one without"):
         open_database(tmp_path / "empty")
 
 

@@ -155,9 +155,9 @@ def test_the_first_bad_record_of_a_run_is_allowed_by_any_fraction_that_allows_on
 def test_a_label_that_no_layer_takes_makes_a_record_bad(label):
     labels = Labels(1, classes=4, ignore=255)
     values = np.array([0, 3, 255, label], np.float32)
-    assert labels.taken(values).tolist() == [True, True, True, False]
+    assert labels.accepted(values).tolist() == [True, True, True, False]
     assert labels.refusal(values) == f"label {label:g} is outside the classes 0 to 3"
-    assert labels.taken(values.reshape(2, 2)).tolist() == [True, False]
+    assert labels.accepted(values.reshape(2, 2)).tolist() == [True, False]
 
 
 def test_the_first_good_record_gives_the_shape():

@@ -131,7 +131,7 @@ def test_an_end_between_two_shards_costs_the_others_records_alone(folder, monkey
 )
 def test_other_arguments_are_refused_by_their_name(folder, settings, said):
     kill(folder)
-    with pytest.raises(SourceError, match=f"db.unfinished is a run's with other arguments: {said}; finish it"):
+    with pytest.raises(SourceError, match=f"db.unfinished has other arguments: {said}; complete it"):
         convert(folder, **settings)
     assert convert(folder) == COUNT
 
@@ -149,7 +149,7 @@ def test_a_bad_image_costs_nothing_that_is_finished(folder, monkeypatch):
     said: list[str] = []
     with pytest.raises(RecordError, match=r"50\.png can't be decoded"):
         convert(folder, threads=2, say=said.append)
-    assert said == [f"{folder}/db.unfinished: 48 of 60 images are kept; the same command goes on there"]
+    assert said == [f"{folder}/db.unfinished: 48 of 60 images are kept; the same command continues there"]
     assert not (folder / "db").exists()
     (folder / "50.png").write_bytes(good)
     decoded = count_decoded(monkeypatch)
@@ -209,7 +209,7 @@ def test_two_processes_do_not_write_one_database(folder):
 def test_damaged_notes_are_told(folder):
     kill(folder)
     (folder / "db.unfinished/arguments.json").write_text("{")
-    with pytest.raises(SourceError, match=r"arguments.json can't be read: remove .*db.unfinished to start anew"):
+    with pytest.raises(SourceError, match=r"arguments.json can't be read: remove .*db.unfinished to start again"):
         convert(folder)
 
 
@@ -253,6 +253,6 @@ def test_a_symbolic_link_in_unfinished_work_is_refused(folder, tmp_path, link):
     elsewhere = tmp_path / "elsewhere"
     (folder / link).rename(elsewhere)
     (folder / link).symlink_to(elsewhere)
-    with pytest.raises(SourceError, match=rf"{link} is a symbolic link: remove .*db.unfinished to start anew"):
+    with pytest.raises(SourceError, match=rf"{link} is a symbolic link: remove .*db.unfinished to start again"):
         convert(folder)
     assert not (folder / "db").exists()

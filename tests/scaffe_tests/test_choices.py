@@ -7,6 +7,7 @@ from google.protobuf import text_format
 
 import scaffe
 from scaffe.choices import Choices, parse
+from scaffe.compute import Compute
 from scaffe.errors import OnednnError, PlanError
 from scaffe.proto import NetParameter, SolverParameter
 
@@ -33,7 +34,7 @@ net_param {
 
 def solver(tmp_path, plan="fixed"):
     param = text_format.Parse(SOLVER + f'snapshot_prefix: "{tmp_path}/s"', SolverParameter())
-    return scaffe.Solver(param, engine="onednn", plan=plan)
+    return scaffe.Solver(param, compute=Compute(engine="onednn", plan=plan))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -132,7 +133,7 @@ def low_net(layer, shape, compute):
     text = f'layer {{ name: "x0" type: "Input" top: "x0" input_param {{ shape {{ {shape} }} }} }}\n{layer}'
     net = scaffe.Net(
         text_format.Parse("force_backward: true\n" + text, NetParameter()), scaffe.TRAIN,
-        engine="onednn" if compute == "bf16" else "reference", compute=compute,
+        compute=Compute("onednn" if compute == "bf16" else "reference", numbers=compute),
     )  # fmt: skip
     rng = np.random.default_rng(0)
     for blob in (net.blobs["x0"], *(blob for blobs in net.params.values() for blob in blobs)):
@@ -158,7 +159,7 @@ def test_bfloat16_products_are_summed_in_float32(layer):
         net, found = low_net(layer, shape, "bf16")
     except OnednnError as error:
         pytest.skip(str(error))
-    assert net.layer_dict["it"]._plan is not None
+    assert net.layer_dict["it"]._primitives is not None
     assert_alike(found, low_net(layer, shape, "float32")[1])
 
 
@@ -177,6 +178,6 @@ def test_bfloat16_rounds_what_it_multiplies():
 
 def test_bfloat16_without_onednn_is_refused():
     with pytest.raises(scaffe.errors.EngineError, match="compute in float32 alone, not in bf16; take engine onednn"):
-        scaffe.Net(NetParameter(), scaffe.TRAIN, engine="reference", compute="bf16")
+        scaffe.Net(NetParameter(), scaffe.TRAIN, compute=Compute("reference", numbers="bf16"))
     with pytest.raises(scaffe.errors.EngineError, match="unknown kind of number 'half'"):
-        scaffe.Net(NetParameter(), scaffe.TRAIN, compute="half")
+        scaffe.Net(NetParameter(), scaffe.TRAIN, compute=Compute(numbers="half"))

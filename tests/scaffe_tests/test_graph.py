@@ -4,7 +4,7 @@ import pytest
 from google.protobuf import text_format
 
 from scaffe.errors import NetError
-from scaffe.graph import Node, filter_layers, followers, insert_splits, need_backward
+from scaffe.graph import LayerNode, filter_layers, followers, insert_splits, need_backward
 from scaffe.proto import NetParameter, NetState
 
 
@@ -94,7 +94,7 @@ def test_a_bottom_that_nobody_produces_is_named_with_what_there_is():
 
 
 def node(bottoms, tops, learns=False, loss=False, **more):
-    return Node(bottoms, tops, learns, [loss] * len(tops), can_force=[True] * len(bottoms), **more)
+    return LayerNode(bottoms, tops, learns, [loss] * len(tops), can_force=[True] * len(bottoms), **more)
 
 
 def test_gradients_stop_at_the_first_learning_layer_and_at_what_reaches_no_loss():

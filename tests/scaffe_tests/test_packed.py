@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaffe.blob import Blob
-from scaffe.packed import ALIGNMENT, PackedParameters, Parameter
+from scaffe.packed import ALIGNMENT, PackedParameters, ParameterBlob
 
 KINDS = st.lists(st.tuples(st.integers(1, 40), st.booleans()), max_size=6)
 
@@ -16,7 +16,7 @@ def test_what_learns_stands_in_order_before_what_is_measured(kinds):
     for i, (count, statistic) in enumerate(kinds):
         blob = Blob((count,))
         blob.data[...] = i + 1
-        parameters.append(Parameter("it", i, blob, statistic=statistic))
+        parameters.append(ParameterBlob("it", i, blob, statistic=statistic))
     packed = PackedParameters(parameters)
     starts = [packed.slices[i].start for i, (_, statistic) in enumerate(kinds) if not statistic]
     starts += [packed.slices[i].start for i, (_, statistic) in enumerate(kinds) if statistic]
@@ -34,7 +34,7 @@ def test_what_learns_stands_in_order_before_what_is_measured(kinds):
 
 
 def packed_blobs(*shapes):
-    parameters = [Parameter("it", i, Blob(shape)) for i, shape in enumerate(shapes)]
+    parameters = [ParameterBlob("it", i, Blob(shape)) for i, shape in enumerate(shapes)]
     packed = PackedParameters(parameters)
     for parameter in parameters:
         parameter.blob.diff[...] = 7

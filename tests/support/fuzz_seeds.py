@@ -20,14 +20,15 @@ import scaffe
 from collectives import tuning
 from readers.datum import decode
 from scaffe import choices
-from scaffe.parallel.run import read_run
+from scaffe.compute import Compute
 from scaffe.proto import LayerParameter, NetParameter, SolverState, V0LayerParameter, V1LayerParameter
 from scaffe.proto.files import read_net, read_solver, read_solver_state, read_weights
 from scaffe.proto.upgrade_files import upgrade_net_file
 from scaffe.timeline import advice
-from scaffe.timeline.overlap import report
+from scaffe.timeline.overlap import summarise
 from scaffe.timeline.trace import read_trace
 from scaffe.training import replay
+from scaffe.training.settings import read_settings
 
 NET = """
 name: "net"
@@ -74,7 +75,7 @@ def make(home: Path) -> list[Kind]:
     (home / "solved.prototxt").write_text(nets.softmax_regression("db"))
     net = home / "good.prototxt"
     net.write_text(NET)
-    built = scaffe.Net(str(net), scaffe.TRAIN, engine="reference")
+    built = scaffe.Net(str(net), scaffe.TRAIN, compute=Compute("reference"))
     for suffix in (".caffemodel", ".caffemodel.h5"):
         for name in ("sealed", "good"):
             built.save(home / f"{name}{suffix}")
@@ -88,7 +89,7 @@ def kind(home: Path, name: str, good: bytes | str, file: str, read: Callable[[Pa
 
 
 def build(path: Path) -> None:
-    scaffe.Net(str(path), scaffe.TRAIN, engine="reference").forward()
+    scaffe.Net(str(path), scaffe.TRAIN, compute=Compute("reference")).forward()
 
 
 def texts(home: Path) -> list[Kind]:
@@ -119,7 +120,7 @@ def upgrade(path: Path) -> None:
 def solve(path: Path) -> None:
     from scaffe.training.solver import Solver
 
-    Solver(read_solver(path), engine="reference").close()
+    Solver(read_solver(path), compute=Compute(engine="reference")).close()
 
 
 def weights(home: Path, built: scaffe.Net) -> list[Kind]:
@@ -249,7 +250,7 @@ def lists(home: Path) -> list[Kind]:
 
 def tables(home: Path) -> list[Kind]:
     profile = {"device": "a GPU", "layers": [{"name": "x", "forward": 0.1, "backward": 0.2}]}
-    built = scaffe.Net(str(home / "good.prototxt"), scaffe.TRAIN, engine="reference")
+    built = scaffe.Net(str(home / "good.prototxt"), scaffe.TRAIN, compute=Compute("reference"))
     from scaffe.tools import benchmark
 
     replay.profile(built, benchmark.measure(built, 1)).save(home / "good.json")
@@ -260,7 +261,7 @@ def tables(home: Path) -> list[Kind]:
     ])  # fmt: skip
 
     def timeline(path: Path) -> None:
-        list(advice.lines(report(read_trace(path))))
+        list(advice.lines(summarise(read_trace(path))))
 
     def chosen(path: Path) -> None:
         table = tuning.load(path)
@@ -271,7 +272,7 @@ def tables(home: Path) -> list[Kind]:
     return [
         kind(home, "profile", profile, "it.json", replay.load),
         kind(home, "plan", "convolution 1 x 2: direct\nip: gemm\n", "it.plan", lambda path: choices.Choices(str(path))),
-        kind(home, "cluster", CLUSTER, "cluster.toml", read_run),
+        kind(home, "cluster", CLUSTER, "cluster.toml", read_settings),
         kind(home, "timeline", json.dumps(TIMELINE), "t.json", timeline),
         kind(home, "table", table, "table.json", chosen),
     ]

@@ -1,6 +1,6 @@
 """A made-up MPI for the ranks of nodes, in one process: windows, barriers and messages as unlucky as MPI allows.
 
-Ranks run one at a time, each in a thread, and give way only where they wait in a call; `schedules.adversary` says
+Ranks run one at a time, each in a thread, and give way only where they wait in a call; `simulation.adversary` says
 which of them goes on and when messages move and barriers open. Of MPI only the communicator and `MPI.Win` are made
 up; a window refuses what the real one refuses.
 """
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from collectives.errors import ScheduleError
-from collectives.schedules.adversary import Comm, End, Late, Network
+from collectives.simulation.adversary import LazyDelivery, Network, SimulatedComm, SimulatedRequest
 
 JUNK = 0xA5  # of which memory is full that nobody has written to
 
@@ -40,7 +40,7 @@ class Fibre:
     def __iter__(self) -> Fibre:
         return self
 
-    def __next__(self) -> End:
+    def __next__(self) -> SimulatedRequest:
         self._go.release()
         self._paused.acquire()
         if self._error is not None:
@@ -49,7 +49,7 @@ class Fibre:
             raise StopIteration
         return self._awaited
 
-    def block(self, end: End) -> None:
+    def block(self, end: SimulatedRequest) -> None:
         """Give way until `end` is complete; called by the work."""
         self._awaited = end
         self._paused.release()
@@ -79,13 +79,13 @@ class Fibre:
 class Fibres(Network):
     """A network on which ranks may wait inside their calls."""
 
-    def __init__(self, size: int, order: Late, coherent: bool):
+    def __init__(self, size: int, order: LazyDelivery, coherent: bool):
         super().__init__(size, order)
         self.coherent = coherent
         self.meetings: defaultdict[tuple, list] = defaultdict(list)
         self.windows: list[list[MadeUpWin]] = [[] for _ in range(size)]
 
-    def block(self, end: End) -> None:
+    def block(self, end: SimulatedRequest) -> None:
         threading.current_thread().fibre.block(end)  # type: ignore[attr-defined]
 
     def work(self, work: Callable[[int], object]) -> None:
@@ -98,7 +98,7 @@ class Fibres(Network):
                 fibre.abandon()
 
 
-class MadeUpComm(Comm):
+class MadeUpComm(SimulatedComm):
     """A communicator of some ranks of a network, by their numbers there; `rank` is that of one among them."""
 
     def __init__(self, network: Fibres, members: Sequence[int], me: int):
@@ -110,7 +110,9 @@ class MadeUpComm(Comm):
     def _channel(self, source: int, dest: int, tag: int) -> tuple:
         return self.members[source], self.members[dest], (self.members, tag)
 
-    def meet(self, what: str, mine: Any, take: Callable[[list], object], sent: np.ndarray | None = None) -> End:
+    def meet(
+        self, what: str, mine: Any, take: Callable[[list], object], sent: np.ndarray | None = None
+    ) -> SimulatedRequest:
         """Come to a collective: once all have, each may take what all brought, at a time of its own."""
         self._calls += 1
         brought = self.network.meetings[self.members, self._calls]
@@ -125,13 +127,13 @@ class MadeUpComm(Comm):
                 self.network.may_move(lambda take=take: take(everything), end_of)  # type: ignore[misc]
         return end
 
-    def Ibarrier(self) -> End:
+    def Ibarrier(self) -> SimulatedRequest:
         return self.meet("a barrier", None, lambda brought: None)
 
     def Barrier(self) -> None:
         self.Ibarrier().Wait()
 
-    def Iallgather(self, send: Sequence[Any], recv: Sequence[Any]) -> End:
+    def Iallgather(self, send: Sequence[Any], recv: Sequence[Any]) -> SimulatedRequest:
         mine, room = send[0], recv[0].reshape(self.size, -1)
 
         def take(brought: list) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from scaffe.monitor.spans import Span
 from scaffe.parallel.run import Run
-from scaffe.timeline.timeline import Span
-from scaffe.timeline.trace import Rank, Trace, events
+from scaffe.timeline.trace import RankTrace, Trace, events
 
 MS = 1e-3
 
@@ -28,7 +28,7 @@ def message(kind: str, name: str, begin: float, end: float, lane: int = 0) -> Sp
 def trace(*ranks: list[Span], buckets: dict[str, int] | None = None, **run: str) -> Trace:
     """Return the trace of ranks with these spans."""
     made = {
-        number: Rank(f"rank {number} on node{number}", dict(enumerate(sorted({s.track for s in spans}))), spans)
+        number: RankTrace(f"rank {number} on node{number}", dict(enumerate(sorted({s.track for s in spans}))), spans)
         for number, spans in enumerate(ranks)
     }
     return Trace(

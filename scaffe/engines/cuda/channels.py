@@ -1,14 +1,14 @@
-"""Channels: an array's channels cut into chunks, a block for each, for the kernels of batch_norm.cu."""
+"""Channels: channels cut into chunks, one thread block per chunk, for the kernels of batch_norm.cu."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from scaffe.engines.cuda.engine import THREADS, divisor
+from scaffe.engines.cuda.launcher import THREADS, divisor
 from scaffe.layers.layer import Layer
 
-CHUNK = 16 * THREADS  # elements of a block, as batch_norm.cu says
+CHUNK = 16 * THREADS  # elements of a chunk; CHUNK of batch_norm.cu
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Channels:
 
     @property
     def fit(self) -> bool:
-        """Whether the kernels, which count a channel's elements by C's int, can take it."""
+        """Whether the kernels can compute it: they count the elements of a channel with a 32-bit int."""
         return 0 < self.elements < 2**31 - CHUNK and self.channels > 0
 
     @property
@@ -35,10 +35,10 @@ class Channels:
         return -(-self.elements // CHUNK)
 
     def sums(self, layer: Layer, dtype: Any) -> list[Any]:
-        """Return room for two numbers of each chunk."""
+        """Return two buffers of the layer with one number per chunk each."""
         return [layer.buffer(name, (self.channels * self.chunks,), dtype) for name in ("chunks", "chunks too")]
 
     def launch(self, engine: Any, kernel: str, *arrays: Any, numbers: tuple[float, ...] = ()) -> None:
-        """Launch a kernel over all chunks."""
+        """Launch a kernel of batch_norm.cu over all chunks."""
         of_part = self.channels, self.inner, self.elements, self.chunks, divisor(self.inner)
         engine.launch("batch_norm", kernel, (self.channels * self.chunks,), *arrays, *of_part, *numbers)

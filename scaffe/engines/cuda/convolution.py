@@ -1,4 +1,4 @@
-"""Convolution and Deconvolution by cuDNN, or over two spatial axes with columns by a kernel and products by cuBLAS."""
+"""Convolution and Deconvolution by cuDNN; without it, over two spatial axes, by a columns kernel and cuBLAS."""
 
 from __future__ import annotations
 
@@ -8,51 +8,52 @@ from math import prod
 from typing import Any
 
 from scaffe.context import TRAIN
-from scaffe.engines.cuda.cudnn import CORRELATE, IMAGES, KERNEL, MAPS, SPREAD, WEIGH, Pass
+from scaffe.engines.cuda.cudnn import CORRELATE, IMAGES, MAPS, SPREAD, WEIGH, WEIGHTS, Pass
+from scaffe.engines.cuda.engine import engine_of
 from scaffe.engines.cuda.filters import Filters, problem_of
 from scaffe.engines.cuda.layouts import add_channel_sums
 from scaffe.layers.base_convolution import BaseConvolution
 from scaffe.layers.convolution import Convolution
 from scaffe.layers.deconvolution import Deconvolution
-from scaffe.layers.im2col import Window
+from scaffe.layers.im2col import SlidingWindow
 from scaffe.layers.layer import Blobs, register
 
-COLUMN_BYTES = 1 << 28  # of columns at a time: a GPU's products have to be large
+COLUMN_BYTES = 1 << 28  # of the columns of one product: small products do not fill a GPU
 
 
 class CudaColumns:
     """Unfold n images into columns (C kernel... x n out...) and fold columns' gradients back.
 
-    The positions of an image run fastest, so that threads next to each other write next to each other.
+    Positions in an image vary fastest, so that adjacent threads write adjacent elements.
     """
 
-    def __init__(self, layer: BaseConvolution, images: int, channels: int, window: Window):
-        self.engine, self.images, self.channels = layer.context.engine, images, channels
+    def __init__(self, layer: BaseConvolution, images: int, channels: int, window: SlidingWindow):
+        self.engine, self.images, self.channels = engine_of(layer), images, channels
         axes = zip(window.size, window.out, window.kernel, window.stride, window.pad, window.dilation, strict=True)
         self.sides = [number for axis in axes for number in axis]
         self.layer, self.shape = layer, (channels * prod(window.kernel), images * prod(window.out))
 
     @property
     def matrix(self) -> Any:
-        """The columns, in memory that all layers have in turn."""
+        """The columns, in the engine's scratch memory, which all layers share."""
         return self.layer.scratch("columns", self.shape, self.layer.blobs[0].array.dtype)
 
     def unfold(self, images: Any) -> Any:
-        """Return the columns of `images` as a matrix, which the next call overwrites."""
+        """Return the columns of `images` (n x C x H x W) as a matrix; the next call overwrites it."""
         matrix = self.matrix
         self._launch("unfold", matrix.size, images, matrix)
         return matrix
 
     def fold(self, images: Any) -> None:
-        """Write into `images` the sum, for each pixel, of the entries of `matrix` that it is unfolded to."""
+        """Write into each pixel of `images` (n x C x H x W) the sum of its entries in `matrix`."""
         self._launch("fold", images.size, self.matrix, images)
 
     def _launch(self, kernel: str, count: int, source: Any, target: Any) -> None:
         self.engine.over("columns", kernel, count, source, target, self.images, self.channels, *self.sides)
 
 
-class Unfolding(BaseConvolution):
-    """What the CUDA forms have of their own; with other than two spatial axes they are the reference forms."""
+class ColumnConvolution(BaseConvolution):
+    """Compute over two spatial axes by columns and cuBLAS; over others by the reference form."""
 
     capturable = True
 
@@ -67,7 +68,7 @@ class Unfolding(BaseConvolution):
         return columns
 
     def _multiply(self, a: Any, b: Any, out: Any) -> None:
-        self.context.engine.multiply(a, b, out)
+        engine_of(self).multiply(a, b, out)
 
     def _gather(self, maps: Any) -> Any:
         if len(self.window.size) != 2:
@@ -82,11 +83,11 @@ class Unfolding(BaseConvolution):
         maps[...] = product.reshape(self.filters, len(maps), -1).transpose(1, 0, 2)
 
 
-class Filtering(Unfolding):
-    """Mix in what computes by cuDNN, where it is installed and knows such a convolution, and else by columns.
+class CudnnConvolution(ColumnConvolution):
+    """Compute by cuDNN where it is installed and supports the convolution, else by columns.
 
-    `straight` is the pass that reads the bottom and writes the top, `back` the one for the bottom's gradient; `source`
-    and `target` are what the bottom and the top are in them.
+    `straight` is cuDNN's pass from bottom to top, `back` the one for the bottom's gradient. `source` and `target` are
+    the roles of bottom and top in them.
     """
 
     straight: Pass
@@ -102,10 +103,10 @@ class Filtering(Unfolding):
             self._filters = self._filters_for(problem)
 
     def _filters_for(self, problem: Any) -> Filters | None:
-        context, library = self.context, self.context.engine.gpu.cudnn
-        if problem is None or library is None:
+        context, engine = self.context, engine_of(self)
+        if problem is None or engine.cudnn is None:
             return None
-        return Filters(context.engine, library, problem, context.workspace_bytes, context.choices)
+        return Filters(engine, engine.cudnn, problem, context.compute.workspace_bytes, context.choices)
 
     def replan(self) -> None:
         if self._filters:
@@ -126,7 +127,7 @@ class Filtering(Unfolding):
             return
         kernel, bias = self.blobs[0].array, self.blobs[1].array if self.bias_term else None
         for x, y in zip(bottom, top, strict=True):
-            operands = filters.operands(**{self.source: x.array, KERNEL: kernel})
+            operands = filters.operands(**{self.source: x.array, WEIGHTS: kernel})
             filters.run(self.straight, operands, y.array, bias)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
@@ -135,7 +136,7 @@ class Filtering(Unfolding):
             super().backward(top, propagate_down, bottom)
             return
         for x, y, down in zip(bottom, top, propagate_down, strict=True):
-            arrays = {self.source: x.array, self.target: y.diff_array, KERNEL: self.blobs[0].array}
+            arrays = {self.source: x.array, self.target: y.diff_array, WEIGHTS: self.blobs[0].array}
             operands = filters.operands(**arrays)
             if self.param_propagate_down[0]:
                 weights = self.blobs[0]
@@ -143,24 +144,24 @@ class Filtering(Unfolding):
                 filters.run(WEIGH, operands, diff, add=not zeros)
             if self.bias_term and self.param_propagate_down[1]:
                 maps = y.diff_array.reshape(self.images, self.outputs, -1)
-                add_channel_sums(self.context.engine, maps, self.blobs[1].diff_array)
+                add_channel_sums(engine_of(self), maps, self.blobs[1].diff_array)
             if down:
                 filters.run(self.back, operands, x.diff_array)
 
     def _with(self, *passes: tuple[Pass, bool]) -> Filters | None:
-        """Return the filters if cuDNN has a way for all these passes."""
+        """Return the filters if cuDNN has a kernel for each of these passes, else None."""
         filters = self._filters
-        return filters if filters and all(filters.way(*one) for one in passes) else None
+        return filters if filters and all(filters.kernel(*one) for one in passes) else None
 
 
-class CudaConvolution(Filtering, Convolution):
-    """Convolution."""
+class CudaConvolution(CudnnConvolution, Convolution):
+    """Convolution: the bottom is cuDNN's images, the top its maps."""
 
     straight, back, source, target = CORRELATE, SPREAD, IMAGES, MAPS
 
 
-class CudaDeconvolution(Filtering, Deconvolution):
-    """Deconvolution."""
+class CudaDeconvolution(CudnnConvolution, Deconvolution):
+    """Deconvolution: the bottom is cuDNN's maps, the top its images."""
 
     straight, back, source, target = SPREAD, CORRELATE, MAPS, IMAGES
 

@@ -1,4 +1,4 @@
-"""cuDNN through NVIDIA's frontend: the plans that its heuristics propose for one convolution."""
+"""cuDNN through NVIDIA's frontend: the kernels (execution plans) that its heuristics propose for one convolution."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from scaffe.blob import Shape
 from scaffe.errors import CudnnError
 from scaffe.layers.im2col import Sizes
 
-IMAGES, MAPS, KERNEL, BIAS = "images", "maps", "kernel", "bias"
-UIDS = {IMAGES: 1, MAPS: 2, KERNEL: 3, BIAS: 4}
+IMAGES, MAPS, WEIGHTS, BIAS = "images", "maps", "weights", "bias"
+UIDS = {IMAGES: 1, MAPS: 2, WEIGHTS: 3, BIAS: 4}
 FIRST, LAST = "channels first", "channels last"
 
 
 @dataclass(frozen=True)
 class Pass:
-    """One of the three ways to read y = W * x: cuDNN's name for it, its operands by cuDNN's names, and its result."""
+    """A pass of a convolution: cuDNN's operation, the roles of its operands by cuDNN's names, and of its result."""
 
     name: str
     operation: str
@@ -27,22 +27,22 @@ class Pass:
     result: str
 
 
-CORRELATE = Pass("correlate", "conv_fprop", (("image", IMAGES), ("weight", KERNEL)), MAPS)
-SPREAD = Pass("spread", "conv_dgrad", (("loss", MAPS), ("filter", KERNEL)), IMAGES)
-WEIGH = Pass("weigh", "conv_wgrad", (("image", IMAGES), ("loss", MAPS)), KERNEL)
+CORRELATE = Pass("correlate", "conv_fprop", (("image", IMAGES), ("weight", WEIGHTS)), MAPS)
+SPREAD = Pass("spread", "conv_dgrad", (("loss", MAPS), ("filter", WEIGHTS)), IMAGES)
+WEIGH = Pass("weigh", "conv_wgrad", (("image", IMAGES), ("loss", MAPS)), WEIGHTS)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Filters between images and maps, with two or three spatial axes.
+    """A convolution over two or three spatial axes.
 
-    `images` (N x C x size...), `maps` (N x F x out...), `kernel` (F x C / group x size...); `compute` is the kind of
-    number that is multiplied. `repeats`: only plans whose results are the same each time.
+    Shapes: `images` (N x C x size...), `maps` (N x F x out...), `weights` (F x C / group x size...). `compute` is the
+    data type of the products. With `repeats` only deterministic kernels are proposed.
     """
 
     images: Shape
     maps: Shape
-    kernel: Shape
+    weights: Shape
     stride: Sizes
     pad: Sizes
     dilation: Sizes
@@ -50,25 +50,28 @@ class Problem:
     repeats: bool = False
 
     def work(self, one: Pass) -> str:
-        """Return the line of text that names a pass, whatever the batch: ranks may have different shares of it."""
-        sides = f"{_times(self.images[1:])} by {_times(self.kernel)}"
+        """Return the name of a pass, by its shapes without the batch, of which ranks may have different shares."""
+        sides = f"{_times(self.images[1:])} by {_times(self.weights)}"
         window = f"stride {_times(self.stride)}, pad {_times(self.pad)}, dilation {_times(self.dilation)}"
         return f"cuDNN {one.name} {sides}, {window}, {self.compute}{', repeatable' if self.repeats else ''}"
 
 
 class Cudnn:
-    """The library on one GPU; `where` says for which device graphs are made. To be used by one thread at a time."""
+    """The library on one GPU, for one thread at a time.
+
+    `handle` runs kernels; `device`, cuDNN's description of a GPU, builds kernels for a GPU that need not be present.
+    """
 
     def __init__(self, frontend: ModuleType, handle: Any = None, device: Any = None):
         self.frontend, self.handle = frontend, handle
         self.where = {"handle": handle} if device is None else {"device_property": device}
-        self.known: dict[Hashable, Any] = {}  # what was chosen for problems: layers and nets share it
+        self.known: dict[Hashable, Any] = {}  # the chosen kernels by problem and pass, for all layers and nets
         self.refusals = frontend.cudnnGraphNotSupportedError, RuntimeError, ValueError
 
-    def plans(self, problem: Problem, one: Pass, layout: str, biased: bool = False) -> Iterator[Plan]:
-        """Iterate over the plans for a pass, as the heuristics order them; none where the library has none.
+    def kernels(self, problem: Problem, one: Pass, layout: str, biased: bool = False) -> Iterator[CudnnKernel]:
+        """Iterate over the kernels for a pass in the heuristics' order; over none where the library has none.
 
-        `biased`: the result has a bias for each channel added.
+        `layout` is FIRST or LAST, of all operands and the result. With `biased` a bias per channel is added.
         """
         graph = self._graph(problem, one, layout, biased)
         heuristics = self.frontend.heur_mode
@@ -80,21 +83,22 @@ class Cudnn:
             return
         graph.deselect_numeric_notes(self._unwanted(problem))
         for index in range(graph.get_execution_plan_count()):
-            yield Plan(self, graph, index)
+            yield CudnnKernel(self, graph, index)
 
     def _unwanted(self, problem: Problem) -> list[Any]:
-        """Return what plans note of their numbers that is not what was asked for."""
+        """Return the numerical notes that rule a kernel out."""
         notes = self.frontend.numerical_note
         unwanted = [notes.DOWN_CONVERT_INPUTS]
         if problem.compute == "float32":
-            unwanted.append(notes.TENSOR_CORE)  # on float32 numbers they are TF32's
+            unwanted.append(notes.TENSOR_CORE)  # which round float32 operands to TF32
         if problem.compute == "bf16":
-            unwanted.append(notes.REDUCED_PRECISION_REDUCTION)  # sums are to be float32
+            unwanted.append(notes.REDUCED_PRECISION_REDUCTION)  # accumulation is in float32
         if problem.repeats:
             unwanted.append(notes.NONDETERMINISTIC)
         return unwanted
 
     def _graph(self, problem: Problem, one: Pass, layout: str, biased: bool) -> Any:
+        """Return the frontend's graph of one operation, and of the addition of a bias."""
         types = self.frontend.data_type
         kind = types.BFLOAT16 if problem.compute == "bf16" else types.FLOAT
         graph = self.frontend.pygraph(
@@ -118,19 +122,20 @@ class Cudnn:
         return graph
 
 
-class Plan:
-    """One way of the library to run a graph."""
+class CudnnKernel:
+    """An execution plan of cuDNN for a graph: one kernel, or a few in sequence."""
 
     def __init__(self, library: Cudnn, graph: Any, index: int):
         self.library, self.graph, self.index = library, graph, index
 
     @cached_property
     def name(self) -> str:
-        """The library's engine and its knobs."""
-        return self.graph.get_plan_name_at_index(self.index)
+        """The plan's name: cuDNN's engine and its knobs."""
+        found: str = self.graph.get_plan_name_at_index(self.index)
+        return found
 
     def build(self) -> bool:
-        """Make it ready to run; say whether it can be, on this GPU and with numbers as asked for."""
+        """Compile it; return whether cuDNN supports it on this GPU and with these data types."""
         try:
             self.graph.build_plan_at_index(self.index)
         except self.library.refusals:
@@ -139,21 +144,22 @@ class Plan:
 
     @cached_property
     def nbytes(self) -> int:
-        """Bytes of workspace that it needs, once it is built."""
-        return self.graph.get_workspace_size_plan_at_index(self.index)
+        """Bytes of its workspace; valid after `build`."""
+        found: int = self.graph.get_workspace_size_plan_at_index(self.index)
+        return found
 
     def run(self, pointers: dict[int, int], workspace: int, stream: int) -> None:
-        """Run it on a stream, over arrays by their uids. Raise CudnnError where the library does not."""
+        """Launch it on a stream. `pointers` are device addresses by UID. Raise CudnnError where cuDNN refuses."""
         handle = self.library.handle
         self.library.frontend.set_stream(handle, stream)
         try:
             self.graph.execute_plan_at_index(pointers, workspace, self.index, handle)
         except self.library.refusals as error:
-            raise CudnnError(f"plan {self.name}: {' '.join(str(error).split())}") from None
+            raise CudnnError(f"execution plan {self.name}: {' '.join(str(error).split())}") from None
 
 
 def strides(shape: Shape, layout: str) -> list[int]:
-    """Return how many elements lie between neighbours on each axis (n x channels x ...)."""
+    """Return the strides, in elements, of an array (n x channels x ...) in that layout."""
     order = [*range(len(shape))] if layout == FIRST else [0, *range(2, len(shape)), 1]
     found, step = [0] * len(shape), 1
     for axis in reversed(order):
@@ -163,14 +169,14 @@ def strides(shape: Shape, layout: str) -> list[int]:
 
 
 def load() -> Cudnn:
-    """Return the library for the GPU in use. Raise CudnnError, which says what to do, where it can't be had."""
+    """Return the library for the current GPU. Raise CudnnError, with what to install, where it cannot be loaded."""
     try:
         import cudnn
 
         return Cudnn(cudnn, cudnn.create_handle())
     except ModuleNotFoundError as error:
         raise CudnnError(f"no module '{error.name}' (pip install 'scaffe[cuda]')") from None
-    except Exception as error:  # the frontend's, of a library that is missing, too old, or finds no GPU
+    except Exception as error:  # the frontend's errors for a missing library, an old one, or no GPU
         raise CudnnError(f"cuDNN can't be used: {' '.join(str(error).split())}") from None
 
 

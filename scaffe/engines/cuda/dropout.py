@@ -1,20 +1,22 @@
-"""Dropout by one kernel, which draws the same random numbers as the reference form does, and so any number of ranks."""
+"""Dropout by one kernel, which draws the reference form's random numbers, the same over any number of ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from scaffe.context import PHILOX_STEP
+from scaffe.engines.cuda.engine import engine_of
 from scaffe.layers.dropout import Dropout
 from scaffe.layers.layer import Blobs, register
 
 
 class CudaDropout(Dropout):
-    """Dropout; nothing is kept for the backward pass but the key of the random numbers, which are drawn again.
+    """Dropout; the backward pass draws the same random numbers again, from the key that the forward pass left.
 
-    The key lies on the device, so that a recording draws other numbers in each pass.
+    The key lies on the device, so that a repeated CUDA graph draws new numbers in each pass.
     """
 
     capturable = True
@@ -23,21 +25,21 @@ class CudaDropout(Dropout):
         if self.active:
             key = self.buffer("key", (2,), np.uint64)
             words = map(np.uint64, self.context.philox_key(*self.draw_key()))
-            self.context.engine.over("dropout", "set_key", 2, key, *words)
+            engine_of(self).over("dropout", "set_key", 2, key, *words)
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
-        if not self.context.engine.recording:
+        if not engine_of(self).recording:
             self.begin_pass()
         self._drop(bottom[0].array, top[0].array)
 
-    def _drop(self, source, target) -> None:
+    def _drop(self, source: Any, target: Any) -> None:
         if not self.active:
             return super()._drop(source, target)
         rows, per_row = self.draw_rows(source.shape)
         steps = -(-per_row // PHILOX_STEP)
         numbers = self.buffer("key", (2,), np.uint64), np.int64(self.context.first_row), per_row, steps
         factors = float(self.ratio), 1 / (1 - self.ratio)
-        self.context.engine.over("dropout", "dropout", rows * steps, source, target, *numbers, *factors)
+        engine_of(self).over("dropout", "dropout", rows * steps, source, target, *numbers, *factors)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         if propagate_down[0]:

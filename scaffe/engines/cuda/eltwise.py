@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.engines.cuda.engine import engine_of
 from scaffe.layers import eltwise
 from scaffe.layers.layer import register
 
 
-class _Sum(eltwise.Sum):
-    def forward(self, xs: list, y: Any) -> None:
+class _Sum(eltwise.EltwiseSum):
+    def forward(self, xs: list[Any], y: Any) -> None:
         coeffs = self.layer.coeffs or [1] * len(xs)
         of_sum, total = float(coeffs[0]), xs[0]
         for x, coeff in zip(xs[1:], coeffs[1:], strict=True):
@@ -19,31 +20,31 @@ class _Sum(eltwise.Sum):
             of_sum, total = 1.0, y
 
 
-class _Product(eltwise.Product):
-    def forward(self, xs: list, y: Any) -> None:
+class _Product(eltwise.EltwiseProduct):
+    def forward(self, xs: list[Any], y: Any) -> None:
         product = xs[0]
         for x in xs[1:]:
             _over(self, "eltwise_product", y, product, x, y)
             product = y
 
 
-class _Max(eltwise.Max):
-    def forward(self, xs: list, y: Any) -> None:
+class _Max(eltwise.EltwiseMax):
+    def forward(self, xs: list[Any], y: Any) -> None:
         self.winner = self.layer.buffer("winner", y.shape, np.int32)
         _over(self, "eltwise_max", y, xs[0], xs[1], y, self.winner)
         for i, x in enumerate(xs[2:], 2):
             _over(self, "eltwise_max_next", y, x, i, y, self.winner)
 
-    def backward(self, i: int, xs: list, y: Any, dy: Any, dx: Any) -> None:
+    def backward(self, i: int, xs: list[Any], y: Any, dy: Any, dx: Any) -> None:
         _over(self, "eltwise_max_back", dy, dy, self.winner, i, dx)
 
 
 def _over(operation: Any, kernel: str, y: Any, *arguments: Any) -> None:
-    operation.layer.context.engine.over("eltwise", kernel, y.size, *arguments)
+    engine_of(operation.layer).over("eltwise", kernel, y.size, *arguments)
 
 
 class CudaEltwise(eltwise.Eltwise):
-    """Eltwise."""
+    """Eltwise: SUM, PROD and MAX of bottoms of one shape."""
 
     capturable = True
 

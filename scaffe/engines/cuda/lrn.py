@@ -1,4 +1,4 @@
-"""LRN across channels by a kernel each way; the scales are computed again on the way back, not kept."""
+"""LRN across channels by one kernel per pass; the backward pass recomputes the scales."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from scaffe.engines.cuda.engine import THREADS
+from scaffe.engines.cuda.engine import engine_of
+from scaffe.engines.cuda.launcher import THREADS
 from scaffe.layers.layer import Blobs, register
 from scaffe.layers.lrn import LRN
 
-REACHES = 1, 2, 3, 4  # that there are kernels for
-RUN = 64  # channels that a thread goes along, as lrn.cu says
-ROWS = 65535  # of a grid, at most
+REACHES = 1, 2, 3, 4  # local_size 3 to 9: those that lrn.cu has kernels for
+RUN = 64  # channels of a thread; RUN of lrn.cu
+ROWS = 65535  # the most that the second dimension of a grid can have
 
 
 class CudaLRN(LRN):
-    """LRN across channels; within each channel, or over more than nine channels, the reference form."""
+    """LRN ACROSS_CHANNELS of x (N x C x pixels); WITHIN_CHANNEL, or with local_size above 9, the reference form."""
 
     @property
     def _has_kernel(self) -> bool:
@@ -41,7 +42,7 @@ class CudaLRN(LRN):
         numbers = float(self.alpha), float(self.beta), float(self.k), *last
         grid = -(-pixels // THREADS), min(rows, ROWS)
         if min(grid):
-            self.context.engine.launch("lrn", f"{kernel}_{self.reach}", grid, *arrays, pixels, channels, rows, *numbers)
+            engine_of(self).launch("lrn", f"{kernel}_{self.reach}", grid, *arrays, pixels, channels, rows, *numbers)
 
 
 register("LRN", CudaLRN, engine="cuda")

@@ -1,4 +1,4 @@
-"""Concat, Slice and Split by kernels: one launch for up to eight parts."""
+"""Concat, Slice and Split by kernels: one launch for each eight parts."""
 
 from __future__ import annotations
 
@@ -9,18 +9,22 @@ from typing import Any
 import numpy as np
 
 from scaffe.blob import around
-from scaffe.engines.cuda.engine import Engine
+from scaffe.engines.cuda.engine import engine_of
+from scaffe.engines.cuda.launcher import Launcher
 from scaffe.layers.concat import Concat
 from scaffe.layers.layer import Blobs, register
 from scaffe.layers.slice import Slice
 from scaffe.layers.split import Split
 
-MOST = 8  # parts of a launch, as parts.cu has it
-NONE = np.uint64(0)  # a part that is left out
+MOST = 8  # parts of a launch; PARTS of parts.cu
+NONE = np.uint64(0)  # a null pointer, for a part that is left out
 
 
-def move(engine: Engine, kernel: str, whole: Any, axis: int, sizes: Sequence[int], parts: Sequence[Any]) -> None:
-    """Launch "gather" from the parts into the whole, or "scatter" the other way; a part that is None is left out."""
+def move(engine: Launcher, kernel: str, whole: Any, axis: int, sizes: Sequence[int], parts: Sequence[Any]) -> None:
+    """Launch `kernel`: "gather" copies the parts into the whole, "scatter" the whole into the parts.
+
+    Part k has `sizes[k]` of the whole's elements on `axis`. A part that is None is left out.
+    """
     outer, size, inner = around(whole.shape, axis)
     ends = list(accumulate(sizes))
     for k in range(0, len(parts), MOST):
@@ -31,7 +35,7 @@ def move(engine: Engine, kernel: str, whole: Any, axis: int, sizes: Sequence[int
 
 
 class CudaConcat(Concat):
-    """Concat."""
+    """Concat along `axis`."""
 
     capturable = True
 
@@ -43,11 +47,11 @@ class CudaConcat(Concat):
         self._move("scatter", top[0].diff_array, bottom, diffs)
 
     def _move(self, kernel: str, whole: Any, bottom: Blobs, parts: Sequence[Any]) -> None:
-        move(self.context.engine, kernel, whole, self.axis, [blob.shape[self.axis] for blob in bottom], parts)
+        move(engine_of(self), kernel, whole, self.axis, [blob.shape[self.axis] for blob in bottom], parts)
 
 
 class CudaSlice(Slice):
-    """Slice."""
+    """Slice along `axis`."""
 
     capturable = True
 
@@ -59,11 +63,11 @@ class CudaSlice(Slice):
             self._move("gather", bottom[0].diff_array, top, [blob.diff_array for blob in top])
 
     def _move(self, kernel: str, whole: Any, top: Blobs, parts: Sequence[Any]) -> None:
-        move(self.context.engine, kernel, whole, self.axis, [blob.shape[self.axis] for blob in top], parts)
+        move(engine_of(self), kernel, whole, self.axis, [blob.shape[self.axis] for blob in top], parts)
 
 
 class CudaSplit(Split):
-    """Split."""
+    """Split: the tops share the bottom's values; a kernel adds their gradients."""
 
     capturable = True
 
@@ -73,7 +77,7 @@ class CudaSplit(Split):
         total, diffs = bottom[0].diff_array, [blob.diff_array for blob in top]
         while diffs:
             some, diffs = diffs[:MOST], diffs[MOST:]
-            self.context.engine.over("parts", "sum_of", total.size, total, *some, *[NONE] * (MOST - len(some)))
+            engine_of(self).over("parts", "sum_of", total.size, total, *some, *[NONE] * (MOST - len(some)))
             diffs = [total, *diffs] if diffs else []
 
 

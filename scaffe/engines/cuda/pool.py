@@ -1,7 +1,7 @@
-"""Pool: where in one allocation each blob's memory lies, so that those that are never in use together share it.
+"""Offsets in one allocation for all blobs, so that blobs that are never in use together share memory.
 
-Nothing here knows a GPU: sizes and times go in, offsets come out. The greedy order, by size, is that of Pisarchyk and
-Lee 2020, Efficient Memory Management for Deep Neural Net Inference, algorithm 3.
+Usage records go in, offsets come out; nothing here depends on a GPU. Records and the greedy order, by size, are those
+of Pisarchyk and Lee 2020, Efficient Memory Management for Deep Neural Net Inference, algorithm 3.
 """
 
 from __future__ import annotations
@@ -9,54 +9,55 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-ALIGNMENT = 256  # bytes, as CUDA aligns what it allocates
+ALIGNMENT = 256  # bytes; CUDA's alignment of allocations
 
 
-class Span(NamedTuple):
-    """So many bytes, wanted from step `first` of a pass to step `last`, both included."""
+class UsageRecord(NamedTuple):
+    """A blob's array: `nbytes` bytes, in use from step `first` to step `last` of a pass, both included."""
 
     nbytes: int
     first: int
     last: int
 
-    def meets(self, other: Span) -> bool:
-        """Say whether there is a step at which both are wanted."""
+    def meets(self, other: UsageRecord) -> bool:
+        """Say whether there is a step at which both are in use."""
         return self.first <= other.last and other.first <= self.last
 
 
-class Plan(NamedTuple):
-    """Where each span begins, in bytes, and how many bytes all take together."""
+class Placement(NamedTuple):
+    """The offset of each blob and the size of the allocation, both in bytes."""
 
     offsets: tuple[int, ...]
     nbytes: int
 
 
-def pack(spans: Sequence[Span]) -> Plan:
-    """Return a place for each span, such that none overlaps another that is wanted at the same step.
+def pack(records: Sequence[UsageRecord]) -> Placement:
+    """Return offsets at which no two blobs overlap that are in use at the same step.
 
-    The largest come first, and each goes into the smallest gap, between those that it meets, that takes it.
+    The largest come first. Each goes into the smallest gap that holds it, between the placed ones it meets.
     """
-    offsets = [0] * len(spans)
+    offsets = [0] * len(records)
     placed: list[int] = []  # by offset
-    for i in sorted(range(len(spans)), key=lambda i: (-spans[i].nbytes, spans[i].first, i)):
-        if spans[i].nbytes:
-            offsets[i] = _best_gap(spans, offsets, [j for j in placed if spans[j].meets(spans[i])], spans[i].nbytes)
+    for i in sorted(range(len(records)), key=lambda i: (-records[i].nbytes, records[i].first, i)):
+        if records[i].nbytes:
+            others = [j for j in placed if records[j].meets(records[i])]
+            offsets[i] = _best_gap(records, offsets, others, records[i].nbytes)
             placed.append(i)
             placed.sort(key=offsets.__getitem__)
-    return Plan(tuple(offsets), max((offsets[i] + aligned(spans[i].nbytes) for i in placed), default=0))
+    return Placement(tuple(offsets), max((offsets[i] + aligned(records[i].nbytes) for i in placed), default=0))
 
 
-def _best_gap(spans: Sequence[Span], offsets: Sequence[int], others: Sequence[int], nbytes: int) -> int:
-    """Return where the smallest gap between the `others`, by offset, begins that takes `nbytes`, else their end."""
+def _best_gap(records: Sequence[UsageRecord], offsets: Sequence[int], others: Sequence[int], nbytes: int) -> int:
+    """Return the offset of the smallest gap of `nbytes` between the `others` (sorted by offset), else their end."""
     end, best, least = 0, -1, 0
     for j in others:
         gap = offsets[j] - end
         if gap >= nbytes and (best < 0 or gap < least):
             best, least = end, gap
-        end = max(end, offsets[j] + aligned(spans[j].nbytes))
+        end = max(end, offsets[j] + aligned(records[j].nbytes))
     return end if best < 0 else best
 
 
 def aligned(nbytes: int) -> int:
-    """Return the bytes that a span takes up."""
+    """Return `nbytes` rounded up to the alignment."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT

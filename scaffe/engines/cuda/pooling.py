@@ -1,4 +1,4 @@
-"""Pooling by kernels: the largest value or the mean of each window."""
+"""Pooling by kernels: the maximum or the mean of each window."""
 
 from __future__ import annotations
 
@@ -6,27 +6,29 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.engines.cuda.engine import divisor
+from scaffe.engines.cuda.engine import engine_of
+from scaffe.engines.cuda.launcher import divisor
 from scaffe.layers.layer import register
 from scaffe.layers.pooling import Axis, Pooling
 
 
-class _Method:
-    """Windows over pictures; `forward` and `backward` as the reference's methods have them."""
+class _PoolingKernels:
+    """Windows over images (N x C x H x W), with the interface of the reference's methods."""
 
     def __init__(self, layer: Pooling, rows: Axis, columns: Axis):
-        self.layer, self.engine = layer, layer.context.engine
+        self.layer, self.engine = layer, engine_of(layer)
         self.axes = [n for a in (rows, columns) for n in (a.size, a.out, a.kernel, a.stride, a.pad, divisor(a.stride))]
         self.by_windows = [divisor(a.out) for a in (rows, columns)]
         self.by_pixels = [divisor(a.size) for a in (rows, columns)]
 
     def launch(self, kernel: str, count: int, *arrays: Any) -> None:
-        divisors = self.by_pixels if kernel.endswith("back") else self.by_windows  # what a thread each is for
+        """Launch a kernel of pooling.cu with one thread per window, backward per pixel."""
+        divisors = self.by_pixels if kernel.endswith("back") else self.by_windows
         self.engine.over("pooling", kernel, count, *arrays, *self.axes, *divisors)
 
 
-class Max(_Method):
-    """The largest value of each window, and the index h * W + w of the first that is."""
+class MaxKernels(_PoolingKernels):
+    """The maximum of each window, and the index h * W + w of the first pixel that has it."""
 
     def forward(self, x: Any, y: Any) -> None:
         self.winner = self.layer.buffer("winner", y.shape, np.int32)
@@ -39,7 +41,7 @@ class Max(_Method):
         self.launch("pool_max_back", dx.size, dy, self.winner, dx)
 
 
-class Mean(_Method):
+class MeanKernels(_PoolingKernels):
     """The mean of each window."""
 
     def forward(self, x: Any, y: Any) -> None:
@@ -50,7 +52,7 @@ class Mean(_Method):
 
 
 class CudaPooling(Pooling):
-    """Pooling; values drawn at random are the reference form's."""
+    """Pooling: MAX and AVE; the reference form for STOCHASTIC."""
 
     @property
     def capturable(self) -> bool:  # type: ignore[override]
@@ -59,7 +61,7 @@ class CudaPooling(Pooling):
 
     def _method(self) -> type:
         param = self.param.pooling_param
-        return {param.MAX: Max, param.AVE: Mean}.get(param.pool) or super()._method()
+        return {param.MAX: MaxKernels, param.AVE: MeanKernels}.get(param.pool) or super()._method()
 
 
 register("Pooling", CudaPooling, engine="cuda")

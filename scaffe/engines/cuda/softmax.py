@@ -1,15 +1,17 @@
-"""Softmax by kernels, a block for each row of classes."""
+"""Softmax by kernels, one thread block per row of classes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from scaffe.engines.cuda.engine import engine_of
 from scaffe.layers.layer import Blobs, register
 from scaffe.layers.softmax import Softmax
 
 
 class CudaSoftmax(Softmax):
-    """Softmax."""
+    """Softmax over the classes of (outer x classes x inner)."""
 
     capturable = True
 
@@ -20,10 +22,10 @@ class CudaSoftmax(Softmax):
         if propagate_down[0]:
             self._launch("softmax_back", top[0].array, top[0].diff_array, bottom[0].diff_array)
 
-    def _launch(self, kernel: str, *arrays) -> None:
+    def _launch(self, kernel: str, *arrays: Any) -> None:
         outer, classes, inner = self.view
         if outer * inner:
-            self.context.engine.launch("softmax", kernel, (outer * inner,), *arrays, classes, inner)
+            engine_of(self).launch("softmax", kernel, (outer * inner,), *arrays, classes, inner)
 
 
 register("Softmax", CudaSoftmax, engine="cuda")

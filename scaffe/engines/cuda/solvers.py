@@ -1,4 +1,4 @@
-"""The solvers' updates, each one launch for all parameters that are to be updated."""
+"""The solvers' updates, each one launch for all parameters of an update."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ from typing import Any
 import numpy as np
 
 from scaffe.devices.gpu import Late
-from scaffe.engines.cuda.engine import Engine
-from scaffe.packed import PackedParameters, Parameter
+from scaffe.engines.cuda.launcher import Launcher
+from scaffe.packed import PackedParameters, ParameterBlob
 from scaffe.proto import SolverParameter
 from scaffe.solvers import adadelta, adagrad, adam, lars, nesterov, register, rmsprop, sgd
 from scaffe.solvers.rule import Rule
 
-PIECE = 8192  # elements of a block: enough to keep its memory busy, and few enough that all blocks end together
-PARTS = 256  # sums of squares that are added up to the norm of all gradients
-NONE = np.uint64(0)  # an array that a kernel is not given
+PIECE = 8192  # elements of a block: enough to use the memory's bandwidth, few enough that all blocks end together
+PARTS = 256  # partial sums of squares for the norm of all gradients
+NONE = np.uint64(0)  # a null pointer, for an array that a kernel does not get
 
 
 class Pieces:
-    """Parameters cut into pieces, as tables on the device: a block of the grid for each."""
+    """Parameters cut into pieces, one thread block each, as tables on the device.
+
+    `begins` and `ends` are offsets in the packed arrays, in elements; `owners` are indices of parameters.
+    """
 
     def __init__(self, xp: ModuleType, slices: Sequence[slice], indices: Sequence[int], part: slice):
         cut = [_cut(max(slices[i].start, part.start), min(slices[i].stop, part.stop)) for i in indices]
@@ -30,25 +33,25 @@ class Pieces:
         ends = [end for pieces in cut for _, end in pieces]
         firsts = np.cumsum([0, *map(len, cut)])
         self.count = len(owners)
-        self.squares: list[Any] | None = None  # sums of each piece's, for rules that need norms
+        self.squares: list[Any] | None = None  # the sum of squares of each piece, for rules that need norms
         self.owners, self.wanted, self.firsts = (xp.asarray(np.array(t, np.int32)) for t in (owners, indices, firsts))
         self.begins, self.ends = (xp.asarray(np.array(t, np.int64)) for t in (begins, ends))
 
 
 def _cut(start: int, stop: int) -> list[tuple[int, int]]:
-    """Return where the pieces between two places begin and end; all but the first begin at a multiple of PIECE."""
+    """Return the begin and end of each piece between two offsets; all but the first begin at a multiple of PIECE."""
     marks = [start, *range((start // PIECE + 1) * PIECE, stop, PIECE), stop]
     return [*zip(marks[:-1], marks[1:], strict=True)] if start < stop else []
 
 
-class Fused(Rule):
-    """A rule whose whole update is one kernel; the numbers are the reference rule's, bit for bit,
-    but for those below the smallest normal one: kernels by CuPy take these as zeros.
+class CudaRule(Rule):
+    """A rule whose whole update is one kernel.
 
-    Where each parameter lies, and its multipliers, stand in tables on the device, made once.
+    The results are the reference rule's, bit for bit, except that denormals become 0. The offsets of parameters and
+    their multipliers are tables on the device, made once.
     """
 
-    def __init__(self, param: SolverParameter, packed: PackedParameters, engine: Engine):
+    def __init__(self, param: SolverParameter, packed: PackedParameters, engine: Launcher):
         super().__init__(param, packed)
         self.engine = engine
         self._data, self._diff, parameters = packed.data, packed.diff, packed.parameters
@@ -59,15 +62,15 @@ class Fused(Rule):
         self._factor: Any = None
         self._pieces: dict[tuple[tuple[int, ...], int, int], Pieces] = {}
         self._measured = tuple(i for i, parameter in enumerate(parameters) if parameter.statistic)
-        self._found = self.table([0.0])  # the number of a parameter that is not finite, + 1
+        self._found = self.table([0.0])  # 1 + the index of a parameter that is not finite
         self._on_its_way: Late | None = None
 
     def table(self, values: Sequence[float]) -> Any:
-        """Return numbers on the device."""
+        """Return float64 numbers on the device."""
         return self.engine.gpu.xp.asarray(np.array(values, np.float64))
 
     def clip(self) -> None:
-        """Do so in three launches; the norm stays on the device."""
+        """Clip in three launches; the norm stays on the device."""
         if not self.clips:
             return
         diff, xp = self.packed.diff, self.engine.gpu.xp
@@ -79,7 +82,7 @@ class Fused(Rule):
         self.engine.over("solvers", "clip", diff.size, diff, self._factor)
 
     def look(self) -> None:
-        """Send what updates found to the host, and a look at what is measured; nobody waits for it."""
+        """Check the statistics for finite values, and start the copy of what all checks found to the host."""
         pieces = self._cut_up(self._measured, self.packed.statistics)
         if pieces.count:
             tables = pieces.begins, pieces.ends, pieces.owners
@@ -88,8 +91,8 @@ class Fused(Rule):
             self._on_its_way = self.engine.gpu.late(self._found.size)
         self._on_its_way.send(self._found)
 
-    def faulty(self) -> Parameter | None:
-        """Do so, as of the last `look`."""
+    def faulty(self) -> ParameterBlob | None:
+        """Return the parameter found not to be finite up to the last `look`, None if all were."""
         number = int(self._on_its_way.read()[0]) if self._on_its_way else 0
         if not number:
             return None
@@ -99,7 +102,7 @@ class Fused(Rule):
 
     def update(self, indices: Sequence[int], rate: float, iteration: int, part: slice | None = None) -> None:
         part = part or slice(0, self._data.size)
-        for i in indices:  # and no other: another thread may be computing the gradients of these
+        for i in indices:  # not all: another thread may be computing the other gradients
             self.packed.settle(i)
             self.packed.parameters[i].blob.values.settle()
         pieces = self._cut_up(tuple(indices), part)
@@ -108,16 +111,17 @@ class Fused(Rule):
             self.launch(pieces, rate, iteration)
 
     def _cut_up(self, indices: tuple[int, ...], part: slice) -> Pieces:
-        """Return the pieces of those parameters in that part of the flat arrays."""
+        """Return the pieces of those parameters in that part of the packed arrays."""
         key = indices, part.start, part.stop
         if key not in self._pieces:
             self._pieces[key] = Pieces(self.engine.gpu.xp, self.packed.slices, indices, part)
         return self._pieces[key]
 
     def prepare(self, pieces: Pieces) -> None:
-        """Compute what the update of these parameters needs to know of them."""
+        """Launch what must precede the update of these pieces; nothing by default."""
 
     def launch(self, pieces: Pieces, rate: float, iteration: int) -> None:
+        """Launch the update of these pieces."""
         p = self.param
         history = [*self.history, NONE][:2]
         tables = pieces.begins, pieces.ends, self._rates, self._decays, self._ratios, pieces.owners, self._found
@@ -128,44 +132,46 @@ class Fused(Rule):
 
     @property
     def kernel(self) -> str:
-        """The name of the kernel's rule."""
+        """The name of the rule in solvers.cu."""
         return self.kind
 
     def scale(self, iteration: int) -> float:
-        """Return what the rates are multiplied by in this iteration."""
+        """Return the factor of all rates in this iteration."""
         return 1.0
 
     def _floats(self, *values: float) -> list[np.float32]:
         return [np.float32(value) for value in (1 / self.param.iter_size, *values)]
 
 
-class FusedSGD(Fused, sgd.SGD):
-    pass
+class CudaSGD(CudaRule, sgd.SGD):
+    """SGD with momentum."""
 
 
-class FusedNesterov(Fused, nesterov.Nesterov):
-    pass
+class CudaNesterov(CudaRule, nesterov.Nesterov):
+    """Nesterov's accelerated gradient."""
 
 
-class FusedAdaGrad(Fused, adagrad.AdaGrad):
-    pass
+class CudaAdaGrad(CudaRule, adagrad.AdaGrad):
+    """AdaGrad."""
 
 
-class FusedRMSProp(Fused, rmsprop.RMSProp):
-    pass
+class CudaRMSProp(CudaRule, rmsprop.RMSProp):
+    """RMSProp."""
 
 
-class FusedAdaDelta(Fused, adadelta.AdaDelta):
-    pass
+class CudaAdaDelta(CudaRule, adadelta.AdaDelta):
+    """AdaDelta."""
 
 
-class FusedAdam(Fused, adam.Adam):
+class CudaAdam(CudaRule, adam.Adam):
+    """Adam."""
+
     def scale(self, iteration: int) -> float:
         return self._correction(iteration + 1)
 
 
-class FusedLARS(Fused, lars.LARS):
-    """LARS: two launches for the norms, which stay on the device, and the update of SGD."""
+class CudaLARS(CudaRule, lars.LARS):
+    """LARS: two launches for the norms, which stay on the device, then the update of SGD."""
 
     kernel = "SGD"
 
@@ -182,5 +188,5 @@ class FusedLARS(Fused, lars.LARS):
         launch("solvers", "lars_ratios", (pieces.wanted.size,), *tables, *numbers)
 
 
-for _rule in (FusedSGD, FusedNesterov, FusedAdaGrad, FusedRMSProp, FusedAdaDelta, FusedAdam, FusedLARS):
-    register(_rule, engine="cuda")  # type: ignore[type-abstract]
+for _rule in (CudaSGD, CudaNesterov, CudaAdaGrad, CudaRMSProp, CudaAdaDelta, CudaAdam, CudaLARS):
+    register(_rule, engine="cuda")

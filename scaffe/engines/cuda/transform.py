@@ -7,25 +7,25 @@ from typing import Any
 import numpy as np
 
 from readers import Transform
-from scaffe.engines.cuda.engine import THREADS, Engine
+from scaffe.engines.cuda.launcher import THREADS, Launcher
 
-NONE = np.uint64(0)  # an array that a kernel is not given
-PLANES = 65535  # at most in a launch's second dimension; blocks then take several
+NONE = np.uint64(0)  # a null pointer, for an array that a kernel does not get
+PLANES = 65535  # the most that the second dimension of a grid can have; blocks then compute several
 
 
 class ImageTransform:
-    """What a readers.Transform does to images, on the device; the host's bits, but for denormal numbers."""
+    """A readers.Transform on the device. The results are the host's, bit for bit, except that denormals become 0."""
 
-    def __init__(self, engine: Engine, transform: Transform):
+    def __init__(self, engine: Launcher, transform: Transform):
         self.engine, self.scale = engine, float(transform.scale)
         self._mean: Any = NONE if transform.mean is None else self._array(transform.mean)
         self._values = transform.mean_values
         self._means: Any = NONE  # of each channel
 
     def __call__(self, images: Any, places: Any, out: Any) -> None:
-        """Have what becomes of images (n x C x H x W, uint8 or float32) written to `out` (n x C x h x w).
+        """Transform images (n x C x H x W, uint8 or float32) into `out` (n x C x h x w), on the current stream.
 
-        `places` (n x 3, int32) are Transform.places of each image. This only puts the work on the current stream.
+        `places` (n x 3, int32) holds Transform.places of each image. Does not wait for the device.
         """
         n, channels, rows, columns = images.shape
         height, width = out.shape[2:]

@@ -1,4 +1,4 @@
-"""BatchNorm by oneDNN, in one with the Scale and the ReLU that follow it."""
+"""BatchNorm by oneDNN's batch normalization, fused with the Scale and the ReLU that follow it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,24 @@ import numpy as np
 
 from scaffe.blob import Blob, Values, around
 from scaffe.engines.onednn import library as lib
+from scaffe.engines.onednn.descriptors import NoFastForm
 from scaffe.engines.onednn.elementwise import OnednnReLU
-from scaffe.engines.onednn.fusion import Ahead, hand_on
-from scaffe.engines.onednn.plan import Gradient, Inlet, Plan, Planned, give, layout_of
-from scaffe.engines.onednn.primitives import Memory, NoFastForm, Primitive, passing
+from scaffe.engines.onednn.fusion import DeferredValues, move_result
+from scaffe.engines.onednn.layer_primitives import LayerPrimitives, OnednnLayer
+from scaffe.engines.onednn.operands import Gradient, Operand, assign, layout_of
+from scaffe.engines.onednn.pooled_memory import pooled
+from scaffe.engines.onednn.primitives import Memory, Primitive
 from scaffe.engines.onednn.scale import OnednnScale
 from scaffe.layers.batch_norm import BatchNorm
 from scaffe.layers.dropout import Dropout
 from scaffe.layers.layer import Blobs, Layer, register
 
 
-class BatchNormPlan(Plan):
-    """Compute alone, or a chain: Scale, ReLU or both behind. The gradients of a chain come with its first link's."""
+class BatchNormPrimitives(LayerPrimitives):
+    """Normalise a bottom (N x C x ...), or compute a chain: BatchNorm with the Scale, the ReLU or both that follow.
+
+    The backward pass of the first follower computes the gradients of the whole chain.
+    """
 
     def __init__(self, layer: Any, bottom: Blobs, top: Blobs):
         super().__init__(layer, bottom, top)
@@ -33,7 +39,7 @@ class BatchNormPlan(Plan):
         self.desc = layout_of(engine, bottom[0].values, self.shape)
         channels = engine.plain(self.shape[1:2])
         self.mean, self.variance = Memory(engine, channels), Memory(engine, channels)
-        self.x, self.dy = Inlet(engine, self.desc), Inlet(engine, self.desc)
+        self.x, self.dy = Operand(engine, self.desc), Operand(engine, self.desc)
         self.y = Memory(engine, self.desc)
         self.dx: Memory | None = None
         self.kept: Memory | None = None
@@ -41,40 +47,43 @@ class BatchNormPlan(Plan):
         self._prepare_between()
 
     def _fuse(self) -> tuple[list[Any], _Normalise]:
-        """Return the longest chain that there are primitives for. Raise NoFastForm where not even BatchNorm has one."""
-        chain = self._links()
+        """Return the longest chain of followers that oneDNN fuses, and its primitives.
+
+        Raise NoFastForm where oneDNN has none for BatchNorm alone.
+        """
+        chain = self._followers()
         while chain:
             with suppress(NoFastForm):
                 return chain, _Normalise(self, chain)
             chain = chain[:-1]
         return [], self.alone
 
-    def _links(self) -> list[Any]:
-        """Return the layers behind that may be computed together with this one. Plain values are left as they are."""
+    def _followers(self) -> list[Any]:
+        """Return the layers that may be fused with this one; none where the values are in the plain layout."""
         scale: Any = self.layer.follower
-        links: list[Any] = []
+        chain: list[Any] = []
         if self.desc == self.engine.plain(self.shape):
-            return links
+            return chain
         if isinstance(scale, OnednnScale) and scale.by_channel(self.shape):
-            links.append(scale)
-        relu = links[-1].follower if links else scale
-        if isinstance(relu, OnednnReLU) and relu.slope == 0 and not _reads_more(relu):
-            links.append(relu)
-        return links
+            chain.append(scale)
+        relu = chain[-1].follower if chain else scale
+        if isinstance(relu, OnednnReLU) and relu.slope == 0 and not _needs_own_gradient(relu):
+            chain.append(relu)
+        return chain
 
     @cached_property
     def alone(self) -> _Normalise:
-        """The primitives of BatchNorm without what follows."""
+        """The primitives of BatchNorm without its followers."""
         return _Normalise(self, [])
 
     def _prepare_between(self) -> None:
-        """Prepare what the blobs between the layers hold, tops and their gradients, from the first to the last."""
-        shows = [self._show_normalised, self._show_scaled][: len(self.chain)]
-        self.between = [Ahead(self, show) for show in shows]
-        gradients = [self._show_normalised_diff, self._show_rectified_diff]
+        """Prepare the forms of the blobs between the layers, of values and of gradients, from first to last."""
+        values = [self._write_normalised, self._write_scaled][: len(self.chain)]
+        self.between = [DeferredValues(self, write) for write in values]
+        gradients = [self._write_normalised_diff, self._write_rectified_diff]
         if not isinstance(self.chain[0] if self.chain else None, OnednnScale):
             gradients = gradients[1:]
-        self.between_diffs = [Ahead(self, show) for show in gradients[: len(self.chain)]]
+        self.between_diffs = [DeferredValues(self, write) for write in gradients[: len(self.chain)]]
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         layer = self.layer
@@ -84,16 +93,16 @@ class BatchNormPlan(Plan):
         self.together.forward(self.source, target)
         if not layer.use_sums:
             layer.remember(self.mean.buffer, self.variance.buffer)
-        then: Any = target
-        for ahead in reversed(self.between):
-            then = ahead.holding(then)
-        if then is target:
-            give(top[0].values, target)
+        result: Any = target
+        for deferred in reversed(self.between):
+            result = deferred.with_result(result)
+        if result is target:
+            assign(top[0].values, target)
         else:
-            top[0].values.take_form(then)
+            top[0].values.take_form(result)
 
     def _places(self, values: Values) -> tuple[Memory, Memory]:
-        """Return where to read and where to write; what is plain stays where it is, since others may hold the array."""
+        """Return the memories to read and to write. In place, a plain array stays the blob's, as users may hold it."""
         x = self.x.fetch(values)
         if self.in_place and (x.plain or x is self.y):
             self.kept = self.kept or Memory(self.engine, self.desc)
@@ -102,73 +111,73 @@ class BatchNormPlan(Plan):
         return x, self.y
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
-        if propagate_down[0] and not hand_on(top[0].diff_values, bottom[0].diff_values):
-            give(bottom[0].diff_values, self.alone.backward(self.source, self.dy.fetch(top[0].diff_values)))
+        if propagate_down[0] and not move_result(top[0].diff_values, bottom[0].diff_values):
+            assign(bottom[0].diff_values, self.alone.backward(self.source, self.dy.fetch(top[0].diff_values)))
 
     def backward_of(self, layer: Layer, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
-        """Compute all gradients for the chain's first link, pass on the top's for another."""
+        """Compute the gradients of the whole chain for its first follower; pass on the top's gradient for another."""
         values, place = top[0].diff_values, self.chain.index(layer)
-        ahead = values.form
-        given = ahead.then if isinstance(ahead, Ahead) else None
+        deferred = values.form
+        given = deferred.result if isinstance(deferred, DeferredValues) else None
         self.given = given if isinstance(given, Memory) else self.dy.fetch(values)
         if place:
-            then = self.given
-            then.hold()  # until the first link needs it
+            result = self.given
+            result.hold()  # until the first follower reads it
         else:
-            then = self.together.backward(self.source, self.given)
+            result = self.together.backward(self.source, self.given)
             if given is self.given:
                 given.drop()
         if propagate_down[0]:
-            bottom[0].diff_values.take_form(self.between_diffs[place].holding(then))
+            bottom[0].diff_values.take_form(self.between_diffs[place].with_result(result))
 
-    # What the blobs between hold, for whoever looks.
+    # Values and gradients of the blobs inside the chain, computed on request.
 
     def _view(self, array: Any) -> Any:
         return array.reshape(around(self.shape, 1))
 
-    def _show_normalised(self, array: Any) -> None:
+    def _write_normalised(self, array: Any) -> None:
         self.source.store(array)
         values = self._view(array)
         values -= self.mean.buffer[:, None]
         values /= np.sqrt(self.variance.buffer + np.float32(self.layer.eps))[:, None]
 
-    def _show_scaled(self, array: Any) -> None:
-        self._show_normalised(array)
+    def _write_scaled(self, array: Any) -> None:
+        self._write_normalised(array)
         values, (factors, *summands) = self._view(array), self.chain[0].blobs
         values *= factors.array[:, None]
         for summand in summands:
             values += summand.array[:, None]
 
-    def _show_rectified_diff(self, array: Any) -> None:
+    def _write_rectified_diff(self, array: Any) -> None:
         self.given.store(array)
         if isinstance(self.chain[-1], OnednnReLU):
             y = np.empty_like(array)
             self.together.target.store(y)
             array *= y > 0
 
-    def _show_normalised_diff(self, array: Any) -> None:
-        self._show_rectified_diff(array)
+    def _write_normalised_diff(self, array: Any) -> None:
+        self._write_rectified_diff(array)
         values = self._view(array)
         values *= self.chain[0].blobs[0].array[:, None]
 
 
 class _Normalise:
-    """The primitives of a BatchNorm with a chain of layers."""
+    """The forward and backward primitives of a BatchNorm with a chain of followers."""
 
-    def __init__(self, plan: BatchNormPlan, chain: Sequence[Layer]):
-        self.plan, layer, engine = plan, plan.layer, plan.engine
-        self.blobs: list[Blob] = next((link.blobs for link in chain if isinstance(link, OnednnScale)), [])
-        self.learns = next((link.param_propagate_down for link in chain if isinstance(link, OnednnScale)), [])
-        flags = lib.NORM_GLOBAL_STATISTICS * layer.use_sums
+    def __init__(self, owner: BatchNormPrimitives, chain: Sequence[Layer]):
+        self.owner, norm, engine = owner, owner.layer, owner.engine
+        self.blobs: list[Blob] = next((layer.blobs for layer in chain if isinstance(layer, OnednnScale)), [])
+        self.learns = next((layer.param_propagate_down for layer in chain if isinstance(layer, OnednnScale)), [])
+        flags = lib.NORM_GLOBAL_STATISTICS * norm.use_sums
         flags |= (0, lib.NORM_SCALE, lib.NORM_SCALE | lib.NORM_SHIFT)[len(self.blobs)]
-        flags |= lib.NORM_RELU * any(isinstance(link, OnednnReLU) for link in chain)
-        desc, channels = plan.desc, engine.plain(plan.shape[1:2])
-        given = engine.handle, lib.FORWARD_TRAINING, desc, desc, layer.eps, flags, engine.attributes
-        on_forward = engine.describe("batch_normalization_forward", *given, shapes=plan.shape)
-        back = engine.handle, lib.BACKWARD, desc, desc, desc, layer.eps, flags, on_forward, engine.attributes
-        self.on_backward = engine.describe("batch_normalization_backward", *back, shapes=plan.shape)
-        self.operands = [Inlet(engine, channels) for _ in self.blobs]
-        self.common = {lib.ARG_MEAN: plan.mean, lib.ARG_VARIANCE: plan.variance}
+        flags |= lib.NORM_RELU * any(isinstance(layer, OnednnReLU) for layer in chain)
+        desc, channels = owner.desc, engine.plain(owner.shape[1:2])
+        given = engine.handle, lib.FORWARD_TRAINING, desc, desc, norm.eps, flags, engine.attributes
+        on_forward = engine.describe("batch_normalization_forward", *given, shapes=owner.shape)
+        back = engine.handle, lib.BACKWARD, desc, desc, desc, norm.eps, flags, on_forward, engine.attributes
+        self.on_backward = engine.describe("batch_normalization_backward", *back, shapes=owner.shape)
+        self.operands = [Operand(engine, channels) for _ in self.blobs]
+        self.common = {lib.ARG_MEAN: owner.mean, lib.ARG_VARIANCE: owner.variance}
         workspace = on_forward.desc(lib.QUERY_WORKSPACE)
         if workspace.nbytes:
             self.common[lib.ARG_WORKSPACE] = Memory(engine, workspace)
@@ -176,6 +185,7 @@ class _Normalise:
         self.run_backward: Primitive | None = None
 
     def forward(self, source: Memory, target: Memory) -> None:
+        """Compute the chain's top from BatchNorm's bottom."""
         run, self.target = self.run_forward, target
         run.bind(lib.ARG_SRC, source)
         run.bind(lib.ARG_DST, target)
@@ -183,13 +193,13 @@ class _Normalise:
         run.run()
 
     def _bind_operands(self, run: Primitive, *arguments: int) -> None:
-        for arg, inlet, blob in zip(arguments, self.operands, self.blobs, strict=False):
-            run.bind(arg, inlet.fetch(blob.values))
+        for arg, operand, blob in zip(arguments, self.operands, self.blobs, strict=False):
+            run.bind(arg, operand.fetch(blob.values))
 
     def backward(self, source: Memory, dy: Memory) -> Memory:
-        """Return the gradient of the bottom, and add those of the parameters."""
+        """Return the gradient of the bottom, and add the gradients of Scale's parameters to their diffs."""
         run = self.run_backward or self._prepare_backward()
-        run.memories[lib.ARG_DIFF_SRC].taken()
+        run.memories[lib.ARG_DIFF_SRC].acquire()
         run.bind(lib.ARG_SRC, source)
         run.bind(lib.ARG_DIFF_DST, dy)
         self._bind_operands(run, lib.ARG_SCALE)
@@ -200,25 +210,25 @@ class _Normalise:
         return run.memories[lib.ARG_DIFF_SRC]
 
     def _prepare_backward(self) -> Primitive:
-        plan, engine = self.plan, self.plan.engine
-        plan.dx = plan.dx or passing(engine, plan.desc)
-        self.gradients = [Gradient(engine, engine.plain(plan.shape[1:2])) for _ in self.blobs]
-        memories = {lib.ARG_DIFF_SRC: plan.dx, **self.common}
+        owner, engine = self.owner, self.owner.engine
+        owner.dx = owner.dx or pooled(engine, owner.desc)
+        self.gradients = [Gradient(engine, engine.plain(owner.shape[1:2])) for _ in self.blobs]
+        memories = {lib.ARG_DIFF_SRC: owner.dx, **self.common}
         for arg, gradient in zip((lib.ARG_DIFF_SCALE, lib.ARG_DIFF_SHIFT), self.gradients, strict=False):
             memories[arg] = gradient.memory
         self.run_backward = Primitive(engine, self.on_backward, memories)
         return self.run_backward
 
 
-def _reads_more(relu: OnednnReLU) -> bool:
-    """Say whether a ReLU's gradient is Caffe's by the signs that a layer behind gives its top, Dropout left out."""
+def _needs_own_gradient(relu: OnednnReLU) -> bool:
+    """Say whether a layer behind changes the signs that Caffe's gradient of this ReLU reads; Dropout does not."""
     return relu.works_in_place and relu.is_overwritten and not isinstance(relu.follower, Dropout)
 
 
-class OnednnBatchNorm(Planned, BatchNorm):
+class OnednnBatchNorm(OnednnLayer, BatchNorm):
     """BatchNorm over the channels on axis 1."""
 
-    plan_type = BatchNormPlan
+    primitives_type = BatchNormPrimitives
 
 
 register("BatchNorm", OnednnBatchNorm, engine="onednn")

@@ -1,42 +1,56 @@
-"""Convolution by oneDNN, each bottom and its top in the layouts that oneDNN chooses."""
+"""Convolution by oneDNN's convolution, each bottom and its top in the layouts that oneDNN chooses."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from scaffe.blob import Blob, Shape
 from scaffe.context import TRAIN
 from scaffe.engines.onednn import library as lib
-from scaffe.engines.onednn.convolution_ways import Ways
-from scaffe.engines.onednn.elementwise import rectifier_behind
-from scaffe.engines.onednn.fusion import Ahead
-from scaffe.engines.onednn.plan import Gradient, Inlet, Plan, Planned, give
-from scaffe.engines.onednn.primitives import Memory, NoFastForm, Primitive, passing
+from scaffe.engines.onednn.convolution_layouts import ConvolutionLayouts, PassDescs
+from scaffe.engines.onednn.descriptors import Desc, NoFastForm
+from scaffe.engines.onednn.elementwise import fusable_relu
+from scaffe.engines.onednn.fusion import DeferredValues
+from scaffe.engines.onednn.layer_primitives import LayerPrimitives, OnednnLayer
+from scaffe.engines.onednn.operands import Gradient, Operand, assign
+from scaffe.engines.onednn.pooled_memory import pooled
+from scaffe.engines.onednn.primitives import Memory, Primitive
+from scaffe.layers.base_convolution import BaseConvolution
 from scaffe.layers.convolution import Convolution
 from scaffe.layers.layer import Blobs, register
 
 
-class ConvolutionPlan(Plan):
-    """Weights are reordered in each forward pass, since whoever trains may change them in between.
+class ConvolutionPrimitives(LayerPrimitives):
+    """The primitives of a convolution, for each pair of a bottom (N x C x size...) and a top (N x F x out...).
 
-    Their gradients are written in oneDNN's layout and added to the plain ones.
+    Weights are reordered in each forward pass, since an update may have changed them. Their gradients are written in
+    oneDNN's layout and added to the plain ones.
     """
 
-    def __init__(self, layer: Convolution, bottom: Blobs, top: Blobs):
+    plain_weights: Desc | None = None  # the layout of the layer's array of weights; None for C order
+
+    def __init__(self, layer: Any, bottom: Blobs, top: Blobs):
         super().__init__(layer, bottom, top)
         if not spatial(layer, bottom):
             raise NoFastForm(f"a bottom of shape {bottom[0].shape} with {len(layer.window.size)} spatial axes")
-        engine, ways = self.engine, Ways(layer, bottom[0].shape, top[0].shape)
-        self.kernel = ways.kernel
-        self.on_forward, self.on_data, self.on_weights = ways.take(layer.context.choices.of(ways.work, ways.fixed()))
-        self.weights = Inlet(engine, self.on_forward.desc(lib.QUERY_WEIGHTS, self.kernel))
-        same = self.on_data.desc(lib.QUERY_WEIGHTS, self.kernel) == self.weights.desc
-        desc = self.on_data.desc(lib.QUERY_WEIGHTS, self.kernel)
-        self.back_weights = self.weights if same else Inlet(engine, desc, brief=True)
-        self.bias = Inlet(engine, engine.plain((layer.outputs,))) if layer.bias_term else None
+        engine = self.engine
+        self.passes = self._describe(bottom[0].shape, top[0].shape)
+        layouts = [desc.desc(lib.QUERY_WEIGHTS, self.weights_shape) for desc in (self.passes.forward, self.passes.data)]
+        self.weights = Operand(engine, layouts[0], self.plain_weights)
+        self.back_weights = self.weights
+        if layouts[0] != layouts[1]:
+            self.back_weights = Operand(engine, layouts[1], self.plain_weights, brief=True)
+        self.bias = Operand(engine, engine.plain((layer.outputs,))) if layer.bias_term else None
         self.weight_diff: Gradient | None = None
         self.bias_diff = Gradient(engine, engine.plain((layer.outputs,))) if layer.bias_term else None
         self.pairs = [Pair(self, x.shape, y.shape) for x, y in zip(bottom, top, strict=True)]
+
+    def _describe(self, src: Shape, dst: Shape) -> PassDescs:
+        """Set `weights_shape`, oneDNN's shape of the weights, and return the primitives of the three passes."""
+        layouts = ConvolutionLayouts(self.layer, src, dst)
+        self.weights_shape = layouts.weights_shape
+        return layouts.take(self.layer.context.choices.of(layouts.work, layouts.fixed()))
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         blobs = self.layer.blobs
@@ -52,15 +66,15 @@ class ConvolutionPlan(Plan):
                 pair.backward_weights(x, y)
             if down:
                 pair.backward_data(x, y)
-            pair.done()
+            pair.release()
 
     def weights_for_data(self) -> Memory:
-        """Return the weights as the gradient of a bottom takes them."""
+        """Return the weights in the layout that the backward pass by data reads."""
         values = self.layer.blobs[0].values
         return self.weights.recall(values) if self.back_weights is self.weights else self.back_weights.fetch(values)
 
     def add_gradients(self) -> None:
-        """Add the gradients of a pair to the parameters'."""
+        """Add the gradients that a pair's backward pass by weights has written to the parameters' diffs."""
         learns, blobs = self.layer.param_propagate_down, self.layer.blobs
         if learns[0] and self.weight_diff:
             self.weight_diff.add_to(blobs[0])
@@ -68,115 +82,123 @@ class ConvolutionPlan(Plan):
             self.bias_diff.add_to(blobs[1])
 
     def gradients(self) -> tuple[Gradient, Gradient | None]:
-        """Return where the gradients of weights and bias are written."""
+        """Return the gradients of weights and bias, made when first needed; None for no bias."""
         if self.weight_diff is None:
-            self.weight_diff = Gradient(self.engine, self.on_weights.desc(lib.QUERY_DIFF_WEIGHTS, self.kernel))
+            self.weight_diff = self._weight_gradient(
+                self.passes.weights.desc(lib.QUERY_DIFF_WEIGHTS, self.weights_shape)
+            )
         return self.weight_diff, self.bias_diff
+
+    def _weight_gradient(self, desc: Desc) -> Gradient:
+        return Gradient(self.engine, desc)
 
 
 class Pair:
-    """A bottom and its top, computed in one with a ReLU that works in place behind."""
+    """A bottom of shape `src` and its top of shape `dst`, fused with a ReLU that follows in place."""
 
-    def __init__(self, plan: ConvolutionPlan, src: tuple[int, ...], dst: tuple[int, ...]):
-        self.plan, self.src, self.dst = plan, src, dst
-        engine, described = plan.engine, plan.on_forward
-        self.x = Inlet(engine, described.desc(lib.QUERY_SRC, src))
+    def __init__(self, owner: ConvolutionPrimitives, src: Shape, dst: Shape):
+        self.owner, self.src, self.dst = owner, src, dst
+        engine, described = owner.engine, owner.passes.forward
+        self.x = Operand(engine, described.desc(lib.QUERY_SRC, src))
         self.y = Memory(engine, described.desc(lib.QUERY_DST, dst))
-        relu = rectifier_behind(plan.layer)
+        relu = fusable_relu(owner.layer)
         rectified = engine.rectified(described, relu.slope) if relu else None
-        self.ahead = Ahead(None, self._show_unrectified) if rectified else None
+        self.deferred = DeferredValues(None, self._write_unrectified) if rectified else None
         self.run_forward = Primitive(engine, rectified or described, {lib.ARG_DST: self.y})
         self.run_unrectified: Primitive | None = None
         self.run_weights: Primitive | None = None
         self.run_data: Primitive | None = None
-        self.read: list[Inlet] = []  # by the backward pass
+        self.read: list[Operand] = []  # by the backward pass
 
-    def forward(self, bottom: Any, top: Any, weights: Memory, bias: Memory | None) -> None:
+    def forward(self, bottom: Blob, top: Blob, weights: Memory, bias: Memory | None) -> None:
+        """Compute the top's values, rectified where a ReLU is fused."""
         run = self.run_forward
         run.bind(lib.ARG_SRC, self.x.fetch(bottom.values))
         run.bind(lib.ARG_WEIGHTS, weights)
         if bias is not None:
             run.bind(lib.ARG_BIAS, bias)
         run.run()
-        if self.ahead:
-            top.values.take_form(self.ahead.holding(self.y))
+        if self.deferred:
+            top.values.take_form(self.deferred.with_result(self.y))
         else:
-            give(top.values, self.y)
+            assign(top.values, self.y)
 
-    def _show_unrectified(self, array: Any) -> None:
-        """Write what the ReLU behind would have seen; it has not run, so that its values are nobody's."""
+    def _write_unrectified(self, array: Any) -> None:
+        """Compute the convolution's own values into the ReLU's memory, which no blob holds before the ReLU runs."""
         if self.run_unrectified is None:
-            self.run_unrectified = Primitive(self.plan.engine, self.plan.on_forward)
+            self.run_unrectified = Primitive(self.owner.engine, self.owner.passes.forward)
         for arg in self.run_forward.memories.keys() - {lib.ARG_SCRATCHPAD}:
             self.run_unrectified.bind(arg, self.run_forward.memories[arg])
         self.run_unrectified.run()
         if array is not self.y.array:
             self.y.store(array)
 
-    def backward_weights(self, bottom: Any, top: Any) -> None:
+    def backward_weights(self, bottom: Blob, top: Blob) -> None:
+        """Compute the gradients of weights and bias and add them to the parameters' diffs."""
         if self.run_weights is None:
             self._prepare_weights()
         assert self.run_weights is not None
         self.run_weights.bind(lib.ARG_SRC, self.x_for_weights.recall(bottom.values))
         self.run_weights.bind(lib.ARG_DIFF_DST, self.dy_for_weights.fetch(top.diff_values))
-        self.plan.gradients()[0].memory.taken()
+        self.owner.gradients()[0].memory.acquire()
         self.run_weights.run()
-        self.plan.add_gradients()
+        self.owner.add_gradients()
 
     def _prepare_weights(self) -> None:
-        plan, described = self.plan, self.plan.on_weights
+        owner, described = self.owner, self.owner.passes.weights
         desc = described.desc(lib.QUERY_SRC, self.src)
-        self.x_for_weights = self.x if desc == self.x.desc else Inlet(plan.engine, desc, brief=True)
-        self.dy_for_weights = Inlet(plan.engine, described.desc(lib.QUERY_DIFF_DST, self.dst), brief=True)
+        self.x_for_weights = self.x if desc == self.x.desc else Operand(owner.engine, desc, brief=True)
+        self.dy_for_weights = Operand(owner.engine, described.desc(lib.QUERY_DIFF_DST, self.dst), brief=True)
         self.read += [self.x_for_weights, self.dy_for_weights]
-        weights, bias = plan.gradients()
+        weights, bias = owner.gradients()
         memories = {lib.ARG_DIFF_WEIGHTS: weights.memory}
         if bias is not None:
             memories[lib.ARG_DIFF_BIAS] = bias.memory
-        self.run_weights = Primitive(plan.engine, described, memories)
+        self.run_weights = Primitive(owner.engine, described, memories)
 
-    def backward_data(self, bottom: Any, top: Any) -> None:
+    def backward_data(self, bottom: Blob, top: Blob) -> None:
+        """Compute the gradient of the bottom."""
         if self.run_data is None:
             self._prepare_data()
         assert self.run_data is not None
-        self.run_data.bind(lib.ARG_WEIGHTS, self.plan.weights_for_data())
+        self.run_data.bind(lib.ARG_WEIGHTS, self.owner.weights_for_data())
         self.run_data.bind(lib.ARG_DIFF_DST, self.dy_for_data.recall(top.diff_values))
-        self.dx.taken()
+        self.dx.acquire()
         self.run_data.run()
-        give(bottom.diff_values, self.dx)
+        assign(bottom.diff_values, self.dx)
 
-    def done(self) -> None:
-        """Let copies that the backward pass needed go."""
-        for inlet in self.read:
-            inlet.done()
+    def release(self) -> None:
+        """Return the buffers of the backward pass's copies to the engine's pool."""
+        for operand in self.read:
+            operand.release()
 
     def _prepare_data(self) -> None:
-        engine, described = self.plan.engine, self.plan.on_data
+        engine, described = self.owner.engine, self.owner.passes.data
         desc = described.desc(lib.QUERY_DIFF_DST, self.dst)
         shared = self.run_weights is not None and desc == self.dy_for_weights.desc
-        self.dy_for_data = self.dy_for_weights if shared else Inlet(engine, desc, brief=True)
-        self.read += [self.dy_for_data, self.plan.back_weights]
-        self.dx = passing(engine, described.desc(lib.QUERY_DIFF_SRC, self.src))
+        self.dy_for_data = self.dy_for_weights if shared else Operand(engine, desc, brief=True)
+        self.read += [self.dy_for_data, self.owner.back_weights]
+        self.dx = pooled(engine, described.desc(lib.QUERY_DIFF_SRC, self.src))
         self.run_data = Primitive(engine, described, {lib.ARG_DIFF_SRC: self.dx})
 
 
-def spatial(layer: Convolution, bottom: Blobs) -> bool:
-    """Say whether all axes of a bottom from the third on are spatial, as oneDNN has it."""
+def spatial(layer: BaseConvolution, bottom: Blobs) -> bool:
+    """Say whether a bottom's axes from the third on are its spatial ones, one to three, as oneDNN expects."""
     axes = len(layer.window.size)
     return 1 <= axes <= 3 and len(bottom[0].shape) == axes + 2
 
 
-class OnednnConvolution(Planned, Convolution):
+class OnednnConvolution(OnednnLayer, Convolution):
     """Convolution in one to three spatial axes."""
 
-    plan_type = ConvolutionPlan
+    primitives_type = ConvolutionPrimitives
 
     def works(self, bottom: Blobs, top: Blobs, down: bool) -> dict[str, Callable[[], dict[str, float]]]:
         if not spatial(self, bottom):
             return {}
-        ways = Ways(self, bottom[0].shape, top[0].shape)
+        layouts = ConvolutionLayouts(self, bottom[0].shape, top[0].shape)
         learns = self.context.phase == TRAIN and any(self.param_propagate_down)
-        return {ways.work: lambda: ways.time(down, learns)}
+        return {layouts.work: lambda: layouts.time(down, learns)}
 
 
 register("Convolution", OnednnConvolution, engine="onednn")

@@ -1,4 +1,4 @@
-"""Dropout by oneDNN, in the layout that the bottom comes in."""
+"""Dropout by oneDNN's binary multiplication, in the layout of the bottom."""
 
 from __future__ import annotations
 
@@ -7,24 +7,26 @@ from typing import Any
 
 from scaffe.blob import Values
 from scaffe.engines.onednn import library as lib
-from scaffe.engines.onednn.plan import Inlet, Plan, Planned, give, layout_of
-from scaffe.engines.onednn.primitives import Memory, NoFastForm, Primitive
+from scaffe.engines.onednn.descriptors import NoFastForm
+from scaffe.engines.onednn.layer_primitives import LayerPrimitives, OnednnLayer
+from scaffe.engines.onednn.operands import Operand, assign, layout_of
+from scaffe.engines.onednn.primitives import Memory, Primitive
 from scaffe.layers.dropout import Dropout
 from scaffe.layers.layer import Blobs, register
 
 
-class DropoutPlan(Plan):
-    """Values and gradients are multiplied by the same factors, 0 or 1 / (1 - dropout_ratio)."""
+class DropoutPrimitives(LayerPrimitives):
+    """Multiply values and gradients by the same factors, 0 or 1 / (1 - dropout_ratio), one per element."""
 
     def __init__(self, layer: Any, bottom: Blobs, top: Blobs):
         super().__init__(layer, bottom, top)
         engine, shape = self.engine, bottom[0].shape
         self.in_place = bottom[0] is top[0]
         if not layer.active and not self.in_place:
-            raise NoFastForm("a copy")
+            raise NoFastForm("a copy of the bottom")
         if layer.active:
             desc = layout_of(engine, bottom[0].values, shape)
-            self.factors, self.ordered = Memory(engine, engine.plain(shape)), Inlet(engine, desc)
+            self.factors, self.ordered = Memory(engine, engine.plain(shape)), Operand(engine, desc)
             self.data, self.diff = (_Product(self, desc) for _ in range(2))
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
@@ -33,39 +35,40 @@ class DropoutPlan(Plan):
             kept = layer.draw_uniform(bottom[0].shape) >= layer.ratio
             layer.xp.multiply(kept, layer.xp.float32(1 / (1 - layer.ratio)), out=self.factors.buffer)
             self.kept = self.ordered.fetch(Values(self.factors.buffer))
-            give(top[0].values, self.data.of(bottom[0].values))
+            assign(top[0].values, self.data.of(bottom[0].values))
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         if propagate_down[0] and self.layer.active:
-            give(bottom[0].diff_values, self.diff.of(top[0].diff_values))
+            assign(bottom[0].diff_values, self.diff.of(top[0].diff_values))
 
 
 class _Product:
-    """Multiply values by the factors, where they lie if the layer works in place."""
+    """Multiply values by the factors: in place, unless another blob holds the values too."""
 
-    def __init__(self, plan: DropoutPlan, desc: Any):
-        self.plan, engine = plan, plan.engine
+    def __init__(self, owner: DropoutPrimitives, desc: Any):
+        self.owner, engine = owner, owner.engine
         given = engine.handle, lib.BINARY_MUL, desc, desc, desc, engine.attributes
         self.run = Primitive(engine, engine.describe("binary", *given, shapes=desc.shape))
-        self.inlet = Inlet(engine, desc)
+        self.operand = Operand(engine, desc)
         self.result: Memory | None = None
 
     def of(self, values: Values) -> Memory:
-        x = self.inlet.fetch(values)
-        if self.plan.in_place and not values.lent:
+        """Return the product; the next call overwrites it."""
+        x = self.operand.fetch(values)
+        if self.owner.in_place and not values.lent:
             result = x
         else:
-            result = self.result = self.result or Memory(self.plan.engine, self.inlet.desc)
-        for arg, memory in ((lib.ARG_SRC, x), (lib.ARG_SRC_1, self.plan.kept), (lib.ARG_DST, result)):
+            result = self.result = self.result or Memory(self.owner.engine, self.operand.desc)
+        for arg, memory in ((lib.ARG_SRC, x), (lib.ARG_SRC_1, self.owner.kept), (lib.ARG_DST, result)):
             self.run.bind(arg, memory)
         self.run.run()
         return result
 
 
-class OnednnDropout(Planned, Dropout):
-    """Dropout; in place in the TEST phase nothing at all."""
+class OnednnDropout(OnednnLayer, Dropout):
+    """Dropout; in place in the TEST phase it computes nothing."""
 
-    plan_type = DropoutPlan
+    primitives_type = DropoutPrimitives
 
 
 register("Dropout", OnednnDropout, engine="onednn")

@@ -1,4 +1,4 @@
-"""Layers that compute value by value, by oneDNN where it has Caffe's very function, in the layout that they come in."""
+"""Elementwise layers by oneDNN's eltwise, where it has exactly Caffe's function, in the layout of the bottom."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import numpy as np
 
 from scaffe.blob import Blob
 from scaffe.engines.onednn import library as lib
-from scaffe.engines.onednn.fusion import Following
+from scaffe.engines.onednn.descriptors import NoFastForm, PrimitiveDesc
+from scaffe.engines.onednn.fusion import FusableLayer
+from scaffe.engines.onednn.layer_primitives import OnednnLayer
 from scaffe.engines.onednn.one_to_one import OneToOne
-from scaffe.engines.onednn.plan import Planned, layout_of
-from scaffe.engines.onednn.primitives import NoFastForm, PrimitiveDesc
+from scaffe.engines.onednn.operands import layout_of
 from scaffe.layers.absval import AbsVal
 from scaffe.layers.bnll import BNLL
 from scaffe.layers.clip import Clip
@@ -27,112 +28,112 @@ from scaffe.layers.swish import Swish
 from scaffe.layers.tanh import TanH
 
 
-class Kind(NamedTuple):
-    """A function that oneDNN has, with its two numbers, and what its derivative is a function of: x, or else y."""
+class EltwiseFunction(NamedTuple):
+    """An eltwise algorithm of oneDNN, its parameters, and the argument of its derivative: y where `of_y`, else x."""
 
     algorithm: int
     alpha: float = 0.0
     beta: float = 0.0
     of_y: bool = False
-    back_alpha: float | None = None  # alpha of the derivative, where it is another
+    back_alpha: float | None = None  # alpha of the derivative, where it differs
 
 
-def _relu(layer: Any) -> Kind | None:
-    """In place only y is left, whose sign is x's for any slope from 0 up."""
+def _relu(layer: Any) -> EltwiseFunction | None:
+    """In place only y is left to the backward pass; its sign is that of x where the slope is 0 or more."""
     if not layer.works_in_place:
-        return Kind(lib.ELTWISE_RELU, layer.slope)
-    return Kind(lib.ELTWISE_RELU_BY_DST, layer.slope, of_y=True) if layer.slope >= 0 else None
+        return EltwiseFunction(lib.ELTWISE_RELU, layer.slope)
+    return EltwiseFunction(lib.ELTWISE_RELU_BY_DST, layer.slope, of_y=True) if layer.slope >= 0 else None
 
 
-def _elu(layer: Any) -> Kind | None:
-    """Caffe's gradient reads both x and y, of which one will do unless a layer behind has overwritten the other."""
+def _elu(layer: Any) -> EltwiseFunction | None:
+    """Caffe's gradient reads x and y, oneDNN's only one of them, which differs where a layer behind overwrites y."""
     if layer.is_overwritten and not layer.works_in_place:
         return None
     of_y = layer.alpha >= 0
-    return Kind(lib.ELTWISE_ELU_BY_DST if of_y else lib.ELTWISE_ELU, layer.alpha, of_y=of_y)
+    return EltwiseFunction(lib.ELTWISE_ELU_BY_DST if of_y else lib.ELTWISE_ELU, layer.alpha, of_y=of_y)
 
 
-def _swish(layer: Any) -> Kind | None:
-    """Caffe's gradient reads y, which a layer behind may overwrite, where oneDNN's reads x."""
-    return None if layer.is_overwritten else Kind(lib.ELTWISE_SWISH, layer.beta)
+def _swish(layer: Any) -> EltwiseFunction | None:
+    """Caffe's gradient reads y, which a layer behind may overwrite; oneDNN's reads x."""
+    return None if layer.is_overwritten else EltwiseFunction(lib.ELTWISE_SWISH, layer.beta)
 
 
-def _exp(layer: Any) -> Kind | None:
-    return Kind(lib.ELTWISE_EXP_BY_DST, of_y=True) if (layer.rate, layer.shift) == (1, 0) else None
+def _exp(layer: Any) -> EltwiseFunction | None:
+    return EltwiseFunction(lib.ELTWISE_EXP_BY_DST, of_y=True) if (layer.rate, layer.shift) == (1, 0) else None
 
 
-def _log(layer: Any) -> Kind | None:
-    return Kind(lib.ELTWISE_LOG) if (layer.scale, layer.shift, layer.per_e) == (1, 0, 1) else None
+def _log(layer: Any) -> EltwiseFunction | None:
+    return EltwiseFunction(lib.ELTWISE_LOG) if (layer.scale, layer.shift, layer.per_e) == (1, 0, 1) else None
 
 
-def _power(layer: Any) -> Kind | None:
+def _power(layer: Any) -> EltwiseFunction | None:
     if layer.power == 1:
-        return Kind(lib.ELTWISE_LINEAR, layer.scale, layer.shift)
-    return Kind(lib.ELTWISE_SQUARE) if (layer.power, layer.scale, layer.shift) == (2, 1, 0) else None
+        return EltwiseFunction(lib.ELTWISE_LINEAR, layer.scale, layer.shift)
+    return EltwiseFunction(lib.ELTWISE_SQUARE) if (layer.power, layer.scale, layer.shift) == (2, 1, 0) else None
 
 
-def _clip(layer: Any) -> Kind:
-    """Caffe's gradient passes at the lower bound, oneDNN's just above it."""
+def _clip(layer: Any) -> EltwiseFunction:
+    """Caffe's gradient is passed at the lower bound itself, oneDNN's only above it."""
     below = float(np.nextafter(np.float32(layer.least), np.float32(-np.inf)))
-    return Kind(lib.ELTWISE_CLIP, layer.least, layer.most, back_alpha=below)
+    return EltwiseFunction(lib.ELTWISE_CLIP, layer.least, layer.most, back_alpha=below)
 
 
-KINDS: dict[type[Layer], Callable[[Any], Kind | None]] = {
-    AbsVal: lambda layer: Kind(lib.ELTWISE_ABS),
-    BNLL: lambda layer: Kind(lib.ELTWISE_SOFT_RELU, 1.0),
+FUNCTIONS: dict[type[Layer], Callable[[Any], EltwiseFunction | None]] = {
+    AbsVal: lambda layer: EltwiseFunction(lib.ELTWISE_ABS),
+    BNLL: lambda layer: EltwiseFunction(lib.ELTWISE_SOFT_RELU, 1.0),
     Clip: _clip,
     ELU: _elu,
     Exp: _exp,
     Log: _log,
     Power: _power,
     ReLU: _relu,
-    Sigmoid: lambda layer: Kind(lib.ELTWISE_LOGISTIC_BY_DST, of_y=True),
+    Sigmoid: lambda layer: EltwiseFunction(lib.ELTWISE_LOGISTIC_BY_DST, of_y=True),
     Swish: _swish,
-    TanH: lambda layer: Kind(lib.ELTWISE_TANH_BY_DST, of_y=True),
+    TanH: lambda layer: EltwiseFunction(lib.ELTWISE_TANH_BY_DST, of_y=True),
 }
 
 
-class ElementwisePlan(OneToOne):
-    """A function of oneDNN's that is the layer's."""
+class ElementwisePrimitives(OneToOne):
+    """The eltwise primitives of the layer's function."""
 
     def describe(self, bottom: Blob, top: Blob) -> tuple[PrimitiveDesc, PrimitiveDesc]:
         engine, shape = self.engine, bottom.shape
-        kind = self.layer.kind()
-        if kind is None:
-            raise NoFastForm("a function that oneDNN has only without such numbers")
-        self.reads = (lib.ARG_DST if kind.of_y else lib.ARG_SRC,)
+        function = self.layer.function()
+        if function is None:
+            raise NoFastForm("oneDNN does not have the function with these parameters")
+        self.reads = (lib.ARG_DST if function.of_y else lib.ARG_SRC,)
         desc = layout_of(engine, bottom.values, shape)
-        given = engine.handle, lib.FORWARD_TRAINING, kind.algorithm, desc, desc, kind.alpha, kind.beta
+        given = engine.handle, lib.FORWARD_TRAINING, function.algorithm, desc, desc, function.alpha, function.beta
         forward = engine.describe("eltwise_forward", *given, engine.attributes, shapes=shape)
-        alpha = kind.alpha if kind.back_alpha is None else kind.back_alpha
-        back = engine.handle, kind.algorithm, desc, desc, desc, alpha, kind.beta, forward
+        alpha = function.alpha if function.back_alpha is None else function.back_alpha
+        back = engine.handle, function.algorithm, desc, desc, desc, alpha, function.beta, forward
         return forward, engine.describe("eltwise_backward", *back, engine.attributes, shapes=shape)
 
 
-class OnednnElementwise(Planned):
-    """Mix into a reference layer that KINDS lists."""
+class OnednnElementwise(OnednnLayer):
+    """Mix into a reference layer that FUNCTIONS lists."""
 
-    plan_type = ElementwisePlan
+    primitives_type = ElementwisePrimitives
 
-    def kind(self) -> Kind | None:
-        """Return oneDNN's function that is this layer's, None where there is none."""
-        return next(kind(self) for reference, kind in KINDS.items() if isinstance(self, reference))
-
-
-class OnednnReLU(Following, OnednnElementwise, ReLU):
-    """ReLU, leaky with negative_slope, perhaps computed by the layer before it."""
+    def function(self) -> EltwiseFunction | None:
+        """Return oneDNN's function that equals this layer's, None where there is none."""
+        return next(function(self) for reference, function in FUNCTIONS.items() if isinstance(self, reference))
 
 
-def rectifier_behind(layer: Layer) -> OnednnReLU | None:
-    """Return the ReLU behind a layer that may be computed with it: in place, so that its gradient needs the top alone.
+class OnednnReLU(FusableLayer, OnednnElementwise, ReLU):
+    """ReLU, leaky with negative_slope; the layer before it may compute it."""
 
-    That holds for any slope from 0 up.
+
+def fusable_relu(layer: Layer) -> OnednnReLU | None:
+    """Return the ReLU that follows a layer and can be fused with it, else None.
+
+    It must work in place with a slope of 0 or more: its gradient then needs only its top.
     """
     relu = layer.follower
     return relu if isinstance(relu, OnednnReLU) and relu.works_in_place and relu.slope >= 0 else None
 
 
-for reference in KINDS.keys() - {ReLU}:
+for reference in FUNCTIONS.keys() - {ReLU}:
     name = reference.__name__
     register(name, type(f"Onednn{name}", (OnednnElementwise, reference), {"__doc__": reference.__doc__}), "onednn")
 register("ReLU", OnednnReLU, "onednn")

@@ -1,9 +1,9 @@
-"""Layers that one primitive computes together: what stands between them, and how each gives its part.
+"""Layers that one primitive computes together: what the blobs between them hold, and each layer's share of the work.
 
-The first layer of such a chain computes the last one's values and leaves an `Ahead` as its own. Each layer that follows
-finds it in its bottom and hands on what it holds. Whoever looks at a blob in between sees the values that belong there,
-computed when he looks, from what the first layer's bottom and the parameters hold by then. If he does that before the
-next layer has run, that one computes by itself.
+The first layer of such a chain computes the last one's values, and gives its own top a `DeferredValues`. Each layer
+behind finds it in its bottom, and assigns the result that it holds to its own top. A blob in between is computed only
+when its array is requested, from the values that the first layer's bottom and the parameters have at that time. After
+such a request the next layer computes its own values.
 """
 
 from __future__ import annotations
@@ -12,62 +12,66 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from scaffe.blob import Form, Values
-from scaffe.engines.onednn.plan import give
+from scaffe.engines.onednn.operands import assign
 from scaffe.engines.onednn.primitives import Memory
 from scaffe.layers.layer import Blobs, Layer
 
 
-class Maker(Protocol):
-    """The plan that computes a chain."""
+class FusedPrimitives(Protocol):
+    """The primitives that compute a chain of layers."""
 
     def backward_of(self, layer: Layer, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
-        """Do a following layer's part of the backward pass."""
+        """Run the backward pass of one of the layers behind the first."""
 
 
-class Ahead(Form):
-    """Values that nobody has computed: `show` writes them. `then` is what the next layer is to give, once.
+class DeferredValues(Form):
+    """Values of a blob inside a chain, not computed: `write(array)` computes them on request.
 
-    `maker` computes the chain's backward pass too; without one each layer computes its own.
+    `result` is what the next layer assigns to its top, once. `fused` computes the chain's backward pass; where it is
+    None, each layer computes its own.
     """
 
-    def __init__(self, maker: Maker | None, show: Callable[[Any], None]):
-        self.maker, self._show = maker, show
-        self.then: Memory | Ahead | None = None
+    def __init__(self, fused: FusedPrimitives | None, write: Callable[[Any], None]):
+        self.fused, self._write = fused, write
+        self.result: Memory | DeferredValues | None = None
 
     def store(self, array: Any) -> None:
-        self._show(array)
+        self._write(array)
 
-    def holding(self, then: Memory | Ahead) -> Ahead:
-        """Return this with what the next layer is to give."""
-        self.then = then
+    def with_result(self, result: Memory | DeferredValues) -> DeferredValues:
+        """Set what the next layer assigns to its top; return this."""
+        self.result = result
         return self
 
 
-def hand_on(source: Values, target: Values) -> Ahead | None:
-    """Let `target` be what an Ahead in `source` holds, and return that; None where there is none to hand on."""
-    ahead = source.form
-    if not isinstance(ahead, Ahead) or ahead.then is None:
+def move_result(source: Values, target: Values) -> DeferredValues | None:
+    """Assign the result that a DeferredValues in `source` holds to `target`, and return that form.
+
+    Return None where `source` holds no such form, or one whose result has been moved.
+    """
+    deferred = source.form
+    if not isinstance(deferred, DeferredValues) or deferred.result is None:
         return None
-    then, ahead.then = ahead.then, None
-    if isinstance(then, Memory):
-        give(target, then)
+    result, deferred.result = deferred.result, None
+    if isinstance(result, Memory):
+        assign(target, result)
     else:
-        target.take_form(then)
-    return ahead
+        target.take_form(result)
+    return deferred
 
 
-class Following(Layer):
-    """Mix into a layer that may have been computed ahead."""
+class FusableLayer(Layer):
+    """Mix into a layer that the layer before it may compute."""
 
-    _ahead: Ahead | None = None
+    _deferred: DeferredValues | None = None
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
-        self._ahead = hand_on(bottom[0].values, top[0].values)
-        if self._ahead is None:
+        self._deferred = move_result(bottom[0].values, top[0].values)
+        if self._deferred is None:
             super().forward(bottom, top)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
-        if self._ahead is None or self._ahead.maker is None:
+        if self._deferred is None or self._deferred.fused is None:
             super().backward(top, propagate_down, bottom)
         else:
-            self._ahead.maker.backward_of(self, top, propagate_down, bottom)
+            self._deferred.fused.backward_of(self, top, propagate_down, bottom)

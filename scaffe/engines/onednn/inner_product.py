@@ -1,4 +1,4 @@
-"""InnerProduct by oneDNN."""
+"""InnerProduct by oneDNN's sgemm in float32, by its inner product in bfloat16."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ import numpy as np
 
 from scaffe.blob import Values
 from scaffe.engines.onednn import library as lib
-from scaffe.engines.onednn.plan import Gradient, Inlet, Plan, Planned
-from scaffe.engines.onednn.primitives import Engine, Memory, NoFastForm, Primitive, PrimitiveDesc
+from scaffe.engines.onednn.descriptors import NoFastForm, PrimitiveDesc
+from scaffe.engines.onednn.layer_primitives import LayerPrimitives, OnednnLayer
+from scaffe.engines.onednn.operands import Gradient, Operand
+from scaffe.engines.onednn.primitives import Engine, Memory, Primitive, engine_of
 from scaffe.layers.inner_product import InnerProduct
 from scaffe.layers.layer import Blobs, register
 
-SMALL = 32  # outputs from which on oneDNN's product is faster than numpy's
+SMALL = 32  # outputs; below this numpy's product is faster
 
 
-class PlainPlan(Plan):
-    """Matrix products of plain float32 arrays: reordering large weights would cost more than it gains.
+class SgemmPrimitives(LayerPrimitives):
+    """Products of float32 matrices in C order: reorders of large weights would cost more than they save.
 
-    The gradient of the weights is added to the plain one by the product itself, which saves a pass over it.
+    x (rows x inputs), y (rows x outputs). The product adds to the gradient of the weights, which saves a pass over it.
     """
 
     def __init__(self, layer: Any, bottom: Blobs, top: Blobs):
         super().__init__(layer, bottom, top)
         if layer.outputs < SMALL:
-            raise NoFastForm  # as it should be
+            raise NoFastForm  # without a reason: not a case to log
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         layer, weights = self.layer, self.layer.weight(self.layer.blobs[0].array)
@@ -47,36 +49,36 @@ class PlainPlan(Plan):
             self.engine.gemm(dy, layer.weight(weights.array), bottom[0].diff_array.reshape(layer.rows, -1))
 
 
-class LowPlan(Plan):
-    """Products of bfloat16 numbers, summed in float32; the weights are converted in each forward pass."""
+class Bf16Primitives(LayerPrimitives):
+    """Products of bfloat16 numbers, accumulated in float32; the weights are converted in each forward pass."""
 
     def __init__(self, layer: Any, bottom: Blobs, top: Blobs):
         super().__init__(layer, bottom, top)
         if layer.transpose:
-            raise NoFastForm("weights that lie transposed")
-        engine, self.kernel = self.engine, layer.blobs[0].shape
+            raise NoFastForm("transposed weights")
+        engine, self.weights_shape = self.engine, layer.blobs[0].shape
         src, dst = (layer.rows, layer.inputs), (layer.rows, layer.outputs)
         forward, data, weights = self._describe(src, dst)
         self.x, self.dy = (Rows(engine, shape) for shape in (src, dst))
         self.y, self.dx = (Memory(engine, engine.plain(shape)) for shape in (dst, src))
-        self.weights = Inlet(engine, forward.desc(lib.QUERY_WEIGHTS, self.kernel))
-        same = data.desc(lib.QUERY_WEIGHTS, self.kernel) == self.weights.desc
-        desc = data.desc(lib.QUERY_WEIGHTS, self.kernel)
-        self.back_weights = self.weights if same else Inlet(engine, desc, brief=True)
-        self.weight_diff = Gradient(engine, weights.desc(lib.QUERY_DIFF_WEIGHTS, self.kernel))
+        self.weights = Operand(engine, forward.desc(lib.QUERY_WEIGHTS, self.weights_shape))
+        same = data.desc(lib.QUERY_WEIGHTS, self.weights_shape) == self.weights.desc
+        desc = data.desc(lib.QUERY_WEIGHTS, self.weights_shape)
+        self.back_weights = self.weights if same else Operand(engine, desc, brief=True)
+        self.weight_diff = Gradient(engine, weights.desc(lib.QUERY_DIFF_WEIGHTS, self.weights_shape))
         self.run_forward = Primitive(engine, forward, {lib.ARG_DST: self.y})
         self.run_data = Primitive(engine, data, {lib.ARG_DIFF_SRC: self.dx})
         self.run_weights = Primitive(engine, weights, {lib.ARG_DIFF_WEIGHTS: self.weight_diff.memory})
 
     def _describe(self, src: Sequence[int], dst: Sequence[int]) -> list[PrimitiveDesc]:
-        """Return what the library runs for the three passes. Raise NoFastForm where one is not fast."""
+        """Return the primitives of the three passes, forward, data, weights. Raise NoFastForm where one is not fast."""
         engine, low = self.engine, self.engine.kind
         x, dx, y, dy = engine.plain(src, low), engine.plain(src), engine.plain(dst), engine.plain(dst, low)
-        w, dw = engine.any(self.kernel, low), engine.any(self.kernel)
+        w, dw = engine.any(self.weights_shape, low), engine.any(self.weights_shape)
 
-        def describe(way: str, *arguments: Any) -> PrimitiveDesc:
+        def describe(name: str, *arguments: Any) -> PrimitiveDesc:
             given = engine.handle, *arguments, engine.attributes
-            return engine.describe(f"inner_product_{way}", *given, shapes=f"{src} by {self.kernel}")
+            return engine.describe(f"inner_product_{name}", *given, shapes=f"{src} by {self.weights_shape}")
 
         forward = describe("forward", lib.FORWARD_TRAINING, x, w, None, y)
         data = describe("backward_data", dx, w, dy, forward)
@@ -96,7 +98,7 @@ class LowPlan(Plan):
         if self.layer.param_propagate_down[0]:
             self.run_weights.bind(lib.ARG_SRC, self.x.fetch(bottom[0].array))
             self.run_weights.bind(lib.ARG_DIFF_DST, dy)
-            self.weight_diff.memory.taken()
+            self.weight_diff.memory.acquire()
             self.run_weights.run()
             self.weight_diff.add_to(weights)
         self.layer.add_bias_diff(top[0].diff_array)
@@ -105,32 +107,35 @@ class LowPlan(Plan):
             self.run_data.bind(lib.ARG_WEIGHTS, self._weights_for_data(weights.values))
             self.run_data.bind(lib.ARG_DIFF_DST, dy)
             self.run_data.run()
-            self.back_weights.done()
+            self.back_weights.release()
 
     def _weights_for_data(self, values: Values) -> Memory:
-        """Return the weights as the bottom's gradient takes them; an update changes them unseen by their version."""
+        """Return the weights in the layout that the backward pass by data reads.
+
+        Not recalled from an own operand: an update changes the weights without changing their version.
+        """
         return self.weights.recall(values) if self.back_weights is self.weights else self.back_weights.fetch(values)
 
 
 class Rows:
-    """A blob's values seen as rows, converted to the engine's kind of number."""
+    """A blob's values as a matrix (rows x columns) of the engine's data type."""
 
     def __init__(self, engine: Engine, shape: Sequence[int]):
         self.shape, self.values = shape, Values()
-        self.inlet = Inlet(engine, engine.plain(shape, engine.kind))
+        self.operand = Operand(engine, engine.plain(shape, engine.kind))
 
     def fetch(self, array: np.ndarray) -> Memory:
-        """Return the values of a blob's plain array."""
+        """Return the converted values of a blob's plain array."""
         self.values.take(array.reshape(self.shape))
-        return self.inlet.fetch(self.values)
+        return self.operand.fetch(self.values)
 
 
-class OnednnInnerProduct(Planned, InnerProduct):
+class OnednnInnerProduct(OnednnLayer, InnerProduct):
     """InnerProduct in float32 or bfloat16."""
 
     @property
-    def plan_type(self) -> type[Plan]:  # type: ignore[override]
-        return PlainPlan if self.context.engine.kind == lib.F32 else LowPlan
+    def primitives_type(self) -> type[LayerPrimitives]:  # type: ignore[override]
+        return SgemmPrimitives if engine_of(self).kind == lib.F32 else Bf16Primitives
 
 
 register("InnerProduct", OnednnInnerProduct, engine="onednn")

@@ -1,6 +1,6 @@
-"""The C library oneDNN (libdnnl, API v3) through ctypes: found, its version checked, its status codes made errors.
+"""The C library oneDNN (libdnnl, API v3) through ctypes: it is found, its version checked, its status raised as errors.
 
-Handles are plain pointers. ctypes lets go of Python's lock in each call, so that threads compute side by side.
+Handles are plain pointers. ctypes releases the GIL in each call, so that threads compute in parallel.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from scaffe.errors import OnednnError
 
 PACKAGE, SONAME = "onednn-cpu-gomp", "libdnnl.so.3"
-INSTALL = f"pip install {PACKAGE} (x86-64), or let SCAFFE_DNNL name a libdnnl.so.3"
+INSTALL = f"pip install {PACKAGE} (x86-64), or set SCAFFE_DNNL to a libdnnl.so.3"
 INSTALL_OPENMP = "install GCC's OpenMP library: libgomp1 of Debian and Ubuntu, libgomp of others"
 OPENMP = 2  # in dnnl_version_t.cpu_runtime
 
@@ -72,18 +72,18 @@ class Version(ctypes.Structure):
 
 
 class Argument(ctypes.Structure):
-    """dnnl_exec_arg_t: what a memory is to a primitive."""
+    """dnnl_exec_arg_t: a memory and its role in a primitive."""
 
     _fields_ = [("arg", c_int), ("memory", c_void_p)]
 
 
 def _forms(*names: str) -> list[Any]:
-    """Return argument types from words: p a pointer, d dims, i int, u unsigned, f float, l dim."""
+    """Return argument types from letters: p pointer, d dims, i int, u unsigned, f float, l dim."""
     types = {"p": c_void_p, "d": Dims, "i": c_int, "u": c_uint, "f": c_float, "l": c_int64}
     return [types[letter] for letter in "".join(names)]
 
 
-# Arguments after the handle that a call makes, which comes first in all of them.
+# Arguments after the first, the handle that the call creates.
 _CREATE = {
     "engine_create": _forms("i") + [c_size_t],
     "stream_create": _forms("pu"),
@@ -135,7 +135,7 @@ _DESTROY = ("engine", "stream", "memory_desc", "memory", "primitive_attr", "post
 
 
 class Library:
-    """libdnnl, loaded. Raise OnednnError where the file is not oneDNN 3."""
+    """libdnnl, loaded from `path`. Raise OnednnError where the file is not oneDNN 3."""
 
     def __init__(self, path: str):
         self.path = path
@@ -157,13 +157,14 @@ class Library:
 
     @property
     def release(self) -> str:
-        """Version, as 3.2.0."""
+        """The version, such as 3.2.0."""
         return f"{self.version.major}.{self.version.minor}.{self.version.patch}"
 
     @property
     def isa(self) -> int:
-        """The instructions that it uses here, a bit for each set."""
-        return self.dll.dnnl_get_effective_cpu_isa()
+        """The instruction sets that the library uses on this CPU, as bits of dnnl_cpu_isa_t."""
+        found: int = self.dll.dnnl_get_effective_cpu_isa()
+        return found
 
     def _declare(self) -> None:
         for name, arguments in _CREATE.items():
@@ -182,13 +183,13 @@ class Library:
         return getattr(self.dll, f"dnnl_{name}")
 
     def create(self, name: str, *arguments: Any, what: str = "") -> int:
-        """Return the handle that dnnl_`name` makes. Raise OnednnError, saying `what` was asked."""
+        """Return the handle that dnnl_`name` creates. Raise OnednnError, which names `what` was requested."""
         handle = c_void_p()
         self.check(self._function(name)(handle, *arguments), name, what)
         return handle.value or 0
 
     def call(self, name: str, *arguments: Any, what: str = "") -> None:
-        """Call dnnl_`name`. Raise OnednnError, saying `what` was asked."""
+        """Call dnnl_`name`. Raise OnednnError, which names `what` was requested."""
         self.check(self._function(name)(*arguments), name, what)
 
     def check(self, status: int, name: str, what: str = "") -> None:
@@ -198,7 +199,7 @@ class Library:
             raise OnednnError(f"oneDNN {self.release}: {name} gave {text}" + (f": {what}" if what else ""), status)
 
     def equal(self, one: int, other: int) -> bool:
-        """Say whether two memory descriptors are the same layout."""
+        """Say whether two memory descriptors are equal."""
         return bool(self.dll.dnnl_memory_desc_equal(one, other))
 
 
@@ -209,7 +210,10 @@ def dims(values: Any) -> Any:
 
 @cache
 def load() -> Library:
-    """Return the library: the file that SCAFFE_DNNL names, else the wheel's, else the system's. Raise OnednnError."""
+    """Return the library: the file that SCAFFE_DNNL names, else the wheel's, else the system's.
+
+    Raise OnednnError, which says what to install, where there is none.
+    """
     return Library(_find())
 
 
@@ -223,7 +227,7 @@ def _find() -> str:
 
 
 def _in_wheel() -> list[Path]:
-    """Return where the wheel may have put the library: by its own record, or in this environment."""
+    """Return the paths at which the wheel may have installed the library: by its record, or in this environment."""
     try:
         files = metadata.files(PACKAGE) or []
     except metadata.PackageNotFoundError:
@@ -233,7 +237,7 @@ def _in_wheel() -> list[Path]:
 
 @cache
 def openmp() -> Any:
-    """Return the OpenMP library that libdnnl runs on, or None where it has threads of another kind."""
+    """Return the OpenMP library that libdnnl uses, None where it uses other threads."""
     if load().version.cpu_runtime != OPENMP:
         return None
     try:

@@ -1,25 +1,26 @@
-"""LRN across channels by oneDNN."""
+"""LRN across channels by oneDNN's lrn."""
 
 from __future__ import annotations
 
 from scaffe.blob import Blob
 from scaffe.engines.onednn import library as lib
+from scaffe.engines.onednn.descriptors import NoFastForm, PrimitiveDesc
+from scaffe.engines.onednn.layer_primitives import OnednnLayer
 from scaffe.engines.onednn.one_to_one import OneToOne
-from scaffe.engines.onednn.plan import Planned, layout_of
-from scaffe.engines.onednn.primitives import NoFastForm, PrimitiveDesc
+from scaffe.engines.onednn.operands import layout_of
 from scaffe.layers.layer import register
 from scaffe.layers.lrn import LRN
 
 
-class LRNPlan(OneToOne):
-    """Scales go from the forward to the backward pass in oneDNN's workspace."""
+class LRNPrimitives(OneToOne):
+    """LRN of a bottom (N x C x H x W); the workspace holds the scales for the backward pass."""
 
     def describe(self, bottom: Blob, top: Blob) -> tuple[PrimitiveDesc, PrimitiveDesc]:
         param, engine, shape = self.layer.param.lrn_param, self.engine, bottom.shape
         if param.norm_region == param.WITHIN_CHANNEL:
             raise NoFastForm("norm_region WITHIN_CHANNEL")
         desc = layout_of(engine, bottom.values, shape)
-        if desc == engine.channels_last(shape):  # oneDNN 3.2 crashes making the backward primitive for some
+        if desc == engine.channels_last(shape):  # oneDNN 3.2 crashes in creating some of these backward primitives
             desc = engine.blocked(shape)[0]
         numbers = param.local_size, param.alpha, param.beta, param.k
         across = lib.LRN_ACROSS_CHANNELS
@@ -29,10 +30,10 @@ class LRNPlan(OneToOne):
         return forward, engine.describe("lrn_backward", *back, shapes=shape)
 
 
-class OnednnLRN(Planned, LRN):
-    """LRN across channels; within each channel the reference form."""
+class OnednnLRN(OnednnLayer, LRN):
+    """LRN ACROSS_CHANNELS; the reference form for WITHIN_CHANNEL."""
 
-    plan_type = LRNPlan
+    primitives_type = LRNPrimitives
 
 
 register("LRN", OnednnLRN, engine="onednn")

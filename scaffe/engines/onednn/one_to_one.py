@@ -1,4 +1,4 @@
-"""OneToOne: what the plans of layers with one bottom and one top share."""
+"""OneToOne: the primitives of layers with one bottom and one top."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from typing import Any
 
 from scaffe.blob import Blob, Values
 from scaffe.engines.onednn import library as lib
-from scaffe.engines.onednn.plan import Inlet, Plan, give
-from scaffe.engines.onednn.primitives import Memory, Primitive, PrimitiveDesc, passing
+from scaffe.engines.onednn.descriptors import PrimitiveDesc
+from scaffe.engines.onednn.layer_primitives import LayerPrimitives
+from scaffe.engines.onednn.operands import Operand, assign
+from scaffe.engines.onednn.pooled_memory import pooled
+from scaffe.engines.onednn.primitives import Memory, Primitive
 from scaffe.layers.layer import Blobs
 
 
-class OneToOne(Plan):
-    """A primitive forward, one backward, and the workspace that the first leaves for the second.
+class OneToOne(LayerPrimitives):
+    """A forward primitive, a backward primitive, and the workspace that the first writes for the second.
 
-    Subclasses describe both, and say in `reads` what the second takes besides the top's gradient. In place the values
-    are overwritten where they lie, unless the bottom's are still to be read.
+    Subclasses describe both, and list in `reads` the arguments of the second besides the top's gradient. A layer in
+    place overwrites its values, unless the backward pass reads the bottom's.
     """
 
     reads: Sequence[int] = (lib.ARG_SRC,)  # or lib.ARG_DST, or neither
@@ -27,17 +30,17 @@ class OneToOne(Plan):
         on_forward, self.on_backward = self.describe(bottom[0], top[0])
         self.x_desc = on_forward.desc(lib.QUERY_SRC, bottom[0].shape)
         self.y_desc = on_forward.desc(lib.QUERY_DST, top[0].shape)
-        self.x, self.y_again = Inlet(self.engine, self.x_desc), Inlet(self.engine, self.y_desc)
+        self.x, self.y_again = Operand(self.engine, self.x_desc), Operand(self.engine, self.y_desc)
         self.y: Memory | None = None
         self.dx: Memory | None = None
-        self.kept: Memory | None = None  # the bottom's values, where the top's took their place
+        self.kept: Memory | None = None  # a copy of the bottom's values, where the top's replace them
         workspace = on_forward.desc(lib.QUERY_WORKSPACE)
         self.workspace = {lib.ARG_WORKSPACE: Memory(self.engine, workspace)} if workspace.nbytes else {}
         self.run_forward = Primitive(self.engine, on_forward, self.workspace)
         self.run_backward: Primitive | None = None
 
     def describe(self, bottom: Blob, top: Blob) -> tuple[PrimitiveDesc, PrimitiveDesc]:
-        """Return what would run forward and backward. Raise NoFastForm where there is nothing fast."""
+        """Return the forward and the backward primitive. Raise NoFastForm where one is not fast."""
         raise NotImplementedError
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
@@ -45,10 +48,10 @@ class OneToOne(Plan):
         self.run_forward.bind(lib.ARG_SRC, x)
         self.run_forward.bind(lib.ARG_DST, y)
         self.run_forward.run()
-        give(top[0].values, y)
+        assign(top[0].values, y)
 
     def _places(self, values: Values) -> tuple[Memory, Memory]:
-        """Return where to read and where to write."""
+        """Return the memories to read and to write."""
         x = self.x.fetch(values)
         if self.in_place and lib.ARG_SRC not in self.reads:
             return x, x
@@ -56,7 +59,7 @@ class OneToOne(Plan):
             self.y = Memory(self.engine, self.y_desc)
         if not self.in_place:
             return x, self.y
-        if x.plain or x is self.y:  # what is plain stays where it is, since others may hold the array
+        if x.plain or x is self.y:  # a plain array stays the blob's, as users may hold it
             self.kept = self.kept or Memory(self.engine, self.x_desc)
             self.kept.buffer.reshape(-1)[...] = x.buffer.reshape(-1)
             return self.kept, x
@@ -76,18 +79,18 @@ class OneToOne(Plan):
         run.bind(lib.ARG_DIFF_DST, dy)
         run.bind(lib.ARG_DIFF_SRC, dx)
         run.run()
-        give(bottom[0].diff_values, dx)
-        self.dy.done()
+        assign(bottom[0].diff_values, dx)
+        self.dy.release()
 
     def _prepare_backward(self) -> Primitive:
-        self.dy = Inlet(self.engine, self.y_desc, brief=True)
+        self.dy = Operand(self.engine, self.y_desc, brief=True)
         self.run_backward = Primitive(self.engine, self.on_backward, self.workspace)
         return self.run_backward
 
     def _place_of_diff(self, values: Values, dy: Memory) -> Memory:
-        """Return where to write the bottom's gradient: in place over the top's, if that is nobody else's."""
+        """Return the memory for the bottom's gradient: in place the top's, unless another blob holds that too."""
         if self.in_place and not values.lent:
             return dy
         if self.dx is None:
-            self.dx = passing(self.engine, self.x_desc)
-        return self.dx.taken()
+            self.dx = pooled(self.engine, self.x_desc)
+        return self.dx.acquire()

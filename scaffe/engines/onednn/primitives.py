@@ -1,59 +1,30 @@
-"""What oneDNN computes with: memory descriptors, memories over numpy buffers, primitives ready to run.
+"""The engine, memories over numpy buffers, and primitives with their arguments.
 
-Everything here is made once for a shape. A steady iteration binds memories and runs primitives, one call each.
+All are made once per shape. Later iterations bind memories and run primitives, one call of the library each.
 """
 
 from __future__ import annotations
 
-import ctypes
 import weakref
 from collections.abc import Sequence
-from ctypes import c_char_p, c_float, c_void_p
 from math import prod
 from threading import get_ident
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from scaffe.blob import Form
 from scaffe.engines.onednn import library as lib
+from scaffe.engines.onednn.buffer_pool import BufferPool
+from scaffe.engines.onednn.descriptors import Desc, Handle, NoFastForm, PrimitiveDesc
+from scaffe.engines.reference import Reference
 from scaffe.errors import OnednnError
+from scaffe.layers.layer import Layer
 from scaffe.monitor.log import log
 from scaffe.packed import aligned_zeros
 
 
-class NoFastForm(Exception):
-    """oneDNN has no fast implementation of what a layer asks; the text, if there is need for one, says of what."""
-
-
-class Handle:
-    """Own a handle of the library: it is freed with this object."""
-
-    def __init__(self, library: lib.Library, kind: str, handle: int):
-        self.library, self.handle = library, handle
-        free = weakref.finalize(self, getattr(library.dll, f"dnnl_{kind}_destroy"), handle)
-        free.atexit = False  # the process's end frees it, in an order that the library knows
-
-
-class Desc(Handle):
-    """A memory descriptor: dimensions, a layout, and the kind of number, float32 or bfloat16."""
-
-    def __init__(self, library: lib.Library, handle: int, shape: Sequence[int]):
-        super().__init__(library, "memory_desc", handle)
-        self.shape = tuple(shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Size of a buffer with this layout, padding included."""
-        return self.library.dll.dnnl_memory_desc_get_size(self.handle)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Desc) and self.library.equal(self.handle, other.handle))
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-class Engine:
+class Onednn(Reference):
     """Make descriptors, memories and primitives for one net, and run them on its thread.
 
     A net's instances each have their own. `threads` is how many OpenMP threads a primitive uses, 0 for OpenMP's own
@@ -64,6 +35,7 @@ class Engine:
     name = "onednn"
 
     def __init__(self, threads: int = 0, compute: str = "float32"):
+        super().__init__()
         self.library, self.threads, self.compute = lib.load(), threads, compute
         self.kind = lib.BF16 if compute == "bf16" else lib.F32
         if self.kind == lib.BF16:
@@ -78,7 +50,7 @@ class Engine:
         self.attributes = self._attributes()
         self._scratch: np.ndarray | None = None
         self._scratchpads: weakref.WeakSet[Memory] = weakref.WeakSet()
-        self.gradients = Gradients()
+        self.gradients = BufferPool()
 
     def __str__(self) -> str:
         return f"oneDNN {self.library.release} ({self.library.path}){self.suffix}"
@@ -214,26 +186,19 @@ class Engine:
         return memory
 
 
-class PrimitiveDesc(Handle):
-    """A primitive's description; `implementation` is the library's name of what would run."""
+Engine = Onednn
 
-    def __init__(self, library: lib.Library, handle: int, operation: str, arguments: Sequence[Any]):
-        super().__init__(library, "primitive_desc", handle)
-        self.operation, self.arguments = operation, arguments
-        name = c_char_p()
-        library.call("primitive_desc_query", handle, lib.QUERY_IMPL_INFO_STR, 0, ctypes.byref(name))
-        self.implementation = (name.value or b"").decode()
 
-    def desc(self, query: int, shape: Sequence[int] = (), index: int = 0) -> Desc:
-        """Return the layout that it chose for one of its arguments, which has this shape."""
-        borrowed = self.library.dll.dnnl_primitive_desc_query_md(self.handle, query, index)
-        return Desc(self.library, self.library.create("memory_desc_clone", borrowed), shape)
+def engine_of(layer: Layer) -> Onednn:
+    """Return the engine of a layer that computes by oneDNN."""
+    return cast(Onednn, layer.context.engine)
 
 
 class Memory(Handle, Form):
-    """Values in a layout: a buffer of its own, or one that it is pointed at. What a blob keeps as an engine's form.
+    """Values in a layout, dnnl_memory_t: a form that blobs hold.
 
-    `array` shows the values where the layout is plain, else it is None.
+    It owns its buffer, or keeps alive the array that it was last pointed at. `array` is the buffer where the layout is
+    plain, else None.
     """
 
     def __init__(self, engine: Engine, desc: Desc, buffer: np.ndarray | None = None):
@@ -247,25 +212,25 @@ class Memory(Handle, Form):
         super().__init__(engine.library, "memory", handle)
         self._out: tuple[Memory, Primitive] | None = None
 
-    def taken(self) -> Memory:
-        """Return this, ready to be written."""
+    def acquire(self) -> Memory:
+        """Return this, ready to be written. Call before a primitive writes it."""
         return self
 
-    def done(self) -> None:
-        """Take note that its values have been read."""
+    def release(self) -> None:
+        """Note that the values have been read. Only pooled memories give up their buffer."""
 
     @property
     def array(self) -> np.ndarray | None:
         return self.buffer if self.plain else None
 
     def point(self, array: np.ndarray) -> None:
-        """Let the memory be that of `array`, float32, which it keeps alive."""
+        """Use the memory of `array` (float32) from now on; raise OnednnError for another type."""
         if array is not self.buffer:
             self.buffer = _float32(array)
             self.library.call("memory_set_data_handle", self.handle, address(array))
 
     def store(self, array: np.ndarray) -> None:
-        """Write the values into `array`, C order."""
+        """Copy the values into `array`, in C order."""
         if self._out is None:
             target = Memory(self.engine, self.engine.plain(self.desc.shape), array)
             self._out = target, reorder(self, target)
@@ -274,7 +239,7 @@ class Memory(Handle, Form):
 
 
 class Primitive(Handle):
-    """A primitive with its arguments bound; `run` is one call."""
+    """A primitive, dnnl_primitive_t, with its arguments bound; `run` is one call of the library."""
 
     def __init__(self, engine: Engine, desc: PrimitiveDesc, memories: dict[int, Memory] | None = None):
         super().__init__(engine.library, "primitive", engine.library.create("primitive_create", desc.handle))
@@ -291,75 +256,20 @@ class Primitive(Handle):
         self._arguments = (lib.Argument * len(pairs))(*pairs)
 
     def bind(self, arg: int, memory: Memory) -> None:
-        """Let `memory` be an argument from now on."""
+        """Set argument `arg`, one of the library's ARG_ numbers, for all runs from now on."""
         if self.memories.get(arg) is not memory:
             self.memories[arg] = memory
             self._pack()
 
     def run(self) -> None:
-        """Compute. Raise OnednnError with the status if the library refuses."""
+        """Compute. Raise OnednnError with the library's status where it fails."""
         status = self._execute(self.handle, self.engine.stream, len(self._arguments), self._arguments)
         if status:
             self.library.check(status, "primitive_execute", f"{self.desc.operation} {self.desc.implementation}")
 
 
-class Gradients:
-    """Memory that gradients take turns with, and copies for one use: one gives it back when no blob holds it."""
-
-    def __init__(self) -> None:
-        self.free: list[np.ndarray] = []
-
-    def take(self, count: int) -> np.ndarray:
-        """Return a buffer of so many elements of float32."""
-        fitting = [buffer for buffer in self.free if count <= buffer.size <= 4 * count]
-        if not fitting:
-            return aligned_zeros(count)
-        best = min(fitting, key=lambda buffer: buffer.size)
-        self.free = [buffer for buffer in self.free if buffer is not best]
-        return best
-
-    def give(self, buffer: np.ndarray) -> None:
-        """Take a buffer back."""
-        self.free.append(buffer)
-
-
-class Passing(Memory):
-    """Values that are in the way once they have been used: their buffer is the engine's, from `taken` on."""
-
-    def __init__(self, engine: Engine, desc: Desc):
-        self.pool, self._holders = engine.gradients, 0
-        self._whole: np.ndarray | None = None
-        super().__init__(engine, desc, np.empty(0, np.float32))
-
-    def taken(self) -> Passing:
-        """Have a buffer, and return this."""
-        if self._whole is None:
-            count = -(-self.desc.nbytes // 4)
-            self._whole = self.pool.take(count)
-            self.point(self._whole[:count])
-        return self
-
-    def hold(self) -> None:
-        self._holders += 1
-
-    def drop(self) -> None:
-        self._holders -= 1
-        self.done()
-
-    def done(self) -> None:
-        """Give the buffer back unless a blob holds it."""
-        if not self._holders and self._whole is not None:
-            self.pool.give(self._whole)
-            self._whole = None
-
-
-def passing(engine: Engine, desc: Desc) -> Memory:
-    """Return a memory for values that soon have been used; a plain one, which a blob may keep as its array, stays."""
-    return Memory(engine, desc) if desc == engine.plain(desc.shape) else Passing(engine, desc)
-
-
 def reorder(source: Memory, target: Memory, add: bool = False) -> Primitive:
-    """Return the primitive that copies, or adds, `source` to `target` across their layouts."""
+    """Return the primitive that copies `source` into `target`, or adds it, across their layouts and data types."""
     engine = source.engine
     attributes = engine.adding() if add else engine.attributes
     given = source.desc.handle, engine.handle, target.desc.handle, engine.handle, attributes.handle
@@ -369,19 +279,17 @@ def reorder(source: Memory, target: Memory, add: bool = False) -> Primitive:
 
 
 def _strides(shape: Sequence[int]) -> list[int]:
-    """Return the strides of an array in C order, elements."""
+    """Return the strides of an array in C order, in elements."""
     return [prod(shape[i + 1 :]) for i in range(len(shape))]
 
 
 def _order(matrix: np.ndarray) -> tuple[bytes, int]:
-    """Return whether a matrix is to be transposed from how it lies in memory, and the length of its rows there."""
+    """Return sgemm's letter for a matrix, N for C order and T for Fortran order, and its leading dimension."""
     if _float32(matrix).flags.c_contiguous:
         return b"N", max(1, matrix.shape[1])
     if matrix.flags.f_contiguous:
         return b"T", max(1, matrix.shape[0])
-    raise OnednnError(
-        f"a matrix with strides {matrix.strides}, shape {matrix.shape}, lies in neither C nor Fortran order"
-    )
+    raise OnednnError(f"a matrix of shape {matrix.shape}, strides {matrix.strides}: expected C or Fortran order")
 
 
 def _float32(array: np.ndarray) -> np.ndarray:
@@ -391,15 +299,6 @@ def _float32(array: np.ndarray) -> np.ndarray:
 
 
 def address(array: np.ndarray) -> int:
-    """Return where an array's first element lies."""
-    return array.__array_interface__["data"][0]
-
-
-def handles(descs: Sequence[Desc]) -> Any:
-    """Return descriptors as a C array, for the operations that take several."""
-    return ctypes.cast((c_void_p * len(descs))(*(desc.handle for desc in descs)), c_void_p)
-
-
-def floats(values: Sequence[float]) -> Any:
-    """Return numbers as a C array of float."""
-    return ctypes.cast((c_float * len(values))(*values), c_void_p)
+    """Return the address of an array's first element."""
+    found: int = array.__array_interface__["data"][0]
+    return found

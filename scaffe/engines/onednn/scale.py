@@ -1,18 +1,18 @@
-"""Scale as oneDNN has it: part of the BatchNorm before it, else the reference form."""
+"""Scale by oneDNN's batch normalization, as part of the BatchNorm before it; else the reference form."""
 
 from __future__ import annotations
 
 from scaffe.blob import Shape
-from scaffe.engines.onednn.fusion import Following
+from scaffe.engines.onednn.fusion import FusableLayer
 from scaffe.layers.layer import register
 from scaffe.layers.scale import Scale
 
 
-class OnednnScale(Following, Scale):
-    """Scale, computed by a BatchNorm whose top it alone takes, if it has one factor a channel."""
+class OnednnScale(FusableLayer, Scale):
+    """Scale; a BatchNorm that only this layer follows computes it where there is one factor per channel."""
 
     def by_channel(self, shape: Shape) -> bool:
-        """Say whether bottoms of this shape get one learned factor a channel."""
+        """Say whether a bottom of this shape (N x C x ...) is scaled by one learned factor per channel."""
         axis = self.param.scale_param.axis
         return bool(self.blobs) and axis in (1, 1 - len(shape)) and self.blobs[0].shape == shape[1:2]
 

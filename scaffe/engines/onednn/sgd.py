@@ -1,4 +1,4 @@
-"""SGD by oneDNN: history = momentum * history + rate * (diff + decay * data) in one pass over the four."""
+"""SGD by oneDNN's binary addition: history = momentum * history + rate * (diff + decay * data) in one pass."""
 
 from __future__ import annotations
 
@@ -16,20 +16,19 @@ from scaffe.solvers.sgd import SGD
 
 
 class OnednnSGD(SGD):
-    """SGD with L2 decay over whole blocks; the ends of parameters, and L1 decay, are numpy's.
+    """SGD with L2 decay over whole blocks; numpy computes the rest of each parameter, and L1 decay.
 
-    The gradient is left as it is: Caffe has the update stand there, which is the history, so it is copied from there
-    if somebody asks.
+    Caffe leaves the update in the diff. Here the update is the history, which is copied into the diff on request.
     """
 
-    block = 1 << 18  # elements: fewer calls matter more than what the second of the two passes finds in the cache
+    block = 1 << 18  # elements; fewer calls save more time than a block that fits the cache
 
     def __init__(self, param: SolverParameter, packed: PackedParameters, engine: Engine):
         super().__init__(param, packed)
         self.engine = engine
         self._rates = [Memory(engine, engine.plain((1,))) for _ in range(2)]
         self._made: tuple[Primitive, list[Memory]] | None = None
-        self._updated = [0] * len(packed.parameters)  # elements, of parameters that are updated in parts
+        self._updated = [0] * len(packed.parameters)  # elements of each parameter since its update began
 
     def apply(self, i: int, blocks: Sequence[Block], rate: float, decay: float, iteration: int) -> None:
         parameter = self.packed.parameters[i]
@@ -45,7 +44,7 @@ class OnednnSGD(SGD):
                 self.apply_block(block, rate, decay, iteration)
             self.look_at(i, block)
         self._updated[i] += sum(block.data.size for block in blocks)
-        if self._updated[i] == parameter.blob.count:  # not before: other parts of the gradient are still needed
+        if self._updated[i] == parameter.blob.count:  # earlier, other parts of the gradient are still needed
             self._updated[i] = 0
             velocity = self.packed.view(self.history[0], i)
             parameter.blob.diff_values.defer(lambda array: np.copyto(array, velocity))
@@ -59,7 +58,7 @@ class OnednnSGD(SGD):
         np.subtract(block.data, velocity, out=block.data)
 
     def _make(self, block: Block) -> tuple[Primitive, list[Memory]]:
-        """Return the primitive that adds two scaled sources to its scaled result, and the memories of the three."""
+        """Return the primitive dst = momentum * dst + rate * src + rate * decay * src_1, and the three memories."""
         engine, arrays = self.engine, (block.diff, block.data, *block.history)
         desc = engine.plain((self.block,))
         given = engine.handle, lib.BINARY_ADD, desc, desc, desc, engine.scaling(self.param.momentum)

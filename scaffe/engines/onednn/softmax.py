@@ -1,4 +1,4 @@
-"""Softmax by oneDNN."""
+"""Softmax by oneDNN's softmax."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from contextlib import suppress
 
 from scaffe.blob import Blob
 from scaffe.engines.onednn import library as lib
+from scaffe.engines.onednn.descriptors import Desc, NoFastForm, PrimitiveDesc
+from scaffe.engines.onednn.layer_primitives import OnednnLayer
 from scaffe.engines.onednn.one_to_one import OneToOne
-from scaffe.engines.onednn.plan import Planned, layout_of
-from scaffe.engines.onednn.primitives import Desc, NoFastForm, PrimitiveDesc
+from scaffe.engines.onednn.operands import layout_of
 from scaffe.layers.layer import register
 from scaffe.layers.softmax import Softmax
 
 
-class SoftmaxPlan(OneToOne):
-    """Classes that lie apart, as in plain maps, are brought together first."""
+class SoftmaxPrimitives(OneToOne):
+    """Softmax over `axis`; a reorder puts the channels last where the bottom's own layout is not fast."""
 
     reads = (lib.ARG_DST,)
 
@@ -29,7 +30,7 @@ class SoftmaxPlan(OneToOne):
         raise NoFastForm(f"classes on axis {self.layer.axis} of shape {shape}")
 
     def _in(self, desc: Desc) -> tuple[PrimitiveDesc, PrimitiveDesc]:
-        """Return the primitives for values in a layout. Raise NoFastForm where they are not fast."""
+        """Return both primitives for values in a layout. Raise NoFastForm where one is not fast."""
         engine, axis, accurate = self.engine, self.layer.axis, lib.SOFTMAX_ACCURATE
         given = engine.handle, lib.FORWARD_TRAINING, accurate, desc, desc, axis, engine.attributes
         forward = engine.describe("softmax_forward", *given, shapes=desc.shape)
@@ -37,10 +38,10 @@ class SoftmaxPlan(OneToOne):
         return forward, engine.describe("softmax_backward", *back, shapes=desc.shape)
 
 
-class OnednnSoftmax(Planned, Softmax):
-    """Softmax."""
+class OnednnSoftmax(OnednnLayer, Softmax):
+    """Softmax over an axis of classes."""
 
-    plan_type = SoftmaxPlan
+    primitives_type = SoftmaxPrimitives
 
 
 register("Softmax", OnednnSoftmax, engine="onednn")

@@ -1,52 +1,55 @@
-"""Split without copies, its tops' gradients added by oneDNN."""
+"""Split without copies; oneDNN's sum adds the gradients of its tops."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from scaffe.blob import Blob
-from scaffe.engines.onednn.plan import give, layout_of
-from scaffe.engines.onednn.primitives import Memory, NoFastForm
-from scaffe.engines.onednn.sum import Sum
+from scaffe.engines.onednn.descriptors import NoFastForm
+from scaffe.engines.onednn.operands import assign, layout_of
+from scaffe.engines.onednn.primitives import Memory, engine_of
+from scaffe.engines.onednn.sum import SumPrimitive
 from scaffe.layers.layer import Blobs, register
 from scaffe.layers.split import Split
 
 
 class OnednnSplit(Split):
-    """The tops have the bottom's values, in whatever form they are, since they are the same object."""
+    """Split: the tops share the `Values` object of the bottom, whatever its layout."""
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
         super().reshape(bottom, top)
         for blob in top:
             blob.values = bottom[0].values
-        self._sums: dict[int, Sum | None] = {}  # by the number of parts
+        self._sums: dict[int, SumPrimitive | None] = {}  # by number of gradients
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
-        """Do nothing: the tops have the values already."""
+        """Do nothing: the tops share the bottom's values."""
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         if not propagate_down[0]:
             return
         self.context.engine.enter()
-        parts = [blob for blob in top if not blob.diff_values.empty]  # nobody gave the others a gradient
+        parts = [blob for blob in top if not blob.diff_values.empty]  # no layer wrote the others
         if total := self._sum_of(parts):
-            give(bottom[0].diff_values, total.of([blob.diff_values for blob in parts]))
+            assign(bottom[0].diff_values, total.of([blob.diff_values for blob in parts]))
         else:
             super().backward(top, propagate_down, bottom)
 
-    def _sum_of(self, parts: Sequence[Blob]) -> Sum | None:
-        """Return what adds these gradients up in the first one's layout, None where plain arrays serve best."""
+    def _sum_of(self, parts: Sequence[Blob]) -> SumPrimitive | None:
+        """Return the primitive that adds these gradients in the first one's layout, None where all are plain."""
         if len(parts) not in self._sums:
             self._sums[len(parts)] = self._make_sum(parts)
         return self._sums[len(parts)]
 
-    def _make_sum(self, parts: Sequence[Blob]) -> Sum | None:
-        engine = self.context.engine
+    def _make_sum(self, parts: Sequence[Blob]) -> SumPrimitive | None:
+        engine = engine_of(self)
         first = next((blob for blob in parts if isinstance(blob.diff_values.form, Memory)), None)
         if first is None:
             return None
         try:
-            return Sum(engine, layout_of(engine, first.diff_values, first.shape), [1.0] * len(parts), gradient=True)
+            return SumPrimitive(
+                engine, layout_of(engine, first.diff_values, first.shape), [1.0] * len(parts), gradient=True
+            )
         except NoFastForm:
             return None
 

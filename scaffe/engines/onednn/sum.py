@@ -1,4 +1,4 @@
-"""Sums of blobs' values, for Eltwise and for the gradients of Split."""
+"""SumPrimitive: sums of blobs' values by oneDNN's sum or binary addition, for Eltwise and Split."""
 
 from __future__ import annotations
 
@@ -6,31 +6,23 @@ from collections.abc import Sequence
 
 from scaffe.blob import Values
 from scaffe.engines.onednn import library as lib
-from scaffe.engines.onednn.plan import Inlet
-from scaffe.engines.onednn.primitives import (
-    Desc,
-    Engine,
-    Memory,
-    NoFastForm,
-    Primitive,
-    PrimitiveDesc,
-    floats,
-    handles,
-    passing,
-)
+from scaffe.engines.onednn.descriptors import Desc, NoFastForm, PrimitiveDesc, floats, handles
+from scaffe.engines.onednn.operands import Operand
+from scaffe.engines.onednn.pooled_memory import pooled
+from scaffe.engines.onednn.primitives import Engine, Memory, Primitive
 
 
-class Sum:
+class SumPrimitive:
     """Add values in one layout, each times its coefficient; with `slope` rectify the sum, if `can_rectify`.
 
-    `gradient`: are they gradients, whose sum need not be kept?
+    The sum of gradients (`gradient`) lies in a buffer of the engine's pool.
     """
 
     def __init__(
         self, engine: Engine, desc: Desc, coeffs: Sequence[float], slope: float | None = None, gradient: bool = False
     ):
-        self.inlets = [Inlet(engine, desc) for _ in coeffs]
-        self.total = passing(engine, desc) if gradient else Memory(engine, desc)
+        self.operands = [Operand(engine, desc) for _ in coeffs]
+        self.total = pooled(engine, desc) if gradient else Memory(engine, desc)
         if can_rectify(coeffs):
             described, self.places = _binary(engine, desc, slope), [lib.ARG_SRC, lib.ARG_SRC_1]
         else:
@@ -38,21 +30,21 @@ class Sum:
         self.run = Primitive(engine, described, {lib.ARG_DST: self.total})
 
     def of(self, parts: Sequence[Values]) -> Memory:
-        """Return the sum, which the next call overwrites."""
-        for place, inlet, values in zip(self.places, self.inlets, parts, strict=True):
-            self.run.bind(place, inlet.fetch(values))
-        self.total.taken()
+        """Return the sum; the next call overwrites it."""
+        for place, operand, values in zip(self.places, self.operands, parts, strict=True):
+            self.run.bind(place, operand.fetch(values))
+        self.total.acquire()
         self.run.run()
         return self.total
 
 
 def can_rectify(coeffs: Sequence[float]) -> bool:
-    """Say whether a ReLU may be part of the sum: of two parts, neither of them scaled."""
+    """Say whether a ReLU can be fused with the sum: of two operands, both with coefficient 1."""
     return list(coeffs) == [1, 1]
 
 
 def best_layout(engine: Engine, desc: Desc, coeffs: Sequence[float]) -> Desc:
-    """Return this layout, or the plain one where a sum is not fast with padded channels."""
+    """Return `desc`, or the plain layout where oneDNN's sum is not fast in it, as with padded channels."""
     try:
         if not can_rectify(coeffs):
             _sum(engine, desc, coeffs)

@@ -21,12 +21,12 @@ from collectives.errors import DisagreementError, ScheduleError
 from collectives.execution import node, plans, window
 from collectives.execution.operations import OPERATIONS
 from collectives.execution.plans import Plan, Root
-from collectives.schedules.adversary import Drawn, Late, Soon
 from collectives.schedules.algorithms import make_schedule
+from collectives.simulation.adversary import EagerDelivery, LazyDelivery, RandomDelivery
 
 EACH, COUNT, TURNS = 3, 11, 3  # ranks of a node, elements, times
 CASES = [("reduce", True), ("reduce", False), ("bcast", True), ("allreduce", True), ("allreduce", False)]
-CODE = {"Node": node.Node, **vars(plans)}
+CODE = {"NodeComm": node.NodeComm, **vars(plans)}
 
 
 def run(plan: Plan) -> None:
@@ -51,14 +51,14 @@ class Ranks:
         self.size, self.root = nodes * EACH, nodes * EACH - 1
         self.op = None if what == "bcast" else OPERATIONS["sum"]
 
-    def prove(self, order: Late, way: Callable[[Plan], None], in_windows: bool, coherent: bool) -> None:
+    def prove(self, order: LazyDelivery, way: Callable[[Plan], None], in_windows: bool, coherent: bool) -> None:
         """Run them all to their ends. Raise ScheduleError where a result is wrong."""
         network = Fibres(self.size, order, coherent)
         network.work(lambda rank: self.work(network, rank, way, in_windows))
 
     def work(self, network: Fibres, rank: int, way: Callable[[Plan], None], in_windows: bool) -> None:
         first = rank - rank % EACH
-        node = self.code["Node"](MadeUpComm(network, range(first, first + EACH), rank))
+        node = self.code["NodeComm"](MadeUpComm(network, range(first, first + EACH), rank))
         try:
             self.use(node, self.plan(network, node, rank), rank, way, in_windows)
             node.free()
@@ -93,7 +93,7 @@ class Ranks:
 def prove(ranks: Ranks) -> None:
     """Prove that they are right in all orders, over windows that are seen at once or late, and over own memory."""
     for way, (in_windows, coherent) in product((run, start_and_finish), ((True, True), (True, False), (False, True))):
-        for order in (Late(), Soon(), Drawn(0), Drawn(1)):
+        for order in (LazyDelivery(), EagerDelivery(), RandomDelivery(0), RandomDelivery(1)):
             ranks.prove(order, way, in_windows, coherent)
 
 
@@ -110,7 +110,7 @@ PUT = "            node.put(target, start, self._slice)\n"
 FINISH = "        yield from node.finish(wait)\n"
 NEEDED: list[tuple[ModuleType, str, str]] = [
     (node, SYNC + "        self._mine[:]", "        self._mine[:]"),
-    (node, SYNC + "        told", "        told"),
+    (node, SYNC + "        places", "        places"),
     (node, SYNC + BARRIER, BARRIER),
     (node, BARRIER_OPENS + SYNC, BARRIER_OPENS),
     (node, "self.comm.Barrier()", "pass"),
@@ -126,7 +126,7 @@ NEEDED: list[tuple[ModuleType, str, str]] = [
 def test_what_orders_memory_is_needed(monkeypatch: pytest.MonkeyPatch, module: ModuleType, old: str, new: str) -> None:
     names = changed(module, old, new)
     if module is window:
-        monkeypatch.setattr(node, "Window", names["Window"])
+        monkeypatch.setattr(node, "SharedWindow", names["SharedWindow"])
     code = {name: names.get(name, real) if module is not window else real for name, real in CODE.items()}
     with pytest.raises((ScheduleError, DisagreementError)):
         for (what, in_place), nodes in product(CASES, (1, 2)):

@@ -3,7 +3,7 @@
 import numpy as np
 from mpi4py import MPI
 
-from collectives.execution.window import Window
+from collectives.execution.window import SharedWindow
 
 
 class Memory:
@@ -39,6 +39,6 @@ class Comm:
 def test_others_see_zeros_from_the_beginning(monkeypatch):
     monkeypatch.setattr(MPI, "Win", Memory)
     comm = Comm()
-    window = Window(comm, 100)
+    window = SharedWindow(comm, 100)
     start = window.own.__array_interface__["data"][0] - comm.win.private.__array_interface__["data"][0]
     assert not comm.seen[start : start + 100].any()

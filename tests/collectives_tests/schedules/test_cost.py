@@ -5,7 +5,7 @@ from math import ceil, log2
 import pytest
 
 from collectives.schedules.algorithms import make_schedule
-from collectives.schedules.cost import count
+from collectives.simulation.cost import count
 
 
 @pytest.mark.parametrize("op", ["reduce", "bcast"])

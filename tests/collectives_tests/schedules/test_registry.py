@@ -11,8 +11,8 @@ from an_algorithm_of_ours import TERNARY, added
 
 from collectives import AlgorithmError, check_algorithm, make_schedule
 from collectives.schedules import registry
-from collectives.schedules.check import check
 from collectives.schedules.registry import VERBS, algorithms, find, known, table
+from collectives.simulation.check import check
 from collectives.tuning.choosing import Candidate, candidates
 from collectives.tuning.choosing import algorithms as tuned
 from collectives.tuning.table import Shape
@@ -60,7 +60,7 @@ def test_tuning_tries_an_added_algorithm_with_its_own_chunks(ternary: None) -> N
 def test_help_model_and_documents_list_an_added_algorithm(ternary: None) -> None:
     from collectives.bench.options import parser as bench
     from collectives.model.predicting import names_of
-    from collectives.tuning.measuring import parser as tune
+    from collectives.tune import parser as tune
 
     assert "ternary" in names_of("reduce") and "ternary" in names_of("allreduce")
     assert all("ternary" in parser().format_help() for parser in (bench, tune))

@@ -53,7 +53,7 @@ def test_a_net_is_trained_resumed_scored_and_timed_on_the_gpu_that_is_named(fold
 
 @pytest.mark.parametrize("compute", ["tf32", "bf16"])
 def test_a_net_is_trained_with_other_kinds_of_numbers(folder, capfd, compute):
-    engines._tell.cache_clear()  # another test may have had it said
+    engines._announce.cache_clear()  # another test may have had it said
     assert main(["train", "--solver", "solver.prototxt", "--device", "cuda", "--compute", compute]) == 0
     assert f"Engine: cuda, {compute}" in capfd.readouterr().err
 
@@ -127,7 +127,7 @@ def test_a_gpu_that_is_lost_outside_a_layer_is_told_in_one_line(folder, capfd, m
     def update(*arguments):
         raise CUDARuntimeError(text)
 
-    monkeypatch.setattr("scaffe.engines.cuda.solvers.Fused.update", update)
+    monkeypatch.setattr("scaffe.engines.cuda.solvers.CudaRule.update", update)
     assert main(["train", "--solver", "solver.prototxt", "--device", "cuda"]) == 2
     said = capfd.readouterr().err
     assert "Traceback" not in said

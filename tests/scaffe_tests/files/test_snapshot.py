@@ -16,6 +16,7 @@ from unsealed import unseal
 import scaffe
 from scaffe.errors import SnapshotError
 from scaffe.files import snapshot
+from scaffe.parallel.run import Run
 from scaffe.proto import NetParameter, SolverParameter, SolverState
 from scaffe.proto.files import read_solver_state
 from scaffe.training.solver import Solver
@@ -37,7 +38,7 @@ def solver():
     def make(keep=0, outputs=10, **fields):
         net = nets.softmax_regression("db", outputs=outputs)
         param = nets.solver_with(net, snapshot_prefix="snap", **fields)
-        made.append(Solver(param, keep_snapshots=keep))
+        made.append(Solver(param, run=Run(keep_snapshots=keep)))
         return made[-1]
 
     yield make
@@ -197,7 +198,7 @@ def test_a_job_whose_prefix_was_taken_over_writes_no_snapshot(solver):
     one = taken(solver(), 2)
     nets.lock_of_a_running_job("snap")
     one.step(2)
-    with pytest.raises(SnapshotError, match="has taken its lock over while this one stood still; nothing is written"):
+    with pytest.raises(SnapshotError, match="has taken over its lock while this job was stopped; nothing is written"):
         one.snapshot()
     assert found() == both(2)
 

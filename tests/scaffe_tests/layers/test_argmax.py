@@ -52,7 +52,7 @@ def test_without_an_axis_the_top_has_at_least_three(shape, fields, top):
 
 
 def test_more_than_there_are_or_none_are_refused():
-    with pytest.raises(ShapeError, match=r"layer 'it'.*top_k 4 of 3"):
+    with pytest.raises(ShapeError, match=r"layer 'it'.*top_k 4 exceeds the 3"):
         OneLayer(text("top_k: 4"), distinct(2, 3))
     with pytest.raises(NetError, match="layer 'it'.*top_k 0"):
         OneLayer(text("top_k: 0"), distinct(2, 3))

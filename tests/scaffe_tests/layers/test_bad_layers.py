@@ -7,6 +7,7 @@ from both_engines import needs_onednn
 from google.protobuf import text_format
 
 import scaffe
+from scaffe.compute import Compute
 from scaffe.errors import NetError
 from scaffe.proto import NetParameter
 
@@ -20,7 +21,9 @@ def net(layer, engine):
         f'layer {{ name: "{name}" type: "Input" top: "{name}" input_param {{ shape {{ {dims(shape)} }} }} }}'
         for name, shape in BLOBS.items()
     ]
-    return scaffe.Net(text_format.Parse(" ".join([*inputs, layer]), NetParameter()), scaffe.TRAIN, engine=engine)
+    return scaffe.Net(
+        text_format.Parse(" ".join([*inputs, layer]), NetParameter()), scaffe.TRAIN, compute=Compute(engine)
+    )
 
 
 def dims(shape):
@@ -78,7 +81,7 @@ WINDOWS = [
     ("Pooling", pooled("global_pooling: true kernel_size: 3"), "leave out kernel sizes, stride and pad"),
     ("Pooling", pooled("kernel_size: 3 pool: STOCHASTIC pad: 1"), "pool: STOCHASTIC takes no padding"),
     ("SPP", "spp_param { }", "needs pyramid_height, at least 1"),
-    ("SPP", "spp_param { pyramid_height: 9 }", "too small for 16 windows a side; lower pyramid_height"),
+    ("SPP", "spp_param { pyramid_height: 9 }", "too small for 16 x 16 windows; lower pyramid_height"),
 ]
 # More than a process can address, so that no machine gives it.
 HUGE = "convolution_param { num_output: 4294967295 kernel_size: 56 pad: 28 }"
@@ -115,9 +118,13 @@ RANGES = [
     ("Clip", "clip_param { min: 1 }", "clip_param needs max"),
     ("Clip", "clip_param { min: 1 max: 0 }", "has min 1 above max 0"),
     ("ArgMax", "argmax_param { top_k: 0 }", "has top_k 0; give at least 1"),
-    ("ArgMax", "argmax_param { axis: 1 top_k: 5 }", "top_k 5 of 4 values in a bottom of shape (2, 4, 8, 8)"),
+    ("ArgMax", "argmax_param { axis: 1 top_k: 5 }", "top_k 5 exceeds the 4 values of a bottom of shape (2, 4, 8, 8)"),
     ("Tile", "tile_param { tiles: -2 }", "has tiles -2; give at least 1"),
-    ("Scale", "scale_param { axis: 1 num_axes: 5 }", "num_axes 5 from axis 1 of a bottom of shape (2, 4, 8, 8)"),
+    (
+        "Scale",
+        "scale_param { axis: 1 num_axes: 5 }",
+        "num_axes 5 from axis 1 of a bottom of shape (2, 4, 8, 8)",
+    ),
     ("Bias", "bias_param { num_axes: -2 }", "num_axes -2 from axis 1"),
     ("Flatten", "flatten_param { axis: 3 end_axis: 1 }", "has axis 3 behind end_axis 1"),
     ("Reduction", "reduction_param { axis: -5 }", "axis -5 of a bottom of shape (2, 4, 8, 8), which has 4 axes"),
@@ -128,11 +135,11 @@ RANGES = [
         "has dims [-1, -1]; give 0, positive numbers, and at most",
     ),
     ("Reshape", "reshape_param { shape { dim: -2 } }", "has dims [-2]; give 0, positive numbers"),
-    ("Reshape", "reshape_param { shape { dim: 3 } }", "512 values of shape (2, 4, 8, 8) don't make shape (3,)"),
+    ("Reshape", "reshape_param { shape { dim: 3 } }", "512 values of shape (2, 4, 8, 8) do not fit shape (3,)"),
     (
         "Reshape",
         "reshape_param { shape { dim: 3 dim: -1 } }",
-        "512 values of shape (2, 4, 8, 8) don't divide into [3, -1]",
+        "512 values of shape (2, 4, 8, 8) cannot be divided into [3, -1]",
     ),
     ("Reshape", "reshape_param { axis: 2 num_axes: 5 shape { dim: -1 } }", "axis 2 and num_axes 5 for a bottom"),
     ("Reshape", "reshape_param { shape { dim: 0 dim: 0 dim: 0 dim: 0 dim: 0 } }", "dim 4 .* is 0, but bottom"),
@@ -149,13 +156,19 @@ BLOBS_THAT_DO_NOT_FIT = [
     ("Concat", "concat_param { axis: 4 }", "x x", "y", "axis 4 of a bottom of shape (2, 4, 8, 8), which has 4 axes"),
     ("Concat", "concat_param { axis: 1 concat_dim: 1 }", "x x", "y", "both axis and concat_dim; give axis alone"),
     ("Slice", "slice_param { axis: 4 }", "x", "a b", "axis 4 of a bottom of shape (2, 4, 8, 8), which has 4 axes"),
-    ("Slice", "slice_param { slice_point: 1 slice_point: 2 }", "x", "a b", "2 slice_point for 2 tops; give one less"),
+    (
+        "Slice",
+        "slice_param { slice_point: 1 slice_point: 2 }",
+        "x",
+        "a b",
+        "2 slice_point for 2 tops; give one fewer",
+    ),
     ("Slice", "slice_param { slice_point: 5 }", "x", "a b", "slice_point [5] must rise, inside axis 1 of shape"),
     ("Slice", "slice_param { slice_point: 3 slice_point: 1 }", "x", "a b c", "slice_point [3, 1] must rise"),
     ("Slice", "", "x", "a b c", "3 tops don't divide axis 1 of shape (2, 4, 8, 8); give slice_point"),
     ("Crop", "crop_param { axis: 2 offset: 1 }", "x x", "y", "offset 1 and 8 values on axis 2 reach beyond bottom 0"),
     ("Crop", "crop_param { offset: 1 offset: 1 offset: 1 }", "x x", "y", "3 offset for 2 cropped axes"),
-    ("Eltwise", "eltwise_param { coeff: 1 }", "x x", "y", "has 1 coeff for 2 bottoms; give one a bottom"),
+    ("Eltwise", "eltwise_param { coeff: 1 }", "x x", "y", "has 1 coeff for 2 bottoms; give one per bottom"),
     ("Eltwise", "eltwise_param { operation: PROD coeff: 1 coeff: 1 }", "x x", "y", "which only operation: SUM takes"),
     ("Eltwise", "", "x v", "y", "bottoms have shapes (2, 4, 8, 8) and (2, 6)"),
     ("EuclideanLoss", "", "x v", "y", "(2, 4, 8, 8) and (2, 6)"),
@@ -188,7 +201,7 @@ BLOBS_THAT_DO_NOT_FIT = [
         "dummy_data_param { num: 1 channels: 1 height: 1 }",
         "",
         "y",
-        "0 width for 1 tops; give one, or one a top",
+        "0 width for 1 tops; give one, or one per top",
     ),
 ]
 COUNTS = [

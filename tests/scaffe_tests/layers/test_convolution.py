@@ -165,7 +165,7 @@ def test_only_channels_on_axis_0_mix_samples(fields, mixes):
 def test_no_loop_over_images_or_pixels(monkeypatch):
     """The number of slices copied depends on the kernel and the number of chunks alone."""
     copied = []
-    places = base_convolution.Window.places
-    monkeypatch.setattr(base_convolution.Window, "places", lambda w: (copied.append(p) or p for p in places(w)))
+    places = base_convolution.SlidingWindow.places
+    monkeypatch.setattr(base_convolution.SlidingWindow, "places", lambda w: (copied.append(p) or p for p in places(w)))
     OneLayer(text(2, "kernel_size: 3"), distinct(7, 2, 6, 5)).forward()
     assert [place for place, _ in copied] == [(slice(None), i, j) for i, j in product(range(3), range(3))]

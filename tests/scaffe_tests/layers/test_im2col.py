@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaffe.layers.im2col import Columns, Window
+from scaffe.layers.im2col import Columns, SlidingWindow
 
 
 def window(size, kernel, stride=1, pad=0, dilation=1):
-    return Window(size, kernel, *((n,) * len(size) if isinstance(n, int) else n for n in (stride, pad, dilation)))
+    return SlidingWindow(
+        size, kernel, *((n,) * len(size) if isinstance(n, int) else n for n in (stride, pad, dilation))
+    )
 
 
 WINDOWS = [

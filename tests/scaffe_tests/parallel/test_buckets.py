@@ -7,7 +7,8 @@ import pytest
 
 import scaffe
 from scaffe.parallel import buckets as module
-from scaffe.parallel.buckets import make_buckets, parse_bytes
+from scaffe.parallel.buckets import make_buckets
+from scaffe.setting import parse_bytes
 
 SIZES = [0, 1, 100, 3000, 4000, 10_000, inf]
 

@@ -3,7 +3,9 @@
 import pytest
 
 from scaffe.errors import ScaffeError
-from scaffe.parallel.run import Run, over, read_run
+from scaffe.parallel.run import Run
+from scaffe.setting import with_flags
+from scaffe.training.settings import read_settings
 
 
 @pytest.fixture
@@ -19,14 +21,14 @@ def written(tmp_path):
 
 
 def test_a_file_spells_keys_as_the_flags_do(written):
-    run = read_run(written('workflow = "SC-OB"\nreduce = "cb"\nchain-size = 8\nbucket-bytes = 65536\n'))
+    run = read_settings(written('workflow = "SC-OB"\nreduce = "cb"\nchain-size = 8\nbucket-bytes = 65536\n')).run
     assert run == Run(workflow="SC-OB", reduce="cb", chain_size=8, bucket_bytes="65536")
     assert run.how == {"algorithm": "cb", "chain_size": 8, "chunk_bytes": 0}
 
 
 def test_supernodes_are_lists_or_what_a_flag_has(written):
     lists, text = 'supernodes = [["n0", "n1"], ["n2"]]', "supernodes = 'n0,n1;n2'"
-    assert read_run(written(lists)) == read_run(written(text)) == Run(supernodes="n0,n1;n2")
+    assert read_settings(written(lists)).run == read_settings(written(text)).run == Run(supernodes="n0,n1;n2")
 
 
 def test_parameters_go_down_the_tree_that_s_caffes_own_reduce_goes_up():
@@ -35,8 +37,9 @@ def test_parameters_go_down_the_tree_that_s_caffes_own_reduce_goes_up():
 
 
 def test_flags_go_over_the_file(written):
-    run = read_run(written('workflow = "SC-OB"\nreduce = "chain"\n'))
-    assert over(run, workflow="SC-OBR", reduce=None, sync=None) == Run(workflow="SC-OBR", reduce="chain")
+    run = read_settings(written('workflow = "SC-OB"\nreduce = "chain"\n')).run
+    given = {"workflow": "SC-OBR", "reduce": None, "sync": None}
+    assert with_flags(run, given) == Run(workflow="SC-OBR", reduce="chain")
 
 
 @pytest.mark.parametrize(
@@ -67,9 +70,9 @@ def test_an_algorithm_counts_for_what_the_ranks_do_and_a_chain_size_for_its_name
         ("workflow = 3", "workflow must be a string, got 3"),
         ("chain-size = true", "chain-size must be a whole number, got True"),
         ('work-flow = "SC-B"', "unknown key 'work-flow'; known: workflow sync reduce chain-size"),
-        ('supernodes = "n0;n1;"', "supernodes: '' is no host's name"),
+        ('supernodes = "n0;n1;"', "supernodes: '' is not a host name"),
         ('supernodes = [["n0"], ["n1", "n0"]]', "supernodes: host n0 is in two of them, number 0 and 1"),
-        ('supernodes = "rack(.*"', "supernodes: the pattern 'rack(.*' is none: missing ), unterminated subpattern"),
+        ('supernodes = "rack(.*"', "supernodes: the pattern 'rack(.*' is invalid: missing ), unterminated subpattern"),
         ("supernodes = [3]", "supernodes must be a string, got [3]"),
         ("sync = [\n]\nsync = 1 2", "line 3"),
         ("\udcff", "utf-8"),
@@ -79,10 +82,10 @@ def test_a_wrong_file_is_told_with_its_path(tmp_path, text, message):
     path = tmp_path / "cluster.toml"
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(ScaffeError) as caught:
-        read_run(path)
+        read_settings(path)
     assert str(caught.value).startswith(f"{path}: ") and message in str(caught.value)
 
 
 def test_a_missing_file_is_told(tmp_path):
     with pytest.raises(ScaffeError, match="none.toml: no such file or directory"):
-        read_run(tmp_path / "none.toml")
+        read_settings(tmp_path / "none.toml")

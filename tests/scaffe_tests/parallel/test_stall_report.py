@@ -27,14 +27,15 @@ from scaffe.monitor.record import (
     TEST,
     UPDATE,
     WHAT_WORD,
-    Record,
-    Seen,
+    Observation,
+    RankRecord,
     packed,
     unpacked,
 )  # fmt: skip
+from scaffe.monitor.watching import Watching
 from scaffe.parallel import stall
 from scaffe.parallel.beacon import DIGEST_BYTES, TOKEN_BYTES, Beacon, ForeignError, pack, unpack
-from scaffe.parallel.stall import MOST_LINES, Layers, Watch, report
+from scaffe.parallel.stall import MOST_LINES, LayerNames, StallWatch, report
 from scaffe.parallel.world import World
 
 S = 10**9
@@ -42,7 +43,7 @@ NOW = 1000 * S
 PATIENCE = 60.0
 
 
-class Named(Layers):
+class Named(LayerNames):
     """A train net and a test net of three layers, of which the first reads."""
 
     def __init__(self) -> None:
@@ -50,12 +51,12 @@ class Named(Layers):
         self.reading = [[True, False, False]] * 2
 
 
-def seen(rank: int, operation: int, layer=-1, wait=0, net=0, iteration=7, idle=70, silent=1) -> Seen:
+def seen(rank: int, operation: int, layer=-1, wait=0, net=0, iteration=7, idle=70, silent=1) -> Observation:
     row = iteration, net, operation, layer, wait, NOW - idle * S, NOW - silent * S
-    return Seen(rank, f"host{rank}", row, NOW)
+    return Observation(rank, f"host{rank}", row, NOW)
 
 
-def said(*ranks: Seen) -> list[str]:
+def said(*ranks: Observation) -> list[str]:
     return report(ranks[0], ranks[1:], Named(), PATIENCE)
 
 
@@ -110,8 +111,8 @@ def test_a_rank_that_waits_for_its_own_reader_says_so() -> None:
 
 
 def test_a_node_that_was_never_heard_of_is_named() -> None:
-    unknown = Seen(1, "far", (0,) * 7, NOW)
-    assert said(WAITING, unknown)[1] == "rank 1 on far: nothing is known of it, no message came from its node"
+    unknown = Observation(1, "far", (0,) * 7, NOW)
+    assert said(WAITING, unknown)[1] == "rank 1 on far: unknown, no record has arrived from its node"
 
 
 def test_a_report_on_many_ranks_is_short() -> None:
@@ -120,7 +121,7 @@ def test_a_report_on_many_ranks_is_short() -> None:
 
 
 def test_a_record_says_where_a_rank_waits_and_then_what_it_did_before() -> None:
-    record, layers = Record(), Named()
+    record, layers = RankRecord(), Named()
     record.begin(3)
     record.at(BACKWARD, 1)
     with pytest.raises(ValueError), record.waiting(RANKS):
@@ -142,7 +143,7 @@ class Watched(list):
 
 
 def test_a_row_is_read_whole_at_any_time_also_where_nets_have_other_numbers_of_layers() -> None:
-    layers, record = Named(), Record()
+    layers, record = Named(), RankRecord()
     layers.names = [["data", "loss"], ["data", "ip1", "accuracy"]]
     layers.reading = [[True, False], [True, False, False]]
     seen: list[str] = []
@@ -163,7 +164,7 @@ def test_a_row_is_read_whole_at_any_time_also_where_nets_have_other_numbers_of_l
 
 
 def test_what_a_rank_began_anew_is_never_seen_with_the_time_of_what_it_did_before() -> None:
-    record = Record()
+    record = RankRecord()
     record.begin(4)
     old, since = record.row[WHAT_WORD], record.row[SINCE_WORD]
     seen: list[tuple[bool, bool]] = []
@@ -180,18 +181,18 @@ def test_a_word_holds_all_fields_of_a_row() -> None:
 def test_a_watch_that_fails_says_so_once_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     looks, said, third = [0], [], threading.Event()
 
-    def look(self: Watch) -> None:
+    def look(self: StallWatch) -> None:
         looks[0] += 1
         if looks[0] < 3:
             raise IndexError("list index out of range")
         third.set()
 
-    monkeypatch.setattr(Watch, "look", look)
+    monkeypatch.setattr(StallWatch, "look", look)
     monkeypatch.setattr(stall.log, "error", lambda text, *given: said.append(text % given))
-    watch = Watch(World(MPI.COMM_SELF), MPI.COMM_SELF, [], 0.01)
+    watch = StallWatch(World(MPI.COMM_SELF), MPI.COMM_SELF, [], 0.01)
     assert third.wait(600)
     watch.close()
-    assert said == ["The watch over stalls failed and goes on: IndexError: list index out of range"]
+    assert said == ["The stall watchdog failed and continues: IndexError: list index out of range"]
 
 
 def test_times_of_a_node_with_another_clock_become_ours() -> None:
@@ -228,7 +229,7 @@ def test_a_datagram_is_taken_for_ranks_elsewhere_alone_and_where_it_fits() -> No
     rows = [memoryview(bytearray(NBYTES)).cast("q") for _ in range(3)]
     for rank, what in ((0, 7), (3, 7), (-1, 7), (1, 5), (2, 7)):
         sent = {rank: (what, NOW, NOW)}
-        beacon._take(pack(beacon._token, sent, [rank], NOW), rows)  # type: ignore[arg-type]
+        beacon._store(pack(beacon._token, sent, [rank], NOW), rows)  # type: ignore[arg-type]
     assert [row[0] for row in rows] == [0, 0, 7]
     assert beacon.refused == 4
 
@@ -244,4 +245,4 @@ def test_a_record_that_no_rank_of_this_job_can_have_does_not_fit() -> None:
 def test_a_time_that_is_none_is_refused(tmp_path: Path, seconds: float) -> None:
     nets.write_images(tmp_path / "db", 12)
     with pytest.raises(ScaffeError, match=rf"stall_seconds must be 0 \(off\) or more, got {seconds:g}"):
-        Solver(nets.solver_with(nets.tower(tmp_path / "db")), stall_seconds=seconds)
+        Solver(nets.solver_with(nets.tower(tmp_path / "db")), watching=Watching(stall_seconds=seconds))

@@ -15,6 +15,7 @@ from unsealed import unseal
 import scaffe
 from scaffe.errors import PrototxtError, SnapshotError, WeightsError
 from scaffe.files import snapshot
+from scaffe.parallel.run import Run
 from scaffe.proto import NetParameter, SolverParameter, blobs
 from scaffe.proto.files import read_solver, read_solver_state, read_weights
 from scaffe.training.solver import Solver
@@ -103,7 +104,7 @@ def solver(tmp_path, monkeypatch):
 
     def make(form=SolverParameter.HDF5, keep=0):
         param = nets.solver_with(NET.format(db=db), type="Adam", snapshot_prefix="snap", snapshot_format=form)
-        made.append(Solver(param, keep_snapshots=keep))
+        made.append(Solver(param, run=Run(keep_snapshots=keep)))
         return made[-1]
 
     yield make
@@ -336,7 +337,7 @@ def test_blobs_that_are_no_layers_are_refused(solver, change, said):
     [
         ("iter", 1j, "expected numbers in 'iter', got complex128"),
         ("iter", "four", "expected numbers in 'iter'"),
-        ("iter", [1, 2], r"expected one whole number in 'iter', got int64 of shape \(2,\)"),
+        ("iter", [1, 2], r"expected one integer in 'iter', got int64 of shape \(2,\)"),
         ("iter", 1 << 40, "damaged"),
         ("iter", h5py.SoftLink("iter"), "'iter' is behind more than 16 soft links"),
         ("learned_net", 3, "expected a string in 'learned_net', got int64"),

@@ -11,7 +11,7 @@ import scaffe
 from scaffe.errors import PrototxtError, ScaffeError
 from scaffe.proto import LayerParameter, NetParameter, SolverParameter
 from scaffe.proto.files import parse_text
-from scaffe.proto.numbers import faults
+from scaffe.proto.numbers import non_finite
 from scaffe.proto.upgrade_v0 import put
 
 NET = """
@@ -35,7 +35,7 @@ def test_every_real_field_of_a_layer_is_looked_at(message, field, value):
     net = NetParameter(layer=[LayerParameter(name="a")])
     inner = getattr(net.layer[0], message)
     put(inner.add() if hasattr(inner, "add") else inner, field, value)
-    assert [fault.field for fault in faults(net)] == [field] * math.isnan(value)
+    assert [scalar.field.name for scalar in non_finite(net)] == [field] * math.isnan(value)
 
 
 def test_a_net_made_in_python_is_refused_by_layer_and_field():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scaffe import solvers
 from scaffe.blob import Blob
 from scaffe.errors import ScaffeError
-from scaffe.packed import PackedParameters, Parameter
+from scaffe.packed import PackedParameters, ParameterBlob
 from scaffe.proto import SolverParameter
 from scaffe.solvers.rule import Rule
 
@@ -19,7 +19,8 @@ SHAPES = [(7, 5), (), (1,), (300,), (2, 3, 4)]
 def rule_of(kind, shapes=SHAPES, decay=0.01, **fields):
     """Return a rule over parameters of those shapes, filled alike each time; every second has other multipliers."""
     parameters = [
-        Parameter("layer", i, Blob(shape), lr_mult=1 + i % 2, decay_mult=1 - i % 2) for i, shape in enumerate(shapes)
+        ParameterBlob("layer", i, Blob(shape), lr_mult=1 + i % 2, decay_mult=1 - i % 2)
+        for i, shape in enumerate(shapes)
     ]
     packed = PackedParameters(parameters)
     rng = np.random.default_rng(3)

@@ -5,13 +5,13 @@ import traces
 from traces import message, span, trace, wait
 
 from scaffe.timeline.advice import advice, lines
-from scaffe.timeline.overlap import report
+from scaffe.timeline.overlap import summarise
 
 EVEN = [span("iteration", "iteration 0", 0, 100), span("forward", "conv1", 0, 40), span("backward", "conv1", 40, 80)]
 
 
 def advise(*spans, buckets=None, **run):
-    return advice(report(trace([*EVEN, *spans], EVEN, buckets=buckets, **run)))
+    return advice(summarise(trace([*EVEN, *spans], EVEN, buckets=buckets, **run)))
 
 
 def aggregation(*names, begin=80, each=20):
@@ -32,7 +32,7 @@ def test_aggregation_that_is_not_overlapped(workflow):
     )
 
 
-@pytest.mark.parametrize(("workflow", "remedy"), [("SC-B", "SC-OBR, or SC-OB"), ("SC-OB", "SC-OBR, which begins it")])
+@pytest.mark.parametrize(("workflow", "remedy"), [("SC-B", "SC-OBR, or SC-OB"), ("SC-OB", "SC-OBR, which starts it")])
 def test_propagation_that_could_overlap_more(workflow, remedy):
     waited = message("propagation", "fc", 80, 100), wait("propagation", "fc", 80, 100)
     text = advise(*waited, workflow=workflow)
@@ -79,7 +79,7 @@ def test_waits_without_one_cause(drive, other):
 
 def test_a_slow_rank_comes_first():
     slow = [span("iteration", "iteration 0", 0, 100), span("forward", "conv1", 0, 99)]
-    text = advice(report(trace([*EVEN, *aggregation("fc")], slow, EVEN)))
+    text = advice(summarise(trace([*EVEN, *aggregation("fc")], slow, EVEN)))
     assert text.startswith("rank 1 on node1 takes 24% longer than the others, which wait for it")
 
 
@@ -90,7 +90,7 @@ def test_a_slow_rank_is_not_blamed_for_more_than_it_costs():
         span("forward", "conv1", 0, 50),
         *aggregation("fc", each=40, begin=60),
     ]
-    assert advice(report(trace(slow, fast, fast))).startswith("aggregation is exposed for 26.7 ms an iteration")
+    assert advice(summarise(trace(slow, fast, fast))).startswith("aggregation is exposed for 26.7 ms an iteration")
 
 
 def test_ranks_that_take_turns_at_being_slow():
@@ -100,12 +100,12 @@ def test_ranks_that_take_turns_at_being_slow():
 @pytest.mark.parametrize(("kind", "cause"), [("read", "reading and decoding take"), ("transform", "transforming them")])
 def test_slow_readers(kind, cause):
     spans = [*EVEN, span(kind, "data", 80, 100, "reader data"), wait("read", "data", 80, 100)]
-    text = advice(report(trace(spans, spans)))
+    text = advice(summarise(trace(spans, spans)))
     assert text.startswith("computation waits 20 ms an iteration (20%) for records, and " + cause)
 
 
 def test_what_is_printed():
-    told = list(lines(report(trace(traces.root(), traces.root()))))
+    told = list(lines(summarise(trace(traces.root(), traces.root()))))
     assert told[0] == "2 rank(s), 1 iteration(s), 100 ms each (median)"
     words = {line.split()[0]: line.split() for line in told[2:9]}
     assert words["aggregation"][1:8] == ["40", "ms", "8", "ms", "32", "ms", "80%"]
@@ -118,7 +118,7 @@ def test_what_is_printed():
 
 
 def test_a_rank_alone_has_no_messages():
-    told = list(lines(report(trace(EVEN))))
+    told = list(lines(summarise(trace(EVEN))))
     assert [line.split() for line in told if line.startswith(("prop", "aggr"))] == [
         ["propagation", "-"],
         ["aggregation", "-"],

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from traces import message, span, trace, wait
 
 from scaffe.errors import TimelineError
-from scaffe.timeline.overlap import intersection, iterations, length, report, union
+from scaffe.timeline.overlap import intersection, iterations, length, summarise, union
 
 INTERVALS = st.lists(
     st.tuples(st.integers(0, 30), st.integers(1, 8)).map(lambda pair: (pair[0], sum(pair))), max_size=8
@@ -61,23 +61,23 @@ def test_a_message_under_way_over_the_end_counts_in_both_iterations_and_not_betw
     assert (first.busy["propagation"], second.busy["propagation"]) == (pytest.approx(0.002), pytest.approx(0.002))
 
 
-def test_a_report_takes_medians_over_iterations():
+def test_a_summary_takes_medians_over_iterations():
     odd = [span("iteration", "iteration 2", 900, 1900), wait("aggregation", "fc", 900, 1900)]
-    told = report(trace([*traces.root(), *traces.root(200, 1), *odd]))
+    told = summarise(trace([*traces.root(), *traces.root(200, 1), *odd]))
     assert told.names == ["iteration 0", "iteration 1", "iteration 2"]
     assert told.total == pytest.approx(0.1)
     assert told.phases["aggregation"].exposed == pytest.approx(0.008)
     assert told.phases["aggregation"].hidden == pytest.approx(0.032)
 
 
-def test_a_report_takes_means_over_ranks_and_names_the_worst():
+def test_a_summary_takes_means_over_ranks_and_names_the_worst():
     slow = [
         span("iteration", "iteration 0", 0, 100),
         span("forward", "conv1", 0, 80),
         message("aggregation", "fc", 80, 100),
         wait("aggregation", "fc", 80, 98),
     ]
-    told = report(trace(traces.root(), slow, [span("iteration", "iteration 0", 0, 70)]))
+    told = summarise(trace(traces.root(), slow, [span("iteration", "iteration 0", 0, 70)]))
     assert told.total == pytest.approx(0.09)
     aggregation = told.phases["aggregation"]
     assert aggregation.exposed == pytest.approx((0.008 + 0.018) / 3)
@@ -89,7 +89,7 @@ def test_a_report_takes_means_over_ranks_and_names_the_worst():
 
 
 def test_only_iterations_that_all_ranks_have_count():
-    told = report(trace([*traces.root(), *traces.root(200, 1)], traces.root(200, 1)))
+    told = summarise(trace([*traces.root(), *traces.root(200, 1)], traces.root(200, 1)))
     assert told.names == ["iteration 1"]
     with pytest.raises(TimelineError, match="no whole iteration in common"):
-        report(trace(traces.root(), traces.root(200, 1)))
+        summarise(trace(traces.root(), traces.root(200, 1)))

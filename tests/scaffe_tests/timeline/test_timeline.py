@@ -11,8 +11,9 @@ from PIL import Image
 
 from scaffe.cli import main
 from scaffe.errors import SnapshotError
+from scaffe.monitor.spans import ITERATION, WAIT
 from scaffe.net import Net
-from scaffe.timeline.timeline import ITERATION, LIMIT, TOTAL, WAIT, Timeline, limit
+from scaffe.timeline.timeline import LIMIT, TOTAL, Timeline, limit
 from scaffe.timeline.trace import read_trace
 from scaffe.training.solver import Solver
 
@@ -164,7 +165,7 @@ def test_a_picture_without_matplotlib(refused, folder, monkeypatch):
 def test_a_picture_shows_the_typical_iteration(folder, capsys):
     pytest.importorskip("matplotlib")
     from scaffe.timeline import plot
-    from scaffe.timeline.overlap import report
+    from scaffe.timeline.overlap import summarise
 
     long = [traces.span("iteration", "iteration 2", 500, 900)]
     ranks = [[*traces.root(), *traces.root(200, 1), *long]] * 2
@@ -172,7 +173,7 @@ def test_a_picture_shows_the_typical_iteration(folder, capsys):
     assert main(["timeline", str(path), "--plot", "p.png"]) == 0
     with Image.open("p.png") as picture:
         assert picture.size[0] == 14 * 150
-    figure = plot.draw(report(read_trace(path)))
+    figure = plot.draw(summarise(read_trace(path)))
     [axes] = figure.axes
     labels = [label.get_text() for label in axes.get_yticklabels()]
     assert labels[:2] == ["rank 0 on node0", "main"]

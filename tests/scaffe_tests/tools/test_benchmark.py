@@ -30,7 +30,7 @@ def test_operations_are_counted_by_hand():
 
 
 def test_the_benchmark_prints_its_table():
-    command = [sys.executable, str(ROOT / "jobs/bench_engine.py"), "--nets", "lenet", "--rounds", "1"]
+    command = [sys.executable, str(ROOT / "jobs/bench/engine.py"), "--nets", "lenet", "--rounds", "1"]
     environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=True)
     assert re.search(r"^lenet +64 .* of \d+$", done.stdout, re.M)

@@ -36,7 +36,7 @@ def folder(tmp_path, monkeypatch):
 
 def planned(text=BRANCHES, phase="ALL"):
     net = text_format.Parse(text, NetParameter())
-    return draw.plan(net, phase, draw.shapes(net, phase))
+    return draw.diagram(net, phase, draw.shapes(net, phase))
 
 
 def named(drawing):

@@ -13,6 +13,7 @@ from strict_arrays import StrictGpu
 
 import scaffe
 from scaffe import solvers
+from scaffe.compute import Compute
 from scaffe.errors import DivergedError, SnapshotError, WeightsError
 from scaffe.parallel.world import open_world
 from scaffe.proto import SolverParameter
@@ -42,7 +43,11 @@ def make(tmp_path):
     def make(net, engine="reference", **fields):
         world.take_gpu(StrictGpu() if engine == "cuda" else None)
         param = solver_with(net, snapshot_prefix=str(tmp_path / "snap"), **fields)
-        made.append(scaffe.Solver(param, world=world, engine="auto" if engine == "cuda" else engine, graphs="off"))
+        made.append(
+            scaffe.Solver(
+                param, world=world, compute=Compute(engine="auto" if engine == "cuda" else engine, graphs="off")
+            )
+        )
         world.take_gpu(None)
         return made[-1]
 
@@ -157,7 +162,8 @@ def test_a_last_loss_that_is_not_finite_is_told(make):
 def test_a_rate_that_becomes_no_number_is_told(make, images):
     solver = make(tower(images), lr_policy="exp", gamma=1e30)
     solver.iter = 11
-    with pytest.raises(DivergedError, match="lr_policy 'exp': the learning rate of iteration 11 is no finite number"):
+    said = "lr_policy 'exp': the learning rate of iteration 11 is not a finite number"
+    with pytest.raises(DivergedError, match=said):
         solver.step(1)
 
 
@@ -211,7 +217,7 @@ def test_no_file_is_read_that_holds_values_that_are_not_finite(make, images, mon
     """The files' checksums are those of such values, as if another program had written them."""
     solver = make(tower(images), snapshot_format=form)
     monkeypatch.setattr("scaffe.files.weights.check_layers", lambda *_: None)
-    monkeypatch.setattr("scaffe.files.snapshot.check_history", lambda *_: None)
+    monkeypatch.setattr("scaffe.training.snapshots.check_history", lambda *_: None)
     packed = solver.net.packed
     i = next(i for i, parameter in enumerate(packed.parameters) if parameter.label == "ip2[0]")
     spoilt = packed.view(packed.data if end == "caffemodel" else solver.rule.history[0], i)

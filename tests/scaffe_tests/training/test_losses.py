@@ -9,6 +9,7 @@ from strict_arrays import StrictGpu
 
 import scaffe
 from scaffe import solvers
+from scaffe.compute import Compute
 from scaffe.errors import DivergedError, LabelError
 from scaffe.parallel.world import open_world
 from scaffe.proto import SolverParameter
@@ -23,7 +24,9 @@ def make(images):
     def make(gpu, **fields):
         world.take_gpu(gpu)
         engine = "reference" if gpu is None else "auto"
-        made.append(scaffe.Solver(solver_with(lenet(images, batch=8), **fields), world=world, engine=engine))
+        made.append(
+            scaffe.Solver(solver_with(lenet(images, batch=8), **fields), world=world, compute=Compute(engine=engine))
+        )
         world.take_gpu(None)
         return made[-1]
 
@@ -44,7 +47,7 @@ def test_every_iterations_loss_is_told_though_it_comes_late(make):
 def test_a_step_from_a_device_waits_for_no_loss_but_at_the_display(make, monkeypatch):
     solver = make(StrictGpu(), display=3)
     known = []
-    tell = lambda solver, *shown: known.append((solver.iter, len(solver.losses.last))) or shown  # noqa: E731
+    tell = lambda world, net, iter, *shown: known.append((iter, len(solver.losses.last))) or shown[-1]  # noqa: E731
     monkeypatch.setattr("scaffe.training.display.iteration", tell)
     solver.param.average_loss = 100
     solver.losses.last = type(solver.losses.last)(maxlen=100)
@@ -85,7 +88,7 @@ layer { name: "hit" type: "Accuracy" bottom: "x" bottom: "y" top: "hit" accuracy
 def pair(tmp_path):
     """Return a net with losses over labels, by kernels and on the host."""
     (tmp_path / "net.prototxt").write_text(LABELS)
-    how = {"gpu": StrictGpu()}, {"engine": "reference"}
+    how = {"gpu": StrictGpu()}, {"compute": Compute("reference")}
     return [scaffe.Net(tmp_path / "net.prototxt", scaffe.TRAIN, **one) for one in how]
 
 
@@ -120,10 +123,10 @@ def test_gradients_are_clipped_on_the_device_as_on_the_host(tmp_path, limit):
         'layer { name: "y"', 'layer { name: "z" type: "InnerProduct" bottom: "x" top: "z" '
         'inner_product_param { num_output: 700 } }\nlayer { name: "y"'))  # fmt: skip
     clipped = []
-    for how in ({"gpu": StrictGpu()}, {"engine": "reference"}):
+    for how in ({"gpu": StrictGpu()}, {"compute": Compute("reference")}):
         net = scaffe.Net(tmp_path / "net.prototxt", scaffe.TRAIN, **how)
         net.params["z"][0].diff[...] = np.random.default_rng(1).standard_normal((700, 3))
-        solvers.create(SolverParameter(type="SGD", clip_gradients=limit), net.packed, net.context.engine).clip()
+        solvers.create(SolverParameter(type="SGD", clip_gradients=limit), net.packed, net.engine).clip()
         clipped.append(net.params["z"][0].diff.copy())
     np.testing.assert_allclose(*clipped, rtol=1e-6)
     assert (np.linalg.norm(clipped[0]) < 1) == (limit == 0.5)

@@ -8,6 +8,7 @@ import pytest
 from bad_input import Refused, train, trainable
 
 from scaffe.cli import main
+from scaffe.compute import Compute
 from scaffe.errors import ScaffeError
 from scaffe.training import replay
 from scaffe.training.solver import Solver
@@ -28,7 +29,7 @@ def write(path, seconds=0.0, layers=LAYERS, **more):
 
 def test_layers_take_their_times_and_leave_all_as_it_is(folder):
     profile = write(folder / "p.json", 0.01, update_s=0.02)
-    solver = Solver(nets.solver_with(nets.softmax_regression("db")), compute=f"replay:{profile}")
+    solver = Solver(nets.solver_with(nets.softmax_regression("db")), compute=Compute(numbers=f"replay:{profile}"))
     before = solver.net.packed.data.copy()
     start = time.perf_counter()
     solver.step(2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import nets
 import pytest
 
-from readers import Settings
+from readers import Reading
 from scaffe.proto import SolverParameter
 from scaffe.proto.files import read_solver_state
 from scaffe.training.solver import Solver
@@ -28,7 +28,7 @@ def solver(shuffle="", db="db", **fields):
     layers = (TEST_DATA % phase + data.replace(db, name) for phase, name in (("TRAIN", db), ("TEST", "test_db")))
     net = head + "".join(layers) + 'layer {\n  name: "ip"' + rest
     param = nets.solver_with(net, snapshot_prefix="snap", test_iter=[3], test_interval=2, **fields)
-    return Solver(param, reading=Settings(shuffle=shuffle))
+    return Solver(param, reading=Reading(shuffle=shuffle))
 
 
 def snapshot(**given):

@@ -12,7 +12,7 @@ import pytest
 from bad_input import Refused, edit, grey, train, trainable, write_records
 from PIL import Image
 
-from readers import RecordError, Settings
+from readers import Reading, RecordError
 from scaffe.cli import main
 from scaffe.proto import Datum
 
@@ -121,7 +121,7 @@ def windows(tmp_path, monkeypatch):
 
 
 def test_a_bad_window_gives_way_to_the_next_good_one_of_its_kind(windows):
-    settings = Settings(bad_records="skip", max_bad_records=1)
+    settings = Reading(bad_records="skip", max_bad_records=1)
     wholes = over_ranks.together(WINDOWS, 1, 8, reading=settings)
     over_ranks.assert_same(over_ranks.together(WINDOWS, 3, 8, reading=settings), wholes)
     labels = np.concatenate([blobs["label"] for blobs in wholes])
@@ -142,7 +142,7 @@ def test_a_label_of_an_hdf5_file_that_no_layer_takes_is_passed_over(tmp_path, mo
     data = f'layer {{ name: "d" type: "HDF5Data" top: "data" top: "label" {fields} }}'
     ip = 'layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" inner_product_param { num_output: 20 } }'
     loss = 'layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }'
-    net = over_ranks.net_of(data + ip + loss, reading=Settings(bad_records="skip"))
+    net = over_ranks.net_of(data + ip + loss, reading=Reading(bad_records="skip"))
     passes = over_ranks.run(net, 4)
     net.close()
     expected = [0, 1, 2, 5, 5, 5, 6, 7, 8, 9, 10, 11, 13, 13, 14, 15, 16, 17, 18, 19]

@@ -1,11 +1,12 @@
-// Batch normalisation of x (outer x channels x inner): each block has CHUNK elements of one channel, read once into its
-// threads' registers. What is measured over a channel is summed over its chunks by each block that needs it.
-#define HELD 4  // quads of a thread
+// Batch normalisation of x (outer x channels x inner). Each block reads CHUNK elements of one channel once, into the
+// registers of its threads. A first kernel writes partial sums per chunk; each block of the second adds up those of its
+// channel.
+#define HELD 4  // quads per thread
 #define CHUNK (4 * HELD * THREADS)
 
 struct Part {
-  int channel, chunk, begin, count, inner;  // the first of the channel's `count` elements that are this block's
-  Index image, first;                       // elements of an image, and where in it the channel begins
+  int channel, chunk, begin, count, inner;  // begin: index of the block's first of the channel's `count` elements
+  Index image, first;                       // elements of an image, and the offset of the channel in it
   Divisor by_inner;
   bool quads;
 
@@ -14,7 +15,7 @@ struct Part {
         image((Index)channels * inner), first((Index)channel * inner), by_inner(by_inner),
         quads(aligned && inner % 4 == 0) {}
 
-  // The number among the channel's elements of a thread's element i.
+  // The index in the channel of a thread's element i.
   __device__ int place(int i) const {
     return begin + (quads ? 4 * (i / 4 * THREADS + threadIdx.x) + i % 4 : i * THREADS + threadIdx.x);
   }
@@ -58,7 +59,7 @@ struct Part {
   for (int i = 0; i < HELD; i++) \
     _Pragma("unroll") for (int k = 0; k < 4; k++)
 
-// Each chunk's mean, and the sum of the squares of what its elements lie from it.
+// Each chunk's mean, and the sum of the squared deviations from that mean.
 KERNEL norm_chunks(const float* x, float* means, float* squares, CHANNELS) {
   Part part(OF_PART, for_quads(x));
   Quad held[HELD];
@@ -76,8 +77,8 @@ KERNEL norm_chunks(const float* x, float* means, float* squares, CHANNELS) {
 
 __device__ inline int size_of(int chunk, int count) { return count - chunk * CHUNK < CHUNK ? count - chunk * CHUNK : CHUNK; }
 
-// The channel's statistics, which block 0 of it adds to the running sums, and x normalised by them: into `kept` and y.
-// Chan, Golub and LeVeque 1979, equation 2.1.
+// Compute the statistics of the channel from its chunks (Chan, Golub and LeVeque 1979, equation 2.1), and write x,
+// normalised by them, into `kept` and y. Block 0 of a channel also updates the running sums.
 KERNEL normalise(const float* x, const float* means, const float* squares, float* deviation, float* kept, float* y,
                  float* mean_sum, float* variance_sum, float* weight, CHANNELS, float eps, float fraction, float unbias) {
   Part part(OF_PART, for_quads(x) && for_quads(kept) && for_quads(y));
@@ -100,7 +101,7 @@ KERNEL normalise(const float* x, const float* means, const float* squares, float
   if (part.channel == 0) *weight = *weight * fraction + 1;
 }
 
-// The same by statistics that are given.
+// Normalise x by given statistics.
 KERNEL normalise_by(const float* x, const float* mean, const float* deviation, float* kept, float* y, CHANNELS) {
   Part part(OF_PART, for_quads(x) && for_quads(kept) && for_quads(y));
   Quad held[HELD];
@@ -111,7 +112,7 @@ KERNEL normalise_by(const float* x, const float* mean, const float* deviation, f
   part.write(y, held);
 }
 
-// Each chunk's sums of dy, and of dy times the normalised values.
+// Each chunk's sum of dy, and of dy times the normalised values.
 KERNEL norm_back_chunks(const float* kept, const float* dy, float* sums, float* slopes, CHANNELS) {
   Part part(OF_PART, for_quads(kept) && for_quads(dy));
   Quad values[HELD], gradients[HELD];
@@ -123,6 +124,7 @@ KERNEL norm_back_chunks(const float* kept, const float* dy, float* sums, float* 
   if (threadIdx.x == 0) sums[blockIdx.x] = sum, slopes[blockIdx.x] = slope;
 }
 
+// dx from dy, the normalised values and the sums of the chunks.
 KERNEL normalise_back(const float* kept, const float* dy, const float* sums, const float* slopes, const float* deviation,
                       float* dx, CHANNELS) {
   Part part(OF_PART, for_quads(kept) && for_quads(dy) && for_quads(dx));
@@ -137,14 +139,14 @@ KERNEL normalise_back(const float* kept, const float* dy, const float* sums, con
   part.write(dx, gradients);
 }
 
-// What the running sums say, 0 before there are any.
+// Mean and standard deviation by the running sums; 0 and sqrt(eps) before there are any.
 KERNEL known_statistics(Index count, const float* means, const float* variances, const float* weight, float* mean,
                         float* deviation, float eps) {
   float scale = *weight == 0 ? 0.0f : 1 / *weight;
   EACH(c, count) mean[c] = means[c] * scale, deviation[c] = sqrtf(variances[c] * scale + eps);
 }
 
-// Scale, which follows: y = factor x + bias, x also into `kept` where y takes its place.
+// The layer Scale: y = factor x + bias. In place, x is also copied into `kept`.
 KERNEL scale(const float* x, const float* factor, const float* bias, float* kept, float* y, CHANNELS) {
   Part part(OF_PART, for_quads(x) && for_quads(kept) && for_quads(y));
   Quad held[HELD];
@@ -155,7 +157,7 @@ KERNEL scale(const float* x, const float* factor, const float* bias, float* kept
   part.write(y, held);
 }
 
-// dx = factor dy, and each chunk's sums of dy, and of dy x.
+// dx = factor dy, and each chunk's sum of dy, and of dy x.
 KERNEL scale_back(const float* x, const float* dy, const float* factor, float* dx, float* sums, float* slopes,
                   CHANNELS) {
   Part part(OF_PART, for_quads(x) && for_quads(dy) && for_quads(dx));
@@ -172,7 +174,7 @@ KERNEL scale_back(const float* x, const float* dy, const float* factor, float* d
   if (threadIdx.x == 0) sums[blockIdx.x] = sum, slopes[blockIdx.x] = slope;
 }
 
-// Add a channel's sums, a block for each, to the gradients of its bias and its factor.
+// Add the sums of a channel's chunks to the gradients of its bias and factor; one block per channel.
 KERNEL scale_gradients(const float* sums, const float* slopes, int chunks, float* bias, float* factor) {
   float sum = 0, slope = 0;
   for (int c = threadIdx.x; c < chunks; c += blockDim.x)

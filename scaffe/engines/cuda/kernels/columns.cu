@@ -1,5 +1,5 @@
-// Images (N x C x H x W) unfolded into columns (C kernel x N positions), and columns' gradients folded back: a thread
-// for each entry of the columns, or for each pixel, whose entries are added in one order.
+// unfold: images (N x C x H x W) into columns (C kernel x N positions), one thread per entry of the columns.
+// fold: gradients of columns into images, one thread per pixel, which adds its entries in a fixed order.
 struct Side {
   int size, out, kernel, stride, pad, dilation;
   __device__ int pixel(int position, int place) const { return position * stride - pad + place * dilation; }

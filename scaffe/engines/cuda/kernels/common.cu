@@ -1,8 +1,8 @@
-// What all kernels share. Counts and places are long long: a blob may have more than 2^31 elements.
+// Definitions for all kernels. Counts and indices are 64-bit: a blob may have more than 2^31 elements.
 typedef long long Index;
 
 #define KERNEL extern "C" __global__ void
-#define THREADS 256  // of a block; a power of two
+#define THREADS 256  // per block; a power of two
 
 #define EACH(i, count)                                                     \
   for (Index i = blockIdx.x * (Index)blockDim.x + threadIdx.x; i < count; \
@@ -18,7 +18,7 @@ struct Max {
   static __device__ float join(float a, float b) { return a > b || a != a ? a : b; }
 };
 
-// Join the values of a block's threads, in an order that is always the same; each thread gets the result.
+// Reduce the values of a block's threads by Op, in a fixed order; all threads get the result.
 template <class Op, class Value>
 __device__ Value over_block(Value value) {
   __shared__ Value values[THREADS];
@@ -32,7 +32,7 @@ __device__ Value over_block(Value value) {
   return values[0];
 }
 
-// Let a block's threads compute the softmax of `classes` scores from `base` on, `inner` apart.
+// Softmax of `classes` scores from index `base` on, with stride `inner`, by the threads of a block.
 __device__ inline void softmax_over_block(const float* scores, float* prob, Index base, int classes, int inner) {
   float most = -infinity(), sum = 0;
   for (int c = threadIdx.x; c < classes; c += blockDim.x) most = Max::join(most, scores[base + c * (Index)inner]);
@@ -46,15 +46,15 @@ __device__ inline void softmax_over_block(const float* scores, float* prob, Inde
   for (int c = threadIdx.x; c < classes; c += blockDim.x) prob[base + c * (Index)inner] /= sum;
 }
 
-// Four floats that are read and written at once: threads that move 16 bytes keep enough of them under way.
+// Four floats, read and written by one instruction: transfers of 16 bytes per thread saturate the memory.
 struct alignas(16) Quad {
   float at[4];
 };
 
 __device__ inline bool for_quads(const void* array) { return (unsigned long long)array % sizeof(Quad) == 0; }
 
-// Division of numbers below 2^31 by one divisor, as engine.py prepares it: a GPU has no instruction for division, and
-// most kernels that find their place in a blob would do little else. Granlund and Montgomery 1994, figure 4.1.
+// Division of numbers below 2^31 by one divisor, which `divisor` prepares on the host. A GPU has no instruction for
+// integer division, which would bound most kernels that compute indices. Granlund and Montgomery 1994, figure 4.1.
 typedef unsigned long long word;
 
 struct Divisor {

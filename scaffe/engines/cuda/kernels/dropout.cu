@@ -1,5 +1,5 @@
-// Dropout with the random numbers that numpy's Philox gives: Philox4x64 of ten rounds (Salmon et al. 2011, section 3.3).
-// A thread takes one step of the counter, which is 8 float32 numbers of a row; rows start on a step.
+// Dropout with the random numbers of numpy's Philox: Philox4x64 with ten rounds (Salmon et al. 2011, section 3.3).
+// A thread computes one step of the counter: 8 float32 numbers of a row. Each row begins with a new step.
 struct Four {
   word at[4];
 };

@@ -1,4 +1,5 @@
-// Bottoms added, multiplied or compared, a first pair and then one more at a time. `winner` says which was the largest.
+// Sums, products and maxima of bottoms: the first two in one launch, then one launch for each further bottom. `winner`
+// is the index of the bottom that has the maximum.
 template <class Op>
 __device__ void combine(Index count, const float* a, const float* b, float* y, Op op) {
   Index quads = for_quads(a) && for_quads(b) && for_quads(y) ? count / 4 : 0;

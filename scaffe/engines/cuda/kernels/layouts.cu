@@ -1,5 +1,5 @@
-// The same numbers in another layout: matrices (rows x columns) turned into (columns x rows), of float or bfloat16,
-// and the sums of each channel of maps (images x channels x positions).
+// Transposition of matrices (rows x columns) of float or bfloat16, and sums of the channels of maps (images x channels
+// x positions).
 typedef unsigned short bf16;  // the upper half of a float
 
 #define TILE 32
@@ -7,16 +7,16 @@ typedef unsigned short bf16;  // the upper half of a float
 __device__ inline float wide(float value) { return value; }
 __device__ inline float wide(bf16 value) { return __int_as_float((int)value << 16); }
 __device__ inline void store(float* place, float value) { *place = value; }
-__device__ inline void store(bf16* place, float value) {  // rounded, halves to even
+__device__ inline void store(bf16* place, float value) {  // round to nearest, ties to even
   unsigned bits = __float_as_int(value);
   *place = value != value ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
 
-// A block turns a tile of one of the matrices. What is turned has `bias` of its row added, if there is one, and what
-// was there, if `add`.
+// A block transposes one tile of one of the matrices. The bias of the target's row is added, if there is a bias, and
+// with `add` the target's old value.
 template <class From, class To>
 __device__ void turn(const From* source, To* target, const float* bias, int rows, int columns, int add) {
-  __shared__ float tile[TILE][TILE + 1];  // a column of it lies in 32 banks
+  __shared__ float tile[TILE][TILE + 1];  // one more column: a column of the tile then lies in 32 banks
   int across = (columns + TILE - 1) / TILE, tiles = (rows + TILE - 1) / TILE * across;
   int r = blockIdx.x % tiles / across * TILE, c = blockIdx.x % across * TILE, x = threadIdx.x % TILE;
   Index start = (Index)(blockIdx.x / tiles) * rows * columns;
@@ -30,7 +30,7 @@ __device__ void turn(const From* source, To* target, const float* bias, int rows
     }
 }
 
-// The same where a matrix is narrow, which would leave most of a tile empty: a thread for each number.
+// The same for narrow matrices, which would leave most of a tile empty: one thread per element.
 template <class From, class To>
 __device__ void turn_narrow(Index count, const From* source, To* target, const float* bias, int rows, int columns,
                             int add) {
@@ -64,7 +64,7 @@ KERNEL turn_narrow_from_bf16(Index count, const bf16* source, float* target, con
   turn_narrow(count, source, target, bias, rows, columns, add);
 }
 
-// A block for each channel and each part of the images.
+// One block per channel and part of the images.
 KERNEL channel_sums(const float* maps, float* sums, int images, int channels, int positions) {
   Index first = (Index)images * blockIdx.y / gridDim.y, last = (Index)images * (blockIdx.y + 1) / gridDim.y;
   float sum = 0;

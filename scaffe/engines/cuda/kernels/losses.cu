@@ -1,5 +1,6 @@
-// Losses and accuracies over labels (rows), which are whole numbers held as floats; scores are (outer x classes x inner).
-// report: the loss, then of the first label found that is no class its layer's number (0: none), its row, its value.
+// Losses and accuracies of scores (outer x classes x inner) against labels (outer x inner), integers stored as floats.
+// report: [0] the loss; of the first label found that is no class, [1] the number of its layer (0: none), [2] its row,
+// [3] its value.
 struct Least {
   static __device__ Index join(Index a, Index b) { return a < b ? a : b; }
 };
@@ -25,7 +26,7 @@ KERNEL add_loss(const float* top, Index count, double weight, int first, double*
   if (threadIdx.x == 0) report[0] = (first ? 0 : report[0]) + weight * sum;
 }
 
-// A block for each row. A label that is no class takes class 0's place: somebody else tells of it.
+// One block per row. A label that is no class counts as class 0 here: check_labels reports it.
 KERNEL softmax_loss(const float* scores, const float* labels, float* prob, float* losses, int classes, int inner,
                     int ignores, float ignore) {
   Index base = blockIdx.x / inner * (Index)classes * inner + blockIdx.x % inner;
@@ -38,7 +39,7 @@ KERNEL softmax_loss(const float* scores, const float* labels, float* prob, float
   }
 }
 
-// top = sum of values / divisor; a divisor of 0 stands for the number of labels that count, at least 1.
+// top = sum of values / divisor. A divisor of 0 stands for the number of labels not ignored, at least 1.
 KERNEL mean_over_labels(const float* values, const float* labels, Index count, int ignores, float ignore,
                         double divisor, float* top, float* divided) {
   float sum = 0;
@@ -55,7 +56,7 @@ KERNEL mean_over_labels(const float* values, const float* labels, Index count, i
   }
 }
 
-// The gradient of the sum of -log(prob[label]) over the labels that count, times *weight / *divided.
+// The gradient of the sum of -log(prob[label]) over the labels not ignored, times *weight / *divided.
 KERNEL softmax_loss_back(Index count, const float* prob, const float* labels, float* dx, int classes, int inner,
                          int ignores, float ignore, const float* weight, const float* divided) {
   float factor = *weight / *divided;
@@ -65,7 +66,8 @@ KERNEL softmax_loss_back(Index count, const float* prob, const float* labels, fl
   }
 }
 
-// A block for each row: is its label among the top_k best? The label's own score is one of those that are not worse.
+// hit = 1 where the label's score is among the top_k best; one block per row. The scores not below the label's include
+// the label's own.
 KERNEL hits(const float* scores, const float* labels, float* hit, int classes, int inner, int top_k, int ignores,
             float ignore) {
   Index base = blockIdx.x / inner * (Index)classes * inner + blockIdx.x % inner, not_worse = 0;

@@ -1,10 +1,10 @@
 // Local response normalisation across channels of x (N x C x pixels): y = x scale^-beta, scale = k + alpha (sum of x^2
-// over the channels that are at most REACH away). A thread goes along the channels of one pixel with the window in its
-// registers, so that each value is read once; row y of the grid has one run of RUN channels of one image.
+// over the channels at a distance of at most REACH). A thread computes RUN consecutive channels of one pixel with the
+// window in registers, so that each value is read once. A row of the grid computes one run of channels of one image.
 #define RUN 64
 
 struct Run {
-  Index base;  // of the pixel in its image
+  Index base;  // offset of the pixel in channel 0 of its image
   int pixels, channels, begin, end;
   __device__ bool inside(int c) const { return c >= 0 && c < channels; }
   __device__ Index at(int c) const { return base + (Index)c * pixels; }
@@ -12,11 +12,11 @@ struct Run {
 };
 
 __device__ inline float power(float scale, float beta) {
-  if (beta == 0.75f) return rsqrtf(scale) * sqrtf(rsqrtf(scale));  // as most nets have it, at a tenth of powf's cost
+  if (beta == 0.75f) return rsqrtf(scale) * sqrtf(rsqrtf(scale));  // the usual beta, at a tenth of the cost of powf
   return powf(scale, -beta);
 }
 
-// The values of the channels around one.
+// The values of 2 REACH + 1 consecutive channels.
 template <int REACH>
 struct Window {
   float at[2 * REACH + 1];
@@ -55,7 +55,7 @@ __device__ void forward(const Run& run, const float* __restrict__ x, float* __re
 template <int REACH>
 __device__ void backward(const Run& run, const float* __restrict__ x, const float* __restrict__ dy,
                          float* __restrict__ dx, float alpha, float beta, float k, float factor) {
-  Window<REACH> xs, weighted, ratios;  // of dy scale^-beta, and of dy y / scale
+  Window<REACH> xs, weighted, ratios;  // windows of x, of dy scale^-beta, and of dy y / scale
   for (int c = run.begin - 2 * REACH; c < run.begin; c++) xs.push(run.read(x, c));
 #pragma unroll 4
   for (int c = run.begin - REACH; c < run.end + REACH; c++) {
@@ -68,7 +68,7 @@ __device__ void backward(const Run& run, const float* __restrict__ x, const floa
   }
 }
 
-// Work for a pixel of each image and run that this row of the grid has.
+// Call work(run) for the thread's pixel and each run of this row of the grid.
 template <class Work>
 __device__ void each_run(int pixels, int channels, int rows, Work work) {
   int runs = (channels + RUN - 1) / RUN, pixel = blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,9 +1,9 @@
-// Concat, Slice and Split, up to eight blobs a launch: a whole (outer x size x inner) and its parts, which follow each
-// other on its axis from `from0` on; part k ends where `to` k says. Parts without an address are left out.
+// Concat, Slice and Split, up to eight blobs per launch: a whole (outer x size x inner) and its parts, consecutive on
+// the axis of `size` from index `from` on. Part k ends before index to<k>. Parts with a null pointer are left out.
 #define PARTS(T) T *p0, T *p1, T *p2, T *p3, T *p4, T *p5, T *p6, T *p7
 #define ENDS int to0, int to1, int to2, int to3, int to4, int to5, int to6, int to7
 
-// Call `move(part, j, i)` for each element: element j of a part is element i of the whole. `count` is what parts have.
+// Call move(part, j, i) for each of the parts' `count` elements: element j of a part is element i of the whole.
 template <class T, class Move>
 __device__ void over_parts(Index count, int size, int inner, int from, T* const* parts, const int* ends, int last,
                            Move move) {

@@ -1,5 +1,5 @@
-// Pooling of pictures (H x W): a thread for each window forward, for each pixel backward, so that nothing is added twice
-// or in another order. Windows are cut off at the edge; the mean counts the padding but nothing beyond it.
+// Pooling of pictures (H x W): one thread per window forward, per pixel backward, which adds in a fixed order, without
+// atomics. Windows are clipped at the edge; the mean includes padding, but nothing beyond it.
 struct Axis {
   int size, out, kernel, stride, pad;
   Divisor by_stride;
@@ -7,7 +7,7 @@ struct Axis {
   __device__ int first(int i) const { return begin(i) < 0 ? 0 : begin(i); }
   __device__ int last(int i) const { return begin(i) + kernel < size ? begin(i) + kernel : size; }
   __device__ int length(int i) const { return (begin(i) + kernel < size + pad ? begin(i) + kernel : size + pad) - begin(i); }
-  // The windows that a pixel lies in: from one to before the other.
+  // The windows that contain pixel p: indices from(p) to to(p) - 1.
   __device__ int from(int p) const { return p + pad < kernel ? 0 : by_stride(p + pad - kernel) + 1; }
   __device__ int to(int p) const {
     int windows = by_stride(p + pad) + 1;
@@ -19,8 +19,8 @@ struct Axis {
   int h, int oh, int kh, int sh, int ph, word by_sh, int w, int ow, int kw, int sw, int pw, word by_sw, word by_rows, word by_columns
 #define ROWS_COLUMNS Axis rows = {h, oh, kh, sh, ph, by_sh}, columns = {w, ow, kw, sw, pw, by_sw}
 
-// Call work(i, picture, row, column) for each i below `count`, over pictures of so many rows and columns. A blob of less
-// than 2^31 elements finds its places in 32 bits.
+// Call work(i, picture, row, column) for each i below `count`, over pictures of rows x columns. Indices of a blob of
+// less than 2^31 elements are computed in 32 bits.
 template <class Work>
 __device__ void each_place(Index count, int rows, int columns, Divisor by_rows, Divisor by_columns, Work work) {
   if (count < 1ll << 31) {
@@ -34,7 +34,7 @@ __device__ void each_place(Index count, int rows, int columns, Divisor by_rows, 
   }
 }
 
-// The sum of term(window, r, c) over the windows of a picture that pixel (a, b) lies in.
+// The sum of term(window, r, c) over the windows of a picture that contain pixel (a, b).
 template <class Term>
 __device__ float over_windows(const Axis& rows, const Axis& columns, Index picture, int a, int b, Term term) {
   Index windows = picture * rows.out * columns.out;

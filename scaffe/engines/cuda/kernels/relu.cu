@@ -1,4 +1,4 @@
-// Rectified linear units; x or y will do for the way back, as both have the same sign.
+// Rectified linear units. The backward pass may read y for x: both have the same sign.
 KERNEL relu(Index count, const float* x, float* y, float slope) {
   EACH(i, count) {
     float value = x[i];

@@ -1,4 +1,4 @@
-// Softmax over the classes of (outer x classes x inner): a block for each of the outer * inner rows.
+// Softmax over the classes of (outer x classes x inner), one block per row; there are outer * inner rows.
 KERNEL softmax(const float* scores, float* prob, int classes, int inner) {
   Index base = blockIdx.x / inner * (Index)classes * inner + blockIdx.x % inner;
   softmax_over_block(scores, prob, base, classes, inner);

@@ -1,6 +1,6 @@
-// The solvers' updates, one launch for all parameters: block b has elements of parameter owners[b], from begins[b] of the
-// packed arrays to ends[b], at most PIECE. Rounded after each operation, as the reference rules are: the same bits,
-// but for denormal numbers, which are zeros here (CuPy's last option to the compiler is -ftz=true).
+// The solvers' updates, one launch for all parameters: block b computes the elements begins[b] to ends[b] of the packed
+// arrays, at most PIECE, which belong to parameter owners[b]. Each operation rounds, as in the reference rules: the
+// results are the same bits, except that denormals become 0 (CuPy's last compiler option is -ftz=true).
 struct Given {
   float *data, *diff, *first, *second;
   const Index *begins, *ends;
@@ -63,7 +63,7 @@ struct Adam {
   }
 };
 
-// The elements j to j + 3 of an array, those of them that are this block's.
+// Access to elements j to j + 3 of an array, of those that belong to this block.
 struct Span {
   Index begin, end;
   bool aligned;
@@ -85,7 +85,7 @@ struct Span {
 
 __device__ inline bool is_finite(float value) { return value - value == 0; }
 
-// Note of a parameter, its number + 1, that it is not finite.
+// Store 1 + the index of a parameter that is not finite, if no other is stored.
 __device__ inline void tell(double* faulty, int i) {
   if (*faulty == 0) *faulty = i + 1;
 }
@@ -133,7 +133,7 @@ UPDATE(RMSProp)
 UPDATE(AdaDelta)
 UPDATE(Adam)
 
-// Look whether the pieces of parameters are finite.
+// Check that the pieces of parameters are finite.
 KERNEL look(const float* data, const Index* begins, const Index* ends, const int* owners, double* faulty) {
   bool fine = true;
   for (Index j = begins[blockIdx.x] + threadIdx.x; j < ends[blockIdx.x]; j += blockDim.x)
@@ -141,8 +141,8 @@ KERNEL look(const float* data, const Index* begins, const Index* ends, const int
   if (!fine) tell(faulty, owners[blockIdx.x]);
 }
 
-// LARS: the sums of the squares of a block's elements; then by how much a parameter's rate grows, |data| / (|diff| + decay
-// |data|): block b has parameter wanted[b], whose pieces are firsts[b] to firsts[b + 1].
+// LARS: the sums of squares of a block's elements; then the factor of each parameter's rate, trust |data| / (|diff| +
+// decay |data|). Block b of lars_ratios computes parameter wanted[b], whose pieces are firsts[b] to firsts[b + 1] - 1.
 KERNEL lars_squares(const float* data, const float* diff, const Index* begins, const Index* ends, double* of_data,
                     double* of_diff) {
   double x2 = 0, g2 = 0;
@@ -164,7 +164,7 @@ KERNEL lars_ratios(const double* of_data, const double* of_diff, const int* want
   if (threadIdx.x == 0) ratios[i] = trust * (x != 0 && g != 0 ? x / (g + decays[i] * x) : 1.0);
 }
 
-// Sums of squares, one for each of the grid's blocks.
+// Sums of squares, one per block.
 KERNEL squares(Index count, const float* diff, double* sums) {
   double sum = 0;
   EACH(i, count) sum += (double)diff[i] * diff[i];
@@ -172,7 +172,7 @@ KERNEL squares(Index count, const float* diff, double* sums) {
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
-// By what to multiply values of which that is the sum of squares, so that their norm is at most `limit`.
+// The factor by which to multiply values with this sum of squares, so that their norm is at most `limit`.
 KERNEL clip_factor(const double* sums, int parts, double limit, float* factor) {
   double sum = 0;
   for (int k = threadIdx.x; k < parts; k += blockDim.x) sum += sums[k];

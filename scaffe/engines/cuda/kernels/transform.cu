@@ -1,9 +1,9 @@
-// Images as they were read to what a net takes: cropped, mirrored, y = (x - mean) * scale, rounded as on the host.
+// Images as read, converted to the input of a net: cropped, mirrored, y = (x - mean) * scale, rounded as on the host.
 typedef unsigned char byte;
 
-// A window of each of the `planes` / `channels` images x (channels x rows x columns) goes to y (channels x height x
-// width). `places` has for each image the window's top row and left column, and 1 where it is mirrored. There may be a
-// mean image, of an image's shape, or a mean for each channel.
+// Copy a window of each of `planes` / `channels` images x (channels x rows x columns) into y (channels x height x
+// width). `places` holds for each image the window's top row, its left column, and 1 to mirror it. `mean` is an image
+// (channels x rows x columns), `means` one number per channel; either may be null.
 template <class Pixel>
 __device__ void transform(const Pixel* x, const int* places, const float* mean, const float* means, float* y,
                           int planes, int channels, int rows, int columns, int height, int width, float scale) {

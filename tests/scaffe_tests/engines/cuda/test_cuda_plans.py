@@ -6,19 +6,19 @@ import deviceless_cudnn
 import pytest
 
 from scaffe.engines.cuda.cudnn import CORRELATE, FIRST, LAST, SPREAD, WEIGH, Problem
-from scaffe.engines.cuda.ways import fitting
+from scaffe.engines.cuda.kernel_choice import fitting
 
 PLAIN = {"stride": (1, 1), "pad": (1, 1), "dilation": (1, 1)}
 PROBLEMS = {
-    "a middle layer": {"images": (32, 64, 28, 28), "maps": (32, 96, 28, 28), "kernel": (96, 64, 3, 3)},
-    "a first layer": {"images": (64, 3, 227, 227), "maps": (64, 96, 55, 55), "kernel": (96, 3, 11, 11),
+    "a middle layer": {"images": (32, 64, 28, 28), "maps": (32, 96, 28, 28), "weights": (96, 64, 3, 3)},
+    "a first layer": {"images": (64, 3, 227, 227), "maps": (64, 96, 55, 55), "weights": (96, 3, 11, 11),
                       "stride": (4, 4), "pad": (0, 0)},
-    "groups": {"images": (16, 96, 27, 27), "maps": (16, 256, 27, 27), "kernel": (256, 48, 5, 5), "pad": (2, 2)},
-    "dilation": {"images": (2, 3, 9, 9), "maps": (2, 5, 9, 9), "kernel": (5, 3, 3, 3), "pad": (2, 2),
+    "groups": {"images": (16, 96, 27, 27), "maps": (16, 256, 27, 27), "weights": (256, 48, 5, 5), "pad": (2, 2)},
+    "dilation": {"images": (2, 3, 9, 9), "maps": (2, 5, 9, 9), "weights": (5, 3, 3, 3), "pad": (2, 2),
                  "dilation": (2, 2)},
-    "one axis": {"images": (2, 3, 1, 9), "maps": (2, 4, 1, 4), "kernel": (4, 3, 1, 3), "stride": (1, 2),
+    "one axis": {"images": (2, 3, 1, 9), "maps": (2, 4, 1, 4), "weights": (4, 3, 1, 3), "stride": (1, 2),
                  "pad": (0, 0)},
-    "three axes": {"images": (2, 3, 8, 8, 8), "maps": (2, 4, 8, 8, 8), "kernel": (4, 3, 3, 3, 3),
+    "three axes": {"images": (2, 3, 8, 8, 8), "maps": (2, 4, 8, 8, 8), "weights": (4, 3, 3, 3, 3),
                    "stride": (1,) * 3, "pad": (1,) * 3, "dilation": (1,) * 3},
 }  # fmt: skip
 
@@ -36,7 +36,7 @@ def library(gpu):
 def names(library, what, one, layout, biased=False, limit=float("inf"), compute="float32", repeats=False):
     """Return the names of the plans for a pass that can be built and have room."""
     problem = Problem(**PLAIN | PROBLEMS[what], compute=compute, repeats=repeats)
-    return [plan.name for plan in fitting(library.plans(problem, one, layout, biased), limit)]
+    return [kernel.name for kernel in fitting(library.kernels(problem, one, layout, biased), limit)]
 
 
 @pytest.mark.parametrize("what", PROBLEMS)

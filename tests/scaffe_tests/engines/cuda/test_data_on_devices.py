@@ -9,7 +9,8 @@ from over_ranks import assert_same, run
 from PIL import Image
 from strict_arrays import a_gpu
 
-from readers import Settings, encode, write_lmdb, write_mean
+from readers import Reading, encode, write_lmdb, write_mean
+from scaffe.compute import Compute
 from scaffe.context import TRAIN, Context
 from scaffe.net import Net
 from scaffe.proto import NetParameter
@@ -62,7 +63,8 @@ def net_of(text, engine, **context):
     param = text_format.Parse(text, NetParameter())
     gpu = None if engine == "host" else a_gpu()
     name = "auto" if engine == "cuda" else "reference"
-    return Net(param, context=Context(**{"phase": TRAIN, "seed": 3, "gpu": gpu, **context}), engine=name)
+    how = {"phase": TRAIN, "seed": 3, "compute": Compute(name), **context}
+    return Net(param, context=Context(**how), gpu=gpu)
 
 
 def assert_alike(text, engine, passes=7, before=lambda net: None, **context):
@@ -90,7 +92,7 @@ def test_data_has_the_hosts_bits(folder, engine, source, transform):
 
 
 def test_several_threads_read_and_send(folder):
-    reading = Settings(threads=3, prefetch=5, shuffle="full")
+    reading = Reading(threads=3, prefetch=5, shuffle="full")
     text = data(folder / "raw", TRANSFORMS["image"].format(folder=folder))
     assert assert_alike(text, "cuda", passes=15, reading=reading)
 
@@ -106,7 +108,7 @@ def test_synthetic_images_are_transformed_on_the_device():
 
 
 def test_skipped_records_are_the_hosts(folder):
-    reading = Settings(bad_records="skip", max_bad_records=0.2)
+    reading = Reading(bad_records="skip", max_bad_records=0.2)
     assert assert_alike(data(folder / "bad", TRANSFORMS["values"]), "cuda", reading=reading)
 
 

@@ -10,7 +10,8 @@ from strict_arrays import KEYWORDS, MAKERS, UFUNCS, Array, StrictGpu, a_gpu, xp
 import scaffe
 from scaffe import solvers
 from scaffe.blob import on_host
-from scaffe.engines.cuda.engine import FLAGS, THREADS, divisor, source
+from scaffe.compute import Compute
+from scaffe.engines.cuda.launcher import FLAGS, THREADS, divisor, source
 from scaffe.errors import EngineError
 from scaffe.parallel.world import World, open_world
 from scaffe.proto import SolverParameter
@@ -35,7 +36,7 @@ def trained(world: World, gpu, net: str, iterations: int = 3, engine: str = "ref
     """Return a solver that has run so many iterations; engine "auto" is the CUDA engine on a GPU."""
     world.take_gpu(gpu)
     try:
-        solver = scaffe.Solver(solver_with(net, **fields), world=world, engine=engine)
+        solver = scaffe.Solver(solver_with(net, **fields), world=world, compute=Compute(engine=engine))
         solver.step(iterations)
     finally:
         world.take_gpu(None)
@@ -115,13 +116,13 @@ def test_an_update_differs_from_the_hosts_by_less_than_the_smallest_normal_numbe
 
 def rule_over(path, gpu, param: SolverParameter):
     """Return a net with random parameters, and the rule that updates them."""
-    net = scaffe.Net(path, scaffe.TRAIN, gpu=gpu, engine="reference" if gpu is None else "auto")
+    net = scaffe.Net(path, scaffe.TRAIN, gpu=gpu, compute=Compute("reference" if gpu is None else "auto"))
     rng = np.random.default_rng(7)
     for blobs in net.params.values():
         for blob in blobs:
             blob.data[...] = rng.standard_normal(blob.shape)
     rule = solvers.create(param, net.packed, net.context.engine)
-    assert type(rule).__name__ == (f"Fused{rule.kind}" if gpu else rule.kind)
+    assert type(rule).__name__ == (f"Cuda{rule.kind}" if gpu else rule.kind)
     return net, rule
 
 
@@ -142,7 +143,7 @@ def test_lenet_trains_by_the_kernels_as_on_the_host(world, images, smooth):
 def test_dropout_leaves_out_the_same_values_as_on_the_host(tmp_path, shape):
     dims = " ".join(f"dim: {size}" for size in shape)
     (tmp_path / "net.prototxt").write_text(DROPOUT.replace("DIMS", dims))
-    how = {"gpu": a_gpu(), "engine": "auto"}, {"engine": "reference"}
+    how = {"gpu": a_gpu()}, {"compute": Compute("reference")}
     found = []
     for one in how:
         net = scaffe.Net(tmp_path / "net.prototxt", scaffe.TRAIN, **one)
@@ -240,7 +241,7 @@ def test_gradients_are_cleared_whoever_has_looked_at_them(net):
 
 def test_an_engine_of_the_processor_is_refused_on_a_gpu(tmp_path, net):
     with pytest.raises(EngineError, match="engine onednn computes on the CPU, and a GPU was asked for"):
-        scaffe.Net(tmp_path / "net.prototxt", scaffe.TEST, gpu=StrictGpu(), engine="onednn")
+        scaffe.Net(tmp_path / "net.prototxt", scaffe.TEST, gpu=StrictGpu(), compute=Compute("onednn"))
 
 
 @pytest.mark.parametrize(

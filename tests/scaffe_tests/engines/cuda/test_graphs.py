@@ -10,6 +10,7 @@ from nets import solver_with
 from strict_arrays import StrictGpu, xp
 
 import scaffe
+from scaffe.compute import Compute
 from scaffe.engines.cuda.graphs import WARM_UP, Recorder, split
 from scaffe.net import Net
 from scaffe.parallel.world import open_world
@@ -42,7 +43,7 @@ def make(images):
     def make(graphs, **fields):
         world.take_gpu(StrictGpu())
         net = NET.format(source=images)
-        made.append(scaffe.Solver(solver_with(net, **fields), world=world, graphs=graphs))
+        made.append(scaffe.Solver(solver_with(net, **fields), world=world, compute=Compute(graphs=graphs)))
         world.take_gpu(None)
         return made[-1]
 
@@ -68,7 +69,7 @@ def test_a_net_that_is_repeated_trains_as_one_that_is_computed(make, fields):
     for solver in pair:
         solver.step(2 * WARM_UP + 3)
     assert_same_bits(*pair)
-    assert len(pair[0].net.graphs._recordings) >= 2 and pair[1].net.graphs is None
+    assert len(pair[0].net.engine.graphs._recordings) >= 2 and pair[1].net.engine.graphs is None
     np.testing.assert_array_equal(*(list(solver.losses.last) for solver in pair))
 
 
@@ -155,8 +156,8 @@ def test_batches_that_lie_in_two_places_in_turn_have_a_recording_each(make):
         in_turn(solver.net.layers[0])
         solver.step(4 * WARM_UP + 4)
     assert_same_bits(*pair)
-    assert [key[1] for key in pair[0].net.graphs._recordings].count(False) == 2
-    assert [key[1] for key in pair[0].net.graphs._recordings].count(True) == 2
+    assert [key[1] for key in pair[0].net.engine.graphs._recordings].count(False) == 2
+    assert [key[1] for key in pair[0].net.engine.graphs._recordings].count(True) == 2
 
 
 class Stream:

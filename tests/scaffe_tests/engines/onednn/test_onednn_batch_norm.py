@@ -76,7 +76,7 @@ def test_chains_agree(channels, images, size, kinds, in_place, conv, bias, sums,
 def test_what_follows_is_computed_in_one(kinds):
     net = build(chain(16, kinds), SHAPE)
     run(net)
-    assert [link.type for link in net.layer_dict["BatchNorm"]._plan.chain] == kinds[1:]
+    assert [link.type for link in net.layer_dict["BatchNorm"]._primitives.chain] == kinds[1:]
 
 
 @pytest.mark.parametrize("fields", ["axis: 2 num_axes: 1", "num_axes: 2", "axis: 0 num_axes: 1"])
@@ -84,7 +84,7 @@ def test_a_scale_of_other_axes_is_computed_by_itself(fields):
     text = chain(16, KINDS[3]).replace("bias_term: true", fields)
     net, reference = pair(text, SHAPE)
     assert_alike(run(net), run(reference), 4 * TOLERANCE)
-    assert not net.layer_dict["BatchNorm"]._plan.chain
+    assert not net.layer_dict["BatchNorm"]._primitives.chain
 
 
 def test_a_blob_that_two_layers_take_ends_the_chain():
@@ -92,7 +92,7 @@ def test_a_blob_that_two_layers_take_ends_the_chain():
     text = text.replace(' top: "" ', "")
     net, reference = pair(text, SHAPE)
     assert_alike(run(net), run(reference), 4 * TOLERANCE)
-    assert not net.layer_dict["BatchNorm"]._plan.chain
+    assert not net.layer_dict["BatchNorm"]._primitives.chain
 
 
 @pytest.mark.parametrize("in_place", [False, True])

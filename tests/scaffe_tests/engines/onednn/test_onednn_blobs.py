@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from both_engines import assert_alike, build, needs_onednn, run
 
-from scaffe.engines.onednn import primitives
+from scaffe.engines.onednn import descriptors, primitives
 
 pytestmark = needs_onednn
 
@@ -114,14 +114,14 @@ def test_other_shapes_make_other_plans_and_the_same_numbers():
         assert_alike(run(net), run(reference))
 
 
-def computed_ahead(net):
-    return [layer.name for layer in net.layers if getattr(layer, "_ahead", None) is not None]
+def computed_before(net):
+    return [layer.name for layer in net.layers if getattr(layer, "_deferred", None) is not None]
 
 
 def test_a_convolution_computes_the_relu_behind_it():
     net, reference = both()
     assert_alike(run(net, passes=2), run(reference, passes=2))
-    assert computed_ahead(net) == ["relu"]
+    assert computed_before(net) == ["relu"]
 
 
 @pytest.mark.parametrize("change", [False, True])
@@ -139,7 +139,7 @@ def test_a_pass_that_ends_at_the_convolution_shows_it_before_the_relu(change):
         seen.append({"conv": shown, "y": y, "diff": each.params["conv"][0].diff.copy()})
     assert (seen[0]["conv"] < 0).any()
     assert_alike(*seen)
-    assert not computed_ahead(net)
+    assert not computed_before(net)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_relu_that_needs_what_lies_below_computes_by_itself(relu):
     text = TEXT.split("layer {")[1].replace('"conv"', '"c"')
     nets = [build("layer {" + text + relu, SHAPE, engine=engine) for engine in ("onednn", "reference")]
     assert_alike(*map(run, nets))
-    assert not computed_ahead(nets[0])
+    assert not computed_before(nets[0])
 
 
 RESIDUAL = """
@@ -183,7 +183,7 @@ def test_a_steady_iteration_makes_nothing(monkeypatch, text):
     for _ in range(2):
         iterate()
     made = []
-    for kind in (primitives.Memory, primitives.Primitive, primitives.Desc):
+    for kind in (primitives.Memory, primitives.Primitive, descriptors.Desc):
         start = kind.__init__
         monkeypatch.setattr(
             kind, "__init__", lambda self, *a, start=start, **k: (made.append(self), start(self, *a, **k))[1]

@@ -251,5 +251,5 @@ def test_a_layer_that_asks_for_caffes_engine_computes_in_numpy(caplog):
     text = layer("ReLU", "relu_param { engine: ENGINE negative_slope: 0.1 }")
     for engine, fast in (("CAFFE", False), ("CUDNN", True), ("DEFAULT", True)):
         net = assert_engines_agree(text.replace("ENGINE", engine), (2, 3, 5, 5))
-        assert hasattr(net.layer_dict["it"], "_plan") == fast
+        assert hasattr(net.layer_dict["it"], "_primitives") == fast
     assert caplog.messages.count("layer 'it' (ReLU) computes in numpy: it says engine: CAFFE") == 1

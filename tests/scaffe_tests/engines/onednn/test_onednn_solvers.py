@@ -6,9 +6,9 @@ from both_engines import needs_onednn
 
 from scaffe import solvers
 from scaffe.blob import Blob
-from scaffe.engines.onednn.primitives import Engine
+from scaffe.engines.onednn.primitives import Onednn
 from scaffe.engines.onednn.sgd import OnednnSGD
-from scaffe.packed import PackedParameters, Parameter
+from scaffe.packed import PackedParameters, ParameterBlob
 from scaffe.proto import SolverParameter
 
 pytestmark = needs_onednn
@@ -17,7 +17,8 @@ SHAPES = [(3, OnednnSGD.block), (7,), (OnednnSGD.block + 5,), (2, 50)]
 
 def rule_of(engine, **fields):
     parameters = [
-        Parameter("layer", i, Blob(shape), lr_mult=1 + i % 2, decay_mult=1 - i / 4) for i, shape in enumerate(SHAPES)
+        ParameterBlob("layer", i, Blob(shape), lr_mult=1 + i % 2, decay_mult=1 - i / 4)
+        for i, shape in enumerate(SHAPES)
     ]
     parameters[3].sharers.append(Blob(SHAPES[3]))
     packed = PackedParameters(parameters)
@@ -39,7 +40,7 @@ def update(rule, rate, iteration, cut):
 @pytest.mark.parametrize("cut", [None, 2 * OnednnSGD.block, 1000], ids=["whole", "cut between blocks", "and in one"])
 @pytest.mark.parametrize("fields", [{}, {"iter_size": 3}, {"regularization_type": "L1"}, {"clip_gradients": 5}])
 def test_updates_are_numpys(fields, cut):
-    rules = rule_of(Engine(1), **fields), rule_of(None, **fields)
+    rules = rule_of(Onednn(1), **fields), rule_of(None, **fields)
     assert isinstance(rules[0], OnednnSGD) and not isinstance(rules[1], OnednnSGD)
     for iteration in range(3):
         for rule in rules:

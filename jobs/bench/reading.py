@@ -1,0 +1,195 @@
+"""How fast batches are read, and their bounds: Pillow's decoder alone, a plain cast. See reading.sh."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import itertools
+import multiprocessing
+import os
+import pickle
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from statistics import median
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from waiting import waited
+
+from readers import BatchQueue, BatchReader, LMDBReader, Shard, Transform, encode, write_lmdb
+
+JPEGS, CIFAR, BATCH = 256, 10_000, 32
+Rate = Callable[[], float]
+
+
+def jpegs() -> list[bytes]:
+    """Return the content of 64 JPEGs of 256 x 256, with about as many bytes as ImageNet's."""
+    rng, files = np.random.RandomState(0), []
+    for _ in range(64):
+        file = io.BytesIO()
+        coarse = Image.fromarray(rng.randint(0, 256, (33, 33, 3)).astype(np.uint8))
+        coarse.resize((256, 256), Image.Resampling.BICUBIC).save(file, "JPEG", quality=90)
+        files.append(file.getvalue())
+    return files
+
+
+def build(folder: str, contents: list[bytes]) -> None:
+    """Build an LMDB of JPEGs, one of raw 32 x 32 images, and the pickled list of JPEGs for loader.py."""
+    write_lmdb(f"{folder}/jpeg", ((b"%08d" % i, encode(contents[i % 64], i % 10)) for i in range(JPEGS)))
+    images = np.random.RandomState(1).randint(0, 256, (CIFAR, 3, 32, 32)).astype(np.uint8)
+    write_lmdb(f"{folder}/cifar", ((b"%05d" % i, encode(image, i % 10)) for i, image in enumerate(images)))
+    with open(f"{folder}/contents", "wb") as file:
+        pickle.dump(contents, file)
+
+
+def timed(count: int, work: Callable[[], object]) -> float:
+    """Return the items per second of `work`, which handles `count` items."""
+    begin = time.perf_counter()
+    work()
+    return count / (time.perf_counter() - begin)
+
+
+def bare(contents: list[bytes]) -> float:
+    """Return the images per second of Pillow's decoder alone."""
+    return timed(len(contents), lambda: [Image.open(io.BytesIO(content)).load() for content in contents])
+
+
+def filled(source: str, transform: Transform, batch: int, batches: int) -> Rate:
+    """Return a function that measures batches filled in this thread."""
+    reader = LMDBReader(source)
+    filling = BatchReader(reader, Shard.whole(len(reader), batch), transform)
+    [target], numbers = filling.allocate(1), itertools.count()
+    return lambda: timed(batch * batches, lambda: [filling.fill(next(numbers), target) for _ in range(batches)])
+
+
+def queued(source: str, transform: Transform, batches: int, threads: int) -> Rate:
+    """Return a function that measures batches filled by `threads` threads."""
+    reader = LMDBReader(source)
+    filling = BatchReader(reader, Shard.whole(len(reader), BATCH), transform)
+
+    def turn() -> float:
+        with BatchQueue(filling.fill, itertools.count(), filling.allocate(threads + 1), threads) as queue:
+            queue.recycle(queue.get())
+            return timed(BATCH * batches, lambda: [queue.recycle(queue.get()) for _ in range(batches)])
+
+    return turn
+
+
+def copied() -> float:
+    """Return the raw images per second of a plain cast to float32, the bound of their transform."""
+    pixels = np.zeros((100, 3, 32, 32), np.uint8)
+    out = np.empty(pixels.shape, np.float32)
+    return timed(100 * 100, lambda: [np.copyto(out, pixels) for _ in range(100)])
+
+
+def processes(source: str, count: int, seconds: float = 3.0) -> float:
+    """Return the records per second that `count` processes read from one LMDB, in all."""
+    fork = multiprocessing.get_context("fork")
+    start, records = fork.Barrier(count), fork.Queue()
+    running = [fork.Process(target=read_for, args=(source, seconds, start, records)) for _ in range(count)]
+    for process in running:
+        process.start()
+    total = sum(records.get() for _ in running)
+    for process in running:
+        process.join()
+    return total / seconds
+
+
+def read_for(source: str, seconds: float, start: Any, records: Any) -> None:
+    """Read batches for `seconds` once all processes have started; put the number of records into `records`."""
+    turn, count = filled(source, Transform(), 100, 1), 0
+    start.wait()
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        turn()
+        count += 100
+    records.put(count)
+
+
+class Loader:
+    """PyTorch's DataLoader in an interpreter of its own: a call measures a turn."""
+
+    def __init__(self, python: str, contents: str):
+        script = os.path.join(os.path.dirname(__file__), "loader.py")
+        self.process = subprocess.Popen(
+            [python, script, contents], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def __call__(self) -> float:
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        return float(self.process.stdout.readline())
+
+    def close(self) -> None:
+        """End the interpreter."""
+        self.process.communicate()
+
+
+def measured(turns: int, **rates: Rate) -> dict[str, float]:
+    """Return the median of each rate over `turns` turns; in a turn all are measured one after the other."""
+    taken = [{name: rate() for name, rate in rates.items()} for _ in range(turns)]
+    return {name: median(turn[name] for turn in taken) for name in rates}
+
+
+def rows(folder: str, contents: list[bytes], turns: int, readers: int, torch: str) -> Iterator[tuple[str, float, str]]:
+    """Measure; yield for each line its name, its ratio or rate, and its goal."""
+    mean = np.full((3, 256, 256), 117, np.float32)
+    values = Transform(mean_values=(104, 117, 123), crop_size=227, mirror=True, train=True)
+    image = Transform(mean=mean, crop_size=227, mirror=True, train=True)
+    loader = Loader(torch, f"{folder}/contents") if torch else None
+    jpeg = f"{folder}/jpeg"
+    rates = {"bare": lambda: bare(contents), "values": filled(jpeg, values, BATCH, 4)}
+    rates |= {"image": filled(jpeg, image, BATCH, 4)} | ({"torch": loader} if loader else {})
+    rates |= {f"threads{n}": queued(jpeg, image, 4 * n, n) for n in (1, 2)}
+    got = measured(turns, **rates)
+    if loader:
+        loader.close()
+    yield "JPEG: Pillow's decoder alone, images/s", got["bare"], "the bound"
+    yield "JPEG: with mean values / decoder alone", got["values"] / got["bare"], ">= 0.75"
+    yield "JPEG: with a mean image / decoder alone", got["image"] / got["bare"], ">= 0.75"
+    if loader:
+        yield "JPEG: one thread / DataLoader, one worker", got["threads1"] / got["torch"], ">= 1"
+    yield "JPEG: two threads / one", got["threads2"] / got["threads1"], ">= 1.8 on two cores"
+    crop = Transform(mean=np.full((3, 32, 32), 117, np.float32), crop_size=28, mirror=True, train=True)
+    plain = Transform(mean=np.full((3, 32, 32), 117, np.float32))
+    cifar = f"{folder}/cifar"
+    got = measured(turns, cast=copied, plain=filled(cifar, plain, 100, 100), crop=filled(cifar, crop, 100, 100))
+    yield "Raw 3 x 32 x 32: a cast alone, records/s", got["cast"], "the bound"
+    yield "Raw 3 x 32 x 32: less the mean, records/s", got["plain"], ">= 60000"
+    yield "Raw 3 x 32 x 32: cropped and mirrored too, records/s", got["crop"], ">= 60000"
+    yield "CIFAR-10 quick: of the time spent waiting for records, %", median(waited(cifar) for _ in range(3)), "< 1"
+    if readers:
+        few, many = processes(cifar, 2), processes(cifar, readers)
+        yield f"One LMDB: {readers} processes / 2", many / few, ">= 1"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--turns", type=int, default=7, help="turns of each rate (default: %(default)s)")
+    parser.add_argument(
+        "--readers", type=int, default=64, help="processes that read one LMDB; 0: none (default: %(default)s)"
+    )
+    parser.add_argument("--torch", default="", metavar="PYTHON", help="an interpreter with torch, for DataLoader")
+    parser.add_argument(
+        "--folder", default="/dev/shm", help="parent of a temporary folder for the databases (default: %(default)s)"
+    )
+    a = parser.parse_args()
+    folder = tempfile.mkdtemp(prefix="scaffe-reading.", dir=a.folder)
+    try:
+        contents = jpegs()
+        build(folder, contents)
+        for what, number, goal in rows(folder, contents, a.turns, a.readers, a.torch):
+            text = f"{number:.0f}" if number > 100 else f"{number:.2f}"
+            print(f"{what:<55}{text:>9}  {goal}", flush=True)
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()

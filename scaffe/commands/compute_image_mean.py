@@ -1,0 +1,47 @@
+"""scaffe compute-image-mean."""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+
+import readers
+from scaffe.commands.gflags import Parser
+from scaffe.commands.parser import add_command
+from scaffe.commands.running import alone, on_all_ranks
+from scaffe.monitor.log import log
+from scaffe.parallel.image_mean import compute_image_mean
+from scaffe.parallel.world import World, launcher_size
+
+RANK = 25
+
+
+def add(top: Parser) -> None:
+    """Add `compute-image-mean`."""
+    text = "Write the mean image of a database, its records divided over all ranks."
+    command = add_command(top, "compute-image-mean", _compute, text)
+    command.add_argument("db", metavar="DB", help="LMDB, LevelDB, or a folder or glob of LMDBs that are stripes of one")
+    command.add_argument("out", metavar="OUT.binaryproto", nargs="?", help="without it the means are only logged")
+    command.flag("backend", choices=("lmdb", "leveldb"), help="as in Caffe; the files themselves decide")
+    command.add_caffes()
+
+
+def _compute(a: argparse.Namespace) -> int:
+    if launcher_size() == 1:  # needs no MPI
+        return alone(lambda: _log(readers.compute_image_mean(a.db, a.out)))
+    return on_all_ranks(lambda world: _compute_over(world, a))
+
+
+def _compute_over(world: World, a: argparse.Namespace) -> int:
+    mean = compute_image_mean(a.db, a.out, world)
+    if mean is not None:
+        _log(mean)
+    return 0
+
+
+def _log(mean: np.ndarray) -> None:
+    """Log the mean of each channel, as Caffe's tool does."""
+    log.info("Number of channels: %d", len(mean))
+    for channel, value in enumerate(mean.mean((1, 2), dtype=np.float64)):
+        log.info("mean_value channel [%d]: %g", channel, value)

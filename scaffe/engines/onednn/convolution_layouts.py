@@ -1,0 +1,185 @@
+"""The choices for a convolution: the layouts of its bottom and top, and of the gradient of its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from scaffe.blob import Shape
+from scaffe.choices import seconds
+from scaffe.context import TRAIN
+from scaffe.engines.onednn import library as lib
+from scaffe.engines.onednn.descriptors import Desc, NoFastForm, PrimitiveDesc
+from scaffe.engines.onednn.primitives import Engine, Memory, Primitive, engine_of, reorder
+from scaffe.errors import PlanError
+from scaffe.layers.convolution import Convolution
+
+BLOCKED, CHANNELS_LAST, PLAIN = "blocked", "channels last", "plain"  # the library's own choice; N x ... x C; im2col
+LAYOUTS = {BLOCKED: Engine.any, CHANNELS_LAST: Engine.channels_last, PLAIN: Engine.plain}
+GRADIENT = ", weight gradient "  # in a choice's name, before the layout of the backward pass by weights
+PADDING = 2  # products with padding over those without: above this the blocked layout costs more than it gains
+
+
+class PassDescs(NamedTuple):
+    """Descriptions of the primitives of the three passes: forward, backward by data, backward by weights."""
+
+    forward: PrimitiveDesc
+    data: PrimitiveDesc
+    weights: PrimitiveDesc
+
+
+class ConvolutionLayouts:
+    """The layouts that oneDNN offers for one bottom of shape `src` and its top of shape `dst`.
+
+    `weights_shape` is oneDNN's: (group x) F / group x C / group x size...
+    """
+
+    def __init__(self, layer: Convolution, src: Shape, dst: Shape):
+        self.layer, self.src, self.dst = layer, src, dst
+        self.engine = engine_of(layer)
+        groups = (layer.group,) if layer.group > 1 else ()
+        self.weights_shape = (
+            *groups,
+            layer.outputs // layer.group,
+            layer.channels // layer.group,
+            *layer.window.kernel,
+        )
+
+    @property
+    def work(self) -> str:
+        """The name of the work, by its shapes without the batch, of which ranks may have different shares."""
+        window = self.layer.window
+        shapes = self.src[1:], self.weights_shape, window.stride, window.pad, window.dilation
+        sizes = [_times(shape) for shape in shapes]
+        name = "{} {} by {}, stride {}, pad {}, dilation {}".format(self.layer.type, *sizes)
+        return name + self.engine.suffix
+
+    def take(self, choice: str) -> PassDescs:
+        """Return the primitives of a choice. Raise NoFastForm where one is not fast, PlanError for no such choice."""
+        main, _, gradient = choice.partition(GRADIENT)
+        if main not in LAYOUTS or (gradient and gradient not in LAYOUTS):
+            known = f"one of {', '.join(LAYOUTS)}, or two of them around '{GRADIENT.strip()}'"
+            raise PlanError(f"the plan has '{self.work}: {choice}'; expected {known}")
+        described = self.describe(main)
+        return described._replace(weights=self.describe(gradient).weights) if gradient else described
+
+    def fixed(self) -> str:
+        """Return the choice made without timing: the library's own layouts, unless these are mostly padding.
+
+        Blocks of 16 channels pad 20 channels to 32; the layout with channels last pads none.
+        """
+        engine, on_forward = self.engine, self.describe(BLOCKED).forward
+        x, y = on_forward.desc(lib.QUERY_SRC, self.src), on_forward.desc(lib.QUERY_DST, self.dst)
+        plain = engine.plain(self.src, engine.kind).nbytes * engine.plain(self.dst).nbytes
+        if self.layer.group == 1 and x.nbytes * y.nbytes > PADDING * plain:
+            with suppress(NoFastForm):
+                self.describe(CHANNELS_LAST)
+                return CHANNELS_LAST
+        return BLOCKED
+
+    def describe(self, layout: str) -> PassDescs:
+        """Return the primitives with bottom and top in that layout. Raise NoFastForm where one is not fast."""
+        layer, engine, window, low = self.layer, self.engine, self.layer.window, self.engine.kind
+        ends = zip(window.size, window.extent, window.stride, window.pad, window.out, strict=True)
+        end = [(out - 1) * s + extent - n - p for n, extent, s, p, out in ends]
+        geometry = [lib.dims(v) for v in (window.stride, [d - 1 for d in window.dilation], window.pad, end)]
+        made = LAYOUTS[layout]
+        x, dx, w, dw = (made(engine, self.src, low), made(engine, self.src),
+                        engine.any(self.weights_shape, low), engine.any(self.weights_shape))  # fmt: skip
+        y, dy = made(engine, self.dst), made(engine, self.dst, low)
+        b = engine.plain((layer.outputs,)) if layer.bias_term else None
+        kind = lib.FORWARD_TRAINING if layer.context.phase == TRAIN else lib.FORWARD_INFERENCE
+
+        def describe(name: str, *arguments: Any) -> PrimitiveDesc:
+            given = engine.handle, *arguments, engine.attributes
+            return engine.describe(f"convolution_{name}", *given, shapes=f"{self.src} by {self.weights_shape}")
+
+        direct = lib.CONVOLUTION_DIRECT
+        forward = describe("forward", kind, direct, x, w, b, y, *geometry)
+        data = describe("backward_data", direct, dx, w, dy, *geometry, forward)
+        weights = describe("backward_weights", direct, x, dw, b, dy, *geometry, forward)
+        return PassDescs(forward, data, weights)
+
+    def time(self, down: bool, learns: bool) -> dict[str, float]:
+        """Return the seconds of a pass over the batch for each choice, the fixed one first.
+
+        The time of another layout includes the reorders from and to neighbours in the fixed layout, and those between
+        the two layouts of a choice. The plain layout is not timed: neighbours would lose their fast forms.
+        """
+        fixed = self.fixed()
+        layouts = {fixed: self.describe(fixed)}
+        for layout in (BLOCKED, CHANNELS_LAST):
+            with suppress(NoFastForm):
+                layouts.setdefault(layout, self.describe(layout))
+        main = self._best(layouts, [PassDescs.forward, PassDescs.data][: 1 + down])
+        gradient = self._best(layouts, [PassDescs.weights][: int(learns)])
+        found = {}
+        for a, whole in layouts.items():
+            moved = main[a] + self._reorders(layouts[fixed], whole) * (1 + down)
+            for b, other in layouts.items():
+                choice = a if a == b else f"{a}{GRADIENT}{b}"
+                found[choice] = moved + gradient[b] + (self._reorders(whole, other) if learns else 0.0)
+        return found
+
+    def _best(self, layouts: dict[str, PassDescs], passes: Iterable[Any]) -> dict[str, float]:
+        """Return the seconds that those passes take together in each layout."""
+        total = dict.fromkeys(layouts, 0.0)
+        for one in passes:
+            best = float("inf")
+            for layout, described in layouts.items():
+                taken = self._seconds(one.__get__(described), best)
+                best = min(best, taken)
+                total[layout] += taken
+        return total
+
+    def _seconds(self, described: PrimitiveDesc, best: float) -> float:
+        """Return the seconds of one pass, over memories of its own."""
+        engine, operation = self.engine, described.operation.removeprefix("convolution_")
+        memories = {
+            argument: _scratch(engine, described.desc(query, getattr(self, shape)))
+            for argument, query, shape in _ARGUMENTS[operation]
+        }
+        bias = {"forward": lib.ARG_BIAS, "backward_weights": lib.ARG_DIFF_BIAS}.get(operation)
+        if bias and self.layer.bias_term:
+            memories[bias] = _scratch(engine, engine.plain((self.layer.outputs,)))
+        return seconds(Primitive(engine, described, memories).run, best)
+
+    def _reorders(self, one: PassDescs, other: PassDescs) -> float:
+        """Return the seconds of the reorders of bottom and top between two layouts."""
+        taken = 0.0
+        for query, shape in ((lib.QUERY_SRC, self.src), (lib.QUERY_DST, self.dst)):
+            source, target = one.forward.desc(query, shape), other.forward.desc(query, shape)
+            if source != target:
+                taken += seconds(reorder(_scratch(self.engine, source), _scratch(self.engine, target)).run)
+        return taken
+
+
+_ARGUMENTS = {  # of each pass: the argument, the query for its layout, the attribute with its shape
+    "forward": (
+        (lib.ARG_SRC, lib.QUERY_SRC, "src"),
+        (lib.ARG_WEIGHTS, lib.QUERY_WEIGHTS, "weights_shape"),
+        (lib.ARG_DST, lib.QUERY_DST, "dst"),
+    ),
+    "backward_data": (
+        (lib.ARG_DIFF_SRC, lib.QUERY_DIFF_SRC, "src"),
+        (lib.ARG_WEIGHTS, lib.QUERY_WEIGHTS, "weights_shape"),
+        (lib.ARG_DIFF_DST, lib.QUERY_DIFF_DST, "dst"),
+    ),
+    "backward_weights": (
+        (lib.ARG_SRC, lib.QUERY_SRC, "src"),
+        (lib.ARG_DIFF_DST, lib.QUERY_DIFF_DST, "dst"),
+        (lib.ARG_DIFF_WEIGHTS, lib.QUERY_DIFF_WEIGHTS, "weights_shape"),
+    ),
+}
+
+
+def _scratch(engine: Engine, desc: Desc) -> Memory:
+    """Return a memory of written pages: pages of zeros never written map to one page, which stays in the cache."""
+    memory = Memory(engine, desc)
+    memory.buffer[...] = 0.5
+    return memory
+
+
+def _times(shape: Iterable[int]) -> str:
+    return "x".join(map(str, shape))

@@ -1,0 +1,43 @@
+"""PooledMemory: a memory for temporary values, whose buffer belongs to the engine's pool."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scaffe.engines.onednn.descriptors import Desc
+from scaffe.engines.onednn.primitives import Engine, Memory
+
+
+class PooledMemory(Memory):
+    """Temporary values: a buffer of the pool from `acquire` to `release`, or to the time that no blob holds it."""
+
+    def __init__(self, engine: Engine, desc: Desc):
+        self.pool, self._holders = engine.gradients, 0
+        self._whole: np.ndarray | None = None
+        super().__init__(engine, desc, np.empty(0, np.float32))
+
+    def acquire(self) -> PooledMemory:
+        """Take a buffer from the pool unless there is one; return this."""
+        if self._whole is None:
+            count = -(-self.desc.nbytes // 4)
+            self._whole = self.pool.take(count)
+            self.point(self._whole[:count])
+        return self
+
+    def hold(self) -> None:
+        self._holders += 1
+
+    def drop(self) -> None:
+        self._holders -= 1
+        self.release()
+
+    def release(self) -> None:
+        """Return the buffer to the pool unless a blob holds this memory."""
+        if not self._holders and self._whole is not None:
+            self.pool.put_back(self._whole)
+            self._whole = None
+
+
+def pooled(engine: Engine, desc: Desc) -> Memory:
+    """Return a pooled memory; in the plain layout one with a buffer of its own, which a blob may keep as its array."""
+    return Memory(engine, desc) if desc == engine.plain(desc.shape) else PooledMemory(engine, desc)

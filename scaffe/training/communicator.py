@@ -1,0 +1,31 @@
+"""The collectives of a run, with the parameters in memory that suits them."""
+
+from __future__ import annotations
+
+from collectives import Communicator
+from collectives.schedules.algorithms import with_chain_size
+from scaffe.monitor.log import log
+from scaffe.net import Net
+from scaffe.parallel.run import Run
+from scaffe.parallel.world import World
+
+IN_SHARED_MEMORY = ("auto", "slices", "leaders")  # algorithms that are faster where a node's ranks share memory
+
+
+def open_communicator(world: World, run: Run, net: Net) -> Communicator | None:
+    """Return the collectives over the ranks, None for one rank alone. Collective.
+
+    Where ranks of a node share memory and the run's algorithm gains by it, the net's parameters move there.
+    """
+    if world.size == 1:
+        return None
+    comm = Communicator(world.comm, device=world.gpu and world.gpu.device, supernodes=run.supernodes)
+    if world.gpu is None and comm.shape.nodes < comm.size and run.reduce.startswith(IN_SHARED_MEMORY):
+        if comm.has_room(2 * net.packed.nbytes):
+            net.move_parameters(comm.empty)
+        else:
+            log.info("Parameters stay in each rank's own memory: a node's shared memory (/dev/shm) has no room")
+    if run.supernodes:
+        algorithm = with_chain_size(run.reduce, run.chain_size or None)
+        log.info("Supernodes: %s", comm.explain(run.collective, net.packed.nbytes, algorithm=algorithm))
+    return comm

@@ -1,0 +1,70 @@
+"""Nets of a solver, built to compute as its settings say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from readers import Reading
+from scaffe.choices import Choices
+from scaffe.compute import Compute
+from scaffe.context import TEST, TRAIN, Context
+from scaffe.net import Net
+from scaffe.parallel.evaluate import batch_numbers
+from scaffe.parallel.scatter import scatter
+from scaffe.parallel.world import World
+from scaffe.proto import NetParameter, SolverParameter
+from scaffe.training import solver_nets
+
+
+@dataclass(frozen=True)
+class NetBuilder:
+    """Builds the nets of a solver file on this rank, without communication.
+
+    All nets share `choices`. `scaling` is the run's.
+    """
+
+    param: SolverParameter
+    world: World
+    seed: int
+    compute: Compute
+    scaling: str
+    reading: Reading
+    choices: Choices
+
+    def train_net(self, allsums: Callable[[Sequence[float]], np.ndarray]) -> Net:
+        """Return the train net; over several ranks its layers sum numbers by `allsums`."""
+        world = self.world
+        context = Context(TRAIN, self.seed, world.rank, world.size, self.scaling)
+        if world.size > 1:
+            context.allsums = allsums
+        if self.reading.readers == "single" and world.size > 1:
+            context.scatter = partial(scatter, world)
+        net = self._built(solver_nets.train_net(self.param), context)
+        net.keep_diffs = False
+        return net
+
+    def test_nets(self, train_net: Net, tests_done: Callable[[], int]) -> list[Net]:
+        """Return the test nets, over the train net's parameters."""
+        params = solver_nets.test_nets(self.param)
+        return [
+            self._test_net(param, iterations, train_net, tests_done)
+            for param, iterations in zip(params, self.param.test_iter, strict=True)
+        ]
+
+    def _test_net(self, param: NetParameter, iterations: int, train_net: Net, tests_done: Callable[[], int]) -> Net:
+        numbers = batch_numbers(self.world, iterations, tests_done)
+        net = self._built(param, Context(TEST, seed=self.seed, batch_numbers=numbers))
+        net.share_with(train_net)
+        net.keep_data = False
+        return net
+
+    def _built(self, param: NetParameter, context: Context) -> Net:
+        numbers = "float32" if self.compute.profile else self.compute.numbers
+        context.compute = replace(self.compute, numbers=numbers, threads=self.world.threads)
+        context.choices, context.reading = self.choices, self.reading
+        context.spare_cores, context.file_mark = self.world.spare_cores, self.world.file_mark
+        return Net(param, context=context, gpu=self.world.gpu)

@@ -1,0 +1,126 @@
+"""Settings of a training run: all its records, out of a TOML file and flags.
+
+python -m scaffe.training.settings prints them as a table of the documentation.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from readers import ReaderError, Reading
+from scaffe.compute import Compute
+from scaffe.errors import ScaffeError
+from scaffe.monitor.watching import Watching
+from scaffe.parallel.run import Run
+from scaffe.setting import check_record, settings_of, with_flags
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+def _record(default: Any, title: str) -> Any:
+    return field(default=default, metadata={"title": title})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The records of a training run. A field's name is Solver's keyword, and the table of a file.
+
+    A new record is a dataclass of `scaffe.setting.setting`, a field here, and a keyword of Solver.
+    """
+
+    compute: Compute = _record(Compute(), "computing")
+    run: Run = _record(Run(), "ranks")
+    reading: Reading = _record(Reading(), "data")
+    watching: Watching = _record(Watching(), "watching")
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            check_record(one.name, getattr(self, one.name), type(one.default))
+
+    def agreed(self) -> dict[str, str]:
+        """Return what all ranks must have alike, for World.agree; a rank's number of threads is its own."""
+        watching = self.watching
+        return {
+            "the scaling": self.run.scaling,
+            "the run's settings": str(self.run),
+            "the reading": str(self.reading),
+            "the compute settings": str(replace(self.compute, threads=0)),
+            "the stall settings": f"{watching.stall_seconds:g} s, abort: {watching.stall_abort}",
+        }
+
+    def with_flags(self, given: Mapping[str, Any]) -> Settings:
+        """Return the settings with the fields replaced for which a flag was given; see scaffe.setting.with_flags."""
+        return replace(self, **{name: with_flags(record, given) for name, record in vars(self).items()})
+
+
+def moved_keywords() -> dict[str, str]:
+    """Return the names that are no keywords of Solver, but fields of its records, with how to write them."""
+    names = {"keep_diffs": "solver.net.keep_diffs = True; for test nets keep_data", "asked": "solver.asked = ..."}
+    for one in reversed(fields(Settings)):  # the first record has a name that two have
+        kind = type(one.default)
+        names |= {f.name: f"{one.name}={kind.__name__}({f.name}=...)" for f in fields(kind)}
+    return names
+
+
+def titles() -> dict[type, str]:
+    """Return the records' classes, with the title of their flags."""
+    return {type(one.default): one.metadata["title"] for one in fields(Settings)}
+
+
+def read_settings(path: str | os.PathLike) -> Settings:
+    """Return the settings of a TOML file: a table for each record, whose keys are the fields' names.
+
+    Keys above the first table are those of `run`. Raise ScaffeError, with the path, where the file is wrong.
+    """
+    given, kinds = _parsed(path), {one.name: type(one.default) for one in fields(Settings)}
+    tables = {name: given.pop(name) for name in kinds if isinstance(given.get(name), dict)}
+    tables["run"] = given | tables.get("run", {})
+    try:
+        return Settings(**{name: _filled(kind, tables.get(name, {})) for name, kind in kinds.items()})
+    except (ScaffeError, ReaderError) as error:
+        raise ScaffeError(f"{path}: {error}") from None
+
+
+def _parsed(path: str | os.PathLike) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise ScaffeError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ScaffeError(f"{path}: {error}") from None
+
+
+def _filled(record: type, table: Mapping[str, Any]) -> Any:
+    """Return a record with a table's values."""
+    known = {one.key: one for one in settings_of(record)}
+    values = {}
+    for key, value in table.items():
+        one = known.get(key.replace("_", "-"))
+        if one is None:
+            raise ScaffeError(f"unknown key '{key}'; known: {' '.join(known)}")
+        values[one.name] = one.from_file(value)
+    return record(**values)
+
+
+def table() -> str:
+    """Return all settings as a Markdown table: flag, record and field, values, default, meaning."""
+    lines = ["| flag | key | default | meaning |", "|---|---|---|---|"]
+    for group in fields(Settings):
+        for one in settings_of(type(group.default)):
+            values = "|".join(one.values) or one.metavar
+            flag = f"`--{one.flag_name} {values}`" if values else f"`--{one.flag_name}`"
+            cells = flag, f"`{group.name}.{one.key}`", f"`{one.shown}`" if one.shown else "", one.text
+            lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(table(), end="")

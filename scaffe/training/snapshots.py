@@ -1,0 +1,186 @@
+"""Snapshots: a solver's weights and state, saved so that a run continues from them with the same bits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from scaffe.atomic import write_atomically
+from scaffe.blob import on_host
+from scaffe.choices import Choices, parse
+from scaffe.errors import WeightsError
+from scaffe.files import snapshot, weights
+from scaffe.files.prefix_lock import PrefixLock
+from scaffe.finite import check_history
+from scaffe.layers.base_data import BaseData
+from scaffe.layers.hdf5_data import FILES
+from scaffe.monitor.log import log
+from scaffe.net import Net
+from scaffe.parallel.world import World
+from scaffe.proto import ReaderPosition, SolverParameter, SolverState
+from scaffe.solvers import lr_policy
+from scaffe.solvers.rule import Rule
+
+
+class Progress(NamedTuple):
+    """How far a run has come: iterations, tests of all nets, and the seed that both depend on."""
+
+    iter: int
+    tests_done: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Snapshots:
+    """Saves and restores what a run needs to continue: nets, history of the update rule, kernels chosen.
+
+    `keep` is the number of newest snapshots that stay; 0 keeps all. `lock` is the lock of the prefix.
+    """
+
+    param: SolverParameter
+    world: World
+    net: Net
+    test_nets: Sequence[Net]
+    rule: Rule
+    choices: Choices
+    lock: PrefixLock
+    keep: int = 0
+
+    def save(self, progress: Progress) -> str:
+        """Write the two files, remove older snapshots beyond `keep`, and return the state's path. On the root alone."""
+        check_history(self.net.packed, self.rule.history)
+        self.lock.take()
+        form = snapshot.FORMATS[self.param.snapshot_format]
+        stem = f"{self.param.snapshot_prefix}_iter_{progress.iter}"
+        model, state = f"{stem}.caffemodel{form.suffix}", f"{stem}.solverstate{form.suffix}"
+        log.info("Snapshotting to %s file %s", form.name, model)
+        weights.save(self.net, model, diffs=self.param.snapshot_diff)
+        log.info("Snapshotting solver state to %s file %s", form.name, state)
+        write_atomically(state, form.encode(self._state(progress, model), self._history()))
+        if self.keep:
+            snapshot.prune(state, self.param.snapshot_prefix, self.keep)
+        return state
+
+    def restore(self, path: str | os.PathLike, seed: int) -> Progress | None:
+        """Load a snapshot, or the newest whole one for the path "auto"; None if there is none. Collective.
+
+        The root reads the files; its weights and history are restored, the positions of data layers on all ranks.
+        `seed` counts where the state has none, as Caffe's. Raise, on all ranks, WeightsError or PrototxtError for files
+        of another net or solver, SnapshotError where "auto" finds snapshots of which none is whole.
+        """
+        restored = self.world.on_root(lambda: self._restore_root(os.fspath(path)))
+        if restored is None:
+            log.info("No snapshot of %s: starting anew", self.param.snapshot_prefix)
+            return None
+        source, state = restored
+        log.info("Restored iteration %d from %s", state.iter, source)
+        seed = state.random_seed if state.HasField("random_seed") else seed
+        self._restore_positions(state, seed)
+        self._restore_plan(self.world.together(lambda: parse(state.plan, source)))
+        return Progress(state.iter, 0, seed)
+
+    def _nets(self) -> list[tuple[str, Net]]:
+        return [("train", self.net), *((f"test {k}", net) for k, net in enumerate(self.test_nets))]
+
+    def _state(self, progress: Progress, model: str) -> SolverState:
+        """Return the solver state, without its history, that goes with the weights in the file `model`."""
+        step = lr_policy.current_step(self.param, progress.iter)
+        state = SolverState(iter=progress.iter, learned_net=model, current_step=step)
+        state.random_seed = progress.seed
+        state.solver_type = self.rule.kind
+        state.plan.extend(self.choices.lines())
+        for name, net in self._nets():
+            for layer in net.data_layers():
+                samples, records = self._position(net, layer, progress.tests_done), layer.records
+                state.position.add(net=name, layer=layer.name, samples=samples, records=records, shuffle=layer.shuffle)
+        return state
+
+    def _history(self) -> list[np.ndarray]:
+        """Return the rule's history in the parameters' shapes: all of its first slot, then all of the second."""
+        packed = self.net.packed
+        return [packed.view(on_host(flat), i) for flat in self.rule.history for i in range(len(packed.parameters))]
+
+    def _position(self, net: Net, layer: BaseData, tests_done: int) -> int:
+        """Return how many samples a data layer has consumed over all ranks."""
+        if net is self.net:
+            return layer.position
+        k = next(k for k, one in enumerate(self.test_nets) if one is net)
+        return layer.first + tests_done * self.param.test_iter[k] * layer.samples_per_batch
+
+    def _shapes(self) -> snapshot.Shapes:
+        history = [parameter.blob.shape for parameter in self.net.packed.parameters] * len(self.rule.history)
+        return snapshot.Shapes(history, weights.shapes(self.net))
+
+    def _restore_root(self, path: str) -> tuple[str, SolverState] | None:
+        """Load history and weights on the root; return the state's path, and the state without its history."""
+        shapes = self._shapes()
+        newest = path == "auto"
+        stored = snapshot.read_newest(self.param.snapshot_prefix, shapes) if newest else snapshot.read(path, shapes)
+        if stored is None:
+            return None
+        self._check(stored)
+        self._restore_history(stored)
+        del stored.state.history[:]
+        return stored.path, stored.state
+
+    def _check(self, stored: snapshot.Stored) -> None:
+        """Raise WeightsError for the state of another type of solver, or of another net."""
+        state, kind = stored.state, self.rule.kind
+        if state.HasField("solver_type") and state.solver_type != kind:
+            found = state.solver_type
+            raise WeightsError(f"{stored.path}: the state of a solver of type {found}; this one's is {kind}")
+        expected = len(self.net.packed.parameters) * len(self.rule.history)
+        if len(state.history) != expected:
+            raise WeightsError(
+                f"{stored.path}: {len(state.history)} history blobs, but {kind} with this net has {expected}: "
+                "it is the state of another solver type or net"
+            )
+
+    def _restore_history(self, stored: snapshot.Stored) -> None:
+        """Load the weights and the history; both are checked before either changes."""
+        packed, history = self.net.packed, self.rule.history
+        values = [
+            weights.from_proto(proto, parameter.blob.shape, f"{stored.path}: history of {parameter.label}")
+            for proto, parameter in zip(stored.state.history, packed.parameters * len(history), strict=True)
+        ]
+        weights.copy(self.net, stored.net, stored.model)
+        for k, value in enumerate(values):
+            flat, i = history[k // len(packed.parameters)], k % len(packed.parameters)
+            packed.view(flat, i)[...] = self.net.context.xp.asarray(value)
+
+    def _restore_plan(self, plan: dict[str, str]) -> None:
+        """Make the engine compute with the same kernels, and so with the same bits."""
+        self.choices.taken |= plan
+        for _, net in self._nets():
+            net.replan()
+
+    def _restore_positions(self, state: SolverState, seed: int) -> None:
+        """Move data layers to their next samples. A state of Caffe's has no positions: they follow from iterations."""
+        stored = {(position.net, position.layer): position for position in state.position}
+        passes = state.iter * self.param.iter_size
+        self.net.context.batch_number = passes
+        for name, net in self._nets():
+            net.context.seed = seed
+            for layer in net.data_layers():
+                counted = passes * layer.samples_per_batch if net is self.net else 0
+                position = stored.get((name, layer.name))
+                layer.seek(position.samples if position else counted)
+                if position and self.world.is_root:
+                    _compare(layer, name, position)
+
+
+def _compare(layer: BaseData, net: str, position: ReaderPosition) -> None:
+    """Warn where a data layer reads other records than before the snapshot, or in another order."""
+    where = f"{net} net, layer '{layer.name}': the snapshot was taken"
+    changed = "some samples of this epoch come twice, others not at all"
+    if position.records and layer.records and position.records != layer.records:
+        text = "%s with %d records, the source now has %d: %s; give the old source to go on exactly"
+        log.warning(text, where, position.records, layer.records, changed)
+    if position.HasField("shuffle") and position.shuffle != layer.shuffle:
+        text = "%s with shuffle '%s', this run has '%s': %s; %s to go on exactly"
+        remedy = "set the layer's shuffle" if position.shuffle == FILES else f"give --shuffle {position.shuffle}"
+        log.warning(text, where, position.shuffle, layer.shuffle, changed, remedy)

@@ -1,0 +1,28 @@
+"""The fields of a solver file, checked."""
+
+from __future__ import annotations
+
+import os
+
+from scaffe.errors import ScaffeError
+from scaffe.proto import SolverParameter, numbers, strings
+from scaffe.proto.files import read_solver
+from scaffe.solvers import lr_policy
+
+_LEAST = {"iter_size": 1, "average_loss": 1, "snapshot": 0, "max_iter": 0}
+
+
+def checked(given: str | os.PathLike | SolverParameter) -> SolverParameter:
+    """Return the fields of a file, or those given. Raise ScaffeError where one has a wrong value."""
+    param = given if isinstance(given, SolverParameter) else read_solver(given)
+    numbers.check(param)
+    strings.check(param)
+    lr_policy.check(param)
+    for field, least in _LEAST.items():
+        if getattr(param, field) < least:
+            raise ScaffeError(f"{field} must be {least} or more, got {getattr(param, field)}")
+    if not 0 <= param.momentum < 1:
+        raise ScaffeError(f"momentum must be 0 or more and below 1, got {param.momentum:g}")
+    if any(number < 1 for number in param.test_iter):
+        raise ScaffeError(f"test_iter must be 1 or more, got {' '.join(map(str, param.test_iter))}")
+    return param

@@ -1,0 +1,106 @@
+"""Help: each flag once, in groups, the rare ones by --help-all alone; and a command that is added as one file."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scaffe import commands
+from scaffe.cli import main, parser
+
+HELLO = '''
+"""scaffe hello."""
+
+from scaffe.commands.parser import add_command
+
+
+def add(top):
+    """Add `hello`."""
+    command = add_command(top, "hello", lambda a: print(f"Hello, {a.name}.") or 0, "Greet somebody.")
+    command.flag("name", default="world", help="whom to greet")
+'''
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        parser().parse_args(words)
+    assert ended.value.code == 0
+    return capsys.readouterr().out
+
+
+def flags(text: str) -> list[str]:
+    """Return the flags that a help lists, not those that it mentions."""
+    return re.findall(r"^  (-\S+)", text, re.MULTILINE)
+
+
+def test_the_help_of_train_is_a_page_of_common_flags_in_groups(capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = printed(capsys, "train", "--help")
+    assert len(text.splitlines()) <= 60
+    titles = re.findall(r"^(\S.*):$", text, re.MULTILINE)
+    assert titles == [
+        "flags",
+        "Caffe's",
+        "computing",
+        "ranks",
+        "data",
+        "watching",
+    ]
+    assert {"--solver", "--workflow", "--threads", "--shuffle", "--timeline"} <= set(flags(text))
+    assert not {"--chunk-bytes", "--graphs", "--sigint-effect"} & set(flags(text))
+
+
+def names() -> list[str]:
+    return sorted(parser()._commands.choices)
+
+
+@pytest.mark.parametrize("command", names())
+def test_help_all_lists_every_flag_once_in_one_spelling(command: str, capsys) -> None:
+    text = printed(capsys, command, "--help-all")
+    listed = flags(text)
+    assert len(set(listed)) == len(listed)
+    assert all(flag.startswith("--") and "_" not in flag for flag in listed)
+    hidden = {"-h", "--helpshort", "--helpfull"}
+    mine = parser()._commands.choices[command]
+    known = {flag for action in mine._actions if action.help != "==SUPPRESS==" for flag in action.option_strings}
+    assert set(listed) == known - hidden
+    assert set(flags(printed(capsys, command, "--help"))) <= set(listed)
+
+
+@pytest.mark.parametrize(("word", "all_of_them"), [("-help", False), ("-h", False), ("-helpshort", False),
+                                                   ("-helpfull", True), ("-help_all", True)])  # fmt: skip
+def test_help_has_the_spellings_of_gflags(word: str, all_of_them: bool, capsys) -> None:
+    assert ("--chunk-bytes" in flags(printed(capsys, "train", word))) is all_of_them
+
+
+def test_the_commands_stand_in_order_and_only_by_their_own_names(capsys) -> None:
+    listed = re.findall(r"^    (\S+)", printed(capsys, "--help"), re.MULTILINE)
+    assert listed[:3] == ["train", "test", "time"]
+    assert sorted(listed) == names()
+
+
+@pytest.fixture
+def hello(tmp_path: Path) -> Iterator[None]:
+    """A command that stands in a file of its own."""
+    (tmp_path / "hello.py").write_text(HELLO)
+    before = list(commands.__path__)
+    commands.__path__ = [*before, str(tmp_path)]
+    yield
+    commands.__path__ = before
+    del sys.modules["scaffe.commands.hello"], commands.hello
+
+
+def test_a_command_is_one_file(hello, capsys) -> None:
+    assert main(["hello", "-name=Caffe"]) == 0
+    assert capsys.readouterr().out == "Hello, Caffe.\n"
+    assert "hello             Greet somebody." in printed(capsys, "--help")
+
+
+def test_without_its_file_there_is_no_such_command(capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(["hello"])
+    assert "invalid choice: 'hello'" in capsys.readouterr().err
