@@ -58,7 +58,7 @@ def test_each_kind_of_database_has_a_test_of_its_files_name() -> None:
 
 def test_each_algorithm_is_among_those_that_the_property_tests_check() -> None:
     """An algorithm needs no test of its name: test_check.py holds for all that are registered, on any ranks."""
-    checked = set(run_path(str(TESTS / "collectives_tests/schedules/test_check.py"))["KINDS"])
+    checked = set(run_path(str(TESTS / "collectives_tests/simulation/test_check.py"))["KINDS"])
     assert len(algorithms()) > 1
     for algorithm in algorithms():
         assert {(verb, name) for verb in algorithm.verbs for name in algorithm.samples} <= checked, algorithm.name
