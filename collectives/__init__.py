@@ -1,4 +1,8 @@
-"""Collectives over MPI, usable without the rest of scaffe."""
+"""Collective operations over MPI, usable without the rest of scaffe.
+
+`Communicator` has the collectives, `Staged` runs one for each of several arrays at the same time.
+`make_schedule` returns the steps of an algorithm as data; `collectives.check.check` proves them right without MPI.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load what needs MPI only when it is asked for."""
+    """Import Communicator or Staged on first use: they need MPI, schedules do not."""
     if name == "Communicator":
         from collectives.communicator import Communicator
 

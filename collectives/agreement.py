@@ -1,4 +1,4 @@
-"""Agreement: are all ranks about to do the same thing?"""
+"""Agreement: check that all ranks are about to do the same thing."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 def agree(comm: MPI.Intracomm, values: Mapping[str, str]) -> None:
     """Raise DisagreementError on every rank unless all ranks have the same `values`.
 
-    Collective over `comm`. One allreduce of 16 bytes where all agree; only where they don't are values
-    gathered, and the error names the first key that differs, rank 0's value and that of a rank with another.
-    Of values of many lines it gives the first line that differs.
+    Collective over `comm`. It costs one allreduce of 16 bytes where all ranks agree. Where they differ, the values are
+    gathered; the error names the first key that differs, rank 0's value and that of another rank. Of a value of several
+    lines it gives the first line that differs.
     """
     from mpi4py import MPI
 
@@ -34,13 +34,13 @@ def agree(comm: MPI.Intracomm, values: Mapping[str, str]) -> None:
 
 
 def end_job(comm: MPI.Intracomm, problem: str) -> NoReturn:
-    """End the job with one line: ranks that know nothing of the problem are in a collective, where they would wait."""
+    """Print `problem` as one line and abort the job: other ranks wait in a collective and can't receive an error."""
     abort(comm, 2, f"collectives: {problem}; other ranks are in the same collective already, so the job ends\n")
-    raise AssertionError("MPI_Abort came back")
+    raise AssertionError("MPI_Abort returned")
 
 
 def _difference(gathered: list[dict[str, str]]) -> str:
-    """Name the first value that differs from rank 0's, and whose it is."""
+    """Describe the first value that differs from rank 0's, and the rank that has it."""
     first = gathered[0]
     for rank, other in enumerate(gathered):
         for key in sorted(first.keys() | other.keys()):
@@ -51,5 +51,6 @@ def _difference(gathered: list[dict[str, str]]) -> str:
 
 
 def _first_lines_apart(ours: str, theirs: str) -> tuple[str, str]:
+    """Return the first two lines that differ."""
     pairs = zip_longest(ours.splitlines(), theirs.splitlines(), fillvalue="(nothing)")
     return next((pair for pair in pairs if pair[0] != pair[1]), (ours, theirs))

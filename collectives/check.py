@@ -1,4 +1,4 @@
-"""Check: prove without MPI that a schedule does what it says; see `collectives.simulation.check`."""
+"""`collectives.check.check` proves without MPI that a schedule is right; see `collectives.simulation.check`."""
 
 from collectives.simulation.check import check
 

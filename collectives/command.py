@@ -10,9 +10,9 @@ NO_READER = 141  # the exit code that a shell reports for a program that SIGPIPE
 
 
 def run(main: Callable[[], int]) -> int:
-    """Run `main` and return its exit code; return NO_READER, and print nothing, where the reader of stdout has gone.
+    """Run `main` and return its exit code, or NO_READER where the reader of stdout has closed it.
 
-    With other ranks under way it ends the job instead, since they wait for this one.
+    With several ranks it aborts the job in that case, since the other ranks wait for this one.
     """
     try:
         try:

@@ -1,4 +1,4 @@
-"""Communicator: the collectives over the ranks of an MPI communicator, by the algorithm that suits them."""
+"""Communicator: collectives over the ranks of an MPI communicator, by the algorithm that suits them."""
 
 from __future__ import annotations
 
@@ -30,25 +30,33 @@ if TYPE_CHECKING:
     from collectives.execution.device.device import Device
 
 T = TypeVar("T")
-MOST_CALLS = 1000  # whose plans are found at once
+CallArguments = tuple[str, str, int, str, int | None, int, int, int]  # what, op, root, how, and ids of the arrays
+MOST_CALLS = 1000  # calls whose plans are cached
 OWN = {"reduce": ("binomial", "chain"), "bcast": ("binomial", "chain"), "allreduce": ("halving", "ring")}
-LARGE = 1 << 18  # bytes, from where on the second of these does what the library can't
+LARGE = 1 << 18  # bytes from which on the second of these replaces what the MPI library can't do
 
 
 class Communicator:
-    """Reduce, broadcast and allreduce arrays, of numpy or all of CuPy, over the ranks of `comm`.
+    """Reduce, broadcast and allreduce arrays of NumPy or CuPy over the ranks of `comm`.
 
-    A plan is made at the first call for an operation, size, type and root, when the ranks check that they agree, and
-    rank 0 chooses what "auto" does, as suits the memory of that call's arrays; a `dup` chooses anew. `check=True` has
-    them check at each call. Raise, on all ranks and before any data moves, ArgumentError, AlgorithmError or
-    DisagreementError; the communicator stays usable. Calls that have a plan check nothing together: an array that is
-    wrong there ends the job with one line. A plan keeps the arrays of its last few calls.
+    All methods are collective and called by one thread, in the same order on all ranks, unless their text says
+    otherwise. The arrays stay the caller's; a plan keeps references to those of its last calls (8, or 1 GiB).
 
-    `group` says which ranks share a node, if MPI is not to be asked; rank 0's `table`, what "auto" does; `device`,
-    whose the device arrays are, if that is not CuPy's current GPU. `node` and `nccl`, its windows and NCCL's
-    communicators, are another's over the same ranks, who frees them. `supernodes` says which hosts stand in which one,
-    by a list of lists, a pattern or "slurm": see `collectives.supernodes`.
-    All methods are collective and called by one thread, in the same order on all ranks.
+    The first call with a given operation, size, type, root and algorithm makes a plan. There the ranks check that they
+    agree, and rank 0 chooses what "auto" does, as suits the memory of the arrays; a `dup` chooses again. Later calls
+    run the plan and check nothing across ranks; `check=True` checks again. An invalid array in such a later call ends
+    the job with one line, since other ranks already wait.
+
+    - `comm`: MPI communicator; it is duplicated.
+    - `table`: rank 0's table for "auto"; the shipped one by default.
+    - `group`: nodes and supernodes of the ranks; MPI is asked by default.
+    - `node`, `nccl`: shared windows and NCCL communicators of another Communicator over the same ranks, which frees
+      them.
+    - `device`: the device of device arrays; CuPy's current GPU by default.
+    - `supernodes`: hosts of each supernode, a list of lists, a pattern or "slurm"; see `collectives.supernodes`.
+
+    Raise, on all ranks and before any data moves, ArgumentError for an invalid argument, AlgorithmError for an unknown
+    algorithm, DisagreementError where the ranks differ. The communicator stays usable.
     """
 
     def __init__(
@@ -73,33 +81,35 @@ class Communicator:
         self.node, self._owns = NodeComm(self._local, node), node is None
         networks, peers = zip(*self.comm.allgather((tuning.network(), self.node.has_peers)), strict=True)
         self._network, self.has_peers = networks[0], all(peers)
-        self._plans: dict[tuple[Call, int], Plan] = {}  # of the same keys on all ranks
-        self._last: dict[tuple, CachedCall] = {}  # by a call's arguments: what it came to
-        self._calls: defaultdict[Plan, deque[tuple]] = defaultdict(deque)  # a plan's in `_last`, the last one last
+        self._plans: dict[tuple[Call, int], Plan] = {}  # the same keys on all ranks
+        self._last: dict[CallArguments, CachedCall] = {}  # by a call's arguments
+        self._calls: defaultdict[Plan, deque[CallArguments]] = defaultdict(deque)  # each plan's keys in `_last`
         self._given_device = device
         self._nccl, self._owns_nccl = nccl or NcclCommunicators(), nccl is None
         self._maker = PlanMaker(self.comm, self._local, self.group, self.node, self._device_for, self._nccl)
 
     def dup(self) -> Communicator:
-        """Return another over the same ranks and windows, whose collectives can be under way beside this one's.
+        """Return another communicator over the same ranks and windows, for collectives that run beside this one's.
 
-        Collective; so is its `free`, which leaves the windows to this one.
+        Collective. Its `free` is collective too, and leaves the windows to this communicator.
         """
         return Communicator(self.comm, self.table, self.group, self.node, self._given_device, self._nccl)
 
     def empty(
         self, shape: int | tuple[int, ...], dtype: np.typing.DTypeLike = np.float32, device: str = "cpu"
     ) -> np.ndarray:
-        """Return zeros in memory where collectives are fastest: one that the ranks of a node share. Collective.
+        """Return an array of zeros in the memory where collectives are fastest.
 
-        All ranks of a node ask for the same. The memory is theirs until `give_back` or `free`. With `device="cuda"`: a
-        CuPy array on the current GPU. Raise ArgumentError, on all ranks, where one has no CuPy or GPU.
+        On the CPU that is a window which the ranks of a node share; the memory stays valid until `give_back` or `free`.
+        With `device="cuda"` it is a CuPy array on the current GPU. All ranks of a node pass the same shape and type.
+        Raise ArgumentError on all ranks for an unknown device, and where a rank has no CuPy or no GPU.
         """
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         if device == "cpu":
             return self.node.empty(shape, np.dtype(dtype))
         self._raise_first(self.comm.allgather(_problem_of(lambda: self._device_for(device))))
-        return self._device_for(device).zeros(shape, np.dtype(dtype))
+        array: np.ndarray = self._device_for(device).zeros(shape, np.dtype(dtype))
+        return array
 
     def reduce(
         self,
@@ -112,10 +122,17 @@ class Communicator:
         chunk_bytes: int = 0,
         check: bool = False,
     ) -> None:
-        """Reduce the ranks' `send` to the root's `recv`, without which it is done in place; others need none.
+        """Reduce the ranks' `send` into the root's `recv`.
 
-        `op` is sum, max, min or mean. `algorithm` is "auto", "mpi", "slices", "leaders-NAME", a schedule's name, or
-        "nccl" for device arrays; `chain_size` its groups' ranks, `chunk_bytes` its messages' size (0: as tuned).
+        Without `recv` the root's result replaces its `send`. Other ranks need no `recv`; theirs is not written.
+
+        - `send`: contiguous array of float16, float32, float64, int32 or int64; the same size and type on all ranks.
+        - `recv`: array of that size and type, in the same kind of memory.
+        - `op`: "sum", "max", "min" or "mean".
+        - `algorithm`: "auto", "mpi", "slices", "nccl" (device arrays), a schedule's name, or "leaders-NAME".
+        - `chain_size`: ranks in each group of a hierarchy, if the name has none: "cb" and 8 are "cb-8".
+        - `chunk_bytes`: bytes in each message of a schedule; 0 takes the table's.
+        - `check`: compare the arguments of all ranks again.
         """
         self._run(("reduce", op, root, algorithm, chain_size, chunk_bytes, id(send), id(recv)), send, recv, check)
 
@@ -129,7 +146,7 @@ class Communicator:
         chunk_bytes: int = 0,
         check: bool = False,
     ) -> None:
-        """Reduce the ranks' `send` to every rank's `recv`, without which it is done in place; see `reduce`."""
+        """Reduce the ranks' `send` into every rank's `recv`, or in place without it; see `reduce` for the arguments."""
         self._run(("allreduce", op, 0, algorithm, chain_size, chunk_bytes, id(send), id(recv)), send, recv, check)
 
     def bcast(
@@ -141,13 +158,14 @@ class Communicator:
         chunk_bytes: int = 0,
         check: bool = False,
     ) -> None:
-        """Copy the root's array, of any type, to the others'; see `reduce`."""
+        """Copy the root's `array`, of any type, into the other ranks'; see `reduce` for the arguments."""
         self._run(("bcast", "", root, algorithm, chain_size, chunk_bytes, id(array), id(None)), array, None, check)
 
     def explain(self, what: str, nbytes: int, shared: bool = True, algorithm: str = "auto") -> str:
-        """Say what "auto" does with so many bytes, in a window or not, and why; and what crosses between supernodes.
+        """Return a sentence: what "auto" does with `nbytes` bytes, why, and how many bytes cross supernodes.
 
-        Collective. Raise ArgumentError for an unknown verb, AlgorithmError for an unknown algorithm.
+        `shared` is whether the arrays are from `empty`. Collective. Raise ArgumentError for an unknown collective,
+        AlgorithmError for an unknown algorithm.
         """
         _check_verb(what)
         check_algorithm(what, algorithm)
@@ -165,12 +183,12 @@ class Communicator:
 
     @property
     def device_plans(self) -> DevicePlans:
-        """How device arrays travel here, and the device that they lie on. Collective when it is first asked for."""
+        """Return the maker of plans for device arrays; it holds the device. Collective at its first use."""
         return self._maker.device_plans
 
     @property
     def shape(self) -> Shape:
-        """How many nodes there are, and ranks on each, 0 where they differ; and what rank 0 sees between them."""
+        """Return the numbers of nodes and of ranks on each (0 where these differ), and the network that rank 0 sees."""
         nodes, each = self.group.shape
         return Shape(nodes, each, self._network if nodes > 1 else "")
 
@@ -188,9 +206,10 @@ class Communicator:
         number: int = 0,
         staged: bool = False,
     ) -> Plan:
-        """Return the plan of a collective, bound to these arrays; calls that are alike share one plan a `number`.
+        """Return the plan of a collective, bound to these arrays. Equal calls share one plan for each `number`.
 
-        A `staged` plan goes on now and then while its rank computes: "auto" then leaves out the MPI library's own.
+        `staged` says that the plan advances only now and then, while its rank computes. "auto" then leaves out the MPI
+        library's own collectives. The other arguments are those of `reduce`.
         """
         algorithm = with_chain_size(algorithm, chain_size)
         root = 0 if what == "allreduce" else root
@@ -220,24 +239,25 @@ class Communicator:
         agree(self.comm, values)
 
     def forget(self) -> None:
-        """Let go of all plans, and with them of the arrays that they keep."""
+        """Free all plans and drop the arrays that they keep."""
         for plan in self._plans.values():
             plan.free()
         self._plans.clear()
         self._forget_calls()
 
     def _forget_calls(self) -> None:
+        """Empty the cache of calls."""
         self._last.clear()
         self._calls.clear()
 
     def has_room(self, nbytes: int) -> bool:
-        """Say whether `empty` could give each rank so many bytes, as far as can be told on every node. Collective."""
+        """Return whether each node has shared memory for `nbytes` a rank, as far as it reports. Collective."""
         return all(self.comm.allgather(self.size == 1 or window.room() > 1.1 * nbytes * self.node.size))
 
     def give_back(self, *arrays: np.ndarray) -> None:
-        """Free the memory of arrays from `empty`, which nothing may use afterwards, and forget all plans. Collective.
+        """Free the memory of arrays that `empty` returned, and all plans. Collective.
 
-        Raise ArgumentError for other arrays.
+        The arrays must not be used afterwards. Raise ArgumentError for an array from elsewhere.
         """
         self.forget()
         for array in arrays:
@@ -245,9 +265,9 @@ class Communicator:
                 self.node.give_back(array)
 
     def free(self, windows: bool = True) -> None:
-        """Give back windows and communicators. Collective.
+        """Free plans, windows and communicators. Collective.
 
-        Without `windows`, alike on all ranks, these stay until MPI ends, for whoever still has arrays over them.
+        With `windows=False`, the same on all ranks, the windows stay until MPI ends, for arrays that are still in use.
         """
         self.forget()
         if self._owns and windows:
@@ -258,8 +278,8 @@ class Communicator:
         self._local.Free()
         self.comm.Free()
 
-    def _run(self, call: tuple, send: np.ndarray, recv: np.ndarray | None, check: bool) -> None:
-        """Run the plan of a call, found by `call` where these very arrays had one: small messages feel each step."""
+    def _run(self, call: CallArguments, send: np.ndarray, recv: np.ndarray | None, check: bool) -> None:
+        """Run the plan of a call. The same arrays find it in the cache: short messages feel every step here."""
         known = self._last.get(call)
         if known is None or known.send is not send or known.recv is not recv or check:
             known = self._know(call, send, recv, check)
@@ -271,8 +291,8 @@ class Communicator:
         except DeviceFault as error:
             raise error.located(f"{call[0]} of {send.nbytes} bytes") from None
 
-    def _know(self, call: tuple, send: np.ndarray, recv: np.ndarray | None, check: bool) -> CachedCall:
-        """Find a call's plan and note it, instead of the plan's calls of long ago."""
+    def _know(self, call: CallArguments, send: np.ndarray, recv: np.ndarray | None, check: bool) -> CachedCall:
+        """Find a call's plan and cache it, in place of the plan's oldest calls."""
         what, op, root, algorithm, chain_size, chunk_bytes = call[:-2]
         plan = self.plan(what, send, recv, op, root, algorithm, chain_size, chunk_bytes, check)
         if len(self._last) >= MOST_CALLS:
@@ -285,7 +305,7 @@ class Communicator:
         return known
 
     def _device_for(self, name: str = "cuda") -> Device:
-        """Return the device that arrays of that name lie on. Raise ArgumentError where there is none."""
+        """Return the device for arrays on `name`. Raise ArgumentError where there is none."""
         if name != "cuda":
             raise ArgumentError(f"unknown device '{name}'; known devices: cpu cuda")
         if self._given_device is None:
@@ -295,7 +315,7 @@ class Communicator:
         return self._given_device
 
     def _problem(self, what: str, send: Any, recv: Any, op: str, root: int) -> str:
-        """Return why this rank can't take part, "" if it can."""
+        """Return why this rank's arguments are invalid, "" if they are valid."""
         try:
             _check_verb(what)
             if not 0 <= root < self.size:
@@ -315,12 +335,12 @@ class Communicator:
         return ""
 
     def _others_may_run(self, call: Call, number: int, send: Any) -> bool:
-        """Say whether other ranks may have a plan for a call that this one can't make, and run it: they ask nobody."""
+        """Return whether other ranks may run a plan for a call that is invalid here; then they wait for this rank."""
         if self.size == 1:
             return False
         if hasattr(send, "dtype"):
             return (call, number) in self._plans
-        alike = (  # but for what a list, say, doesn't tell
+        alike = (  # a list, say, has no number of elements, type or memory
             known._replace(elements=call.elements, dtype=call.dtype, memory=call.memory)
             for known, other in self._plans
             if other == number
@@ -328,28 +348,28 @@ class Communicator:
         return call in alike
 
     def _agree(self, call: Call, problem: str, held: bool) -> bool:
-        """Raise on all ranks what is wrong on any; return whether all have their arrays in windows. Collective."""
-        told = self.comm.allgather((problem, held))
-        self._raise_first([problem for problem, _ in told])
+        """Raise on all ranks what is wrong on any; return whether all ranks' arrays are in windows. Collective."""
+        gathered = self.comm.allgather((problem, held))
+        self._raise_first([problem for problem, _ in gathered])
         self.agree(call.described())
-        return all(held for _, held in told)
+        return all(held for _, held in gathered)
 
     def _take_table(self) -> None:
-        """Take the table that holds where none is given."""
+        """Take the table that COLLECTIVES_TABLE names, or the shipped one, where none was given."""
         self.table = self.table or tuning.shipped()
 
     def _on_rank_0(self, work: Callable[[], T]) -> T:
-        """Return rank 0's, whose tables may differ from other ranks'; raise on all ranks what it raises."""
+        """Return rank 0's result on all ranks, since other ranks' tables may differ; raise its error on all ranks."""
         found: tuple[T | None, CollectiveError | None] = None, None
         if self.rank == 0:
             try:
                 found = work(), None
             except CollectiveError as error:
                 found = None, error
-        result, problem = self.comm.bcast(found)
-        if problem is not None:
-            raise problem
-        return result  # type: ignore[return-value]
+        received: tuple[T, CollectiveError | None] = self.comm.bcast(found)
+        if received[1] is not None:
+            raise received[1]
+        return received[0]
 
     def _raise_first(self, problems: list[str]) -> None:
         """Raise ArgumentError for the first rank that has a problem."""
@@ -358,7 +378,7 @@ class Communicator:
             raise ArgumentError(where + wrong)
 
     def _choice(self, call: Call, shared: bool) -> Choice:
-        """Return how a call is done: as it says, or by the table."""
+        """Return the algorithm of a call: the one it names, or the table's."""
         if call.algorithm != "auto":
             return Choice(call.algorithm, call.chunk_bytes)
         choice = self._choose(call.what, call.nbytes, shared or call.memory == "device")
@@ -369,7 +389,7 @@ class Communicator:
         return choice
 
     def _choose(self, what: str, nbytes: int, shared: bool) -> Choice:
-        """Return what rank 0's table says, as far as it can be done here."""
+        """Return what rank 0's table says, as far as these processes can do it."""
         assert self.table is not None
         choice = self.table.choose(what, self.shape, shared, nbytes)
         if choice.algorithm.startswith(("slices", "leaders")) and not (shared or self.has_peers):
@@ -378,13 +398,13 @@ class Communicator:
 
 
 def _check_verb(what: str) -> None:
-    """Raise ArgumentError for a collective that there is not."""
+    """Raise ArgumentError for an unknown collective."""
     if what not in OWN:
         raise ArgumentError(f"unknown collective '{what}'; known are {', '.join(OWN)}")
 
 
 class CachedCall(NamedTuple):
-    """A call that was made before: its plan, its arrays as they were given, and as the plan was bound to them."""
+    """A call made before: its plan, its arrays as given, and the arrays that the plan was bound to."""
 
     plan: Plan
     send: np.ndarray
@@ -394,19 +414,19 @@ class CachedCall(NamedTuple):
 
 
 def _content(send: Any) -> tuple[int, str]:
-    """Return how many elements of which type are sent; arrays of types that MPI has no names for are sent as bytes."""
+    """Return the number and the type of the elements sent; types that MPI has no name for count as bytes."""
     if not hasattr(send, "dtype"):
         return 0, type(send).__name__
     return (send.size, str(send.dtype)) if send.dtype in TYPES else (send.nbytes, "uint8")
 
 
 def _bytes(array: np.ndarray) -> np.ndarray:
-    """Return the bytes of an array, a view."""
+    """Return a view of an array's bytes."""
     return array.reshape(-1).view(np.uint8)
 
 
 def on_device(array: Any) -> bool:
-    """Say whether something is an array in device memory."""
+    """Return whether `array` lies in device memory."""
     return hasattr(array, "__cuda_array_interface__")
 
 
@@ -416,7 +436,7 @@ def memory_of(array: Any) -> str:
 
 
 def _problem_of(attempt: Callable[[], object]) -> str:
-    """Return what ArgumentError an attempt raises, "" for none."""
+    """Return the text of the ArgumentError that `attempt` raises, "" for none."""
     try:
         attempt()
     except ArgumentError as error:
@@ -425,7 +445,7 @@ def _problem_of(attempt: Callable[[], object]) -> str:
 
 
 def _check_array(name: str, array: Any, written: bool, device: Callable[[], Device] | None) -> None:
-    """Raise ArgumentError for what is no array that can be sent, or written into, where it lies."""
+    """Raise ArgumentError for an object that can't be sent, or written into, where it lies."""
     if device is None and not isinstance(array, np.ndarray):
         raise ArgumentError(f"{name} must be a numpy array, got {type(array).__name__}")
     if device is not None and not device().holds(array):

@@ -1,35 +1,45 @@
-"""CollectiveError and what is below it: errors that every rank of the communicator gets alike."""
+"""Errors of the package.
+
+    CollectiveError
+    ├── DisagreementError
+    ├── AlgorithmError
+    ├── ScheduleError
+    ├── ArgumentError
+    └── DeviceFault         raised on one rank alone
+
+Every other error of a collective is raised on all ranks of the communicator, with the same text.
+"""
 
 from __future__ import annotations
 
 
 class CollectiveError(Exception):
-    """Root of the package's errors; the communicator stays usable."""
+    """Root of the package's errors. The communicator stays usable."""
 
-    alike = True  # raised by all ranks at the same point
+    alike = True  # whether all ranks raise it at the same point
 
 
 class DisagreementError(CollectiveError):
-    """Ranks called a collective, or set something up, with different values."""
+    """The ranks called a collective, or made an object, with different values."""
 
 
 class AlgorithmError(CollectiveError):
-    """An algorithm was asked for that does not exist, or with a size that it cannot have."""
+    """The named algorithm does not exist, or can't have the given size."""
 
 
 class ScheduleError(CollectiveError):
-    """A schedule would give a wrong sum, lose a message, overwrite data in flight or never end."""
+    """A schedule gives a wrong sum, loses a message, overwrites data in flight or never ends."""
 
 
 class ArgumentError(CollectiveError):
-    """An argument that makes no sense: which, what was expected, what came."""
+    """An invalid argument: its name, what was expected, what was given."""
 
 
 class DeviceFault(CollectiveError):
-    """A device that failed while data was under way: on one rank alone, where the device is of no more use."""
+    """A device failed during a collective. One rank alone raises it, and its device is no longer usable."""
 
     alike = False
 
     def located(self, what: str) -> DeviceFault:
-        """Return it with what was under way."""
+        """Return this error with `what`, the operation that was under way, before its text."""
         return DeviceFault(f"{what}: {self}")

@@ -1,4 +1,4 @@
-"""Group: on which node and supernode each rank stands, and the orders of ranks that follow from it."""
+"""Group: the node and the supernode of each rank, and the orders of ranks that follow."""
 
 from __future__ import annotations
 
@@ -16,19 +16,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Group:
-    """The node, and the supernode, of each rank; nodes and supernodes are numbered as they first appear."""
+    """The node and the supernode of each rank, both numbered in order of first appearance.
+
+    `nodes` and `supernodes` have one number for each rank. Schedules number ranks by it: see `order` and `round_robin`.
+    """
 
     nodes: tuple[int, ...]
     supernodes: tuple[int, ...]
 
     @classmethod
     def of(cls, nodes: Sequence[Hashable], supernodes: Sequence[Hashable] | None = None) -> Group:
-        """Return the group of ranks on the `nodes` named; without supernodes all are in one."""
+        """Return the group of ranks on `nodes`, one name for each rank; without `supernodes` there is one supernode."""
         return cls(_numbered(nodes), _numbered(supernodes if supernodes is not None else [0] * len(nodes)))
 
     @classmethod
     def uniform(cls, size: int, ranks_per_node: int = 1, nodes_per_supernode: int | None = None) -> Group:
-        """Return `size` ranks that fill node after node and supernode after supernode."""
+        """Return `size` ranks that fill node after node, and supernode after supernode.
+
+        Raise AlgorithmError for a number below 1.
+        """
         if min(size, ranks_per_node, nodes_per_supernode or 1) < 1:
             raise AlgorithmError("a group needs at least one rank, one rank a node and one node a supernode")
         nodes = tuple(rank // ranks_per_node for rank in range(size))
@@ -36,7 +42,7 @@ class Group:
 
     @classmethod
     def from_comm(cls, comm: MPI.Intracomm) -> Group:
-        """Return where the ranks of `comm` stand: ranks that can share memory stand on one node. Collective."""
+        """Return the group of the ranks of `comm`. Ranks that can share memory are on one node. Collective."""
         from mpi4py import MPI
 
         with_me = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.rank)
@@ -45,34 +51,41 @@ class Group:
         return cls.of(comm.allgather(leader))
 
     def with_supernodes(self, names: Sequence[Hashable]) -> Group:
-        """Return the same nodes in the supernodes named, a name for each rank. Raise ArgumentError for one in two."""
+        """Return the same nodes in the supernodes `names`, one name for each rank.
+
+        Raise ArgumentError where two ranks of a node have different names.
+        """
         first: dict[int, int] = {}  # rank of each node
         for rank, node in enumerate(self.nodes):
             one = first.setdefault(node, rank)
             if names[one] != names[rank]:
                 both = f"'{names[one]}' and '{names[rank]}'"
-                raise ArgumentError(f"supernodes: ranks {one} and {rank} are of one node, which is in two: {both}")
+                raise ArgumentError(
+                    f"supernodes: ranks {one} and {rank} share a node, but are in two supernodes: {both}"
+                )
         return Group.of(self.nodes, names)
 
     def of_nodes(self) -> Group:
-        """Return the group of the nodes, as if each were one rank."""
+        """Return the group with one rank for each node."""
         supernodes = dict(zip(self.nodes, self.supernodes, strict=True))
         return Group.of(sorted(supernodes), [supernodes[node] for node in sorted(supernodes)])
 
     @property
     def size(self) -> int:
+        """Return the number of ranks."""
         return len(self.nodes)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """How many nodes there are, and ranks on each, 0 where they differ."""
+        """Return the number of nodes and the number of ranks on each node, 0 where these differ."""
         ranks = Counter(self.nodes)
         return len(ranks), ranks[0] if len(set(ranks.values())) == 1 else 0
 
     def order(self, root: int = 0) -> list[int]:
-        """Return all ranks, `root` first, then those of its node, of its supernode, and so on round the circle.
+        """Return all ranks in a circle from `root`: the rest of its node, then of its supernode, then the others.
 
-        Neighbours in it are neighbours on the machine wherever the root is, so a chain leaves each node once.
+        Neighbours in the order are neighbours on the machine for every root: a chain enters and leaves each node once.
+        Raise AlgorithmError for a root that is not a rank.
         """
         if not 0 <= root < self.size:
             raise AlgorithmError(f"root {root} is not one of {self.size} ranks")
@@ -83,9 +96,10 @@ class Group:
         )
 
     def round_robin(self) -> list[int]:
-        """Return the ranks dealt from the supernodes in turn, so that virtual ranks 0, S, 2S, ... share one of S.
+        """Return the ranks taken from the supernodes in turn: with S supernodes, virtual ranks 0, S, 2S, ... share one.
 
-        Recursive halving over it crosses supernodes in its last rounds, where least is sent (swCaffe, section V.A).
+        Over this order recursive halving crosses supernodes in its last rounds, which send least (swCaffe, section
+        V.A).
         """
         hands: dict[int, list[int]] = {}
         for rank in self.order():
@@ -94,5 +108,6 @@ class Group:
 
 
 def _numbered(names: Iterable[Hashable]) -> tuple[int, ...]:
+    """Return the number of each name, in order of first appearance."""
     numbers: dict[Hashable, int] = {}
     return tuple(numbers.setdefault(name, len(numbers)) for name in names)

@@ -1,13 +1,14 @@
-"""Staged collectives: one for each of several arrays, going on side by side while their rank computes.
+"""Staged collectives: one for each of several arrays, advancing side by side while the rank computes.
 
-    staged = Staged(comm, "reduce", layers)     # plans are made and agreed on once
+    staged = Staged(comm, "reduce", layers)     # makes the plans once
     staged.start()                              # each iteration
     staged.ready(3)                             # any thread: layer 3's gradients are complete
-    staged.progress()                           # one thread, now and then: all that can go on does
-    staged.wait(0)                              # the same thread: until layer 0's sum stands
+    staged.progress()                           # one thread, now and then: advances every stage that can
+    staged.wait(0)                              # the same thread: until layer 0's sum is complete
 
-This is how S-Caffe propagates parameters under the forward pass and aggregates gradients under the backward pass
-(sections 4.2 and 4.3). Non-blocking collectives go on only while their process is inside MPI; `progress` is the way in.
+S-Caffe propagates parameters under the forward pass, and aggregates gradients under the backward pass, in this way
+(sections 4.2 and 4.3). Non-blocking collectives advance only while their process is inside MPI: `progress` is the way
+in.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
     from collectives.communicator import Communicator
 
 LANES = 2  # stages under way at once: one fills the pipeline while the one before it drains
-LONGEST_PAUSE = 200e-6  # seconds: a wait that finds nothing to do leaves the processor to those who compute
+LONGEST_PAUSE = 200e-6  # seconds: a wait that finds nothing to do leaves the processor to compute threads
 
 
 class Pause:
-    """Leave the processor to others while nothing moves: at first for a moment, in the end for LONGEST_PAUSE."""
+    """Sleep between polls that find nothing to do: at first a moment, at most LONGEST_PAUSE."""
 
     def __init__(self) -> None:
         self._seconds = 0.0
@@ -41,16 +42,20 @@ class Pause:
 
 
 class Staged:
-    """The collective `what` ("reduce", "bcast", "allreduce") of each of `arrays`, the stages, over and over.
+    """The collective `what` ("reduce", "bcast", "allreduce") of each of `arrays`, the stages, any number of times.
 
-    Stages begin in the order of `arrays`, the same on all ranks, each once it is ready here; up to `lanes` are under
-    way at once. `recv`, as many arrays, takes the results; without it they replace the contributions. `op`, `root`
-    and `how` are as in `Communicator.reduce`; "auto" leaves out the MPI library's own, which goes on a segment a look
-    and so is slow while somebody computes. Making it is collective, so is `free`; all ranks see the same errors as
-    there. `ready` may be called by any thread, all else by one, the only one to call MPI here.
+    Stages begin in the order of `arrays`, the same on all ranks, each once it is ready on this rank. At most `lanes`
+    are under way at a time. Making the object is collective, and so is `free`. Any thread may call `ready` and
+    `follow`; one thread calls the rest, and no other thread calls MPI meanwhile.
 
-    `on_end(stage, begin, end)`, where given, is told when each stage was under way here, in perf_counter's seconds.
-    `names`, where given, are what errors call the stages.
+    - `comm`: the Communicator; each lane is a `dup` of it.
+    - `recv`: as many arrays, which take the results; without them the results replace the contributions.
+    - `op`, `root`, `how`: as in `Communicator.reduce`. "auto" leaves out the MPI library's own collectives: they
+      advance one segment per poll, which is slow while a rank computes.
+
+    `on_end`, if set, is called as `on_end(stage, begin, end)` when a stage ends on this rank, in `perf_counter`
+    seconds. `names`, if set, are the names of the stages in errors. Raise as `Communicator` does; ArgumentError for no
+    lanes.
     """
 
     on_end: Callable[[int, float, float], object] | None = None
@@ -68,7 +73,7 @@ class Staged:
         **how: object,
     ):
         if lanes < 1:
-            raise ArgumentError(f"lanes is {lanes}; at least 1 stage must be under way")
+            raise ArgumentError(f"lanes is {lanes}; it must be at least 1")
         self._comm = comm
         comm.agree({"the number of stages": str(len(arrays)), "the number of lanes": str(lanes)})
         self._lanes = [comm.dup() for _ in range(min(lanes, len(arrays)))]
@@ -77,18 +82,19 @@ class Staged:
             for i, array in enumerate(arrays)
         ]
         self._ready = [False] * len(self._plans)
-        self._begun = len(self._plans)  # stages 0 to this have begun
+        self._begun = len(self._plans)  # stages below this have begun
         self._under_way: list[int] = []
         self._begins = [0.0] * len(self._plans)
         self._busy, self._busy_since = 0.0, 0.0
 
     def __len__(self) -> int:
+        """Return the number of stages."""
         return len(self._plans)
 
     def start(self, ready: bool = False) -> None:
-        """Begin anew: no stage is complete, and none ready unless all are. Calls no MPI.
+        """Begin anew: no stage is complete, and none is ready unless `ready`, which makes all ready. Calls no MPI.
 
-        Raise ArgumentError while a stage of the last time is not complete.
+        Raise ArgumentError while a stage of the last round is not complete.
         """
         if not self.done():
             raise ArgumentError(f"stage {self._first_open()} has not been completed since the last start; wait for it")
@@ -99,53 +105,53 @@ class Staged:
         self._begun = 0
 
     def ready(self, stage: int) -> None:
-        """Say that a stage's array holds this rank's contribution (a broadcast: may be sent or overwritten).
+        """Declare that a stage's array holds this rank's contribution (a broadcast: may be sent or overwritten).
 
-        On a device it does once what the calling thread has put on its stream by now is done. Calls no MPI.
-        Raise ArgumentError where the stage is none, or was ready already.
+        On a device the contribution counts as complete when the work on the calling thread's stream, as of now, is
+        done. Calls no MPI. Raise ArgumentError for an unknown stage, and for one that is ready already.
         """
         self._check(stage)
         if self._ready[stage]:
-            raise ArgumentError(f"stage {stage} is ready for the second time since the start")
+            raise ArgumentError(f"stage {stage} is already ready since the last start")
         self._plans[stage].mark()
         self._ready[stage] = True
 
     def follow(self, stage: int | None = None) -> None:
-        """Have what the calling thread puts on its stream from now on wait for a done stage's, or all, results.
+        """Make the calling thread's stream wait for the result of a stage that is done, or of all. Calls no MPI.
 
-        On a device a stage is done when all of it is on the device's streams. Any thread may call it; it calls no MPI.
+        On a device a stage is done as soon as its work is on the device's streams. Any thread may call this.
         """
         for plan in self._plans if stage is None else [self._plans[stage]]:
             plan.follow()
 
     def done(self, stage: int | None = None) -> bool:
-        """Say whether a stage, or without a number all, has come to its end on this rank. Calls no MPI."""
+        """Return whether a stage, or without a number every stage, has ended on this rank. Calls no MPI."""
         if stage is None:
             return self._begun == len(self._plans) and not self._under_way
         self._check(stage)
         return stage < self._begun and stage not in self._under_way
 
     def idle(self) -> bool:
-        """Say whether nothing can move until a stage is made ready. Calls no MPI."""
+        """Return whether nothing can advance until a stage is made ready. Calls no MPI."""
         return not self._under_way and not self._may_begin()
 
     @property
     def all_ready(self) -> bool:
-        """Whether all stages have been made ready since the start, and so come to their end if they are waited for."""
+        """Return whether all stages are ready since the start, so that waiting for them ends."""
         return all(self._ready[self._begun :])
 
     @property
     def lanes(self) -> int:
-        """How many stages can be under way at once; stage i goes in lane i % lanes."""
+        """Return how many stages can be under way at a time; stage i runs in lane i % lanes."""
         return len(self._lanes)
 
     @property
     def busy(self) -> float:
-        """Seconds in which any stage was under way here, since the beginning of all."""
+        """Return the seconds in which any stage was under way on this rank, since the object was made."""
         return self._busy + (time.perf_counter() - self._busy_since if self._under_way else 0.0)
 
     def progress(self) -> bool:
-        """Let all go on that can without waiting; return whether anything did."""
+        """Advance every stage that can advance without waiting; return whether any did."""
         moved = False
         for stage in list(self._under_way):
             plan = self._plans[stage]
@@ -159,13 +165,14 @@ class Staged:
         return moved
 
     def _name_fault(self, stage: int, step: Callable[..., Any], **how: Any) -> Any:
-        """Return what a step of a stage does; a DeviceFault names the stage."""
+        """Return the result of a stage's `step`; a DeviceFault names the stage."""
         try:
             return step(**how)
         except DeviceFault as error:
             raise error.located(self.names[stage] if self.names else f"stage {stage}") from None
 
     def _begin(self, stage: int) -> None:
+        """Start a stage."""
         self._begins[stage] = now = time.perf_counter()
         if not self._under_way:
             self._busy_since = now
@@ -174,6 +181,7 @@ class Staged:
         self._name_fault(stage, self._plans[stage].start, marked=True)
 
     def _end(self, stage: int) -> None:
+        """Account for a stage that has ended."""
         self._under_way.remove(stage)
         now = time.perf_counter()
         if not self._under_way:
@@ -182,9 +190,9 @@ class Staged:
             self.on_end(stage, self._begins[stage], now)
 
     def wait(self, stage: int | None = None) -> None:
-        """Go on until a stage, or all of them, has come to its end here, and `follow`.
+        """Advance until a stage, or without a number every stage, has ended on this rank; then `follow`.
 
-        Stages that are not ready yet must be made so by another thread.
+        Another thread must make stages ready that are not yet ready.
         """
         pause = Pause()
         while not self.done(stage):
@@ -192,9 +200,9 @@ class Staged:
         self.follow(stage)
 
     def free(self) -> None:
-        """Give back the communicators. Collective.
+        """Free the lanes' communicators and plans. Collective.
 
-        Raise ArgumentError on all ranks where one has a stage under way, or ready to be, and leave all as it is.
+        Raise ArgumentError on all ranks, and free nothing, where a rank has a stage under way or ready to begin.
         """
         for rank, stage in enumerate(self._comm.comm.allgather(self._first_not_done())):
             if stage is not None:
@@ -204,20 +212,22 @@ class Staged:
         self._lanes, self._plans, self._begun = [], [], 0
 
     def _may_begin(self) -> bool:
-        """Say whether the next stage is ready and its lane free."""
+        """Return whether the next stage is ready and its lane free."""
         stage, lanes = self._begun, len(self._lanes)
         if stage == len(self._plans) or not self._ready[stage]:
             return False
         return all(other % lanes != stage % lanes for other in self._under_way)
 
     def _first_open(self) -> int:
+        """Return the first stage that has not ended."""
         return min([*self._under_way, self._begun])
 
     def _first_not_done(self) -> int | None:
-        """Return the first stage that is under way, or was made ready for it."""
+        """Return the first stage that is under way or ready to begin."""
         ready = (stage for stage in range(self._begun, len(self._plans)) if self._ready[stage])
         return min([*self._under_way, *ready], default=None)
 
     def _check(self, stage: int) -> None:
+        """Raise ArgumentError for an unknown stage."""
         if not 0 <= stage < len(self._plans):
             raise ArgumentError(f"stage {stage} is not one of {len(self._plans)}")

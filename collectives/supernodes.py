@@ -1,8 +1,12 @@
-"""Supernodes: groups of nodes with fast links inside and slower ones between, such as a rack behind a switch.
+r"""Supernodes: groups of nodes with fast links inside and slower links between, such as racks behind one switch.
 
-Which hosts stand in which one is told by a list of their names, "n0,n1;n2,n3", by a pattern whose parts in parentheses
-name the supernode, "rack(\\d+)-.*", or by "slurm", as SLURM's topology/tree tells each task (SLURM_TOPOLOGY_ADDR).
-Ranks are then numbered so that little is sent between supernodes (swCaffe, section V.A): see `Group`.
+The user describes them in one of three ways:
+
+- a list of hosts, `n0,n1;n2,n3`, or the same as a list of lists;
+- a pattern whose groups in parentheses name the supernode, `rack(\d+)-.*`;
+- `slurm`, which reads SLURM's topology from each task's SLURM_TOPOLOGY_ADDR.
+
+Ranks are then numbered so that little data crosses supernodes (swCaffe, section V.A): see `Group`.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from typing import TYPE_CHECKING
 from collectives.errors import ArgumentError
 from collectives.group import Group
 from collectives.schedules.algorithms import make_schedule, order_for
-from collectives.schedules.schedule import Op, Schedule
+from collectives.schedules.schedule import Schedule, StepKind
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -25,34 +29,35 @@ if TYPE_CHECKING:
 SLURM = "slurm"
 HOST = r"[\w.-]+"
 EXAMPLES = "expected hosts as in 'n0,n1;n2,n3', a pattern such as 'rack(\\d+)-.*', or slurm"
-MOST_STEPS = 1 << 20  # of all ranks, that `crossing` may count
+MOST_STEPS = 1 << 20  # steps of all ranks; `describe_crossing` counts no longer schedule
 Supernodes = str | Sequence[Sequence[str]]
 
 
-def as_text(told: Supernodes) -> str:
-    """Return the text for a list of lists of hosts; a text stays as it is."""
-    return told if isinstance(told, str) else ";".join(",".join(hosts) for hosts in told)
+def as_text(spec: Supernodes) -> str:
+    """Return the text form of a list of lists of hosts; return a text unchanged."""
+    return spec if isinstance(spec, str) else ";".join(",".join(hosts) for hosts in spec)
 
 
-def finder(told: Supernodes, environment: Mapping[str, str] = os.environ) -> Callable[[str], str]:
-    """Return the function that names the supernode of a host. Raise ArgumentError for a text that makes no sense.
+def finder(spec: Supernodes, environment: Mapping[str, str] = os.environ) -> Callable[[str], str]:
+    """Return the function that maps a host's name to its supernode's name.
 
-    The function raises ArgumentError for a host that is in none, or of which SLURM says nothing.
+    Raise ArgumentError for an invalid description. The function raises ArgumentError for a host in no supernode, and
+    where SLURM gives no topology.
     """
-    text = as_text(told)
+    text = as_text(spec)
     if text == SLURM:
         return lambda host: _of_slurm(environment)
     return _by_pattern(text) if "(" in text else _by_list(text)
 
 
-def find_supernodes(comm: MPI.Intracomm, group: Group, told: Supernodes) -> Group:
-    """Return the group with each rank in its host's supernode. Collective; all ranks are `told` the same.
+def find_supernodes(comm: MPI.Intracomm, group: Group, spec: Supernodes) -> Group:
+    """Return `group` with each rank in its host's supernode. Collective; `spec` is the same on all ranks.
 
-    Raise ArgumentError on all ranks where a host is in none, and where ranks of a node are in two.
+    Raise ArgumentError on all ranks where a host is in no supernode, and where ranks of one node are in two.
     """
     name = problem = ""
     try:
-        name = finder(told)(gethostname())
+        name = finder(spec)(gethostname())
     except ArgumentError as error:
         problem = str(error)
     names, problems = zip(*comm.allgather((name, problem)), strict=True)
@@ -63,19 +68,19 @@ def find_supernodes(comm: MPI.Intracomm, group: Group, told: Supernodes) -> Grou
 
 
 def crossing(schedule: Schedule, group: Group) -> int:
-    """Return how many elements the ranks of a schedule send to other supernodes."""
+    """Return how many elements the schedule sends from one supernode to another."""
     return sum(
         step.stop - step.start
         for rank in range(schedule.size)
         for step in schedule.rank(rank)
-        if step.op is Op.SEND and group.supernodes[rank] != group.supernodes[step.peer]
+        if step.kind is StepKind.SEND and group.supernodes[rank] != group.supernodes[step.peer]
     )
 
 
 def describe_crossing(what: str, algorithm: str, nbytes: int, group: Group) -> str:
-    """Say how many bytes cross between supernodes, and how many would if the ranks' order knew of nodes alone.
+    """Return a sentence: the bytes that cross supernodes, and those that would in an order that ignores supernodes.
 
-    `group` has a rank for each that takes part in the schedule. Raise AlgorithmError for one that is none.
+    `group` has one entry for each rank of the schedule. Raise AlgorithmError for an unknown algorithm.
     """
     flat = replace(group, supernodes=(0,) * group.size)
     found = [
@@ -84,17 +89,18 @@ def describe_crossing(what: str, algorithm: str, nbytes: int, group: Group) -> s
     ]
     count = f"{len(set(group.supernodes))} supernodes"
     if len(found[0].rank(0)) * group.size > MOST_STEPS:
-        return f"{count}, too many messages to count those between them"
+        return f"{count}; too many messages to count those between them"
     ours, theirs = (crossing(schedule, group) for schedule in found)
-    return f"{count}, between which {ours} bytes go; without renumbering {theirs}"
+    return f"{count}; {ours} bytes cross them, without renumbering {theirs}"
 
 
 def _by_list(text: str) -> Callable[[str], str]:
+    """Return the finder for a list of hosts."""
     supernodes: dict[str, str] = {}
     for number, hosts in enumerate(text.split(";")):
         for host in map(str.strip, hosts.split(",")):
             if not re.fullmatch(HOST, host):
-                raise ArgumentError(f"supernodes: '{host}' is no host's name; {EXAMPLES}")
+                raise ArgumentError(f"supernodes: '{host}' is not a host name; {EXAMPLES}")
             if supernodes.setdefault(host, str(number)) != str(number):
                 raise ArgumentError(
                     f"supernodes: host {host} is in two of them, number {supernodes[host]} and {number}"
@@ -110,10 +116,11 @@ def _by_list(text: str) -> Callable[[str], str]:
 
 
 def _by_pattern(text: str) -> Callable[[str], str]:
+    """Return the finder for a pattern."""
     try:
         pattern = re.compile(text)
     except re.error as error:
-        raise ArgumentError(f"supernodes: the pattern '{text}' is none: {error}") from None
+        raise ArgumentError(f"supernodes: the pattern '{text}' is invalid: {error}") from None
     if not pattern.groups:
         raise ArgumentError(f"supernodes: the pattern '{text}' has no part in parentheses that names a supernode")
 
@@ -127,7 +134,7 @@ def _by_pattern(text: str) -> Callable[[str], str]:
 
 
 def _of_slurm(environment: Mapping[str, str]) -> str:
-    """Return the switches above this task's node: all of its address but the node's own name."""
+    """Return the path of switches above this task's node: its SLURM address without the node's own name."""
     address, kinds = (environment.get(f"SLURM_TOPOLOGY_ADDR{end}", "") for end in ("", "_PATTERN"))
     if not address or not kinds:
         raise ArgumentError(
@@ -135,11 +142,12 @@ def _of_slurm(environment: Mapping[str, str]) -> str:
         )
     parts = address.split(".", kinds.count("."))
     if len(parts) != kinds.count(".") + 1:
-        raise ArgumentError(f"supernodes: SLURM_TOPOLOGY_ADDR '{address}' is not of its pattern '{kinds}'")
+        raise ArgumentError(f"supernodes: SLURM_TOPOLOGY_ADDR '{address}' does not match its pattern '{kinds}'")
     if len(parts) < 2:
-        raise ArgumentError(f"supernodes: SLURM knows no switches here, only nodes: SLURM_TOPOLOGY_ADDR is '{address}'")
+        raise ArgumentError(f"supernodes: SLURM gives nodes but no switches: SLURM_TOPOLOGY_ADDR is '{address}'")
     return ".".join(parts[:-1])
 
 
 def _short(host: str) -> str:
+    """Return a host's name without its domain."""
     return host.partition(".")[0]

@@ -1,10 +1,10 @@
-"""Tuning of this machine: measure what is best at each size, and write it where "auto" reads it.
+"""Tuning of this machine: measure what is best at each size, and write the table that "auto" reads.
 
     mpirun -n P python -m collectives.tune --out table.json [--ops reduce,bcast] [-m MIN:MAX] [--seconds N]
     python -m collectives.tune --from-model ethernet infiniband --out table.json
 
-A table that is already in FILE keeps its rows for other shapes of the job and other operations. COLLECTIVES_TABLE
-names the table that all communicators follow; Communicator(table=collectives.tuning.load(FILE)) takes one by hand.
+An existing table keeps its rows for other shapes of the job and other operations. All communicators follow the table
+that COLLECTIVES_TABLE names; one follows Communicator(table=collectives.tuning.load(FILE)).
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,9 +37,9 @@ if TYPE_CHECKING:
 
 OPS = ("reduce", "bcast", "allreduce")
 MEMORY = {"shared": (True,), "foreign": (False,), "both": (True, False)}
-BUSY = 0.5  # processes that want to run, for each core, before ours have begun
+BUSY = 0.5  # runnable processes per core, before ours begin, above which the machine counts as busy
 SHORT = 1 << 16  # bytes
-TIMING, MOST_CALLS = 20e-3, 50  # seconds that one timing takes at least, and the calls that this may take
+TIMING, MOST_CALLS = 20e-3, 50  # the least seconds of one timing, and its most calls
 
 
 def parser() -> argparse.ArgumentParser:
@@ -46,17 +47,32 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m collectives.tune", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument("--ops", type=_names, default=list(OPS), metavar="A,B", help=f"of {', '.join(OPS)}")
-    made.add_argument("-m", "--message-size", type=_range, default="1K:64M", metavar="MIN:MAX", help="bytes (1K:64M)")
+    made.add_argument(
+        "--ops", type=_names, default=list(OPS), metavar="A,B", help=f"operations, of {', '.join(OPS)} (all)"
+    )
+    made.add_argument(
+        "-m", "--message-size", type=_range, default="1K:64M", metavar="MIN:MAX", help="bytes of a message (1K:64M)"
+    )
     made.add_argument("--step", type=int, default=4, choices=(2, 4, 8), help="factor between sizes (4)")
-    made.add_argument("--algorithms", type=_names, metavar="A,B", help=f"instead of those that suit, of {every_name()}")
-    made.add_argument("--chunk-bytes", type=_chunks, metavar="A,B", help="instead of the algorithms' own")
-    made.add_argument("--seconds", type=float, default=60.0, help="about how long this may take (60)")
-    made.add_argument("--out", metavar="FILE", help="the table to write or to add to; without it nothing is written")
+    made.add_argument(
+        "--algorithms",
+        type=_names,
+        metavar="A,B",
+        help=f"algorithms to time, of {every_name()} (those that suit the job)",
+    )
+    made.add_argument("--chunk-bytes", type=_chunks, metavar="A,B", help="bytes of a chunk (the algorithms' own)")
+    made.add_argument("--seconds", type=float, default=60.0, help="approximate time limit (60)")
+    made.add_argument("--out", metavar="FILE", help="the table to write or to extend; nothing is written without it")
     memory = made.add_mutually_exclusive_group()
-    for name, text in (("shared", "buffers of Communicator.empty"), ("foreign", "other buffers"), ("both", "the rule")):
+    for name, text in (
+        ("shared", "buffers of Communicator.empty"),
+        ("foreign", "other buffers"),
+        ("both", "both kinds (default)"),
+    ):
         memory.add_argument(f"--{name}", dest="memory", action="store_const", const=name, help=text)
-    made.add_argument("--from-model", nargs="+", metavar="CLUSTER", help="don't measure, ask the model (no MPI needed)")
+    made.add_argument(
+        "--from-model", nargs="+", metavar="CLUSTER", help="predict by the model instead of measuring; needs no MPI"
+    )
     made.set_defaults(memory="both")
     return made
 
@@ -85,6 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _from_model(options: argparse.Namespace) -> int:
+    """Write the model's table."""
     try:
         if not options.out:
             raise ArgumentError("--from-model needs --out FILE")
@@ -97,7 +114,7 @@ def _from_model(options: argparse.Namespace) -> int:
 
 
 def _check(world: Communicator, options: argparse.Namespace) -> None:
-    """Raise ArgumentError, on all ranks, for what could not be measured or written, before anything is."""
+    """Raise ArgumentError, on all ranks and before measuring, for options that can't be measured or written."""
     unknown = [op for op in options.ops if op not in OPS]
     if unknown:
         raise ArgumentError(f"--ops: unknown operation '{unknown[0]}'; known are {', '.join(OPS)}")
@@ -112,7 +129,7 @@ def _check(world: Communicator, options: argparse.Namespace) -> None:
 
 
 def _on_root(world: Communicator, action: partial[None]) -> None:
-    """Do it on rank 0; raise on all ranks what it raises there."""
+    """Do `action` on rank 0; raise its error on all ranks."""
     problem = ""
     if world.rank == 0:
         try:
@@ -124,30 +141,31 @@ def _on_root(world: Communicator, action: partial[None]) -> None:
 
 
 def _write(out: str | None, rows: Sequence[Row]) -> None:
+    """Write the rows, merged into an existing table."""
     if out:
         old = tuning.load(out) if Path(out).exists() else Table([], out)
         old.merged(rows).save(out)
-        print(f"\n{out} is written; COLLECTIVES_TABLE={out} makes it count")
+        print(f"\n{out} is written; set COLLECTIVES_TABLE={out} to use it")
 
 
 class TuningRun:
-    """One run over operations, kinds of memory and sizes, which share the time that it may take."""
+    """One run over operations, kinds of memory and sizes, which share the time limit."""
 
     def __init__(self, world: Communicator, options: argparse.Namespace):
         self.world, self.options = world, options
         least, most = options.message_size
         self.sizes = sizes(least, most, options.step)
-        self.say = partial(print, flush=True) if world.rank == 0 else lambda *_: None
+        self.say: Callable[[str], None] = partial(print, flush=True) if world.rank == 0 else lambda _: None
         self.end = time.monotonic() + options.seconds
         self.work = sum(map(_weight, self.sizes)) * len(options.ops) * len(MEMORY[options.memory])
 
     def run(self) -> list[Row]:
-        """Measure everything, printing what is chosen; return the table's rows."""
+        """Measure everything, printing each choice; return the table's rows."""
         source, found = self.world.comm.bcast(_source()), []
         self.say(f"{self.world.shape}; {source}")
         others = os.getloadavg()[0]
         if others > BUSY * (os.cpu_count() or 1):
-            self.say(f"warning: this machine is busy (load {others:.1f}), so the table will not hold on an idle one")
+            self.say(f"warning: this machine is busy (load {others:.1f}); the table will not suit an idle one")
         self.say(f"{'op':<10}{'memory':<9}{'bytes':>10}{'mpi, us':>11}{'best, us':>11}{'/ mpi':>7}  chosen")
         for shared in MEMORY[self.options.memory]:
             make = self.world.empty if shared else np.zeros
@@ -158,7 +176,7 @@ class TuningRun:
         return found
 
     def _sizes(self, op: str, shared: bool, send: np.ndarray, recv: np.ndarray) -> dict[int, Seconds]:
-        """Return the seconds of what is good at each size; what was good at the size before is timed first."""
+        """Return the seconds of the good candidates at each size; those good at the size before are timed first."""
         reaches = shared or self.world.has_peers
         names = self.options.algorithms or choosing.algorithms(op, self.world.shape, reaches)
         found: dict[int, Seconds] = {}
@@ -170,34 +188,37 @@ class TuningRun:
             clock = Clock(self.world, op, send[: nbytes // 4], recv[: nbytes // 4])
             seconds = found[nbytes] = choosing.search(tried, clock, self._left(_weight(nbytes)))
             choice = choosing.decide(seconds, nbytes, choice)
-            self._tell(op, shared, nbytes, seconds, choice)
+            self._report(op, shared, nbytes, seconds, choice)
             self.world.forget()
         return found
 
     def _left(self, weight: float) -> partial[float]:
-        """Return a function that says how much is left of the time that is a size's share."""
+        """Return a function that returns how much is left of a size's share of the time."""
         now = time.monotonic()
         share = max(0.0, self.end - now) * weight / self.work
         self.work -= weight
         return partial(self._until, now + share)
 
     def _until(self, end: float) -> float:
-        return self.world.comm.bcast(end - time.monotonic())
+        """Return the seconds until `end`, rank 0's on all ranks."""
+        return float(self.world.comm.bcast(end - time.monotonic()))
 
-    def _tell(self, op: str, shared: bool, nbytes: int, seconds: Seconds, choice: Candidate) -> None:
+    def _report(self, op: str, shared: bool, nbytes: int, seconds: Seconds, choice: Candidate) -> None:
+        """Print a size's line."""
         memory, library, best = "shared" if shared else "foreign", seconds[LIBRARY], seconds[choice]
         numbers = f"{1e6 * library:11.1f}{1e6 * best:11.1f}{best / library:7.2f}"
         self.say(f"{op:<10}{memory:<9}{nbytes:>10}{numbers}  {choice}")
 
 
 class Clock:
-    """Seconds of one call by a candidate, those of the slowest rank; the same on all ranks."""
+    """The seconds of one call by a candidate on the slowest rank; the same on all ranks."""
 
     def __init__(self, world: Communicator, op: str, send: np.ndarray, recv: np.ndarray):
         self.world, self.op, self.send, self.recv = world, op, send, None if op == "bcast" else recv
         self._calls: dict[Candidate, int] = {}
 
     def __call__(self, candidate: Candidate) -> float:
+        """Time a candidate; its first calls make the plan and set the number of calls."""
         if candidate in self._calls:
             return self._time(candidate, self._calls[candidate])
         first = self._time(candidate, 1)  # the plan is made
@@ -206,7 +227,7 @@ class Clock:
         return first if self._calls[candidate] == 1 else self._time(candidate, self._calls[candidate])
 
     def _time(self, candidate: Candidate, calls: int) -> float:
-        """Return the least of so many calls: other processes can only make one longer."""
+        """Return the least of `calls` calls: other processes can only lengthen one."""
         comm, spent = self.world.comm, np.empty(calls)
         for i in range(calls):
             comm.Barrier()
@@ -219,8 +240,8 @@ class Clock:
 
 
 def _weight(nbytes: int) -> float:
-    """Return a size's share of the time: a large message takes longer, but has fewer calls in a timing."""
-    return 1 + (nbytes / SHORT) ** 0.5
+    """Return a size's share of the time: long messages take longer, but need fewer calls."""
+    return 1 + sqrt(nbytes / SHORT)
 
 
 def sizes(least: int, most: int, step: int) -> list[int]:
@@ -232,7 +253,7 @@ def sizes(least: int, most: int, step: int) -> list[int]:
 
 
 def _source() -> str:
-    """Name what a measurement holds for: the machine, the MPI library and its version, the day."""
+    """Return what a measurement is valid for: the machine, the MPI library and its version, the date."""
     from mpi4py import MPI
 
     vendor, version = MPI.get_vendor()
@@ -242,10 +263,12 @@ def _source() -> str:
 
 
 def _names(text: str) -> list[str]:
+    """Split a list at its commas."""
     return [name for name in text.split(",") if name]
 
 
 def _chunks(text: str) -> list[int]:
+    """Read a list of chunks."""
     found = [parse_bytes(part) for part in text.split(",")]
     if min(found) < 1:
         raise argparse.ArgumentTypeError(f"'{text}': a chunk has at least 1 byte")
@@ -253,6 +276,7 @@ def _chunks(text: str) -> list[int]:
 
 
 def _range(text: str) -> tuple[int, int]:
+    """Read MIN:MAX."""
     low, colon, high = text.partition(":")
     least, most = parse_bytes(low), parse_bytes(high if colon else low)
     if not 4 <= least <= most:

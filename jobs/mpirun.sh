@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# mpirun with what it needs on this machine; every argument goes to mpirun:
+# mpirun with the settings that it needs on this machine; all arguments are passed to mpirun:
 #   jobs/mpirun.sh -n 4 scaffe train --solver solver.prototxt
-# A setting that is already in the environment stands. With a host list or in a batch job the site's own settings
-# count, and only running as root is allowed.
+# Settings in the environment take precedence. With a host list or in a batch job the site's settings apply, and this
+# script only permits running as root.
 set -eu
 
-# The environment that quickstart.sh made, unless another one with scaffe is active.
+# The environment of quickstart.sh, unless another one with scaffe is active.
 if [ -n "${SCAFFE_VENV:-}" ]; then
   PATH=$SCAFFE_VENV/bin:$PATH
 elif ! command -v scaffe >/dev/null; then
@@ -27,7 +27,7 @@ for word in "$@"; do
   previous=$word
 done
 
-# Cores that this process may use: its affinity, and in a container also the processor quota.
+# The number of cores that this process may use, by its affinity and by the CPU quota of a container.
 cores() {
   local n quota period share
   n=$(nproc)
@@ -39,17 +39,17 @@ cores() {
 }
 
 open_mpi_on_one_node() {
-  # More ranks than cores. Never in a batch job: there it puts all ranks on the first node.
+  # Permits more ranks than cores. Never in a batch job: there it puts all ranks on the first node.
   export PRTE_MCA_rmaps_default_mapping_policy=${PRTE_MCA_rmaps_default_mapping_policy-:oversubscribe}
-  # By default two ranks get one core each, and all their threads with them.
+  # By default each of two ranks, with all its threads, is bound to one core.
   export PRTE_MCA_hwloc_default_binding_policy=${PRTE_MCA_hwloc_default_binding_policy-none}
-  # Inside one node shared memory is used; opening these transports for nothing takes a second.
+  # Ranks of one node use shared memory; opening these transports takes a second.
   export OMPI_MCA_btl=${OMPI_MCA_btl-^uct,ofi}
-  # This one cannot be used inside one node, and says so each time a window is made.
+  # This one does not work within a node, and warns for each window.
   export OMPI_MCA_osc=${OMPI_MCA_osc-^ucx}
 }
 
-# Open MPI refuses to run as root, which is all there is in most containers.
+# Open MPI refuses to run as root, the only user of most containers.
 export OMPI_ALLOW_RUN_AS_ROOT=${OMPI_ALLOW_RUN_AS_ROOT-1}
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=${OMPI_ALLOW_RUN_AS_ROOT_CONFIRM-1}
 
@@ -58,7 +58,7 @@ if [ -n "$one_node" ]; then
     '' | *[!0-9]* | 0*) threads=1 ;;
     *) threads=$(($(cores) / ranks)) ;;
   esac
-  # BLAS threads of several ranks on one core wait for each other, spinning.
+  # BLAS threads of several ranks on one core would spin while they wait for each other.
   export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((threads > 0 ? threads : 1))}
   case $(mpirun --version 2>&1) in *"Open MPI"*) open_mpi_on_one_node ;; esac
 fi

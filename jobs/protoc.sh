@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Compile readers/datum.proto and scaffe/proto/caffe.proto to the Python modules beside them.
-# protoc 4.25 (grpcio-tools 1.62) on purpose: its output runs under every protobuf from 4.25 on.
+# With protoc 4.25 (grpcio-tools 1.62): its output works with every protobuf from 4.25 on.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tools=$(mktemp -d)

@@ -1,9 +1,9 @@
-"""What a GPU has to prove, step by step: `prove_on_gpu.sh`, which sets up the environment, calls it.
+"""The steps of prove_on_gpu.sh, which sets up the environment and starts this program.
 
     python jobs/prove.py OUT
 
-Each step is a program with a time limit of its own, its output in OUT/logs. The table has a line a step, printed at
-the end, and kept as table.txt, table.md and table.json; steps not run this time keep the line that they had.
+A step is a program with a time limit; its output goes to OUT/logs. The table has a line for each step. It is printed at
+the end, and stored as table.txt, table.md and table.json. Steps that are not chosen keep their lines of earlier runs.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from pathlib import Path
 
 PYTHON = [sys.executable]
 MPI = ["-p", "pytest_mpi"] if find_spec("pytest_mpi") else []
-PYTEST = [*PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", *MPI, "-W", "default"]  # warnings of other libraries
+PYTEST = [*PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", *MPI, "-W", "default"]  # other libraries warn
 RANKS = [*PYTHON, "-m", "mpi4py", "-m", "pytest", "--with-mpi", "-m", "mpi", *PYTEST[3:]]
 DEVICE_TESTS = "tests/device_tests"
 CUDA_TESTS = "tests/scaffe_tests/engines/cuda"
 SUMMARY = r"\d+ (?:passed|failed|skipped|error).* in .*"
 NETS = "alexnet", "googlenet", "resnet50", "vgg16", "cifar10_quick", "lenet"
-NO_TESTS = 5  # pytest's exit code where none was chosen
+NO_TESTS = 5  # pytest's exit code where no test was selected
 
 
 @dataclass
 class Step:
-    """A program to run: a group's name chooses it, `seconds` bound it, `needs` are modules it can't do without."""
+    """A program to run: `group` selects it, `seconds` is its time limit, `needs` are the modules that it requires."""
 
     name: str
     group: str
     command: list[str]
     seconds: int
     needs: tuple[str, ...] = ()
-    figures: str = SUMMARY  # what of its output stands in the table: the last line of this form
-    missing: str = "(?!)"  # the form of a line that says that what it measures is not there
-    heads: str = ""  # what its figures are
+    figures: str = SUMMARY  # the last line of the output that matches goes into the table
+    missing: str = "(?!)"  # matches a line that says that there is nothing to measure
+    heads: str = ""  # the names of its figures
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Result:
 
 
 def steps(quick: bool, rehearse: bool, parity: bool) -> Iterator[Step]:
-    """Iterate over all steps."""
+    """Yield all steps."""
     device = "cpu" if rehearse else "cuda"
     mpi = "mpi4py", "pytest_mpi"
     yield Step("machine", "machine", [*PYTHON, "-m", "scaffe", "device-query"], 60, figures="GPUs?( 0)?: .*")
@@ -87,7 +87,7 @@ def steps(quick: bool, rehearse: bool, parity: bool) -> Iterator[Step]:
 
 
 def _trainings(quick: bool, device: str) -> Iterator[Step]:
-    """Iterate over what trains and compares."""
+    """Yield the steps that train and compare."""
     ranks = "1,2" if quick else "1,2,4"
     lenet = [*PYTHON, "jobs/prove_lenet.py", "--device", device, "--ranks", ranks]
     if quick:
@@ -96,7 +96,7 @@ def _trainings(quick: bool, device: str) -> Iterator[Step]:
 
 
 def _benchmarks(quick: bool, rehearse: bool) -> Iterator[Step]:
-    """Iterate over what is measured."""
+    """Yield the benchmarks."""
     rehearsal = ["--rehearse"] if rehearse else []
     mebibytes = 1 if rehearse else 64
     for ranks in (2,) if quick else (2, 4):
@@ -125,7 +125,7 @@ def _mpirun(ranks: int) -> list[str]:
 
 
 def run(step: Step, log: Path, seconds: float) -> Result:
-    """Run a step for at most so many seconds."""
+    """Run a step, for `seconds` at most."""
     if lacking := [module for module in step.needs if find_spec(module) is None]:
         return Result(step.name, "skipped", 0, f"skipped: no {' and no '.join(lacking)} here")
     if step.command[0].endswith("mpirun.sh") and shutil.which("mpirun") is None:
@@ -138,7 +138,7 @@ def run(step: Step, log: Path, seconds: float) -> Result:
 
 
 def _wait(command: list[str], stream, seconds: float) -> int | None:
-    """Run a program and all that it starts; return its exit code, None where it took too long."""
+    """Run a program and end its whole process group; return its exit code, None after the time limit."""
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True
     )
@@ -147,7 +147,7 @@ def _wait(command: list[str], stream, seconds: float) -> int | None:
     except subprocess.TimeoutExpired:
         return None
     finally:
-        for number in (signal.SIGTERM, signal.SIGKILL):  # mpirun ends its ranks when asked
+        for number in (signal.SIGTERM, signal.SIGKILL):  # on SIGTERM mpirun ends its ranks
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, number)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -155,7 +155,7 @@ def _wait(command: list[str], stream, seconds: float) -> int | None:
 
 
 def judge(step: Step, code: int | None, text: str, seconds: int) -> Result:
-    """Say how a step ended, from its exit code and output."""
+    """Return the result of a step, from its exit code and output."""
     lines = [line.strip() for line in text.splitlines()]
     said = " ".join(_last(step.figures, lines).split())
     said = f"{step.heads} {said}".strip() if said else ""
@@ -180,7 +180,7 @@ def text_table(results: list[Result]) -> str:
 
 
 def markdown_table(results: list[Result]) -> str:
-    """Return the table for a README."""
+    """Return the table in Markdown."""
     cells = [(one.step, one.result, str(one.seconds), one.figures.replace("|", "\\|")) for one in results]
     rows = [("step", "result", "seconds", "figures"), ("---",) * 4, *cells]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
@@ -194,7 +194,7 @@ def keep(out: Path, results: list[Result]) -> None:
 
 
 def earlier(out: Path) -> dict[str, Result]:
-    """Return the lines that the table of an earlier run has, by step."""
+    """Return the lines of an earlier run's table, by step."""
     try:
         return {one["step"]: Result(**one) for one in json.loads((out / "table.json").read_text())}
     except (OSError, ValueError, TypeError):
@@ -202,7 +202,7 @@ def earlier(out: Path) -> dict[str, Result]:
 
 
 def choose(all_steps: list[Step], wanted: str) -> list[Step]:
-    """Return the steps of the groups that are wanted, all for "". Raise SystemExit for a group that there is not."""
+    """Return the steps of the wanted groups, all for "". Raises SystemExit for an unknown group."""
     groups = dict.fromkeys(step.group for step in all_steps)
     names = wanted.split(",") if wanted else list(groups)
     if unknown := [name for name in names if name not in groups]:
@@ -219,7 +219,7 @@ def main() -> int:
     if parity:
         os.environ["SCAFFE_CASES"] = str(_as_cases(out, Path(parity)))
     end = time.monotonic() + float(given("SECONDS_IN_ALL") or (480 if quick else 3600))
-    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # of the plugins that a machine has, some warn, and slow all
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # installed plugins may warn or slow the tests
     (out / "logs").mkdir(exist_ok=True)
     lines = earlier(out)
     for step in chosen:
@@ -236,7 +236,7 @@ def main() -> int:
 
 
 def _as_cases(out: Path, parity: Path) -> Path:
-    """Return a folder that holds the cases where the tests look for them."""
+    """Return a folder with a link `parity` to the cases, as the tests expect it."""
     link = out / "cases" / "parity"
     link.parent.mkdir(exist_ok=True)
     link.unlink(missing_ok=True)

@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# Run on a machine with a GPU what only such a machine can prove, and print one table.
-#   bash jobs/prove_on_gpu.sh [OUT]      logs, table.txt, table.md and table.json in OUT, ./gpu_proof by default
-#   WHEELS=FOLDER ...                    first install the wheels that lie there, into OUT/site; nothing else is installed
-#   PARITY=FOLDER ...                    compare with the cases there that Caffe computed
-#   STEPS=layers,ranks ...               these alone, of machine, kernels, layers, solvers, parity, ranks, lenet, reduce,
-#                                        bandwidth, bench-float32, bench-tf32, bench-bf16; OUT's table keeps the others
+# Run the tests and benchmarks that need a GPU, and print one table.
+#   bash jobs/prove_on_gpu.sh [OUT]      logs, table.txt, table.md and table.json in OUT (default: ./gpu_proof)
+#   WHEELS=FOLDER ...                    first install that folder's wheels into OUT/site; nothing else is installed
+#   PARITY=FOLDER ...                    compare with Caffe's results in that folder
+#   STEPS=layers,ranks ...               only these of machine, kernels, layers, solvers, products, batches, parity,
+#                                        ranks, lenet, reduce, bandwidth, bench-float32, bench-tf32, bench-bf16; OUT's
+#                                        table keeps the lines of the others
 #   QUICK=1 ...                          the short form of each step, about 8 minutes in all
-#   SECONDS_IN_ALL=N ...                 no step goes on for longer than that after the start
-#   REHEARSE=1 ...                       on a machine without a GPU: the same steps, stand-ins for arrays on a GPU
-# The active python3 (or PYTHON) needs numpy, xxhash, pytest and pytest-mpi, and to prove anything cupy; a step that
-# lacks something is told as skipped. Exit code: 0 all passed, 1 some failed or were not reached, 2 nothing could be run.
+#   SECONDS_IN_ALL=N ...                 stop N seconds after the start
+#   REHEARSE=1 ...                       the same steps without a GPU, on stand-ins for device arrays
+# The active python3 (or PYTHON) needs numpy, xxhash, pytest and pytest-mpi, and cupy unless REHEARSE=1. A step without
+# its requirements is skipped. Exit code: 0 all passed, 1 some failed or did not run, 2 none could run.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
 
@@ -29,7 +30,7 @@ done
 exec 9>"$out/lock"
 flock -n 9 || fail "another run writes into $out; name another folder"
 
-# A folder of its own: the Python may be read-only or managed by somebody else, and other runs may use it.
+# Into a folder of its own: the interpreter's may be read-only, managed by the system, or in use by other runs.
 install_wheels() {
   local stamp
   stamp=$("$python" -V && cd "$WHEELS" && cksum ./*.whl) || fail "no wheels in $WHEELS"
@@ -41,7 +42,7 @@ install_wheels() {
   echo "$stamp" >"$out/site/wheels"
 }
 
-# What a prefix has: Debian's Python puts packages under local/ and calls their folder dist-packages.
+# Put a prefix's packages and programs on the paths; Debian's Python has local/ and dist-packages.
 use_prefix() {
   local folder
   for folder in "$1"/{,local/}lib*/python*/{site,dist}-packages; do
@@ -56,7 +57,7 @@ use_prefix() {
 
 [ -z "${WHEELS:-}" ] || install_wheels
 [ ! -d "$out/site" ] || use_prefix "$out/site"
-# An mpirun that came as a wheel lies beside the interpreter, which need not be on PATH.
+# The mpirun of a wheel is beside the interpreter, which may not be on PATH.
 command -v mpirun >/dev/null || PATH=$PATH:$(dirname "$python")
 export PYTHONPATH=$root:$root/tests/support:$root/jobs${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1 NO_COLOR=1
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}

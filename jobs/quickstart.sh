@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Train LeNet on real handwritten digits with two MPI ranks, from a machine with nothing but Python 3.10 or newer.
-# Makes an environment ($SCAFFE_VENV, default .venv beside the README); all data goes to build/quickstart.
+# Train LeNet on real handwritten digits with two MPI ranks, on a machine with Python 3.10 or newer and nothing else.
+# Makes an environment ($SCAFFE_VENV, default .venv beside the README). All data is in build/quickstart.
 set -eu -o pipefail
 . "$(dirname "$0")/venv.sh"
 install digits

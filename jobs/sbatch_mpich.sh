@@ -8,21 +8,21 @@
 #SBATCH --requeue
 #SBATCH --open-mode=append
 #
-# Train with MPICH, in as many jobs as it takes:
+# Train with MPICH, in as many jobs as are needed:
 #   sbatch jobs/sbatch_mpich.sh solver.prototxt [cluster.toml]
-# A cluster.toml beside the solver is taken by itself.
-# Copy it and set the lines above. SLURM sends USR1 to this script 120 s before the time limit: enough for the
-# iteration under way and a snapshot. scaffe then exits with status 75, and the job is queued again.
+# A cluster.toml beside the solver is the default. Copy this script and set the lines above.
+# SLURM sends USR1 to this script 120 s before the time limit: enough for the current iteration and a snapshot. scaffe
+# then exits with status 75, and the job is queued again.
 set -u
 solver=${1:?usage: sbatch sbatch_mpich.sh SOLVER [CLUSTER.toml]}
 config=${2:-$(dirname "$solver")/cluster.toml}
 [ $# -gt 1 ] || [ -e "$config" ] || config=
 export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}
 
-# pmi2 is how MPICH's ranks find each other; with another --mpi, srun starts many jobs of one rank each.
+# MPICH's ranks find each other by pmi2; with another --mpi srun starts many jobs of one rank each.
 srun --mpi=pmi2 --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" scaffe train --solver "$solver" ${config:+--run-config "$config"} --snapshot auto &
 job=$!
-trap 'kill -USR1 $job' USR1 # srun passes it on to the ranks
+trap 'kill -USR1 $job' USR1 # srun forwards it to the ranks
 
 while kill -0 $job 2>/dev/null; do wait $job; done # wait also returns when the signal arrives
 wait $job

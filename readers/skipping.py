@@ -48,7 +48,7 @@ class Labels:
 
 
 class BatchFiller(Protocol):
-    """Fills batches with the records of a shard, as BatchReader and HDF5Batches do."""
+    """Fills batches with the samples of a shard. Several reader threads may call it at the same time."""
 
     shard: Shard
 
@@ -62,11 +62,15 @@ class BatchFiller(Protocol):
     def fill(self, number: int, batch: Batch) -> None:
         """Read the shard's part of global batch `number`."""
 
-    def fill_with(self, epochs: np.ndarray, indices: np.ndarray, batch: Batch) -> None:
-        """Read the records `indices` (n) of `epochs` (n). Raises RecordError for a bad record."""
-
     def describe(self, key: Any) -> str:
         """Return a record's name for messages."""
+
+
+class RecordFiller(BatchFiller, Protocol):
+    """Fills batches with given records too, as BatchReader and HDF5Batches do."""
+
+    def fill_with(self, epochs: np.ndarray, indices: np.ndarray, batch: Batch) -> None:
+        """Read the records `indices` (n) of `epochs` (n). Raises RecordError for a bad record."""
 
 
 class SkippingBatches:
@@ -78,7 +82,7 @@ class SkippingBatches:
     `fraction` allows.
     """
 
-    def __init__(self, batches: BatchFiller, fraction: float, labels: Sequence[Labels] = ()):
+    def __init__(self, batches: RecordFiller, fraction: float, labels: Sequence[Labels] = ()):
         self.batches, self.labels = batches, labels
         self._fraction = fraction
         self._limit = allowed(fraction, batches.shard.records)

@@ -1,4 +1,4 @@
-"""Times that no algorithm can go below, from what this machine's memory and links do in the same run."""
+"""Lower bounds of a collective's time, from the speed of this machine's memory and links in the same run."""
 
 from __future__ import annotations
 
@@ -10,25 +10,27 @@ from mpi4py import MPI
 
 from collectives.communicator import Communicator
 
-TRIES, LEAST_SECONDS = 5, 1e-3  # the fastest try counts; a try takes at least so long
-LINK_BYTES = 1 << 24  # what a node sends and receives to measure its links
+TRIES, LEAST_SECONDS = 5, 1e-3  # the fastest try counts; a try takes at least these seconds
+LINK_BYTES = 1 << 24  # bytes that a node sends and receives to measure its links
 
 
 class Bounds:
     """Lower bounds of a collective's time over the ranks of a communicator. All methods are collective.
 
-    On one node memory decides. With P ranks and n bytes, whatever the algorithm does,
-    - reduce reads each rank's contribution once and writes one result: (P + 1) n;
-    - allreduce reads each contribution once and writes P results: 2 P n;
-    - bcast reads the root's bytes once, as the others may read them from a cache that they share, and writes the
-      P - 1 copies: P n.
-    These go at the pace at which all ranks at once add arrays of the same total size in place, so that what fits in
-    caches counts alike; in place, since no line is then read only to be overwritten, and the bound stays one.
-    Below some 10 KB it is the time of a call of numpy.
+    On one node memory decides. With P ranks and n bytes every algorithm moves at least:
 
-    Over N nodes the links decide. The root's node, or each that gets a broadcast, takes in n bytes at least: n beta;
-    in an allreduce each sends and takes in 2 n (N - 1) / N. Beta is a node's time per byte while every node sends to
-    the next and receives from the one before, by as many ranks of each as all have.
+    - reduce: (P + 1) n bytes, since it reads each contribution once and writes one result;
+    - allreduce: 2 P n bytes, since it reads each contribution once and writes P results;
+    - bcast: P n bytes, since it reads the root's data once (other ranks may read them from a shared cache) and writes
+      P - 1 copies.
+
+    The speed is that at which all ranks together add arrays of the same total size in place, so that caches count
+    alike. In place no line is read only to be overwritten, so the bound holds. Below some 10 KB it is the time of a
+    NumPy call.
+
+    Over N nodes the links decide. The root's node, or each node that gets a broadcast, receives at least n bytes: n
+    beta. In an allreduce each node sends and receives 2 n (N - 1) / N bytes. Beta is a node's time per byte while every
+    node sends to the next and receives from the one before, with the same number of ranks on each.
     """
 
     def __init__(self, comm: Communicator):
@@ -38,7 +40,7 @@ class Bounds:
         self._beta: float | None = None
 
     def seconds(self, what: str, nbytes: int) -> float:
-        """Return the bound of a reduce, bcast or allreduce of so many bytes."""
+        """Return the bound of a reduce, bcast or allreduce of `nbytes` bytes, in seconds."""
         if self.count > 1:
             moved = 2 * (self.count - 1) / self.count if what == "allreduce" else 1.0
             return nbytes * moved * self.beta()
@@ -47,8 +49,8 @@ class Bounds:
         return traffic / self.bandwidth(traffic)
 
     def bandwidth(self, touched: int) -> float:
-        """Return the bytes per second that all ranks together read and write, adding in so many bytes of memory."""
-        count = max(1, touched // (8 * self.comm.size))  # two arrays of float32 a rank
+        """Return the bytes per second that all ranks together move while they add within `touched` bytes of memory."""
+        count = max(1, touched // (8 * self.comm.size))  # two arrays of float32 per rank
         one, other = np.zeros(count, np.float32), np.zeros(count, np.float32)
 
         def add() -> None:
@@ -73,12 +75,12 @@ class Bounds:
         return self._beta
 
     def _rank(self, node: int, local: int) -> int:
-        """Return the rank in such a place of a node, 0 if there is none."""
+        """Return the rank with number `local` on a node, 0 if there is none."""
         there = [rank for rank, other in enumerate(self.nodes) if other == node]
         return there[local] if local < len(there) else 0
 
     def _fastest(self, work: Callable[[], None]) -> float:
-        """Return the seconds of a call while all ranks call at once: the slowest rank's, in the fastest try."""
+        """Return the seconds of a call that all ranks make together: the slowest rank's, in the fastest try."""
         best, times = float("inf"), 1
         for _ in range(TRIES):
             times = max(times, 1 if best == float("inf") else round(LEAST_SECONDS / best))

@@ -2,9 +2,9 @@
 
     mpirun -n P python -m collectives.bench reduce [-m MIN:MAX] [-i N] [-x N] [-f] [-c] [-z] [--algorithm auto,mpi,cb-8]
 
-reduce, bcast and allreduce wait for each collective; ireduce, ibcast and iallreduce compute meanwhile and say how much
-of the communication that hid, by OSU's formula. The first algorithm fills OSU's own columns; the others' averages and
-the ratios to the MPI library's stand to the right, taken in turn in the same run.
+reduce, bcast and allreduce wait for each collective. ireduce, ibcast and iallreduce compute meanwhile and report how
+much of the communication that hid, by OSU's formula. The first algorithm fills OSU's own columns. The others' averages
+and the ratios to the MPI library's are to the right of them; all are taken in turn in the same run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from collectives.communicator import Communicator
 from collectives.errors import ArgumentError, CollectiveError
 from collectives.execution.device.choice import NCCL
 
-SHARE_CHUNK = 4 << 20  # bytes of a chunk where Python's share of the time is asked for
+SHARE_CHUNK = 4 << 20  # bytes of a chunk for --python-share
 Say = Callable[..., None]
 
 
@@ -44,7 +44,7 @@ class WrongNumbers(CollectiveError):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table; return 2 for a user's error and 1 for wrong results."""
+    """Run the benchmark and print the table; return 2 for a user's error and 1 for wrong results."""
     world = MPI.COMM_WORLD
     say = partial(print, flush=True) if world.rank == 0 else _nothing
     try:
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _with_communicator(world: MPI.Intracomm, options: argparse.Namespace, say: Say) -> list[Measurement]:
-    """Return the rows; free what was taken even after errors, which all ranks have alike."""
+    """Return the rows; free everything also after errors, which all ranks raise."""
     comm = Communicator(world, supernodes=options.supernodes)
     try:
         if options.accelerator == "cuda":
@@ -77,7 +77,7 @@ def _with_communicator(world: MPI.Intracomm, options: argparse.Namespace, say: S
 
 
 def bench(comm: Communicator, options: argparse.Namespace, say: Say) -> list[Measurement]:
-    """Measure all sizes and algorithms, printing as it goes. Raise CollectiveError, WrongNumbers among them."""
+    """Measure all sizes and algorithms, printing each line. Raise CollectiveError; WrongNumbers for wrong results."""
     chosen, warning = sizes(options, np.dtype(TYPES[options.type]).itemsize)
     if warning:
         say(warning, file=sys.stderr)
@@ -131,7 +131,7 @@ def _measure(cases: list[Case], nbytes: int, options: argparse.Namespace) -> lis
 
 
 def _overlap(row: Measurement, case: Case, pure: float, tests: int, warmup: int) -> np.ndarray:
-    """Fill in the phases; return the seconds of the calls. `pure`: this rank's seconds of a call that only waits."""
+    """Set the row's phases; return the seconds of each call. `pure`: this rank's seconds of a call that only waits."""
     phases = Phases(case, pure, tests, warmup, row.iterations)
     row.overall_us, row.compute_us, row.init_us = 1e6 * phases.whole, 1e6 * phases.compute, 1e6 * phases.init
     row.test_us, row.wait_us = 1e6 * phases.test, 1e6 * phases.wait
@@ -140,10 +140,10 @@ def _overlap(row: Measurement, case: Case, pure: float, tests: int, warmup: int)
 
 
 def _python_percent(case: Case, nbytes: int, options: argparse.Namespace) -> float | None:
-    """Return the percentage of the time that steps cost, not bytes; None where the size is below a chunk.
+    """Return the percentage of the time that steps cost, not bytes; None for a size below one chunk.
 
-    The same schedule with as many chunks, of one element, takes the same steps in Python and in MPI, and moves and
-    adds next to nothing: what it takes is more than Python's share.
+    The same schedule with as many chunks of one element takes the same steps in Python and in MPI, and moves and adds
+    almost nothing: its time is more than Python's share.
     """
     chunk = options.chunk_bytes or SHARE_CHUNK
     if nbytes < chunk or case.algorithm == "mpi":
@@ -161,7 +161,7 @@ def _python_percent(case: Case, nbytes: int, options: argparse.Namespace) -> flo
 
 
 def _case(buffers: Buffers, algorithm: str, options: argparse.Namespace) -> Case:
-    """Return a case. Raise AlgorithmError for an unknown name, and where it is not for this."""
+    """Return a case. Raise AlgorithmError for an unknown or unsuitable algorithm."""
     if algorithm == "mpi":
         kind = LibraryCase if options.accelerator == "cpu" else DeviceLibraryCase
         return kind(buffers, options.what, options)
@@ -171,7 +171,7 @@ def _case(buffers: Buffers, algorithm: str, options: argparse.Namespace) -> Case
 
 
 def _take_gpu(comm: Communicator) -> None:
-    """Give each rank of a node a GPU of its own, as far as there are enough. Raise ArgumentError on all ranks."""
+    """Give each rank of a node its own GPU, as far as there are enough. Raise ArgumentError on all ranks."""
     from collectives.execution.device import cuda
 
     problem = ""
@@ -184,13 +184,13 @@ def _take_gpu(comm: Communicator) -> None:
 
 
 def _check_nccl(comm: Communicator, options: argparse.Namespace) -> None:
-    """Raise ArgumentError on all ranks where another way would be taken instead of NCCL."""
+    """Raise ArgumentError on all ranks where another algorithm would replace NCCL."""
     if NCCL in options.algorithms and (why := comm.device_plans.why_no_nccl):
         raise ArgumentError(f"argument --algorithm: no {NCCL} here: {why}")
 
 
 def _check(world: MPI.Intracomm, options: argparse.Namespace) -> None:
-    """Raise ArgumentError on all ranks for what makes no sense, before anything is measured."""
+    """Raise ArgumentError on all ranks, before measuring, for options that don't suit the job."""
     if world.size < 2:
         raise ArgumentError("This test requires at least two processes")
     if options.root >= world.size:
@@ -199,7 +199,7 @@ def _check(world: MPI.Intracomm, options: argparse.Namespace) -> None:
 
 
 def _on_root(world: MPI.Intracomm, work: Callable[[], None]) -> None:
-    """Do it on rank 0; raise on all ranks what it raised."""
+    """Do `work` on rank 0; raise its error on all ranks."""
     problem = None
     if world.rank == 0:
         try:
@@ -212,6 +212,7 @@ def _on_root(world: MPI.Intracomm, work: Callable[[], None]) -> None:
 
 
 def _write(rows: list[Measurement], options: argparse.Namespace) -> None:
+    """Write the files that the options name."""
     if options.json:
         write_json(rows, options.json)
     if options.plot:
@@ -219,4 +220,4 @@ def _write(rows: list[Measurement], options: argparse.Namespace) -> None:
 
 
 def _nothing(*values: object, **how: object) -> None:
-    """Say nothing."""
+    """Print nothing: the `say` of ranks other than 0."""

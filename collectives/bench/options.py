@@ -1,4 +1,4 @@
-"""The benchmark's command line: OSU's options (Micro-Benchmarks 7), and ours. What is wrong with them is one line."""
+"""The benchmark's command line: the options of the OSU microbenchmarks 7, and ours. An error is one line."""
 
 from __future__ import annotations
 
@@ -16,18 +16,21 @@ from collectives.schedules.algorithms import every_name
 
 BLOCKING = ("reduce", "bcast", "allreduce")
 TYPES = {"mpi_char": "uint8", "mpi_int": "int32", "mpi_float": "float32"}
-LEAST_LIMIT, LIMIT = 1 << 20, 1 << 29  # bytes that a message may be limited to, and is
+LEAST_LIMIT, LIMIT = 1 << 20, 1 << 29  # bytes: the lowest and the default limit of a message
 LEAST, MOST = 1, 1 << 20  # bytes of a message
 ROTATE = -1
 
 
 class _Parser(argparse.ArgumentParser):
+    """A parser that raises instead of exiting, so that all ranks learn of an error."""
+
     def error(self, message: str) -> NoReturn:
+        """Raise ArgumentError."""
         raise ArgumentError(message)
 
 
 def parse(argv: Sequence[str] | None, rank: int) -> argparse.Namespace:
-    """Return the options. Raise ArgumentError on all ranks alike; rank 0 alone prints help."""
+    """Return the options. Raise ArgumentError on all ranks; rank 0 alone prints help."""
     with redirect_stdout(StringIO()) if rank else nullcontext():
         found = parser().parse_args(argv)
     found.blocking = found.op in BLOCKING
@@ -36,13 +39,13 @@ def parse(argv: Sequence[str] | None, rank: int) -> argparse.Namespace:
     if len(set(found.algorithms)) < len(found.algorithms) or "" in found.algorithms:
         raise ArgumentError(f"argument --algorithm: expected different names, got '{found.algorithm}'")
     if found.foreign and found.accelerator == "cuda":
-        raise ArgumentError("argument --foreign: it is for buffers of the host, leave out -d cuda")
+        raise ArgumentError("argument --foreign: it is for host buffers; leave out -d cuda")
     if found.type == "mpi_char" and found.what != "bcast":
         raise ArgumentError(f"argument -T: {found.op} adds mpi_int or mpi_float, got mpi_char")
     if found.in_place and found.what == "bcast":
-        raise ArgumentError(f"argument -l: {found.op} has one buffer, it is always in place")
+        raise ArgumentError(f"argument -l: {found.op} has one buffer and is always in place")
     if found.root and found.what != "reduce":
-        raise ArgumentError(f"argument -k: {found.op} has no root to choose, as in OSU's; only reduce and ireduce have")
+        raise ArgumentError(f"argument -k: {found.op} has no root to choose; only reduce and ireduce have, as in OSU's")
     return found
 
 
@@ -53,13 +56,25 @@ def parser() -> argparse.ArgumentParser:
     osu = made.add_argument_group("options of the OSU microbenchmarks")
     add = osu.add_argument
     add("-m", "--message-size", type=_sizes, default=(LEAST, MOST), metavar="[MIN:]MAX", help="bytes; 1:1048576")
-    add("-i", "--iterations", type=_count(1), metavar="N", help="timed calls a size; 1000, and 100 above 8192 bytes")
-    add("-x", "--warmup", type=_count(0), metavar="N", help="calls before them; 100, and 10 above 8192 bytes")
-    add("-f", "--full", action="store_true", help="least and most time and iterations, or the phases, too")
-    add("-c", "--validation", action="store_true", help="check every size and say so; else the first, silently")
-    add("-u", "--validation-warmup", type=_count(0), default=5, metavar="N", help="calls that a check makes more; 5")
-    add("-d", "--accelerator", choices=("cpu", "cuda"), default="cpu", help="where the buffers are")
-    add("-M", "--mem-limit", type=_count(1), default=LIMIT, metavar="BYTES", help=f"most bytes of a message; {LIMIT}")
+    add("-i", "--iterations", type=_count(1), metavar="N", help="timed calls per size; 1000, and 100 above 8192 bytes")
+    add("-x", "--warmup", type=_count(0), metavar="N", help="untimed calls before them; 100, and 10 above 8192 bytes")
+    add("-f", "--full", action="store_true", help="also print minimum, maximum and iterations, or the phases")
+    add(
+        "-c",
+        "--validation",
+        action="store_true",
+        help="check and report the results of every size; without it the first size's are checked",
+    )
+    add("-u", "--validation-warmup", type=_count(0), default=5, metavar="N", help="further calls of a check; 5")
+    add("-d", "--accelerator", choices=("cpu", "cuda"), default="cpu", help="the memory of the buffers")
+    add(
+        "-M",
+        "--mem-limit",
+        type=_count(1),
+        default=LIMIT,
+        metavar="BYTES",
+        help=f"the most bytes of a message; {LIMIT}",
+    )
     add(
         "-z",
         "--tail-lat",
@@ -72,21 +87,29 @@ def parser() -> argparse.ArgumentParser:
     add("-l", "--in-place", action="store_true", help="reduce in place")
     add("-k", "--root-rank", dest="root", type=_root, default=0, metavar="fixed:R|rotate", help="the root; fixed:0")
     add("-T", "--type", choices=TYPES, default="mpi_float", type=str.lower, help="mpi_float; OSU's is mpi_char")
-    add("-t", "--num-test-calls", dest="tests", type=_count(0), default=0, metavar="N", help="while it computes; 0")
+    add(
+        "-t",
+        "--num-test-calls",
+        dest="tests",
+        type=_count(0),
+        default=0,
+        metavar="N",
+        help="calls of MPI_Test while it computes; 0",
+    )
     ours = made.add_argument_group("options of ours").add_argument
-    ours("--algorithm", default="auto", metavar="A,B", help=f"taken in turn, of {every_name()}")
-    ours("--chunk-bytes", type=_count(1), default=0, metavar="N", help="of schedules")
-    ours("--foreign", action="store_true", help="plain buffers, not those that the ranks of a node share")
+    ours("--algorithm", default="auto", metavar="A,B", help=f"algorithms, timed in turn, of {every_name()}")
+    ours("--chunk-bytes", type=_count(1), default=0, metavar="N", help="bytes of a schedule's chunk")
+    ours("--foreign", action="store_true", help="plain buffers instead of those that the ranks of a node share")
     ours("--supernodes", default="", metavar="HOSTS", help="'n0,n1;n2,n3', a pattern such as 'rack(\\d+)-.*', or slurm")
-    ours("--bound", action="store_true", help="print what the machine's memory or links allow, measured in this run")
-    ours("--python-share", action="store_true", help="print how much of the time is steps, not bytes; 4 MiB chunks")
-    ours("--json", metavar="FILE", help="write all rows")
-    ours("--plot", metavar="FILE.png", help="draw them")
+    ours("--bound", action="store_true", help="print the bound by the machine's memory or links, measured in this run")
+    ours("--python-share", action="store_true", help="print how much of the time is steps, not bytes; chunks of 4 MiB")
+    ours("--json", metavar="FILE", help="write all rows as JSON")
+    ours("--plot", metavar="FILE.png", help="draw latency over size")
     return made
 
 
 def check_outputs(found: argparse.Namespace) -> None:
-    """Raise ArgumentError for a file that could not be written, before anything is measured."""
+    """Raise ArgumentError, before measuring, for a file that can't be written."""
     for name in filter(None, (found.json, found.plot)):
         path = Path(name)
         if path.is_dir() or not path.parent.is_dir():
@@ -98,7 +121,7 @@ def check_outputs(found: argparse.Namespace) -> None:
 
 
 def sizes(found: argparse.Namespace, itemsize: int) -> tuple[list[int], str]:
-    """Return the sizes, doubled from MIN to MAX, that hold an element, and what is to be said about the limit."""
+    """Return the sizes, doubled from MIN to MAX, that hold an element, and a warning about the limit or ""."""
     (size, most), warning = found.message_size, ""
     limit = max(found.mem_limit, LEAST_LIMIT)
     if limit > found.mem_limit:
@@ -111,11 +134,15 @@ def sizes(found: argparse.Namespace, itemsize: int) -> tuple[list[int], str]:
         size *= 2
     if not chosen:
         least = found.message_size[0]
-        raise ArgumentError(f"argument -m: no size from {least} to {min(most, limit)} holds an element's {itemsize}")
+        raise ArgumentError(
+            f"argument -m: no size from {least} to {min(most, limit)} holds an element of {itemsize} bytes"
+        )
     return chosen, warning
 
 
 def _count(least: int) -> Callable[[str], int]:
+    """Return the reader of a whole number from `least` on."""
+
     def read(text: str) -> int:
         if not text.isdecimal() or int(text) < least:
             raise argparse.ArgumentTypeError(f"expected a whole number from {least} on, got '{text}'")
@@ -125,6 +152,7 @@ def _count(least: int) -> Callable[[str], int]:
 
 
 def _sizes(text: str) -> tuple[int, int]:
+    """Read [MIN:]MAX."""
     low, colon, high = text.partition(":") if ":" in text else ("", ":", text)
     try:
         least, most = int(low or LEAST), int(high or MOST)
@@ -136,6 +164,7 @@ def _sizes(text: str) -> tuple[int, int]:
 
 
 def _percentiles(text: str) -> tuple[int, ...]:
+    """Read up to five percentiles."""
     parts = text.split(",")
     if len(parts) > 5 or not all(part.isdecimal() and int(part) <= 100 for part in parts):
         raise argparse.ArgumentTypeError(f"expected up to five percentiles from 0 to 100, got '{text}'")
@@ -143,6 +172,7 @@ def _percentiles(text: str) -> tuple[int, ...]:
 
 
 def _root(text: str) -> int:
+    """Read fixed:RANK or rotate."""
     kind, _, rank = text.partition(":")
     if text == "rotate":
         return ROTATE

@@ -1,8 +1,8 @@
 """The benchmark's table, in the format of the OSU microbenchmarks 7.
 
-Comment lines, then a line a size: columns 10 and then 18 wide, two decimals, "Iterations" 12 wide. What OSU doesn't
-have stands to the right of its columns, so that whoever reads those by their number or by a pattern goes on to work;
-nothing is added above them, since there are readers that skip a fixed number of lines.
+It has comment lines, then one line per size: columns 10 and then 18 wide, two decimals, "Iterations" 12 wide. What OSU
+does not have is to the right of its columns, so that programs which read those by number or by pattern still work.
+Nothing is added above them, since some readers skip a fixed number of lines.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 
 NAMES = {"reduce": "Reduce", "bcast": "Broadcast", "allreduce": "Allreduce"}
 WIDTH = 18
-PHASES = {  # the columns of non-blocking collectives, and the fields of a row that they show
+PHASES = {  # the columns of non-blocking collectives, and their fields of a row
     "Overall(us)": "overall_us",
     "Compute(us)": "compute_us",
     "Coll. Init(us)": "init_us",
@@ -32,7 +32,10 @@ OVERALL = "Coll. Init + Compute + MPI_Test + MPI_Wait"
 
 @dataclass
 class Measurement:
-    """A size and an algorithm. Times are microseconds: the average over ranks, and the least and most of any rank."""
+    """A row of the table: a size and an algorithm.
+
+    Times are in microseconds: the average over ranks, and the minimum and maximum of any rank.
+    """
 
     op: str
     algorithm: str
@@ -66,14 +69,14 @@ def preamble(options: argparse.Namespace) -> str:
 
 
 def line(options: argparse.Namespace, found: Sequence[Measurement]) -> str:
-    """Return a size's line."""
+    """Return the line of a size."""
     return f"{found[0].bytes:<10}" + "".join(f"{value:>{width}}" for _, width, value in columns(options, found))
 
 
 def footer(options: argparse.Namespace, device: str = "") -> str:
-    """Return a line below the sizes that tells what OSU's columns can't, "" where nothing of ours was asked for.
+    """Return a line below the sizes about what OSU's columns lack; "" where only OSU's options are used.
 
-    `device` says how arrays on devices travel, "" for those of the host.
+    `device` says how device arrays travel, "" for host arrays.
     """
     if options.algorithm == "auto" and not options.foreign:
         return ""
@@ -82,7 +85,7 @@ def footer(options: argparse.Namespace, device: str = "") -> str:
 
 
 def columns(options: argparse.Namespace, found: Sequence[Measurement]) -> Iterator[tuple[str, int, str]]:
-    """Iterate over names, widths and values; without rows the values are empty."""
+    """Yield the name, the width and the value of each column; without rows the values are empty."""
     first = found[0] if found else None
     yield from _times(options, first)
     if options.validation:
@@ -98,6 +101,7 @@ def columns(options: argparse.Namespace, found: Sequence[Measurement]) -> Iterat
 
 
 def _times(options: argparse.Namespace, row: Measurement | None) -> Iterator[tuple[str, int, str]]:
+    """Yield OSU's own columns."""
     if not options.blocking:
         for name in PHASES if options.full else SHORT:
             yield name, WIDTH, _field(row, PHASES[name])
@@ -110,7 +114,7 @@ def _times(options: argparse.Namespace, row: Measurement | None) -> Iterator[tup
 
 
 def _comparison(options: argparse.Namespace, found: Sequence[Measurement]) -> Iterator[tuple[str, int, str]]:
-    """The averages of all algorithms but the first, whose stands in OSU's column; then the ratios to the library's."""
+    """Yield the averages of all algorithms but the first, which has OSU's column; then the ratios to the library's."""
     for k, name in enumerate(options.algorithms[1:], 1):
         yield _name(f"{name}(us)"), WIDTH, _number(found[k].avg_us if found else None)
     if "mpi" in options.algorithms:
@@ -120,15 +124,17 @@ def _comparison(options: argparse.Namespace, found: Sequence[Measurement]) -> It
 
 
 def _name(text: str) -> str:
-    """Return a column's name, apart from its left neighbour however long it is."""
+    """Return a column's name, separated from its left neighbour for any length."""
     return text if len(text) < WIDTH else f" {text}"
 
 
 def _field(row: Measurement | None, name: str) -> str:
+    """Return a field of a row as text."""
     return _number(getattr(row, name) if row else None)
 
 
 def _number(value: float | None) -> str:
+    """Return a number with two decimals, "-" for None."""
     return "-" if value is None else f"{value:.2f}"
 
 
@@ -142,7 +148,7 @@ def write_json(rows: Sequence[Measurement], path: str) -> None:
 
 
 def plot(rows: Sequence[Measurement], path: str) -> None:
-    """Draw latency over size, a line an algorithm, and the bound dashed."""
+    """Draw latency over size, a line per algorithm, and the bound as a dashed line."""
     import matplotlib
 
     matplotlib.use("Agg")

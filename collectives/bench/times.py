@@ -1,4 +1,4 @@
-"""What the benchmark times: calls of a collective, alone or with a computation meanwhile, as OSU does."""
+"""What the benchmark times: calls of a collective, alone or while the rank computes, as OSU does."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from collectives.bench.options import ROTATE, TYPES
 from collectives.communicator import Communicator, on_device
 from collectives.execution.plans import Plan
 
-FEW = 8192  # bytes above which OSU calls less often
+FEW = 8192  # bytes above which OSU makes fewer calls
 
 
 class Buffers:
-    """The arrays of a message size, which all algorithms use. Collective; so is `free`."""
+    """The arrays of a message size, which all algorithms use. Making them is collective, and so is `free`."""
 
     def __init__(self, comm: Communicator, nbytes: int, options: argparse.Namespace):
         self.comm, self.where = comm, "foreign" if options.foreign else options.accelerator
@@ -26,10 +26,11 @@ class Buffers:
         self.send, self.recv = (self._make(nbytes // dtype.itemsize, dtype) for _ in range(2))
 
     def _make(self, count: int, dtype: np.dtype) -> np.ndarray:
+        """Return an array of `count` elements."""
         return np.zeros(count, dtype) if self.where == "foreign" else self.comm.empty(count, dtype, device=self.where)
 
     def free(self) -> None:
-        """Let go of the memory, and of the plans that keep it."""
+        """Free the memory, and the plans that keep it."""
         self.comm.give_back(*([self.send, self.recv] if self.where == "cpu" else []))
 
 
@@ -47,26 +48,26 @@ class Case:
             self._done = self.device.event()
 
     def at(self, i: int) -> int:
-        """Return the root of the call of that number."""
+        """Return the root of call number `i`."""
         return i % self.comm.size if self.root == ROTATE else self.root
 
     def plan(self, i: int) -> Plan:
-        """Return the plan of the call of that number."""
+        """Return the plan of call number `i`."""
         return self.comm.plan(self.what, self.send, self.recv, root=self.at(i), **self.how)
 
     def run(self, i: int) -> None:
-        """Do it once, as users do, until the result stands."""
+        """Call it as users do; return when the result is complete."""
         self._run(i)
         self.settle()
 
     def settle(self) -> None:
-        """Wait for all that the caller's stream has to do."""
+        """Wait for the caller's stream."""
         if self.device is not None:
             self._done.record(self.device.current())
             self._done.Wait()
 
     def _bound(self, call: Callable[..., None]) -> Callable[[int], None]:
-        """Return the call of a number, with little around it."""
+        """Return a function of the call's number with little around the call."""
         send, recv, at, how = self.send, self.recv, self.at, self.how
         if self.what == "bcast":
             return lambda i: call(send, at(i), **how)
@@ -75,18 +76,21 @@ class Case:
         return lambda i: call(send, recv, root=at(i), **how)
 
     def start_and_finish(self, i: int) -> None:
-        """Do it once, begun and waited for."""
+        """Call it as a start and a wait."""
         plan = self.plan(i)
         plan.start()
         plan.finish()
         self.settle()
 
     def is_right(self) -> bool:
-        """Call it with known contents; return whether all results are right on all ranks. Contents are small integers,
-        so that every order of additions gives the same."""
+        """Call it with known contents; return whether all results are right on all ranks.
+
+        Contents are small integers, so that every order of additions gives the same sum.
+        """
         return all([self._is_right(i) for i in range(1 + self.checks)])
 
     def _is_right(self, i: int) -> bool:
+        """Check call number `i`."""
         rank, size = self.comm.rank, self.comm.size
         broadcast = self.what == "bcast"
         self.buffers.recv[...] = 0
@@ -96,19 +100,20 @@ class Case:
         known = (i + self.at(i) + 1) % 100 if broadcast else sum((i + each + 1) % 100 for each in range(size))
         has_result = self.what != "reduce" or rank == self.at(i)
         fine = not has_result or bool((result == known).all())
-        self.send[...] = 0  # in place, sums would grow from call to call
-        return self.comm.comm.allreduce(fine, MPI.LAND)
+        self.send[...] = 0  # in place, sums would grow with each call
+        return bool(self.comm.comm.allreduce(fine, MPI.LAND))
 
 
 class LibraryCase(Case):
-    """The MPI library's collective as mpi4py calls it, without a plan of ours around it."""
+    """The MPI library's collective as mpi4py calls it, without a plan of ours."""
 
     def __init__(self, buffers: Buffers, what: str, options: argparse.Namespace):
         super().__init__(buffers, what, "mpi", options)
         self.call = getattr(self.comm.comm, what.capitalize())
-        self.given: tuple[Any, Any] = self.send, self.recv  # to MPI
+        self.given: tuple[Any, Any] = self.send, self.recv  # MPI's arguments
 
     def run(self, i: int) -> None:
+        """Call mpi4py's method."""
         if self.what == "bcast":
             self.call(self.given[0], self.at(i))
         elif self.what == "allreduce":
@@ -116,14 +121,14 @@ class LibraryCase(Case):
         else:
             self.call(*self._both(self.comm.rank == self.at(i)), MPI.SUM, self.at(i))
 
-    def _both(self, has_result: bool) -> tuple:
+    def _both(self, has_result: bool) -> tuple[Any, Any]:
         """Return the send and receive arguments."""
         send, recv = self.given
         return (send, recv) if recv is not None or not has_result else (MPI.IN_PLACE, send)
 
 
 class DeviceLibraryCase(LibraryCase):
-    """The MPI library's collective on device arrays: on pinned copies where it does not take device pointers."""
+    """The MPI library's collective on device arrays, or on pinned copies where it takes no device pointers."""
 
     def __init__(self, buffers: Buffers, what: str, options: argparse.Namespace):
         super().__init__(buffers, what, options)
@@ -134,6 +139,7 @@ class DeviceLibraryCase(LibraryCase):
             self.given = pinned[0], None if self.recv is None else pinned[1]
 
     def run(self, i: int) -> None:
+        """Copy where needed, and call mpi4py's method."""
         is_root, (send, recv) = self.comm.rank == self.at(i), self.given
         self._copy(send, self.send, self.what != "bcast" or is_root)
         super().run(i)
@@ -141,7 +147,7 @@ class DeviceLibraryCase(LibraryCase):
         self._copy(out, result, self.what == "allreduce" or is_root == (self.what == "reduce"))
 
     def _copy(self, target: Any, source: Any, needed: bool) -> None:
-        """Copy between the device and what MPI is given, if these are not the same, and wait for the device."""
+        """Copy between the device and MPI's argument, where these differ, and wait for the device."""
         if needed and self.copies:
             assert self.device is not None
             self.device.copy(target, source, self.stream)
@@ -149,18 +155,19 @@ class DeviceLibraryCase(LibraryCase):
 
 
 def on_host(array: Any) -> np.ndarray:
-    """Return an array, or a copy of a device's."""
-    return array.get() if on_device(array) else array
+    """Return an array, or a copy of a device array."""
+    found: np.ndarray = array.get() if on_device(array) else array
+    return found
 
 
 def calls(options: argparse.Namespace, nbytes: int) -> tuple[int, int]:
-    """Return how many calls warm up and how many are timed."""
+    """Return the numbers of warm-up calls and of timed calls."""
     warmup, iterations = (10, 100) if nbytes > FEW else (100, 1000)
     return warmup if options.warmup is None else options.warmup, options.iterations or iterations
 
 
 def latencies(comm: MPI.Comm, runs: Sequence[Callable[[int], None]], warmup: int, iterations: int) -> np.ndarray:
-    """Return this rank's seconds of each call, of shape (runs, iterations); the runs are taken in turn."""
+    """Return this rank's seconds of each call, of shape (runs, iterations); the runs take turns."""
     taken = np.empty((len(runs), iterations))
     for i in range(warmup + iterations):
         for k, run in enumerate(runs):
@@ -173,9 +180,10 @@ def latencies(comm: MPI.Comm, runs: Sequence[Callable[[int], None]], warmup: int
 
 
 class Phases:
-    """Seconds of the phases of a non-blocking collective during which so many seconds are computed, averages."""
+    """The average seconds of the phases of a non-blocking collective while the rank computes for `pure` seconds."""
 
     def __init__(self, case: Case, pure: float, tests: int, warmup: int, iterations: int):
+        """Measure; `tests` is how often the computation polls."""
         comm, work = case.comm.comm, _Work(pure, tests)
         self.overall = np.empty(iterations)
         spent = np.zeros((4, iterations))
@@ -199,18 +207,18 @@ class Phases:
 
     def overlap(self, pure: float) -> float:
         """Return how much of the pure communication's time the computation hid, in percent, by OSU's formula."""
-        return max(0.0, 100 - (self.whole - self.compute) / pure * 100)
+        return float(max(0.0, 100 - (self.whole - self.compute) / pure * 100))
 
 
 class _Work:
-    """Computation until so many seconds are over, in as many parts as there are calls that let MPI in."""
+    """A computation of a given time, in as many parts as there are polls."""
 
     def __init__(self, seconds: float, tests: int):
         self.part, self.tests = seconds / max(1, tests), tests
         self.matrix = np.ones((25, 25), np.float32)
 
     def run(self, between: Callable[[], object]) -> float:
-        """Compute; return the seconds that the calls between the parts took."""
+        """Compute; return the seconds of the polls between the parts."""
         tested = 0.0
         for _ in range(max(1, self.tests)):
             end = time.perf_counter() + self.part
@@ -224,12 +232,12 @@ class _Work:
 
 
 def over_ranks(comm: MPI.Comm, values: np.ndarray) -> np.ndarray:
-    """Return average, least and most over the ranks of each value, of shape (values, 3)."""
+    """Return the average, minimum and maximum over the ranks of each value, of shape (values, 3)."""
     every = np.array(comm.allgather(values))
     return np.stack([every.mean(0), every.min(0), every.max(0)], 1)
 
 
 def percentiles(comm: MPI.Comm, taken: np.ndarray, wanted: Sequence[int]) -> dict[int, float]:
-    """Return percentiles over calls of the average over ranks; `taken` has the seconds of this rank's calls."""
+    """Return percentiles over calls of the average over ranks. `taken` holds the seconds of this rank's calls."""
     ordered = np.sort(comm.allreduce(taken) / comm.size)
     return {p: float(ordered[max(0, len(ordered) * p // 100 - 1)]) for p in wanted}

@@ -1,1 +1,1 @@
-"""Execution: plans that run collectives over MPI, by schedules, in the memory of a node, and on devices."""
+"""Execution: plans that run collectives over MPI, by schedules, in a node's shared memory and on devices."""

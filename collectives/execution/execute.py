@@ -1,4 +1,4 @@
-"""Execution: one rank's part of a schedule over MPI, with receives posted ahead and sends in the background."""
+"""Execution: one rank's steps of a schedule over MPI, with receives posted ahead and sends in the background."""
 
 from __future__ import annotations
 
@@ -10,30 +10,34 @@ from typing import TYPE_CHECKING, Any
 
 from collectives.execution.operations import Operation
 from collectives.execution.transport import HostTransport, Request, Transport
-from collectives.schedules.schedule import OUT, OWN, Op, Schedule, Step, slots
+from collectives.schedules.schedule import OUT, OWN, Schedule, Step, StepKind, slots
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-AHEAD = 4  # receives that are posted before their turn
-IN_FLIGHT = 1 << 19  # bytes that a rank sends before it knows of their arrival, but two messages always
+AHEAD = 4  # receives posted before their turn
+IN_FLIGHT = 1 << 19  # bytes that a rank sends before it waits for their arrival; two messages in any case
 
 
 @dataclass(frozen=True)
 class InFlight:
-    """How many receives an execution posts ahead and how many sends it leaves unfinished."""
+    """How many receives an execution posts ahead, and how many sends it leaves unfinished."""
 
     receives: int = AHEAD
     sends: int = 4
 
 
 class Execution:
-    """A rank's steps over its arrays, made once and run any number of times: a run allocates nothing.
+    """One rank's steps over its arrays: made once, run any number of times without allocating memory.
 
-    `own` is the rank's contribution and `out` where the result, or for a broadcast the data, stands: flat, contiguous,
-    of one type; they may be the same, and either may be None where the steps don't touch it. Messages have the
-    schedule's tags; `comm` carries nothing else at the same time. `memory` is the kind that the arrays lie in, and no
-    other execution's. Without `in_flight` it is AHEAD receives, and sends by their bytes.
+    - `own`: this rank's contribution; None where the steps don't read it.
+    - `out`: the array of the result, or of a broadcast's data; None where the steps don't touch it. It may be `own`.
+    - `comm`: carries nothing else at the same time; messages have the schedule's tags.
+    - `op`: the reduction; None for a broadcast.
+    - `transport`: that of the arrays' memory, used by no other execution; HostTransport by default.
+    - `in_flight`: by default AHEAD receives, and sends up to IN_FLIGHT bytes.
+
+    Both arrays are flat, contiguous and of one type.
     """
 
     def __init__(
@@ -55,32 +59,32 @@ class Execution:
         self.transport.prepare(self.dtype.itemsize * max((step.stop - step.start for step in self.steps), default=0))
         self._scratch = self.transport.empty((slots(self.steps), schedule.slot_elements), self.dtype)
         self._work = [self._prepare(step) for step in self.steps]
-        self._receives = [i for i, step in enumerate(self.steps) if step.op in (Op.RECV, Op.RECV_ADD)]
-        sends = [i for i, step in enumerate(self.steps) if step.op is Op.SEND]
+        self._receives = [i for i, step in enumerate(self.steps) if step.kind in (StepKind.RECV, StepKind.RECV_ADD)]
+        sends = [i for i, step in enumerate(self.steps) if step.kind is StepKind.SEND]
         longest = max((self.steps[i].stop - self.steps[i].start for i in sends), default=0) * self.dtype.itemsize
         in_flight = in_flight or InFlight(AHEAD, max(2, IN_FLIGHT // max(longest, 1)))
         self._ahead, self._sends_in_flight = in_flight.receives, in_flight.sends
-        # A short message's send is complete once it is copied: without some that tell of their arrival a fast rank
-        # would fill the memory of MPI, and the links' queues, with all that it has.
+        # A short message's send is complete once it is copied. Some sends are synchronous, so that a fast rank does
+        # not fill MPI's memory and the links' queues.
         every = max(1, self._sends_in_flight // 2)
-        self._telling = set(sends[every::every])
+        self._synchronous = set(sends[every::every])
 
     def over(self, own: Any, out: Any) -> Execution:
-        """Return the execution of the same steps over other arrays. It shares scratch: the two take turns."""
+        """Return an execution of the same steps over other arrays. It shares the scratch memory: one runs at a time."""
         other = copy(self)
         other._places = {OWN: own, OUT: out}
-        other.transport.prepare(0)  # its messages are made anew, from the first on
+        other.transport.prepare(0)  # the transport makes all messages again
         other._work = [other._prepare(step) for step in self.steps]
         return other
 
     def run(self) -> Iterator[Request]:
-        """Take the steps; yield each request that has to be complete before the next step can be taken.
+        """Take the steps; yield each request that must be complete before the next step.
 
-        What a device has to do may still be under way when they are all taken: its memory's `follow` waits for that.
+        Work on a device may still be under way at the end: the transport's `follow` waits for it.
         """
         transport = self.transport
         self._requests: dict[int, Request] = {}
-        self._sends: deque[int] = deque()  # and what else goes on in the background, in the order of the steps
+        self._sends: deque[int] = deque()  # and other steps in the background, in the order of the steps
         self._posted = self._received = 0
         if (ready := transport.begin()) is not None:
             yield ready
@@ -89,12 +93,12 @@ class Execution:
             while self._sends and (self._sends[0] <= step.after or len(self._sends) >= transport.in_flight):
                 yield self._requests.pop(self._sends.popleft())
             message, operands = self._work[i]
-            if step.op is Op.SEND:
+            if step.kind is StepKind.SEND:
                 while len(self._sends) >= self._sends_in_flight:
                     yield self._requests.pop(self._sends.popleft())
-                self._go_on(i, transport.send(self.comm, message, step.peer, step.tag, i in self._telling))
-            elif step.op is Op.COPY:
-                self._go_on(i, transport.copy(*operands))
+                self._keep(i, transport.send(self.comm, message, step.peer, step.tag, i in self._synchronous))
+            elif step.kind is StepKind.COPY:
+                self._keep(i, transport.copy(*operands))
             else:
                 if i not in self._requests:
                     self._receive(i)
@@ -102,20 +106,20 @@ class Execution:
                 self._received += 1
                 transport.land(message)
                 if self.op and operands:
-                    self._go_on(i, transport.join(self.op, *operands))
+                    self._keep(i, transport.join(self.op, *operands))
             self._post(i + 1)
         for i in self._sends:
-            if self.steps[i].op is Op.SEND:
+            if self.steps[i].kind is StepKind.SEND:
                 yield self._requests[i]
 
-    def _go_on(self, i: int, request: Request | None) -> None:
-        """Leave what step `i` has under way, if anything, in the background."""
+    def _keep(self, i: int, request: Request | None) -> None:
+        """Keep the request of step `i`, if any, among those in the background."""
         if request is not None:
             self._requests[i] = request
             self._sends.append(i)
 
     def _post(self, at: int) -> None:
-        """Post receives ahead of step `at`, as many as may be and whose places are free."""
+        """Post receives ahead of step `at`, as many as allowed and whose places are free."""
         last = min(len(self._receives), self._received + self._ahead)
         while self._posted < last:
             i = self._receives[self._posted]
@@ -124,6 +128,7 @@ class Execution:
             self._receive(i)
 
     def _receive(self, i: int) -> None:
+        """Post the receive of step `i`."""
         step = self.steps[i]
         self._requests[i] = self.transport.receive(self.comm, self._work[i][0], step.peer, step.tag)
         self._posted += 1
@@ -137,18 +142,18 @@ class Execution:
         return True
 
     def _prepare(self, step: Step) -> tuple[Any, tuple[Any, ...]]:
-        """Return a step's message as the memory takes it, and the arrays that it copies or adds, the target first."""
-        if step.op is Op.COPY:
+        """Return a step's message in the transport's form, and the arrays that it copies or adds, the target first."""
+        if step.kind is StepKind.COPY:
             return [], (self._view(step.target, step), self._view(step.source, step))
-        sent = step.op is Op.SEND
-        moved = self._view(step.source if sent else step.target if step.op is Op.RECV else step.slot, step)
+        sent = step.kind is StepKind.SEND
+        moved = self._view(step.source if sent else step.target if step.kind is StepKind.RECV else step.slot, step)
         message = self.transport.message(moved, sent)
-        if step.op is not Op.RECV_ADD:
+        if step.kind is not StepKind.RECV_ADD:
             return message, ()
         return message, (self._view(step.target, step), self._view(step.source, step), moved)
 
     def _view(self, place: int, step: Step) -> Any:
-        """Return the elements of a step in the vectors or in a slot."""
+        """Return a step's elements in the vectors or in a slot."""
         if place >= 0:
             return self._scratch[place, : step.stop - step.start]
         array = self._places[place]

@@ -1,4 +1,4 @@
-"""Making plans: which kind of plan does a call, once it is checked and its algorithm chosen."""
+"""Making plans: choose the kind of plan for a checked call and its algorithm."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from collectives.execution.device.device import Device
     from collectives.execution.transport import Transport
 
-CHUNK = 60 << 10  # bytes: with its header a message below the 64 KiB up to which TCP transports send without asking
+CHUNK = 60 << 10  # bytes: with its header below the 64 KiB up to which TCP transports send eagerly
 
 
 class Call(NamedTuple):
-    """What a plan is made for: the same on all ranks, so that all of them know the plan, or none does."""
+    """The key of a plan. All ranks have the same key, so that either all of them have the plan or none has."""
 
     what: str
     op: str
@@ -35,11 +35,11 @@ class Call(NamedTuple):
     dtype: str
     algorithm: str
     chunk_bytes: int
-    staged: bool = False  # does it go on now and then, while its ranks compute?
+    staged: bool = False  # whether it advances only now and then, while its ranks compute
     memory: str = "host"  # or "device"
 
     def described(self) -> dict[str, str]:
-        """Return what the ranks must agree on."""
+        """Return what the ranks must agree on, by name."""
         return {
             "the operation": f"{self.what} {self.op}".strip(),
             "the root": str(self.root),
@@ -51,16 +51,17 @@ class Call(NamedTuple):
 
     @property
     def nbytes(self) -> int:
+        """Return the bytes of the array."""
         return self.elements * np.dtype(self.dtype).itemsize
 
     @property
     def is_half_sum(self) -> bool:
-        """Whether half precision is to be reduced, which MPI doesn't know."""
+        """Return whether this reduces half precision, which MPI does not support."""
         return self.what != "bcast" and self.dtype == "float16"
 
 
 class PlanMaker:
-    """Makes plans over `comm`, whose ranks on this node are `local`'s; `device()` is whose the device arrays are."""
+    """Makes plans over `comm`. `local` has the ranks of this node; `device()` returns the device of device arrays."""
 
     def __init__(
         self,
@@ -79,26 +80,26 @@ class PlanMaker:
 
     @property
     def device_plans(self) -> DevicePlans:
-        """What makes plans for device arrays. Collective when it is first asked for."""
+        """Return the maker of plans for device arrays. Collective at its first use."""
         if self._device_plans is None:
             self._device_plans = DevicePlans(self.comm, self.local, self._device(), self._nccl)
         return self._device_plans
 
     def free(self) -> None:
-        """Give back the communicator between nodes. Collective."""
+        """Free the communicator between nodes. Collective."""
         if self._cross is not None:
             self._cross.Free()
             self._cross = None
 
     def make(self, call: Call, choice: Choice) -> Plan:
-        """Return a new plan. Raise AlgorithmError, on all ranks, for an algorithm that is unknown or not for this."""
+        """Return a new plan. Raise AlgorithmError, on all ranks, for an unknown or unsuitable algorithm."""
         if call.memory == "device":
             return self._make_device(call, choice)
         op = None if call.what == "bcast" else operation(call.op, np.dtype(call.dtype))
         name, chunk_bytes = choice.algorithm, call.chunk_bytes or choice.chunk_bytes or CHUNK
         if name == "mpi" and call.nbytes and call.is_half_sum:
             raise AlgorithmError(
-                f"algorithm 'mpi' can't {call.what} {call.dtype}, which MPI doesn't know; take another"
+                f"algorithm 'mpi' can't {call.what} {call.dtype}, which MPI does not support; use another"
             )
         if name == "mpi" or not call.nbytes:
             return LibraryPlan(self.comm, call.what, op, call.root, np.dtype(call.dtype))
@@ -109,7 +110,7 @@ class PlanMaker:
         if name.startswith(LEADERS):
             return self._leaders(call, name.removeprefix(LEADERS), chunk_bytes, op)
         if name == NCCL:
-            raise AlgorithmError("algorithm 'nccl' is for arrays on GPUs, these are in host memory; take another")
+            raise AlgorithmError("algorithm 'nccl' is for arrays on GPUs, these are in host memory; use another")
         return self._scheduled(call, name, chunk_bytes, op, call.elements, call.root, self.comm, self.group)
 
     def _make_device(self, call: Call, choice: Choice) -> Plan:
@@ -130,7 +131,7 @@ class PlanMaker:
         return self._scheduled(*given, transport=plans.transport())
 
     def _device_leaders(self, call: Call, name: str, chunk_bytes: int, op: Operation | None) -> Plan:
-        """Return the plan in which one rank of each node has its device's arrays go between the nodes."""
+        """Return the plan in which one rank of each node exchanges its device's array between the nodes."""
         root, cross, plans = self._root(call, name), self._crossing(), self.device_plans
         between: Plan | None = None
         if name == "mpi" and call.is_half_sum:
@@ -173,19 +174,19 @@ class PlanMaker:
         return LeaderPlan(self.node, cross, between, call.what, op, root)
 
     def _root(self, call: Call, name: str) -> Root:
-        """Return where the root is. Raise AlgorithmError on all ranks where the nodes differ in ranks."""
+        """Return the root's node and its rank there. Raise AlgorithmError on all ranks where nodes differ in ranks."""
         if not self.ranks:
             raise AlgorithmError(f"algorithm '{LEADERS}{name}' needs the same number of ranks on every node")
         nodes = self.group.nodes
         return Root(nodes[call.root], nodes[: call.root].count(nodes[call.root]))
 
     def _crossing(self) -> MPI.Intracomm:
-        """Return the communicator of the ranks that have the same rank on their nodes, in the nodes' order."""
+        """Return the communicator of the ranks with this rank's number on their nodes, in the order of the nodes."""
         if self._cross is None:
             self._cross = split(self.comm, self.local.rank, self.group.nodes[self.comm.rank])
         return self._cross
 
 
 def split(comm: MPI.Intracomm, color: int, key: int = 0) -> MPI.Intracomm:
-    """Return the communicator of the ranks with this one's color, in the order of their keys, then of their ranks."""
+    """Return the communicator of the ranks with this color, ordered by key, then by rank."""
     return comm.Split(color, key)  # type: ignore[return-value]

@@ -1,8 +1,8 @@
-"""Collectives between the ranks of one node over host memory: each rank works on its slice of the elements.
+"""Collectives among the ranks of one node over host memory: each rank works on its slice of the elements.
 
-Buffers in a shared window are read and written where they lie; others by the system's copies between processes
-(peer.py). Either way memory is read once for each rank and written once for each result, by all cores side by side,
-and an element's operands are joined in the order of the ranks, whatever the number of slices and blocks.
+Buffers in a shared window are read and written where they lie, others by the system's copies between processes
+(peer.py). Either way memory is read once for each rank and written once for each result, by all cores in parallel.
+An element's operands are joined in rank order, whatever the number of slices and blocks.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 Requests = Iterator[Request]
-REMEDY = "take one from `empty`, or, for arrays of both kinds, a communicator's `dup` for each"
-BLOCK = 1 << 18  # elements: few enough for a cache, many enough that Python between the blocks takes no time
+REMEDY = "allocate it with `empty`, or use one communicator (see `dup`) for arrays from `empty` and one for others"
+BLOCK = 1 << 18  # elements: few enough for a cache, many enough that Python's share is small
 
 
 class RemoteBuffer(NamedTuple):
-    """Where a rank's elements are: at an offset in a window, by its number; or, -1, at an address in the process."""
+    """Where a rank's elements are: an offset in the window of that number, or, for -1, an address in its process."""
 
     rank: int
     window: int
@@ -38,33 +38,33 @@ class RemoteBuffer(NamedTuple):
 
 
 class NodeComm:
-    """The ranks of one node. Generators yield requests: wait for each, or come back when it is complete.
+    """The communicator of one node's ranks, with their shared windows.
 
-    All methods are collective over `comm` but those that name a rank or a buffer. Arrays are flat, contiguous and
-    alike on all ranks.
+    Methods that don't name a rank or a buffer are collective over `comm`. Arrays are flat, contiguous, and of the same
+    size and type on all ranks. Generators yield requests: wait for each, or return when it is complete.
     """
 
     def __init__(self, comm: MPI.Intracomm, of: NodeComm | None = None):
-        """Find out what `comm` can do, or take that and the windows from a node of the same ranks."""
+        """Find out what `comm` can do, or take that and the windows from `of`, a NodeComm of the same ranks."""
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
         self.pids: list[int] = of.pids if of else comm.allgather(os.getpid())
         self.has_peers: bool = of.has_peers if of else peer.works(comm)
         self.windows: list[SharedWindow] = of.windows if of else []
-        self._ends = False  # are windows freed when the process ends?
-        self._mine = np.empty(5, np.int64)  # bytes, and where the two arrays are
+        self._ends = False  # whether windows are freed when the process ends
+        self._mine = np.empty(5, np.int64)  # bytes, and the places of two arrays
         self._announced = np.empty((self.size, 5), np.int64)
         self._scratch: dict[np.dtype, tuple[np.ndarray, ...]] = {}
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """Return zeros in a window, which all ranks must ask for alike."""
+        """Return zeros in a new window. All ranks pass the same shape and type."""
         if not self._ends:
             self._ends = True
-            atexit.register(self.free)  # some libraries end in an error where a window is left
+            atexit.register(self.free)  # some libraries fail where a window is left
         self.windows.append(SharedWindow(self.comm, prod(shape) * dtype.itemsize))
         return self.windows[-1].array(shape, dtype)
 
     def give_back(self, array: np.ndarray) -> None:
-        """Free the window that an array begins. Raise ArgumentError where there is none."""
+        """Free the window that begins with this array. Raise ArgumentError for another array."""
         number, offset = self._find(array)
         if array.nbytes and (number < 0 or offset):
             raise ArgumentError("only arrays that `empty` returned, and that are not given back yet, can be given back")
@@ -72,14 +72,14 @@ class NodeComm:
             self.windows.pop(number).free()
 
     def holds(self, array: np.ndarray) -> bool:
-        """Say whether an array lies in a window."""
+        """Return whether an array lies in a window."""
         return self._find(array)[0] >= 0
 
     def announce(self, send: np.ndarray, recv: np.ndarray, wait: bool) -> Requests:
-        """Tell the others where this rank's arrays are; then `sources` and `targets` say where theirs are.
+        """Exchange the places of all ranks' arrays; afterwards `sources` and `targets` hold them.
 
-        With `wait` the call itself waits. Raise DisagreementError on all ranks where they differ in bytes,
-        ArgumentError where an array is out of the others' reach.
+        With `wait` the call itself waits. Raise, on all ranks, DisagreementError where they differ in bytes, and
+        ArgumentError where an array is out of the other ranks' reach.
         """
         from mpi4py import MPI
 
@@ -91,17 +91,19 @@ class NodeComm:
         else:
             yield self.comm.Iallgather(*message)
         self._sync()
-        told = self._announced.tolist()
-        for rank, (nbytes, *row) in enumerate(told):
-            if nbytes != told[0][0]:
-                raise DisagreementError(f"the ranks differ in bytes: rank 0 has {told[0][0]}, rank {rank} has {nbytes}")
+        places = self._announced.tolist()
+        for rank, (nbytes, *row) in enumerate(places):
+            if nbytes != places[0][0]:
+                raise DisagreementError(
+                    f"the ranks differ in bytes: rank 0 has {places[0][0]}, rank {rank} has {nbytes}"
+                )
             if not self.has_peers and self.size > 1 and -1 in (row[0], row[2]):
                 raise ArgumentError(f"rank {rank} of the node has its array where the others can't read it: {REMEDY}")
-        self.sources = [RemoteBuffer(rank, *row[1:3]) for rank, row in enumerate(told)]
-        self.targets = [RemoteBuffer(rank, *row[3:]) for rank, row in enumerate(told)]
+        self.sources = [RemoteBuffer(rank, *row[1:3]) for rank, row in enumerate(places)]
+        self.targets = [RemoteBuffer(rank, *row[3:]) for rank, row in enumerate(places)]
 
     def finish(self, wait: bool) -> Requests:
-        """Let the others know that this rank has done its part, and learn when they all have."""
+        """Wait until all ranks have done their part."""
         self._sync()
         if wait:
             self.comm.Barrier()
@@ -110,7 +112,7 @@ class NodeComm:
         self._sync()
 
     def slice(self, count: int) -> tuple[int, int]:
-        """Return where this rank's slice of `count` elements begins and ends."""
+        """Return the first element of this rank's slice of `count` elements, and the first after it."""
         return count * self.rank // self.size, count * (self.rank + 1) // self.size
 
     def join(self, send: np.ndarray, op: Operation, start: int, out: np.ndarray) -> None:
@@ -127,16 +129,16 @@ class NodeComm:
             join(op, views, self.size, out[at:end], scratch[:n])
 
     def _block(self, op: Operation, out: np.ndarray) -> int:
-        """Return how many elements to join at once: all if nothing on the way has to stay in the cache."""
+        """Return how many elements to join at a time: all, if no intermediate result must stay in the cache."""
         seen = all(source.window >= 0 for source in self.sources)
         return max(out.size, 1) if self.size == 2 and seen and op.exact(out.dtype) else BLOCK
 
     def result(self, dtype: np.dtype, count: int) -> np.ndarray:
-        """Return room for the result of a block that doesn't belong here, until the next is joined."""
+        """Return room for the result of a block that belongs to other ranks only; the next block reuses it."""
         return self._space(dtype)[-1][:count]
 
     def fetch(self, source: RemoteBuffer, start: int, into: np.ndarray) -> np.ndarray:
-        """Return as many of a rank's elements as `into` has: where they lie, if that can be seen, else in it."""
+        """Return `into.size` elements of a rank: a view where they can be seen, else `into`, filled."""
         if source.window >= 0:
             return self.view(source, start, into.size, into.dtype)
         peer.read(self._place(source, start, into), into)
@@ -150,14 +152,15 @@ class NodeComm:
             peer.write(values, self._place(target, start, values))
 
     def view(self, buffer: RemoteBuffer, start: int, count: int, dtype: np.dtype) -> np.ndarray:
-        """Return elements of a rank's buffer in a window, where they lie."""
+        """Return a view of a rank's elements in a window."""
         return self.windows[buffer.window].view(buffer.rank, buffer.where + start * dtype.itemsize, count, dtype)
 
     def _place(self, buffer: RemoteBuffer, start: int, like: np.ndarray) -> peer.RemoteAddress:
+        """Return the address of a rank's elements in its process."""
         return peer.RemoteAddress(self.pids[buffer.rank], buffer.where + start * like.itemsize)
 
     def _find(self, array: np.ndarray) -> tuple[int, int]:
-        """Return the window that an array lies in and its offset there; -1 and its address where there is none."""
+        """Return the window that an array lies in and its offset there, or -1 and its address."""
         where = peer.address(array)
         for number, window in enumerate(self.windows):
             if (offset := window.offset(where, array.nbytes)) >= 0:
@@ -165,7 +168,7 @@ class NodeComm:
         return -1, where
 
     def _space(self, dtype: np.dtype) -> tuple[np.ndarray, ...]:
-        """Return blocks for two operands, a partial result, which is of the wide type, and a result."""
+        """Return blocks for two operands, for a partial result of the wide type, and for a result."""
         if dtype not in self._scratch:
             one, other, partial = (np.empty(BLOCK, kind) for kind in (dtype, dtype, wide(dtype)))
             result = partial if partial.dtype == dtype else np.empty(BLOCK, dtype)
@@ -173,12 +176,12 @@ class NodeComm:
         return self._scratch[dtype]
 
     def _sync(self) -> None:
-        """Order this rank's reads and writes of windows around a message: a fence of memory, whatever the window."""
+        """Order this rank's accesses to windows around a message. One fence serves all windows."""
         if self.windows:
             self.windows[0].sync()
 
     def free(self) -> None:
-        """Free the windows."""
+        """Free the windows. Collective."""
         from mpi4py import MPI
 
         if MPI.Is_finalized():
@@ -188,6 +191,6 @@ class NodeComm:
 
 
 def blocks(start: int, stop: int, length: int = BLOCK) -> Iterator[tuple[int, int]]:
-    """Iterate over the blocks of a slice."""
+    """Yield the start and stop of each block of [start, stop)."""
     for at in range(start, stop, length):
         yield at, min(at + length, stop)

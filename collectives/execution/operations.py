@@ -1,4 +1,4 @@
-"""What a reduction does to elements: sum, max, min, mean, in the type of the arrays; float16 is added in float32."""
+"""Operations: sum, max, min and mean of elements, in the arrays' type; float16 is joined in float32."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Operation(NamedTuple):
     divided: bool = False
 
     def exact(self, dtype: np.dtype) -> bool:
-        """Say whether two arrays are joined in one step, without a partial result in another type."""
+        """Return whether two arrays are joined in one step, without a partial result in another type."""
         return not self.divided and wide(dtype) == dtype
 
 
@@ -36,26 +36,29 @@ OPERATIONS = {
 
 
 def operation(name: str, dtype: np.dtype) -> Operation:
-    """Return the operation of that name. Raise ArgumentError for one that is unknown or not for that type."""
+    """Return the operation `name` for elements of `dtype`.
+
+    Raise ArgumentError for an unknown operation, an unknown type, and the mean of integers.
+    """
     if name not in OPERATIONS:
         raise ArgumentError(f"unknown operation '{name}'; known operations: {' '.join(OPERATIONS)}")
     if dtype not in TYPES:
         raise ArgumentError(f"arrays of {dtype} can't be reduced; types that can: {' '.join(map(str, TYPES))}")
     if OPERATIONS[name].divided and dtype.kind == "i":
-        raise ArgumentError(f"the mean of {dtype} is no {dtype}; take the sum")
+        raise ArgumentError(f"the mean of {dtype} is not {dtype}; use sum")
     return OPERATIONS[name]
 
 
 def wide(dtype: np.dtype) -> np.dtype:
-    """Return the type in which partial results of that type are kept."""
+    """Return the type of partial results: float32 for float16, else `dtype`."""
     return np.dtype(np.float32) if dtype == np.float16 else dtype
 
 
 def join(op: Operation, blocks: Iterable[np.ndarray], ranks: int, out: np.ndarray, scratch: np.ndarray) -> None:
-    """Write the reduction of the ranks' `blocks`, in their order, to `out`, which may be one of them.
+    """Write the reduction of the ranks' `blocks`, in rank order, to `out`, which may be one of them.
 
-    `scratch` is as long as they and of their wide type. A block is done with when the next but one is asked for, and
-    `out` is written last.
+    `scratch` has their length and their wide type. A block is no longer read once the next but one is taken from the
+    iterator; `out` is written last.
     """
     partial = out
     for k, block in enumerate(blocks):

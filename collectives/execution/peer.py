@@ -1,7 +1,7 @@
-"""Peer memory: read and write the memory of another process of this node, one copy, without its help.
+"""Peer memory: read and write the memory of another process on the node in one copy, without its help.
 
-Linux's process_vm_readv and process_vm_writev, which MPI libraries use too ("cross memory attach"). They work between
-processes of one user unless a container or a kernel setting forbids it; `works` finds out.
+It uses Linux's process_vm_readv and process_vm_writev, as MPI libraries do ("cross memory attach"). They work between
+processes of one user unless a container or a kernel setting forbids them; `works` finds out.
 """
 
 from __future__ import annotations
@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 
 PR_SET_PTRACER, PR_SET_PTRACER_ANY = 0x59616D61, ctypes.c_ulong(-1)
 
+SystemCall = Callable[..., int]
+
 
 class _Extent(ctypes.Structure):
+    """The system's struct iovec."""
+
     _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
 
 
@@ -31,12 +35,12 @@ class RemoteAddress(NamedTuple):
 
 
 def address(array: Any) -> int:
-    """Return where the first element of an array, of numpy's or a device's, lies."""
+    """Return the address of the first element of a NumPy or device array."""
     if isinstance(array, np.ndarray):
         from mpi4py import MPI
 
-        return MPI.Get_address(array)  # a tenth of the time that asking numpy takes
-    return array.__cuda_array_interface__["data"][0]
+        return MPI.Get_address(array)  # ten times as fast as asking NumPy
+    return int(array.__cuda_array_interface__["data"][0])
 
 
 def read(source: RemoteAddress, target: np.ndarray) -> None:
@@ -49,7 +53,8 @@ def write(source: np.ndarray, target: RemoteAddress) -> None:
     _move(_function("writev"), target, source)
 
 
-def _move(call: Callable, there: RemoteAddress, array: np.ndarray) -> None:
+def _move(call: SystemCall, there: RemoteAddress, array: np.ndarray) -> None:
+    """Copy between an array and another process. Raise OSError where the system call fails."""
     done, nbytes, here = 0, array.nbytes, address(array)
     while done < nbytes:  # the system moves at most 2 GiB at once
         ours, theirs = _Extent(here + done, nbytes - done), _Extent(there.address + done, nbytes - done)
@@ -61,8 +66,8 @@ def _move(call: Callable, there: RemoteAddress, array: np.ndarray) -> None:
 
 
 def works(comm: MPI.Intracomm) -> bool:
-    """Say whether all ranks of a node can read each other's memory. Collective."""
-    ctypes.CDLL(None).prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0)  # else Yama may allow parents alone
+    """Return whether all ranks of a node can read each other's memory. Collective."""
+    ctypes.CDLL(None).prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0)  # otherwise Yama may allow parents only
     mine, found = np.array([comm.rank]), np.empty(1, np.int64)
     places = comm.allgather(RemoteAddress(os.getpid(), address(mine)))
     neighbour = (comm.rank + 1) % comm.size
@@ -74,7 +79,8 @@ def works(comm: MPI.Intracomm) -> bool:
     return all(comm.allgather(bool(fine)))
 
 
-def _function(name: str) -> Callable:
+def _function(name: str) -> SystemCall:
+    """Return the system call, loaded at its first use."""
     if not _functions:
         libc = ctypes.CDLL(None, use_errno=True)
         for each in ("readv", "writev"):
@@ -86,4 +92,4 @@ def _function(name: str) -> Callable:
     return _functions[name]
 
 
-_functions: dict[str, Callable] = {}
+_functions: dict[str, SystemCall] = {}

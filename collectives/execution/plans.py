@@ -1,18 +1,18 @@
-"""Plans: how a collective is done once its ranks, its size and its memory are known; made once, run often.
+"""Plans: schedules, or other ways to do a collective, bound to buffers. A plan is made once and run often.
 
-Each plan is bound to arrays, then run, or started and advanced until it says that it has come to its end. All
-methods are collective, in the same order on all ranks, and called by one thread, but `mark` and `follow`.
+A plan is bound to arrays, then either run, or started and advanced until it has ended. All methods except `mark` and
+`follow` are collective, in the same order on all ranks, and called by one thread.
 
-On a device a plan has come to its end when all is put on its streams: events order these and the callers'. `mark` says
-where on the calling thread's stream the contribution stands, `follow` has that stream wait for the result; neither
-waits itself. For host memory both do nothing.
+On a device a plan has ended when its work is on the device's streams. `mark` records the point on the calling thread's
+stream after which the contribution is complete; `follow` makes that stream wait for the result. Neither waits itself,
+and for host memory both do nothing.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -29,43 +29,43 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 Array = np.ndarray | None
-KEPT, KEPT_BYTES = 8, 1 << 30  # the last calls, and bytes, whose arrays a plan keeps ready
+KEPT, KEPT_BYTES = 8, 1 << 30  # calls, and their bytes, whose arrays a plan keeps
 
 
 def kept(nbytes: int) -> int:
-    """Return how many calls' arrays, of so many bytes each, a plan keeps ready: at least the last one's."""
+    """Return for how many calls, of `nbytes` bytes each, a plan keeps the arrays: at least 1."""
     return max(1, min(KEPT, KEPT_BYTES // max(nbytes, 1)))
 
 
 class Plan:
-    """Base of all plans; `op` is None for a broadcast. `recv` is None on ranks that get no result."""
+    """Base of all plans. `op` is None for a broadcast; `recv` is None on ranks without a result."""
 
     send: np.ndarray
     recv: Array
     op: Operation | None = None
-    taken = 0  # requests that `advance` has seen complete: a sign of life
+    taken = 0  # requests that `advance` has seen complete: shows progress
     _steps: Requests | None = None
     _waiting: Request | None = None
 
     def bind(self, send: np.ndarray, recv: Array) -> None:
-        """Let these be the arrays: flat, contiguous, of the type and length that the plan was made for.
+        """Use these arrays: flat, contiguous, of the type and length that the plan was made for.
 
-        Each rank binds by itself, and lets go of arrays by itself: only making a plan is collective.
+        Not collective: each rank binds, and drops, its own arrays.
         """
         self.send, self.recv = send, recv
 
     def free(self) -> None:
-        """Give back what is held besides memory of this process, once the device is done. Nothing may be under way."""
+        """Free what is held outside this process's memory. Nothing may be under way; device work is awaited."""
 
     def steps(self, wait: bool) -> Requests:
-        """Do the work; yield requests to be completed before going on. With `wait` better wait than yield."""
+        """Do the work; yield the requests that it must wait for. With `wait` prefer waiting to yielding."""
         raise NotImplementedError
 
     def mark(self) -> None:
-        """Note that the contribution stands when what the calling thread has put on its stream by now is done."""
+        """Let the work begin after what is on the calling thread's stream now."""
 
     def follow(self) -> None:
-        """Have what the calling thread puts on its stream from now on wait for the result."""
+        """Make the calling thread's stream wait for the result."""
 
     def run(self) -> None:
         """Run to the end."""
@@ -75,14 +75,14 @@ class Plan:
         self.follow()
 
     def start(self, marked: bool = False) -> None:
-        """Begin, without waiting for other ranks; `mark` has been called if `marked`."""
+        """Begin without waiting for other ranks. `marked` says that `mark` has been called."""
         if not marked:
             self.mark()
         self._steps, self._waiting = self.steps(wait=False), None
         self.advance()
 
     def advance(self) -> bool:
-        """Go on as far as is possible without waiting; return whether the end is reached."""
+        """Advance as far as possible without waiting; return whether the end is reached."""
         while self._steps is not None and (self._waiting is None or self._waiting.Test()):
             self._waiting = next(self._steps, None)
             self.taken += 1
@@ -91,7 +91,7 @@ class Plan:
         return self._steps is None
 
     def finish(self) -> None:
-        """Go on to the end, and `follow`."""
+        """Wait for the end, then `follow`."""
         while self._steps is not None:
             if self._waiting is not None:
                 self._waiting.Wait()
@@ -110,23 +110,28 @@ class LibraryPlan(Plan):
         self._mpi_op = {"sum": MPI.SUM, "mean": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}[op.name] if op else None
 
     def bind(self, send: np.ndarray, recv: Array) -> None:
+        """Bind the library's call to the arrays."""
         super().bind(send, recv)
         self._call = partial(getattr(self.comm, self.what.capitalize()), *self._arguments())
 
     def run(self) -> None:
+        """Call the blocking collective."""
         self._call()
         if self.op and self.op.divided:
             self._divide()
 
     def steps(self, wait: bool) -> Requests:
+        """Start the non-blocking collective; yield its request."""
         yield getattr(self.comm, f"I{self.what}")(*self._arguments())
         self._divide()
 
     def _divide(self) -> None:
+        """Turn a sum into a mean where that is asked for."""
         if self.op and self.op.divided and self.recv is not None:
             divide(self.recv, self.comm.size)
 
-    def _arguments(self) -> list:
+    def _arguments(self) -> list[Any]:
+        """Return the arguments of the library's call."""
         from mpi4py import MPI
 
         send = [self.send, self.type]
@@ -139,22 +144,25 @@ class LibraryPlan(Plan):
 
 
 class TransportPlan(Plan):
-    """A plan over the moves of a kind of memory, which knows what is under way there."""
+    """A plan whose transport knows what is under way on a device."""
 
     transport: Transport
 
     def mark(self) -> None:
+        """Mark the calling thread's stream."""
         self.transport.mark()
 
     def follow(self) -> None:
+        """Make the calling thread's stream wait for the transport's."""
         self.transport.follow()
 
     def free(self) -> None:
+        """Wait for the transport's last run."""
         self.transport.free()
 
 
 class SchedulePlan(TransportPlan):
-    """A schedule's steps, run by our own executor."""
+    """A schedule's steps, run by `Execution`."""
 
     def __init__(
         self, schedule: Schedule, comm: MPI.Intracomm, op: Operation | None, transport: Transport | None = None
@@ -162,9 +170,10 @@ class SchedulePlan(TransportPlan):
         self.schedule, self.comm, self.op = schedule, comm, op
         self.transport: Transport = HostTransport() if transport is None else transport
         self._room: Array = None
-        self._executions: OrderedDict[tuple[int, int], Execution] = OrderedDict()  # by addresses, the last one last
+        self._executions: OrderedDict[tuple[int, int], Execution] = OrderedDict()  # by addresses, latest last
 
     def bind(self, send: np.ndarray, recv: Array) -> None:
+        """Find the execution over these arrays, or make it."""
         super().bind(send, recv)
         place = address(send), 0 if recv is None else address(recv)
         if place not in self._executions:
@@ -175,18 +184,19 @@ class SchedulePlan(TransportPlan):
             self._executions.popitem(last=False)
 
     def _over(self, own: Array, out: Array) -> Execution:
-        """Return the execution over these arrays. It keeps them, so that no others come to lie at their addresses."""
+        """Return a new execution. It keeps the arrays, so that no others get their addresses."""
         if self._executions:
             return next(iter(self._executions.values())).over(own, out)
         return Execution(self.schedule, self.comm, self.op, own, out, self.transport)
 
     def _out(self, send: np.ndarray, recv: Array) -> Array:
-        """Return where sums are kept: where the result goes, or room for those that a rank without one has between."""
+        """Return where sums are kept: `recv`, or scratch on a rank that has sums on the way but no result."""
         if recv is None and self._room is None and uses_out(self.schedule.rank(self.comm.rank)):
             self._room = self.transport.empty((send.size,), send.dtype)
         return self._room if recv is None else recv
 
     def steps(self, wait: bool) -> Requests:
+        """Take the schedule's steps."""
         yield from self._execution.run()
         start, stop = self.schedule.result(self.comm.rank)
         if self.op and self.op.divided and self.recv is not None:
@@ -195,12 +205,13 @@ class SchedulePlan(TransportPlan):
 
 
 class NodePlan(Plan):
-    """Within a node: every rank joins its slice of all contributions and puts it where the result belongs."""
+    """Algorithm `slices`: each rank of the node joins its slice of all contributions and writes it to every result."""
 
     def __init__(self, node: NodeComm, what: str, op: Operation | None, root: int):
         self.node, self.what, self.op, self.root = node, what, op, root
 
     def steps(self, wait: bool) -> Requests:
+        """Exchange the places of the arrays, join this rank's slice, wait for the others."""
         node, send, recv = self.node, self.send, self.recv
         yield from node.announce(send, send if recv is None else recv, wait)
         if self.op is None:
@@ -212,7 +223,7 @@ class NodePlan(Plan):
         yield from node.finish(wait)
 
     def _reduce(self, start: int, stop: int, others: list[RemoteBuffer]) -> None:
-        """Join this rank's slice; what goes where it can't be joined goes block by block, while it is in the cache."""
+        """Join this rank's slice. A result that can't be joined in place is written block by block, from the cache."""
         assert self.op is not None
         node, dtype = self.node, self.send.dtype
         own = None if self.recv is None else self.recv[start:stop]
@@ -229,10 +240,10 @@ class NodePlan(Plan):
 
 
 class LeaderPlan(Plan):
-    """Over nodes with equally many ranks: each rank of a node carries its slice (DPML, Bayatpour et al. 2017).
+    """Algorithm `leaders-NAME` over nodes with equally many ranks: each rank carries its slice between the nodes.
 
-    Inside each node its ranks join their slices; those with equal places in their nodes run `between`, a plan over
-    `cross` and the slice; then the ranks of the node that gets the result, or of each, put it together.
+    The ranks of a node join their slices. Ranks with the same number on their nodes run `between`, a plan over `cross`
+    and the slice. Then the ranks of each node that gets the result put it together (DPML, Bayatpour et al. 2017).
     """
 
     def __init__(
@@ -242,6 +253,7 @@ class LeaderPlan(Plan):
         self._slice = np.empty(0)
 
     def bind(self, send: np.ndarray, recv: Array) -> None:
+        """Bind the arrays, and the slice to the plan between the nodes."""
         super().bind(send, recv)
         start, stop = self.node.slice(send.size)
         if self._slice.size != stop - start:
@@ -250,12 +262,13 @@ class LeaderPlan(Plan):
         self.between.bind(self._slice, self._slice if self.op and has_result else None)
 
     def steps(self, wait: bool) -> Requests:
+        """Reduce in the node, run the plan between the nodes, write the result in the node."""
         node, send, recv = self.node, self.send, self.recv
         start, _ = node.slice(send.size)
         at_root = self.cross.rank == self.root.node
         try:
             yield from node.announce(send, send if recv is None else recv, wait)
-        except CollectiveError as error:  # which the ranks of this node alone have
+        except CollectiveError as error:  # raised on this node's ranks alone
             end_job(self.cross, str(error))
         if self.op is not None:
             node.join(send, self.op._replace(divided=False), start, self._slice)
@@ -264,7 +277,7 @@ class LeaderPlan(Plan):
         yield from self.between.steps(wait)
         if self.op and self.op.divided:
             divide(self._slice, self.node.size * self.cross.size)
-        for target in self._targets(at_root):  # of whose elements this rank alone has read these, and has done so
+        for target in self._targets(at_root):  # this rank alone has read these elements, and is done
             node.put(target, start, self._slice)
         yield from node.finish(wait)
 
@@ -278,18 +291,18 @@ class LeaderPlan(Plan):
 
 
 class Root(NamedTuple):
-    """Where the root is: the number of its node, and its rank inside it."""
+    """The root's node, and its rank there."""
 
     node: int
     local: int
 
 
 def fetch_all(node: NodeComm, root: int, array: np.ndarray) -> None:
-    """Fill the array with the root's, unless it is that."""
+    """Fill the array with the root's, unless this rank is the root."""
     if node.rank != root and (found := node.fetch(node.sources[root], 0, array)) is not array:
         np.copyto(array, found)
 
 
 def divide(values: np.ndarray, ranks: int) -> None:
-    """Turn a sum over `ranks` into a mean."""
+    """Turn a sum over `ranks` ranks into a mean."""
     np.divide(values, ranks, out=values, dtype=wide(values.dtype), casting="same_kind")

@@ -1,8 +1,8 @@
-"""Transport: how an execution sends, receives, copies and joins data, by the kind of memory that it lies in.
+"""Transport: how an execution sends, receives, copies and joins data in one kind of memory.
 
-An execution calls a memory's methods in the order of its steps. What they return is awaited like an MPI request, by
-`Test` and `Wait`, which know no argument here; None stands for what is done already. Device memory, where all this
-goes on in the background, is in collectives.execution.device.
+An execution calls a transport's methods in the order of its steps. Each returns a request with MPI's `Test` and
+`Wait`, or None for work that is done. Device memory, where the work runs in the background, has its transports in
+`collectives.execution.device.transports`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @cache
 def message_type(dtype: np.dtype) -> MPI.Datatype:
-    """Return MPI's name of a type; elements of half precision travel as pairs of bytes."""
+    """Return the MPI datatype of elements; half precision is sent as 16-bit integers, other unknown types as bytes."""
     from mpi4py import MPI
 
     names = {"f4": MPI.FLOAT, "f8": MPI.DOUBLE, "f2": MPI.INT16_T, "i4": MPI.INT32_T, "i8": MPI.INT64_T}
@@ -28,41 +28,43 @@ def message_type(dtype: np.dtype) -> MPI.Datatype:
 
 
 class Request(Protocol):
-    """Something under way: an MPI request, or work of a device."""
+    """An operation under way: an MPI request, or work of a device."""
 
-    def Test(self) -> bool: ...
+    def Test(self) -> bool:
+        """Return whether it is complete."""
 
-    def Wait(self) -> Any: ...
+    def Wait(self) -> Any:
+        """Wait until it is complete."""
 
 
 class Transport(Protocol):
-    """One execution's hold on a kind of memory; `in_flight` is how many steps may be under way at once."""
+    """One execution's access to a kind of memory. `in_flight` is how many steps may be in the background at a time."""
 
     in_flight: int
 
     def prepare(self, nbytes: int) -> None:
-        """Get ready for messages of at most so many bytes. Called when nothing is under way."""
+        """Make room for messages of at most `nbytes` bytes. Called while nothing is under way."""
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        """Return an array of this memory."""
+        """Return an uninitialized array in this memory."""
 
     def message(self, view: Any, sent: bool) -> Any:
-        """Return what `send`, or `receive` and `land`, take for these elements. Called once for each, in order."""
+        """Return the form of `view` that `send`, or `receive` and `land`, take. Called once for each, in order."""
 
     def mark(self) -> None:
-        """Note that the next run may begin when what the calling thread has put on its stream by now is done."""
+        """Let the next run begin after the work that is on the calling thread's stream now."""
 
     def begin(self) -> Request | None:
-        """Begin a run."""
+        """Begin a run; return what it must wait for, or None."""
 
     def send(self, comm: MPI.Intracomm, message: Any, peer: int, tag: int, synchronous: bool) -> Request:
-        """Send, after all that was copied, joined or landed before; if `synchronous`, it ends on arrival."""
+        """Send, after all earlier copies, joins and landings. A synchronous send is complete when it has arrived."""
 
     def receive(self, comm: MPI.Intracomm, message: Any, peer: int, tag: int) -> Request:
-        """Receive; of those under way the first is landed first."""
+        """Post a receive. Receives land in the order of their posting."""
 
     def land(self, message: Any) -> None:
-        """Bring what has been received to its elements."""
+        """Bring a received message to its elements."""
 
     def copy(self, target: Any, source: Any) -> Request | None:
         """Copy elements."""
@@ -71,61 +73,68 @@ class Transport(Protocol):
         """Join elements: target = source op arrived."""
 
     def divide(self, values: Any, ranks: int) -> None:
-        """Turn sums over so many ranks into means."""
+        """Turn sums over `ranks` ranks into means."""
 
     def end(self) -> None:
         """End a run."""
 
     def follow(self) -> None:
-        """Have what the calling thread puts on its stream from now on wait for the end of the last run."""
+        """Make the calling thread's stream wait for the end of the last run."""
 
     def free(self) -> None:
-        """Wait for the end of the last run: then nothing uses this memory any more."""
+        """Wait for the end of the last run; nothing uses this memory afterwards."""
 
 
 class HostTransport:
-    """Transport of the processor, which MPI takes as it is; what is done to it is done at once."""
+    """Host memory, which MPI takes as it is. Copies and joins are done at once."""
 
     in_flight = 1 << 30
 
     def prepare(self, nbytes: int) -> None:
-        pass
+        """Do nothing: MPI sends from the arrays themselves."""
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """Return an uninitialized NumPy array."""
         return np.empty(shape, dtype)
 
-    def message(self, view: np.ndarray, sent: bool) -> list:
+    def message(self, view: np.ndarray, sent: bool) -> list[Any]:
+        """Return the view and its MPI datatype."""
         return [view.view(np.int16) if view.dtype == np.float16 else view, message_type(view.dtype)]
 
     def mark(self) -> None:
-        pass
+        """Do nothing: host memory has no streams."""
 
     def begin(self) -> None:
-        pass
+        """Do nothing: a run may begin at once."""
 
-    def send(self, comm: MPI.Intracomm, message: list, peer: int, tag: int, synchronous: bool) -> MPI.Request:
+    def send(self, comm: MPI.Intracomm, message: list[Any], peer: int, tag: int, synchronous: bool) -> MPI.Request:
+        """Send, with MPI's synchronous mode where asked."""
         return comm.Issend(message, peer, tag) if synchronous else comm.Isend(message, peer, tag)
 
-    def receive(self, comm: MPI.Intracomm, message: list, peer: int, tag: int) -> MPI.Request:
+    def receive(self, comm: MPI.Intracomm, message: list[Any], peer: int, tag: int) -> MPI.Request:
+        """Post a receive."""
         return comm.Irecv(message, peer, tag)
 
-    def land(self, message: list) -> None:
-        pass
+    def land(self, message: list[Any]) -> None:
+        """Do nothing: MPI receives into the elements."""
 
     def copy(self, target: np.ndarray, source: np.ndarray) -> None:
+        """Copy elements."""
         np.copyto(target, source)
 
     def join(self, op: Operation, target: np.ndarray, source: np.ndarray, arrived: np.ndarray) -> None:
+        """Join elements; float16 is joined in float32."""
         op.ufunc(source, arrived, out=target, dtype=wide(target.dtype), casting="same_kind")
 
     def divide(self, values: np.ndarray, ranks: int) -> None:
+        """Divide by the number of ranks."""
         np.divide(values, ranks, out=values, dtype=wide(values.dtype), casting="same_kind")
 
     def end(self) -> None:
-        pass
+        """Do nothing: all work is done."""
 
     def follow(self) -> None:
-        pass
+        """Do nothing: host memory has no streams."""
 
     def free(self) -> None:
-        pass
+        """Do nothing: the memory is Python's."""

@@ -1,4 +1,4 @@
-"""SharedWindow: memory of the ranks of a node that all of them see."""
+"""Shared windows: memory that all ranks of a node see."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ FOLDER = "/dev/shm"
 
 
 class SharedWindow:
-    """A segment of `nbytes` for each rank of `comm`, whose ranks share memory. Collective; so is `free`."""
+    """An MPI shared window: one segment of `nbytes` bytes, zeroed and aligned, for each rank of `comm`.
+
+    The ranks of `comm` share memory. Making it is collective, and so is `free`.
+    """
 
     def __init__(self, comm: MPI.Intracomm, nbytes: int):
         from mpi4py import MPI
@@ -29,7 +32,7 @@ class SharedWindow:
         queried = (self.win.Shared_query(rank)[0] for rank in range(comm.size))
         self.segments = [_aligned(np.asarray(memory.cast("B")), nbytes) for memory in queried]
         self.own = self.segments[comm.rank]
-        self.own[...] = 0  # by the rank whose it is, so that its pages are near that rank's core
+        self.own[...] = 0  # written by its owner, so that its pages are near the owner's core
         self.base = address(self.own) if nbytes else 0
         self.sync()
         comm.Barrier()
@@ -40,27 +43,27 @@ class SharedWindow:
         return self.own[: prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
 
     def offset(self, where: int, nbytes: int) -> int:
-        """Return at which byte of this rank's segment an array begins that lies at `where`, -1 if it is not in it."""
+        """Return the offset in this rank's segment, in bytes, of `nbytes` bytes at address `where`; -1 outside it."""
         inside = self.nbytes and self.base <= where and where + nbytes <= self.base + self.nbytes
         return where - self.base if inside else -1
 
     def view(self, rank: int, offset: int, count: int, dtype: np.dtype) -> np.ndarray:
-        """Return a part of a rank's segment, flat."""
+        """Return `count` elements of a rank's segment from byte `offset`, flat."""
         return self.segments[rank][offset : offset + count * dtype.itemsize].view(dtype)
 
     def sync(self) -> None:
-        """Make what this rank wrote seen, and see what others wrote before a barrier."""
+        """Make this rank's writes visible, and see the others' writes from before a barrier."""
         self.win.Sync()
 
     def free(self) -> None:
-        """Give the memory back."""
+        """Free the memory. Collective."""
         self.segments, self.own = [], np.empty(0, np.uint8)
         self.win.Unlock_all()
         self.win.Free()
 
 
 def room() -> float:
-    """Return how many bytes are free where MPI libraries keep shared windows; infinity where that isn't known."""
+    """Return the bytes free where MPI libraries keep shared windows; infinity where that is unknown."""
     try:
         found = os.statvfs(FOLDER)
     except OSError:
@@ -69,5 +72,6 @@ def room() -> float:
 
 
 def _aligned(segment: np.ndarray, nbytes: int) -> np.ndarray:
+    """Return `nbytes` bytes of a segment from its first aligned address."""
     start = -address(segment) % ALIGNMENT
     return segment[start : start + nbytes]

@@ -1,4 +1,4 @@
-"""Model: the time of a schedule on a described cluster; `python -m collectives.model` prints a table."""
+"""Model: the time of a schedule on a described cluster. `python -m collectives.model` prints a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Descriptions of clusters for the model: what a paper or a data sheet gives, and what is assumed."""
+"""Descriptions of clusters for the model: figures of a paper or a data sheet, and assumptions."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ from collectives.group import Group
 
 @dataclass(frozen=True)
 class Cluster:
-    """Times of a cluster. A message of b bytes takes alpha + b beta seconds on free links, an addition b gamma.
+    """The times of a cluster, in seconds and seconds per byte.
 
-    `alpha_in`, `beta_in` hold between ranks of a node, `alpha`, `beta` between nodes. `nics` messages leave, and as
-    many enter, a node at full speed at a time; more share. Of a supernode's nodes one in `oversubscription` can send
-    out of it at full speed at a time.
+    A message of b bytes takes `alpha` + b `beta` between nodes and `alpha_in` + b `beta_in` between ranks of a node, on
+    free links. Adding b bytes takes b `gamma`. `nics` messages leave, and as many enter, a node at full speed; more
+    share it. One in `oversubscription` of a supernode's nodes can send out of it at full speed at a time.
 
-    For the tables of tuning also: all cores of a node together move a byte to or from memory in `memory` seconds, and
-    a node's ranks wait for each other in `sync`; what lies in `cache` bytes is not moved. `foreign` times as long takes
-    memory of another process. `eager`: the longest message that is sent without asking, beyond which chunks get into
-    each other's way, 0 where they never do. `two_way` times as long takes a longer one if another comes back.
+    The tables of tuning also use:
+
+    - `memory`: seconds in which all cores of a node move a byte to or from memory; nothing within `cache` bytes is
+      moved;
+    - `sync`: seconds in which a node's ranks synchronize;
+    - `foreign`: how many times longer the memory of another process takes;
+    - `eager`: the longest message, in bytes, that is sent eagerly; longer chunks delay each other. 0: they never do;
+    - `two_way`: how many times longer such a message takes while another comes back.
     """
 
     name: str
@@ -42,7 +46,7 @@ class Cluster:
     two_way: float = 1.0
 
     def group(self, ranks: int) -> Group:
-        """Return `ranks` ranks that fill node after node; more of them than the cluster holds are taken as well."""
+        """Return `ranks` ranks that fill node after node, also more than the cluster has."""
         return Group.uniform(ranks, self.ranks_per_node, self.nodes_per_supernode)
 
 
@@ -119,11 +123,11 @@ ETHERNET = Cluster(
     foreign=2.3,
     eager=60 << 10,
     two_way=2,
-    source="Nodes of processors alone, joined by gigabit Ethernet. Measured with Open MPI 5.0 between two ranks of a "
+    source="Nodes without GPUs, joined by gigabit Ethernet. Measured with Open MPI 5.0 between two ranks of a "
     "virtual machine: 0.49 ns a byte in MPI_Reduce (of 64 MB, in 32 ms; four ranks take two rounds of that), 20 GB/s "
     "of memory, a third of it an addition, 2.3 times as long across processes; 32 MB of cache; messages over 64 KiB by "
-    "TCP, both ways at once, at half speed. Assumed: 30 us and 118 MB/s, as of TCP; 200 us for ranks that wait for "
-    "each other, so that what is measured at 256 KB, where caches decide, is left to the library.",
+    "TCP, both ways at once, at half speed. Assumed: 30 us and 118 MB/s, as of TCP; 200 us to synchronize a node's "
+    "ranks, so that messages of 256 KB, where caches decide, stay with the library.",
 )
 
 INFINIBAND = replace(
@@ -133,14 +137,14 @@ INFINIBAND = replace(
     beta=1 / 12e9,
     eager=0,
     two_way=1,
-    source="Nodes of processors alone, as those of ethernet, joined by EDR: 12 GB/s and 2 us by its data sheets.",
+    source="Nodes without GPUs, as those of ethernet, joined by EDR: 12 GB/s and 2 us by its data sheets.",
 )
 
 CLUSTERS = {c.name: c for c in (KESCH, CLUSTER_B, TAIHULIGHT, NVLINK_NDR, ETHERNET, INFINIBAND)}
 
 
 def find_cluster(name: str) -> Cluster:
-    """Return the cluster described under `name`; CollectiveError for an unknown one."""
+    """Return the cluster `name`. Raise CollectiveError for an unknown one."""
     if name not in CLUSTERS:
         raise CollectiveError(f"unknown cluster '{name}'; known are {', '.join(CLUSTERS)}")
     return CLUSTERS[name]

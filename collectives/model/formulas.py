@@ -1,6 +1,6 @@
 """The papers' closed forms for the time of a collective: S-Caffe's equations 1 and 2, swCaffe's 2 to 6.
 
-Times are in seconds; n, where it stands for data, in bytes; logarithms have base 2.
+Times are in seconds; n, where it stands for data, is in bytes; logarithms have base 2.
 """
 
 from __future__ import annotations
@@ -10,63 +10,63 @@ from math import ceil, log2, sqrt
 
 
 def binomial_time(ranks: int, t_buffer: float) -> float:
-    """S-Caffe, equation 1: log2 P rounds of `t_buffer`, the time to reduce the whole buffer between two ranks."""
+    """Return S-Caffe's equation 1: log2 P rounds of `t_buffer`, the time to reduce the buffer between two ranks."""
     return ceil(log2(ranks)) * t_buffer
 
 
 def chain_time(ranks: int, chunks: int, t_chunk: float) -> float:
-    """S-Caffe, equation 2: n + P - 2 rounds of `t_chunk`, the time to reduce one of n chunks."""
+    """Return S-Caffe's equation 2: n + P - 2 rounds of `t_chunk`, the time to reduce one of n chunks."""
     return (chunks + ranks - 2) * t_chunk
 
 
 def chain_binomial_time(ranks: int, chain_size: int, chunks: int, t_buffer: float, t_chunk: float) -> float:
-    """S-Caffe, section 5: chains of `chain_size`, and when they are done, a binomial tree of their first ranks."""
+    """Return the time of S-Caffe's section 5: chains of `chain_size`, then a binomial tree of their first ranks."""
     return chain_time(chain_size, chunks, t_chunk) + binomial_time(ceil(ranks / chain_size), t_buffer)
 
 
 def best_chain_chunk(ranks: int, n: float, alpha: float, beta: float) -> float:
-    """Return the bytes of a chunk for which equation 2 with t(c) = alpha + c beta is least."""
+    """Return the bytes of a chunk that minimize equation 2 with t(c) = alpha + c beta."""
     return sqrt(n * alpha / (max(ranks - 2, 1) * beta))
 
 
 def reduce_scatter_time(
     p: int, q: int, n: float, alpha: float, beta1: float, beta2: float, gamma: float = 0.0
 ) -> float:
-    """swCaffe, equation 3: recursive halving over p nodes in supernodes of q, numbered supernode by supernode.
+    """Return swCaffe's equation 3: recursive halving over p nodes in supernodes of q, numbered one after another.
 
-    beta1 is a byte's time within a supernode, beta2 across (the paper's text says about beta1 / 4 and means a quarter
-    of the bandwidth, 4 beta1: its figure 6).
+    beta1 is the seconds of a byte within a supernode, beta2 across supernodes. The paper's text has beta1 / 4 for beta2
+    and means a quarter of the bandwidth, 4 beta1: see its figure 6.
     """
     return log2(p) * alpha + (q - 1) * beta1 * n / p + (p - q) * beta2 * n / p + (p - 1) / p * n * gamma
 
 
 def allgather_time(p: int, q: int, n: float, alpha: float, beta1: float, beta2: float) -> float:
-    """swCaffe, equation 4: recursive doubling."""
+    """Return swCaffe's equation 4: recursive doubling."""
     return reduce_scatter_time(p, q, n, alpha, beta1, beta2)
 
 
 def new_reduce_scatter_time(
     p: int, q: int, n: float, alpha: float, beta1: float, beta2: float, gamma: float = 0.0
 ) -> float:
-    """swCaffe, equation 5: recursive halving over nodes numbered round-robin over the supernodes."""
+    """Return swCaffe's equation 5: recursive halving over nodes numbered round-robin over the supernodes."""
     inside, across = p - p // q, p // q - 1
     return log2(p) * alpha + inside * beta1 * n / p + across * beta2 * n / p + (p - 1) / p * n * gamma
 
 
 def new_allgather_time(p: int, q: int, n: float, alpha: float, beta1: float, beta2: float) -> float:
-    """swCaffe, equation 6: recursive doubling over nodes numbered round-robin over the supernodes."""
+    """Return swCaffe's equation 6: recursive doubling over nodes numbered round-robin over the supernodes."""
     return new_reduce_scatter_time(p, q, n, alpha, beta1, beta2)
 
 
 def allreduce_time(
     scatter: Callable[..., float], gather: Callable[..., float], *, gamma: float = 0.0, **terms: float
 ) -> float:
-    """swCaffe, equation 2: the sum of a reduce-scatter (equation 3 or 5) and an allgather (4 or 6)."""
+    """Return swCaffe's equation 2: the sum of a reduce-scatter (equation 3 or 5) and an allgather (4 or 6)."""
     return scatter(gamma=gamma, **terms) + gather(**terms)
 
 
 def reduce_bound(n: float, beta: float) -> float:
-    """Return the least time of a reduce or broadcast of n bytes: each must cross the root's link once."""
+    """Return the least time of a reduce or broadcast of n bytes: each byte crosses the root's link once."""
     return n * beta
 
 

@@ -2,8 +2,8 @@
 
     python -m collectives.model reduce --ranks 160 --bytes 64M --cluster kesch
 
-`predict` replays the very schedule that would run, event by event (`replay`, `network`), or takes the short way to the
-same times that a single tree allows (`tree_times`). The papers' closed forms stand in `formulas`.
+`predict` simulates the very schedule that would run, event by event (`simulation.events`, `model.network`). For a
+single tree on uncrowded links, `tree_times` gives the same times directly. `formulas` has the papers' closed forms.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ def predict(
     itemsize: int = 4,
     in_flight: InFlight | None = None,
 ) -> float:
-    """Return the seconds that `schedule` takes on `cluster`, its elements `itemsize` bytes each.
+    """Return the seconds that `schedule` takes on `cluster`.
 
-    Without `group`, ranks fill node after node. With a `in_flight` every event is replayed with it; without one, the
-    short way is taken where it holds.
+    - `group`: the placement of the ranks; they fill node after node by default.
+    - `itemsize`: bytes of an element.
+    - `in_flight`: the executors' limits; with it every event is simulated, without it `tree_times` is used where valid.
     """
     group = group or cluster.group(schedule.size)
     plan = _short_way(schedule, cluster, group)
@@ -51,16 +52,16 @@ def predict(
 
 
 def _short_way(schedule: Schedule, cluster: Cluster, group: Group) -> TreeSteps | None:
-    """Return the schedule's plan if it is one tree whose messages share no link that they would crowd."""
+    """Return the schedule's steps if they are one tree whose messages don't crowd a shared link, else None."""
     plan = schedule.steps
     return plan if isinstance(plan, TreeSteps) and len(plan.trees) == 1 and not crowded(plan, cluster, group) else None
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """One line of a table: an algorithm with the chunk (in bytes) that suits it best, and its seconds.
+    """A row of a table: an algorithm, its best chunk in bytes, and its seconds.
 
-    `cut` where finer chunks, which may suit it better, make too many steps to replay.
+    `cut`: finer chunks, which may be better, have too many steps to simulate.
     """
 
     algorithm: str
@@ -72,13 +73,13 @@ class Prediction:
 THEIRS, TUNED = "S-Caffe's", "tuned"
 SCAFFE = ("chain", "binomial", "cb-4", "cb-8", "cc-8")
 SCAFFE_CHUNKS = 8  # by equations 1 and 2 a chain of 8 gains most, as S-Caffe found, with 7 to 17 chunks
-MOST_STEPS = 30_000  # of which a table replays every event; finer chunks are left out
+MOST_STEPS = 30_000  # steps whose events a table simulates; finer chunks are left out
 MANY_RANKS = 10_000
 LEAST_CHUNK, MOST_CHUNKS = 16 << 10, 512
 
 
 def names_of(op: str) -> list[str]:
-    """Return the algorithms that a table has."""
+    """Return the names of the algorithms in a table."""
     return [name for each in registry.algorithms(op) for name in each.modelled(op)]
 
 
@@ -93,9 +94,9 @@ def scaffe_row(algorithm: str, cluster: Cluster, ranks: int, elements: int, item
 def best_row(
     op: str, algorithm: str, cluster: Cluster, ranks: int, elements: int, itemsize: int = 4
 ) -> Prediction | None:
-    """Return `algorithm` with its best chunk; None where even its largest messages make too many steps.
+    """Return `algorithm` with its best chunk; None where even its longest messages make too many steps.
 
-    Chunks go down in powers of two (of many ranks, of eight) until the time goes up.
+    Chunks shrink by a factor of 2 (of 8 for many ranks) until the time rises.
     """
     group = cluster.group(ranks)
     order = group.round_robin() if algorithm.endswith(RENUMBERED) else None
@@ -114,7 +115,7 @@ def best_row(
 
 
 def _chunks(elements: int, itemsize: int, by: int) -> Iterator[int]:
-    """Yield lengths of chunks: the whole vector, a part `by` times smaller, and so on while it is worth a message."""
+    """Yield lengths of chunks: the whole vector, then `by` times less each, while a chunk is worth a message."""
     chunk = max(1, elements)
     while True:
         yield chunk
@@ -126,7 +127,7 @@ def _chunks(elements: int, itemsize: int, by: int) -> Iterator[int]:
 def tuned_row(
     op: str, cluster: Cluster, ranks: int, elements: int, itemsize: int = 4, algorithms: Sequence[str] | None = None
 ) -> Prediction:
-    """Return the fastest of `algorithms` (without them: of all) with its best chunk."""
+    """Return the fastest of `algorithms` (all by default) with its best chunk."""
     names = names_of(op) if algorithms is None else algorithms
     rows = [best_row(op, name, cluster, ranks, elements, itemsize) for name in names]
     return min((row for row in rows if row), key=lambda row: row.seconds)
@@ -135,7 +136,10 @@ def tuned_row(
 def table(
     op: str, cluster: Cluster, ranks: int, elements: int, itemsize: int = 4, algorithms: Sequence[str] | None = None
 ) -> list[Prediction]:
-    """Return a row for each algorithm, fastest first; without `algorithms` all, and S-Caffe's own for a reduce."""
+    """Return a row for each algorithm, fastest first.
+
+    Without `algorithms` it has all of them, and S-Caffe's own forms for a reduce.
+    """
     rows = [best_row(op, name, cluster, ranks, elements, itemsize) for name in algorithms or names_of(op)]
     if op == "reduce" and 1 < ranks < MANY_RANKS and not algorithms:
         rows += [scaffe_row(name, cluster, ranks, elements, itemsize) for name in SCAFFE]
@@ -143,7 +147,7 @@ def table(
 
 
 def bound(op: str, cluster: Cluster, ranks: int, n: int) -> float:
-    """Return the least seconds that links allow for n bytes: the slowest link that all data must cross."""
+    """Return the least seconds for n bytes: the time of the slowest link that all data must cross."""
     beta = cluster.beta if ranks > cluster.ranks_per_node else cluster.beta_in
     if op in ("reduce", "bcast"):
         return reduce_bound(n, beta) if ranks > 1 else 0.0
@@ -151,10 +155,12 @@ def bound(op: str, cluster: Cluster, ranks: int, n: int) -> float:
 
 
 def parse_bytes(text: str) -> int:
-    """Return the bytes that `64M`, `4K` or `1000` means; argparse's error for anything else."""
+    """Return the bytes of `64M`, `4K` or `1000`. Raise argparse's error for another text."""
     match = re.fullmatch(r"(\d+)([KMG]?)", text.upper())
     if not match:
-        raise argparse.ArgumentTypeError(f"'{text}' is no number of bytes; expected one such as 1000, 64K, 64M or 1G")
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not a number of bytes; expected one such as 1000, 64K, 64M or 1G"
+        )
     return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]]
 
 
@@ -163,10 +169,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m collectives.model", description=main.__doc__)
     parser.add_argument("op", choices=VERBS)
     parser.add_argument("--ranks", type=int, required=True)
-    parser.add_argument("--bytes", type=parse_bytes, default=64 << 20, help="as in 64M (the default)")
+    parser.add_argument(
+        "--bytes", type=parse_bytes, default=64 << 20, help="bytes of each rank's data, as in 64M (default: 64M)"
+    )
     parser.add_argument("--cluster", default="kesch", help=f"{', '.join(CLUSTERS)} (default: kesch)")
     parser.add_argument("--itemsize", type=int, default=4, choices=(2, 4, 8), help="bytes of an element (default: 4)")
-    parser.add_argument("--algorithms", help="some instead of all, as in chain,cb-8")
+    parser.add_argument("--algorithms", help="a subset, as in chain,cb-8 (default: all)")
     options = parser.parse_args(arguments)
     names = options.algorithms.split(",") if options.algorithms else names_of(options.op)
     try:
@@ -181,12 +189,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _print(options.op, cluster, options.ranks, options.bytes, rows)
     left_out = set(names) - {row.algorithm for row in rows}
     if left_out:
-        print(f"left out, too many messages to replay: {', '.join(sorted(left_out))}")
+        print(f"left out, too many messages to simulate: {', '.join(sorted(left_out))}")
     print(f"\n{cluster.source}")
     return 0
 
 
 def _print(op: str, cluster: Cluster, ranks: int, n: int, rows: Sequence[Prediction]) -> None:
+    """Print the table."""
     least = bound(op, cluster, ranks, n)
     print(f"{op} of {n} bytes over {ranks} ranks of {cluster.name}: links allow {least * 1e3:.3f} ms")
     print(f"{'algorithm':<22}{'chunk, bytes':>14}{'ms':>12}{'x bound':>9}")

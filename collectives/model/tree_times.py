@@ -1,10 +1,10 @@
-"""Times of a single tree, all chunks of a rank at once: the model's short way to what a replay gives.
+"""Times of a single tree, all chunks of a rank at once: the same times as a simulation, computed directly.
 
-Where a tree loads no shared link beyond its speed, ranks disturb each other only along the tree. Messages at a rank's
-port, and its additions, are queues served in a known order, in which job i ends at the maximum over j <= i of ready_j
-plus the service of jobs j to i: a cumulative sum and a cumulative maximum. So from the leaves to the root, or for a
-broadcast from the root to the leaves, a few numpy calls do a rank, no events are needed, and 100,000 ranks take
-seconds. It supposes that receives are posted, and sends finished, before anything waits for a place in a window.
+Where a tree loads no shared link beyond its speed, ranks delay each other only along the tree. A rank's messages, and
+its additions, are queues served in a known order: job i ends at the maximum over j <= i of ready_j plus the service of
+jobs j to i, a cumulative sum and a cumulative maximum. From the leaves to the root, or for a broadcast from the root to
+the leaves, a few NumPy calls process a rank. 100,000 ranks take seconds. It assumes that receives are posted, and sends
+finished, before anything waits for the executor's limits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Times = NDArray[np.float64]
 
 
 def crowded(plan: TreeSteps, cluster: Cluster, group: Group) -> bool:
-    """Say whether more ranks use a shared link, in one direction, than it takes at full speed."""
+    """Return whether more ranks use a shared link, in one direction, than it serves at full speed."""
     tree, order = plan.trees[0], np.array(plan.order)
     children, parents = order[1:], order[[tree.parent(v) or 0 for v in range(1, tree.size)]]
     across = (cluster.nodes_per_supernode or 1) * cluster.nics / cluster.oversubscription
@@ -35,9 +35,10 @@ def crowded(plan: TreeSteps, cluster: Cluster, group: Group) -> bool:
 
 
 class TreeTimes:
-    """When chunks arrive along one tree whose ranks disturb each other only at their ports."""
+    """The arrival times of chunks along one tree whose ranks delay each other only at their ports."""
 
     def __init__(self, plan: TreeSteps, cluster: Cluster, group: Group, itemsize: int) -> None:
+        """Compute the service times; `itemsize` is the bytes of an element."""
         self._plan, self._cluster, self._group = plan, cluster, group
         n = np.array([stop - start for start, stop in plan.slices(0)], float) * itemsize
         self._bytes = n
@@ -48,7 +49,7 @@ class TreeTimes:
         )
 
     def finish(self) -> float:
-        """Return when the last rank has finished."""
+        """Return the seconds after which the last rank has finished."""
         if len(self._plan.order) == 1 or not len(self._bytes):
             return 0.0
         at_root = np.zeros(len(self._bytes))
@@ -59,7 +60,7 @@ class TreeTimes:
         return float(at_root[-1])
 
     def _gather(self) -> Times:
-        """Return when the root has the sum of each chunk: from the leaves up, since children have higher numbers."""
+        """Return when the root has the sum of each chunk, from the leaves up: children have higher numbers."""
         tree = self._plan.trees[0]
         summed: dict[int, Times] = {}
         for v in reversed(range(tree.size)):
@@ -68,7 +69,7 @@ class TreeTimes:
         return summed[0]
 
     def _add(self, sent: Sequence[Times], v: int, children: Sequence[int]) -> Times:
-        """Return when v has added each chunk of all children, who sent them at the times `sent`."""
+        """Return when v has added each chunk of all children, which sent them at the times `sent`."""
         if not children:
             return np.zeros(len(self._bytes))
         if len(children) == 1:
@@ -78,14 +79,14 @@ class TreeTimes:
         return adds.ends(arrived)[len(children) - 1 :: len(children)]
 
     def _receive(self, ready: Times, service: Times) -> Times:
-        """Return when messages have come through a rank's port, first come first served, chunk by chunk."""
+        """Return when messages have passed a rank's port, first come first served, chunk by chunk."""
         by_time = np.argsort(ready, kind="stable")
         arrived = np.empty_like(ready)
         arrived[by_time] = Service(service[by_time]).ends(ready[by_time])
         return arrived
 
     def _spread(self, at_root: Times) -> float:
-        """Return when the last chunk has reached the last rank: from the root down."""
+        """Return when the last chunk has reached the last rank, from the root down."""
         tree, had, last = self._plan.trees[0], {0: at_root}, 0.0
         for v in range(tree.size):
             children = tree.children(v)[::-1]
@@ -99,7 +100,7 @@ class TreeTimes:
         return last
 
     def _transfer(self, u: int, v: int) -> Service:
-        """Return what the chunks take between virtual ranks u and v."""
+        """Return the service of the chunks between virtual ranks u and v."""
         nodes, order = self._group.nodes, self._plan.order
         return self._within if nodes[order[u]] == nodes[order[v]] else self._across
 
@@ -109,7 +110,7 @@ class TreeTimes:
 
 
 class Service:
-    """A queue's jobs, served one by one in the order given, that take `each` seconds."""
+    """A queue's jobs, served one by one in the given order, each taking its time in `each`, in seconds."""
 
     def __init__(self, each: Times) -> None:
         self.each = each
@@ -117,5 +118,5 @@ class Service:
         self._start = self._end - each
 
     def ends(self, ready: Times) -> Times:
-        """Return when jobs end that are ready at the times `ready`."""
+        """Return the end times of jobs that are ready at the times `ready`."""
         return self._end + np.maximum.accumulate(ready - self._start)

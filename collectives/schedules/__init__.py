@@ -1,1 +1,1 @@
-"""Schedules: what each rank sends, receives and adds, as data; their algorithms, and the proof that they are right."""
+"""Schedules: what each rank sends, receives and adds, as data, and one algorithm a file."""

@@ -13,19 +13,20 @@ from collectives.schedules.schedule import Schedule
 if TYPE_CHECKING:
     from collectives.group import Group
 
-DEPTH = 4  # chunks in scratch for each child: enough to hide an add, few enough to stay in cache
-OTHERS = ("auto", "mpi", "slices", "nccl")  # that a Communicator has besides schedules
-LEADERS = "leaders-"  # before a schedule's name, or mpi: each rank of a node carries its part between nodes
+DEPTH = 4  # chunks in scratch for each child: enough to hide an addition, few enough to stay in cache
+OTHERS = ("auto", "mpi", "slices", "nccl")  # names that a Communicator has besides schedules
+LEADERS = "leaders-"  # before a schedule's name, or mpi: each rank of a node carries its slice between nodes
 
 
 class Choice(NamedTuple):
-    """What to do, and why; 0 bytes leave the chunk to the executor."""
+    """An algorithm, its chunk in bytes (0: the executor's default), and the reason."""
 
     algorithm: str
     chunk_bytes: int = 0
     why: str = ""
 
     def __str__(self) -> str:
+        """Return the algorithm and its chunk."""
         return self.algorithm + (f" in chunks of {self.chunk_bytes} bytes" if self.chunk_bytes else "")
 
 
@@ -43,10 +44,14 @@ def make_schedule(
 ) -> Schedule:
     """Return the schedule of `op` ("reduce", "bcast", "allreduce") over `size` ranks.
 
-    `algorithm` is a name of one that is registered (`collectives.schedules.registry`); `cb-8:levels` is S-Caffe's own
-    reduce, one level after the other. `chunk` is the most elements in a message, `depth` how many chunks of scratch
-    there are for a child. `order` lists the ranks by virtual rank (`Group.order`, `Group.round_robin`), the root first;
-    without it they follow the root in a circle. AlgorithmError for unknown names and impossible numbers.
+    - `algorithm`: a registered name (`collectives.schedules.registry`), such as "chain", "cb-8" or "cb-8:levels".
+    - `elements`: the length of the vectors; `chunk`: the most elements in a message.
+    - `root`: the root's rank; also of an allreduce over trees.
+    - `chain_size`: ranks in a group of a hierarchy, if the name has none.
+    - `order`: the ranks by virtual rank, the root first (`Group.order`, `Group.round_robin`); a circle by default.
+    - `depth`: chunks of scratch for each child, at least 2.
+
+    Raise AlgorithmError for an unknown name and for impossible numbers.
     """
     _check_numbers(op, size=(size, 1), elements=(elements, 0), chunk=(chunk, 1), depth=(depth, 2))
     if op not in VERBS:
@@ -59,7 +64,7 @@ def make_schedule(
 
 
 def check_algorithm(op: str, algorithm: str, chain_size: int | None = None) -> None:
-    """Raise AlgorithmError, with the known names, unless a Communicator's `op` has the algorithm on some ranks."""
+    """Raise AlgorithmError, with the known names, unless a Communicator's `op` has the algorithm."""
     name = with_chain_size(algorithm, chain_size)
     if name in OTHERS or name == f"{LEADERS}mpi":
         return
@@ -76,29 +81,30 @@ def order_for(algorithm: str, group: Group, root: int = 0) -> list[int]:
 
 
 def every_name() -> str:
-    """Return all names that a Communicator takes, as help lists them."""
+    """Return all names that a Communicator takes, as help texts list them."""
     return f"{', '.join(OTHERS)}, {known()}, {LEADERS}NAME"
 
 
 def with_chain_size(algorithm: str, chain_size: int | None) -> str:
-    """Return the name that says so too: cb-8:levels for cb:levels and 8."""
+    """Return the name with the chain size in it: cb-8:levels for cb:levels and 8."""
     name, in_turn, _ = algorithm.partition(IN_TURN)
     return algorithm if chain_size is None else f"{name}-{chain_size}{in_turn}"
 
 
 def downwards(algorithm: str) -> str:
-    """Return what a broadcast takes that goes with a reduce by this algorithm: the same tree, all levels at once."""
+    """Return the broadcast's algorithm for a reduce by this one: the same tree, all levels at once."""
     return algorithm.removesuffix(IN_TURN)
 
 
 def _check_numbers(op: str, **numbers: tuple[int, int]) -> None:
+    """Raise AlgorithmError for a number below its minimum."""
     for name, (value, least) in numbers.items():
         if value < least:
             raise AlgorithmError(f"{op}: {name} is {value}; it must be at least {least}")
 
 
 def _numbering(op: str, size: int, root: int, order: Sequence[int] | None) -> Sequence[int]:
-    """Return the ranks by virtual rank: `order`, or a circle from the root on."""
+    """Return the ranks by virtual rank: `order`, or a circle from the root."""
     if not 0 <= root < size:
         raise AlgorithmError(f"{op}: root {root} is not one of {size} ranks")
     if order is None:
@@ -109,6 +115,7 @@ def _numbering(op: str, size: int, root: int, order: Sequence[int] | None) -> Se
 
 
 def _inverse(order: Sequence[int]) -> list[int]:
+    """Return the virtual rank of each rank."""
     virtual = [0] * len(order)
     for v, rank in enumerate(order):
         virtual[rank] = v

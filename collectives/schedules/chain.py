@@ -1,4 +1,4 @@
-"""Chain: each rank adds the next one's data and sends the sum on."""
+"""Chain: each rank adds its data to the next rank's and sends the sum on."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from collectives.schedules.trees import Tree
 
 
 class Chain(Tree):
-    """Each rank adds the next one's data: (n + P - 2) rounds for n chunks (S-Caffe, equation 2)."""
+    """A chain of ranks: n + P - 2 rounds for n chunks (S-Caffe, equation 2)."""
 
     def parent(self, v: int) -> int | None:
+        """Return the rank before."""
         return v - 1 if v else None
 
     def children(self, v: int) -> list[int]:
+        """Return the rank after."""
         return [v + 1] if v + 1 < self.size else []
 
 
 @register
 class ChainAlgorithm(TreeAlgorithm):
+    """Algorithm `chain`."""
+
     name = "chain"
     about = "each rank adds the next one's data (S-Caffe, equation 2)"
     rounds = "n + P - 2"
@@ -28,4 +32,5 @@ class ChainAlgorithm(TreeAlgorithm):
     between_nodes = ("reduce", "bcast")
 
     def tabled(self, verb: str, ranks: int) -> tuple[str, ...]:
+        """Return the name for a reduce and a broadcast."""
         return () if verb == "allreduce" else (self.name,)

@@ -1,4 +1,4 @@
-"""Recursive halving and doubling: partners swap halves, at half the distance each time: 2 log2 P rounds."""
+"""Recursive halving and doubling: partners exchange halves, at half the distance each time: 2 log2 P rounds."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from collectives.schedules.schedule import OUT, OWN, Slice, Step, StepWriter, ch
 if TYPE_CHECKING:
     from collectives.group import Group
 
-RENUMBERED = ", renumbered"  # of the model's row where virtual ranks are dealt from the supernodes
+RENUMBERED = ", renumbered"  # marks the model's row with virtual ranks taken from the supernodes in turn
 
 
 class Round(NamedTuple):
-    """One round of recursive halving: v gives `partner` the blocks [give) and goes on with the blocks [keep)."""
+    """One round of recursive halving: v sends the blocks [give) to `partner` and keeps the blocks [keep)."""
 
     partner: int
     give: Slice
@@ -24,15 +24,15 @@ class Round(NamedTuple):
 
 
 def survivors(size: int) -> int:
-    """Return the largest power of two that is at most `size`: how many ranks take part in the halving."""
+    """Return the largest power of two that is at most `size`: the number of ranks that take part in the halving."""
     return 1 << (size.bit_length() - 1)
 
 
 def fold(v: int, size: int) -> int | None:
     """Return the rank with which v folds where `size` is no power of two, or None.
 
-    A rank that is too many sends all its data to its partner before the halving and gets the result from it after.
-    The distance between them is a power of two, so that round-robin numbers put them into one supernode.
+    An excess rank sends all its data to its partner before the halving and gets the result after it. Their distance is
+    a power of two, so that round-robin numbers put them into one supernode.
     """
     power = survivors(size)
     if v >= power:
@@ -41,9 +41,9 @@ def fold(v: int, size: int) -> int | None:
 
 
 def halving(v: int, power: int) -> list[Round]:
-    """Return the rounds of v, one of `power` ranks with as many blocks; at their end it has the sum of block v.
+    """Return the rounds of v, one of `power` ranks with as many blocks; at the end it has the sum of block v.
 
-    The distance to the partner halves from power / 2 to 1, and with it the number of blocks given away.
+    The distance to the partner halves from power / 2 to 1, and so does the number of blocks sent.
     """
     rounds, low, distance = [], 0, power // 2
     while distance:
@@ -55,13 +55,15 @@ def halving(v: int, power: int) -> list[Round]:
 
 
 class HalvingSteps(ExchangeSteps):
-    """The ranks left over by the largest power of two fold into others first and get the result last."""
+    """Ranks beyond the largest power of two fold into others first and get the result last."""
 
     def _blocks(self, numbers: Slice) -> Slice:
+        """Return the elements of consecutive blocks."""
         power = survivors(self.size)
         return self.elements * numbers[0] // power, self.elements * numbers[1] // power
 
     def of(self, rank: int) -> list[Step]:
+        """Return the steps of `rank`."""
         v, writer = self.virtual[rank], StepWriter(self.depth)
         partner = fold(v, self.size)
         if v >= survivors(self.size):
@@ -73,6 +75,7 @@ class HalvingSteps(ExchangeSteps):
         return writer.steps
 
     def _hand_over(self, writer: StepWriter, partner: int | None) -> None:
+        """Send all data to the partner; receive the result."""
         assert partner is not None
         for chunk in chunks(0, self.elements, self.chunk):
             writer.send(self.order[partner], SUM, chunk, OWN)
@@ -80,6 +83,7 @@ class HalvingSteps(ExchangeSteps):
             writer.recv(self.order[partner], SHARE, chunk)
 
     def _halve(self, writer: StepWriter, v: int, folded: int | None) -> None:
+        """Add the folded rank's data, halve, double, and send the folded rank the result."""
         place, rounds = OWN, halving(v, survivors(self.size))
         if folded is not None:
             for chunk in chunks(0, self.elements, self.chunk):
@@ -95,7 +99,7 @@ class HalvingSteps(ExchangeSteps):
                 writer.send(self.order[folded], SHARE, chunk, OUT)
 
     def _trade(self, writer: StepWriter, round: Round, tag: int, place: int) -> None:
-        """Swap pieces with the partner; each is sent before the one that came just before it is awaited."""
+        """Exchange pieces with the partner; each is sent before the one before it is received."""
         give, keep = self._pieces([self._blocks(round.give), self._blocks(round.keep)])
         partner = self.order[round.partner]
         for i in range(len(give) + 1):
@@ -105,6 +109,7 @@ class HalvingSteps(ExchangeSteps):
                 self._take(writer, partner, tag, keep[i - 1], place)
 
     def _take(self, writer: StepWriter, partner: int, tag: int, piece: Slice, place: int) -> None:
+        """Receive a piece, and add it in the first half."""
         if tag == SUM:
             writer.recv_add(partner, tag, piece, writer.slot(0), place, OUT)
         else:
@@ -113,13 +118,16 @@ class HalvingSteps(ExchangeSteps):
 
 @register
 class HalvingAlgorithm(ExchangeAlgorithm):
+    """Algorithm `halving`."""
+
     name = "halving"
-    about = "partners swap halves, at half the distance each time, dealt from supernodes (swCaffe, section V.A)"
+    about = "partners exchange halves, each time at half the distance; over supernodes as in swCaffe, section V.A"
     rounds = "2 n (P - 1) / P, at least 2 log P"
     likely = {"allreduce": 1}
     exchange = HalvingSteps
 
     def modelled(self, verb: str) -> tuple[str, ...]:
+        """Return the name with both numberings of the ranks."""
         return (self.name, self.name + RENUMBERED)
 
     def seconds(self, ranks: int, nbytes: float, chunk_bytes: int, alpha: float, beta: float, gamma: float) -> float:
@@ -129,4 +137,5 @@ class HalvingAlgorithm(ExchangeAlgorithm):
         return 2 * (nbytes // chunk_bytes) * alpha + (one_way + adds) + one_way
 
     def order(self, group: Group, root: int) -> list[int]:
+        """Return the ranks taken from the supernodes in turn (swCaffe, section V.A)."""
         return group.round_robin()

@@ -1,7 +1,7 @@
-"""Hierarchies: groups of neighbouring ranks below a tree of their first ranks, as in S-Caffe's cb-8 and ccb-8.
+"""Hierarchies: groups of neighbouring ranks below a tree of their first ranks, as S-Caffe's cb-8 and ccb-8.
 
-They are named by the letters of their trees, lowest level first (c chain, b binomial, f flat, k binary), and the sizes
-of the groups: `cb-8`. One size serves all levels; `ccb-8-4` gives each its own.
+A name has the letters of the trees, lowest level first (c chain, b binomial, f flat, k binary), and the sizes of the
+groups: `cb-8`. One size serves all levels; `ccb-8-4` gives each level its own.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class Hierarchy(Tree):
         return leader, self.lower(min(self.group, self.size - leader))
 
     def parent(self, v: int) -> int | None:
+        """Return the parent in the group, or the group's parent."""
         leader, lower = self._lower(v)
         inside = lower.parent(v - leader)
         if inside is not None:
@@ -41,6 +42,7 @@ class Hierarchy(Tree):
         return None if above is None else above * self.group
 
     def levels(self, v: int) -> list[list[int]]:
+        """Return the children in the group, then those of each level above."""
         leader, lower = self._lower(v)
         inside = [leader + child for child in lower.children(v - leader)]
         if v != leader:
@@ -48,39 +50,48 @@ class Hierarchy(Tree):
         return [inside, *([child * self.group for child in level] for level in self.upper.levels(v // self.group))]
 
     def children(self, v: int) -> list[int]:
+        """Return the children of all levels, lowest first."""
         return [child for level in self.levels(v) for child in level]
 
     def level(self, v: int) -> int:
+        """Return 0 inside a group, else the level in the tree above."""
         return 0 if v % self.group else 1 + self.upper.level(v // self.group)
 
 
 @register
 class HierarchyAlgorithm(TreeAlgorithm):
+    """Algorithms `cb-8`, `cc-8`, `ccb-8` and all other hierarchies."""
+
     name = "hierarchy"
-    about = "groups of so many ranks, each a chain (c), below a binomial tree (b) or a chain (S-Caffe, section 5)"
+    about = "groups of that many ranks, each a chain (c), below a binomial tree (b) or a chain (S-Caffe, section 5)"
     rounds = "of `cb-8`: n (1 + log (P / 8)) + 6"
     likely = {"reduce": 1, "bcast": 1}
 
     @property
     def examples(self) -> tuple[str, ...]:
+        """Return names for lists."""
         return ("cb-8", "cc-8", "ccb-8", "ccb-8-4")
 
     @property
     def samples(self) -> tuple[str, ...]:
+        """Return the names for tests."""
         return ("cb-8", "cc-3", "ccb-2", "bb-4", "kb-5", "bf-4", "ccb-3-2")
 
     def takes(self, name: str) -> bool:
+        """Return whether `name` has two or more letters of trees, and numbers."""
         base = name.partition("-")[0]
         return len(base) > 1 and set(base) <= _letters().keys() and self.is_numbered(name, base)
 
     def tried(self, verb: str, ranks: int) -> tuple[str, ...]:
-        """A tree of groups is another one only over more ranks than a group has."""
+        """Return groups of 4 and 8, if there are more ranks than one group holds."""
         return () if verb == "allreduce" else tuple(f"cb-{size}" for size in (4, 8) if size < ranks)
 
     def modelled(self, verb: str) -> tuple[str, ...]:
+        """Return the hierarchies of S-Caffe's figures."""
         return ("cb-8", "cc-8") if verb == "allreduce" else ("cb-4", "cb-8", "cb-16", "cc-8", "cc-16", "ccb-8")
 
     def tabled(self, verb: str, ranks: int) -> tuple[str, ...]:
+        """Return `cb-8` for a reduce and a broadcast over more than one group."""
         return ("cb-8",) if verb != "allreduce" and ranks > 8 else ()
 
     def path(self, name: str, ranks: int) -> int:
@@ -88,12 +99,13 @@ class HierarchyAlgorithm(TreeAlgorithm):
         return numbers(name)[0] + ceil(log2(ranks))
 
     def trees(self, name: str, size: int, chain_size: int | None = None) -> list[Tree]:
+        """Return the tree. Raise AlgorithmError for sizes that don't match its levels."""
         sizes = numbers(name) or ([] if chain_size is None else [chain_size])
         return [_hierarchy(name, size, name.partition("-")[0], sizes)]
 
 
 def _letters() -> dict[str, Callable[[int], Tree]]:
-    """Return the trees that levels can have, by letter. Raise ValueError for a letter of two trees."""
+    """Return the trees by letter. Raise ValueError for a letter that two trees have."""
     found = [each for each in algorithms() if isinstance(each, TreeAlgorithm) and each.letter]
     letters = {each.letter: type(each).tree for each in found}
     if len(letters) < len(found):
@@ -102,6 +114,7 @@ def _letters() -> dict[str, Callable[[int], Tree]]:
 
 
 def _hierarchy(name: str, size: int, letters: str, sizes: list[int]) -> Tree:
+    """Return the tree of the letters and sizes. Raise AlgorithmError where these don't match."""
     lower = len(letters) - 1
     if len(sizes) not in (1, lower):
         expected = "a chain size" if lower == 1 else f"one chain size or {lower}"
@@ -112,6 +125,7 @@ def _hierarchy(name: str, size: int, letters: str, sizes: list[int]) -> Tree:
 
 
 def _compose(size: int, letters: str, sizes: list[int]) -> Tree:
+    """Return the tree of these letters, lowest level first."""
     if not sizes:
         return _letters()[letters](size)
     upper = _compose(-(-size // sizes[0]), letters[1:], sizes[1:])

@@ -1,7 +1,7 @@
-"""Registry: the algorithms by name. Each stands in a file of this package, whose last line registers it.
+"""Registry: the algorithms by name. Each is in a file of this package, which registers it in its last lines.
 
-Whoever needs names asks here: `make_schedule` and its errors, `--reduce`, the benchmark, tuning, the model, the table
-in the documents and the tests that hold for every algorithm. A file that is added is found by all of them.
+The registry gives the names to `make_schedule` and its errors, `--reduce`, the benchmark, tuning, the model, the
+documentation's table and the tests of every algorithm. All of them find a file that is added.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ UNLIKELY = 99
 
 
 class StepInputs(NamedTuple):
-    """What every plan is made of; `order` maps virtual ranks to ranks, `virtual` back."""
+    """What an algorithm computes the steps of a rank from.
+
+    `order` maps virtual ranks to ranks, `virtual` maps ranks back. `elements` is the vectors' length, `chunk` the most
+    elements in a message, `depth` the chunks of scratch for each child.
+    """
 
     order: Sequence[int]
     virtual: Sequence[int]
@@ -35,36 +39,36 @@ class StepInputs(NamedTuple):
 
 
 class Algorithm(ABC):
-    """A family of schedules: the names that it answers to, the collectives that it can do, and its plans."""
+    """A family of schedules: its names, the collectives that it can do, and the steps of each rank."""
 
-    name: str  # as lists and errors show it
-    about: str  # a line for the documents
-    rounds: str  # messages, one after the other, of n chunks over P ranks, for the documents
+    name: str  # in lists and errors
+    about: str  # a line for the documentation
+    rounds: str  # consecutive messages of n chunks over P ranks, for the documentation
     verbs: tuple[str, ...] = ("reduce", "bcast", "allreduce")
-    likely: Mapping[str, int] = {}  # by verb: the place among those that may be fastest, 0 the first
-    chunk_bytes: tuple[int, ...] = (16 << 10, 32 << 10, 60 << 10, 256 << 10, 1 << 20)  # worth searching
-    between_nodes: tuple[str, ...] = ()  # verbs for which it may be fastest between the leaders of nodes
+    likely: Mapping[str, int] = {}  # by collective: the rank among those that may be fastest, from 0
+    chunk_bytes: tuple[int, ...] = (16 << 10, 32 << 10, 60 << 10, 256 << 10, 1 << 20)  # the sizes that tuning tries
+    between_nodes: tuple[str, ...] = ()  # collectives for which it may be fastest between the leaders of nodes
 
     @property
     def examples(self) -> tuple[str, ...]:
-        """Names for lists in errors, help and documents."""
+        """Return names for lists in errors, help and documentation."""
         return (self.name,)
 
     @property
     def samples(self) -> tuple[str, ...]:
-        """Names that stand for all others in the tests over few ranks."""
+        """Return names that represent all others in tests over few ranks."""
         return self.examples
 
     def takes(self, name: str) -> bool:
-        """Say whether `name` is one of this algorithm's, right or with wrong numbers."""
+        """Return whether `name` belongs to this algorithm, with right or wrong numbers."""
         return name == self.name
 
     def tried(self, verb: str, ranks: int) -> tuple[str, ...]:
-        """Return the names that tuning times over so many ranks."""
+        """Return the names that tuning times over `ranks` ranks."""
         return (self.name,)
 
     def modelled(self, verb: str) -> tuple[str, ...]:
-        """Return the names that the model's table has."""
+        """Return the names in the model's table."""
         return (self.name,)
 
     def tabled(self, verb: str, ranks: int) -> tuple[str, ...]:
@@ -72,23 +76,23 @@ class Algorithm(ABC):
         return ()
 
     def order(self, group: Group, root: int) -> list[int]:
-        """Return the ranks by virtual rank as suits the algorithm on a machine."""
+        """Return the ranks of `group` by virtual rank, as suits the algorithm, the root first where there is one."""
         return group.order(root)
 
     def slot_elements(self, chunk: int, elements: int) -> int:
-        """Return the length of a scratch slot."""
+        """Return the length of a scratch slot, in elements."""
         return min(chunk, elements)
 
     @abstractmethod
     def steps(self, op: str, name: str, inputs: StepInputs, chain_size: int | None = None) -> Steps:
-        """Return the plan of collective `op`, one of `verbs`. Raise AlgorithmError for impossible numbers."""
+        """Return the steps of collective `op`, one of `verbs`. Raise AlgorithmError for impossible numbers."""
 
     def refusal(self, verb: str, name: str) -> str:
-        """Say that it can't do `verb`."""
+        """Return the error's text for a collective that the algorithm can't do."""
         return f"{verb} has no algorithm '{name}'; known are {known(verb)}"
 
     def place(self, verb: str) -> tuple[int, str]:
-        """Return what algorithms are sorted by: likely ones first."""
+        """Return the sort key: likely algorithms first, then by name."""
         return self.likely.get(verb, UNLIKELY), self.name
 
 
@@ -97,7 +101,7 @@ _registered: dict[str, Algorithm] = {}
 
 
 def register(algorithm: type[A]) -> type[A]:
-    """Make an algorithm known by its name; for use as a decorator. Raise ValueError for a name that is taken."""
+    """Register an algorithm under its name; a class decorator. Raise ValueError for a name that is taken."""
     if algorithm.name in _registered and type(_registered[algorithm.name]).__module__ != algorithm.__module__:
         raise ValueError(f"two algorithms have the name '{algorithm.name}'")
     _registered[algorithm.name] = algorithm()
@@ -106,7 +110,7 @@ def register(algorithm: type[A]) -> type[A]:
 
 @cache
 def _discovered() -> tuple[Algorithm, ...]:
-    """Import every file of the package; return what they registered."""
+    """Import every file of the package; return the registered algorithms."""
     for module in pkgutil.iter_modules(schedules.__path__, f"{schedules.__name__}."):
         if not module.name.endswith(".__main__"):
             importlib.import_module(module.name)
@@ -114,7 +118,7 @@ def _discovered() -> tuple[Algorithm, ...]:
 
 
 def rediscover() -> None:
-    """Forget what was found, so that files added since then are found as well."""
+    """Forget what was found, so that files added since then are found too."""
     for found in (_discovered, algorithms, find):
         found.cache_clear()
 
@@ -133,9 +137,10 @@ def known(verb: str | None = None) -> str:
 
 @cache
 def find(name: str, verb: str | None = None) -> Algorithm:
-    """Return the algorithm that `name` is of. Raise AlgorithmError for an unknown one, or one that can't do `verb`.
+    """Return the algorithm of `name`.
 
-    ValueError for a name that two algorithms take.
+    Raise AlgorithmError for an unknown name, and for an algorithm that can't do `verb`. Raise ValueError for a name
+    that two algorithms take.
     """
     takers = [each for each in _discovered() if each.takes(name)]
     if not takers:
@@ -148,7 +153,7 @@ def find(name: str, verb: str | None = None) -> Algorithm:
 
 
 def table() -> str:
-    """Return the documents' table of all algorithms, in Markdown."""
+    """Return the documentation's table of all algorithms, in Markdown."""
     lines = ["| name | collectives | rounds of n chunks over P ranks | what it is |", "|---|---|---|---|"]
     for each in algorithms():
         names = ", ".join(f"`{name}`" for name in each.examples)

@@ -1,4 +1,4 @@
-"""The ring: blocks go from neighbour to neighbour, summed on the way, and then the sums do: 2 (P - 1) rounds."""
+"""Ring: blocks pass from neighbour to neighbour, first summed on the way, then as sums: 2 (P - 1) rounds."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from collectives.schedules.schedule import OUT, OWN, Slice, Step, StepWriter
 
 
 def ring(v: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield for each of 2(size - 1) rounds the block that v sends to v + 1 and the one it gets from v - 1.
+    """Yield for each of 2 (size - 1) rounds the block that v sends to v + 1 and the block that it gets from v - 1.
 
-    In the first half it adds its own to what it gets and has in the end the sum of block v; in the second half sums
-    go round.
+    In the first half it adds its own data to what it gets; it then has the sum of block v. In the second half the sums
+    pass round.
     """
     for step in range(1, 2 * size - 1):
         yield (v - step) % size, (v - step - 1) % size
@@ -23,7 +23,7 @@ def ring(v: int, size: int) -> Iterator[tuple[int, int]]:
 def ring_time(ranks: int, nbytes: float, chunk_bytes: int, alpha: float, beta: float, gamma: float) -> float:
     """Return the seconds of 2 (P - 1) rounds, each of which sends a block of `nbytes` / P in chunks.
 
-    A message of b bytes takes `alpha` + b `beta` seconds, adding b bytes b `gamma`.
+    A message of b bytes takes `alpha` + b `beta` seconds, adding b bytes takes b `gamma`.
     """
     part = nbytes / ranks
     step = ceil(part / chunk_bytes) * alpha + part * beta
@@ -31,9 +31,10 @@ def ring_time(ranks: int, nbytes: float, chunk_bytes: int, alpha: float, beta: f
 
 
 class RingSteps(ExchangeSteps):
-    """Pieces of all blocks go round the ring two by two, so that one is added while the next one is on its way."""
+    """Pieces of all blocks pass round the ring two by two, so that one is added while the next is in flight."""
 
     def of(self, rank: int) -> list[Step]:
+        """Return the steps of `rank`: one lap for every two pieces of the blocks."""
         v, writer = self.virtual[rank], StepWriter(self.depth)
         cut = self._pieces([block(self.elements, self.size, rank) for rank in self.order])
         together = 2 if self.depth > 2 else 1
@@ -44,12 +45,12 @@ class RingSteps(ExchangeSteps):
         return writer.steps
 
     def _lap(self, writer: StepWriter, v: int, cut: list[list[Slice]]) -> None:
-        """Send some pieces of each block all the way round; the first of them are under way before any is awaited."""
+        """Send some pieces of each block all the way round; the first of them are sent before any is received."""
         together = len(cut[0])
         rounds = list(ring(v, self.size))
         sends = [piece for give, _ in rounds for piece in cut[give]]
         receives = [piece for _, take in rounds for piece in cut[take]]
-        places = [OWN] * together  # where what is sent next stands
+        places = [OWN] * together  # the place of the next piece to be sent
         for i, piece in enumerate(sends[: together - 1]):
             self._send(writer, v, i, together, piece, OWN)
         for i, piece in enumerate(receives):
@@ -59,11 +60,12 @@ class RingSteps(ExchangeSteps):
             places.append(self._receive(writer, v, i, together, piece))
 
     def _send(self, writer: StepWriter, v: int, i: int, together: int, piece: Slice, place: int) -> None:
+        """Send a piece to the right neighbour, unless it is empty."""
         if piece[0] < piece[1]:
             writer.send(self.order[(v + 1) % self.size], self._tag(i, together), piece, place)
 
     def _receive(self, writer: StepWriter, v: int, i: int, together: int, piece: Slice) -> int:
-        """Take the i-th piece from the left neighbour and return where it stands: a slot, or OUT once it is a sum."""
+        """Receive the i-th piece from the left neighbour; return its place: a slot, or OUT once it is a sum."""
         last = i >= (self.size - 2) * together
         if piece[0] == piece[1]:
             return OUT
@@ -76,11 +78,14 @@ class RingSteps(ExchangeSteps):
         return OUT if last else slot
 
     def _tag(self, i: int, together: int) -> int:
+        """Return the tag of the i-th piece of a lap."""
         return SUM if i < (self.size - 1) * together else SHARE
 
 
 @register
 class RingAlgorithm(ExchangeAlgorithm):
+    """Algorithm `ring`."""
+
     name = "ring"
     about = "blocks go round and are summed on the way, then the sums go round"
     rounds = "2 n (P - 1) / P, at least 2 (P - 1)"
@@ -89,4 +94,5 @@ class RingAlgorithm(ExchangeAlgorithm):
     neighbours = True
 
     def seconds(self, ranks: int, nbytes: float, chunk_bytes: int, alpha: float, beta: float, gamma: float) -> float:
+        """Return the ring's closed form."""
         return ring_time(ranks, nbytes, chunk_bytes, alpha, beta, gamma)

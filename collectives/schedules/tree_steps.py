@@ -9,15 +9,15 @@ from collectives.schedules.exchange import block
 from collectives.schedules.schedule import OUT, OWN, Slice, Step, StepWriter, chunks
 from collectives.schedules.trees import Tree
 
-UP, DOWN = 0, 1  # an allreduce's two directions have tags of their own
-LANES = 2  # tags: 2 for each tree
+UP, DOWN = 0, 1  # tags of an allreduce's two directions
+LANES = 2  # tags of each tree
 
 
 @dataclass(frozen=True)
 class TreeSteps:
-    """What all ranks of a tree schedule share; `order` maps virtual ranks to ranks, `virtual` back.
+    """The steps of all ranks. `order` maps virtual ranks to ranks, `virtual` maps ranks back.
 
-    Several trees carry equal shares of the vector.
+    Several trees carry equal parts of the vector. `up` and `down` say which directions the collective has.
     """
 
     trees: Sequence[Tree]
@@ -30,10 +30,11 @@ class TreeSteps:
     down: bool
 
     def result(self, rank: int) -> Slice:
+        """Return the whole vector, after a reduce on the root alone."""
         return (0, self.elements) if self.down or self.virtual[rank] == 0 else (0, 0)
 
     def of(self, rank: int) -> list[Step]:
-        """Return the steps of `rank`: all that goes up, then all that comes down."""
+        """Return the steps of `rank`: first all chunks up, then all chunks down."""
         v, writer = self.virtual[rank], StepWriter(self.depth)
         kin = [(tree.parent(v), tree.children(v)) for tree in self.trees]
         if self.up and len(self.order) == 1 and self.elements:
@@ -51,10 +52,10 @@ class TreeSteps:
         return list(chunks(*block(self.elements, len(self.trees), lane), self.chunk))
 
     def _turns(self, v: int, lag: Callable[[Tree, int], int]) -> Iterator[tuple[int, Slice]]:
-        """Yield chunks in the order of time: a rank gets chunk k of a tree in round k + `lag`.
+        """Yield chunks in order of time: a rank gets chunk k of a tree in round k + `lag`.
 
-        Of two trees a rank is a leaf in one: its chunks there go out ahead of the sums that it waits for in the
-        other. Taken by number, each tree would wait for the other all the time.
+        With two trees a rank is a leaf in one; its chunks there are sent before the sums that it waits for in the
+        other. In order of number, each tree would always wait for the other.
         """
         if len(self.trees) == 1:
             return ((0, chunk) for chunk in self.slices(0))
@@ -74,7 +75,7 @@ class TreeSteps:
             writer.send(self.order[parent], tag, chunk, place)
 
     def _down(self, writer: StepWriter, parent: int | None, children: Sequence[int], tag: int, chunk: Slice) -> None:
-        """Take the parent's chunk and hand it on, first to the child with most ranks below it."""
+        """Receive the parent's chunk and send it on, first to the child with most ranks below it."""
         if parent is not None:
             writer.recv(self.order[parent], tag, chunk)
         for child in reversed(children):

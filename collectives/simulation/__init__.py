@@ -1,1 +1,1 @@
-"""Simulation: the executions of all ranks in one process, without MPI; proves, counts and times schedules."""
+"""Simulation: the executions of all ranks in one process, without MPI, to prove, count and time schedules."""

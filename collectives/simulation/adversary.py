@@ -1,12 +1,15 @@
-"""Adversary: a network on which messages move as unluckily as MPI allows, for all ranks in one process.
+"""Adversary: a network that delivers messages as unfavourably as MPI allows, for all ranks in one process.
 
-It keeps MPI's promises and no more. A send may go on until its receive is posted, and reads its elements when the
-message moves; messages of different ranks or tags pass each other; `Test` may find out late. What an `Order` decides
-is when messages move and what becomes known when.
+It guarantees what MPI guarantees and no more:
 
-A rank is a generator that yields the requests it has to wait for, as `Execution.run` and a plan's `steps` do. What a
-rank must not do is an error: to write what is being sent, to leave a request behind, to wait inside a call, to have
-more under way than its in_flight allows.
+- a send may continue until its receive is posted, and reads its elements when the message is delivered;
+- messages of different ranks or tags pass each other;
+- `Test` may report completion late.
+
+A delivery order (LazyDelivery and its subclasses) decides when messages are delivered and when ranks learn of it.
+
+A rank is a generator that yields the requests it waits for, as `Execution.run` and a plan's `steps` do. Errors are: to
+write what is being sent, to leave a request behind, to wait inside a call, to exceed the limits of `InFlight`.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -23,65 +26,74 @@ from collectives.execution.execute import InFlight
 from collectives.execution.transport import Request
 
 Channel = tuple[int, int, Hashable]  # source, destination, tag
+Halves: TypeAlias = "deque[tuple[SimulatedRequest, np.ndarray]]"  # ends of messages, with their elements
 
 
 class LazyDelivery:
-    """A message moves only when no rank can go on, the newest first, and no test finds out about one that has."""
+    """Deliver a message only when no rank can continue, the newest first; no test reports completion."""
 
     def moves(self) -> bool:
-        """Say whether to move a message although a rank could go on."""
+        """Return whether to deliver a message although a rank could continue."""
         return False
 
-    def tells(self) -> bool:
-        """Say whether a test finds out about what is complete."""
+    def reports(self) -> bool:
+        """Return whether a test reports completion."""
         return False
 
     def buffers(self) -> bool:
-        """Say whether a send that need not tell of its arrival is complete at once."""
+        """Return whether a send that is not synchronous is complete at once."""
         return False
 
     def pick(self, count: int) -> int:
-        """Return which of so many messages, or ranks, is the next one."""
+        """Return which of `count` messages, or ranks, is next."""
         return count - 1
 
 
 class EagerDelivery(LazyDelivery):
-    """Every message moves as soon as it can, the oldest first, and every test finds out."""
+    """Deliver every message as soon as possible, the oldest first; every test reports completion."""
 
     def moves(self) -> bool:
+        """Return True."""
         return True
 
-    def tells(self) -> bool:
+    def reports(self) -> bool:
+        """Return True."""
         return True
 
     def buffers(self) -> bool:
+        """Return True."""
         return True
 
     def pick(self, count: int) -> int:
+        """Return the oldest."""
         return 0
 
 
 class RandomDelivery(LazyDelivery):
-    """All is drawn."""
+    """Decide everything at random, from a seed."""
 
     def __init__(self, seed: int):
         self._draw = random.Random(seed)
 
     def moves(self) -> bool:
+        """Return True in 3 of 10 cases."""
         return self._draw.random() < 0.3
 
-    def tells(self) -> bool:
+    def reports(self) -> bool:
+        """Return True in half of the cases."""
         return self._draw.random() < 0.5
 
     def buffers(self) -> bool:
+        """Return True in half of the cases."""
         return self._draw.random() < 0.5
 
     def pick(self, count: int) -> int:
+        """Return any."""
         return self._draw.randrange(count)
 
 
 class SimulatedRequest:
-    """One rank's end of a message, or its part of a collective: a request as MPI's."""
+    """One rank's end of a message, or its part of a collective, with the methods of an MPI request."""
 
     def __init__(self, network: Network, rank: int, channel: Channel | None, sent: np.ndarray | None = None):
         self.network, self.rank, self._channel = network, rank, channel
@@ -90,24 +102,26 @@ class SimulatedRequest:
 
     @property
     def waits_for(self) -> str:
-        """Say what has to happen before it is complete."""
+        """Return what must happen before it is complete, in words."""
         if self._channel is None:
             return "for all to come to a collective"
         source, dest, tag = self._channel
         return f"for rank {source} to send tag {tag}" if self._sent is None else f"for rank {dest} to receive tag {tag}"
 
     def Test(self) -> bool:
-        if self.complete and self.network.order.tells():
+        """Return whether the rank knows that it is complete."""
+        if self.complete and self.network.order.reports():
             self.learn()
         return self.known
 
     def Wait(self) -> None:
+        """Block until it is complete."""
         if not self.complete:
             self.network.block(self)
         self.learn()
 
     def learn(self) -> None:
-        """Let the rank know that its end is complete."""
+        """Let the rank know that its end is complete. Raise ScheduleError if it wrote to what it was sending."""
         if self.known:
             return
         self.known = True
@@ -117,21 +131,26 @@ class SimulatedRequest:
 
 
 class Network:
-    """Moves messages between the ranks that `run` goes on with, in an order."""
+    """Delivers messages between the ranks that `run` advances, in a delivery order.
+
+    `most` holds the largest numbers of receives and of sends that any rank had in flight.
+    """
 
     def __init__(self, size: int, order: LazyDelivery, in_flight: InFlight | None = None):
+        """Begin with nothing in flight; `in_flight` sets the limits of each rank."""
         self.size, self.order, self.in_flight = size, order, in_flight
-        self.under_way = [[0, 0] for _ in range(size)]  # of each rank: receives, sends
-        self.most = [0, 0]  # receives, sends that any rank had under way at once
-        self._sends: defaultdict[Channel, deque] = defaultdict(deque)  # that have no receive yet
-        self._receives: defaultdict[Channel, deque] = defaultdict(deque)
+        self.under_way = [[0, 0] for _ in range(size)]  # receives and sends of each rank
+        self.most = [0, 0]  # receives and sends that any rank had in flight at a time
+        self._sends: defaultdict[Channel, Halves] = defaultdict(deque)  # without a receive yet
+        self._receives: defaultdict[Channel, Halves] = defaultdict(deque)
         self._movable: list[tuple[Callable[[], object], tuple[SimulatedRequest, ...]]] = []
 
     def comm(self, rank: int) -> SimulatedComm:
-        """Return what stands for a rank's communicator."""
+        """Return the communicator of a rank."""
         return SimulatedComm(self, rank)
 
     def send(self, channel: Channel, elements: np.ndarray, synchronous: bool) -> SimulatedRequest:
+        """Begin a send."""
         end = self.begin(channel[0], channel, elements)
         buffered = not synchronous and self.order.buffers()
         if buffered:
@@ -141,13 +160,14 @@ class Network:
         return end
 
     def receive(self, channel: Channel, elements: np.ndarray) -> SimulatedRequest:
+        """Begin a receive."""
         end = self.begin(channel[1], channel)
         self._receives[channel].append((end, elements))
         self._match(channel)
         return end
 
     def begin(self, rank: int, channel: Channel | None = None, sent: np.ndarray | None = None) -> SimulatedRequest:
-        """Return a request of a rank's that is under way from now on; without a channel, of a collective."""
+        """Return a new request of a rank; without a channel, of a collective. Raise ScheduleError beyond the limits."""
         under_way = self.under_way[rank]
         kind = int(sent is not None)
         under_way[kind] += 1
@@ -157,15 +177,15 @@ class Network:
         return SimulatedRequest(self, rank, channel, sent)
 
     def block(self, end: SimulatedRequest) -> None:
-        """Wait inside a call: an error, since the other ranks can't go on meanwhile."""
+        """Wait inside a call: an error here, since other ranks can't advance meanwhile."""
         raise ScheduleError(f"rank {end.rank} waits inside a call {end.waits_for}")
 
     def may_move(self, move: Callable[[], object], *ends: SimulatedRequest) -> None:
-        """Let `move` be done some time, which completes the ends."""
+        """Let `move` be done at some later time; it completes the requests `ends`."""
         self._movable.append((move, ends))
 
     def run(self, ranks: Sequence[Iterator[Request]]) -> None:
-        """Go on with all ranks to their ends. Raise ScheduleError where they wait for ever, or leave a request."""
+        """Run all ranks to their ends. Raise ScheduleError where they wait forever, or leave a request."""
         ready, awaited = list(range(len(ranks))), dict[int, SimulatedRequest]()
         while ready or self._movable:
             if self._movable and (not ready or self.order.moves()):
@@ -179,10 +199,10 @@ class Network:
                 self._go_on(ready.pop(self.order.pick(len(ready))), ranks, awaited)
         if awaited:
             waits = "; ".join(f"rank {rank} {end.waits_for}" for rank, end in sorted(awaited.items())[:4])
-            raise ScheduleError(f"{len(awaited)} ranks wait for ever: {waits}")
+            raise ScheduleError(f"{len(awaited)} ranks wait forever: {waits}")
 
     def _go_on(self, rank: int, ranks: Sequence[Iterator[Request]], awaited: dict[int, SimulatedRequest]) -> None:
-        """Go on with a rank until it has to wait."""
+        """Run a rank until it has to wait."""
         if rank in awaited:
             awaited.pop(rank).learn()
         for request in ranks[rank]:
@@ -195,7 +215,7 @@ class Network:
             raise ScheduleError(f"rank {rank} ends with receives and sends under way: {self.under_way[rank]}")
 
     def _match(self, channel: Channel) -> None:
-        """Let a message move that has both ends."""
+        """Let a message with both ends be delivered."""
         sends, receives = self._sends[channel], self._receives[channel]
         if sends and receives:
             (sent, elements), (received, room) = sends.popleft(), receives.popleft()
@@ -205,19 +225,23 @@ class Network:
 
 
 class SimulatedComm:
-    """One rank's communicator on a network; only what executions use."""
+    """One rank's communicator on a network, with the methods that executions use."""
 
     def __init__(self, network: Network, rank: int):
         self.network, self.rank, self.size = network, rank, network.size
 
     def Isend(self, message: Sequence[Any], dest: int, tag: int) -> SimulatedRequest:
+        """Send; the message may be buffered."""
         return self.network.send(self._channel(self.rank, dest, tag), message[0], synchronous=False)
 
     def Issend(self, message: Sequence[Any], dest: int, tag: int) -> SimulatedRequest:
+        """Send; complete only when the message is delivered."""
         return self.network.send(self._channel(self.rank, dest, tag), message[0], synchronous=True)
 
     def Irecv(self, message: Sequence[Any], source: int, tag: int) -> SimulatedRequest:
+        """Receive."""
         return self.network.receive(self._channel(source, self.rank, tag), message[0])
 
     def _channel(self, source: int, dest: int, tag: int) -> Channel:
+        """Return the channel of a message."""
         return source, dest, tag

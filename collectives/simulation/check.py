@@ -1,18 +1,17 @@
 """Check: prove without MPI that a schedule does what it says.
 
-`check(schedule)` raises ScheduleError unless
+`check(schedule)` raises ScheduleError unless all of these hold:
 
 - each send has its receive, with the same slice of the vectors, in the same order for each (source, dest, tag);
-- no step writes what a message in flight still reads, and no receive is posted over what is still in use, in place
-  and not, whenever the executor posts it (`Step.after`);
-- all ranks' executions come to their end, with their in_flight of posted receives and unfinished sends, over networks
-  on which messages move as late as they may, as soon as they can, and in orders that are drawn;
-- each rank's contribution is then in each element of the result exactly once, and the result stands where it should.
+- no step writes what a message in flight still reads, and no receive is posted over data still in use, in place and
+  not, whenever the executor posts it (`Step.after`);
+- all ranks' executions end, within the limits of `InFlight`, over networks that deliver messages as late as possible,
+  as soon as possible, and in random order;
+- each rank's contribution is then in each element of the result exactly once, and the result is where it should be.
 
-`Execution` itself runs, as over MPI; only the network (`simulation.adversary`) and the memory are made up. What goes
-through the schedule are counts of each rank's contributions, kept for each part of the vectors that no step divides,
-so that a sum is exact and says what is in it. Junk stands wherever nothing has been written, and where a posted
-receive may write at any time.
+`Execution` itself runs, as over MPI; only the network (`simulation.adversary`) and the memory are simulated. The data
+are counts of each rank's contributions, for each part of the vectors that no step divides: a sum is exact and says
+what is in it. Memory that nothing has written, and memory that a posted receive may write, holds junk.
 """
 
 from __future__ import annotations
@@ -29,15 +28,21 @@ from collectives.errors import ScheduleError
 from collectives.execution.execute import Execution, InFlight
 from collectives.execution.operations import OPERATIONS
 from collectives.execution.transport import HostTransport
-from collectives.schedules.schedule import Op, Schedule, Slice, Step
+from collectives.schedules.schedule import Schedule, Slice, Step, StepKind
 from collectives.simulation.adversary import Channel, EagerDelivery, LazyDelivery, Network, RandomDelivery
 
-Counts = NDArray[np.int64]  # (cells x P): each rank's contribution to each cell, as often as it is in it
-JUNK = np.int64(-(1 << 40))  # what memory holds that nobody has written: no sum of it looks like a count
+Counts = NDArray[np.int64]  # (cells x P): how often each rank's contribution is in each cell
+JUNK = np.int64(-(1 << 40))  # the content of unwritten memory: no sum of it looks like a count
 
 
 def check(schedule: Schedule, in_flight: InFlight | None = None, seed: int = 0) -> None:
-    """Raise ScheduleError unless `schedule` is right for executions with `in_flight`; `seed` is of the drawn order."""
+    """Prove `schedule` right; raise ScheduleError otherwise, with the rank, the step and what is wrong.
+
+    - `in_flight`: the executors' limits; InFlight's defaults if None.
+    - `seed`: seeds the random order of delivery.
+
+    It takes time and memory for all ranks' steps: use it up to some hundred ranks.
+    """
     in_flight = in_flight or InFlight()
     parts = [schedule.rank(rank) for rank in range(schedule.size)]
     cells = Cells(schedule, parts)
@@ -51,7 +56,7 @@ def check(schedule: Schedule, in_flight: InFlight | None = None, seed: int = 0) 
 
 
 class Cells:
-    """The parts of the vectors between the places where any step or result begins or ends."""
+    """The parts of the vectors between all bounds of steps and results."""
 
     def __init__(self, schedule: Schedule, parts: Sequence[Sequence[Step]]) -> None:
         ends = {end for steps in parts for step in steps for end in (step.start, step.stop)}
@@ -79,19 +84,21 @@ class Cells:
 
 
 def _check_messages(parts: Sequence[Sequence[Step]]) -> None:
+    """Check that sends and receives match."""
     sends: dict[Channel, list[tuple[int, Step]]] = defaultdict(list)
     receives: dict[Channel, list[tuple[int, Step]]] = defaultdict(list)
     for rank, steps in enumerate(parts):
         for i, step in enumerate(steps):
-            if step.op is Op.SEND:
+            if step.kind is StepKind.SEND:
                 sends[rank, step.peer, step.tag].append((i, step))
-            elif step.op is not Op.COPY:
+            elif step.kind is not StepKind.COPY:
                 receives[step.peer, rank, step.tag].append((i, step))
     for channel in sends.keys() | receives.keys():
         _check_channel(channel, sends[channel], receives[channel])
 
 
 def _check_channel(channel: Channel, sends: list[tuple[int, Step]], receives: list[tuple[int, Step]]) -> None:
+    """Check that the messages of a channel match in order."""
     source, dest, tag = channel
     where = f"from rank {source} to rank {dest}, tag {tag}"
     for (i, send), (j, receive) in zip(sends, receives, strict=False):
@@ -107,21 +114,21 @@ def _check_channel(channel: Channel, sends: list[tuple[int, Step]], receives: li
 def _check_overwriting(rank: int, steps: Sequence[Step], cells: Cells) -> None:
     """Compare each step's `after` with the last steps that touch, or send, what it writes.
 
-    OWN and OUT count as one, since in place they are. A receive writes from its posting on, so that all earlier
-    steps count; other writes happen at their turn, when of the earlier steps only sends may still be under way.
+    OWN and OUT count as one, as they are in place. A receive may write from its posting on, so that all earlier steps
+    count. Other writes happen in their turn, when of the earlier steps only sends may be unfinished.
     """
     used, sent = np.full(len(cells), -1), np.full(len(cells), -1)  # the last step that touched, or sent, each cell
     slots_used: dict[int, int] = {}
     slots_sent: dict[int, int] = {}
-    finished = -1  # sends up to this step have been waited for
+    finished = -1  # sends up to this step are complete
     for i, step in enumerate(steps):
         part, early, late = cells[step.start, step.stop], -1, -1
         finished = max(finished, step.after)
-        if step.op is Op.RECV:
+        if step.kind is StepKind.RECV:
             early = max(used[part], default=-1)
-        elif step.op is Op.RECV_ADD:
+        elif step.kind is StepKind.RECV_ADD:
             early = slots_used.get(step.slot, -1)
-        if step.op in (Op.RECV_ADD, Op.COPY):
+        if step.kind in (StepKind.RECV_ADD, StepKind.COPY):
             late = slots_sent.get(step.target, -1) if step.target >= 0 else max(sent[part], default=-1)
         if step.after < early or finished < late or step.after >= i:
             raise ScheduleError(f"rank {rank}, step {i} ({step}): it must wait for step {max(early, late)}")
@@ -130,68 +137,75 @@ def _check_overwriting(rank: int, steps: Sequence[Step], cells: Cells) -> None:
                 used[part] = i
             else:
                 slots_used[place] = i
-        if step.op is Op.SEND and step.source < 0:
+        if step.kind is StepKind.SEND and step.source < 0:
             sent[part] = i
-        elif step.op is Op.SEND:
+        elif step.kind is StepKind.SEND:
             slots_sent[step.source] = i
 
 
 def _touched(step: Step) -> tuple[int, ...]:
-    if step.op is Op.SEND:
+    """Return the places that a step reads or writes."""
+    if step.kind is StepKind.SEND:
         return (step.source,)
-    if step.op is Op.RECV:
+    if step.kind is StepKind.RECV:
         return (step.target,)
-    return (step.source, step.target) if step.op is Op.COPY else (step.source, step.target, step.slot)
+    return (step.source, step.target) if step.kind is StepKind.COPY else (step.source, step.target, step.slot)
 
 
 def _slots(step: Step) -> bool:
-    """Say whether a step touches scratch slots."""
+    """Return whether a step touches scratch slots."""
     return max(step.source, step.target, step.slot) >= 0
 
 
 @dataclass(frozen=True)
 class _Counted:
-    """The plan of a schedule of cells; `starts` says with which element each begins."""
+    """The steps of a schedule of cells. `starts` has the first element of each cell."""
 
     parts: Sequence[list[Step]]
     blocks: Sequence[Slice]
     starts: Sequence[int]
 
     def of(self, rank: int) -> list[Step]:
+        """Return the steps of `rank`."""
         return self.parts[rank]
 
     def result(self, rank: int) -> Slice:
+        """Return the cells of the result on `rank`."""
         return self.blocks[rank]
 
 
 class Ledger(HostTransport):
-    """One rank's memory, of counts; a receive has landed when it is synchronous to, not before."""
+    """A transport over one rank's memory of counts. A received message becomes visible only when it is landed."""
 
     def __init__(self, rank: int, size: int):
         self.rank, self.size = rank, size
-        self._arriving: deque[tuple[list, Counts]] = deque()
+        self._arriving: deque[tuple[list[Any], Counts]] = deque()
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> Counts:
+        """Return memory full of junk."""
         return np.full((*shape, self.size), JUNK)
 
-    def message(self, view: np.ndarray, sent: bool) -> list:
+    def message(self, view: np.ndarray, sent: bool) -> list[Any]:
+        """Return the elements."""
         return [view]
 
-    def receive(self, comm: Any, message: list, peer: int, tag: int) -> Any:
+    def receive(self, comm: Any, message: list[Any], peer: int, tag: int) -> Any:
+        """Post a receive; the place holds junk until the message is landed."""
         message[0][...] = JUNK
         arrived = message[0].copy()
         self._arriving.append((message, arrived))
         return comm.Irecv([arrived], peer, tag)
 
-    def land(self, message: list) -> None:
+    def land(self, message: list[Any]) -> None:
+        """Bring the message to its place. Raise ScheduleError where another one is due."""
         first, arrived = self._arriving.popleft()
         if first is not message:
-            raise ScheduleError(f"rank {self.rank} lands what it received in another order than it was posted")
+            raise ScheduleError(f"rank {self.rank} lands messages in another order than it posted their receives")
         message[0][...] = arrived
 
 
 def _check_result(schedule: Schedule, network: Network, in_place: bool) -> None:
-    """Run all ranks' executions, and look at what each then has."""
+    """Run all ranks' executions, and check what each has afterwards."""
     weights = schedule.elements + np.arange(schedule.elements)  # no sum of several is one of them
     owns, outs = _vectors(schedule, weights, in_place)
     network.run([_execution(schedule, network, rank, owns[rank], outs[rank]) for rank in range(schedule.size)])
@@ -211,7 +225,7 @@ def _check_result(schedule: Schedule, network: Network, in_place: bool) -> None:
 
 
 def _vectors(schedule: Schedule, weights: Counts, in_place: bool) -> tuple[list[Counts], list[Counts]]:
-    """Return all ranks' contributions, and where their results go."""
+    """Return all ranks' contributions, and the arrays of their results."""
     shape = len(weights), schedule.size
     owns = [np.zeros(shape, np.int64) for _ in range(schedule.size)]
     for rank, own in enumerate(owns):
@@ -225,6 +239,7 @@ def _vectors(schedule: Schedule, weights: Counts, in_place: bool) -> tuple[list[
 
 
 def _execution(schedule: Schedule, network: Network, rank: int, own: Counts, out: Counts) -> Any:
+    """Return one rank's execution on the network."""
     op = None if schedule.op == "bcast" else OPERATIONS["sum"]
     memory = Ledger(rank, schedule.size)
     execution = Execution(schedule, network.comm(rank), op, own if op else None, out, memory, network.in_flight)  # type: ignore
@@ -232,7 +247,7 @@ def _execution(schedule: Schedule, network: Network, rank: int, own: Counts, out
 
 
 def _found(of: int, value: int, weight: int) -> str:
-    """Say what an element has of a rank's contribution."""
+    """Return in words what an element has of a rank's contribution."""
     if value < 0:
         return "nothing that was ever written"
     if value % weight:
@@ -241,7 +256,7 @@ def _found(of: int, value: int, weight: int) -> str:
 
 
 def _check_coverage(schedule: Schedule) -> None:
-    """Check that results stand on the ranks that the collective promises them to."""
+    """Check that the result is on the ranks that the collective defines."""
     whole, parts = (0, schedule.elements), [schedule.result(rank) for rank in range(schedule.size)]
     if any(parts[rank] != whole for rank in ([schedule.root] if schedule.op == "reduce" else range(schedule.size))):
-        raise ScheduleError(f"{schedule.op}: the result does not stand on all ranks that should have it")
+        raise ScheduleError(f"{schedule.op}: the result is not on all ranks that should have it")

@@ -1,4 +1,4 @@
-"""Cost: what a schedule asks of ranks and links, counted on its steps."""
+"""Cost: what a schedule demands of ranks and links, counted on its steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from collectives.execution.execute import InFlight
-from collectives.schedules.schedule import Op, Schedule
+from collectives.schedules.schedule import Schedule, StepKind
 from collectives.simulation.events import Message, simulate
 
 Pair = tuple[int, int]  # source, destination
@@ -15,9 +15,9 @@ Pair = tuple[int, int]  # source, destination
 
 @dataclass(frozen=True)
 class Cost:
-    """RoundNetwork, and messages and elements of each link; a rank's are those of the links from and to it.
+    """Rounds, and the messages and elements of each link (source, destination).
 
-    A round is the time of one message; in it a rank sends at most one and receives at most one.
+    A round is the time of one message; in it a rank sends at most one message and receives at most one.
     """
 
     rounds: int
@@ -25,30 +25,32 @@ class Cost:
     elements: Counter[Pair]
 
     def sent(self, rank: int) -> tuple[int, int]:
-        """Return how many messages, and elements, `rank` sends."""
+        """Return how many messages and elements `rank` sends."""
         return self._sum(rank, 0)
 
     def received(self, rank: int) -> tuple[int, int]:
-        """Return how many messages, and elements, `rank` receives."""
+        """Return how many messages and elements `rank` receives."""
         return self._sum(rank, 1)
 
     def _sum(self, rank: int, end: int) -> tuple[int, int]:
+        """Return the messages and elements of the links with `rank` at `end`."""
         links = [link for link in self.messages if link[end] == rank]
         return sum(self.messages[link] for link in links), sum(self.elements[link] for link in links)
 
     def __str__(self) -> str:
+        """Return the totals in one line."""
         total, elements = self.messages.total(), self.elements.total()
         busiest = max(self.elements.values(), default=0)
         return f"{self.rounds} rounds, {total} messages, {elements} elements, at most {busiest} over one link"
 
 
 def count(schedule: Schedule, in_flight: InFlight | None = None) -> Cost:
-    """Count the cost of `schedule`; rounds are those of an executor with `in_flight`."""
+    """Return the cost of `schedule`; the rounds are those of an executor with the limits `in_flight`."""
     messages: Counter[Pair] = Counter()
     elements: Counter[Pair] = Counter()
     for rank in range(schedule.size):
         for step in schedule.rank(rank):
-            if step.op is Op.SEND:
+            if step.kind is StepKind.SEND:
                 messages[rank, step.peer] += 1
                 elements[rank, step.peer] += step.stop - step.start
     return Cost(round(simulate(schedule, in_flight or InFlight(), RoundNetwork(schedule.size))), messages, elements)
@@ -61,9 +63,11 @@ class RoundNetwork:
         self._sending, self._receiving = [0.0] * size, [0.0] * size
 
     def add(self, rank: int, elements: int) -> float:
+        """Return 0: additions take no time."""
         return 0.0
 
     def transfer(self, messages: Sequence[Message], now: float) -> list[tuple[float, Message]]:
+        """Start the messages whose ranks are free; return the others with the round in which they may start."""
         waiting = []
         for message in messages:
             free = max(self._sending[message.source], self._receiving[message.dest])

@@ -1,4 +1,4 @@
-"""Tuning: the tables that "auto" follows, read and written; how they are measured, and what the model says instead."""
+"""Tuning: the tables that "auto" follows, the choice between candidates, and the table of the model."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Search: which of several ways to do a collective is best at each size, in bounded time; asks a clock, knows no MPI.
+"""Choosing: which of several candidates is best at each size, in bounded time; it asks a clock and knows no MPI.
 
-`seconds` maps candidates to how long they take, however that was found: `collectives.tune` measures, and
-`collectives.tuning.modelled` asks the model.
+`Seconds` maps candidates to their times. `collectives.tune` measures them, `collectives.tuning.modelled` predicts them.
 """
 
 from __future__ import annotations
@@ -15,19 +14,20 @@ from collectives.schedules import registry
 from collectives.schedules.algorithms import LEADERS
 from collectives.tuning.table import Row, Shape
 
-FAR = 1.5  # times the best: such candidates are timed once
-GAIN = 0.95  # of the MPI library's time, or of the choice at the size before: more is no reason to leave it
-SMALL, SMALL_GAIN = 1 << 16, 5e-6  # bytes, below which so many seconds must be gained too
+FAR = 1.5  # candidates that take this many times longer than the best are timed once
+GAIN = 0.95  # the fraction of the MPI library's time, or of the last choice's, below which a candidate replaces it
+SMALL, SMALL_GAIN = 1 << 16, 5e-6  # below so many bytes, so many seconds must be gained too
 ROUNDS = 5
 
 
 class Candidate(NamedTuple):
-    """A way to do a collective; 0 bytes where it has no chunks."""
+    """An algorithm and its chunk in bytes, 0 where it has none."""
 
     algorithm: str
     chunk_bytes: int = 0
 
     def __str__(self) -> str:
+        """Return both in words."""
         return self.algorithm + (f" in {self.chunk_bytes} bytes" if self.chunk_bytes else "")
 
 
@@ -38,7 +38,7 @@ Seconds = Mapping[Candidate, float]
 def algorithms(op: str, shape: Shape, reaches: bool) -> list[str]:
     """Return the algorithms that may be best on a shape, likeliest first, without the MPI library's own.
 
-    `reaches`: can the ranks of a node read each other's arrays?
+    `reaches`: the ranks of a node can read each other's arrays.
     """
     ranks = shape.nodes * max(shape.ranks, 1)
     names = [name for each in registry.algorithms(op) for name in each.tried(op, ranks)] if ranks > 1 else []
@@ -51,9 +51,9 @@ def algorithms(op: str, shape: Shape, reaches: bool) -> list[str]:
 
 
 def candidates(names: Iterable[str], chunks: Sequence[int] | None, nbytes: int) -> list[Candidate]:
-    """Return the algorithms `names` with all chunks of which a message of `nbytes` has more than one, or the least.
+    """Return each algorithm of `names` with each chunk of which a message of `nbytes` has several, or the smallest.
 
-    Without `chunks`, those that each algorithm says are worth it.
+    Without `chunks` an algorithm's own sizes are taken.
     """
     found: list[Candidate] = []
     for name in names:
@@ -70,10 +70,10 @@ def candidates(names: Iterable[str], chunks: Sequence[int] | None, nbytes: int) 
 def search(
     tried: Sequence[Candidate], clock: Callable[[Candidate], float], left: Callable[[], float], rounds: int = ROUNDS
 ) -> dict[Candidate, float]:
-    """Return the median seconds of those of `tried` that are near the best; always of LIBRARY and one other.
+    """Return the median seconds of the candidates near the best; always of LIBRARY and of one other.
 
-    Each is timed once by `clock`, those far from the best are dropped, the others take turns for `rounds` rounds or
-    until nothing is `left` of the time.
+    `clock` times each candidate once; those far from the best are dropped. The others take turns for `rounds` rounds,
+    or until `left` returns no time.
     """
     times = {LIBRARY: [clock(LIBRARY)]}
     for candidate in tried:
@@ -91,9 +91,9 @@ def search(
 
 
 def decide(seconds: Seconds, nbytes: int, before: Candidate = LIBRARY) -> Candidate:
-    """Return the candidate to take, given what was taken `before`, at the next smaller size.
+    """Return the candidate to use, given `before`, the one used at the next smaller size.
 
-    The MPI library stays where little is to be gained, and so does what was taken before.
+    The MPI library is kept where little is gained, and so is the candidate used before.
     """
     best = min(seconds, key=lambda candidate: seconds[candidate])
     library = seconds[LIBRARY]
@@ -109,7 +109,7 @@ def decide(seconds: Seconds, nbytes: int, before: Candidate = LIBRARY) -> Candid
 
 
 def rows(op: str, shape: Shape, shared: bool, found: Mapping[int, Seconds], source: str) -> list[Row]:
-    """Return a row for each size, of those in `found`, at which the choice changes; below them, the MPI library's."""
+    """Return a row for each size in `found` at which the choice changes; below them the MPI library's."""
     made = [Row(op, shape.nodes, shape.ranks, shared, 0, LIBRARY.algorithm, network=shape.network, source=source)]
     before = LIBRARY
     for nbytes, seconds in sorted(found.items()):
@@ -121,6 +121,7 @@ def rows(op: str, shape: Shape, shared: bool, found: Mapping[int, Seconds], sour
 
 
 def _row(like: Row, nbytes: int, choice: Candidate, seconds: Seconds) -> Row:
+    """Return the row of a choice, with the next best."""
     others = sorted((candidate for candidate in seconds if candidate != choice), key=lambda one: seconds[one])
     return replace(
         like,
@@ -135,4 +136,5 @@ def _row(like: Row, nbytes: int, choice: Candidate, seconds: Seconds) -> Row:
 
 
 def _short(seconds: float) -> float:
+    """Return seconds with four significant digits."""
     return float(f"{seconds:.4g}")

@@ -1,9 +1,9 @@
-"""Defaults: the table that holds where nobody has measured, from what the model says about plain machines.
+"""The table of the model: what "auto" does where nothing was measured, predicted for plain machines.
 
-`python -m collectives.tune --from-model ethernet infiniband --out FILE` writes it. Trees are timed by the very
-schedule that would run; exchanges, work inside a node and the MPI library's own collectives by closed forms. What
-Python takes for a message counts against ours and not against the library's. Below LEAST bytes, where latencies
-decide that no description knows, the library keeps its own.
+`python -m collectives.tune --from-model ethernet infiniband --out FILE` writes it. The registry names the algorithms
+(`Algorithm.tabled`). Trees are timed by the schedule itself; exchanges, work inside a node and the MPI library's own
+collectives by closed forms. Python's time per message counts against our algorithms and not against the library's.
+Below LEAST bytes latencies decide, which descriptions don't give: there the library keeps its own.
 """
 
 from __future__ import annotations
@@ -31,13 +31,16 @@ NODES = (2, 4, 8, 32, 128, 1024)
 RANKS = (1, 2, 4, 8)
 LEAST, MOST = 256 << 10, 64 << 20  # bytes
 CHUNKS = tuple(kib << 10 for kib in (16, 32, 60, 128, 256, 512, 1024))
-STEP = 10e-6  # seconds of Python for a message: 2.5 to 11 us were measured
-BOTH_WAYS = 2.0  # times as long two ranks of a node take to copy from each other at once
-FLAT = 1024  # ranks up to which a tree over all of them is worth the time to predict it
+STEP = 10e-6  # seconds of Python per message: 2.5 to 11 us were measured
+BOTH_WAYS = 2.0  # how many times longer two ranks of a node take to copy from each other at the same time
+FLAT = 1024  # the most ranks for which a tree over all of them is predicted
 
 
 def model_rows(clusters: Sequence[str]) -> list[Row]:
-    """Return the rows for described clusters; CollectiveError for one that is unknown or too briefly described."""
+    """Return the rows for the described clusters.
+
+    Raise CollectiveError for an unknown cluster, ArgumentError for one without the speed of memory.
+    """
     places: dict[Shape, Cluster] = {}
     for cluster in map(find_cluster, clusters):
         places = dict.fromkeys(shapes(cluster), cluster) | places
@@ -47,7 +50,7 @@ def model_rows(clusters: Sequence[str]) -> list[Row]:
 def shapes(cluster: Cluster) -> list[Shape]:
     """Return the shapes for which a cluster's table has rows."""
     if not cluster.memory:
-        raise ArgumentError(f"cluster '{cluster.name}' does not say how fast its nodes' memory is; ethernet does")
+        raise ArgumentError(f"cluster '{cluster.name}' has no speed of its nodes' memory; ethernet has")
     network = TCP if cluster.eager else FABRIC
     return [Shape(1, ranks) for ranks in RANKS[1:]] + [
         Shape(nodes, ranks, network) for nodes in NODES for ranks in RANKS
@@ -66,15 +69,16 @@ def shape_rows(cluster: Cluster, shape: Shape) -> list[Row]:
 
 
 class ModelledTimes:
-    """What is known where one choice is made: how long the candidates take."""
+    """The predicted seconds of all candidates for one collective, shape, kind of memory and number of bytes."""
 
     def __init__(self, cluster: Cluster, shape: Shape, shared: bool, op: str, n: int):
+        """Take the cluster with the shape's ranks per node, and the same with Python's time per message."""
         self.cluster = replace(cluster, ranks_per_node=max(shape.ranks, 1))
         self.nodes, self.ranks, self.op, self.n, self.shared = shape.nodes, shape.ranks, op, n, shared
         self.ours = replace(self.cluster, alpha=cluster.alpha + STEP, alpha_in=cluster.alpha_in + STEP)
 
     def seconds(self) -> Seconds:
-        """Return the seconds of the MPI library and of ours, simple ones first."""
+        """Return the seconds of the MPI library and of our candidates, simple ones first."""
         found = {LIBRARY: self._library()}
         if self.nodes == 1:
             cached = self.n * self.ranks < self.cluster.cache
@@ -83,7 +87,7 @@ class ModelledTimes:
         if size <= FLAT:
             found |= self._between(self.ours, size, self.n)
         if self.ranks > 1:
-            # Each rank carries a part, and all share the adapters: as if each had the whole and one to itself.
+            # Each rank carries a slice and all share the adapters: the same as a slower adapter for each rank.
             share = max(1.0, self.ranks / self.cluster.nics)
             alone = replace(self.ours, ranks_per_node=1, beta=self.cluster.beta * share)
             among = self._between(alone, self.nodes, self.n // self.ranks).items()
@@ -92,7 +96,7 @@ class ModelledTimes:
         return found
 
     def _slices(self) -> float:
-        """Return the seconds in which the ranks of a node do it: what each reads and writes, by all cores together."""
+        """Return the seconds of `slices`: what each rank reads and writes, by all cores together."""
         ranks, c = self.ranks, self.cluster
         passes = {"reduce": ranks + 1, "bcast": 2 * (ranks - 1), "allreduce": 2 * ranks}[self.op]
         return c.sync + self.n * passes * c.memory * (1 if self.shared else c.foreign)
@@ -123,7 +127,7 @@ class ModelledTimes:
         return chunk, _tree(self.op, name, size, n, chunk, cluster)
 
     def _chunk(self, best: float) -> int:
-        """Return the chunk nearest to the best that the network takes without asking."""
+        """Return the chunk nearest to `best` that the network sends eagerly."""
         able = [chunk for chunk in CHUNKS if chunk <= (self.cluster.eager or CHUNKS[-1])]
         return min(able, key=lambda chunk: abs(log2(chunk / best)))
 
@@ -145,7 +149,7 @@ class ModelledTimes:
 
 @cache
 def _tree(op: str, name: str, size: int, n: int, chunk: int, cluster: Cluster) -> float:
-    """Return the seconds of a schedule over one tree; 0 where it crowds links, which would take long to replay."""
+    """Return the seconds of a schedule over one tree; 0 where it crowds links, which takes long to simulate."""
     plan, group = make_schedule(op, name, size, n // 4, chunk=chunk // 4).steps, cluster.group(size)
     if not isinstance(plan, TreeSteps) or crowded(plan, cluster, group):
         return 0.0
@@ -153,6 +157,7 @@ def _tree(op: str, name: str, size: int, n: int, chunk: int, cluster: Cluster) -
 
 
 def _sizes(by: int) -> list[int]:
+    """Return the sizes of the table, each `by` times the one before."""
     found = [LEAST]
     while found[-1] * by <= MOST:
         found.append(found[-1] * by)

@@ -1,6 +1,6 @@
-"""Tuning: which algorithm and chunk for an operation, a number of bytes, a shape of the job and a kind of memory.
+"""Tables: the algorithm and the chunk for a collective, a number of bytes, a shape of the job and a kind of memory.
 
-Tables come from `python -m collectives.tune`, which measures a machine or asks the model.
+`python -m collectives.tune` writes them: it measures a machine or asks the model.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ TCP, FABRIC = "tcp", "fabric"
 
 
 class Shape(NamedTuple):
-    """How many nodes a job has, and ranks on each (0 where their numbers differ), and what joins the nodes."""
+    """The number of nodes of a job, the ranks on each (0 where these differ), and the network between nodes."""
 
     nodes: int
     ranks: int
-    network: str = ""  # TCP, FABRIC, or nothing
+    network: str = ""  # TCP, FABRIC, or "" on one node
 
     def __str__(self) -> str:
         joined = f", joined by {self.network}" if self.network else ""
@@ -38,10 +38,11 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """From `from_bytes` on, in windows or in other memory, on such a shape, an operation is best done so.
+    """From `from_bytes` bytes on, the best algorithm for a collective, a shape and a kind of memory.
 
-    No `network` means any. `seconds`, at `from_bytes`, those of the MPI library and of the next best are there where
-    they were measured or predicted, as `source` says.
+    `shared`: in windows. No `network` means any. `seconds`, `library_seconds` and `next_seconds` are the times at
+    `from_bytes` of this algorithm, the MPI library and the next best, 0 where unknown; `source` says where they are
+    from.
     """
 
     op: str
@@ -60,11 +61,11 @@ class Row:
 
     @property
     def place(self) -> tuple[str, int, int, bool, str]:
-        """What the row is for, but the bytes."""
+        """Return what the row is for, without the bytes."""
         return self.op, self.nodes, self.ranks, self.shared, self.network
 
     def why(self, table: str) -> str:
-        """Say where the row stands, and what it rests on."""
+        """Return in words the place of the row, and what it rests on."""
         where = f"best from {self.from_bytes} bytes on {Shape(self.nodes, self.ranks, self.network)} in {table}"
         if not self.source:
             return where
@@ -77,13 +78,13 @@ class Row:
 
 
 class Table:
-    """Rows, of which the one counts whose shape is nearest, and then the last whose bytes are reached."""
+    """Rows. The nearest shape's rows count, and of them the last whose bytes are reached. `source` names the table."""
 
     def __init__(self, rows: Sequence[Row], source: str):
         self.rows, self.source = list(rows), source
 
     def choose(self, op: str, shape: Shape, shared: bool, nbytes: int) -> Choice:
-        """Return the choice for so many bytes; the MPI library's own collective where no row fits."""
+        """Return the choice for `nbytes` bytes; the MPI library's own collective where no row fits."""
         nearest = self._nearest(op, shape, shared)
         if not nearest:
             return Choice("mpi", why=f"{self.source} has no row for {shape}")
@@ -94,9 +95,9 @@ class Table:
         return Choice(row.algorithm, row.chunk_bytes, row.why(self.source))
 
     def line(self, op: str, shape: Shape, shared: bool) -> tuple[float, float] | None:
-        """Return seconds a message and seconds a byte as the nearest shape's rows have them, None if they don't.
+        """Return the seconds per message and per byte in the nearest shape's rows, or None.
 
-        Two rows with times are needed; those of the smallest and of the largest message count.
+        At least two rows must have times; those of the shortest and of the longest message count.
         """
         timed = [row for row in self._nearest(op, shape, shared) if row.seconds]
         if len(timed) < 2:
@@ -106,7 +107,7 @@ class Table:
         return (max(0.0, first.seconds - beta * first.from_bytes), beta) if beta > 0 else None
 
     def _nearest(self, op: str, shape: Shape, shared: bool) -> list[Row]:
-        """Return the rows of the place that is most like it."""
+        """Return the rows of the most similar shape."""
         known = [row for row in self.rows if (row.op, row.shared) == (op, shared)]
         known = [row for row in known if (row.nodes > 1) == (shape.nodes > 1) and (row.ranks > 1) == (shape.ranks > 1)]
         known = [row for row in known if row.network in ("", shape.network)]
@@ -114,11 +115,11 @@ class Table:
         return [row for row in known if nearest is not None and row.place == nearest.place]
 
     def merged(self, rows: Sequence[Row]) -> Table:
-        """Return the table with `rows` instead of all that it has for the same operation, shape and memory."""
+        """Return the table with `rows` in place of all its rows for the same collective, shape and memory."""
         places = {row.place for row in rows}
         return Table([row for row in self.rows if row.place not in places] + list(rows), self.source)
 
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write the table, whole or not at all. Raise ArgumentError where that fails."""
         text = ",\n".join(" " + json.dumps(_brief(row)) for row in self.rows)
         unfinished = _beside(path)
@@ -132,18 +133,18 @@ class Table:
             raise _unwritable(path, error) from None
 
 
-def load(path: str | os.PathLike) -> Table:
-    """Read a table. Raise ArgumentError for a file that is none."""
+def load(path: str | os.PathLike[str]) -> Table:
+    """Read a table. Raise ArgumentError for an unreadable file and for one that is not a table."""
     try:
         return Table([_row(row) for row in json.loads(Path(path).read_text())], os.fspath(path))
     except OSError as error:
         raise ArgumentError(f"{path}: {(error.strerror or str(error)).lower()}") from None
     except (ValueError, TypeError) as error:
-        raise ArgumentError(f"{path} is no table of python -m collectives.tune: {error}") from None
+        raise ArgumentError(f"{path} is not a table of python -m collectives.tune: {error}") from None
 
 
 def _row(given: dict[str, object]) -> Row:
-    """Return a row of a table. Raise TypeError for fields that it doesn't have, or of another kind."""
+    """Return a row of a table. Raise TypeError for unknown fields and for wrong types."""
     row = Row(**given)  # type: ignore[arg-type]
     for name, value in asdict(row).items():
         expected = (int, float) if name in TIMES else type(getattr(EXAMPLE, name))
@@ -156,8 +157,8 @@ EXAMPLE = Row("", 0, 0, False, 0, "")
 TIMES = ("seconds", "library_seconds", "next_seconds")
 
 
-def check_writable(path: str | os.PathLike) -> None:
-    """Raise ArgumentError unless a table can be written, and one that is there can be read."""
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raise ArgumentError unless a table can be written, and a present one read."""
     try:
         unfinished = _beside(path)
         unfinished.touch(exist_ok=False)
@@ -170,30 +171,33 @@ def check_writable(path: str | os.PathLike) -> None:
 
 @cache
 def shipped() -> Table:
-    """Return the table that COLLECTIVES_TABLE names, or the one that comes with the package."""
+    """Return the table that COLLECTIVES_TABLE names, or the one in the package."""
     named = os.environ.get("COLLECTIVES_TABLE")
     return load(named) if named else Table(load(SHIPPED).rows, "the shipped table")
 
 
 def network() -> str:
-    """Return FABRIC on a machine with an adapter that the kernel lists as InfiniBand (EFA and RoCE are), else TCP."""
+    """Return FABRIC on a machine with an adapter that the kernel lists as InfiniBand (also EFA and RoCE), else TCP."""
     return FABRIC if DEVICES.is_dir() and any(DEVICES.iterdir()) else TCP
 
 
 def _brief(row: Row) -> dict[str, object]:
-    """Return the fields of a row but those that say nothing."""
+    """Return the fields of a row without those at their defaults."""
     values = asdict(row)
     return {f.name: values[f.name] for f in fields(row) if f.name == "chunk_bytes" or values[f.name] != f.default}
 
 
-def _beside(path: str | os.PathLike) -> Path:
+def _beside(path: str | os.PathLike[str]) -> Path:
+    """Return a new temporary name beside `path`."""
     return Path(f"{os.fspath(path)}.{secrets.token_hex(8)}.tmp")
 
 
-def _unwritable(path: str | os.PathLike, error: OSError) -> ArgumentError:
+def _unwritable(path: str | os.PathLike[str], error: OSError) -> ArgumentError:
+    """Return the error for a file that can't be written."""
     return ArgumentError(f"{path}: can't be written: {(error.strerror or str(error)).lower()}")
 
 
 def _distance(row: Row, shape: Shape) -> float:
+    """Return how far a row's shape is from `shape`, in powers of two."""
     pairs = (row.nodes, shape.nodes), (row.ranks, shape.ranks)
     return sum(abs(log2(max(a, 1) / max(b, 1))) for a, b in pairs)

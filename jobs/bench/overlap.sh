@@ -5,8 +5,9 @@
 # overlap.sh ddp PYTHON [NET ...]       2 nodes at 1, 2 and 4 Gbit/s, and PyTorch DDP in another interpreter
 #
 # Nodes are emulated (jobs/lab/netlab.sh), one rank each. In replay layers take the times of a GPU of 5 TFLOP/s; in the
-# other modes each rank has a core. ARGS="..." adds options of jobs/bench/overlap.py. Needs root, and an environment with
-# Open MPI: $SCAFFE_VENV, or the .venv that jobs/test.sh makes. PYTHON needs torch, mpi4py and scaffe's requirements.
+# other modes each rank has a core. ARGS="..." adds options of jobs/bench/overlap.py. Needs root, and an environment
+# with Open MPI: $SCAFFE_VENV, or the .venv that jobs/test.sh makes. PYTHON needs torch, mpi4py and scaffe's
+# requirements.
 # Rows are medians over the turns of one run; other work on the machine distorts them.
 set -eu
 cd "$(dirname "$0")/../.."

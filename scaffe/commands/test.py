@@ -12,7 +12,7 @@ from scaffe.monitor import log as logs
 from scaffe.monitor.log import log
 from scaffe.monitor.watching import Watching
 from scaffe.net import Net
-from scaffe.parallel.evaluate import Batch, batch_numbers, means, run_batches
+from scaffe.parallel.evaluate import BatchResult, batch_numbers, means, run_batches
 from scaffe.parallel.stall import watching
 from scaffe.parallel.world import World
 from scaffe.training.settings import Settings
@@ -45,7 +45,7 @@ def _score(world: World, a: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-def _report(net: Net, batches: list[Batch]) -> None:
+def _report(net: Net, batches: list[BatchResult]) -> None:
     """Log the scores as `caffe test` does."""
     for batch in batches:
         for line in logs.output_lines(batch.outputs, {}):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from readers import BatchReader, open_database
-from scaffe.layers.base_data import PrefetchingData, Reading
+from readers import BatchFiller, BatchReader, open_database
+from scaffe.layers.base_data import PrefetchingData
 from scaffe.layers.layer import Blobs, register
 
 
@@ -25,7 +25,7 @@ class Data(PrefetchingData):
         self.take_part(len(self._reader), data.batch_size, self.skip(data.rand_skip))
         self.look_ahead()
 
-    def reading(self) -> Reading:
+    def reading(self) -> BatchFiller:
         transform = replace(self._transform, seed=self.context.seed)
         return self.passing_over(lambda first: BatchReader(self._reader, self.ordered(), transform, first))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from readers import FileShuffle, HDF5Batches, HDF5Reader, Shard
-from scaffe.layers.base_data import PrefetchingData, Reading
+from readers import BatchFiller, FileShuffle, HDF5Batches, HDF5Reader, Shard
+from scaffe.layers.base_data import PrefetchingData
 from scaffe.layers.layer import ANY, Blobs, register
 
 FILES = "files"  # Caffe's `shuffle`: the order of the files, and of the rows in each file
@@ -31,7 +31,7 @@ class HDF5Data(PrefetchingData):
         self.take_part(len(self._reader), p.batch_size)
         self.look_ahead()
 
-    def reading(self) -> Reading:
+    def reading(self) -> BatchFiller:
         return self.passing_over(lambda first: HDF5Batches(self._reader, self.ordered()))
 
     def ordered(self) -> Shard:

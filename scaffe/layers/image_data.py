@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from readers import BatchReader, ImageReader
-from scaffe.layers.base_data import PrefetchingData, Reading
+from readers import BatchFiller, BatchReader, ImageReader
+from scaffe.layers.base_data import PrefetchingData
 from scaffe.layers.layer import Blobs, register
 
 
@@ -29,7 +29,7 @@ class ImageData(PrefetchingData):
         self.take_part(len(self._reader), p.batch_size, self.skip(p.rand_skip))
         self.look_ahead()
 
-    def reading(self) -> Reading:
+    def reading(self) -> BatchFiller:
         transform = replace(self._transform, seed=self.context.seed)
         return self.passing_over(lambda first: BatchReader(self._reader, self.ordered(), transform, first))
 

@@ -1,1 +1,1 @@
-"""How ranks work together: the world, and the choices of when and how parameters and gradients meet."""
+"""How ranks train together: the World, propagation, aggregation, workflows, and what watches over them."""

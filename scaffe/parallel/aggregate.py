@@ -1,8 +1,8 @@
-"""Aggregation: how the ranks' gradients meet, and who updates what when.
+"""Aggregation: how the ranks' gradients are summed, and which rank updates which bucket when.
 
-Every way has the same methods. `begin()` comes before the backward pass whose gradients are to meet, `submit(i)` says
-that layer i's are complete here, `drain()` returns when all sums are, and all updates done where they are to be done.
-The ways call `update(bucket)` on the ranks that hold complete sums of the gradients there, and tell `propagate`.
+All forms have the same methods. `begin()` precedes the last backward pass of an iteration, `submit(i)` marks layer i's
+gradients as complete on this rank, and `drain()` returns when all sums are complete and all updates are done. A form
+calls `update(bucket)` on the ranks that hold complete sums, and `propagate.updated(k)` on all ranks.
 """
 
 from __future__ import annotations
@@ -10,23 +10,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter
+from typing import Any
 
-from collectives import Communicator, Staged
-from collectives.communicator import on_device
+from collectives.communicator import Communicator, on_device
+from collectives.staged import Staged
 from scaffe.monitor.record import SUMS
+from scaffe.monitor.spans import AGGREGATION
 from scaffe.packed import PackedParameters
 from scaffe.parallel.buckets import Bucket
 from scaffe.parallel.meter import Meter
 from scaffe.parallel.propagate import Propagate
-from scaffe.parallel.side import Host, Side
+from scaffe.parallel.side import NoStream, SideStream
 from scaffe.parallel.world import World
 
 
 class Aggregate:
-    """One reduce of all gradients after the backward pass (SC-B, S-Caffe section 4.1): `join(diff)`, in place.
+    """Base class: sum all gradients by `join` after the backward pass, then update all buckets.
 
-    `prepare()` is called once all sums are complete, before any update: gradient clipping needs the norm of them all.
-    If `what` is "allreduce" every rank gets the sums and updates, if "reduce" the root does.
+    On a single rank it is used as it is, since its gradients are their own sums. `what` is "reduce", so that the root
+    gets the sums and updates, or "allreduce", so that every rank does. `prepare()` is called once all sums are
+    complete, before the first update: gradient clipping needs the norm of them all.
     """
 
     def __init__(
@@ -41,33 +44,33 @@ class Aggregate:
     ):
         self.world, self.packed, self.buckets, self.propagate = world, packed, buckets, propagate
         self.update, self.prepare, self.what = update, prepare, what
-        self.meter = Meter("aggregation")
+        self.meter = Meter(AGGREGATION)
         self.updates = what == "allreduce" or world.is_root
 
     def begin(self) -> None:
-        """Expect all layers' gradients."""
+        """Expect the gradients of all layers."""
 
     def submit(self, layer: int) -> None:
-        """Do nothing: drain reduces all layers at once."""
+        """Do nothing: `drain` sums all layers at once."""
 
     def progress(self) -> bool:
-        """Return that nothing moves but in `drain`."""
+        """Return False: no message is in flight outside `drain`."""
         return False
 
     def idle(self) -> bool:
-        """Say whether nothing can move until gradients are submitted."""
+        """Return whether no message can advance until more gradients are submitted."""
         return True
 
     def drain(self) -> None:
-        """Reduce, and update. Collective."""
+        """Complete all sums and updates. Collective."""
         self.join()
         self._update_all()
 
     def join(self) -> None:
-        """Make the sums of all ranks' gradients."""
+        """Replace the gradients, in place, by their sums over all ranks. Collective."""
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Free the communication resources. Collective."""
 
     def _update_all(self) -> None:
         if self.updates:
@@ -84,11 +87,12 @@ class Aggregate:
 class BlockingAggregate(Aggregate):
     """One reduce, or allreduce, of all gradients after the backward pass (SC-B, S-Caffe section 4.1)."""
 
-    def __init__(self, *given, comm: Communicator, **how: object):
+    def __init__(self, *given: Any, comm: Communicator, **how: Any):
         super().__init__(*given)
         self._comm, self._how = comm, how
 
     def join(self) -> None:
+        """Reduce, or allreduce, all gradients. Collective."""
         diff = self.packed.diff[self.packed.learned]
         with self.world.record.waiting(SUMS):
             if self.what == "allreduce":
@@ -98,19 +102,20 @@ class BlockingAggregate(Aggregate):
 
 
 class StagedAggregate(Aggregate):
-    """A reduce for each bucket, begun when the backward pass has been through its layers (SC-OBR, S-Caffe section 4.3).
+    """One reduce per bucket, started as soon as the backward pass has computed its layers (SC-OBR, section 4.3).
 
-    Buckets go in one order on all ranks, the last layers' first. With `early` a bucket is updated as soon as its sum
-    is complete, without when all are. `wait_until(condition)` lets messages go on until that holds.
+    The buckets' messages start in the same order on all ranks, the last layers' first. With `early` a bucket is
+    updated as soon as its sum is complete; without it, once all sums are. `wait_until(condition)` makes messages
+    advance until the condition holds.
     """
 
     def __init__(
         self,
-        *given,
+        *given: Any,
         comm: Communicator,
         early: bool,
         wait_until: Callable[[Callable[[], bool]], None],
-        **how: object,
+        **how: Any,
     ):
         super().__init__(*given)
         self.early, self.wait_until = early, wait_until
@@ -123,17 +128,18 @@ class StagedAggregate(Aggregate):
         for stage, k in enumerate(self._order):
             for layer in self.buckets[k].layers:
                 self._users.setdefault(layer, []).append(stage)
-        self._missing: list[int] = []
-        self._side = Side(comm.device_plans.device) if arrays and on_device(arrays[0]) else Host()
+        self._missing: list[int] = []  # by stage: layers whose gradients are not complete yet
+        self._side = SideStream(comm.device_plans.device) if arrays and on_device(arrays[0]) else NoStream()
         self._finished = len(self._order)
         self._begun = self._submitted = self._busy = 0.0
 
     @property
     def seconds(self) -> tuple[float, float]:
-        """What the last backward pass took, and how long messages of it were under way."""
+        """Seconds of the last backward pass, and seconds in which its messages were in flight."""
         return self._submitted - self._begun, self.meter.busy - self._busy
 
     def begin(self) -> None:
+        """Start the stages of an iteration; each reduces once its layers are submitted. Collective."""
         self._begun, self._busy = perf_counter(), self.meter.busy
         self._missing = [len(self.buckets[k].layers) for k in self._order]
         self._finished = 0
@@ -141,7 +147,7 @@ class StagedAggregate(Aggregate):
         self.propagate.begin()
 
     def submit(self, layer: int) -> None:
-        """Take note that the backward pass has been through a layer; called by the thread that computes."""
+        """Mark a layer's gradients as complete on this rank. Called by the computing thread; calls no MPI."""
         for stage in self._users.get(layer, ()):
             self._missing[stage] -= 1
             if not self._missing[stage]:
@@ -151,6 +157,7 @@ class StagedAggregate(Aggregate):
         self._submitted = perf_counter()
 
     def progress(self) -> bool:
+        """Advance the messages, and with `early` update the completed buckets; return whether anything advanced."""
         moved = self._staged.progress()
         while self._finished < len(self._order) and self._staged.done(self._finished):
             stage, self._finished = self._finished, self._finished + 1
@@ -161,9 +168,11 @@ class StagedAggregate(Aggregate):
         return moved
 
     def idle(self) -> bool:
+        """Return whether no message can advance until more gradients are submitted."""
         return self._staged.idle()
 
     def drain(self) -> None:
+        """Wait for all sums, and complete all updates. Collective."""
         with self.world.record.waiting(SUMS):
             for stage, k in enumerate(self._order):
                 if not self._is_finished(stage):
@@ -175,8 +184,9 @@ class StagedAggregate(Aggregate):
             self._update_all()
 
     def _is_finished(self, stage: int) -> bool:
-        """Say whether the stage's sum is complete, and with `early` its update done."""
+        """Return whether the stage's sum is complete and, with `early`, its bucket updated."""
         return self._finished > stage
 
     def close(self) -> None:
+        """Free the stages' requests and buffers. Collective."""
         self._staged.free()

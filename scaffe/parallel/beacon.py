@@ -1,7 +1,7 @@
-"""Beacon: datagrams that carry the ranks' records from node to node.
+"""Beacon: UDP datagrams that carry the ranks' records between nodes.
 
-MPI may be what hangs, and a frozen node answers nothing, so each node sends what it knows now and then, unasked, and
-nobody waits. A datagram that is lost or filtered costs knowledge in a report, nothing else.
+MPI itself may hang, and a frozen node answers no request. So each node sends its ranks' records at intervals, and no
+rank waits for them. If a datagram is lost or filtered, a report knows less; nothing else changes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from scaffe.monitor.record import BEAT_WORD, SINCE_WORD, WORDS
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-TOKEN_BYTES = 32  # a job's own secret: no other job's datagrams are taken, nor forged ones
+TOKEN_BYTES = 32  # the job's secret: datagrams of other jobs, and forged ones, are dropped
 DIGEST = "sha256"
 DIGEST_BYTES = 32
 MOST_BYTES = 1 << 16  # of a datagram
@@ -32,8 +32,8 @@ SIOCGIFADDR = 0x8915  # Linux: an interface's IPv4 address
 class Beacon:
     """Send the records of this node's ranks to all ranks of `comm` on other nodes, every `seconds`. Collective.
 
-    `local` are this node's ranks; without others nothing is opened. `fits(row)` says whether there can be such a
-    record. `refused` counts what came and was not this job's, or did not fit.
+    `local` holds this node's ranks; if these are all ranks, no socket is opened. `fits(row)` returns whether a row can
+    be a record of this job. `refused` counts the datagrams that were dropped: from another job, or without such a row.
     """
 
     def __init__(
@@ -61,25 +61,25 @@ class Beacon:
             self._peers += [(one, port) for one in there if one not in mine] or [("127.0.0.1", port)]
 
     def send(self, rows: Sequence[Sequence[int]], ranks: Sequence[int]) -> None:
-        """Send the records of some ranks, unless that was done a short while ago."""
+        """Send the records `rows[rank]` of `ranks`, unless the last ones were sent less than `seconds` ago."""
         now = time.monotonic()
         if self._socket is None or now - self._sent < self.seconds:
             return
         self._sent = now
         datagram = pack(self._token, rows, ranks, time.monotonic_ns())
         for peer in self._peers:
-            with contextlib.suppress(OSError):  # no way there: others may have one
+            with contextlib.suppress(OSError):  # no route to this address: another one may have
                 self._socket.sendto(datagram, peer)
 
     def receive(self, rows: Sequence[memoryview]) -> None:
-        """Put what has come from other nodes into `rows`."""
+        """Store the records that have arrived from other nodes in `rows`, by rank."""
         if self._socket is None:
             return
-        with contextlib.suppress(OSError):  # until nothing is left
+        with contextlib.suppress(OSError):  # until no datagram is left
             while True:
-                self._take(self._socket.recv(MOST_BYTES), rows)
+                self._store(self._socket.recv(MOST_BYTES), rows)
 
-    def _take(self, datagram: bytes, rows: Sequence[memoryview]) -> None:
+    def _store(self, datagram: bytes, rows: Sequence[memoryview]) -> None:
         try:
             received = unpack(self._token, datagram, time.monotonic_ns())
         except ForeignError:
@@ -97,11 +97,14 @@ class Beacon:
 
 
 class ForeignError(Exception):
-    """A datagram that is not this job's, or was changed on its way."""
+    """A datagram that is not from this job, or was changed in transit."""
 
 
 def pack(token: bytes, rows: Sequence[Sequence[int]], ranks: Sequence[int], now: int) -> bytes:
-    """Return a datagram of some ranks' records, whose times become ages: nodes' clocks differ."""
+    """Return a datagram of the records of `ranks`, with ages in place of times, since nodes' clocks differ.
+
+    `token` signs it; `now` is the time of this node's clock, ns.
+    """
     numbers: list[int] = []
     for rank in ranks:
         row = list(rows[rank])
@@ -113,9 +116,9 @@ def pack(token: bytes, rows: Sequence[Sequence[int]], ranks: Sequence[int], now:
 
 
 def unpack(token: bytes, datagram: bytes, now: int) -> list[tuple[int, list[int]]]:
-    """Return ranks and their records, with times of this node's clock.
+    """Return ranks and their records, with times of this node's clock, of which `now` is the time, ns.
 
-    Raise ForeignError unless the datagram bears the token's digest and holds whole records.
+    Raise ForeignError unless the datagram is signed with `token` and holds whole records.
     """
     digest, body = datagram[:DIGEST_BYTES], datagram[DIGEST_BYTES:]
     numbers, one = array("q"), len(WORDS) + 1
@@ -126,7 +129,7 @@ def unpack(token: bytes, datagram: bytes, now: int) -> list[tuple[int, list[int]
 
 
 def _arrived(row: Sequence[int], now: int) -> list[int]:
-    """Return a record whose ages have become times again."""
+    """Return a record with times of this node's clock in place of ages."""
     row = list(row)
     for word in (SINCE_WORD, BEAT_WORD):
         row[word] = now - max(0, row[word])
@@ -134,11 +137,11 @@ def _arrived(row: Sequence[int], now: int) -> list[int]:
 
 
 def addresses() -> list[str]:
-    """Return this host's IPv4 addresses, without the loopback's."""
+    """Return this host's IPv4 addresses, except those of the loopback interface."""
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
-            with contextlib.suppress(OSError):  # it has none
+            with contextlib.suppress(OSError):  # the interface has no address
                 answer = fcntl.ioctl(probe, SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
                 found.append(socket.inet_ntoa(answer[20:24]))
     return [address for address in found if not address.startswith("127.")]

@@ -1,4 +1,4 @@
-"""Buckets: what travels in one message: a run of parameters, or a piece of a layer, a slice of the packed arrays."""
+"""Bucket: the parameters of one message: those of consecutive layers, or a piece of one layer."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from math import inf, sqrt
 from scaffe.net import Net
 from scaffe.packed import PackedParameters
 
-LINE = 16  # elements: pieces begin where parameters may, on a boundary of 64 bytes
-FIRST = 8
-SMALLEST = 1 << 16  # bytes: no layer is cut into less, a message more would take longer than it saves
+LINE = 16  # elements: pieces, like parameters, begin on a boundary of 64 bytes
+FIRST = 8  # the first bucket has 1 / FIRST of the others' size
+SMALLEST = 1 << 16  # bytes: no layer is cut into smaller pieces, since another message would cost more than it saves
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """Where it stands in the packed arrays, the numbers of the parameters there, and the layers that use any of them.
+    """A slice of the packed arrays that travels in one message.
 
-    `piece` says which piece of a layer it is, "" if it is no piece.
+    `parameters` and `layers` hold the indices of the parameters that have elements in it, and of the layers that use
+    any of these. `piece` is "2/5" for the second of a layer's five pieces, else "".
     """
 
     part: slice
@@ -27,11 +28,11 @@ class Bucket:
     piece: str = ""
 
     def label(self, net: Net) -> str:
-        """Return its layers' names, as messages call it: conv1, conv1 to conv5, fc6 3/37."""
+        """Return its name in messages and timelines, by the layers that use it: conv1, conv1 to conv5, fc6 3/37."""
         return self._called([net.layers[i].name for i in self.layers])
 
     def owners(self, packed: PackedParameters) -> str:
-        """Return the names of the layers that its parameters are of."""
+        """Return its name by the layers that own its parameters."""
         return self._called([packed.parameters[i].layer for i in self.parameters])
 
     def _called(self, names: list[str]) -> str:
@@ -40,38 +41,38 @@ class Bucket:
 
 
 def make_buckets(net: Net, nbytes: float, cut: bool = True) -> list[Bucket]:
-    """Return the net's learned parameters in buckets of at most `nbytes`, in the layers' order.
+    """Return the net's learned parameters in buckets of at most `nbytes`, in the order of the layers.
 
-    Layers that have room in one are joined. The first bucket's sum comes last and is needed first, so that nothing of
-    it is hidden: it has 1 / FIRST of that room, and each bucket twice the one's before. Larger layers are cut, down to
-    SMALLEST and if `cut` says so, since of a layer in one message nothing could be updated and sent on while the rest
-    arrives. 0 gives each layer its own, and infinity one to all.
+    Consecutive layers that fit into a bucket share it. The first bucket's sum is complete last and needed first, so
+    that none of its time is hidden: its limit is nbytes / FIRST, and each following bucket's is twice the one before.
+    With `cut`, larger layers are cut into pieces of at least SMALLEST bytes, so that a piece can be updated and
+    broadcast while the others still arrive. `nbytes` 0 makes one bucket per layer, infinity one bucket of all.
     """
     users = _users(net)
-    runs: list[list[int]] = []
-    room = nbytes / FIRST
-    for group in _by_layer(net):
-        if runs and nbytes > 0 and _nbytes(net, runs[-1] + group) <= room:
-            runs[-1] += group
+    joined: list[list[int]] = []
+    limit = nbytes / FIRST
+    for indices in _by_layer(net):
+        if joined and nbytes > 0 and _nbytes(net, joined[-1] + indices) <= limit:
+            joined[-1] += indices
         else:
-            room = min(nbytes, 2 * room) if runs else room
-            runs.append(group)
-    buckets = [_bucket(net, run, users) for run in runs]
+            limit = min(nbytes, 2 * limit) if joined else limit
+            joined.append(indices)
+    buckets = [_bucket(net, indices, users) for indices in joined]
     most = max(SMALLEST, nbytes) / net.packed.data.itemsize if cut and nbytes else inf
     return [piece for bucket in buckets for piece in _pieces(net, bucket, most)]
 
 
 def _by_layer(net: Net) -> list[list[int]]:
-    """Return the numbers of the learned parameters, those of one layer together, in the order of the layers."""
-    groups: dict[str, list[int]] = {}
+    """Return the indices of the learned parameters, a list for each layer, in the order of the layers."""
+    by_name: dict[str, list[int]] = {}
     for i, parameter in enumerate(net.packed.parameters):
         if not parameter.statistic:
-            groups.setdefault(parameter.layer, []).append(i)
-    return list(groups.values())
+            by_name.setdefault(parameter.layer, []).append(i)
+    return list(by_name.values())
 
 
 def _users(net: Net) -> list[list[int]]:
-    """Return for each parameter the layers that have it, in their order."""
+    """Return for each parameter the indices of the layers that use it, ascending."""
     owners = {
         id(blob): i
         for i, parameter in enumerate(net.packed.parameters)
@@ -84,23 +85,23 @@ def _users(net: Net) -> list[list[int]]:
     return users
 
 
-def _part(net: Net, run: Sequence[int]) -> slice:
+def _part(net: Net, indices: Sequence[int]) -> slice:
     slices = net.packed.slices
-    return slice(slices[run[0]].start, slices[run[-1]].stop)
+    return slice(slices[indices[0]].start, slices[indices[-1]].stop)
 
 
-def _nbytes(net: Net, run: Sequence[int]) -> int:
-    part = _part(net, run)
-    return (part.stop - part.start) * net.packed.data.itemsize
+def _nbytes(net: Net, indices: Sequence[int]) -> int:
+    part = _part(net, indices)
+    return int((part.stop - part.start) * net.packed.data.itemsize)
 
 
-def _bucket(net: Net, run: Sequence[int], users: Sequence[Sequence[int]]) -> Bucket:
-    layers = sorted({layer for i in run for layer in users[i]})
-    return Bucket(_part(net, run), tuple(run), tuple(layers))
+def _bucket(net: Net, indices: Sequence[int], users: Sequence[Sequence[int]]) -> Bucket:
+    layers = sorted({layer for i in indices for layer in users[i]})
+    return Bucket(_part(net, indices), tuple(indices), tuple(layers))
 
 
 def _pieces(net: Net, bucket: Bucket, most: float) -> list[Bucket]:
-    """Return the bucket in pieces of at most so many elements."""
+    """Return the bucket, cut into pieces of at most `most` elements."""
     start, stop = bucket.part.start, bucket.part.stop
     if stop - start <= most:
         return [bucket]
@@ -113,14 +114,15 @@ def _pieces(net: Net, bucket: Bucket, most: float) -> list[Bucket]:
 
 
 def _within(net: Net, parameters: Sequence[int], part: slice) -> tuple[int, ...]:
-    """Return those of the parameters that have elements in that part."""
+    """Return those of the parameters that have elements in `part`."""
     slices = net.packed.slices
     return tuple(i for i in parameters if slices[i].start < part.stop and part.start < slices[i].stop)
 
 
 def suited_bytes(total: int, alpha: float, beta: float) -> int:
-    """Return the bytes of a bucket that keep least exposed of `total` bytes, a message's n taking alpha + beta n s.
+    """Return the bytes n of a bucket that minimise the exposed time of `total` bytes, 1 to `total`.
 
-    Each of total / n buckets starts once, and of the last nothing is hidden: total / n alpha + n beta is least.
+    A message of n bytes takes alpha + beta n seconds. Each of total / n buckets costs alpha, and the last is not
+    hidden: n minimises total / n alpha + n beta.
     """
     return max(1, round(min(total, sqrt(total * alpha / beta))))

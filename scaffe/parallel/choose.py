@@ -1,4 +1,4 @@
-"""Choose: several workflows in turn in the first iterations, then the fastest."""
+"""Choose: run several workflows in turn during the first iterations, then keep the fastest."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from scaffe.parallel.workflows.workflow import Workflow
 
 
 class WorkflowTrial:
-    """Have workflows take turns of ITERATIONS; then the one with the least median of the slowest rank's seconds stays.
+    """Run workflows in turns of ITERATIONS, for ROUNDS rounds; then keep the one with the least median time.
 
-    Every rank calls `took` after each iteration. `gather` returns all ranks' values of one. Of a turn the first
-    iteration doesn't count, since it may end what another workflow began, nor does the first round.
+    The time of an iteration is that of its slowest rank. `gather(values)` returns all ranks' values. Every rank calls
+    `took` after each iteration. The first round is not measured, nor is the first iteration of a turn, since it may
+    complete what another workflow has started. With a single workflow there is no trial.
     """
 
     ROUNDS, ITERATIONS = 4, 3
@@ -27,21 +28,24 @@ class WorkflowTrial:
 
     @property
     def workflows(self) -> Sequence[Workflow]:
-        """The workflows that are still in the trial, or the one that stays."""
+        """The workflows in the trial, or the one that was chosen."""
         return list(self._workflows.values())
 
     @property
     def workflow(self) -> Workflow:
-        """The one whose turn it is, or that was chosen."""
+        """The workflow of the next iteration."""
         return self.workflows[self._turn]
 
     @property
     def iterations(self) -> int:
-        """How many iterations the present workflow has run."""
+        """The number of iterations that the present workflow has run."""
         return self._done[self._turn]
 
     def took(self, seconds: float) -> str:
-        """Take note of an iteration's time; return what was chosen and why after the last of the trial. Collective."""
+        """Record an iteration's time on this rank. Collective.
+
+        After the last iteration of the trial return the choice, with all times, in a sentence; else "".
+        """
         self._done[self._turn] += 1
         if self._chosen:
             return ""
@@ -51,14 +55,14 @@ class WorkflowTrial:
             self._seconds[self._turn].append(seconds)
         if within < self.ITERATIONS - 1:
             return ""
-        self.workflow.propagate.sync()  # the next one begins with the root's parameters everywhere
+        self.workflow.propagate.sync()  # the next workflow starts with equal parameters on all ranks
         if self._taken < self.ROUNDS * self.ITERATIONS * count:
             self._turn = (self._turn + 1) % count
             return ""
         return self._choose()
 
     def close(self) -> None:
-        """Make all ranks' parameters the root's, then end the workflows. Collective."""
+        """Make all ranks' parameters equal to the root's, then close the workflows. Collective."""
         if not self.workflow.propagate.is_broken_off:
             self.workflow.propagate.sync()
         for workflow in self.workflows:

@@ -1,8 +1,8 @@
-"""Drive: who lets messages go on while the processor computes.
+"""Drive: which thread advances messages while the processor computes.
 
-MPI moves messages only while somebody is in it. Either the one thread that computes looks in between layers, or a
-helper thread computes and the main thread does nothing but talk MPI (S-Caffe section 4.3). Which is faster depends on
-who computes: a GPU leaves the processor to MPI, cores that compute do not.
+MPI advances messages only while a thread is inside it. With "hook" the one thread that computes calls it between
+layers. With "helper" a helper thread computes, and the main thread does nothing else than call MPI (S-Caffe section
+4.3). Which is faster depends on the device: a GPU leaves the processor to MPI, cores that compute do not.
 """
 
 from __future__ import annotations
@@ -18,80 +18,80 @@ import numpy as np
 from collectives.staged import Pause
 from scaffe.parallel.meter import Meter
 
-NICENESS = 10  # of a helper that computes, above the main thread's: messages need the processor seldom, but at once
+NICENESS = 10  # of the helper, above the main thread's: messages need the processor seldom, but without delay
 
 
-class Way(Protocol):
-    """What is to be driven: propagation, aggregation."""
+class Transfer(Protocol):
+    """Messages that a drive advances: propagation, aggregation, or sums of layers."""
 
     meter: Meter
 
     def progress(self) -> bool:
-        """Let messages go on; return whether anything moved."""
+        """Advance messages; return whether any advanced."""
 
     def idle(self) -> bool:
-        """Say whether nothing can move until the computation has come further."""
+        """Return whether no message can advance until the computation has gone on. Calls no MPI."""
 
 
 class Hook:
-    """One thread: computes, and lets messages go on between layers."""
+    """One thread computes, and advances messages between layers."""
 
     name = "hook"
 
-    def __init__(self, *ways: Way):
-        self.ways = ways
+    def __init__(self, *transfers: Transfer):
+        self.transfers = transfers
 
     def run(self, work: Callable[[], None]) -> None:
-        """Do the work."""
+        """Call `work`, a pass over the layers."""
         work()
 
     def between(self) -> None:
-        """Let messages go on; the work calls it between layers."""
-        for way in self.ways:
-            way.meter.handle(way.progress)
+        """Advance messages; `work` calls it between layers."""
+        for transfer in self.transfers:
+            transfer.meter.handle(transfer.progress)
 
     def wait(self, is_done: Callable[[], bool]) -> None:
-        """Let messages go on until that is so; the work calls it before a layer, and others outside of work."""
+        """Advance messages until `is_done()`; may be called inside and outside of `work`."""
         pause = Pause()
         while not is_done():
-            pause.after(any([way.progress() for way in self.ways]))
+            pause.after(any([transfer.progress() for transfer in self.transfers]))
 
     def close(self) -> None:
-        """End."""
+        """Do nothing: there is no thread to end."""
 
 
 class Helper:
-    """Two threads: a helper computes while the main one lets messages go on.
+    """A helper thread computes while the main thread advances messages.
 
-    Where they share a core the main thread comes first. On equal terms it would wait for the end of the helper's time
-    slice whenever a message arrives, and links would stand still meanwhile.
+    If the two share a core, the main thread has the higher priority. With equal priorities a message that arrives
+    would wait until the helper's time slice ends, and the links would be unused until then.
     """
 
     name = "helper"
 
-    def __init__(self, *ways: Way):
-        self.ways = ways
+    def __init__(self, *transfers: Transfer):
+        self.transfers = transfers
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._moved = threading.Condition()
         self._finished = False
-        self._further = threading.Event()  # the helper has come further
-        self._failure: BaseException | None = None
-        self._stop: BaseException | None = None
+        self._further = threading.Event()  # the helper has computed a layer, waits, or has finished
+        self._failure: BaseException | None = None  # of the helper, to be raised in the main thread
+        self._stop: BaseException | None = None  # of the main thread, to be raised in the helper
         self._thread = threading.Thread(target=self._compute, name="compute", daemon=True)
         self._thread.start()
 
     def run(self, work: Callable[[], None]) -> None:
-        """Have the work done by the helper, and raise here what it raises there."""
+        """Call `work` in the helper thread while this thread advances messages; re-raise its exceptions here."""
         self._finished = False
         self._work.put(work)
         pause = Pause()
         try:
             while not self._finished:
-                moved = any([way.progress() for way in self.ways])
+                moved = any([transfer.progress() for transfer in self.transfers])
                 if moved:
                     with self._moved:
                         self._moved.notify_all()
-                if all(way.idle() for way in self.ways):
+                if all(transfer.idle() for transfer in self.transfers):
                     self._further.wait()
                 else:
                     pause.after(moved, self._further.wait)
@@ -104,13 +104,13 @@ class Helper:
             raise failure
 
     def between(self) -> None:
-        """Tell the main thread, which may be asleep for want of messages."""
+        """Wake the main thread, which sleeps while no message can advance."""
         self._further.set()
 
     def wait(self, is_done: Callable[[], bool]) -> None:
-        """Wait until that is so: in the helper until the main thread has made it so, elsewhere by making it so."""
+        """Return once `is_done()`: in the helper wait for the main thread, in any other thread advance messages."""
         if threading.current_thread() is not self._thread:
-            return Hook(*self.ways).wait(is_done)
+            return Hook(*self.transfers).wait(is_done)
         self._further.set()
         with self._moved:
             self._moved.wait_for(lambda: is_done() or self._stop is not None)
@@ -118,7 +118,7 @@ class Helper:
             raise self._stop
 
     def close(self) -> None:
-        """End the helper."""
+        """End the helper thread, and join it."""
         self._work.put(None)
         self._thread.join()
 
@@ -129,13 +129,13 @@ class Helper:
             try:
                 with np.errstate(all="ignore"):
                     work()
-            except BaseException as error:  # told by the main thread, as if it had happened there
+            except BaseException as error:  # re-raised in the main thread
                 self._failure = error
             self._finished = True
             self._further.set()
 
     def _release(self, error: BaseException) -> None:
-        """Let the helper go, which may be waiting for what now never comes."""
+        """Wake the helper, which may wait for messages that will not arrive, and raise the error there."""
         with self._moved:
             self._stop = error
             self._moved.notify_all()

@@ -1,4 +1,4 @@
-"""Test passes divided over the ranks, with the results of one rank."""
+"""Test passes divided over the ranks, with the same results as on one rank."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from scaffe.net import Net
 from scaffe.parallel.world import World
 
 
-class Batch(NamedTuple):
-    """What one test batch gave: its number, the loss, and each output flat, float64."""
+class BatchResult(NamedTuple):
+    """The number of a test batch, its loss, and the net's outputs by name, flat, float64."""
 
     number: int
     loss: float
@@ -22,10 +22,10 @@ class Batch(NamedTuple):
 
 
 def batch_numbers(world: World, iterations: int, first_test: Callable[[], int] = int) -> Callable[[], Iterator[int]]:
-    """Return what a test net's Context needs: the batches that this rank reads, in tests of `iterations` batches each.
+    """Return a function that iterates over the batches that this rank reads, for a test net's Context.
 
-    Rank r runs batches r, r + size, ... of each test, whole: so a net that can't divide a batch can be tested
-    too. `first_test` says how many tests lie behind when reading starts.
+    A test has `iterations` batches, of which rank r runs r, r + size, ..., each whole, so that a net whose batch can't
+    be divided can be tested too. `first_test()` returns the number of tests already done when reading starts.
     """
 
     def numbers() -> Iterator[int]:
@@ -37,21 +37,21 @@ def batch_numbers(world: World, iterations: int, first_test: Callable[[], int] =
 
 
 @np.errstate(all="ignore")
-def run_batches(net: Net, iterations: int, world: World) -> list[Batch]:
-    """Run `iterations` batches over all ranks; return all of them, in order, on all ranks. Collective."""
+def run_batches(net: Net, iterations: int, world: World) -> list[BatchResult]:
+    """Run `iterations` batches, divided over the ranks; return all results, in order, on all ranks. Collective."""
     mine = []
     for number in range(world.rank, iterations, world.size):
-        for run in net.runs():
-            world.record.at(TEST, run[0])
-            net.forward_run(run)
+        for group in net.engine.groups(net):
+            world.record.at(TEST, group[0])
+            net.engine.forward(net, group)
         net.context.batch_number += 1
         outputs = {name: net.blobs[name].data.astype(np.float64).reshape(-1) for name in net.outputs}
-        mine.append(Batch(number, net.loss(), outputs))
+        mine.append(BatchResult(number, net.loss(), outputs))
     return sorted((batch for part in world.allgather(mine) for batch in part), key=lambda batch: batch.number)
 
 
-def means(batches: list[Batch]) -> Batch:
-    """Return the mean loss and outputs; added in order, so the same bits on any number of ranks."""
+def means(batches: list[BatchResult]) -> BatchResult:
+    """Return the mean loss and outputs, summed in order: the same bits on any number of ranks."""
     count = len(batches)
     outputs = {name: np.sum([batch.outputs[name] for batch in batches], 0) / count for name in batches[0].outputs}
-    return Batch(count, sum(batch.loss for batch in batches) / count, outputs)
+    return BatchResult(count, sum(batch.loss for batch in batches) / count, outputs)

@@ -1,4 +1,4 @@
-"""The mean image of a database, its blocks of records summed by all ranks."""
+"""The mean image of a database, its records divided over all ranks."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from scaffe.parallel.world import World
 def compute_image_mean(
     db: str | os.PathLike[str], out: str | os.PathLike[str] | None, world: World, progress: bool = True
 ) -> np.ndarray | None:
-    """Write the mean image of a database to the .binaryproto file `out`, if there is one. Collective.
+    """Return the mean image of a database, and write it to the .binaryproto file `out` unless that is None. Collective.
 
-    The root returns it, others None.
-    The root adds the sums of blocks in their order, so that any number of ranks writes the same bits. Raises
-    ReaderError as readers.compute_image_mean does, on all ranks.
+    Other ranks than the root return None. The root adds the sums of blocks of records in order, so that any number of
+    ranks gives the same bits. Raise ReaderError as readers.compute_image_mean does, on all ranks.
     """
     world.together(lambda: check_folder_of(out) if world.is_root and out is not None else None)
     source = world.together(lambda: open_database(db))

@@ -1,10 +1,11 @@
-"""Maker: the workflow that a run names, over these ranks."""
+"""Maker: make the workflow that a run's settings name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from collectives import Communicator, tuning
+from collectives import tuning
+from collectives.communicator import Communicator
 from collectives.model.clusters import find_cluster
 from collectives.tuning.modelled import STEP
 from scaffe.monitor.log import log
@@ -26,9 +27,9 @@ def make_workflow(
     update: Callable[[Bucket], None],
     rule: Rule,
 ) -> Workflow:
-    """Return the workflow that `run`, one of a run's candidates, names; one rank alone needs none. Collective.
+    """Return the workflow of `run`, one of a run's candidates; a single rank gets `Alone`. Collective.
 
-    `update` makes the `rule` update a bucket.
+    `update(bucket)` applies the `rule` to a bucket.
     """
     if comm is None or world.size == 1:
         return Alone(Parts(world, None, net, update, rule))
@@ -38,18 +39,18 @@ def make_workflow(
 
 
 def _bucket_bytes(run: Run, world: World, comm: Communicator, net: Net) -> float:
-    """Return the most bytes of a bucket; for "auto" those that suit the network, as the root's tables know it."""
+    """Return the maximum bytes of a bucket; for "auto" those that suit the network, by the root's tables."""
     if run.bucket_bytes != "auto":
         return parse_bytes(run.bucket_bytes)
     alpha, beta, source = world.comm.bcast(_line(comm) if world.is_root else (0.0, 0.0, ""), world.root)
     nbytes = suited_bytes(net.packed.nbytes, alpha, beta)
-    why = f"{1e6 * alpha:.3g} us a message and {1e-9 / beta:.3g} GB/s, as {source} has it"
+    why = f"{1e6 * alpha:.3g} us a message and {1e-9 / beta:.3g} GB/s, from {source}"
     log.info("Buckets of up to %d bytes suit %s: %s", nbytes, comm.shape, why)
     return nbytes
 
 
 def _line(comm: Communicator) -> tuple[float, float, str]:
-    """Return seconds a message and a byte, and who says so: the tuning, or else the description of such a cluster."""
+    """Return seconds a message, seconds a byte, and their source: the tuning table, or else a cluster's description."""
     table, shape = comm.table or tuning.shipped(), comm.shape
     if found := table.line("reduce", shape, shape.nodes == 1):
         return STEP + found[0], found[1], table.source

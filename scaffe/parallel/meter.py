@@ -1,24 +1,25 @@
-"""Meter: what one kind of messages costs this rank, and how much of that computation hides."""
+"""Meter: the time that one kind of messages takes on this rank, and how much of it computation hides."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import perf_counter
 
-from collectives import Staged
+from collectives.staged import Staged
+from scaffe.monitor.spans import UPDATE
 from scaffe.parallel.world import World
 
-# In place of a bucket's number:
-ALL = -1  # a message of all of them
-HANDLING = -2  # messages of any, between layers
+# In place of a bucket's index:
+ALL = -1  # one message of all buckets
+HANDLING = -2  # messages of any bucket, handled between layers
 
 
 class Meter:
-    """Count the seconds of one kind of messages ("propagation", "aggregation").
+    """Count the seconds of one kind of messages, such as monitor.spans.PROPAGATION or AGGREGATION.
 
-    `exposed` are those in which computation waited for such messages, or its thread handled them, `busy` those in
-    which any were under way.
-    `note(kind, bucket, begin, end, lane)`, where given, is told each wait, with lane None, and each message.
+    `exposed` is the time in which computation waited for such messages or its thread handled them; `busy` is the time
+    in which at least one was in flight. `note(kind, bucket, begin, end, lane)`, if set, is called for each wait, with
+    lane None, and for each message.
     """
 
     def __init__(self, kind: str):
@@ -31,17 +32,17 @@ class Meter:
 
     @property
     def busy(self) -> float:
-        """Seconds in which any message was under way here."""
+        """Seconds in which at least one message was in flight on this rank."""
         return self._blocked + (self._staged.busy if self._staged else 0.0)
 
     def wait(self, bucket: int, work: Callable[[], object]) -> None:
-        """Do the work, which is to wait for a bucket's message; what was computed meanwhile is no waiting."""
+        """Call `work`, which waits for a bucket's message; time computed within it is not counted as waiting."""
         worked, begin = self._worked, perf_counter()
         work()
         self._waited(bucket, begin, worked)
 
     def handle(self, progress: Callable[[], bool]) -> None:
-        """Let messages go on between layers; if anything moved, computation waited meanwhile."""
+        """Call `progress` between layers; its time is exposed if it advanced a message."""
         worked, begin = self._worked, perf_counter()
         if progress():
             self._waited(HANDLING, begin, worked)
@@ -53,7 +54,7 @@ class Meter:
             self.note(self.kind, bucket, begin, end, None)
 
     def block(self, work: Callable[[], object]) -> None:
-        """Do the work, which is to send and receive all buckets at once while nothing computes."""
+        """Call `work`, a blocking collective over all buckets; all its time is exposed."""
         begin = perf_counter()
         work()
         end = perf_counter()
@@ -64,16 +65,16 @@ class Meter:
             self.note(self.kind, ALL, begin, end, 0)
 
     def compute(self, bucket: int, work: Callable[[], object]) -> None:
-        """Do the work, which is to update a bucket's parameters, maybe within a wait."""
+        """Call `work`, which updates a bucket's parameters; a wait that contains it does not count its time."""
         begin = perf_counter()
         work()
         end = perf_counter()
         self._worked += end - begin
         if self.note:
-            self.note("update", bucket, begin, end, None)
+            self.note(UPDATE, bucket, begin, end, None)
 
     def follow(self, staged: Staged, buckets: list[int]) -> None:
-        """Count these messages too; `buckets` are their numbers by stage."""
+        """Count these messages too; `buckets` holds the bucket of each stage."""
 
         def note(stage: int, begin: float, end: float) -> None:
             if self.note:
@@ -84,13 +85,13 @@ class Meter:
 
 
 def hidden_share(exposed: float, busy: float) -> float:
-    """Return which part of the `busy` seconds of messages was not waited for: 0 to 1, 0 where there were none."""
+    """Return the share of the `busy` seconds that was not waited for: 0 to 1, and 0 if there were no messages."""
     return max(0.0, 1 - exposed / busy) if busy > 0 else 0.0
 
 
 def describe(world: World, meters: Sequence[Meter], iterations: int) -> str:
-    """Return how much of each kind of messages was hidden, over all ranks and on the worst; collective."""
-    # Waiting beyond busy times was for something else too: the other kind's messages are handled in the same loop.
+    """Return how much of each kind of messages was hidden, as the mean of all ranks and on the worst. Collective."""
+    # A wait can exceed the busy time, since it handles the other kind's messages too: count no more than that.
     seconds = world.comm.allgather([(min(meter.exposed, meter.busy), meter.busy) for meter in meters])
     kinds = zip(meters, zip(*seconds, strict=True), strict=True)
     return "; ".join(_describe(meter.kind, ranks, max(1, iterations)) for meter, ranks in kinds)

@@ -1,4 +1,4 @@
-"""What the MPI library is and can, asked without a message."""
+"""The MPI library's version and capabilities, found without communication."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ LEVELS = ("single", "funneled", "serialized", "multiple")  # of threads that may
 
 
 def mpi_lines() -> Iterator[str]:
-    """Iterate over lines about the library that this process has opened."""
+    """Iterate over lines about the MPI library that this process has loaded."""
     from mpi4py import MPI
 
     version = MPI.Get_library_version().rstrip("\0").strip().splitlines()[0]
     yield f"MPI: {version}"
     yield f"MPI standard: {'.'.join(map(str, MPI.Get_version()))}; threads: {LEVELS[MPI.Query_thread()]}"
     takes, who = aware.support()
-    yield f"MPI takes GPU memory: {'yes' if takes else 'no'} ({who})"
+    yield f"GPU-aware MPI: {'yes' if takes else 'no'} ({who})"

@@ -1,10 +1,11 @@
-"""Ordering: which parameters go out while gradients still come in.
+"""Ordering: how many parameters are broadcast while gradients are still being reduced.
 
-A broadcast under way shares its links with the reduces. Where links are what is waited for, it makes the first layers'
-gradients, the last to be reduced, later, and with them the next forward pass, while what it brings is needed last.
-Where the backward pass takes longer than its reduces, links would else be idle meanwhile. So let as many bytes go out
-at once as fit into that time, and the others after the reduces, in the order in which the forward pass needs them.
-Between two nodes the two kinds go opposite ways, and everything goes out at once.
+Broadcasts share their links with the reduces that are in flight. If the links are the bottleneck, an early broadcast
+delays the first layers' gradients, which are reduced last, and with them the next forward pass; and it brings the last
+layers' parameters, which that pass needs last. If the backward pass takes longer than its reduces, the links are
+unused for the difference. So as many bytes as fit into that time are broadcast as soon as they are updated. The others
+follow the reduces, in the order in which the forward pass needs them. Between two nodes broadcasts and reduces use
+opposite directions of the link, so all parameters are broadcast at once.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ from scaffe.parallel.propagate import StagedPropagate
 
 
 class Ordering:
-    """The order of broadcasts, decided once by what the first iterations took, the same on all ranks."""
+    """The order of broadcasts, decided once from the times of the first iterations, alike on all ranks.
 
-    ITERATIONS = 4  # the first doesn't count
+    `sums(values)` returns the sums of the values over all ranks.
+    """
+
+    ITERATIONS = 4  # of which the first is not used
 
     def __init__(
         self,
@@ -37,7 +41,10 @@ class Ordering:
         return len(self._seconds) == self.ITERATIONS
 
     def took(self) -> str:
-        """Take note of the last iteration; reorder after the last to be noted, and return why. Collective."""
+        """Record the times of the last iteration. Collective.
+
+        After ITERATIONS calls decide the order, and return the decision in a sentence; else return "".
+        """
         if self.is_over:
             return ""
         self._seconds.append(self._aggregate.seconds)
@@ -48,11 +55,15 @@ class Ordering:
         if share:
             self._propagate.reorder(share)
         return (
-            f"{share:.0%} of the parameters go out as they are updated, the others after the reduces, which take "
-            f"{reduces / backward if backward else 0:.2f} of the backward pass"
+            f"{share:.0%} of the parameters are broadcast as they are updated, the others after the reduces, which "
+            f"take {reduces / backward if backward else 0:.2f} of the backward pass"
         )
 
 
 def share_ahead(backward: float, reduces: float) -> float:
-    """Return the share of bytes that can go out in the time of a backward pass that reduces leave, 0 to 1."""
+    """Return the share of all bytes, 0 to 1, that can be broadcast in the time that reduces leave.
+
+    `backward` and `reduces` are the seconds of the backward pass and of its reduces. A broadcast takes as long as a
+    reduce of the same bytes.
+    """
     return min(1.0, max(0.0, backward / reduces - 1)) if reduces > 0 else 1.0

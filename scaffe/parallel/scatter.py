@@ -1,12 +1,13 @@
-"""Scatter: one reader for all ranks, which sends each its part of a batch.
+"""Scatter: one reader for all ranks, which sends each rank its rows of a batch.
 
-The design that S-Caffe's parallel readers replace (section 4.1), there to be measured against them: the root reads and
-transforms whole global batches, ahead, and the ranks wait for their rows at the start of each pass.
+This is the design that S-Caffe's parallel readers replace (section 4.1), kept for comparison. The root reads and
+transforms whole global batches in advance, and the ranks wait for their rows at the start of each pass.
 """
 
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 from readers import Batch
 from scaffe.monitor.record import RANKS
@@ -14,9 +15,9 @@ from scaffe.parallel.world import World
 
 
 def scatter(world: World, whole: Batch | None, mine: Batch) -> None:
-    """Fill each rank's batch with its rows of the root's `whole` one, in the order of ranks. Collective.
+    """Fill each rank's batch `mine` with its rows of the root's batch `whole`, in order of ranks. Collective.
 
-    Only the thread that does this rank's MPI may call it, while no layer computes.
+    Other ranks than the root give None for `whole`. Called by the thread that calls MPI, while no layer computes.
     """
     from mpi4py import MPI
 
@@ -31,7 +32,7 @@ def scatter(world: World, whole: Batch | None, mine: Batch) -> None:
     mine.seconds, mine.read_until = (whole.seconds, whole.read_until) if whole else ((0.0, 0.0, 0.0), 0.0)
 
 
-def _labels(whole: Batch, rows: list[int]) -> list[tuple[int, list]]:
-    """Return for each rank the batch's number and what its records are called."""
+def _labels(whole: Batch, rows: list[int]) -> list[tuple[int, list[Any]]]:
+    """Return for each rank the batch's number and the keys of its records."""
     stops = [sum(rows[: rank + 1]) for rank in range(len(rows))]
     return [(whole.number, whole.keys[stop - n : stop]) for stop, n in zip(stops, rows, strict=True)]

@@ -1,7 +1,7 @@
-"""Side: a GPU's stream beside the one that computes, where sums are awaited and parameters updated as they come.
+"""SideStream: a GPU stream on which sums are awaited and parameters updated, beside the compute stream.
 
-The threads of a rank put what they compute on one stream. Were a bucket updated there, the layers still to compute
-would wait for its sum; here nobody does, until `join` has the stream that computes come after all that is on this one.
+A rank's threads share one compute stream. If a bucket were updated there, the layers still to be computed would wait
+for its sum. On a side stream nothing waits for it until `join`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collectives.execution.device.device import Device
 
 
-class Host:
-    """No stream: on the host all is done at once."""
+class NoStream:
+    """The side stream of a rank that computes on the host, where each call has finished when it returns."""
 
     def __enter__(self) -> None:
         pass
@@ -25,8 +25,8 @@ class Host:
         """Do nothing."""
 
 
-class Side(Host):
-    """A stream of a device; within `with` it is the calling thread's."""
+class SideStream(NoStream):
+    """A stream of a device; within `with` it is the calling thread's current stream."""
 
     def __init__(self, device: Device):
         self._device, self._stream, self._end = device, device.stream(), device.event()
@@ -38,6 +38,6 @@ class Side(Host):
         self._stream.__exit__(*error)
 
     def join(self) -> None:
-        """Have what the calling thread puts on its stream from now on wait for all that is on this one."""
+        """Make the calling thread's current stream wait for all work queued on this one. The host does not wait."""
         self._end.record(self._stream)
         self._device.current().wait_event(self._end)

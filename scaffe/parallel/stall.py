@@ -1,7 +1,7 @@
-"""Stall: when ranks wait for long, say for which others, and what these were last seen doing.
+"""Stall: if ranks wait for long, report which ranks are missing and what these were last seen doing.
 
-A rank that waits may be inside MPI and one that is waited for may be stopped, so neither can be asked. Each rank
-publishes its `Record` beforehand, where its node's ranks share memory; a watchdog thread in each reads them all.
+A waiting rank may be inside MPI, and a missing one may be stopped, so neither can answer. Each rank therefore publishes
+its RankRecord in memory that its node's ranks share, and a watchdog thread in each rank reads all records.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from collectives import Communicator, abort
 from collectives.execution.window import SharedWindow
@@ -34,43 +34,58 @@ from scaffe.monitor.record import (
     unpacked,
 )
 from scaffe.parallel.beacon import Beacon
+from scaffe.parallel.world import World
+from scaffe.proto import LayerParameter
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from scaffe.net import Net
-    from scaffe.parallel.world import World
-
-LONGEST_NAP = 1.0  # seconds between two looks
+LONGEST_NAP = 1.0  # seconds between two checks
 MOST_LINES = 16  # of ranks in a report
 EXIT_CODE = 1
 
 
 def check_seconds(seconds: float) -> None:
-    """Raise ScaffeError unless it is a time to wait, or 0 for never."""
+    """Raise ScaffeError unless `seconds` is a waiting time, or 0 for no watchdog."""
     if not 0 <= seconds <= threading.TIMEOUT_MAX:
         raise ScaffeError(f"stall_seconds must be 0 (off) or more, got {seconds:g}")
 
 
-class Layers:
-    """The layers of the train net and the test nets, by number, as a report calls them."""
+class _Layer(Protocol):
+    @property
+    def name(self) -> str: ...
 
-    def __init__(self, nets: Sequence[Net]):
+    @property
+    def param(self) -> LayerParameter: ...
+
+
+class _Net(Protocol):
+    @property
+    def layers(self) -> Iterable[_Layer]: ...
+
+
+class LayerNames:
+    """The names of the layers of the train net and the test nets, by net and layer index."""
+
+    def __init__(self, nets: Sequence[_Net]):
         self.names = [[layer.name for layer in net.layers] for net in nets]
         self.reading = [[not layer.param.bottom for layer in net.layers] for net in nets]
 
     def has(self, row: Sequence[int]) -> bool:
-        """Say whether a record can be a rank's of this job: its numbers are those of nets, layers and deeds."""
+        """Return whether a row can be a record of this job: its net, layer, operation and wait exist."""
         net, operation, layer, wait = row[NET], row[OPERATION], row[LAYER], row[WAIT]
         known = net < len(self.names) and layer < len(self.names[net])
         return known and operation < len(OPERATIONS) and wait < len(WAITS)
 
     def is_reading(self, row: Sequence[int]) -> bool:
-        """Say whether a rank waits for its reader: it is at a layer that has no bottoms."""
+        """Return whether a rank may wait for its reader: its layer has no bottoms."""
         return row[OPERATION] in (FORWARD, TEST) and row[LAYER] >= 0 and self.reading[row[NET]][row[LAYER]]
 
     def place(self, row: Sequence[int]) -> str:
-        """Return what a rank does and where: forward pass of layer conv1, iteration 7. A test alone has none."""
+        """Return what a rank is doing: "forward pass of layer conv1, iteration 7".
+
+        A test outside of training has no iteration.
+        """
         what = OPERATIONS[row[OPERATION]]
         alone = row[OPERATION] == TEST and not row[NET]
         if row[OPERATION] == TEST and not alone:
@@ -85,11 +100,16 @@ class Layers:
         return what if alone else f"{what}, iteration {row[ITERATION]}"
 
 
-def report(me: Observation, others: Sequence[Observation], layers: Layers, patience: float) -> list[str]:
-    """Return what to say of a stall that `me` sees: its own place, then a line for each rank that is missing.
+def report(me: Observation, others: Sequence[Observation], layers: LayerNames, patience: float) -> list[str]:
+    """Return the lines of a report on a stall that `me` sees: its own operation, then one line for each missing rank.
 
-    Missing is who does not run, or has not moved for half as long and waits for no other; if nobody is, who has not
-    been heard of; if all wait, all are told, since one of them has lost a message.
+    A rank is missing in three cases:
+
+    - it is unknown: no record of it has arrived;
+    - its watchdog has not run for half of `patience`, in seconds;
+    - it waits for no other rank, and has not moved for half as long as `me`, or half of `patience`.
+
+    If no rank is missing and `me` waits for others, each of these gets a line, since a message may be lost.
     """
     lost = [one for one in others if not one.is_known]
     known = [one for one in others if one.is_known]
@@ -110,24 +130,24 @@ def report(me: Observation, others: Sequence[Observation], layers: Layers, patie
     return [f"rank {me.rank} has not moved for {me.idle:.0f} s: {layers.place(me.row)}; {title}", *lines]
 
 
-def _line(one: Observation, layers: Layers, patience: float) -> str:
+def _line(one: Observation, layers: LayerNames, patience: float) -> str:
     who = f"rank {one.rank} on {one.host}"
     if not one.is_known:
-        return f"{who}: nothing is known of it, no message came from its node"
+        return f"{who}: unknown, no record has arrived from its node"
     stopped = f"; its process has not run for {one.silent:.0f} s" if one.silent > patience / 2 else ""
     return f"{who}: last seen in {layers.place(one.row)}, {one.idle:.0f} s ago{stopped}"
 
 
-class Watch:
-    """A thread in each rank that reports when this rank has waited for `seconds`, and again after as long.
+class StallWatch:
+    """A watchdog thread in each rank, which reports when the rank has waited for `seconds`, and again after as long.
 
-    `nets` are the train net and the test nets. With `abort` the first report ends the job. Of the ranks that wait one
-    reports, the lowest. Between nodes records travel by datagrams; what these can't tell is named as unknown.
-    Collective; so is `close`. `node` are the ranks that share memory with this one.
+    Of the ranks that wait, the lowest reports. With `abort` the first report ends the job. `nets` are the train net and
+    the test nets, and `node` is the communicator of the ranks that share memory with this one. Records of other nodes
+    arrive by datagrams; a rank of which none has arrived is reported as unknown. Collective; so is `close`.
     """
 
-    def __init__(self, world: World, node: MPI.Intracomm, nets: Sequence[Net], seconds: float, abort: bool = False):
-        self.world, self.layers, self.seconds, self.abort = world, Layers(nets), seconds, abort
+    def __init__(self, world: World, node: MPI.Intracomm, nets: Sequence[_Net], seconds: float, abort: bool = False):
+        self.world, self.layers, self.seconds, self.abort = world, LayerNames(nets), seconds, abort
         self.rank, self.hosts = world.rank, [host for host, _ in world.places]
         self._window = SharedWindow(node, NBYTES)
         self.local = node.allgather(world.rank)
@@ -137,15 +157,15 @@ class Watch:
         self.record: RankRecord = world.record
         self.record.move(self.rows[self.rank])
         self.beacon = Beacon(world.comm, set(self.local), seconds / 4, self._fits)
-        self._said = 0  # when, and of which stall
-        self._refused, self._failure = 0, ""  # what has been said of these
+        self._reported = 0  # the time of the last report, ns
+        self._refused, self._failure = 0, ""  # already reported: dropped datagrams, the watchdog's own failure
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="stall", daemon=True)
         self._beat()
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread, and give the memory back."""
+        """End the thread, and free the shared memory. Collective."""
         self._stop.set()
         self._thread.join()
         self.record.move(memoryview(bytearray(NBYTES)).cast("q"))
@@ -158,16 +178,16 @@ class Watch:
         while not self._stop.wait(nap):
             try:
                 self._watch()
-            except Exception as error:  # who watches over others must outlive its own mistakes
+            except Exception as error:  # the watchdog must outlive its own errors
                 failure = f"{type(error).__name__}: {error}"
                 if failure != self._failure:
-                    log.error("The watch over stalls failed and goes on: %s", failure)
+                    log.error("The stall watchdog failed and continues: %s", failure)
                 self._failure = failure
 
     def _watch(self) -> None:
         self._beat()
         self.beacon.receive(self.rows)
-        if self._speaks(self.local):
+        if self._is_first(self.local):
             self.beacon.send(self.rows, self.local)
         self.look()
 
@@ -177,43 +197,43 @@ class Watch:
     def _fits(self, row: Sequence[int]) -> bool:
         return self.layers.has(unpacked(row))
 
-    def _speaks(self, ranks: Sequence[int], chosen: Callable[[Observation], bool] = lambda one: True) -> bool:
-        """Say whether this rank is the first of those whose watchdogs run and that are chosen."""
+    def _is_first(self, ranks: Sequence[int], chosen: Callable[[Observation], bool] = lambda one: True) -> bool:
+        """Return whether this rank is the lowest of those in `ranks` that are `chosen` and whose watchdogs run."""
         seen = (self.seen(rank) for rank in ranks if rank < self.rank)
         return not any(one.silent <= self.seconds / 2 and chosen(one) for one in seen)
 
     def seen(self, rank: int) -> Observation:
-        """Return what is known of a rank now."""
+        """Return a rank's record as it is now."""
         return Observation(rank, self.hosts[rank], unpacked(self.rows[rank]), time.monotonic_ns())
 
     def look(self) -> None:
-        """Report if this rank has waited for long, has not said so for as long, and no lower rank does."""
+        """Report if this rank has waited for `seconds`, the last report is as old, and no lower rank reports."""
         me = self.seen(self.rank)
         if not self._is_stuck(me) or me.idle < self.seconds:
             return
-        if (me.now - self._said) / 1e9 < self.seconds:
+        if (me.now - self._reported) / 1e9 < self.seconds:
             return
-        if not self._speaks(range(self.world.size), lambda one: self._is_stuck(one) and one.idle > self.seconds / 2):
+        if not self._is_first(range(self.world.size), lambda one: self._is_stuck(one) and one.idle > self.seconds / 2):
             return
-        self._said = me.now
+        self._reported = me.now
         others = [self.seen(rank) for rank in range(self.world.size) if rank != self.rank]
-        lines = [*report(me, others, self.layers, self.seconds), *self._tell_refused()]
+        lines = [*report(me, others, self.layers, self.seconds), *self._dropped()]
         if self.abort:
             self._end(lines)
         for line in lines:
             log.warning("Stall: %s", line)
 
-    def _tell_refused(self) -> list[str]:
-        """Return a line on the datagrams that were refused since the last report, if any were."""
+    def _dropped(self) -> list[str]:
+        """Return a line on the datagrams that were dropped since the last report, if there were any."""
         count, self._refused = self.beacon.refused - self._refused, self.beacon.refused
-        return [f"{count} datagram(s) came that are not this job's: dropped"] if count else []
+        return [f"dropped {count} datagram(s) that are not from this job"] if count else []
 
     def _is_stuck(self, one: Observation) -> bool:
-        """Say whether a rank waits, for others or for its reader, rather than computes."""
+        """Return whether a rank waits, for other ranks or for its reader."""
         return one.is_known and (one.is_waiting or self.layers.is_reading(one.row))
 
     def _end(self, lines: Sequence[str]) -> None:
-        """End the job from this thread: its main thread may never come out of MPI."""
+        """End the job from this thread: the main thread may never return from MPI."""
         from mpi4py import MPI
 
         abort.write("".join(f"scaffe: {one_line(line)}\n" for line in lines))
@@ -223,10 +243,11 @@ class Watch:
 
 
 @contextmanager
-def watching(world: World, nets: Sequence[Net], seconds: float, abort: bool) -> Iterator[None]:
-    """Have a Watch over what is done in the block, unless `seconds` is 0 or a rank alone waits for nobody. Collective.
+def watching(world: World, nets: Sequence[_Net], seconds: float, abort: bool) -> Iterator[None]:
+    """Run a StallWatch while the block runs, unless `seconds` is 0 or there is a single rank. Collective.
 
-    Raise ScaffeError unless it is a time, the same on all ranks. An error ends the job, with no wait for the others.
+    Raise ScaffeError unless `seconds` is a waiting time, and DisagreementError unless it is the same on all ranks. An
+    exception in the block leaves the watchdog running, since closing it would wait for the other ranks.
     """
     world.together(lambda: check_seconds(seconds))
     world.agree({"the stall settings": f"{seconds:g} s, abort: {abort}"})
@@ -234,7 +255,7 @@ def watching(world: World, nets: Sequence[Net], seconds: float, abort: bool) -> 
         yield
         return
     comm = Communicator(world.comm)
-    watch = Watch(world, comm.node.comm, nets, seconds, abort)
+    watch = StallWatch(world, comm.node.comm, nets, seconds, abort)
     yield
     watch.close()
     comm.free()

@@ -1,8 +1,8 @@
-"""Sums: numbers that a layer adds up over the ranks in mid-pass, such as how many labels count.
+"""Sums: numbers that a layer sums over the ranks during a pass, such as the number of labels that count.
 
-The thread that computes asks, the one that talks MPI makes the sum, among the messages that are under way: a blocking
-call there would keep back broadcasts that other ranks need before they can ask too. Layers ask in the same order on
-all ranks, one at a time, so the sums meet.
+The computing thread requests a sum, and the thread that calls MPI computes it, together with the messages in flight. A
+blocking call would hold back broadcasts that other ranks need before they can request the same sum. Layers request
+sums in the same order on all ranks, one at a time, so the requests match.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class Sums:
-    """Sums over the ranks, as one more way that a drive lets go on.
+    """Sums over the ranks, a transfer that a drive advances like propagation and aggregation.
 
-    `wait_until(condition)` lets messages go on until that holds, whichever thread calls it.
+    `wait_until(condition)` makes messages advance until the condition holds, in any thread.
     """
 
     def __init__(self, world: World, wait_until: Callable[[Callable[[], bool]], None]):
@@ -34,9 +34,9 @@ class Sums:
         self._request: MPI.Request | None = None
 
     def __call__(self, values: Sequence[float]) -> np.ndarray:
-        """Return the sums of several numbers over all ranks, float64. Collective; called by the thread that computes.
+        """Return the sums of the values over all ranks, float64. Collective; called by the computing thread.
 
-        It calls no MPI unless this is the thread that lets messages go on.
+        It calls MPI only if this thread also advances messages.
         """
         sums = np.array(values, np.float64)
         self._asked = sums
@@ -45,7 +45,7 @@ class Sums:
         return sums
 
     def progress(self) -> bool:
-        """Begin a sum that was asked for, or see whether it is made; return whether anything moved."""
+        """Start a requested sum, or test whether it is complete; return whether either happened."""
         if self._asked is None:
             return False
         if self._request is None:
@@ -59,9 +59,9 @@ class Sums:
         return True
 
     def idle(self) -> bool:
-        """Say whether no sum is asked for or under way. Calls no MPI."""
+        """Return whether no sum is requested or in flight. Calls no MPI."""
         return self._asked is None
 
     def close(self) -> None:
-        """Give back the communicator. Collective."""
+        """Free the communicator. Collective."""
         self._comm.Free()

@@ -1,4 +1,4 @@
-"""World: the ranks of this job. The one place that opens MPI."""
+"""World: the ranks of this job. The only module that initialises MPI."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
 
 import numpy as np
 
@@ -31,7 +32,16 @@ _world: World | None = None
 
 
 class World:
-    """Rank, size and communicator of this job, and this rank's share of its node's cores."""
+    """The job's communicator, and this rank's part of it.
+
+    - `rank`, `size`, `root`: as in MPI; the root is rank 0.
+    - `host`, `cores`, `threads`: this rank's host name, the cores it is bound to, and the threads it computes with.
+    - `places`: host and cores of all ranks, by rank. `gpus`: their GPUs' PCI bus addresses, "" for the CPU.
+    - `gpu`: the GPU this rank computes on, None for the CPU.
+    - `record`: what this rank is doing, for the stall watchdog.
+
+    Making it is collective.
+    """
 
     root = 0
 
@@ -43,18 +53,18 @@ class World:
         self.cores = sorted(os.sched_getaffinity(0))
         self.places = comm.allgather((self.host, self.cores))
         self.gpu: Gpu | None = None
-        self.gpus = [""] * self.size  # each rank's, by its place on the PCI bus
+        self.gpus = [""] * self.size  # by rank: PCI bus address
         self.take_threads(self.together(given_threads) or fair_threads(self.host, self.cores, self.places))
 
     def take_threads(self, threads: int) -> None:
-        """Let this rank compute with so many threads, numpy's BLAS too. Raise LaunchError for too few or too many."""
+        """Set the number of threads that this rank computes with and numpy's BLAS. Raise LaunchError if invalid."""
         from threadpoolctl import threadpool_limits
 
         self.threads = check_threads(threads, 1)
         threadpool_limits(threads)
 
     def take_gpu(self, gpu: Gpu | None) -> None:
-        """Compute on this GPU, None for the CPU. Where a rank has none, no rank computes on one. Collective."""
+        """Set this rank's GPU, None for the CPU. If any rank has none, all ranks compute on the CPU. Collective."""
         self.gpus = self.comm.allgather(gpu.bus if gpu else "")
         missing = [rank for rank, bus in enumerate(self.gpus) if not bus]
         if missing and any(self.gpus):
@@ -63,19 +73,20 @@ class World:
 
     @property
     def spare_cores(self) -> int:
-        """How many of this rank's cores its own threads leave to those that read, 1 at least."""
+        """The number of this rank's cores that its compute threads leave to reader threads, at least 1."""
         return max(1, fair_threads(self.host, self.cores, self.places) - self.threads)
 
     @property
     def is_root(self) -> bool:
+        """Whether this rank is the root."""
         return self.rank == self.root
 
     def allsum(self, value: float) -> float:
-        """Return the sum of a number over all ranks, the same bits on each. Collective."""
+        """Return the sum of `value` over all ranks, the same bits on each. Collective."""
         return float(self.allsums([value])[0])
 
     def allsums(self, values: Sequence[float] | np.ndarray) -> np.ndarray:
-        """Return the sums of several numbers over all ranks, float64. Collective."""
+        """Return the sums of the values over all ranks, float64, the same bits on each. Collective."""
         from mpi4py import MPI
 
         sums = np.array(values, np.float64)
@@ -84,17 +95,21 @@ class World:
         return sums
 
     def allgather(self, value: T) -> list[T]:
-        """Return all ranks' values, on all ranks. Collective."""
+        """Return all ranks' values by rank, on all ranks. Collective."""
         with self.record.waiting(RANKS):
             return self.comm.allgather(value)
 
     def agree(self, values: Mapping[str, str]) -> None:
-        """Raise DisagreementError on all ranks unless all have the same values. Collective."""
+        """Raise DisagreementError on all ranks unless all have the same values, given by name. Collective."""
         with self.record.waiting(RANKS):
             agree(self.comm, values)
 
     def together(self, work: Callable[[], T]) -> T:
-        """Return `work()`, done without communication; if it fails on any rank, raise that error on all. Collective."""
+        """Return `work()`, which does not communicate. Collective.
+
+        If it raises one of USER_ERRORS on any rank, raise AgreedError on all ranks, with the text of the lowest such
+        rank. A single rank raises the error itself.
+        """
         result: T | None = None
         failure: Exception | None = None
         try:
@@ -104,7 +119,7 @@ class World:
         failures = self.allgather(failure and str(failure))
         failed = [rank for rank, one in enumerate(failures) if one]
         if not failed:
-            return result  # type: ignore[return-value]
+            return cast(T, result)
         if failure is not None and self.size == 1:
             raise failure
         text = failures[failed[0]]
@@ -112,18 +127,18 @@ class World:
         raise AgreedError(text if everywhere else f"rank {failed[0]}: {text}")
 
     def on_root(self, work: Callable[[], T]) -> T:
-        """Return the root's `work()` on all ranks; its errors are raised on all. Collective."""
+        """Return the root's `work()` on all ranks; raise its errors on all ranks, as `together` does. Collective."""
         result = self.together(lambda: work() if self.is_root else None)
         with self.record.waiting(RANKS):
-            return self.comm.bcast(result, self.root)
+            return cast(T, self.comm.bcast(result, self.root))
 
     @property
     def file_mark(self) -> str:
-        """What this rank puts into the names of files that each rank writes: .rank0of4, "" where it is alone."""
+        """The part of a file's name that differs between ranks: .rank0of4, or "" on a single rank."""
         return f".rank{self.rank}of{self.size}" if self.size > 1 else ""
 
     def describe(self) -> list[str]:
-        """Return a line per node: which rank has which cores."""
+        """Return a line per node: the cores, and the GPU, of each of its ranks."""
         nodes: dict[str, list[str]] = {}
         for rank, (host, cores) in enumerate(self.places):
             gpu = f" and the GPU at {self.gpus[rank]}" if self.gpu else ""
@@ -131,7 +146,7 @@ class World:
         return [f"{host}: {', '.join(ranks)}" for host, ranks in nodes.items()]
 
     def crowding(self) -> str:
-        """Return a warning where ranks that share cores have more threads than these; "" if not, and on all but one."""
+        """Return a warning if ranks have more threads than the cores they share, on the lowest of them; else ""."""
         sharing = {
             rank: cores
             for rank, (host, cores) in enumerate(self.places)
@@ -146,7 +161,7 @@ class World:
         )
 
     def gpu_crowding(self) -> str:
-        """Return a warning where ranks share this rank's GPU; "" if not, and on all but one of them."""
+        """Return a warning if other ranks share this rank's GPU, on the lowest of them; else ""."""
         if self.gpu is None:
             return ""
         mine = self.host, self.gpu.bus
@@ -159,14 +174,18 @@ class World:
         )
 
     def is_alike(self, error: BaseException) -> bool:
-        """Say whether all ranks have raised this error at the same point, and so can still act together."""
+        """Return whether all ranks have raised this error at the same point, and so can still call collectives."""
         return getattr(error, "alike", False) or self.size == 1
 
     def fail(self, error: BaseException) -> int:
-        """Report an error and end the job: return the exit code if all ranks raised it alike, else abort them."""
+        """Report an error and end the job.
+
+        The exit code is 2 for an error that the user can correct, and 1 for any other. Return it if all ranks raised
+        the error alike; else abort all ranks with it.
+        """
         if self.gpu is not None and (text := self.gpu.explain(error)):
-            error = DeviceError(text)  # it may come to light at any call: what runs on a GPU fails late
-        expected = isinstance(error, (*USER_ERRORS, MemoryError))  # a size that no machine has is a slip of the user's
+            error = DeviceError(text)  # a GPU reports a failure at any later call
+        expected = isinstance(error, (*USER_ERRORS, MemoryError))  # the user can choose smaller sizes
         code = 2 if expected else 1
         alike = self.is_alike(error)
         if self.is_root or not alike:
@@ -182,10 +201,10 @@ class World:
 
 
 def open_world() -> World:
-    """Open MPI, once in a process, and return this job's World.
+    """Initialise MPI, once per process, and return this job's World. Collective.
 
-    From then on an exception that ends a rank ends them all. Raise LaunchError without an MPI library, or where
-    the launcher started several processes that don't know of each other.
+    From then on an exception that ends a rank ends all ranks. Raise LaunchError if no MPI library can be loaded, or if
+    the launcher started several processes and each is alone in its MPI_COMM_WORLD.
     """
     global _world
     if _world is None:
@@ -201,7 +220,7 @@ def open_world() -> World:
     return _world
 
 
-def _load_mpi():
+def _load_mpi() -> ModuleType:
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
@@ -211,15 +230,15 @@ def _load_mpi():
 
 
 def fewer_threads(given: int) -> str:
-    """Return what it means that MPI gives this thread level, not MPI_THREAD_MULTIPLE, which mpi4py asks for."""
-    text = f"MPI's thread level is '{LEVELS[given]}', asked for was '{LEVELS[-1]}': "
+    """Return a warning: MPI provides this thread level in place of MPI_THREAD_MULTIPLE, which mpi4py requests."""
+    text = f"MPI provides thread level '{LEVELS[given]}' where '{LEVELS[-1]}' was requested: "
     if given == 0:
-        return text + "it promises nothing to a process with threads, such as scaffe; take an MPI built with threads"
-    return text + "enough, since the main thread alone calls MPI; with --stall-abort the launcher ends the job"
+        return text + "not safe in a process with threads, such as scaffe; use an MPI built with thread support"
+    return text + "sufficient, since only the main thread calls MPI; with --stall-abort the launcher ends the job"
 
 
 def _check_launcher(size: int) -> None:
-    """Raise LaunchError where this process should be one of several but MPI sees it alone."""
+    """Raise LaunchError if the launcher started several processes but MPI_COMM_WORLD has one, `size` being its size."""
     announced = launcher_size()
     if any(os.environ.get(name, "").isdigit() for name in _SIZES):
         hint = "mpirun and mpi4py's MPI are not the same library"
@@ -230,27 +249,27 @@ def _check_launcher(size: int) -> None:
 
 
 def fair_threads(host: str, cores: list[int], places: list[tuple[str, list[int]]]) -> int:
-    """Return how many threads each of the ranks can have that share these cores; `places` are all ranks'."""
+    """Return the threads of each rank that shares these cores; `places` holds host and cores of all ranks."""
     rivals = sum(other == host and not set(cores).isdisjoint(theirs) for other, theirs in places)
     return max(1, len(cores) // rivals)
 
 
 def launcher_rank() -> int:
-    """Return this process's rank as the launcher's environment tells it, without MPI; 0 if it does not."""
+    """Return this process's rank from the launcher's environment variables, without MPI; 0 if there are none."""
     names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
     return next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()), 0)
 
 
 def launcher_size() -> int:
-    """Return how many processes the launcher's environment says there are, without MPI; 1 if it does not."""
+    """Return the number of processes from the launcher's environment, without MPI; 1 if it has no such variable."""
     announced = next((int(os.environ[name]) for name in _SIZES if os.environ.get(name, "").isdigit()), None)
     if announced is None:
         announced = int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) if "SLURM_STEP_ID" in os.environ else 1
     return announced
 
 
-def _abort_all(kind, error, trace) -> None:
-    """End all ranks with this rank's traceback: Python's own way out would leave the others waiting."""
+def _abort_all(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> NoReturn:
+    """End all ranks with this rank's traceback: the others would wait for ever for a rank that has exited."""
     assert _world is not None
     if issubclass(kind, KeyboardInterrupt):
         _world.comm.Abort(130)

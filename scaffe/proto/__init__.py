@@ -1,4 +1,4 @@
-"""Caffe's messages, and the files that hold them."""
+"""Caffe's protobuf messages, and the files that hold them."""
 
 from readers.datum_pb2 import BlobProto, BlobProtoVector, BlobShape, Datum
 from scaffe.proto.caffe_pb2 import (

@@ -1,9 +1,8 @@
-"""Arrays to and from BlobProto's wire format, without a Python step per element.
+"""Conversion of arrays to and from BlobProto's wire format, without a Python operation per element.
 
-The Python protobuf library moves repeated floats one by one, which takes minutes for the parameters of a large
-net. Their wire format is a tag, a length and the floats as they stand in memory (little-endian), so they are
-written and read as bytes. Messages that hold blobs are put together from their serialised parts: protobuf
-parsers take fields in any order.
+The Python protobuf library copies repeated floats one by one, which takes minutes for the parameters of a large
+net. Their wire format is a tag, a length and the floats as in memory (little-endian), so they are written and read
+as bytes. Messages that hold blobs are joined from serialised parts, since protobuf parsers accept fields in any order.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ import numpy as np
 from scaffe.proto import BlobProto, BlobShape, checksums
 
 _LENGTH_DELIMITED = 2
-_FIXED = {1: 8, 5: 4}  # bytes of fields of these types
+_FIXED = {1: 8, 5: 4}  # bytes of a field, by wire type
 
 
 def field(number: int, payload: bytes) -> bytes:
-    """Return a submessage, string or packed array as a field of the message around it."""
+    """Return a serialised submessage, string or packed array as field `number` of a message."""
     return _head(number, len(payload)) + payload
 
 
@@ -26,7 +25,7 @@ def _head(number: int, length: int) -> bytes:
 
 
 def encode(array: np.ndarray, diff: np.ndarray | None = None, more: bytes = b"") -> bytes:
-    """Return a serialised BlobProto with the array's shape, its values as float32, its gradient if given, `more`."""
+    """Return a serialised BlobProto: the array's shape and values as float32, the gradient if given, then `more`."""
     parts = [field(BlobProto.DATA_FIELD_NUMBER, array.astype("<f4", copy=False).tobytes())]
     if diff is not None:
         parts.append(field(BlobProto.DIFF_FIELD_NUMBER, diff.astype("<f4", copy=False).tobytes()))
@@ -35,27 +34,27 @@ def encode(array: np.ndarray, diff: np.ndarray | None = None, more: bytes = b"")
 
 
 def encode_checked(array: np.ndarray, diff: np.ndarray | None = None) -> bytes:
-    """Return what `encode` does, with a checksum."""
+    """Return a serialised BlobProto as `encode` does, with a checksum."""
     given = [array] if diff is None else [array, diff]
     checksum = checksums.of(array.shape, *(np.ascontiguousarray(values, "<f4") for values in given))
     return encode(array, diff, BlobProto(checksum=checksum).SerializeToString())
 
 
 def sealed(parts: list[bytes], number: int) -> bytes:
-    """Return the serialised parts of a file's message in one piece, sealed in its string field `number`."""
+    """Return the joined serialised parts of a message, followed by their checksum as string field `number`."""
     parts = [*parts, _head(number, checksums.LENGTH)]
     return b"".join([*parts, checksums.seal(parts)])
 
 
 def is_damaged(blob: BlobProto) -> bool:
-    """Say whether a blob has a checksum, and that of other values or another shape."""
+    """Return whether a blob has a checksum that does not match its shape and values."""
     content = blob.SerializeToString()
     values = [_payload(content, number) for number in (BlobProto.DATA_FIELD_NUMBER, BlobProto.DIFF_FIELD_NUMBER)]
     return blob.HasField("checksum") and blob.checksum != checksums.of(blob.shape.dim, *values)
 
 
 def values(blob: BlobProto) -> np.ndarray:
-    """Return a blob's values, flat, float32; also where they are stored as double."""
+    """Return a blob's values, flat and float32, also if they are stored as double."""
     content = blob.SerializeToString()
     if blob.double_data:
         return np.frombuffer(_payload(content, BlobProto.DOUBLE_DATA_FIELD_NUMBER), "<f8").astype(np.float32)
@@ -63,14 +62,14 @@ def values(blob: BlobProto) -> np.ndarray:
 
 
 def _payload(content: bytes, number: int) -> memoryview:
-    """Return the payload of the length-delimited field `number` of a serialised blob, empty if it has none."""
+    """Return the payload of length-delimited field `number` of a serialised blob, empty if there is none."""
     at = 0
     while at < len(content):
         tag, at = _read_varint(content, at)
         if tag & 7 in _FIXED:
             at += _FIXED[tag & 7]
             continue
-        size, at = _read_varint(content, at)  # or, of a field that is a number, the number
+        size, at = _read_varint(content, at)  # the value itself, for wire type varint
         if tag & 7 == _LENGTH_DELIMITED:
             if tag >> 3 == number:
                 return memoryview(content)[at : at + size]
@@ -79,7 +78,7 @@ def _payload(content: bytes, number: int) -> memoryview:
 
 
 def _varint(number: int) -> bytes:
-    """Return a whole number in seven-bit groups, the lowest first."""
+    """Return a number as a varint: groups of seven bits, the lowest first."""
     groups = bytearray()
     while number > 0x7F:
         groups.append(number & 0x7F | 0x80)
@@ -89,7 +88,7 @@ def _varint(number: int) -> bytes:
 
 
 def _read_varint(content: bytes, at: int) -> tuple[int, int]:
-    """Return the number that stands at `at`, and where it ends."""
+    """Return the varint at offset `at`, and the offset after it."""
     number = shift = 0
     while True:
         number |= (content[at] & 0x7F) << shift

@@ -1,9 +1,10 @@
-"""Checksums in snapshots and weights, by which a change since a file was written is noticed.
+"""Checksums in snapshots and weights, which detect a change since a file was written.
 
-Each of the four kinds of file ends with a seal: "xxh3_64:" and the hash of all bytes before it, in 16 digits. In a
-binary file that is the last field of the message, `checksum`; in an HDF5 file it stands behind what HDF5 looks at. The
-field or root attribute `sealed`, near the file's beginning, says that there is one. Each blob has a `checksum` of its
-own, which says where the damage is. Caffe skips all of these; its own files, which have none, are read as they are.
+Each of the four kinds of file ends with a seal: "xxh3_64:" and the hash of all bytes before it, in 16 hexadecimal
+digits. In a binary file the seal is the last field of the message, `checksum`; in an HDF5 file it follows the part
+that HDF5 reads. The field or root attribute `sealed`, near the beginning of the file, says that there is a seal. Each
+blob has its own `checksum`, which locates the damage. Caffe ignores all of these; Caffe's files have none and are read
+without a check.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ LENGTH = len(_MARK) + 16
 
 
 def of(shape: Sequence[int], *values: Any) -> int:
-    """Return the checksum of a blob of that shape with these values, and gradients where they are stored (float32)."""
+    """Return the checksum of a blob by its shape and its arrays: values, and gradients if stored (float32)."""
     found = xxhash.xxh3_64(repr(tuple(shape)).encode())
     for part in values:
         found.update(part)
@@ -26,7 +27,7 @@ def of(shape: Sequence[int], *values: Any) -> int:
 
 
 def seal(parts: Iterable[Any]) -> bytes:
-    """Return what is to stand behind these parts of a file."""
+    """Return the seal of a file that consists of `parts`."""
     found = xxhash.xxh3_64()
     for part in parts:
         found.update(part)
@@ -34,7 +35,7 @@ def seal(parts: Iterable[Any]) -> bytes:
 
 
 def is_whole(content: bytes) -> bool | None:
-    """Say whether a file's content is what its seal was made of; None where it has no seal."""
+    """Return whether a file's content matches its seal, None if it has no seal."""
     if content[-LENGTH : len(_MARK) - LENGTH] != _MARK:
         return None
     return seal([memoryview(content)[:-LENGTH]]) == content[-LENGTH:]

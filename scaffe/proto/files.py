@@ -21,19 +21,19 @@ M = TypeVar("M", bound=Message)
 
 
 def read_bytes(path: str | os.PathLike[str], error_type: type[ScaffeError] = PrototxtError) -> bytes:
-    """Return a file's content. Raise `error_type` if it can't be opened."""
+    """Return a file's content. Raise `error_type` if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read()
     except ValueError:
-        raise error_type(f"{path!r}: no file's name, since it holds a zero byte") from None
+        raise error_type(f"{path!r}: a file name cannot hold a zero byte") from None
     except OSError as error:
         where = "" if os.path.isabs(path) else f" (relative to {os.getcwd()})"
         raise error_type(f"{path}: {reason(error)}{where}") from None
 
 
 def is_text(content: bytes) -> bool:
-    """Tell a prototxt from a binary message, which has control characters near its start."""
+    """Return whether a file is a prototxt, not a binary message, which has control characters near its start."""
     return not set(content[:4096]) & _CONTROL
 
 
@@ -41,7 +41,11 @@ _CONTROL = {*range(32), 127} - set(b"\t\n\v\f\r")
 
 
 def read_text(path: str | os.PathLike[str], message: type[M]) -> M:
-    """Parse a prototxt file. Raise PrototxtError with file and line where it isn't one, or a number is not finite."""
+    """Parse a prototxt file.
+
+    Raise PrototxtError, with file and line, for text that is no such message, a number that is not finite, or a zero
+    byte in a string.
+    """
     return parse_text(read_bytes(path), path, message)
 
 
@@ -61,7 +65,7 @@ def parse_text(content: bytes, path: str | os.PathLike[str], message: type[M]) -
 
 
 def parse_binary(content: bytes, path: str | os.PathLike[str], message: type[M]) -> M:
-    """Parse the content of the binary file `path`. Raise PrototxtError where it isn't such a message."""
+    """Parse the content of the binary file `path`. Raise PrototxtError if it is not such a message."""
     try:
         return message.FromString(content)
     except DecodeError:
@@ -69,7 +73,7 @@ def parse_binary(content: bytes, path: str | os.PathLike[str], message: type[M])
 
 
 def read_net(path: str | os.PathLike[str]) -> NetParameter:
-    """Return the net that a prototxt file describes, old forms upgraded. Raise PrototxtError for one without layers."""
+    """Return the net of a prototxt file, upgraded from old forms. Raise PrototxtError if it has no layers."""
     net = upgrade_net(read_text(path, NetParameter), str(path))
     if not net.layer:
         raise PrototxtError(f"{path}: no layers in it; expected the prototxt of a net")
@@ -77,17 +81,17 @@ def read_net(path: str | os.PathLike[str]) -> NetParameter:
 
 
 def read_solver(path: str | os.PathLike[str]) -> SolverParameter:
-    """Return the solver that a prototxt file describes, old fields upgraded."""
+    """Return the solver of a prototxt file, upgraded from old fields."""
     return upgrade_solver(read_text(path, SolverParameter), os.fspath(path))
 
 
 def read_weights(
     path: str | os.PathLike[str], shapes: Mapping[str, Sequence[hdf5.Shape]] | None = None
 ) -> NetParameter:
-    """Return the net with its blobs that a .caffemodel holds, binary or HDF5 (then names and blobs alone).
+    """Return the net and blobs of a .caffemodel, binary or HDF5; HDF5 holds names and blobs only.
 
-    With the `shapes` of a net's parameters, by layer, values that don't fit may be left out. Raise WeightsError if it
-    can't be opened, PrototxtError for a file that is none, or that has changed since it was written.
+    Given the `shapes` of a net's parameters, by layer, values of other shapes may be left out. Raise WeightsError if
+    the file cannot be read, PrototxtError if it is no .caffemodel or has changed since it was written.
     """
     decode = partial(_decode_weights, shapes=shapes)
     return upgrade_net(unchanged(read_bytes(path, WeightsError), path, decode), str(path))
@@ -107,10 +111,10 @@ def _decode_weights(
 
 
 def read_solver_state(path: str | os.PathLike[str], shapes: Sequence[hdf5.Shape] | None = None) -> SolverState:
-    """Return the solver state that a .solverstate holds, binary or HDF5.
+    """Return the solver state of a .solverstate, binary or HDF5.
 
-    With the `shapes` that its history should have, values that don't fit may be left out. Raise WeightsError if it
-    can't be opened, PrototxtError for a file that is none, that has changed since it was written, or with impossible
+    Given the expected `shapes` of its history, values of other shapes may be left out. Raise WeightsError if the file
+    cannot be read, PrototxtError if it is no .solverstate, has changed since it was written, or holds impossible
     numbers.
     """
     state = unchanged(read_bytes(path, WeightsError), path, partial(_decode_solver_state, shapes=shapes))
@@ -135,7 +139,7 @@ def _looks_like_hdf5(content: bytes, path: str | os.PathLike[str]) -> bool:
 
 
 def _is_solver_state(content: bytes) -> bool:
-    """Tell a SolverState by its first field, an integer where a net has its name or layers."""
+    """Return whether a binary file is a SolverState, by its first field: an integer, unlike a net's."""
     try:
         return content[:1] == b"\x08" and SolverState.FromString(content).HasField("iter")
     except DecodeError:
@@ -150,11 +154,11 @@ def _is_net(content: bytes) -> bool:
     return bool(net.layer or net.layers)
 
 
-_MOST = 2**48  # samples: more than any run reads, and far below where their numbers overflow
+_MOST = 2**48  # samples; more than any run reads, and far below the overflow of sample numbers
 
 
 def _check(state: SolverState, path: str | os.PathLike[str]) -> None:
-    """Raise PrototxtError where a number is one that no run comes to, or the weights have no name."""
+    """Raise PrototxtError for a number that no run reaches, or a state that names no weights."""
     if not state.learned_net:
         raise PrototxtError(f"{path}: a damaged solver state: it names no weights")
     numbers = {"iter": state.iter, "current_step": state.current_step, "random_seed": state.random_seed}

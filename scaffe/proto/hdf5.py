@@ -1,8 +1,8 @@
-"""Weights and solver states in HDF5, laid out as Caffe lays them out.
+"""Weights and solver states in HDF5, in Caffe's layout.
 
-A .caffemodel.h5 has data/LAYER/INDEX for each parameter blob but those that another layer owns, and diff/LAYER/INDEX
-where gradients are stored. A .solverstate.h5 has iter, learned_net, current_step and history/INDEX. What else an
-exact resume needs is in scaffe/state, which Caffe doesn't look at: a SolverState's further fields, as text.
+A .caffemodel.h5 has data/LAYER/INDEX for each parameter blob that the layer owns, and diff/LAYER/INDEX if gradients are
+stored. A .solverstate.h5 has iter, learned_net, current_step and history/INDEX. The other fields of a SolverState,
+which an exact resume needs, are in scaffe/state as text; Caffe ignores it.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ STATE_FOR_WEIGHTS = "a solver state where weights are expected; give it to --sna
 WEIGHTS_FOR_STATE = "not a solver state; weights (.caffemodel) are given with --weights"
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 _OWN = "scaffe/state"
-MOST_BLOBS = 1000  # of a layer, where no net says
+MOST_BLOBS = 1000  # per layer, if no net gives the number
 MOST_TEXT = 64 << 20  # bytes
 NO_SHAPE = (-1,)
-UNPACKED = 16  # times a file's size may its numbers take, where no net says
-_SEALED, _CHECKSUM = "sealed", "checksum"  # attributes, which Caffe doesn't look at
+UNPACKED = 16  # limit of decompressed bytes per byte of the file, if no net gives the sizes
+_SEALED, _CHECKSUM = "sealed", "checksum"  # attributes that Caffe ignores
 
 
 class StoredBlob(NamedTuple):
-    """A parameter blob to write: its name LAYER/INDEX, and what of it is to be stored."""
+    """A parameter blob to write: its name LAYER/INDEX and the arrays to store, None for those to leave out."""
 
     name: str
     data: np.ndarray | None
@@ -41,7 +41,7 @@ class StoredBlob(NamedTuple):
 
 
 def library() -> Any:
-    """Return h5py. Raise SnapshotError, saying how to get it, where it is not installed."""
+    """Return the module h5py. Raise SnapshotError if it is not installed."""
     try:
         import h5py
     except ImportError:
@@ -50,11 +50,12 @@ def library() -> Any:
 
 
 def is_hdf5(content: bytes) -> bool:
+    """Return whether a file's content is HDF5, by its first bytes."""
     return content.startswith(_MAGIC)
 
 
 def encode_weights(layers: Iterable[str], stored: Iterable[StoredBlob], diffs: bool) -> bytes:
-    """Return the HDF5 file of a net's parameters. Each layer has its group, also without any."""
+    """Return the HDF5 file of a net's parameters. Each layer has a group, also a layer without parameters."""
     buffer = io.BytesIO()
     parts = ("data", "diff") if diffs else ("data",)
     with library().File(buffer, "w") as file:
@@ -70,7 +71,7 @@ def encode_weights(layers: Iterable[str], stored: Iterable[StoredBlob], diffs: b
 
 
 def encode_solver_state(state: SolverState, history: Iterable[np.ndarray]) -> bytes:
-    """Return the HDF5 file of a solver state and its history, which `state` itself leaves out."""
+    """Return the HDF5 file of a solver state and its history, which is not in `state`."""
     buffer = io.BytesIO()
     own = SolverState()
     own.CopyFrom(state)
@@ -94,7 +95,7 @@ def _write(file: Any, name: str, values: np.ndarray) -> None:
 
 
 def _sealed(buffer: io.BytesIO) -> bytes:
-    """Return a file with its seal, which HDF5 doesn't look at, behind it."""
+    """Return a file followed by its seal, which HDF5 ignores."""
     with buffer.getbuffer() as content:
         seal = checksums.seal([content])
     buffer.seek(0, os.SEEK_END)
@@ -103,7 +104,7 @@ def _sealed(buffer: io.BytesIO) -> bytes:
 
 
 def _text(text: str) -> np.ndarray:
-    """Return a string as Caffe reads one: of fixed length, with a zero at its end."""
+    """Return a string as Caffe reads it: of fixed length, terminated by a zero byte."""
     content = text.encode()
     return np.array(content, f"S{len(content) + 1}")
 
@@ -116,10 +117,14 @@ def decode_weights(
 ) -> NetParameter:
     """Return the layers of an HDF5 file with their blobs.
 
-    A blob that is left out, since another layer owns it, has no shape and no data, or is not there. With the `shapes`
-    of a net's parameters, by layer, only blobs that fit have values, others of its layers their shape alone, and
-    those of other layers are empty. Raise PrototxtError where the file holds something else, WeightsError where a
-    layer has a blob beyond the net's.
+    A blob that another layer owns has no shape and no data, or is missing at the end of the list. Given the `shapes` of
+    a net's parameters, by layer:
+
+    - blobs of a matching shape have values;
+    - other blobs of the net's layers have their shape only;
+    - blobs of other layers are empty.
+
+    Raise PrototxtError if the file holds something else, WeightsError if a layer has more blobs than in the net.
     """
     net = NetParameter()
     with _opened(content, path) as file:
@@ -171,9 +176,9 @@ def _layers(group: Any) -> dict[str, dict[int, Any]]:
 def decode_solver_state(
     content: bytes, path: str | os.PathLike[str], shapes: Sequence[Shape] | None = None
 ) -> SolverState:
-    """Return the solver state in an HDF5 file. Raise PrototxtError where it holds something else.
+    """Return the solver state in an HDF5 file. Raise PrototxtError if it holds something else.
 
-    With the `shapes` that its history should have, only blobs that fit have values.
+    Given the expected `shapes` of its history, only blobs of a matching shape have values.
     """
     state = SolverState()
     with _opened(content, path) as file:
@@ -206,11 +211,11 @@ def _history(file: Any) -> list[Any]:
 
 
 def _number(file: Any, path: str) -> int:
-    """Return the whole number at `path`."""
+    """Return the integer at `path`."""
     dataset = find(file, path)
     check_numbers(dataset, path)
     if dataset.size != 1 or dataset.dtype.kind == "f":
-        raise SourceError(f"expected one whole number in '{path}', got {dataset.dtype} of shape {dataset.shape}")
+        raise SourceError(f"expected one integer in '{path}', got {dataset.dtype} of shape {dataset.shape}")
     return int(dataset[()].item())
 
 
@@ -224,14 +229,14 @@ def _content(file: Any, path: str) -> bytes:
 
 
 def _check_size(datasets: Iterable[Any], content: bytes) -> None:
-    """Refuse a file that unpacks to far more than it is, where nothing else says how much there should be."""
+    """Raise SourceError for a file whose decompressed size is far larger than the file."""
     unpacked = sum(dataset.nbytes for dataset in datasets)
     if unpacked > max(UNPACKED * len(content), MOST_TEXT):
         raise SourceError(f"{len(content)} bytes that would unpack to {unpacked}")
 
 
 def _fill(blob: BlobProto, dataset: Any, shape: Shape | None) -> None:
-    """Put a dataset into a blob: its shape and, if that is `shape` or this is None, its values."""
+    """Copy a dataset into a blob: its shape and, if `shape` is None or equal to it, its values."""
     if dataset is None:
         return
     if shape is None or dataset.shape == shape:
@@ -245,7 +250,7 @@ def _fill(blob: BlobProto, dataset: Any, shape: Shape | None) -> None:
 
 @contextmanager
 def _opened(content: bytes, path: str | os.PathLike[str]) -> Iterator[Any]:
-    """Open the HDF5 file `path`, whose content is given. Raise PrototxtError where it can't be read."""
+    """Open the HDF5 file `path` from its content. Raise PrototxtError if it cannot be read."""
     h5py = library()
     try:
         with h5py.File(io.BytesIO(content), "r") as file:

@@ -1,4 +1,4 @@
-"""Files of weights and states that have changed since they were written are refused, with the place of the damage."""
+"""Detection of weights and solver states that have changed since they were written, and of the damaged blob."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Decode = Callable[[bytes, Path], N]
 
 
 def unchanged(content: bytes, path: Path, decode: Decode[N]) -> N:
-    """Return what `decode` makes of the content of the file `path`. Raise PrototxtError if it isn't as it was written.
+    """Decode the content of the file `path`. Raise PrototxtError if it has changed since it was written.
 
-    Files without checksums, as Caffe writes them, are taken as they are.
+    Files without checksums, as Caffe writes them, are not checked.
     """
     whole = checksums.is_whole(content)
     if whole is False:
@@ -29,23 +29,23 @@ def unchanged(content: bytes, path: Path, decode: Decode[N]) -> N:
 
 
 def _changed(path: Path, place: str) -> PrototxtError:
-    remedy = "copy it anew, or go back to an older snapshot, as --snapshot auto does"
+    remedy = "copy it again, or go back to an older snapshot, as --snapshot auto does"
     return PrototxtError(f"{path}: damaged, or changed by another program ({place}): {remedy}")
 
 
 def _place(content: bytes, path: Path, decode: Decode[N]) -> str:
-    """Say where the content of a file differs from what was written, as far as that can be told."""
+    """Return where the content of a file was damaged, as far as it can be determined, for an error message."""
     try:
         damaged = [label for label, blob in _stored(decode(content, path)) if blobs.is_damaged(blob)]
-    except Exception as error:  # whatever a decoder makes of damaged content
+    except Exception as error:  # a decoder may raise any error on damaged content
         return " ".join(str(error).removeprefix(f"{path}: ").split()) or type(error).__name__
     return damaged[0] if damaged else "outside its blobs"
 
 
 def _stored(message: NetParameter | SolverState) -> Iterator[tuple[str, BlobProto]]:
-    """Yield the blobs of weights or of a state, with what messages call them."""
+    """Yield the blobs of weights or of a solver state, with their names for messages."""
     if isinstance(message, SolverState):
         yield from ((f"history blob {i}", blob) for i, blob in enumerate(message.history))
         return
-    for layer in message.layer:  # those of Caffe's earlier years have no checksums
+    for layer in message.layer:  # the old field `layers` has no checksums
         yield from ((f"layer '{layer.name}', blob {i}", blob) for i, blob in enumerate(layer.blobs))

@@ -1,4 +1,4 @@
-"""Bring old forms of nets and solvers to the present one, as Caffe does on load."""
+"""Upgrade of nets and solvers from Caffe's old forms to the present form, as Caffe does on load."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ log = logging.getLogger("scaffe")
 
 
 def upgrade_net(net: NetParameter, path: str) -> NetParameter:
-    """Bring `net` to the present form, and say so in the log; return it.
+    """Upgrade `net` to the present form, in place, and log it; return `net`.
 
-    Raise PrototxtError, naming `path`, layer and field, for what has no place in the present form.
+    Raise PrototxtError, with `path`, layer and field, for a field that the present form does not have.
     """
     done = []
     for name, needed, upgrade in _STEPS:
@@ -25,7 +25,7 @@ def upgrade_net(net: NetParameter, path: str) -> NetParameter:
                 upgrade(net)
             except PrototxtError as error:
                 raise PrototxtError(f"{path}: can't upgrade {name}: {error}") from None
-            except UnicodeDecodeError as error:  # of a binary message, which may hold any bytes
+            except UnicodeDecodeError as error:  # from a binary message, whose strings may hold any bytes
                 raise PrototxtError(f"{path}: can't upgrade {name}: {error.object!r} is not UTF-8") from None
             done.append(name)
     if done:
@@ -39,7 +39,7 @@ def _has_inputs(net: NetParameter) -> bool:
 
 
 def _inputs_to_layer(net: NetParameter) -> None:
-    """Put an Input layer in front for the net's `input` and `input_shape` or `input_dim` fields, if it has shapes."""
+    """Replace the fields `input` and `input_shape` or `input_dim` by an Input layer, if shapes are given."""
     layer = LayerParameter(name="input", type="Input", top=net.input)
     layer.input_param.shape.extend(net.input_shape)
     if not net.input_shape:
@@ -64,7 +64,7 @@ def _has_batch_norm_specs(net: NetParameter) -> bool:
 
 
 def _learns_statistics(layer: LayerParameter) -> bool:
-    """Does an old BatchNorm layer say how its three statistics are learnt? They are not."""
+    """Return whether an old BatchNorm layer has multipliers for its three statistics, which are not learned."""
     specs = layer.param if layer.type == "BatchNorm" and len(layer.param) == 3 else []
     return any(spec.lr_mult or spec.decay_mult for spec in specs)
 
@@ -75,7 +75,7 @@ def _still_statistics(net: NetParameter) -> None:
             spec.lr_mult = spec.decay_mult = 0
 
 
-# In this order: each step leaves what the next one takes.
+# The order matters: each step produces the input form of the next.
 _STEPS = [
     ("V0 layers", is_v0, upgrade_v0),
     ("V1 layers", is_v1, upgrade_v1),
@@ -85,14 +85,14 @@ _STEPS = [
 
 
 def _tell_ignored(net: NetParameter, path: str) -> None:
-    """Say which fields of present layers mean nothing: Caffe upgrades them in V1 layers only."""
+    """Log the fields of present layers that have no effect; Caffe upgrades them in V1 layers only."""
     for layer in net.layer:
         if fields := ", ".join(old_transform(layer)):
             log.info("%s: layer '%s': ignored, as by Caffe, outside of transform_param: %s", path, layer.name, fields)
 
 
 def upgrade_solver_type(solver: SolverParameter, path: str) -> SolverParameter:
-    """Turn the old enum `solver_type` into `type`, and say so in the log. Raise PrototxtError for a solver of both."""
+    """Replace the old enum `solver_type` by `type` and log it. Raise PrototxtError if a solver has both."""
     if not solver.HasField("solver_type"):
         return solver
     if solver.HasField("type"):
@@ -104,7 +104,7 @@ def upgrade_solver_type(solver: SolverParameter, path: str) -> SolverParameter:
 
 
 def upgrade_solver(solver: SolverParameter, path: str) -> SolverParameter:
-    """Upgrade `solver_type`; complete a snapshot_prefix that is missing or a folder."""
+    """Upgrade `solver_type`; complete a `snapshot_prefix` that is missing or is a folder."""
     upgrade_solver_type(solver, path)
     stem = os.path.splitext(path)[0]
     if not solver.snapshot_prefix:

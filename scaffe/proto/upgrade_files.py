@@ -1,4 +1,4 @@
-"""Write files in the present form of Caffe's: what its upgrade_net_proto_text and its fellows do."""
+"""Upgrade of files to Caffe's present form, as by Caffe's tools upgrade_net_proto_text and the like."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _TEXT, _BINARY = (".prototxt", ".txt"), (".caffemodel", ".binaryproto")
 def upgrade_net_file(old: str | os.PathLike[str], new: str | os.PathLike[str]) -> None:
     """Read the net in the file `old`, text or binary, and write it to `new` in the present form.
 
-    `new` is text or binary as its name says (.prototxt or .caffemodel), else as `old` is. Raise PrototxtError where
-    `old` can't be read or upgraded; nothing is written then.
+    The suffix of `new` selects text (.prototxt) or binary (.caffemodel); without one the format is that of `old`. Raise
+    PrototxtError if `old` cannot be read or upgraded; nothing is written then.
     """
     content = read_bytes(old)
     if is_hdf5(content):
@@ -39,7 +39,7 @@ def _decode(content: bytes, path: str | os.PathLike[str]) -> NetParameter:
 
 
 def upgrade_solver_file(old: str | os.PathLike[str], new: str | os.PathLike[str]) -> None:
-    """Read the solver in the prototxt `old`, and write it to `new` in the present form. Raise as upgrade_net_file."""
+    """Read the solver in the prototxt `old` and write it to `new` in the present form. Raise as upgrade_net_file."""
     _write(new, upgrade_solver_type(read_text(old, SolverParameter), str(old)), True)
 
 

@@ -1,6 +1,6 @@
-"""V0 layers, those of 2013, to V1: `layers { layer { type: "conv" ... } bottom: ... }`.
+"""Upgrade of V0 layers, those of 2013, to V1: `layers { layer { type: "conv" ... } bottom: ... }`.
 
-One message had the fields of all types of layers; now each type has a message of its own.
+In V0 one message has the fields of all layer types; in V1 each type has its own message.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from scaffe.errors import PrototxtError
 from scaffe.proto import NetParameter, V0LayerParameter, V1LayerParameter
 
-# The name of each type of layer, and of the message that has its fields now.
+# The V1 name of each layer type, and the field of the V1 message with its parameters.
 _TYPES = {
     "accuracy": "ACCURACY",
     "bnll": "BNLL",
@@ -53,7 +53,7 @@ _MESSAGES = {
     "window_data": "window_data_param",
 }
 
-# What a field of a V0 layer is called now, and the types of layers that may have it.
+# The V1 name of each V0 field, and the layer types that may have it.
 _FIELDS = {
     "num_output": ("num_output", "conv innerproduct"),
     "biasterm": ("bias_term", "conv innerproduct"),
@@ -82,16 +82,22 @@ _FIELDS = {
     "det_context_pad": ("context_pad", "window_data"),
     "det_crop_mode": ("crop_mode", "window_data"),
 }
-_TRANSFORM = {"scale": "scale", "meanfile": "mean_file", "cropsize": "crop_size", "mirror": "mirror"}  # of any layer
+_TRANSFORM = {
+    "scale": "scale",
+    "meanfile": "mean_file",
+    "cropsize": "crop_size",
+    "mirror": "mirror",
+}  # of any type
 _KEPT = ("name", "blobs", "blobs_lr", "weight_decay", "hdf5_output_param")  # the same in V1
 
 
 def is_v0(net: NetParameter) -> bool:
+    """Return whether a net has V0 layers."""
     return any(layer.HasField("layer") for layer in net.layers)
 
 
 def upgrade_v0(net: NetParameter) -> None:
-    """Turn V0 layers into V1. Raise PrototxtError, naming the layer, for types and fields that have no place there."""
+    """Convert V0 layers to V1, in place. Raise PrototxtError, with the layer, for unknown types and fields."""
     _fold_padding(net)
     for layer in net.layers:
         if layer.HasField("layer"):
@@ -111,7 +117,7 @@ def _upgrade(v1: V1LayerParameter) -> None:
 
 
 def _move(v0: V0LayerParameter, field: str, value: Any, v1: V1LayerParameter) -> None:
-    """Put one field where V1 has it."""
+    """Copy one V0 field to its place in V1."""
     if field == "type":
         return
     if field in _KEPT:
@@ -125,7 +131,7 @@ def _move(v0: V0LayerParameter, field: str, value: Any, v1: V1LayerParameter) ->
 
 
 def put(message: Message, field: str, value: Any) -> None:
-    """Set a field of whatever kind, given a value of its kind or, where it is repeated, also a single one."""
+    """Set a field of any kind. A repeated field is extended by a list or by a single value."""
     present = getattr(message, field)
     if hasattr(present, "extend"):
         present.extend(value if hasattr(value, "extend") else [value])
@@ -136,7 +142,7 @@ def put(message: Message, field: str, value: Any) -> None:
 
 
 def _fold_padding(net: NetParameter) -> None:
-    """Give the pad of each padding layer to the layer after it, and remove the padding layers."""
+    """Move the pad of each padding layer to the layer after it, and remove the padding layers."""
     makers: dict[str, V1LayerParameter] = {}
     for layer in net.layers:
         for i, bottom in enumerate(layer.bottom):

@@ -1,4 +1,4 @@
-"""V1 layers, those of 2014, to present ones: `layers { type: DATA ... }` to `layer { type: "Data" ... }`."""
+"""Upgrade of V1 layers, those of 2014, to present ones: `layers { type: DATA }` to `layer { type: "Data" }`."""
 
 from __future__ import annotations
 
@@ -57,11 +57,12 @@ _TRANSFORM = ("scale", "mean_file", "crop_size", "mirror")
 
 
 def is_v1(net: NetParameter) -> bool:
+    """Return whether a net has V1 layers."""
     return bool(net.layers)
 
 
 def upgrade_v1(net: NetParameter) -> None:
-    """Turn V1 layers into present ones. Raise PrototxtError for a net that has both."""
+    """Convert V1 layers to present ones, in place. Raise PrototxtError for a net that has both."""
     if net.layer:
         raise PrototxtError(
             f"layer '{net.layer[0].name}' is written 'layer {{', layer '{net.layers[0].name}' in the old form "
@@ -87,7 +88,7 @@ def _upgrade(old: V1LayerParameter, new: LayerParameter) -> None:
 
 
 def _spread(values: Iterable[Any], new: LayerParameter, field: str) -> None:
-    """Give one value to the same field of each of the layer's param messages."""
+    """Set `field` of the layer's param messages, one value each; add messages as needed."""
     for i, value in enumerate(values):
         if i == len(new.param):
             new.param.add()
@@ -95,6 +96,6 @@ def _spread(values: Iterable[Any], new: LayerParameter, field: str) -> None:
 
 
 def old_transform(layer: LayerParameter) -> list[str]:
-    """Return which fields a data layer still has in the message that they left for transform_param."""
+    """Return the fields of a data layer's own message that have moved to transform_param."""
     message = getattr(layer, _DATA.get(layer.type, ""), None)
     return [field for field in _TRANSFORM if message and message.HasField(field)]

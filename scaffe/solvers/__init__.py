@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from scaffe.solvers.rule import Rule
 
 _rules: dict[str, type[Rule]] = {}
-_fast: dict[tuple[str, str], Callable[..., Rule]] = {}  # by kind and engine
+_fast: dict[tuple[str, str], Callable[..., Rule]] = {}  # an engine's rules, by solver type and engine
 
 
 def register(rule: type[Rule], engine: str = "") -> None:
@@ -35,9 +35,9 @@ def kinds() -> list[str]:
 
 
 def create(param: SolverParameter, packed: PackedParameters, engine: Any = None) -> Rule:
-    """Return the rule that the solver file names, in the engine's form if it has one.
+    """Return the rule of the solver's type, in the engine's form if it has one.
 
-    Raise ScaffeError if its type is unknown.
+    Raise ScaffeError for an unknown type.
     """
     kind = param.type
     if kind not in _rules:

@@ -11,10 +11,10 @@ from scaffe.solvers.rule import Arrays, Rule, blend
 
 
 class AdaDelta(Rule):
-    """Scale the gradient by the ratio of two running means of squares: of the updates and of the gradients.
+    """Scale the gradient by the ratio of two running root mean squares: of the updates and of the gradients.
 
     squares = momentum * squares + (1 - momentum) * diff^2
-    update  = diff * sqrt((moves + delta) / (squares + delta)), subtracted times the rate
+    update  = diff * sqrt((moves + delta) / (squares + delta)); rate * update is subtracted
     moves   = momentum * moves + (1 - momentum) * update^2
     """
 

@@ -11,7 +11,7 @@ from scaffe.solvers.rule import Arrays, Rule, root
 
 
 class AdaGrad(Rule):
-    """history = history + diff^2; the update is rate * diff / (sqrt(history) + delta)."""
+    """history = history + diff^2; update = rate * diff / (sqrt(history) + delta)."""
 
     kind = "AdaGrad"
 

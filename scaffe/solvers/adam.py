@@ -13,7 +13,7 @@ from scaffe.solvers.rule import Arrays, Rule, blend, root
 
 
 class Adam(Rule):
-    """Divide the running mean of the gradient by the root of that of its square, both corrected for their start.
+    """Divide the running mean of the gradient by the root of the running mean of its square, bias-corrected.
 
     mean   = momentum * mean + (1 - momentum) * diff
     square = momentum2 * square + (1 - momentum2) * diff^2

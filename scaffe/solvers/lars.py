@@ -10,10 +10,10 @@ from scaffe.solvers.sgd import SGD
 
 
 class LARS(SGD):
-    """SGD with momentum whose rate, in each parameter blob, is in proportion to how large its values are.
+    """SGD with momentum and a learning rate for each parameter blob.
 
-    The rate is multiplied by lars_trust * |data| / (|diff| + decay * |data|), with L2 norms. Where a norm is 0, as
-    that of a bias at the start, by lars_trust alone: by the paper's formula it would stay 0 for ever.
+    The rate is multiplied by lars_trust * |data| / (|diff| + decay * |data|), with L2 norms. If a norm is 0, as that
+    of a bias at the start, the rate is multiplied by lars_trust alone; with the paper's formula it would stay 0.
     """
 
     kind = "LARS"

@@ -1,4 +1,4 @@
-"""Caffe's learning rate policies, and a warm-up: the rate at an iteration, as pure functions of the solver's fields."""
+"""Caffe's learning rate policies and a warm-up: the rate at an iteration, as functions of the solver's fields."""
 
 from __future__ import annotations
 
@@ -10,44 +10,44 @@ from scaffe.proto import SolverParameter
 
 
 def fixed(p: SolverParameter, iteration: int) -> float:
-    """base_lr."""
+    """Return base_lr."""
     return p.base_lr
 
 
 def step(p: SolverParameter, iteration: int) -> float:
-    """base_lr * gamma ^ floor(iteration / stepsize)."""
+    """Return base_lr * gamma ^ floor(iteration / stepsize)."""
     return p.base_lr * p.gamma ** current_step(p, iteration)
 
 
 def exponential(p: SolverParameter, iteration: int) -> float:
-    """base_lr * gamma ^ iteration."""
+    """Return base_lr * gamma ^ iteration."""
     return p.base_lr * p.gamma**iteration
 
 
 def inverse(p: SolverParameter, iteration: int) -> float:
-    """base_lr * (1 + gamma * iteration) ^ -power."""
+    """Return base_lr * (1 + gamma * iteration) ^ -power."""
     found: float = p.base_lr * (1 + p.gamma * iteration) ** -p.power
     return found
 
 
 def multistep(p: SolverParameter, iteration: int) -> float:
-    """base_lr * gamma ^ number of stepvalues reached."""
+    """Return base_lr * gamma ^ (number of stepvalues reached)."""
     return p.base_lr * p.gamma ** current_step(p, iteration)
 
 
 def polynomial(p: SolverParameter, iteration: int) -> float:
-    """base_lr * (1 - iteration / max_iter) ^ power, 0 from max_iter on."""
+    """Return base_lr * (1 - iteration / max_iter) ^ power, 0 from max_iter on."""
     found: float = p.base_lr * max(0.0, 1 - iteration / p.max_iter) ** p.power
     return found
 
 
 def sigmoid(p: SolverParameter, iteration: int) -> float:
-    """base_lr / (1 + exp(-gamma * (iteration - stepsize)))."""
+    """Return base_lr / (1 + exp(-gamma * (iteration - stepsize)))."""
     return p.base_lr / (1 + exp(min(700.0, -p.gamma * (iteration - p.stepsize))))
 
 
 def current_step(p: SolverParameter, iteration: int) -> int:
-    """Return how many steps of a "step" or "multistep" policy lie behind: what a solver state stores."""
+    """Return the number of steps done by a "step" or "multistep" policy, which a solver state stores."""
     if p.lr_policy == "step":
         return iteration // p.stepsize
     if p.lr_policy == "multistep":
@@ -67,7 +67,7 @@ _policies: dict[str, Callable[[SolverParameter, int], float]] = {
 
 
 def check(p: SolverParameter) -> None:
-    """Raise ScaffeError for an unknown policy, or fields without which it means nothing."""
+    """Raise ScaffeError for an unknown policy, or a value that the policy cannot use."""
     if p.lr_policy not in _policies:
         raise ScaffeError(f"lr_policy '{p.lr_policy}' is unknown; known policies: {' '.join(_policies)}")
     if p.lr_policy == "step" and p.stepsize <= 0:
@@ -84,9 +84,9 @@ def check(p: SolverParameter) -> None:
 
 
 def rate(p: SolverParameter, iteration: int) -> float:
-    """Return the learning rate of `iteration`, before any parameter's lr_mult.
+    """Return the learning rate of `iteration`, before a parameter's lr_mult.
 
-    Raise DivergedError, as all ranks do, where that is no finite number.
+    Raise DivergedError, on all ranks, if it is not finite.
     """
     try:
         found = warmed_up(p, iteration, _policies[p.lr_policy](p, iteration))
@@ -94,16 +94,16 @@ def rate(p: SolverParameter, iteration: int) -> float:
         found = inf
     if isinstance(found, complex) or not isfinite(found):
         raise DivergedError(
-            f"lr_policy '{p.lr_policy}': the learning rate of iteration {iteration} is no finite number; "
-            f"look at gamma ({p.gamma:g}) and power ({p.power:g})"
+            f"lr_policy '{p.lr_policy}': the learning rate of iteration {iteration} is not a finite number; "
+            f"check gamma ({p.gamma:g}) and power ({p.power:g})"
         )
     return found
 
 
 def warmed_up(p: SolverParameter, iteration: int, target: float) -> float:
-    """Return the rate on the line from warmup_start_lr to `target`, the policy's rate, which it meets at warmup_iter.
+    """Return the rate of a linear warm-up from warmup_start_lr to the policy's rate, `target`.
 
-    The gradual warm-up that large batches need (Goyal et al. 2017, section 2.2); with warmup_iter 0 there is none.
+    The warm-up takes warmup_iter iterations, 0 for none. Goyal et al. 2017, section 2.2, the gradual warm-up.
     """
     if iteration >= p.warmup_iter:
         return target

@@ -9,10 +9,7 @@ from scaffe.solvers.rule import Arrays, Rule
 
 
 class Nesterov(Rule):
-    """history = momentum * history + rate * diff; step back by the old history, ahead by more than the new.
-
-    The update is (1 + momentum) * history - momentum * (history before).
-    """
+    """history = momentum * history + rate * diff; update = (1 + momentum) * history - momentum * previous history."""
 
     kind = "Nesterov"
     shows = True

@@ -11,7 +11,7 @@ from scaffe.solvers.rule import Arrays, Rule, blend, root
 
 
 class RMSProp(Rule):
-    """history = rms_decay * history + (1 - rms_decay) * diff^2; the update is rate * diff / (sqrt(history) + delta)."""
+    """history = rms_decay * history + (1 - rms_decay) * diff^2; update = rate * diff / (sqrt(history) + delta)."""
 
     kind = "RMSProp"
 

@@ -1,4 +1,4 @@
-"""Rule: how a gradient becomes an update, the part of a solver that each type has of its own."""
+"""Rule: the update rule of a solver, which turns a gradient into an update."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Arrays = Sequence[np.ndarray]
 
 
 class Block(NamedTuple):
-    """Views of a run of elements of one parameter."""
+    """Views of a range of elements of one parameter: values, gradients, history and scratch memory."""
 
     data: np.ndarray
     diff: np.ndarray
@@ -29,30 +29,30 @@ class Block(NamedTuple):
 class Rule:
     """Apply Caffe's update to the packed parameters: clip, normalise, regularise, step.
 
-    Subclasses set `slots`, the number of history values per parameter, and implement `step`. `history[k]` is
-    a flat array of the parameters' layout; a solver state holds them one after the other. Nobody but the rank
-    that holds complete sums calls `update`.
+    Subclasses set `slots`, the number of history values per element, and implement `step`. `history[k]` is a flat array
+    with the layout of the packed parameters; a solver state stores them one after the other. Only a rank that holds
+    the complete sums of the gradients calls `update`.
 
-    An update takes several operations over several arrays. They go over one block after the other, so that all
-    but the first find their values in the core's cache, and memory is read and written once. Elements don't
-    meet in any of them: the results are the same bits for every size of block.
+    An update consists of several elementwise operations. They run block by block, so that all but the first find
+    their operands in the core's cache, and memory is read and written once. The block size does not change the
+    results, bit for bit.
 
-    A gradient that is not finite makes its element's value, or history, so. Each block is looked at while it is in the
-    cache, and `faulty` tells of it.
+    A gradient that is not finite makes the element's value or history not finite. Each block is checked for it while it
+    is in the cache; `faulty` returns what was found.
     """
 
     kind = ""
     slots = 1
-    elementwise = True  # what becomes of an element doesn't depend on the others of its parameter
-    shows = False  # history that is not finite shows in the values, so that these alone need be looked at
-    block = 1 << 15  # elements; the fastest of 2^11 to 2^17 where a core has 1 or 2 MiB of cache
+    elementwise = True  # whether an element's update is independent of the parameter's other elements
+    shows = False  # whether a history that is not finite makes the values so too; then only values are checked
+    block = 1 << 15  # elements; the fastest of 2^11 to 2^17 on cores with 1 or 2 MiB of cache
 
     def __init__(self, param: SolverParameter, packed: PackedParameters):
         self.param, self.packed = param, packed
         self._require(
             "regularization_type", param.regularization_type in REGULARIZATIONS, f"one of {' '.join(REGULARIZATIONS)}"
         )
-        if not isinstance(packed.data, np.ndarray):  # a device has no cache to mind, but each call costs
+        if not isinstance(packed.data, np.ndarray):  # on a device one block: a launch costs more than a cache miss
             self.block = max(1, packed.data.size)
         self.history = [np.zeros_like(packed.data) for _ in range(self.slots)]
         self._scratch = [np.empty_like(packed.data[: self.block]) for _ in range(2)]
@@ -60,7 +60,7 @@ class Rule:
         self._faulty: int | None = None
 
     def blocks(self, i: int, part: slice | None = None) -> list[Block]:
-        """Return what stands of parameter i in that part of the packed arrays, in blocks."""
+        """Return the blocks of parameter i, or of its elements within `part` of the packed arrays."""
         whole = self.packed.slices[i]
         start = max(whole.start, part.start) if part else whole.start
         stop = min(whole.stop, part.stop) if part else whole.stop
@@ -69,7 +69,7 @@ class Rule:
         return self._blocks[start, stop]
 
     def _cut(self, whole: slice) -> list[Block]:
-        """Return a parameter's part of the flat arrays in blocks."""
+        """Return a slice of the packed arrays as blocks."""
         starts = range(whole.start, whole.stop, self.block)
         return [self._view(slice(start, min(start + self.block, whole.stop))) for start in starts]
 
@@ -79,7 +79,7 @@ class Rule:
         return Block(self.packed.data[part], self.packed.diff[part], history, scratch)
 
     def _require(self, field: str, holds: bool, expected: str) -> None:
-        """Raise ScaffeError, with a solver field's value and what it should be, unless `holds`."""
+        """Raise ScaffeError unless `holds`, with the field's value and the expected one."""
         if not holds:
             value = getattr(self.param, field)
             shown = f"{value:g}" if isinstance(value, float) else f"'{value}'"
@@ -87,13 +87,13 @@ class Rule:
 
     @property
     def clips(self) -> bool:
-        """Whether the gradients of all layers have to be known before the first update."""
+        """Whether gradients are clipped, which needs the gradients of all layers before the first update."""
         return self.param.clip_gradients >= 0
 
     def clip(self) -> None:
         """Scale all gradients so that their joint L2 norm is at most clip_gradients.
 
-        Needs the sums of all layers. Comes before the division by iter_size, as in Caffe.
+        Needs the complete sums of all layers; precedes the division by iter_size, as in Caffe.
         """
         if not self.clips:
             return
@@ -104,9 +104,9 @@ class Rule:
             diff *= np.float32(limit / norm)
 
     def update(self, indices: Sequence[int], rate: float, iteration: int, part: slice | None = None) -> None:
-        """Turn the gradients of those parameters into updates and subtract them.
+        """Update the parameters `indices`: turn their gradients into updates and subtract them from the values.
 
-        An elementwise rule can be given a `part` of the packed arrays and update only what stands there.
+        An elementwise rule can be restricted to a `part` of the packed arrays.
         """
         for i in indices:
             self.packed.settle(i)
@@ -114,42 +114,42 @@ class Rule:
             self.apply(i, self.blocks(i, part), self.local_rate(i, rate), decay, iteration)
 
     def apply(self, i: int, blocks: Sequence[Block], rate: float, decay: float, iteration: int) -> None:
-        """Turn gradients of parameter i into updates, with the rate and the decay that are its own."""
+        """Update the `blocks` of parameter i with its own rate and decay."""
         for block in blocks:
             self.apply_block(block, rate, decay, iteration)
             self.look_at(i, block)
 
     def apply_block(self, block: Block, rate: float, decay: float, iteration: int) -> None:
-        """Do so for a block of it."""
+        """Update one block."""
         self._normalise(block.diff)
         self._regularise(block.data, block.diff, np.float32(decay), block.scratch[0])
         self.step(block.diff, block.history, block.scratch, rate, iteration)
         np.subtract(block.data, block.diff, out=block.data)
 
     def look_at(self, i: int, block: Block) -> None:
-        """Take note of it if a block of parameter i, just updated, is not finite."""
+        """Record parameter i as faulty if an updated block of it is not finite."""
         arrays = (block.data,) if self.shows else (block.data, *block.history)
         if self._faulty is None and not all(map(all_finite, arrays)):
             self._faulty = i
 
     def look(self) -> None:
-        """Take note of it if a parameter that is measured is not finite. Comes at the end of each iteration."""
+        """Record the first statistic that is not finite as faulty. Called at the end of each iteration."""
         if self._faulty is None:
             self._faulty = first_faulty(self.packed, self.packed.data, self.packed.statistics)
 
     def faulty(self) -> ParameterBlob | None:
-        """Return the parameter that was found not to be finite since the last call, None if all were."""
+        """Return a parameter found not finite since the last call, None if there is none."""
         found, self._faulty = self._faulty, None
         return None if found is None else self.packed.parameters[found]
 
     def local_rate(self, i: int, rate: float) -> float:
-        """Return the learning rate of parameter i. Its gradient is complete, and not yet normalised."""
+        """Return the learning rate of parameter i. Its gradient is complete, but not yet normalised."""
         return rate * self.packed.parameters[i].rate
 
     def step(self, diff: np.ndarray, history: Arrays, scratch: Arrays, rate: float, iteration: int) -> None:
-        """Replace a gradient by what is to be subtracted from the values, and bring its `history` up to date.
+        """Overwrite the gradient `diff` with the update to subtract, and update `history`.
 
-        All are blocks of one parameter, float32 of equal length; the two of `scratch` may be overwritten.
+        All arrays are float32 of the same length, blocks of one parameter. The two `scratch` arrays may be overwritten.
         """
         raise NotImplementedError
 
@@ -169,14 +169,14 @@ class Rule:
 
 
 def blend(history: np.ndarray, keep: float, values: np.ndarray) -> None:
-    """Let `history` be keep * history + (1 - keep) * values; `values` are overwritten."""
+    """Set `history` to keep * history + (1 - keep) * values; `values` are overwritten."""
     history *= np.float32(keep)
     values *= np.float32(1) - np.float32(keep)
     history += values
 
 
 def norm_of(values: np.ndarray) -> float:
-    """Return the L2 norm of flat values, summed in double precision where their squares are too large for single."""
+    """Return the L2 norm of a flat array; in double precision if the sum of squares overflows single precision."""
     square = float(np.dot(values, values))
     if isinf(square):
         double = values.astype(np.float64)

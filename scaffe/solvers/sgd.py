@@ -9,7 +9,7 @@ from scaffe.solvers.rule import Arrays, Rule
 
 
 class SGD(Rule):
-    """history = momentum * history + rate * diff; the update is the history."""
+    """history = momentum * history + rate * diff; update = history."""
 
     kind = "SGD"
     shows = True

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from math import isfinite
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
+from scaffe.engine import Loss
 from scaffe.errors import DivergedError
 from scaffe.files import snapshot
 from scaffe.net import Net
@@ -18,13 +19,6 @@ from scaffe.solvers import lr_policy
 from scaffe.solvers.rule import Rule
 from scaffe.training.bad_records import BadRecords
 from scaffe.training.signals import ACTIONS
-
-
-class Sent(Protocol):
-    """A loss that a device computes."""
-
-    def loss(self) -> float:
-        """Wait for the loss, and return it."""
 
 
 class Fault(NamedTuple):
@@ -56,7 +50,7 @@ class Losses:
         self._net, self._rule = net, rule
         self.last: deque[float] = deque(maxlen=param.average_loss)
         self.wishes: set[str] = set()
-        self._sent: tuple[Sent, int] | None = None  # with its iteration
+        self._sent: tuple[Loss, int] | None = None  # with its iteration
         self._updated: int | None = None  # the iteration whose update is still to be checked
 
     @property
@@ -64,17 +58,17 @@ class Losses:
         """The mean of the last average_loss losses."""
         return float(np.mean(self.last))
 
-    def take(self, part: float | Sent, iteration: int) -> None:
-        """Sum an iteration's loss over the ranks, of which this one gives its part; a device's is summed one late.
+    def take(self, part: Loss, iteration: int) -> None:
+        """Sum an iteration's loss over the ranks, of which this one gives its part; a late part is summed one late.
 
         The same message carries the requests of all ranks. Raise DivergedError on all ranks if the summed loss, or a
         parameter after the last update, is not finite on any. Collective.
         """
-        if isinstance(part, float):
-            self._agree(part, iteration, "no update was applied")
-        else:
+        if part.late:
             before, self._sent = self._sent, (part, iteration)
             self._agree_late(before)
+        else:
+            self._agree(part.value(), iteration, "no update was applied")
         self._updated = iteration
 
     def settle(self) -> None:
@@ -84,11 +78,11 @@ class Losses:
             self._agree_late(before)
             self._updated = None
 
-    def _agree_late(self, before: tuple[Sent, int] | None) -> None:
+    def _agree_late(self, before: tuple[Loss, int] | None) -> None:
         if before is None:
             self._sum(0.0, self._faults())
         else:
-            self._agree(before[0].loss(), before[1], "its update was applied")
+            self._agree(before[0].value(), before[1], "its update was applied")
 
     def _agree(self, part: float, iteration: int, consequence: str) -> None:
         faults = self._faults()

@@ -15,6 +15,7 @@ from readers import Reading
 from scaffe import solvers
 from scaffe.choices import Choices
 from scaffe.compute import AUTO, Compute
+from scaffe.engine import Loss
 from scaffe.errors import ScaffeError
 from scaffe.files import snapshot, weights
 from scaffe.held import Together, public
@@ -32,7 +33,7 @@ from scaffe.parallel.iteration import iterate
 from scaffe.parallel.maker import make_workflow
 from scaffe.parallel.propagate import Propagate
 from scaffe.parallel.run import Run
-from scaffe.parallel.stall import Watch
+from scaffe.parallel.stall import StallWatch
 from scaffe.parallel.statistics import Statistics
 from scaffe.parallel.workflows.workflow import Workflow
 from scaffe.parallel.world import World, open_world
@@ -149,7 +150,7 @@ class Solver:
         """Build the update rule and the test nets, without communication."""
         self.statistics = Statistics(self.world, self.net.packed, self.net.context.share)
         self.net.packed.pinned = True
-        self.rule = solvers.create(self.param, self.net.packed, self.net.context.engine)
+        self.rule = solvers.create(self.param, self.net.packed, self.net.engine)
         self.test_nets = builder.test_nets(self.net, lambda: self.tests_done)
         if self.world.is_root:
             snapshot.check_writable(self.param)
@@ -168,12 +169,12 @@ class Solver:
         workflows = {name: make_workflow(run, *given) for name, run in candidates.items()}
         return WorkflowTrial(workflows, self.world.allgather)
 
-    def _open_watch(self, nets: Sequence[Net]) -> Watch | None:
+    def _open_watch(self, nets: Sequence[Net]) -> StallWatch | None:
         """Return the watch over stalls; one rank alone waits for no other. Collective."""
         if self.collectives is None or not self.watching.stall_seconds:
             return None
         node = self.collectives.node.comm
-        return Watch(self.world, node, nets, self.watching.stall_seconds, self.watching.stall_abort)
+        return StallWatch(self.world, node, nets, self.watching.stall_seconds, self.watching.stall_abort)
 
     def _agree_on(self, nets: Sequence[Net]) -> None:
         """Raise an error on all ranks unless they have built the same nets: files may differ between nodes."""
@@ -332,7 +333,9 @@ class Solver:
         self.net.forward()
         self.statistics.average()
         self.rule.look()
-        self.losses.take(self.net.loss(), self.iter)
+        loss = Loss(self.net)
+        loss.add(1)
+        self.losses.take(loss, self.iter)
         self.losses.settle()
         log.info("Iteration %d, loss = %.6g", self.iter, self.losses.mean)
 
@@ -417,7 +420,7 @@ class Solver:
             self.watch.close()
         if self.collectives is not None:
             # Users' arrays over shared memory may be used on too.
-            held = self.net.context.gpu is None and self.net.move_parameters(aligned_zeros)
+            held = self.world.gpu is None and self.net.move_parameters(aligned_zeros)
             self.collectives.free(windows=not any(self.world.allgather(held)))
 
     def _end_readers(self) -> None:

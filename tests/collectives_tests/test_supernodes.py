@@ -30,8 +30,8 @@ def test_slurm_tells_switches_above_a_node():
     tree = "switch.switch.node"
     assert of("top.s4.tux1", tree) == of("top.s4.tux2.site.org", tree) == "top.s4" != of("top.s5.tux3", tree)
     for address, pattern, said in (
-        ("tux1", "node", "SLURM knows no switches here, only nodes: SLURM_TOPOLOGY_ADDR is 'tux1'"),
-        ("s4.tux1", tree, "SLURM_TOPOLOGY_ADDR 's4.tux1' is not of its pattern 'switch.switch.node'"),
+        ("tux1", "node", "SLURM gives nodes but no switches: SLURM_TOPOLOGY_ADDR is 'tux1'"),
+        ("s4.tux1", tree, "SLURM_TOPOLOGY_ADDR 's4.tux1' does not match its pattern 'switch.switch.node'"),
         ("", "", "are not set; start with srun"),
     ):
         with pytest.raises(ArgumentError, match=said):
@@ -43,9 +43,9 @@ def test_slurm_tells_switches_above_a_node():
     [
         ("n0,n1;n1,n2", "n0", "host n1 is in two of them, number 0 and 1"),
         ("n0,n1;n2", "n9", "host n9 is in none of 'n0,n1;n2'"),
-        ("n[0-3];n4", "n0", r"'n\[0-3\]' is no host's name; expected hosts as in"),
-        ("n0;;n1", "n0", "'' is no host's name"),
-        ("rack(.*", "rack1", r"the pattern 'rack\(.\*' is none: missing \)"),
+        ("n[0-3];n4", "n0", r"'n\[0-3\]' is not a host name; expected hosts as in"),
+        ("n0;;n1", "n0", "'' is not a host name"),
+        ("rack(.*", "rack1", r"the pattern 'rack\(.\*' is invalid: missing \)"),
         ("rack(?:1|2)", "rack1", "has no part in parentheses that names a supernode"),
         (r"rack(\d)", "host7", "host host7 does not match the pattern"),
     ],
@@ -57,7 +57,7 @@ def test_what_makes_no_sense_is_one_line(told, host, said):
 
 
 def test_a_node_in_two_supernodes_is_refused():
-    with pytest.raises(ArgumentError, match="ranks 1 and 2 are of one node, which is in two: 'a' and 'b'"):
+    with pytest.raises(ArgumentError, match="ranks 1 and 2 share a node, but are in two supernodes: 'a' and 'b'"):
         Group.of("xyyz").with_supernodes("aabb")
     assert Group.of("xyyz").with_supernodes("abba").supernodes == (0, 1, 1, 0)
 
@@ -72,19 +72,19 @@ def test_halving_crosses_where_least_is_sent():
     for order, each in ((range(8), n // 2), (order_for("halving", group), n // 8)):
         assert crossing(make_schedule("allreduce", "halving", 8, n, order=list(order)), group) == 8 * 2 * each
     said = describe_crossing("allreduce", "halving", n, group)
-    assert said == f"2 supernodes, between which {2 * n} bytes go; without renumbering {8 * n}"
+    assert said == f"2 supernodes; {2 * n} bytes cross them, without renumbering {8 * n}"
 
 
 def test_a_chain_leaves_each_supernode_once():
     group = Group.of("abcdef", "xyxyxy")
-    assert describe_crossing("reduce", "chain", 10, group).endswith("which 10 bytes go; without renumbering 50")
+    assert describe_crossing("reduce", "chain", 10, group).endswith("; 10 bytes cross them, without renumbering 50")
     with pytest.raises(AlgorithmError, match="unknown algorithm 'magic'"):
         describe_crossing("reduce", "magic", 10, group)
 
 
 def test_too_many_messages_are_not_counted():
     group = Group.uniform(3000, nodes_per_supernode=100)
-    assert describe_crossing("allreduce", "ring", 4000, group).startswith("30 supernodes, too many messages to count")
+    assert describe_crossing("allreduce", "ring", 4000, group).startswith("30 supernodes; too many messages to count")
 
 
 def test_lists_are_written_as_a_flag_has_them():

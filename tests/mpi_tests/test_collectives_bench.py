@@ -205,7 +205,7 @@ def test_given_back_arrays_leave_the_others_in_use():
     [
         (["-m", "8:4"], "argument -m/--message-size: expected [MIN:]MAX in bytes, 1 <= MIN <= MAX, got '8:4'"),
         (["-m", "4:x"], "got '4:x'"),
-        (["-m", "1:2"], "argument -m: no size from 1 to 2 holds an element's 4"),
+        (["-m", "1:2"], "argument -m: no size from 1 to 2 holds an element of 4 bytes"),
         (["-i", "0"], "expected a whole number from 1 on, got '0'"),
         (["-z", "50,101"], "expected up to five percentiles from 0 to 100, got '50,101'"),
         (["-k", "fixed:99"], f"expected a root below {WORLD.size}, the number of ranks, got 99"),

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.mpi
 COMM = MPI.COMM_WORLD
 
 
-class FewLayers(stall.Layers):
+class FewLayers(stall.LayerNames):
     def __init__(self, nets):
         self.names, self.reading = [["data", "conv1"]], [[True, False]]
 
@@ -24,7 +24,7 @@ class FewLayers(stall.Layers):
 @pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("node", ["all", "each its own"])
 def test_a_rank_that_computes_on_is_named_by_the_lowest_that_waits(node, monkeypatch) -> None:
-    monkeypatch.setattr(stall, "Layers", FewLayers)
+    monkeypatch.setattr(stall, "LayerNames", FewLayers)
     told = threading.Event()
     lines: list[str] = []
 
@@ -36,7 +36,7 @@ def test_a_rank_that_computes_on_is_named_by_the_lowest_that_waits(node, monkeyp
     monkeypatch.setattr(stall.log, "warning", warn)
     world = World(COMM.Dup())
     world.record.begin(7)
-    watch = stall.Watch(world, world.comm if node == "all" else MPI.COMM_SELF, [], 0.5)
+    watch = stall.StallWatch(world, world.comm if node == "all" else MPI.COMM_SELF, [], 0.5)
     forge(watch.beacon)
     if world.rank == 1:
         world.record.at(BACKWARD, 1)
@@ -52,7 +52,7 @@ def test_a_rank_that_computes_on_is_named_by_the_lowest_that_waits(node, monkeyp
         assert any("update, waiting for the sums of gradients, iteration 7; missing:" in line for line in lines)
         named = f"rank 1 on {world.host}: last seen in backward pass of layer conv1, iteration 7"
         assert any(named in line for line in lines)
-        dropped = "1 datagram(s) came that are not this job's: dropped"
+        dropped = "dropped 1 datagram(s) that are not from this job"
         assert lines.count(dropped) == (node != "all")
 
 

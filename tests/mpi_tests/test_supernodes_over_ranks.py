@@ -56,7 +56,7 @@ def test_what_crosses_is_what_explain_says(sent, told, what, algorithm):
     getattr(comm, what)(array, algorithm=algorithm, chunk_bytes=256)
     if what != "bcast":
         assert comm.rank or (array == sum(range(comm.size))).all()
-    assert f"{len(set(comm.group.supernodes))} supernodes, between which {across(sent, comm.group)} bytes go" in said
+    assert f"{len(set(comm.group.supernodes))} supernodes; {across(sent, comm.group)} bytes cross them" in said
     comm.free()
 
 
@@ -92,7 +92,7 @@ def test_the_benchmark_numbers_its_ranks_so_too(capsys):
     assert bench.main(["allreduce", *options]) == 0
     last = capsys.readouterr().out.splitlines()[-2:]
     if COMM.rank == 0:
-        assert last[0].startswith("# allreduce of 4096 bytes") and "2 supernodes, between which" in last[0]
+        assert last[0].startswith("# allreduce of 4096 bytes") and "2 supernodes; " in last[0]
         assert last[1].startswith("# allreduce of 4096 bytes") and last[1].endswith("mpi, as asked")
 
 
@@ -101,7 +101,7 @@ def test_the_benchmark_numbers_its_ranks_so_too(capsys):
     [
         ("n0;n0,n1", ArgumentError, "host n0 is in two of them"),
         ("n0", ArgumentError, "rank 1: supernodes: host n1 is in none of 'n0'"),
-        ("n(.*", ArgumentError, "is none: missing"),
+        ("n(.*", ArgumentError, "is invalid: missing"),
         ("slurm", ArgumentError, "SLURM_TOPOLOGY_ADDR and ..._ADDR_PATTERN are not set"),
         (lambda: f"n{COMM.rank}", DisagreementError, "differ in the supernodes: rank 0 has 'n0', rank 1 has 'n1'"),
     ],
@@ -113,7 +113,9 @@ def test_nonsense_is_an_error_on_all_ranks(monkeypatch, told, error, said):
 
 
 def test_a_node_in_two_is_an_error_on_all_ranks():
-    with pytest.raises(ArgumentError, match="supernodes: ranks 0 and 1 are of one node, which is in two: '0' and '1'"):
+    with pytest.raises(
+        ArgumentError, match="supernodes: ranks 0 and 1 share a node, but are in two supernodes: '0' and '1'"
+    ):
         Communicator(COMM, group=Group.of([0] * COMM.size), supernodes=r"n(\d)")
 
 

@@ -119,7 +119,7 @@ def test_workflows_that_take_turns_give_the_bits_of_sc_b(folder, sc_b, fields):
 @pytest.mark.parametrize("drive", DRIVES)
 def test_broadcasts_in_another_order_give_the_bits_of_sc_b(folder, sc_b, monkeypatch, drive, fields):
     orders = []
-    take = StagedPropagate._take
+    take = StagedPropagate._make_stages
 
     def noted(self, share):
         take(self, share)
@@ -127,7 +127,7 @@ def test_broadcasts_in_another_order_give_the_bits_of_sc_b(folder, sc_b, monkeyp
 
     monkeypatch.setattr(sc_obr, "FEW_NODES", 0)
     monkeypatch.setattr(ordering, "share_ahead", lambda *seconds: 0.5)
-    monkeypatch.setattr(StagedPropagate, "_take", noted)
+    monkeypatch.setattr(StagedPropagate, "_make_stages", noted)
     expected = sc_b(**fields)
     given = {"workflow": "SC-OBR", "drive": drive, "bucket_bytes": "0", "reduce": "chain"}
     assert_same_bits(train(folder, given, **fields), expected)

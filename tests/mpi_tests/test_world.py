@@ -109,8 +109,8 @@ def test_singletons_under_a_launcher_are_noticed(monkeypatch, environment, said)
 @pytest.mark.parametrize(
     ("level", "said"),
     [
-        (MPI.THREAD_SINGLE, ["'single'.*promises nothing to a process with threads"]),
-        (MPI.THREAD_FUNNELED, ["'funneled'.*enough"]),
+        (MPI.THREAD_SINGLE, ["'single'.*not safe in a process with threads"]),
+        (MPI.THREAD_FUNNELED, ["'funneled'.*sufficient"]),
         (MPI.THREAD_MULTIPLE, []),
     ],
 )

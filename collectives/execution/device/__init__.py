@@ -1,17 +1,17 @@
-"""Collectives on device arrays: memory of a GPU, which CuPy's arrays lie in.
+"""Collectives on device arrays: CuPy's, in the memory of a GPU.
 
-| file | what is in it |
+| file | contents |
 |---|---|
-| device.py | what is asked of a device: streams, events, copies, kernels, handles |
+| device.py | the protocol of a device: streams, events, copies, kernels, memory handles |
 | cuda.py | that device, by CuPy |
-| kernels.py | its kernels, CUDA C |
-| moves.py | how an execution moves chunks: MPI takes them where they lie, or through pinned slots |
-| aware.py | does the MPI library take device pointers? |
-| plans.py | the plans that no schedule makes: slices of a node by CUDA IPC, and the library's own collective |
+| kernels.py | its kernels, CUDA C++ |
+| transports.py | how an execution moves chunks: MPI takes device pointers, or chunks pass through pinned slots |
+| aware.py | whether the MPI library takes device pointers |
+| plans.py | plans without a schedule: slices of a node by CUDA IPC, and the library's own collective |
 | nccl.py | NCCL's collectives, and the order in which ranks launch them |
-| hierarchy.py | inside nodes by one of these, between nodes by a schedule |
-| choice.py | which of them is for what, and what is done instead |
+| hierarchy.py | one of these inside nodes, a schedule between nodes |
+| choice.py | which of them suits a call, and what replaces one that can't run |
 
-What tells devices apart is in device.py alone, so that a stand-in can take the GPU's place: the tests run all the rest
-with one whose copies and kernels happen late and out of step, as a GPU's do. On a real GPU nothing here has run yet.
+Only cuda.py and nccl.py know CUDA. The tests run the rest with a stand-in for the GPU, whose copies and kernels run
+late and out of step, as a GPU's do.
 """

@@ -1,4 +1,4 @@
-"""Does the MPI library take device pointers? It is asked, never tried: a library that doesn't would crash."""
+"""Whether the MPI library takes device pointers. The library is asked; trying would crash one that does not."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ GPU_CUDA = 0  # MPICH's MPIX_GPU_SUPPORT_CUDA
 
 
 def takes_device_pointers(environment: Mapping[str, str] = os.environ, library: Any = None) -> bool:
-    """Say whether MPI takes CUDA pointers, as `support` finds out."""
+    """Return whether MPI takes CUDA pointers; see `support`."""
     return support(environment, library)[0]
 
 
 def support(environment: Mapping[str, str] = os.environ, library: Any = None) -> tuple[bool, str]:
-    """Return whether MPI takes CUDA pointers, and who says so: COLLECTIVES_CUDA_AWARE, 0 or 1, or else the library.
+    """Return whether MPI takes CUDA pointers, and the source of the answer.
 
-    Open MPI has MPIX_Query_cuda_support, MPICH MPIX_GPU_query_support; one that has neither does not. `library` is
-    the loaded MPI library, if it is not to be looked for. MPI must be initialized.
-    Raise ArgumentError for another value of the variable.
+    The source is COLLECTIVES_CUDA_AWARE, 0 or 1, or else the library: Open MPI has MPIX_Query_cuda_support, MPICH
+    MPIX_GPU_query_support, and a library with neither takes none. `library` replaces the loaded libraries. MPI must be
+    initialized. Raise ArgumentError for another value of the variable.
     """
-    if told := environment.get(VARIABLE, ""):
-        if told not in ("0", "1"):
-            raise ArgumentError(f"{VARIABLE} is 0 or 1, got '{told}'")
-        return told == "1", f"{VARIABLE}={told}"
+    if value := environment.get(VARIABLE, ""):
+        if value not in ("0", "1"):
+            raise ArgumentError(f"{VARIABLE} is 0 or 1, got '{value}'")
+        return value == "1", f"{VARIABLE}={value}"
     libraries = _loaded() if library is None else {"the library": library}
     for path, found in libraries.items():
         for name, ask in QUERIES.items():
@@ -40,6 +40,7 @@ def support(environment: Mapping[str, str] = os.environ, library: Any = None) ->
 
 
 def _ask_mpich(function: Any) -> bool:
+    """Call MPICH's query."""
     answer = ctypes.c_int(0)
     return function(ctypes.c_int(GPU_CUDA), ctypes.byref(answer)) == 0 and bool(answer.value)
 
@@ -51,7 +52,7 @@ QUERIES: dict[str, Callable[[Any], bool]] = {
 
 
 def _loaded() -> dict[str, Any]:
-    """Return the MPI libraries that are loaded, by their paths; mpi4py's extension where none has a usual name."""
+    """Return the loaded MPI libraries by path; mpi4py's extension module where none has a usual name."""
     from mpi4py import MPI
 
     maps = Path("/proc/self/maps").read_text()

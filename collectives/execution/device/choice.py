@@ -1,4 +1,4 @@
-"""What a communicator needs to make plans for device arrays: how MPI takes them, and whether ranks see each other's."""
+"""Making plans for device arrays: what suits a call, by what the MPI library and the GPUs can do."""
 
 from __future__ import annotations
 
@@ -23,14 +23,17 @@ if TYPE_CHECKING:
 
     from collectives.execution.device.device import Device
 
-DEVICE_CHUNK = 1 << 20  # bytes: a kernel's start and a copy's take as long as some 100 KB of copying
+DEVICE_CHUNK = 1 << 20  # bytes: starting a kernel or a copy takes as long as copying some 100 KB
 NCCL = "nccl"
-INSTEAD = {"reduce": "chain", "bcast": "chain", "allreduce": "ring"}  # of what is for host memory alone
+INSTEAD = {"reduce": "chain", "bcast": "chain", "allreduce": "ring"}  # replaces what host memory alone has
 log = logging.getLogger(__name__)
 
 
 class DevicePlans:
-    """Plans for arrays of `device` over `comm`, whose ranks on this node are those of `local`. Collective."""
+    """Makes plans for arrays of `device` over `comm`. `local` has the ranks of this node. Collective.
+
+    `nccl` holds NCCL's communicators, which may be shared with other DevicePlans over the same ranks.
+    """
 
     def __init__(
         self, comm: MPI.Intracomm, local: MPI.Intracomm, device: Device, nccl: NcclCommunicators | None = None
@@ -43,13 +46,13 @@ class DevicePlans:
 
     @property
     def how(self) -> str:
-        """Where the arrays lie, and how they travel."""
+        """Return where the arrays lie, and how they travel."""
         taken = "MPI takes device pointers" if self.direct else "MPI takes copies in pinned memory"
         inside = f"no CUDA IPC ({self.why_no_peers})" if self.why_no_peers else "CUDA IPC"
         return f"on {self.device.name}; {taken}; between ranks of a node: {inside}"
 
     def choose(self, what: str, choice: Choice, nodes: int, dtype: np.dtype, elements: int) -> Choice:
-        """Return what is done instead where a choice is not for device arrays, and say so in the log."""
+        """Return `choice`, or what replaces it where it can't run on device arrays; log a replacement once."""
         name = choice.algorithm
         if not elements:
             return Choice("mpi")
@@ -66,24 +69,24 @@ class DevicePlans:
         instead = INSTEAD[what] if nodes > 1 or self.why_no_peers else "slices"
         why = self.why_no_nccl if name == NCCL else self.why_no_peers
         why = why or ("these ranks are on several nodes" if nodes > 1 else "these ranks are on one node")
-        if (what, name) not in self._nccl.told:
-            self._nccl.told.add((what, name))
+        if (what, name) not in self._nccl.logged:
+            self._nccl.logged.add((what, name))
             log.info("%s of device arrays by %s instead of %s: %s", what, instead, name, why)
         return Choice(instead, why=why)
 
     @cached_property
     def why_no_nccl(self) -> str:
-        """Why NCCL can't join the ranks, "" if it can. Collective when it is first asked for."""
+        """Return why NCCL can't connect the ranks, "" if it can. Collective at its first use."""
         return why_no_nccl(self.comm, self.device, os.environ.get(SHARING) == "1")
 
     @cached_property
     def has_local_nccl(self) -> bool:
-        """Whether NCCL can join the ranks of every node. Collective when it is first asked for."""
+        """Return whether NCCL can connect the ranks of every node. Collective at its first use."""
         why = why_no_nccl(self.local, self.device, os.environ.get(SHARING) == "1")
         return not any(self.comm.allgather(why))
 
     def transport(self) -> DirectTransport | StagedTransport:
-        """Return the moves of one plan."""
+        """Return the transport of one plan."""
         return DirectTransport(self.device) if self.direct else StagedTransport(self.device)
 
     def library(self, plan: LibraryPlan) -> DeviceLibraryPlan:
@@ -91,7 +94,7 @@ class DevicePlans:
         return DeviceLibraryPlan(plan, self.transport(), self.direct)
 
     def slices(self, what: str, op: Operation | None, root: int) -> PeerPlan:
-        """Return the plan by which each rank of the node joins its slice."""
+        """Return the plan in which each rank of the node joins its slice."""
         return PeerPlan(self.local, self.device, what, op, root)
 
     def nccl(self, what: str, op: Operation | None, root: int) -> NcclPlan:
@@ -99,13 +102,13 @@ class DevicePlans:
         return NcclPlan(self._nccl.get("all", self.comm, self.device), what, op, root, self.comm.size)
 
     def inside(self, what: str, op: Operation | None, root: int) -> Plan:
-        """Return a plan over the ranks of this node alone."""
+        """Return a plan over the ranks of this node."""
         if self.has_local_nccl:
             return NcclPlan(self._nccl.get("node", self.local, self.device), what, op, root, self.local.size)
         return self.slices(what, op, root)
 
     def leaders(self, what: str, op: Operation | None, leader: int, between: Plan | None) -> HierarchyPlan:
-        """Return the plan in which a node's `leader`, by its rank there, has `between` with the others'."""
+        """Return the plan in which each node's `leader`, a rank there, runs `between` with the other leaders."""
         inner = op and op._replace(divided=False)
         up = None if what == "bcast" else self.inside("reduce", inner, leader)
         down = None if what == "reduce" else self.inside("bcast", None, leader)

@@ -1,4 +1,4 @@
-"""Device: what is asked of a GPU and its library. CuPy's is in cuda.py."""
+"""Device: the protocol of a GPU and its library. cuda.py has CuPy's."""
 
 from __future__ import annotations
 
@@ -11,98 +11,98 @@ from collectives.execution.operations import Operation
 
 
 class Event(Protocol):
-    """A mark in a stream, awaited like an MPI request; one that was never recorded is done."""
+    """A point on a stream, with the methods of a request. An event that was never recorded is complete."""
 
     def record(self, stream: Any) -> None:
-        """Mark what the stream has to do by now. Whoever waits for an earlier mark goes on waiting for that."""
+        """Mark the work that is on the stream now. A wait for an earlier mark still waits for that mark."""
 
     def Test(self) -> bool:
-        """Say whether the device has come this far."""
+        """Return whether the device has reached it."""
 
     def Wait(self) -> None:
-        """Wait until it has."""
+        """Wait until the device has reached it."""
 
 
 class Stream(Protocol):
     """Work that a device does in order, in the background."""
 
-    ptr: int  # as libraries take it
+    ptr: int  # the handle that libraries take
 
     def wait_event(self, event: Any) -> None:
-        """Let what comes next begin after the event; the caller goes on at once."""
+        """Make the work that follows wait for the event; the caller does not wait."""
 
     def __enter__(self) -> Any:
-        """Make it the calling thread's."""
+        """Make it the calling thread's stream."""
 
     def __exit__(self, *error: Any) -> Any:
-        """Give the thread the stream that it had before."""
+        """Restore the thread's previous stream."""
 
 
 class Device(Protocol):
-    """A GPU. All that takes a stream only puts work on it.
+    """A GPU. Methods that take a stream only put work on it.
 
-    Arrays are flat and contiguous, with numpy's `dtype`, `size`, `nbytes`, `reshape`, `view` and slices, and a
+    Arrays are flat and contiguous, with NumPy's `dtype`, `size`, `nbytes`, `reshape`, `view` and slices, and a
     `__cuda_array_interface__`.
     """
 
     name: str
-    identity: str  # the same in two processes if it is the same GPU
+    identity: str  # equal in two processes for the same GPU
 
     def nccl(self) -> Any:
-        """Return NCCL, with the names of `cupy.cuda.nccl`. Raise ArgumentError where it can't be loaded."""
+        """Return NCCL with the names of `cupy.cuda.nccl`. Raise ArgumentError where it can't be loaded."""
 
     def holds(self, array: Any) -> bool:
-        """Say whether an array lies in such a device's memory."""
+        """Return whether `array` lies in this device's memory."""
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype, stream: Any = None) -> Any:
-        """Return an array with any content, which may still be in use on the caller's stream, or the one given."""
+        """Return an uninitialized array, which may still be in use on the caller's stream, or on `stream`."""
 
     def zeros(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
         """Return an array of zeros."""
 
     def pinned(self, nbytes: int) -> np.ndarray:
-        """Return bytes of host memory that the device copies from and to by itself."""
+        """Return `nbytes` bytes of host memory that the device copies from and to by itself."""
 
     def stream(self) -> Stream:
-        """Return a new stream, which waits for no other unless it is told to."""
+        """Return a new stream, which waits for no other stream by itself."""
 
     def current(self) -> Stream:
-        """Return the stream that the calling thread works on."""
+        """Return the calling thread's stream."""
 
     def event(self, patient: bool = False) -> Event:
-        """Return a new event; a thread that waits for a patient one leaves its core to others."""
+        """Return a new event; waiting for a `patient` one leaves the core to other threads."""
 
     def copy(self, target: Any, source: Any, stream: Any) -> None:
-        """Copy between arrays of the device, or one of it and one of pinned memory; bytes count, not types."""
+        """Copy between two arrays of the device, or one of the device and one in pinned memory; types are ignored."""
 
     def join(self, op: Operation, target: Any, source: Any, arrived: Any, stream: Any) -> None:
-        """Join elements: target = source op arrived; they may be the same. float16 is joined in float32."""
+        """Join elements: target = source op arrived. The arrays may be the same; float16 is joined in float32."""
 
     def divide(self, values: Any, ranks: int, stream: Any) -> None:
-        """Turn sums over so many ranks into means."""
+        """Turn sums over `ranks` ranks into means."""
 
     def join_all(
         self, op: Operation, targets: PointerTable, sources: PointerTable, part: slice, dtype: np.dtype, stream: Any
     ) -> None:
-        """Join a part of all sources, in their order, and write it to all targets, which may be among them."""
+        """Join a part of all sources, in their order, and write it to all targets, which may be among the sources."""
 
     def table(self, pointers: Sequence[int], stream: Any) -> PointerTable:
-        """Return pointers as `join_all` takes them on that stream."""
+        """Return pointers in the form that `join_all` takes on that stream."""
 
     def copy_from(self, target: Any, pointer: int, stream: Any) -> None:
-        """Copy from a pointer that `open` gave."""
+        """Copy from a pointer that `open` returned."""
 
     def export(self, array: Any) -> tuple[bytes, int]:
-        """Return a handle of HANDLE bytes to the memory that an array lies in, and its offset there.
+        """Return a handle of HANDLE bytes to the allocation of an array, and the array's offset in it, in bytes.
 
-        Raise ArgumentError where there is none.
+        Raise ArgumentError for memory that can't be shared.
         """
 
     def open(self, handle: bytes) -> int:
-        """Return a pointer to the memory of another process's handle. Raise ArgumentError where that can't be."""
+        """Return a pointer to the memory of another process's handle. Raise ArgumentError without access to it."""
 
     def close(self, pointer: int) -> None:
-        """Let go of what `open` gave."""
+        """Unmap what `open` returned."""
 
 
 HANDLE = 64  # bytes

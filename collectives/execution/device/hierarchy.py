@@ -1,8 +1,8 @@
-"""Hierarchy: device arrays over nodes, inside each node between its GPUs, and between nodes by a schedule of ours.
+"""Hierarchy: device arrays over nodes, between the GPUs of each node first, then between nodes by a schedule.
 
-The ranks of a node join their contributions on one of them, its leader; the leaders' buffers, which stay on their
-devices, go between the nodes; then each leader's node gets what is its due. Where every rank has a GPU of its own NCCL
-works inside the nodes, else the ranks read each other's mapped memory.
+The ranks of a node reduce to one of them, its leader. The leaders' arrays, which stay on their devices, are exchanged
+between the nodes. Each leader then broadcasts in its node. Inside nodes NCCL does it where every rank has its own GPU;
+otherwise the ranks read each other's mapped memory.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class HierarchyPlan(Plan):
-    """A reduce inside the node, a plan between leaders, a broadcast inside the node: what of them is needed.
+    """A reduce inside the node, a plan between leaders and a broadcast inside the node, as far as needed.
 
-    `inner_reduce` and `inner_bcast` are the node's plans, None where the collective has no such part; `between` is the
-    leaders', None on other ranks.
+    `inner_reduce` and `inner_bcast` are the node's plans, or None where the collective has no such part. `between` is
+    the leaders' plan, None on other ranks. `ranks` is the number of ranks on all nodes.
     """
 
     def __init__(
@@ -40,6 +40,7 @@ class HierarchyPlan(Plan):
         self._sum: Any = None
 
     def bind(self, send: Any, recv: Any) -> None:
+        """Bind the arrays to the parts."""
         super().bind(send, recv)
         place = recv if recv is not None else self._scratch(send) if self.op and self.between else send
         if self.inner_reduce is not None:
@@ -50,6 +51,7 @@ class HierarchyPlan(Plan):
             self.inner_bcast.bind(place, None)
 
     def steps(self, wait: bool) -> Requests:
+        """Do the parts in order, on one stream."""
         with self._stream:
             self._stream.wait_event(self._given)
             self.parts[0].mark()
@@ -64,18 +66,21 @@ class HierarchyPlan(Plan):
         self._last.record(self._stream)
 
     def mark(self) -> None:
+        """Mark the calling thread's stream."""
         self._given.record(self.device.current())
 
     def follow(self) -> None:
+        """Make the calling thread's stream wait for the last part."""
         self.device.current().wait_event(self._last)
 
     def free(self) -> None:
+        """Free the parts, after their work."""
         for part in self.parts:
             part.free()
         self._last.Wait()
 
     def _scratch(self, like: Any) -> Any:
-        """Return where the node's sum goes on a leader that is to get no result."""
+        """Return the array of the node's sum on a leader without a result."""
         if self._sum is None or self._sum.size != like.size:
             self._sum = self.device.empty((like.size,), like.dtype)
         return self._sum

@@ -1,9 +1,9 @@
-"""The kernels of device arrays, CUDA C++ that needs no header; NVRTC compiles them when a process first uses them.
+"""The kernels of device arrays: CUDA C++ without headers, compiled by NVRTC at a process's first use.
 
-Names: OP_TYPE for target = source OP arrived, all_OP_TYPE for the slices of a node, divide_TYPE. Elements are joined in
-the same order and types as on the host, to give the same bits: float16 in float32, max and min are NaN if either is.
-Denormal float32 numbers alone count as zeros: CuPy appends -ftz=true to whatever options it is given.
-Where all pointers allow it 16 bytes go at once: with less, too few are under way to fill a GPU's memory's pace.
+Names are OP_TYPE for target = source OP arrived, all_OP_TYPE for the slices of a node, divide_TYPE. Elements are
+joined in the same order and types as on the host, and so give the same bits: float16 in float32; max and min are NaN
+if either operand is. Denormal float32 numbers alone count as zero, since CuPy adds -ftz=true to all options. Where all
+pointers are aligned, each thread moves 16 bytes at a time; fewer leave memory bandwidth unused.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ extern "C" __global__ void divide_{name}({type}* values, size_type count, int di
 
 
 def source() -> str:
-    """Return all kernels."""
+    """Return the source text of all kernels."""
     pairs = [(op, name) for name in NAMES for op in OPERATIONS]
     joins = [JOIN.format(op=op, rule=op.title(), name=name, type=NAMES[name]) for op, name in pairs]
     divides = [DIVIDE.format(name=name, type=kind) for name, kind in NAMES.items() if name.startswith("float")]

@@ -1,9 +1,9 @@
-"""NCCL: NVIDIA's collectives between GPUs of one rank each, as plans beside ours.
+"""NCCL: NVIDIA's collectives between GPUs of one rank each, as plans.
 
-A process group has one communicator of NCCL's and one stream, on which all its collectives run; events order that
-stream and the callers'. NCCL wants the same order of collectives on all ranks, or it waits forever, and plans that are
-under way side by side come to their turn at each rank's own pace: so rank 0 launches as it comes and tells the others,
-who launch in that order. Sums of half precision, and what becomes of NaN in max and min, are NCCL's own.
+All collectives of a communicator run on one stream, and events order that stream and the callers'. NCCL needs the same
+order of collectives on all ranks, or it waits forever; plans that are under way side by side reach their turn at each
+rank's own pace. So rank 0 launches as it comes and sends the order to the other ranks, which launch in that order.
+Sums of half precision, and NaN in max and min, are NCCL's own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from collectives.execution.plans import Plan
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-SHARING = "NCCL_MULTI_RANK_GPU_ENABLE"  # lets ranks share a GPU: NCCL 2.32 has it, 2.29 not yet
+SHARING = "NCCL_MULTI_RANK_GPU_ENABLE"  # lets ranks share a GPU: in NCCL 2.32, not in 2.29
 OPERATIONS = {"sum": "NCCL_SUM", "mean": "NCCL_SUM", "max": "NCCL_MAX", "min": "NCCL_MIN"}
 
 
@@ -34,7 +34,7 @@ def load() -> Any:
     """Return CuPy's NCCL. Raise ArgumentError where it can't be loaded."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # CuPy's, of several lines
+            warnings.simplefilter("ignore")  # CuPy warns in several lines
             import cupy
             from cupy.cuda import nccl
     except (ImportError, AttributeError) as error:
@@ -46,7 +46,10 @@ def load() -> Any:
 
 
 def why_no_nccl(comm: MPI.Intracomm, device: Device, may_share: bool = False) -> str:
-    """Return why NCCL can't join these ranks, "" if it can; `may_share` a GPU, if it is told to. Collective."""
+    """Return why NCCL can't connect these ranks, "" if it can. Collective.
+
+    With `may_share` on all ranks, ranks may share a GPU.
+    """
     problem = ""
     try:
         device.nccl()
@@ -54,7 +57,7 @@ def why_no_nccl(comm: MPI.Intracomm, device: Device, may_share: bool = False) ->
         problem = str(error)
     problems, identities, may = zip(*comm.allgather((problem, device.identity, may_share)), strict=True)
     if any(problems):
-        return next(filter(None, problems))
+        return str(next(filter(None, problems)))
     first: dict[str, int] = {}
     for rank, identity in enumerate(identities):
         if first.setdefault(identity, rank) != rank and not all(may):
@@ -63,18 +66,18 @@ def why_no_nccl(comm: MPI.Intracomm, device: Device, may_share: bool = False) ->
 
 
 class LaunchOrder:
-    """The order in which plans take their turns: rank 0's, on all ranks of `comm`, which carries nothing else."""
+    """The order in which plans launch: rank 0's, on all ranks of `comm`, which carries nothing else."""
 
     def __init__(self, comm: MPI.Intracomm):
         self.comm = comm
-        self._waiting: dict[int, Callable[[], None]] = {}  # by the plans' numbers: what they do in their turn
+        self._waiting: dict[int, Callable[[], None]] = {}  # by the plans' numbers: what launches them
         self._next = np.empty(1, np.int64)
         self._request: MPI.Request | None = None
-        self._known = False  # whose turn it is
+        self._known = False  # whether the next number has arrived
         self._sends: deque[tuple[MPI.Request, np.ndarray]] = deque()
 
     def ask(self, number: int, work: Callable[[], None]) -> None:
-        """Have the work of a plan done in its turn: at once on rank 0, on others by `go_on`."""
+        """Launch a plan in its turn: on rank 0 now, on other ranks in `go_on`."""
         if self.comm.rank:
             self._waiting[number] = work
             return
@@ -85,11 +88,11 @@ class LaunchOrder:
         work()
 
     def is_waiting(self, number: int) -> bool:
-        """Say whether a plan's turn is still to come."""
+        """Return whether a plan has not been launched yet."""
         return number in self._waiting
 
     def go_on(self) -> None:
-        """Do the work of those whose turn has come."""
+        """Launch the plans whose turn has come."""
         while self._waiting:
             if self._request is None:
                 self._request = self.comm.Irecv(self._next, 0)
@@ -100,7 +103,7 @@ class LaunchOrder:
             self._waiting.pop(int(self._next[0]))()
 
     def free(self) -> None:
-        """Give back the communicator, when no plan waits. Collective."""
+        """Free the communicator; no plan may wait. Collective."""
         while self._sends:
             self._sends.popleft()[0].Wait()
         if self._request is not None:
@@ -110,23 +113,28 @@ class LaunchOrder:
 
 
 class LaunchRequest:
-    """A plan's turn, awaited like a request."""
+    """The launch of a plan, as a request."""
 
     def __init__(self, turns: LaunchOrder, number: int, work: Callable[[], None]):
         self.turns, self.number = turns, number
         turns.ask(number, work)
 
     def Test(self) -> bool:
+        """Return whether the plan has been launched."""
         self.turns.go_on()
         return not self.turns.is_waiting(self.number)
 
     def Wait(self) -> None:
+        """Wait until the plan has been launched."""
         while not self.Test():
             pass
 
 
 class NcclCommunicator:
-    """NCCL's communicator over the ranks of `comm`, and its stream. Collective; so is `free`."""
+    """NCCL's communicator over the ranks of `comm`, and its stream. Collective; so is `free`.
+
+    Raise CollectiveError on all ranks where NCCL can't connect them.
+    """
 
     def __init__(self, comm: MPI.Intracomm, device: Device):
         self.device, self.stream, self.library = device, device.stream(), device.nccl()
@@ -136,16 +144,16 @@ class NcclCommunicator:
         try:
             self.group = self.library.NcclCommunicator(comm.size, identity, comm.rank)
         except RuntimeError as error:  # NcclError is one
-            problem = f"NCCL can't join the ranks: {error}; NCCL_DEBUG=INFO says why"
-        if wrong := next(filter(None, comm.allgather(problem)), ""):  # also: none begins before all have joined
+            problem = f"NCCL can't connect the ranks: {error}; NCCL_DEBUG=INFO gives details"
+        if wrong := next(filter(None, comm.allgather(problem)), ""):  # also a barrier
             raise CollectiveError(wrong)
 
     def type(self, dtype: np.dtype) -> int:
-        """Return what NCCL calls a type."""
-        return getattr(self.library, f"NCCL_{dtype.name.upper()}")
+        """Return NCCL's number of a type."""
+        return int(getattr(self.library, f"NCCL_{dtype.name.upper()}"))
 
     def free(self) -> None:
-        """End it, when all that is on the stream is done."""
+        """Free the communicator after all work on its stream. Collective."""
         done = self.device.event()
         done.record(self.stream)
         done.Wait()
@@ -155,7 +163,7 @@ class NcclCommunicator:
 
 
 class NcclPlan(Plan):
-    """A collective of NCCL's, at its end when it is on the stream, which waits for the other ranks by itself."""
+    """A collective of NCCL. It ends when it is on the stream, where it waits for the other ranks."""
 
     def __init__(self, nccl: NcclCommunicator, what: str, op: Operation | None, root: int, size: int):
         self.nccl, self.what, self.op, self.root, self.size = nccl, what, op, root, size
@@ -163,19 +171,23 @@ class NcclPlan(Plan):
         self._given, self._last = nccl.device.event(), nccl.device.event()
 
     def steps(self, wait: bool) -> Requests:
+        """Launch in this plan's turn."""
         yield LaunchRequest(self.nccl.turns, self.number, self._launch)
 
     def mark(self) -> None:
+        """Record the caller's stream."""
         self._given.record(self.nccl.device.current())
 
     def follow(self) -> None:
+        """Make the caller's stream wait for the result."""
         self.nccl.device.current().wait_event(self._last)
 
     def free(self) -> None:
+        """Wait for the last run."""
         self._last.Wait()
 
     def _launch(self) -> None:
-        """Put it on the stream. Raise CollectiveError where NCCL refuses."""
+        """Put the collective on the stream. Raise CollectiveError where NCCL refuses it."""
         stream = self.nccl.stream
         stream.wait_event(self._given)
         try:
@@ -187,6 +199,7 @@ class NcclPlan(Plan):
         self._last.record(stream)
 
     def _call(self, send: int, recv: int, stream: int) -> None:
+        """Call NCCL."""
         group, given = self.nccl.group, (self.send.size, self.nccl.type(self.send.dtype))
         if self.op is None:
             group.broadcast(send, send, *given, self.root, stream)
@@ -199,25 +212,25 @@ class NcclPlan(Plan):
 
 
 class NcclCommunicators:
-    """The communicators of NCCL's that all who stand for the same ranks share, each made when it is first needed."""
+    """NCCL's communicators over the same ranks, shared by all that need them; each is made at its first use."""
 
     def __init__(self) -> None:
         self._communicators: dict[str, NcclCommunicator] = {}
-        self.told: set[tuple[str, str]] = set()  # collectives and algorithms for which another was taken, as was said
+        self.logged: set[tuple[str, str]] = set()  # collectives and algorithms whose replacement is in the log
 
     def get(self, name: str, comm: MPI.Intracomm, device: Device) -> NcclCommunicator:
-        """Return the one of that name, over the ranks of `comm`. Collective."""
+        """Return the communicator of that name, over the ranks of `comm`. Collective."""
         if name not in self._communicators:
             self._communicators[name] = NcclCommunicator(comm, device)
         return self._communicators[name]
 
     def free(self) -> None:
-        """End them all. Collective."""
+        """Free all of them. Collective."""
         while self._communicators:
             self._communicators.popitem()[1].free()
 
 
 def version(library: Any) -> str:
-    """Return NCCL's version as people write it: 2.28.9."""
+    """Return NCCL's version in its usual form: 2.28.9."""
     number = library.get_version()
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"

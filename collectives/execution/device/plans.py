@@ -1,8 +1,8 @@
-"""Plans over device arrays that no schedule makes: the slices of a node's ranks, and the library's own collective.
+"""Plans over device arrays without a schedule: the slices of a node's ranks, and the library's own collective.
 
-Where ranks can map each other's device memory (CUDA IPC: GPUs of one node with peer access, or one GPU that they
-share), each joins its slice of all contributions by one kernel, which reads the others' memory where it lies and
-writes to all that get the result.
+Ranks can map each other's device memory by CUDA IPC: GPUs of one node with peer access, or one GPU that they share.
+There each rank joins its slice of all contributions by one kernel, which reads the other ranks' memory where it lies
+and writes to every result.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ ALIGNED = 64  # elements
 
 
 class PeerPlan(Plan):
-    """Within a node: every rank joins its slice of all contributions and writes it where the result belongs.
+    """Algorithm `slices`: each rank of the node joins its slice of all contributions and writes it to every result.
 
-    Each run tells the others where this rank's arrays are, for they may have changed; memory that stays the same stays
-    mapped. `free` unmaps it, and must be called before the arrays' memory goes back to the device.
+    Each run exchanges the places of the arrays, since they may change; memory that stays the same stays mapped. Call
+    `free`, which unmaps it, before the arrays' memory goes back to the device.
     """
 
     def __init__(self, comm: MPI.Intracomm, device: Device, what: str, op: Operation | None, root: int):
@@ -43,7 +43,8 @@ class PeerPlan(Plan):
         self._tables: tuple[Any, Any] | None = None
 
     def steps(self, wait: bool) -> Requests:
-        yield self._given  # the others read and write without asking this rank's streams
+        """Exchange the places of the arrays, join this rank's slice, wait for the others."""
+        yield self._given  # the other ranks do not wait for this rank's streams
         yield from self._announce(wait)
         if self.op is None:
             if self.comm.rank != self.root:
@@ -52,46 +53,47 @@ class PeerPlan(Plan):
             part = slice(*_slice(self.send.size, self.comm.rank, self.comm.size))
             self.device.join_all(self.op, *self._pointers(), part, self.send.dtype, self._stream)
         self._last.record(self._stream)
-        yield self._last  # before the others are told
+        yield self._last  # before the barrier
         if wait:
             self.comm.Barrier()
         else:
             yield self.comm.Ibarrier()
 
     def mark(self) -> None:
+        """Record the caller's stream."""
         self._given.record(self.device.current())
 
     def free(self) -> None:
-        """Unmap the others' memory."""
+        """Unmap the other ranks' memory."""
         while self._mapped:
             self.device.close(self._mapped.popitem()[1])
         self._places = np.zeros_like(self._places)
 
     def _announce(self, wait: bool) -> Requests:
-        """Tell the others where this rank's arrays are, and map theirs. Raise ArgumentError on all ranks alike."""
+        """Send the places of this rank's arrays, and map the others'. Raise ArgumentError on all ranks."""
         self._mine[0] = _place(self.device, self.send)
         self._mine[1] = self._mine[0] if self.recv is None else _place(self.device, self.recv)
-        told = np.empty_like(self._places)
-        yield from self._allgather(self._mine, told, wait)
-        for rank, place in enumerate(told.ravel()):
+        places = np.empty_like(self._places)
+        yield from self._allgather(self._mine, places, wait)
+        for rank, place in enumerate(places.ravel()):
             if place["problem"]:
                 raise ArgumentError(f"rank {rank // 2}: {place['problem'].decode()}")
-        if told.tobytes() != self._places.tobytes():
-            yield from self._map(told, wait)
+        if places.tobytes() != self._places.tobytes():
+            yield from self._map(places, wait)
 
-    def _allgather(self, mine: np.ndarray, told: np.ndarray, wait: bool) -> Requests:
-        """Fill `told` with all ranks' `mine`. Plans side by side come here in any order, so none may wait for another.
+    def _allgather(self, mine: np.ndarray, every: np.ndarray, wait: bool) -> Requests:
+        """Fill `every` with all ranks' `mine`. With `wait` the call itself waits.
 
-        With `wait` the call itself waits.
+        Without it no rank waits: plans that run side by side come here in any order.
         """
-        message = mine.view(np.uint8), told.view(np.uint8)
+        message = mine.view(np.uint8), every.view(np.uint8)
         if wait:
             self.comm.Allgather(*message)
         else:
             yield self.comm.Iallgather(*message)
 
     def _map(self, places: np.ndarray, wait: bool) -> Requests:
-        """Map the others' memory, all ranks theirs or none. Raise ArgumentError on all ranks alike."""
+        """Map the other ranks' memory, on all ranks or on none. Raise ArgumentError on all ranks."""
         handles = {bytes(place["handle"]) for rank, row in enumerate(places) for place in row if rank != self.comm.rank}
         for handle in self._mapped.keys() - handles:
             self.device.close(self._mapped.pop(handle))
@@ -113,7 +115,7 @@ class PeerPlan(Plan):
         self._sources, self._targets = ([pair[k] for pair in found] for k in (0, 1))
 
     def _pointers(self) -> tuple[Any, Any]:
-        """Return where the result goes, and the contributions."""
+        """Return the pointers of the results, and those of the contributions."""
         if self._tables is None:
             targets = self._targets if self.what == "allreduce" else [self._targets[self.root]]
             self._tables = (self.device.table(targets, self._stream), self.device.table(self._sources, self._stream))
@@ -121,18 +123,20 @@ class PeerPlan(Plan):
 
 
 class DeviceLibraryPlan(TransportPlan):
-    """The MPI library's own collective: on the arrays where they lie, or on copies in pinned memory."""
+    """The MPI library's own collective, on device arrays or on copies in pinned memory."""
 
     transport: DirectTransport | StagedTransport
 
     def __init__(self, library: LibraryPlan, transport: DirectTransport | StagedTransport, direct: bool):
+        """Wrap the library's plan. `direct`: MPI takes device pointers."""
         self.library, self.transport, self.direct, self.op = library, transport, direct, library.op
         if direct and self.op:
             library.op = self.op._replace(divided=False)
         self._pinned: list[np.ndarray] = []
-        self._given = transport.device.event()  # to MPI
+        self._given = transport.device.event()  # after it MPI may read
 
     def steps(self, wait: bool) -> Requests:
+        """Copy where needed; run the library's collective."""
         device, up = self.transport.device, self.transport.up
         self.transport.begin()
         send, recv = self.send, self.recv
@@ -150,7 +154,7 @@ class DeviceLibraryPlan(TransportPlan):
         self.transport.end()
 
     def _copies(self) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return pinned room for what is sent and for what is received."""
+        """Return pinned memory for what is sent and for what is received."""
         if not self._pinned:
             self._pinned = [self.transport.device.pinned(self.send.nbytes).view(self.send.dtype) for _ in range(2)]
         return self._pinned[0], None if self.recv is None else self._pinned[1]
@@ -159,7 +163,7 @@ class DeviceLibraryPlan(TransportPlan):
 def why_no_peers(comm: MPI.Intracomm, device: Device) -> str:
     """Return why the ranks of a node can't map each other's device memory, "" if they can. Collective.
 
-    Each maps a small array of every other, as the plans will: that says more than asking whether they may.
+    Each maps a small array of every other, as the plans do; asking the driver for permission says less.
     """
     probe = device.empty((PROBE,), np.dtype(np.uint8))
     place = _place(device, probe)
@@ -171,13 +175,13 @@ def why_no_peers(comm: MPI.Intracomm, device: Device) -> str:
                 device.close(device.open(handle))
             except ArgumentError as error:
                 problem = f"rank {comm.rank} and rank {rank}: {error}"
-    problems = comm.allgather(problem)  # also: nobody maps the probe any more
+    problems = comm.allgather(problem)  # also a barrier: no rank maps the probe any more
     del probe
     return next(filter(None, problems), "")
 
 
 def _place(device: Device, array: Any) -> np.ndarray:
-    """Return where an array is, or why that can't be told."""
+    """Return the handle and offset of an array, or why it has none."""
     place = np.zeros((), PLACE)
     try:
         handle, place["offset"] = device.export(array)
@@ -188,7 +192,7 @@ def _place(device: Device, array: Any) -> np.ndarray:
 
 
 def _slice(count: int, rank: int, size: int) -> tuple[int, int]:
-    """Return where a rank's elements begin and end: at multiples of ALIGNED, so that kernels take 16 bytes at once."""
+    """Return a rank's elements: bounds are multiples of ALIGNED, so that kernels move 16 bytes at a time."""
     parts = -(-count // ALIGNED)
     start, stop = (min(count, parts * k // size * ALIGNED) for k in (rank, rank + 1))
     return start, stop

@@ -1,18 +1,19 @@
-"""How an execution moves chunks of device arrays: where they lie, or through pinned slots of host memory.
+"""Transports of device arrays: MPI takes chunks where they lie, or pinned slots of host memory.
 
-Nothing here waits for the device as a whole, and nothing waits at all but `Wait`: work of the device is awaited by its
-events, polled the way that requests are. The caller's stream is awaited up to where `mark` was called, and waits in
-turn for the end of a run, without the host.
+Only `Wait` waits. Work of the device is awaited by its events, which are polled as requests are. A run begins after
+the work that was on the caller's stream at `mark`, and the caller's stream in turn waits for the end of the run.
 
-**Direct**, where MPI takes device pointers. One stream copies and joins. A send begins when what was put on the stream
-before it is done; a join that goes on in the background counts among the execution's steps under way, so that no
-receive is posted into what it reads.
+**Direct**, where MPI takes device pointers. One stream copies and joins. A send begins when the work put on the stream
+before it is done. A join in the background counts among the execution's steps in flight, so that no receive is posted
+into what it reads.
 
-**Staged**, elsewhere. Stream `up` copies what has arrived to the device and joins it, in the order of the steps;
-stream `down` copies what is to be sent, each chunk after what was on `up` before it. So the copies of both directions,
-the transfers and the joins of different chunks go on side by side. Chunks pass through SLOTS pinned slots in each
-direction, in turn: the send of a chunk begins when its copy down is done, a slot is sent from again when that send is,
-and received into again when its copy up is.
+**Staged**, elsewhere. Stream `up` copies received chunks to the device and joins them, in the order of the steps.
+Stream `down` copies chunks to be sent, each after the work that was on `up` before it. So copies in both directions,
+messages and joins of different chunks overlap. Chunks pass through SLOTS pinned slots in each direction, in turn:
+
+- a chunk is sent when its copy down is done;
+- a slot is filled again when its send is done;
+- a slot is received into again when its copy up is done.
 """
 
 from __future__ import annotations
@@ -31,27 +32,30 @@ from collectives.execution.transport import Request, message_type
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-SLOTS = AHEAD + 2  # in each direction: receives that are posted, one that lands and one that is being copied
+SLOTS = AHEAD + 2  # in each direction: posted receives, one that lands, and one that is copied
 
 
 class DeferredRequest:
-    """A send or receive that begins when an event is done, and after those that are before it in its queue.
+    """A send or receive that begins when an event is complete, after those before it in its queue.
 
-    Events come to pass without other ranks, messages may not: so `Wait` first sees all begun that is in any queue of
-    the execution, else two ranks could each wait for what the other has not begun to send.
+    Events complete without other ranks, messages may not. So `Wait` first begins everything in the execution's queues;
+    otherwise two ranks could each wait for a message that the other has not begun to send.
     """
 
     def __init__(self, queues: Queues, event: Event, begin: Callable[[], Request], sent: bool):
+        """Queue `begin`, which starts the message after `event`."""
         self.queues, self.event, self.begin = queues, event, begin
         self.request: Request | None = None
         queues[int(sent)].append(self)
         go_on(queues)
 
     def Test(self) -> bool:
+        """Return whether the message is complete."""
         go_on(self.queues)
         return self.request is not None and bool(self.request.Test())
 
     def Wait(self) -> None:
+        """Wait until the message is complete."""
         while any(self.queues):
             go_on(self.queues)
         assert self.request is not None
@@ -62,7 +66,7 @@ Queues: TypeAlias = tuple[deque[DeferredRequest], deque[DeferredRequest]]  # rec
 
 
 def go_on(queues: Queues) -> None:
-    """Begin what can."""
+    """Begin every message whose turn has come and whose event is complete."""
     for queue in queues:
         while queue and queue[0].event.Test():
             late = queue.popleft()
@@ -70,9 +74,9 @@ def go_on(queues: Queues) -> None:
 
 
 class DeviceTransport:
-    """What direct and staged moves have in common: the stream `up` on which data is copied and joined."""
+    """The common part of direct and staged transports: stream `up`, on which data is copied and joined."""
 
-    in_flight = 64  # steps under way
+    in_flight = 64  # steps in the background
 
     def __init__(self, device: Device):
         self.device, self.up = device, device.stream()
@@ -80,33 +84,41 @@ class DeviceTransport:
         self._given, self._last, self._nothing = device.event(), device.event(), device.event()
 
     def prepare(self, nbytes: int) -> None:
-        self._last.Wait()  # what the last run used may go to others now
+        """Wait for the last run, whose memory may now be used for something else."""
+        self._last.Wait()  # the last run's memory may be reused now
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        """Return an uninitialized device array."""
         return self.device.empty(shape, dtype)
 
     def mark(self) -> None:
+        """Record the caller's stream."""
         self._given.record(self.device.current())
 
     def begin(self) -> Request | None:
+        """Make stream `up` wait for the mark."""
         self.up.wait_event(self._given)
         return None
 
     def divide(self, values: Any, ranks: int) -> None:
+        """Divide on stream `up`."""
         self.device.divide(values, ranks, self.up)
 
     def end(self) -> None:
+        """Record the end of the run."""
         self._last.record(self.up)
 
     def follow(self) -> None:
+        """Make the caller's stream wait for the end of the run."""
         self.device.current().wait_event(self._last)
 
     def free(self) -> None:
+        """Wait for the last run."""
         self._last.Wait()
 
 
 class DirectTransport(DeviceTransport):
-    """Moves for an MPI library that takes device pointers."""
+    """Transport for an MPI library that takes device pointers."""
 
     def __init__(self, device: Device):
         super().__init__(device)
@@ -114,34 +126,40 @@ class DirectTransport(DeviceTransport):
         self._marked, self._begun = 0, device.event()
         self._mark = self._marks[0]  # after the last copy or join
 
-    def message(self, view: Any, sent: bool) -> list:
+    def message(self, view: Any, sent: bool) -> list[Any]:
+        """Return the device array and its MPI datatype."""
         return [view.view(np.int16) if view.dtype == np.float16 else view, message_type(view.dtype)]
 
     def begin(self) -> Request:
+        """Begin when the caller's work and the last run are done."""
         super().begin()
-        self._begun.record(self.up)  # also: the last run is over, which may still be joining what it received
-        return self._begun  # MPI asks no stream before it reads and writes
+        self._begun.record(self.up)  # also waits for the last run, which may still join what it received
+        return self._begun  # MPI does not wait for streams
 
-    def send(self, comm: MPI.Intracomm, message: list, peer: int, tag: int, synchronous: bool) -> DeferredRequest:
+    def send(self, comm: MPI.Intracomm, message: list[Any], peer: int, tag: int, synchronous: bool) -> DeferredRequest:
+        """Send after the last copy or join."""
         send = comm.Issend if synchronous else comm.Isend
         return DeferredRequest(self._late, self._mark, lambda: send(message, peer, tag), sent=True)
 
-    def receive(self, comm: MPI.Intracomm, message: list, peer: int, tag: int) -> Request:
+    def receive(self, comm: MPI.Intracomm, message: list[Any], peer: int, tag: int) -> Request:
+        """Post a receive."""
         return DeferredRequest(self._late, self._nothing, lambda: comm.Irecv(message, peer, tag), sent=False)
 
-    def land(self, message: list) -> None:
-        pass
+    def land(self, message: list[Any]) -> None:
+        """Do nothing: MPI receives into the device array."""
 
     def copy(self, target: Any, source: Any) -> Request:
+        """Copy on stream `up`."""
         self.device.copy(target, source, self.up)
         return self._marked_now()
 
     def join(self, op: Operation, target: Any, source: Any, arrived: Any) -> Request:
+        """Join on stream `up`."""
         self.device.join(op, target, source, arrived, self.up)
         return self._marked_now()
 
     def _marked_now(self) -> Event:
-        """Return an event for what was put on the stream last; no more than `in_flight` are under way."""
+        """Return an event for the work put on the stream last; at most `in_flight` are in use."""
         self._marked += 1
         self._mark = self._marks[self._marked % self.in_flight]
         self._mark.record(self.up)
@@ -149,7 +167,7 @@ class DirectTransport(DeviceTransport):
 
 
 class PinnedChunk(NamedTuple):
-    """Elements of the device, the pinned bytes through which they go, and the event of the slot's last copy."""
+    """A chunk of the device, the pinned bytes that it passes through, and the event of the slot's last copy."""
 
     view: Any
     pinned: np.ndarray
@@ -157,7 +175,7 @@ class PinnedChunk(NamedTuple):
 
 
 class StagedTransport(DeviceTransport):
-    """Moves through pinned slots, for an MPI library that knows host memory alone."""
+    """Transport through pinned slots, for an MPI library that takes host memory only."""
 
     in_flight = SLOTS
 
@@ -170,12 +188,14 @@ class StagedTransport(DeviceTransport):
         self._turn = [0, 0]
 
     def prepare(self, nbytes: int) -> None:
+        """Make slots of `nbytes` bytes, if the present ones are shorter."""
         super().prepare(nbytes)
         self._turn = [0, 0]
         if self._pinned.shape[-1] < nbytes:
             self._pinned = self.device.pinned(2 * SLOTS * nbytes).reshape(2, SLOTS, nbytes)
 
     def message(self, view: Any, sent: bool) -> PinnedChunk:
+        """Return the chunk with the next slot of its direction."""
         slot = self._turn[sent] % SLOTS
         self._turn[sent] += 1
         return PinnedChunk(view, self._pinned[int(sent), slot, : view.nbytes], self._copied[sent][slot])
@@ -183,6 +203,7 @@ class StagedTransport(DeviceTransport):
     def send(
         self, comm: MPI.Intracomm, message: PinnedChunk, peer: int, tag: int, synchronous: bool
     ) -> DeferredRequest:
+        """Copy the chunk to its slot; send it from there."""
         send = comm.Issend if synchronous else comm.Isend
         self._before.record(self.up)
         self.down.wait_event(self._before)
@@ -191,14 +212,18 @@ class StagedTransport(DeviceTransport):
         return DeferredRequest(self._late, message.copied, lambda: send(message.pinned, peer, tag), sent=True)
 
     def receive(self, comm: MPI.Intracomm, message: PinnedChunk, peer: int, tag: int) -> DeferredRequest:
+        """Post a receive into the slot, once the slot is free."""
         return DeferredRequest(self._late, message.copied, lambda: comm.Irecv(message.pinned, peer, tag), sent=False)
 
     def land(self, message: PinnedChunk) -> None:
+        """Copy the slot to the device."""
         self.device.copy(message.view, message.pinned, self.up)
         message.copied.record(self.up)
 
     def copy(self, target: Any, source: Any) -> None:
+        """Copy on stream `up`."""
         self.device.copy(target, source, self.up)
 
     def join(self, op: Operation, target: Any, source: Any, arrived: Any) -> None:
+        """Join on stream `up`."""
         self.device.join(op, target, source, arrived, self.up)

@@ -27,7 +27,7 @@ from scaffe.layers.layer import Blobs, Layer, register
 class BatchNormPrimitives(LayerPrimitives):
     """Normalise a bottom (N x C x ...), or compute a chain: BatchNorm with the Scale, the ReLU or both that follow.
 
-    The backward pass of BatchNorm computes the gradients of the whole chain.
+    The backward pass of the first follower computes the gradients of the whole chain.
     """
 
     def __init__(self, layer: Any, bottom: Blobs, top: Blobs):

@@ -11,7 +11,7 @@ from scaffe.choices import seconds
 from scaffe.context import TRAIN
 from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn.descriptors import Desc, NoFastForm, PrimitiveDesc
-from scaffe.engines.onednn.primitives import Engine, Memory, Primitive, reorder
+from scaffe.engines.onednn.primitives import Engine, Memory, Primitive, engine_of, reorder
 from scaffe.errors import PlanError
 from scaffe.layers.convolution import Convolution
 
@@ -37,7 +37,7 @@ class ConvolutionLayouts:
 
     def __init__(self, layer: Convolution, src: Shape, dst: Shape):
         self.layer, self.src, self.dst = layer, src, dst
-        self.engine: Engine = layer.context.engine
+        self.engine = engine_of(layer)
         groups = (layer.group,) if layer.group > 1 else ()
         self.weights_shape = (
             *groups,

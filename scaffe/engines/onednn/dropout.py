@@ -16,7 +16,7 @@ from scaffe.layers.layer import Blobs, register
 
 
 class DropoutPrimitives(LayerPrimitives):
-    """Multiply values and gradients by the same factors, 0 or 1 / (1 - dropout_ratio); of the bottom's shape."""
+    """Multiply values and gradients by the same factors, 0 or 1 / (1 - dropout_ratio), one per element."""
 
     def __init__(self, layer: Any, bottom: Blobs, top: Blobs):
         super().__init__(layer, bottom, top)

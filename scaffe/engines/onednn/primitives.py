@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Sequence
 from math import prod
 from threading import get_ident
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -17,12 +17,14 @@ from scaffe.blob import Form
 from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn.buffer_pool import BufferPool
 from scaffe.engines.onednn.descriptors import Desc, Handle, NoFastForm, PrimitiveDesc
+from scaffe.engines.reference import Reference
 from scaffe.errors import OnednnError
+from scaffe.layers.layer import Layer
 from scaffe.monitor.log import log
 from scaffe.packed import aligned_zeros
 
 
-class Engine:
+class Onednn(Reference):
     """Make descriptors, memories and primitives for one net, and run them on its thread.
 
     A net's instances each have their own. `threads` is how many OpenMP threads a primitive uses, 0 for OpenMP's own
@@ -33,6 +35,7 @@ class Engine:
     name = "onednn"
 
     def __init__(self, threads: int = 0, compute: str = "float32"):
+        super().__init__()
         self.library, self.threads, self.compute = lib.load(), threads, compute
         self.kind = lib.BF16 if compute == "bf16" else lib.F32
         if self.kind == lib.BF16:
@@ -181,6 +184,14 @@ class Engine:
         memory = Memory(self, desc, self._scratch)
         self._scratchpads.add(memory)
         return memory
+
+
+Engine = Onednn
+
+
+def engine_of(layer: Layer) -> Onednn:
+    """Return the engine of a layer that computes by oneDNN."""
+    return cast(Onednn, layer.context.engine)
 
 
 class Memory(Handle, Form):

@@ -1,4 +1,4 @@
-"""The workflows, one a file; importing this package imports all its modules, and each registers its workflow."""
+"""The workflows, one per module. Importing this package imports every module, and each registers its workflow."""
 
 from importlib import import_module
 from pkgutil import iter_modules

@@ -1,4 +1,4 @@
-"""One rank alone has nobody to talk to: it computes and updates, whatever the workflow."""
+"""Alone: the workflow of a single rank, which computes and updates and sends nothing."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from scaffe.parallel.workflows.workflow import Workflow
 
 
 class Alone(Workflow):
-    """What one rank takes in place of any workflow; it has no name, and is not to be chosen."""
+    """Replaces any workflow on a single rank; it has no name, and is not registered."""
 
     def propagation(self) -> Propagate:
+        """Return a propagation that sends nothing."""
         return Propagate(self.parts.world, self.packed, None)
 
     def aggregation(self) -> Aggregate:
+        """Return an aggregation that sends nothing, and updates all buckets after the backward pass."""
         return Aggregate(*self.summing)

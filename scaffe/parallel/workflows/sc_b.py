@@ -1,4 +1,4 @@
-"""SC-B: waits for one broadcast before the forward pass and one reduce after the backward pass."""
+"""SC-B: one blocking broadcast before the forward pass, and one blocking reduce after the backward pass."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ class ScB(Workflow):
     }
 
     def propagation(self) -> Propagate:
+        """Return one broadcast of all parameters."""
         return self.one_broadcast()
 
     def aggregation(self) -> Aggregate:
+        """Return one reduce of all gradients."""
         return self.one_reduce()
 
 

@@ -1,4 +1,4 @@
-"""SC-OB: overlaps propagation with the forward pass."""
+"""SC-OB: propagation overlapped with the forward pass, and one blocking reduce after the backward pass."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ class ScOb(Workflow):
     name = "SC-OB"
     drives = tuple(DRIVES)
     advice = {
-        PROPAGATION: "of which forward passes hide no more: try --workflow SC-OBR, which begins it during backward",
+        PROPAGATION: "more than forward passes hide: try --workflow SC-OBR, which starts it during backward",
         AGGREGATION: "since SC-OB does not overlap it: try --workflow SC-OBR",
     }
 
     def propagation(self) -> Propagate:
+        """Return one broadcast per bucket."""
         return self.broadcast_by_bucket()
 
     def aggregation(self) -> Aggregate:
+        """Return one reduce of all gradients."""
         return self.one_reduce()
 
 

@@ -1,6 +1,6 @@
-"""SC-OBR: overlaps propagation with the forward pass and aggregation with the backward pass.
+"""SC-OBR: propagation overlapped with the forward pass, and aggregation with the backward pass.
 
-Beyond the paper, each bucket is updated, and sent out for the next iteration, as soon as its sum is complete.
+Beyond the paper, each bucket is updated, and broadcast for the next iteration, as soon as its sum is complete.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from scaffe.parallel.ordering import Ordering
 from scaffe.parallel.propagate import Propagate, StagedPropagate
 from scaffe.parallel.workflows.workflow import Workflow, register
 
-FEW_NODES = 2  # up to which broadcasts never share a link's direction with reduces
+FEW_NODES = 2  # up to so many, broadcasts and reduces use opposite directions of the links
 
 
 class ScObr(Workflow):
@@ -23,20 +23,23 @@ class ScObr(Workflow):
     is_tried = True
 
     def propagation(self) -> Propagate:
-        return self.broadcast_by_bucket(ahead=0.0 if self._disturbs else 1.0)
+        """Return one broadcast per bucket; all start early if they do not share links with reduces."""
+        return self.broadcast_by_bucket(ahead=0.0 if self._shares_links else 1.0)
 
     def aggregation(self) -> Aggregate:
+        """Return one reduce per bucket."""
         return self.reduce_by_bucket()
 
     def order(self) -> Ordering | None:
+        """Return the Ordering that measures how many bytes to broadcast early, if they share links with reduces."""
         propagate, aggregate = self.propagate, self.aggregate
-        if self._disturbs and isinstance(propagate, StagedPropagate) and isinstance(aggregate, StagedAggregate):
+        if self._shares_links and isinstance(propagate, StagedPropagate) and isinstance(aggregate, StagedAggregate):
             return Ordering(propagate, aggregate, self.parts.world.allsums)
         return None
 
     @property
-    def _disturbs(self) -> bool:
-        """Whether broadcasts of early updates take links that reduces need."""
+    def _shares_links(self) -> bool:
+        """Whether early broadcasts use links that reduces need."""
         return self.early and self.comm.group.shape[0] > FEW_NODES
 
 

@@ -1,8 +1,8 @@
-"""Workflow: which ways of propagation and aggregation go together, and who drives them.
+"""Workflow: a form of propagation, a form of aggregation, and the drive that advances their messages.
 
-A workflow is a class in a file of its own in this package, and registers itself in its last line: then --workflow
-and a cluster's file know its name, and "auto" tries it if it says so. `sync` "allreduce" makes every rank update
-(swCaffe, section V.A), whatever the workflow.
+A workflow is a class in a module of its own in this package, registered by the module's last line. Then --workflow and
+a cluster's file know its name, and "auto" tries it if `is_tried`. Under any workflow, `sync` "allreduce" makes every
+rank update its own parameters (swCaffe, section V.A).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, ClassVar
 
-from collectives import Communicator
+from collectives.communicator import Communicator
 from scaffe.net import Net
 from scaffe.packed import PackedParameters
 from scaffe.parallel.aggregate import Aggregate, BlockingAggregate, StagedAggregate
@@ -29,8 +29,9 @@ from scaffe.solvers.rule import Rule
 class Parts:
     """What a workflow is made of.
 
-    `update` makes the `rule` update a bucket of at most `bucket_bytes`. `collective` is "reduce" or "allreduce",
-    `how` its keywords, and `how_down` those of broadcasts. One rank alone has no `comm`.
+    - `update(bucket)`: applies the `rule` to a bucket of at most `bucket_bytes`.
+    - `collective`: "reduce" or "allreduce", the sum of gradients; `how`: its keywords; `how_down`: a broadcast's.
+    - `comm`: None on a single rank.
     """
 
     world: World
@@ -46,19 +47,25 @@ class Parts:
 
 
 class Workflow:
-    """Base class: the ways that one net's iterations take, who drives them, and what the first of them decide.
+    """Base class: propagation, aggregation and drive of one net's iterations.
 
-    A workflow overrides `propagation` and `aggregation`, and of the declarations below what differs.
+    A workflow overrides `propagation` and `aggregation`, and the declarations below that differ from the defaults:
+
+    - `name`: for --workflow; unique.
+    - `drives`: the keys of DRIVES that may advance its messages during computation; () if there are none then.
+    - `updates_early`: each bucket as soon as its sum is complete, unless the rule clips gradients.
+    - `is_tried`: by --workflow auto.
+    - `advice`: by kind of messages, PROPAGATION or AGGREGATION: why computation waits for them, and what to try.
     """
 
     name: ClassVar[str] = ""
-    drives: ClassVar[Sequence[str]] = ()  # of DRIVES: who may drive messages under computation; () if none are there
-    updates_early: ClassVar[bool] = False  # each bucket as soon as its sum is complete, unless the rule clips
-    is_tried: ClassVar[bool] = False  # by "auto"
-    advice: ClassVar[Mapping[str, str]] = {}  # by the kind of messages that computation waits for: why, what to try
+    drives: ClassVar[Sequence[str]] = ()
+    updates_early: ClassVar[bool] = False
+    is_tried: ClassVar[bool] = False
+    advice: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, parts: Parts):
-        """Make the ways. Collective."""
+        """Make buckets, propagation, aggregation and drive. Collective."""
         self.parts = parts
         self.early = self.updates_early and not parts.rule.clips
         self.drive: Hook | Helper = DRIVES[parts.drive]() if self.drives else Hook()
@@ -68,40 +75,43 @@ class Workflow:
         self.aggregate = self.aggregation()
         self.sums = None if parts.comm is None else Sums(parts.world, self.drive.wait)
         if self.sums is not None:
-            self.drive.ways = self.aggregate, self.propagate, self.sums
+            self.drive.transfers = self.aggregate, self.propagate, self.sums
         self.ordering = self.order()
         starts = [bucket.layers[0] for bucket in self.buckets] if self.drives else []
-        self.starts = frozenset(starts)  # layers that start a bucket: where the drive is called between layers
+        self.starts = frozenset(starts)  # layers that start a bucket: the drive is called before them
 
     @classmethod
     def by_drive(cls, asked: str) -> dict[str, str]:
-        """Return the drives to try, by name: the one asked for; all that it takes for "auto", or one it does not."""
+        """Return the drives to try, by a name for each: the one asked for, or for "auto" all of `drives`.
+
+        A workflow without `drives` ignores the one asked for.
+        """
         drives = [asked] if asked in cls.drives else cls.drives
         return {f"{cls.name} by {drive}": drive for drive in drives} or {cls.name: asked}
 
-    # What a workflow may say otherwise.
+    # To be overridden.
 
     def propagation(self) -> Propagate:
         """Return how the root's parameters reach the other ranks. Collective."""
         raise NotImplementedError
 
     def aggregation(self) -> Aggregate:
-        """Return how the ranks' gradients meet. Collective."""
+        """Return how the ranks' gradients are summed. Collective."""
         raise NotImplementedError
 
     def cut(self) -> list[Bucket]:
-        """Return the buckets; layers are cut only if their pieces can be updated, and sent on, one by one."""
+        """Return the buckets. A layer is cut into several only if its pieces can be updated and broadcast singly."""
         return make_buckets(self.parts.net, self.parts.bucket_bytes, self.early and self.parts.rule.elementwise)
 
     def order(self) -> Ordering | None:
-        """Return what decides the order of broadcasts by the times of the first iterations, if anything does."""
+        """Return what orders the broadcasts by the times of the first iterations, or None for a fixed order."""
         return None
 
-    # Of what they are made.
+    # To build them from.
 
     @property
     def comm(self) -> Communicator:
-        """The collectives over the ranks, of which there are several."""
+        """The collectives over the ranks; there is more than one rank."""
         assert self.parts.comm is not None
         return self.parts.comm
 
@@ -111,13 +121,13 @@ class Workflow:
         return self.parts.net.packed
 
     @property
-    def summing(self) -> tuple:
-        """The first arguments of every Aggregate."""
+    def summing(self) -> tuple[Any, ...]:
+        """The positional arguments of every Aggregate."""
         p = self.parts
         return p.world, self.packed, self.buckets, self.propagate, p.update, p.rule.clip, p.collective
 
     def updated_everywhere(self) -> Propagate:
-        """Return the broadcast of what is changed outside iterations, as every rank updates its own parameters."""
+        """Return a broadcast of changes made outside iterations, for ranks that all update their own parameters."""
         return Propagate(self.parts.world, self.packed, self.comm, True, algorithm="auto")  # a ring is no broadcast
 
     def one_broadcast(self) -> Propagate:
@@ -125,7 +135,10 @@ class Workflow:
         return Propagate(self.parts.world, self.packed, self.comm, **self.parts.how_down)
 
     def broadcast_by_bucket(self, ahead: float = 0.0) -> Propagate:
-        """Return a broadcast for each bucket; of early updates that share of all bytes goes out at once. Collective."""
+        """Return one broadcast per bucket; with early updates a share `ahead` of all bytes starts at once. Collective.
+
+        The rest starts after the reduces.
+        """
         given = self.parts.world, self.packed, self.buckets, self.comm, self.early, self.drive.wait, ahead
         return StagedPropagate(*given, **self.parts.how_down)
 
@@ -134,14 +147,14 @@ class Workflow:
         return BlockingAggregate(*self.summing, comm=self.comm, **self.parts.how)
 
     def reduce_by_bucket(self) -> Aggregate:
-        """Return a reduce, or allreduce, for each bucket, begun during the backward pass. Collective."""
-        given = {"comm": self.comm, "early": self.early, "wait_until": self.drive.wait}
-        return StagedAggregate(*self.summing, **given, **self.parts.how)
+        """Return one reduce, or allreduce, per bucket, started during the backward pass. Collective."""
+        given = {"comm": self.comm, "early": self.early, "wait_until": self.drive.wait, **self.parts.how}
+        return StagedAggregate(*self.summing, **given)
 
-    # What iterations ask of it.
+    # Called by the iterations.
 
     def took(self) -> str:
-        """Take note of an iteration; return what that decided, if anything, in a sentence. Collective."""
+        """Note the end of an iteration; return what it decided, in a sentence, or "". Collective."""
         return self.ordering.took() if self.ordering else ""
 
     @property
@@ -150,7 +163,7 @@ class Workflow:
         return self.ordering is None or self.ordering.is_over
 
     def close(self) -> None:
-        """End the helper thread, and give back what the ways hold, once nothing is under way. Collective."""
+        """End the drive's thread, and free the communication resources once no message is in flight. Collective."""
         self.drive.close()
         self.propagate.close()
         self.aggregate.close()
@@ -162,7 +175,7 @@ _registered: dict[str, type[Workflow]] = {}
 
 
 def register(workflow: type[Workflow]) -> None:
-    """Make a workflow known by its name. Raise ValueError if that is taken."""
+    """Register a workflow by its name. Raise ValueError if the name is empty or taken."""
     if workflow.name in ("", "auto", *_registered):
         raise ValueError(f"{workflow.__qualname__} needs a name of its own, not '{workflow.name}'")
     _registered[workflow.name] = workflow

@@ -39,8 +39,8 @@ MUTATIONS = [
     ("if not self._requests[self._sends[0]].Test():", "if False:", "wrote to what|5 sends"),
     ("transport.land(message)", "pass", "nothing that was ever written|in another order"),
     ("                yield self._requests[i]", "                pass", "ends with"),
-    ("self._work[i][0], step.peer, step.tag)", "self._work[i][0], step.peer, 1 - step.tag)", "wait for ever"),
-    ("message, step.peer, step.tag, i in", "message, step.peer, 0, i in", "wait for ever"),
+    ("self._work[i][0], step.peer, step.tag)", "self._work[i][0], step.peer, 1 - step.tag)", "wait forever"),
+    ("message, step.peer, step.tag, i in", "message, step.peer, 0, i in", "wait forever"),
     ("message, (self._view(step.target, step)", "message, (moved", "result"),
     ("yield self._requests.pop(i)\n", "self._requests.pop(i)\n", "nothing that was ever written|5 receives"),
 ]  # fmt: skip
@@ -104,7 +104,7 @@ def test_without_a_window_it_is_told_by_the_length_of_messages(monkeypatch: pyte
 class Buffered(LazyDelivery):
     """Sends that need not tell of their arrival are complete at once, and move late all the same."""
 
-    def tells(self) -> bool:
+    def reports(self) -> bool:
         return True
 
     def buffers(self) -> bool:

@@ -110,7 +110,7 @@ PUT = "            node.put(target, start, self._slice)\n"
 FINISH = "        yield from node.finish(wait)\n"
 NEEDED: list[tuple[ModuleType, str, str]] = [
     (node, SYNC + "        self._mine[:]", "        self._mine[:]"),
-    (node, SYNC + "        told", "        told"),
+    (node, SYNC + "        places", "        places"),
     (node, SYNC + BARRIER, BARRIER),
     (node, BARRIER_OPENS + SYNC, BARRIER_OPENS),
     (node, "self.comm.Barrier()", "pass"),

@@ -164,7 +164,7 @@ def test_tuned_is_the_best_of_ours_and_stands_first(capsys: pytest.CaptureFixtur
 
 def test_the_table_says_what_it_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["allreduce", "--ranks", "600", "--bytes", "1K", "--algorithms", "ring,binomial"]) == 0
-    assert "left out, too many messages to replay: ring\n" in capsys.readouterr().out
+    assert "left out, too many messages to simulate: ring\n" in capsys.readouterr().out
 
 
 def test_wrong_options_end_with_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,6 +174,6 @@ def test_wrong_options_end_with_one_line(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().err == "error: --ranks is 0; it must be at least 1\n"
     with pytest.raises(SystemExit):
         main(["reduce", "--ranks", "8", "--bytes", "64Q"])
-    assert "'64Q' is no number of bytes" in capsys.readouterr().err
+    assert "'64Q' is not a number of bytes" in capsys.readouterr().err
     with pytest.raises(CollectiveError, match="unknown cluster 'x'"):
         find_cluster("x")

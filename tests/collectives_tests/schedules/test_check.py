@@ -11,7 +11,7 @@ from collectives.errors import ScheduleError
 from collectives.execution.execute import InFlight
 from collectives.schedules.algorithms import make_schedule
 from collectives.schedules.registry import VERBS, algorithms
-from collectives.schedules.schedule import OUT, OWN, Op, Schedule, Slice, Step
+from collectives.schedules.schedule import OUT, OWN, Schedule, Slice, Step, StepKind
 from collectives.simulation.check import check
 
 KINDS = [(op, name) for op in VERBS for each in algorithms(op) for name in each.samples]
@@ -80,11 +80,11 @@ def edited(schedule: Schedule, rank: int, edit: Callable[[list[Step]], object]) 
     return replace(schedule, steps=Edited(parts, {r: schedule.result(r) for r in parts}))
 
 
-def find(steps: list[Step], op: Op, number: int = 0) -> int:
-    return [i for i, step in enumerate(steps) if step.op is op][number]
+def find(steps: list[Step], op: StepKind, number: int = 0) -> int:
+    return [i for i, step in enumerate(steps) if step.kind is op][number]
 
 
-def change(op: Op, number: int = 0, **fields: int) -> Callable[[list[Step]], None]:
+def change(op: StepKind, number: int = 0, **fields: int) -> Callable[[list[Step]], None]:
     def edit(steps: list[Step]) -> None:
         i = find(steps, op, number)
         steps[i] = steps[i]._replace(**fields)
@@ -92,13 +92,13 @@ def change(op: Op, number: int = 0, **fields: int) -> Callable[[list[Step]], Non
     return edit
 
 
-def drop(op: Op) -> Callable[[list[Step]], object]:
+def drop(op: StepKind) -> Callable[[list[Step]], object]:
     return lambda steps: steps.pop(find(steps, op))
 
 
 def swap(steps: list[Step]) -> None:
     """Send the first two chunks in the opposite order."""
-    i, j = find(steps, Op.SEND), find(steps, Op.SEND, 1)
+    i, j = find(steps, StepKind.SEND), find(steps, StepKind.SEND, 1)
     steps[i], steps[j] = steps[j], steps[i]
 
 
@@ -108,23 +108,23 @@ allreduce = make_schedule("allreduce", "chain", 4, 12, chunk=2, depth=2)
 circle = make_schedule("allreduce", "ring", 4, 12, chunk=3, depth=3)
 
 BROKEN: list[tuple[Schedule, int, Callable[[list[Step]], object], str]] = [
-    (chain, 1, drop(Op.RECV_ADD), "sends"),
-    (chain, 2, drop(Op.SEND), "sends"),
+    (chain, 1, drop(StepKind.RECV_ADD), "sends"),
+    (chain, 2, drop(StepKind.SEND), "sends"),
     (chain, 3, swap, r"step 0 sends \[2:4\] where step 0 receives \[0:2\]"),
-    (chain, 3, change(Op.SEND, stop=1), r"sends \[0:1\] where step 0 receives \[0:2\]"),
-    (chain, 3, change(Op.SEND, peer=1), "from rank 3 to rank"),
-    (chain, 3, change(Op.SEND, tag=5), "tag"),
-    (chain, 3, change(Op.SEND, 5, stop=13), "beyond the 12 elements"),
-    (chain, 1, change(Op.RECV_ADD, 2, after=-1), "must wait for step 1"),
-    (chain, 1, change(Op.RECV_ADD, 2, slot=1, target=1), "must wait for step 3"),
-    (chain, 1, change(Op.RECV_ADD, after=0), "rank 1, step 0"),
-    (chain, 1, change(Op.SEND, source=OWN), "the contribution of rank 2 0 times instead of 1"),
-    (chain, 1, change(Op.SEND, 5, source=0), "the contribution of rank . to other elements"),
-    (chain, 0, change(Op.RECV_ADD, source=OUT), "nothing that was ever written|1 times instead"),
-    (binomial, 0, change(Op.RECV_ADD, 1, source=OWN), "the contribution of rank 1 0 times"),
-    (binomial, 4, change(Op.RECV_ADD, 1, slot=0), "must wait for step 0"),
-    (allreduce, 3, change(Op.RECV, after=-1), "must wait for step 0"),
-    (allreduce, 2, drop(Op.RECV), "sends"),
+    (chain, 3, change(StepKind.SEND, stop=1), r"sends \[0:1\] where step 0 receives \[0:2\]"),
+    (chain, 3, change(StepKind.SEND, peer=1), "from rank 3 to rank"),
+    (chain, 3, change(StepKind.SEND, tag=5), "tag"),
+    (chain, 3, change(StepKind.SEND, 5, stop=13), "beyond the 12 elements"),
+    (chain, 1, change(StepKind.RECV_ADD, 2, after=-1), "must wait for step 1"),
+    (chain, 1, change(StepKind.RECV_ADD, 2, slot=1, target=1), "must wait for step 3"),
+    (chain, 1, change(StepKind.RECV_ADD, after=0), "rank 1, step 0"),
+    (chain, 1, change(StepKind.SEND, source=OWN), "the contribution of rank 2 0 times instead of 1"),
+    (chain, 1, change(StepKind.SEND, 5, source=0), "the contribution of rank . to other elements"),
+    (chain, 0, change(StepKind.RECV_ADD, source=OUT), "nothing that was ever written|1 times instead"),
+    (binomial, 0, change(StepKind.RECV_ADD, 1, source=OWN), "the contribution of rank 1 0 times"),
+    (binomial, 4, change(StepKind.RECV_ADD, 1, slot=0), "must wait for step 0"),
+    (allreduce, 3, change(StepKind.RECV, after=-1), "must wait for step 0"),
+    (allreduce, 2, drop(StepKind.RECV), "sends"),
     (circle, 1, swap, "sends|nothing|wait"),
 ]
 
@@ -157,7 +157,7 @@ def test_every_forgotten_wait_is_caught() -> None:
 
 def test_a_contribution_that_is_added_twice_is_caught() -> None:
     pair = make_schedule("reduce", "chain", 2, 3)
-    again = Step(Op.RECV_ADD, 1, 0, 0, 3, source=OUT, target=OUT, slot=1)
+    again = Step(StepKind.RECV_ADD, 1, 0, 0, 3, source=OUT, target=OUT, slot=1)
     schedule = edited(edited(pair, 0, lambda s: s.append(again)), 1, lambda s: s.append(s[0]))
     with pytest.raises(ScheduleError, match="rank 0 has at 0 the contribution of rank 1 2 times instead of 1"):
         check(schedule)
@@ -167,9 +167,9 @@ def test_a_sum_written_over_what_is_being_sent_is_caught() -> None:
     """In place, a rank may put the sum over its contribution only when the other one has that."""
 
     def swap(after: int) -> Schedule:
-        first = [Step(Op.SEND, 1, 0, 0, 3, OWN), Step(Op.RECV_ADD, 1, 0, 0, 3, OWN, OUT, slot=0, after=0)]
-        add, send = Step(Op.RECV_ADD, 0, 0, 0, 3, OWN, target=0, slot=0), Step(Op.SEND, 0, 0, 0, 3, OWN)
-        second = [add, send, Step(Op.COPY, -1, -1, 0, 3, source=0, target=OUT, after=after)]
+        first = [Step(StepKind.SEND, 1, 0, 0, 3, OWN), Step(StepKind.RECV_ADD, 1, 0, 0, 3, OWN, OUT, slot=0, after=0)]
+        add, send = Step(StepKind.RECV_ADD, 0, 0, 0, 3, OWN, target=0, slot=0), Step(StepKind.SEND, 0, 0, 0, 3, OWN)
+        second = [add, send, Step(StepKind.COPY, -1, -1, 0, 3, source=0, target=OUT, after=after)]
         plan = Edited({0: first, 1: second}, {0: (0, 3), 1: (0, 3)})
         return replace(make_schedule("allreduce", "chain", 2, 3), steps=plan)
 
@@ -182,7 +182,7 @@ def test_ranks_that_all_wait_for_each_other_are_caught_and_named() -> None:
     schedule = make_schedule("allreduce", "chain", 2, 3)
     schedule = edited(schedule, 1, lambda s: s.insert(0, s.pop()._replace(after=-1)))
     with pytest.raises(
-        ScheduleError, match="2 ranks wait for ever: rank 0 for rank 1 to send tag 0; rank 1 for rank 0 to send tag 1"
+        ScheduleError, match="2 ranks wait forever: rank 0 for rank 1 to send tag 0; rank 1 for rank 0 to send tag 1"
     ):
         check(schedule)
 
@@ -190,7 +190,7 @@ def test_ranks_that_all_wait_for_each_other_are_caught_and_named() -> None:
 def test_a_window_that_is_too_small_for_a_schedule_is_caught() -> None:
     schedule = make_schedule("reduce", "two-tree", 6, 60, chunk=2)
     check(schedule, InFlight(receives=2, sends=1))
-    with pytest.raises(ScheduleError, match="wait for ever"):
+    with pytest.raises(ScheduleError, match="wait forever"):
         check(schedule, InFlight(receives=1, sends=1))
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from collectives.errors import AlgorithmError
 from collectives.schedules.algorithms import make_schedule
 from collectives.schedules.registry import VERBS, algorithms
-from collectives.schedules.schedule import OUT, OWN, Op, Schedule, Step, slots, uses_out
+from collectives.schedules.schedule import OUT, OWN, Schedule, Step, StepKind, slots, uses_out
 
 TREES = [name for each in algorithms("bcast") for name in each.samples]
 KINDS = [(op, name) for op in VERBS for each in algorithms(op) for name in each.samples]
@@ -39,17 +39,17 @@ def take(rank: int, step: Step, own: np.ndarray, out: np.ndarray, scratch: dict,
             return scratch[rank, place][: step.stop - step.start]
         return (own if place == OWN else out)[rank, step.start : step.stop]
 
-    if step.op is Op.SEND:
+    if step.kind is StepKind.SEND:
         mail.setdefault((rank, step.peer, step.tag), []).append(at(step.source).copy())
         return True
-    if step.op is Op.COPY:
+    if step.kind is StepKind.COPY:
         at(step.target)[:] = at(step.source)
         return True
     waiting = mail.get((step.peer, rank, step.tag))
     if not waiting:
         return False
     message = waiting.pop(0)
-    if step.op is Op.RECV:
+    if step.kind is StepKind.RECV:
         at(step.target)[:] = message
         return True
     scratch[rank, step.slot] = message
@@ -108,7 +108,7 @@ def test_ranks_of_the_order_take_the_places_of_virtual_ranks() -> None:
 
 def test_one_rank_of_many_is_computed_alone() -> None:
     schedule = make_schedule("reduce", "ccb-8", 10**5, 100, chunk=50, root=7)
-    assert [step.op for step in schedule.rank(6)] == [Op.SEND] * 2
+    assert [step.kind for step in schedule.rank(6)] == [StepKind.SEND] * 2
 
 
 def test_scratch_does_not_grow_with_the_number_of_chunks_or_children() -> None:

@@ -46,10 +46,10 @@ def ways(net, comm, updated, request):
     propagate = StagedPropagate(world, net.packed, buckets, comm, True, drive.wait, share)
     given = world, net.packed, buckets, propagate, lambda bucket: updated.append(buckets.index(bucket)), lambda: None
     aggregate = StagedAggregate(*given, comm=comm, early=True, wait_until=drive.wait)
-    drive.ways = aggregate, propagate
+    drive.transfers = aggregate, propagate
     propagate.post()
     noted = []
-    for way in drive.ways:
+    for way in drive.transfers:
         way.meter.note = lambda kind, bucket, begin, end, lane: lane is not None and noted.append((kind, bucket))
     yield drive, buckets, noted
     propagate.close()
@@ -58,7 +58,7 @@ def ways(net, comm, updated, request):
 
 def test_each_bucket_is_updated_once_backward_has_been_through_it(ways, updated):
     drive, buckets, noted = ways
-    aggregate = drive.ways[0]
+    aggregate = drive.transfers[0]
     aggregate.begin()
     for k in reversed(range(COUNT)):
         for layer in reversed(buckets[k].layers):
@@ -73,7 +73,7 @@ def test_each_bucket_is_updated_once_backward_has_been_through_it(ways, updated)
 @pytest.mark.parametrize(("ways", "order"), [(0.0, [0, 1, 2, 3, 4]), (1.0, [4, 3, 2, 1, 0])], indirect=["ways"])
 def test_broadcasts_go_in_the_layers_order_or_ahead_in_that_of_the_updates(ways, order):
     drive, buckets, noted = ways
-    aggregate, propagate = drive.ways
+    aggregate, propagate = drive.transfers
     aggregate.begin()
     for k in reversed(range(COUNT)):
         for layer in reversed(buckets[k].layers):
@@ -81,3 +81,18 @@ def test_broadcasts_go_in_the_layers_order_or_ahead_in_that_of_the_updates(ways,
     aggregate.drain()
     propagate.sync()
     assert [bucket for kind, bucket in noted if kind == "propagation"] == order
+
+
+@pytest.mark.parametrize("updated_buckets", [0, COUNT])
+def test_closing_waits_for_broadcasts_unless_their_updates_never_came(ways, updated_buckets):
+    drive, _, _ = ways
+    _, propagate = drive.ways
+    waits = []
+    propagate.wait_until = lambda is_done: waits.append(drive.wait(is_done))
+    propagate.begin()
+    for bucket in range(updated_buckets):
+        propagate.updated(bucket)
+    assert propagate.is_broken_off == (updated_buckets < COUNT)
+    propagate.close()
+    assert len(waits) == (updated_buckets == COUNT)
+    propagate.close = lambda: None  # the fixture's

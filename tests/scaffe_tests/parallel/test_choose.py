@@ -1,5 +1,7 @@
 """Of the workflows that take turns, the one stays that is fastest where it is slowest."""
 
+import pytest
+
 from scaffe.parallel.choose import WorkflowTrial
 
 
@@ -7,7 +9,7 @@ class Ways:
     """A workflow of which only the calls are looked at."""
 
     def __init__(self):
-        self.propagate, self.syncs, self.is_closed = self, 0, False
+        self.propagate, self.syncs, self.is_closed, self.is_broken_off = self, 0, False, False
 
     def sync(self):
         self.syncs += 1
@@ -38,3 +40,12 @@ def test_the_slowest_rank_decides_on_all():
 def test_every_turn_ends_with_the_roots_parameters_everywhere():
     _, workflows, _ = run({"SC-B": 2.0, "SC-OBR": 1.0}, {"SC-B": 2.0, "SC-OBR": 1.0})
     assert [ways.syncs for ways in workflows.values()] == [WorkflowTrial.ROUNDS] * 2
+
+
+@pytest.mark.parametrize(("is_broken_off", "syncs"), [(False, 1), (True, 0)])
+def test_closing_waits_for_the_parameters_unless_an_iteration_was_broken_off(is_broken_off, syncs):
+    """Updates of an iteration that ended in an error never come."""
+    ways = Ways()
+    ways.is_broken_off = is_broken_off
+    WorkflowTrial({"SC-OBR": ways}, lambda mine: [mine]).close()
+    assert (ways.syncs, ways.is_closed) == (syncs, True)

@@ -34,7 +34,7 @@ def drive(request):
 
 def test_work_waits_for_messages_that_the_main_thread_moves(drive):
     messages, seen = Messages(20), []
-    drive.ways = (messages,)
+    drive.transfers = (messages,)
 
     def work():
         drive.between()
@@ -54,7 +54,7 @@ def test_the_thread_that_computes_lets_the_main_thread_go_first():
 
 
 def test_what_the_work_raises_is_raised_to_the_caller_and_the_next_work_runs(drive):
-    drive.ways = (Messages(),)
+    drive.transfers = (Messages(),)
     for number in range(3):
         with pytest.raises(ZeroDivisionError):
             drive.run(lambda: 1 // 0)
@@ -68,6 +68,6 @@ def test_a_failure_of_messages_ends_the_work_that_waits_for_them(drive):
         def progress(self):
             raise ConnectionError("a rank is gone")
 
-    drive.ways = (Broken(1),)
+    drive.transfers = (Broken(1),)
     with pytest.raises(ConnectionError, match="a rank is gone"):
         drive.run(lambda: drive.wait(lambda: False))

@@ -35,7 +35,7 @@ from scaffe.monitor.record import (
 from scaffe.monitor.watching import Watching
 from scaffe.parallel import stall
 from scaffe.parallel.beacon import DIGEST_BYTES, TOKEN_BYTES, Beacon, ForeignError, pack, unpack
-from scaffe.parallel.stall import MOST_LINES, Layers, Watch, report
+from scaffe.parallel.stall import MOST_LINES, LayerNames, StallWatch, report
 from scaffe.parallel.world import World
 
 S = 10**9
@@ -43,7 +43,7 @@ NOW = 1000 * S
 PATIENCE = 60.0
 
 
-class Named(Layers):
+class Named(LayerNames):
     """A train net and a test net of three layers, of which the first reads."""
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ def test_a_rank_that_waits_for_its_own_reader_says_so() -> None:
 
 def test_a_node_that_was_never_heard_of_is_named() -> None:
     unknown = Observation(1, "far", (0,) * 7, NOW)
-    assert said(WAITING, unknown)[1] == "rank 1 on far: nothing is known of it, no message came from its node"
+    assert said(WAITING, unknown)[1] == "rank 1 on far: unknown, no record has arrived from its node"
 
 
 def test_a_report_on_many_ranks_is_short() -> None:
@@ -181,18 +181,18 @@ def test_a_word_holds_all_fields_of_a_row() -> None:
 def test_a_watch_that_fails_says_so_once_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     looks, said, third = [0], [], threading.Event()
 
-    def look(self: Watch) -> None:
+    def look(self: StallWatch) -> None:
         looks[0] += 1
         if looks[0] < 3:
             raise IndexError("list index out of range")
         third.set()
 
-    monkeypatch.setattr(Watch, "look", look)
+    monkeypatch.setattr(StallWatch, "look", look)
     monkeypatch.setattr(stall.log, "error", lambda text, *given: said.append(text % given))
-    watch = Watch(World(MPI.COMM_SELF), MPI.COMM_SELF, [], 0.01)
+    watch = StallWatch(World(MPI.COMM_SELF), MPI.COMM_SELF, [], 0.01)
     assert third.wait(600)
     watch.close()
-    assert said == ["The watch over stalls failed and goes on: IndexError: list index out of range"]
+    assert said == ["The stall watchdog failed and continues: IndexError: list index out of range"]
 
 
 def test_times_of_a_node_with_another_clock_become_ours() -> None:
@@ -229,7 +229,7 @@ def test_a_datagram_is_taken_for_ranks_elsewhere_alone_and_where_it_fits() -> No
     rows = [memoryview(bytearray(NBYTES)).cast("q") for _ in range(3)]
     for rank, what in ((0, 7), (3, 7), (-1, 7), (1, 5), (2, 7)):
         sent = {rank: (what, NOW, NOW)}
-        beacon._take(pack(beacon._token, sent, [rank], NOW), rows)  # type: ignore[arg-type]
+        beacon._store(pack(beacon._token, sent, [rank], NOW), rows)  # type: ignore[arg-type]
     assert [row[0] for row in rows] == [0, 0, 7]
     assert beacon.refused == 4
 

@@ -9,7 +9,7 @@ import pytest
 from google.protobuf.message import DecodeError
 
 from scaffe.errors import PrototxtError
-from scaffe.proto import NetParameter, SolverParameter, SolverState, blobs
+from scaffe.proto import NetParameter, SolverParameter, SolverState, blobs, checksums
 from scaffe.proto.files import read_solver_state, read_weights
 from scaffe.proto.upgrade_files import upgrade_net_file
 from scaffe.training.solver import Solver
@@ -114,6 +114,22 @@ def test_files_without_checksums_are_read_as_they_are(files, tmp_path):
             blob.ClearField("checksum")
     (tmp_path / "as_caffe.caffemodel").write_bytes(net.SerializeToString())
     assert read_weights(tmp_path / "as_caffe.caffemodel") == net
+
+
+def test_a_blobs_checksum_is_of_its_shape_values_and_gradients():
+    values = np.arange(6, dtype=np.float32)
+    given = [((2, 3), values), ((3, 2), values), ((6,), values), ((2, 3), values + 1), ((2, 3), values, values)]
+    assert len({checksums.of(*one) for one in given}) == len(given)
+
+
+@pytest.mark.parametrize("kind", ["caffemodel", "solverstate"])
+def test_damage_to_a_shape_is_located_by_its_blob(files, tmp_path, kind):
+    message, path = NetParameter if kind == "caffemodel" else SolverState, tmp_path / f"turned.{kind}"
+    content = message.FromString(files[kind].read_bytes())
+    stored = content.history if kind == "solverstate" else next(layer.blobs for layer in content.layer if layer.blobs)
+    assert len(stored[0].shape.dim) == 2
+    stored[0].shape.dim[:] = reversed(stored[0].shape.dim)
+    assert "blob 0)" in refusal(path, kind, content.SerializeToString())
 
 
 def test_hdf5_opens_sealed_files(files):

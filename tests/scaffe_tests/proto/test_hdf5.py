@@ -337,7 +337,7 @@ def test_blobs_that_are_no_layers_are_refused(solver, change, said):
     [
         ("iter", 1j, "expected numbers in 'iter', got complex128"),
         ("iter", "four", "expected numbers in 'iter'"),
-        ("iter", [1, 2], r"expected one whole number in 'iter', got int64 of shape \(2,\)"),
+        ("iter", [1, 2], r"expected one integer in 'iter', got int64 of shape \(2,\)"),
         ("iter", 1 << 40, "damaged"),
         ("iter", h5py.SoftLink("iter"), "'iter' is behind more than 16 soft links"),
         ("learned_net", 3, "expected a string in 'learned_net', got int64"),

@@ -32,7 +32,7 @@ def test_aggregation_that_is_not_overlapped(workflow):
     )
 
 
-@pytest.mark.parametrize(("workflow", "remedy"), [("SC-B", "SC-OBR, or SC-OB"), ("SC-OB", "SC-OBR, which begins it")])
+@pytest.mark.parametrize(("workflow", "remedy"), [("SC-B", "SC-OBR, or SC-OB"), ("SC-OB", "SC-OBR, which starts it")])
 def test_propagation_that_could_overlap_more(workflow, remedy):
     waited = message("propagation", "fc", 80, 100), wait("propagation", "fc", 80, 100)
     text = advise(*waited, workflow=workflow)

@@ -162,7 +162,8 @@ def test_a_last_loss_that_is_not_finite_is_told(make):
 def test_a_rate_that_becomes_no_number_is_told(make, images):
     solver = make(tower(images), lr_policy="exp", gamma=1e30)
     solver.iter = 11
-    with pytest.raises(DivergedError, match="lr_policy 'exp': the learning rate of iteration 11 is no finite number"):
+    said = "lr_policy 'exp': the learning rate of iteration 11 is not a finite number"
+    with pytest.raises(DivergedError, match=said):
         solver.step(1)
 
 

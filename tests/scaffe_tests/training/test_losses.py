@@ -85,7 +85,7 @@ layer { name: "hit" type: "Accuracy" bottom: "x" bottom: "y" top: "hit" accuracy
 def pair(tmp_path):
     """Return a net with losses over labels, by kernels and on the host."""
     (tmp_path / "net.prototxt").write_text(LABELS)
-    how = {"gpu": StrictGpu()}, {"engine": "reference"}
+    how = {"gpu": StrictGpu()}, {"compute": Compute("reference")}
     return [scaffe.Net(tmp_path / "net.prototxt", scaffe.TRAIN, **one) for one in how]
 
 
@@ -120,10 +120,10 @@ def test_gradients_are_clipped_on_the_device_as_on_the_host(tmp_path, limit):
         'layer { name: "y"', 'layer { name: "z" type: "InnerProduct" bottom: "x" top: "z" '
         'inner_product_param { num_output: 700 } }\nlayer { name: "y"'))  # fmt: skip
     clipped = []
-    for how in ({"gpu": StrictGpu()}, {"engine": "reference"}):
+    for how in ({"gpu": StrictGpu()}, {"compute": Compute("reference")}):
         net = scaffe.Net(tmp_path / "net.prototxt", scaffe.TRAIN, **how)
         net.params["z"][0].diff[...] = np.random.default_rng(1).standard_normal((700, 3))
-        solvers.create(SolverParameter(type="SGD", clip_gradients=limit), net.packed, net.context.engine).clip()
+        solvers.create(SolverParameter(type="SGD", clip_gradients=limit), net.packed, net.engine).clip()
         clipped.append(net.params["z"][0].diff.copy())
     np.testing.assert_allclose(*clipped, rtol=1e-6)
     assert (np.linalg.norm(clipped[0]) < 1) == (limit == 0.5)

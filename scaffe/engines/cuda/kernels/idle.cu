@@ -1,4 +1,4 @@
-// Keep the stream busy for so many clock cycles.
+// Keep the stream busy for `cycles` clock cycles.
 KERNEL idle(Index cycles) {
   for (Index start = clock64(); clock64() - start < cycles;)
     ;

@@ -1,0 +1,73 @@
+"""Blobs whose values are an array that a reader lends for a pass: users read and write arrays of their own."""
+
+import numpy as np
+import pytest
+
+from scaffe.blob import Blob
+
+ONE, TWO = np.arange(6, dtype=np.float32).reshape(2, 3), np.full((2, 3), 7, np.float32)
+
+
+@pytest.fixture
+def blob():
+    return Blob((2, 3))
+
+
+def test_a_borrowed_array_is_not_copied(blob):
+    lent = ONE.copy()
+    blob.borrow(lent)
+    assert blob.array is lent
+
+
+def test_the_blob_takes_the_borrowed_arrays_shape(blob):
+    blob.borrow(np.zeros((5, 1), np.float32))
+    assert blob.shape == blob.data.shape == (5, 1)
+
+
+def test_a_users_array_shows_what_is_borrowed_and_is_not_lent(blob):
+    kept, lent = blob.data, ONE.copy()
+    blob.borrow(lent)
+    np.testing.assert_array_equal(kept, ONE)
+    lent[...] = TWO  # the reader's next batch
+    np.testing.assert_array_equal(kept, ONE)
+    np.testing.assert_array_equal(blob.array, ONE)
+
+
+def test_what_a_user_asks_for_afterwards_is_a_copy(blob):
+    lent = ONE.copy()
+    blob.borrow(lent)
+    kept = blob.data
+    kept[...] = TWO
+    np.testing.assert_array_equal(blob.array, TWO)
+    np.testing.assert_array_equal(lent, ONE)
+
+
+def test_a_users_array_is_the_same_from_pass_to_pass(blob):
+    blob.borrow(ONE.copy())
+    kept = blob.data
+    blob.borrow(TWO.copy())
+    assert blob.data is kept
+    np.testing.assert_array_equal(kept, TWO)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (6,)])
+def test_a_view_of_borrowed_values_is_borrowed_too(blob, shape):
+    lent, view = ONE.copy(), Blob(shape)
+    blob.borrow(lent)
+    view.view(blob)
+    assert np.shares_memory(view.array, lent)
+    view.data[...] = 7
+    np.testing.assert_array_equal(lent, ONE)
+
+
+def test_values_of_the_blobs_own_are_shown_without_a_copy(blob):
+    for part, array in (("data", "array"), ("diff", "diff_array")):
+        own = getattr(blob, array)
+        getattr(blob, part)[...] = TWO
+        np.testing.assert_array_equal(own, TWO)
+        assert np.shares_memory(own, getattr(blob, array))
+
+
+def test_a_gradient_is_never_a_copy_though_the_values_are_borrowed(blob):
+    blob.borrow(ONE.copy())
+    assert np.shares_memory(blob.diff, blob.diff_array)
