@@ -21,7 +21,7 @@ class Watching:
     are missing and their last operation; with `stall_abort` it ends the job. Raise ScaffeError for other values.
     """
 
-    timeline: str | os.PathLike = setting("", "write what each thread did when, for Perfetto", metavar="FILE.json")
+    timeline: str | os.PathLike[str] = setting("", "write what each thread did when, for Perfetto", metavar="FILE.json")
     stall_seconds: float = setting(STALL_SECONDS, "name ranks that are missing for S seconds; 0: never", metavar="S")
     stall_abort: bool = setting(False, "end the job at the first report of a stall", rare=True)
 
