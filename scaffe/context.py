@@ -93,7 +93,7 @@ class Context:
 
     @property
     def share(self) -> float:
-        """This rank's part of the global batch, as a fraction."""
+        """The part of the global batch that this rank has, as a fraction."""
         return self.local_rows / self.total_rows if self.local_rows and self.total_rows else 1 / self.size
 
     def generator(self, *key: str | int) -> np.random.Generator:

@@ -46,7 +46,7 @@ class LayerView(Protocol):
 
 
 class NodeView(Protocol):
-    """What a layer's place in the net says: is it part of the backward pass, and of which bottoms' gradients?"""
+    """A layer's node in the graph: is it part of the backward pass, and which bottoms need gradients."""
 
     backward: bool
 
@@ -92,7 +92,7 @@ class NetView(Protocol):
 
 
 class Loss:
-    """This rank's part of an iteration's loss, the mean over its passes.
+    """A rank's part of an iteration's loss, the mean over its passes.
 
     The threads that compute call `add`, and after the last pass the iteration calls `send`. `value` waits where the
     loss is `late`, that is, still on its way from a device.

@@ -226,6 +226,7 @@ def line(lab: Lab, key: Key) -> list[float]:
 
 
 def main() -> int:
+    """Print the tables, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shapes", default="8x1,4x2", type=lambda text: text.split(","), help="nodes x ranks on each")
     parser.add_argument("--mb", default="8,32", type=lambda text: [int(mb) for mb in text.split(",")], help="sizes")

@@ -101,6 +101,7 @@ def table(times: Times, sizes: list[int]) -> Iterator[str]:
 
 
 def main() -> int:
+    """Print the tables, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     numbers = {"type": lambda text: [int(number) for number in text.split(",")]}
     parser.add_argument("--ranks", default=[2, 4], **numbers)

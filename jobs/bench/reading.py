@@ -120,6 +120,7 @@ class Loader:
         )
 
     def __call__(self) -> float:
+        """Return the images per second of a turn."""
         assert self.process.stdin and self.process.stdout
         self.process.stdin.write("go\n")
         self.process.stdin.flush()

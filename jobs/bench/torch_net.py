@@ -61,6 +61,7 @@ class Concat(nn.Module):
     """Concatenation along axis 1."""
 
     def forward(self, *bottoms: torch.Tensor) -> torch.Tensor:
+        """Return the concatenation of the bottoms."""
         return torch.cat(bottoms, 1)
 
 
@@ -68,6 +69,7 @@ class Sum(nn.Module):
     """The sum of all bottoms."""
 
     def forward(self, first: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+        """Return the sum of the bottoms."""
         return sum(others, first)
 
 
@@ -75,6 +77,7 @@ class FlatLinear(nn.Linear):
     """Linear over all axes but the first."""
 
     def forward(self, bottom: torch.Tensor) -> torch.Tensor:
+        """Return the product with the bottom, flattened."""
         return super().forward(bottom.flatten(1))
 
 
@@ -82,6 +85,7 @@ class FlatLoss(nn.CrossEntropyLoss):
     """The mean loss of scores (N x C), or (N x C x 1 x 1)."""
 
     def forward(self, scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the mean loss over the batch."""
         return super().forward(scores.flatten(1), labels)
 
 

@@ -51,6 +51,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--help-all", "--helpfull", action=_HelpAll, help="list every flag")
 
     def error(self, message: str) -> NoReturn:
+        """Print one line, on the first rank alone, and exit with 2."""
         if launcher_rank() == 0:
             print(f"scaffe: {one_line(message)}; see {self.prog} --help", file=sys.stderr)
         self.exit(2)
@@ -105,6 +106,7 @@ class Parser(argparse.ArgumentParser):
         return formatter.format_help()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Return the arguments and the words left over; flags may have Caffe's spelling."""
         words = list(map(self._plain, sys.argv[1:] if args is None else args))
         return super().parse_known_args(self._command_first(words), namespace)
 

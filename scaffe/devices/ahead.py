@@ -71,6 +71,7 @@ class Ahead(Delivery):
         self._step: tuple[Transform, Step] | None = None
 
     def memory(self) -> Ahead:
+        """Return where batches get their memory: here, pinned."""
         return self
 
     def pinned(self, nbytes: int) -> np.ndarray:
