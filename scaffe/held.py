@@ -15,15 +15,23 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from scaffe.blob import Blob
-
 P = ParamSpec("P")
 Result = TypeVar("Result")
+
+
+class Lender(Protocol):
+    """A blob, as far as its arrays can be held: it also has each part, "array" or "diff_array", as an attribute."""
+
+    @property
+    def count(self) -> int:
+        """The number of elements of each part."""
+
+    def own(self, part: str) -> np.ndarray:
+        """Return a part, in plain memory that it keeps."""
 
 
 class HeldArray:
@@ -32,7 +40,7 @@ class HeldArray:
     `shown` is a copy of its last values if the blob's values have moved to other memory, else None.
     """
 
-    def __init__(self, blob: Blob, part: str, memory: np.ndarray):
+    def __init__(self, blob: Lender, part: str, memory: np.ndarray):
         self.blob, self.part, self.memory = blob, part, memory
         self.shown: np.ndarray | None = None
         self.array: weakref.ref[np.ndarray] | None = None
@@ -66,7 +74,7 @@ class Held:
         self._loans: set[HeldArray] = set()
         self._depth = 0
 
-    def hand_out(self, blob: Blob, part: str) -> np.ndarray:
+    def hand_out(self, blob: Lender, part: str) -> np.ndarray:
         """Return the blob's plain `part` for a user, who may keep it: the same array while the user references it."""
         loans = self._of(blob, part)
         if not self._depth:
@@ -92,11 +100,11 @@ class Held:
         if not self._depth:
             loan.absorb()
 
-    def holds(self, blob: Blob, part: str) -> bool:
+    def holds(self, blob: Lender, part: str) -> bool:
         """Return whether a user holds an array of that part of the blob."""
         return bool(self._loans) and bool(self._of(blob, part))
 
-    def _of(self, blob: Blob, part: str) -> list[HeldArray]:
+    def _of(self, blob: Lender, part: str) -> list[HeldArray]:
         return [loan for loan in self._all() if loan.blob is blob and loan.part == part] if self._loans else []
 
     def _all(self) -> list[HeldArray]:
@@ -107,21 +115,21 @@ class Held:
         """Return whether a user holds an array in this memory."""
         return any(np.may_share_memory(loan.memory, memory) for loan in self._all())
 
-    def forget(self, blob: Blob, part: str) -> None:
+    def forget(self, blob: Lender, part: str) -> None:
         """Stop tracking the arrays of that part of the blob."""
         self._loans.difference_update(self._of(blob, part))
 
-    def absorb(self, blobs: Iterable[Blob] | None = None) -> None:
+    def absorb(self, blobs: Iterable[Lender] | None = None) -> None:
         """Take over what was written into the arrays of these blobs, or of all."""
         for loan in self._chosen(blobs):
             loan.absorb()
 
-    def show(self, blobs: Iterable[Blob] | None = None) -> None:
+    def show(self, blobs: Iterable[Lender] | None = None) -> None:
         """Update the arrays of these blobs, or of all, with the blobs' values."""
         for loan in self._chosen(blobs):
             loan.show()
 
-    def _chosen(self, blobs: Iterable[Blob] | None) -> list[HeldArray]:
+    def _chosen(self, blobs: Iterable[Lender] | None) -> list[HeldArray]:
         if not self._loans or blobs is None:
             return self._all()
         chosen = {id(blob) for blob in blobs}

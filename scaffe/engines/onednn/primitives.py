@@ -186,9 +186,6 @@ class Onednn(Reference):
         return memory
 
 
-Engine = Onednn
-
-
 def engine_of(layer: Layer) -> Onednn:
     """Return the engine of a layer that computes by oneDNN."""
     return cast(Onednn, layer.context.engine)
@@ -201,7 +198,7 @@ class Memory(Handle, Form):
     plain, else None.
     """
 
-    def __init__(self, engine: Engine, desc: Desc, buffer: np.ndarray | None = None):
+    def __init__(self, engine: Onednn, desc: Desc, buffer: np.ndarray | None = None):
         self.engine, self.desc = engine, desc
         self.plain = bool(desc.shape) and desc == engine.plain(desc.shape)
         if buffer is None:
@@ -241,7 +238,7 @@ class Memory(Handle, Form):
 class Primitive(Handle):
     """A primitive, dnnl_primitive_t, with its arguments bound; `run` is one call of the library."""
 
-    def __init__(self, engine: Engine, desc: PrimitiveDesc, memories: dict[int, Memory] | None = None):
+    def __init__(self, engine: Onednn, desc: PrimitiveDesc, memories: dict[int, Memory] | None = None):
         super().__init__(engine.library, "primitive", engine.library.create("primitive_create", desc.handle))
         self.engine, self.desc = engine, desc
         self.memories = dict(memories or {})
