@@ -75,7 +75,7 @@ def test_a_missing_package_is_told_with_how_to_get_it(folder, capsys, monkeypatc
 def test_a_missing_program_is_told_with_how_to_get_it(folder, capsys, monkeypatch):
     pytest.importorskip("graphviz", reason="the package graphviz is not installed")
     monkeypatch.setenv("PATH", str(folder))
-    assert "dot is not on the path: install graphviz" in refusal(capsys, "net.prototxt", "net.png")
+    assert "dot is not in PATH: install graphviz" in refusal(capsys, "net.prototxt", "net.png")
     assert main(["draw-net", "net.prototxt", "net.gv"]) == 0
 
 

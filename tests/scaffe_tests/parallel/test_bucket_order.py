@@ -86,7 +86,7 @@ def test_broadcasts_go_in_the_layers_order_or_ahead_in_that_of_the_updates(ways,
 @pytest.mark.parametrize("updated_buckets", [0, COUNT])
 def test_closing_waits_for_broadcasts_unless_their_updates_never_came(ways, updated_buckets):
     drive, _, _ = ways
-    _, propagate = drive.ways
+    _, propagate = drive.transfers
     waits = []
     propagate.wait_until = lambda is_done: waits.append(updated_buckets and drive.wait(is_done))
     propagate.begin()

@@ -132,6 +132,9 @@ def test_gradients_are_clipped_on_the_device_as_on_the_host(tmp_path, limit):
     assert (np.linalg.norm(clipped[0]) < 1) == (limit == 0.5)
 
 
+LOSS = SimpleNamespace(late=False, value=lambda: 0.5)
+
+
 class Diverging:
     """Two ranks, of which this one is rank 0, and a rule whose last update left what is not finite on both."""
 
@@ -170,7 +173,7 @@ def test_the_first_fault_of_any_rank_is_told_with_its_own_rate(theirs, told):
     param = SolverParameter(base_lr=0.01, lr_policy="step", stepsize=5, gamma=0.1, average_loss=1)
     ranks = Diverging([Fault(theirs, "layer 'conv': broken", "a consequence")])
     losses = Losses(ranks, param, lambda: [], ranks, None, ranks)
-    losses.take(0.5, 5)
+    losses.take(LOSS, 5)
     ranks.has_diverged = True
     with pytest.raises(DivergedError, match=f"^{told}"):
-        losses.take(0.5, 6)
+        losses.take(LOSS, 6)
