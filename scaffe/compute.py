@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, fields
 
 from scaffe.devices.threads import check_threads
@@ -81,14 +80,6 @@ class Compute:
 
 
 DEFAULT = Compute()
-
-
-def check_given(owner: str, compute: object, others: Collection[str]) -> None:
-    """Raise ScaffeError where `owner`, a class, is given fields of Compute as keywords, TypeError for other names."""
-    if not isinstance(compute, Compute):
-        raise ScaffeError(f"{owner} takes compute=scaffe.Compute(numbers={compute!r}), not compute={compute!r}")
-    known = {field.name for field in fields(Compute)}
-    for name in others:
-        if name not in known:
-            raise TypeError(f"{owner} got an unexpected keyword argument '{name}'")
-        raise ScaffeError(f"{owner} takes compute=scaffe.Compute({name}=...), not {name}=...")
+MOVED = {
+    one.name: f"compute=Compute({one.name}=...)" for one in fields(Compute) if one.name != "allow_python_layers"
+}  # earlier keywords of Net, for scaffe.setting.moved

@@ -15,7 +15,7 @@ import scaffe.layers  # noqa: F401  registers the layers
 from scaffe import engines, failures
 from scaffe.blob import Blob
 from scaffe.choices import Choices
-from scaffe.compute import DEFAULT, Compute, check_given
+from scaffe.compute import DEFAULT, MOVED, Compute
 from scaffe.context import TRAIN, Context
 from scaffe.devices.gpu import Gpu
 from scaffe.engine import REFERENCE
@@ -29,6 +29,7 @@ from scaffe.monitor.log import log
 from scaffe.packed import PackedParameters, ParameterBlob
 from scaffe.proto import LayerParameter, NetParameter, NetState, Phase, numbers, strings
 from scaffe.proto.files import read_net
+from scaffe.setting import check_record, moved
 from scaffe.sharing import Sharing
 
 AUTOMATIC = "(automatic)"  # Caffe's name of a top that the prototxt leaves out
@@ -46,6 +47,7 @@ class Net:
     Raise NetError, ShapeError or PrototxtError where the net can't be built.
     """
 
+    @moved(MOVED)
     def __init__(
         self,
         model: str | os.PathLike | NetParameter,
@@ -58,9 +60,8 @@ class Net:
         allow_python_layers: bool = False,
         gpu: Gpu | None = None,
         context: Context | None = None,
-        **old: object,
     ):
-        check_given("Net", compute, old)
+        check_record("compute", compute, Compute)
         phase, weights = _positional(args, context.phase if context else phase, weights)
         self.context = context or Context(
             phase,

@@ -63,7 +63,7 @@ class Settings:
 def moved_keywords() -> dict[str, str]:
     """Return the names that are no keywords of Solver, but fields of its records, with how to write them."""
     names = {"keep_diffs": "solver.net.keep_diffs = True; for test nets keep_data", "asked": "solver.asked = ..."}
-    for one in reversed(fields(Settings)):  # the first record has a name that two have
+    for one in reversed(fields(Settings)):  # a name that two records have is the first one's
         kind = type(one.default)
         names |= {f.name: f"{one.name}={kind.__name__}({f.name}=...)" for f in fields(kind)}
     return names

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+import scaffe
 from scaffe.compute import Compute
 from scaffe.errors import EngineError, LaunchError, ScaffeError
+from scaffe.proto import NetParameter
 
 
 @pytest.mark.parametrize(
@@ -31,3 +33,17 @@ def test_a_wrong_value_is_an_error(fields: dict[str, Any], error: type[ScaffeErr
 def test_a_profile_stands_in_place_of_a_number_format() -> None:
     assert Compute(numbers="replay:lenet.json").profile == "lenet.json"
     assert Compute(numbers="bf16").profile == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"engine": "onednn"}, "engine= has moved: write compute=Compute(engine=...)"),
+        ({"numbers": "bf16"}, "numbers= has moved: write compute=Compute(numbers=...)"),
+        ({"compute": "bf16"}, "compute= takes a record, Compute(...), got 'bf16'"),
+    ],
+)
+def test_an_earlier_keyword_of_a_net_is_an_error_with_the_new_one(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ScaffeError) as caught:
+        scaffe.Net(NetParameter(), scaffe.TEST, **given)
+    assert str(caught.value) == said
