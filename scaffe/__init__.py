@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from scaffe.context import TEST, TRAIN
     from scaffe.errors import ScaffeError
     from scaffe.layers.layer import Layer
+    from scaffe.monitor.watching import Watching
     from scaffe.net import Net
     from scaffe.netspec import NetSpec, to_proto
+    from scaffe.parallel.run import Run
     from scaffe.training.solver import Solver, get_solver
 
 __all__ = [
@@ -36,8 +38,10 @@ __all__ = [
     "Layer",
     "Net",
     "NetSpec",
+    "Run",
     "ScaffeError",
     "Solver",
+    "Watching",
     "get_solver",
     "io",
     "to_proto",
@@ -52,8 +56,10 @@ _MODULES = {
     "Layer": "layers.layer",
     "Net": "net",
     "NetSpec": "netspec",
+    "Run": "parallel.run",
     "ScaffeError": "errors",
     "Solver": "training.solver",
+    "Watching": "monitor.watching",
     "get_solver": "training.solver",
     "to_proto": "netspec",
 }

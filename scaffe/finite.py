@@ -11,7 +11,7 @@ import numpy as np
 from scaffe.errors import SnapshotError
 
 
-class _Blob(Protocol):
+class _CheckedBlob(Protocol):
     @property
     def data(self) -> Any: ...
 
@@ -19,15 +19,15 @@ class _Blob(Protocol):
     def diff(self) -> Any: ...
 
 
-class _Layer(Protocol):
+class _CheckedLayer(Protocol):
     @property
     def name(self) -> str: ...
 
     @property
-    def blobs(self) -> Iterable[_Blob]: ...
+    def blobs(self) -> Iterable[_CheckedBlob]: ...
 
 
-class _Parameter(Protocol):
+class _PackedParameter(Protocol):
     @property
     def layer(self) -> str: ...
 
@@ -40,7 +40,7 @@ class _Packed(Protocol):
     def slices(self) -> Sequence[slice]: ...
 
     @property
-    def parameters(self) -> Sequence[_Parameter]: ...
+    def parameters(self) -> Sequence[_PackedParameter]: ...
 
 
 @np.errstate(all="ignore")
@@ -61,7 +61,7 @@ def first_faulty(packed: _Packed, flat: Any, part: slice) -> int | None:
     return next((i for i in there if not all_finite(flat[packed.slices[i]])), None)
 
 
-def check_layers(layers: Iterable[_Layer], diffs: bool) -> None:
+def check_layers(layers: Iterable[_CheckedLayer], diffs: bool) -> None:
     """Raise SnapshotError unless all parameters, and with `diffs` all their gradients, are finite."""
     for layer in layers:
         for i, blob in enumerate(layer.blobs):

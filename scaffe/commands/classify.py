@@ -104,7 +104,8 @@ def _mean(given: str) -> np.ndarray:
 
 def _array(path: str) -> np.ndarray:
     try:
-        return np.load(path)
+        values: np.ndarray = np.load(path)
+        return values
     except OSError as error:
         raise ScaffeError(f"mean file {path}: {(error.strerror or str(error)).lower()}") from None
     except (ValueError, EOFError):

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from scaffe.commands.gflags import CAFFE, Parser
 from scaffe.commands.parser import add_command
 from scaffe.compute import DEFAULT
-from scaffe.devices.hardware import gpu_lines, library_lines, processor_lines
 from scaffe.engines import create
 from scaffe.errors import LaunchError
 from scaffe.parallel.mpi_library import mpi_lines
 from scaffe.parallel.world import launcher_rank, open_world
+from scaffe.tools.hardware import gpu_lines, library_lines, processor_lines
 
 RANK = 34
 

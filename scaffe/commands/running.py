@@ -1,4 +1,4 @@
-"""What commands have in common: on which ranks they run, on which device, with which net."""
+"""Running a command: its ranks, its settings, its device, its net."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads: how many a rank computes with, as callers and OMP_NUM_THREADS say."""
+"""The number of threads that a rank computes with, from arguments and OMP_NUM_THREADS."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from scaffe.errors import LaunchError
 
 
 def check_threads(threads: int, least: int = 0, name: str = "threads") -> int:
-    """Return `threads`. Raise LaunchError for fewer than `least`, or more than make sense on this machine."""
+    """Return `threads`. Raise LaunchError for less than `least`, or more than this machine allows."""
     if not least <= threads <= most_threads():
         raise LaunchError(f"{name} must be {least} to {most_threads()} on this machine, got {threads}")
     return threads
 
 
 def given_threads(environment: Mapping[str, str] = os.environ) -> int:
-    """Return what OMP_NUM_THREADS says, of a list its first number, 0 if nothing. Raise LaunchError for nonsense."""
+    """Return the first number of OMP_NUM_THREADS, 0 if it is not set. Raise LaunchError if it is no number."""
     name = "OMP_NUM_THREADS"
     text = environment.get(name, "").split(",")[0].strip()
     if not text:

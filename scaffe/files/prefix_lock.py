@@ -1,8 +1,9 @@
-"""A lock beside a snapshot prefix: snapshots of one name are written and removed by one job at a time.
+"""PrefixLock: only one job at a time writes and removes the snapshots of a prefix.
 
-PREFIX.lock says which process of which job has it, and is touched every few seconds. A process on the same machine
-that is gone has lost it at once. Of one elsewhere only the file is seen: as long as its time of change moves on, by
-whichever clock, its owner lives; who has seen it stand still for long enough takes the lock over.
+PREFIX.lock names the process and the job that hold the lock, and its owner touches it every BEAT seconds. A lock whose
+owner was a process of this machine that has ended is taken over at once. Of an owner on another machine only the file
+is visible: while its modification time changes, by any clock, the owner is alive; after PATIENCE seconds without a
+change another job takes the lock over.
 """
 
 from __future__ import annotations
@@ -23,38 +24,38 @@ from typing import NamedTuple
 from scaffe.errors import SnapshotError
 from scaffe.monitor.log import log
 
-BEAT = 10  # seconds between two signs of life
-PATIENCE = 50  # seconds without one, after which the owner counts as dead
+BEAT = 10  # seconds between two touches of the file
+PATIENCE = 50  # seconds without a touch, after which the owner is considered dead
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Who has a lock. `machine` and `started` tell the process from all others that were ever called `pid`."""
+    """The holder of a lock. `machine` and `started` distinguish the process from all others with the same `pid`."""
 
     host: str
     pid: int
-    started: int  # in ticks of the machine's clock
+    started: int  # in clock ticks since the machine's start
     machine: str
     job: str  # SLURM's, "" elsewhere
-    restarts: int  # how often SLURM has put the job into its queue again
-    token: str  # another one for each lock that was taken
+    restarts: int  # how often SLURM has requeued the job
+    token: str  # random, for each lock taken
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}" + (f", SLURM job {self.job}" if self.job else "")
 
     def is_alive(self) -> bool | None:
-        """Say whether the process may still write; None where that can't be told from here."""
+        """Return whether the process may still write; None if that is not visible from this machine."""
         here = this_process()
         if self.machine and self.machine == here.machine:
             started = start_of(self.pid)
             return None if started is None else started == self.started
         if self.job and self.job == here.job and self.restarts < here.restarts:
-            return False  # SLURM runs a job again when it has ended everywhere
+            return False  # SLURM restarts a job once it has ended on all nodes
         return None
 
 
 def this_process() -> Owner:
-    """Return this process as the owner of a lock that it is about to take."""
+    """Return this process as an Owner, with a new token."""
     env, pid = os.environ, os.getpid()
     restarts = env.get("SLURM_RESTART_COUNT", "")
     return Owner(
@@ -64,7 +65,7 @@ def this_process() -> Owner:
 
 
 def _machine() -> str:
-    """Return what tells this machine, since it was started, and this container from others; "" if nothing does."""
+    """Return an identifier of this boot of this machine and of this container; "" if there is none."""
     try:
         return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
     except OSError:
@@ -72,7 +73,7 @@ def _machine() -> str:
 
 
 def start_of(pid: int) -> int | None:
-    """Return when a process of this machine started, -1 if it has ended, None if it isn't shown to this user."""
+    """Return when a process of this machine started, in ticks; -1 if it has ended, None if it is hidden."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return -1 if fields[0] in "ZX" else int(fields[19])  # a zombie has ended
@@ -87,18 +88,18 @@ def start_of(pid: int) -> int | None:
     return None
 
 
-class _Seen(NamedTuple):
-    """What a lock's file said, and its time of change then."""
+class _LockState(NamedTuple):
+    """The content of a lock's file, and its modification time in ns."""
 
-    owner: Owner | None  # None where it said nothing, or not yet
+    owner: Owner | None  # None if the file names none, or is not written yet
     changed: int
 
 
 class PrefixLock:
-    """Keep other jobs from a prefix's snapshots, from `take` to `release`, or else until the process ends.
+    """A lock on a prefix's snapshots, held from `take` to `release` or to the end of the process.
 
-    Solvers of one process have it together. `taken` is called when the process gets it, `wait(seconds)` between two
-    looks at another's lock.
+    Solvers of one process share it. `taken()` is called when the process gets the lock, `wait(seconds)` between two
+    reads of another job's lock.
     """
 
     def __init__(
@@ -107,13 +108,13 @@ class PrefixLock:
         folder, name = os.path.split(prefix)
         self.prefix, self.taken, self.wait = prefix, taken, wait
         self.path = os.path.join(os.path.realpath(folder), f"{name}.lock")
-        self._end: weakref.finalize | None = None
+        self._end: weakref.finalize[[], PrefixLock] | None = None
         self._tries = 0
 
     def take(self) -> None:
-        """Take the lock, or see that this process still has it.
+        """Take the lock, or check that this process still holds it.
 
-        Raise SnapshotError where another job has it, or has taken it over from this one, or it can't be written.
+        Raise SnapshotError if another job holds it, or has taken it over from this one, or if it can't be written.
         """
         try:
             self._take()
@@ -132,13 +133,13 @@ class PrefixLock:
         file.check(self.prefix)
 
     def release(self) -> None:
-        """Let others have the lock, unless another solver of this process needs it. No error where it isn't held."""
+        """Release the lock, unless another solver of this process holds it. Does nothing if it is not held."""
         if self._end is not None:
             self._end()
             self._end = None
 
     def _acquire(self) -> tuple[Owner, int]:
-        """Make the lock's file; return its owner, this process, and its descriptor."""
+        """Create the lock's file; return its owner, this process, and its descriptor."""
         while True:
             seen = _look(self.path)
             if seen is None:
@@ -149,26 +150,26 @@ class PrefixLock:
             later = self._watch(seen) if alive is None else seen
             if alive or (later and later != seen and later.owner == seen.owner):
                 raise SnapshotError(
-                    f"snapshot_prefix '{self.prefix}': another job writes there ({seen.owner or 'not known which'}); "
-                    f"let it end, or give this one another snapshot_prefix; its lock is {self.path}"
+                    f"snapshot_prefix '{self.prefix}': another job writes there ({seen.owner or 'unknown'}); "
+                    f"wait until it ends, or give this job another snapshot_prefix; the lock is {self.path}"
                 )
             if later == seen and (made := self._take_over(seen)):
                 return made
 
-    def _watch(self, seen: _Seen) -> _Seen | None:
-        """Look on until the lock's file changes or has stood still for long enough; return what was seen last."""
+    def _watch(self, seen: _LockState) -> _LockState | None:
+        """Wait until the lock's file changes, at most PATIENCE seconds; return its last state."""
         text = "%s: waiting for up to %d s to see whether its owner (%s) is alive"
-        log.info(text, self.path, PATIENCE, seen.owner or "not known which")
+        log.info(text, self.path, PATIENCE, seen.owner or "unknown")
         for _ in range(PATIENCE):
             self.wait(1)
             if (later := _look(self.path)) != seen:
                 return later
         return seen
 
-    def _take_over(self, seen: _Seen) -> tuple[Owner, int] | None:
-        """Put a lock of this process in the place of a dead one's; None where another process does that.
+    def _take_over(self, seen: _LockState) -> tuple[Owner, int] | None:
+        """Replace a dead owner's lock by one of this process; return None if another process does so.
 
-        Only one can make PREFIX.lock.next, and it renames that only if the dead one's lock is still there.
+        Only one process can create PREFIX.lock.next, and it renames that only if the dead owner's lock is still there.
         """
         following = f"{self.path}.next"
         try:
@@ -185,12 +186,12 @@ class PrefixLock:
             os.unlink(following)
             return None
         os.replace(following, self.path)
-        log.warning("%s: taken over from %s, which is gone", self.path, seen.owner or "an unknown job")
+        log.warning("%s: taken over from %s, which has ended", self.path, seen.owner or "an unknown job")
         return made
 
 
 class _LockFile:
-    """A lock that this process has: touched by a thread of its own until the last user leaves."""
+    """A lock that this process holds, touched by a thread until its last user leaves."""
 
     def __init__(self, path: str, made: tuple[Owner, int]):
         self.path = path
@@ -202,25 +203,25 @@ class _LockFile:
 
     def _beat(self) -> None:
         while not self._ending.wait(BEAT):
-            with contextlib.suppress(OSError):  # the next one may reach the file server again
+            with contextlib.suppress(OSError):  # the next touch may reach the file server again
                 os.utime(self.descriptor)
 
     def check(self, prefix: str) -> None:
-        """Raise SnapshotError where the lock is another's by now; make it again where somebody has removed it."""
+        """Raise SnapshotError if another job holds the lock now; create it again if it was removed."""
         seen = _look(self.path)
         if seen is None:
             os.close(self.descriptor)
             self.owner, self.descriptor = _make(self.path)
         elif seen.owner != self.owner:
             raise SnapshotError(
-                f"snapshot_prefix '{prefix}': another job ({seen.owner or 'not known which'}) has taken its lock over "
-                "while this one stood still; nothing is written; give one of them another snapshot_prefix"
+                f"snapshot_prefix '{prefix}': another job ({seen.owner or 'unknown'}) has taken over its lock while "
+                "this job was stopped; nothing is written; give one of the jobs another snapshot_prefix"
             )
 
     def leave(self) -> None:
-        """Remove the lock with its last user, unless it is another's by now."""
+        """Count one user less; without users remove the file, unless another job holds the lock now."""
         self.users -= 1
-        if self.users or os.getpid() != self.owner.pid:  # a forked child ends
+        if self.users or os.getpid() != self.owner.pid:  # in a forked child: the parent still holds it
             return
         del _held[self.path]
         self._ending.set()
@@ -231,11 +232,11 @@ class _LockFile:
                 os.unlink(self.path)
 
 
-_held: dict[str, _LockFile] = {}  # this process's, by their paths
+_held: dict[str, _LockFile] = {}  # this process's locks, by path
 
 
 def _make(path: str) -> tuple[Owner, int]:
-    """Make a lock's file, which must not be there, for this process. Raise OSError where that fails."""
+    """Create a lock's file for this process. Raise OSError if that fails, FileExistsError if it exists."""
     owner = this_process()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
     try:
@@ -247,14 +248,14 @@ def _make(path: str) -> tuple[Owner, int]:
     return owner, descriptor
 
 
-def _look(path: str) -> _Seen | None:
-    """Return what a lock's file says, None if it isn't there. Opening it anew passes the caches of file servers."""
+def _look(path: str) -> _LockState | None:
+    """Return the state of a lock's file, None if there is none. It is opened anew, which bypasses NFS caches."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     except FileNotFoundError:
         return None
     with open(descriptor, "rb") as file:
-        return _Seen(_parse(file.read(4096)), os.fstat(descriptor).st_mtime_ns)
+        return _LockState(_parse(file.read(4096)), os.fstat(descriptor).st_mtime_ns)
 
 
 def _parse(content: bytes) -> Owner | None:

@@ -18,7 +18,7 @@ from scaffe.proto import BlobProto, LayerParameter, NetParameter, blobs, hdf5
 from scaffe.proto.files import read_weights
 
 
-class _Layer(Protocol):
+class _StoredLayer(Protocol):
     @property
     def name(self) -> str: ...
 
@@ -26,12 +26,12 @@ class _Layer(Protocol):
     def blobs(self) -> Sequence[Blob]: ...
 
 
-class _Parameter(Protocol):
+class _SharedParameter(Protocol):
     @property
     def sharers(self) -> Iterable[Blob]: ...
 
 
-class _Net(Protocol):
+class _StoredNet(Protocol):
     """A scaffe.Net, of which this module reads the layers and the parameters."""
 
     @property
@@ -41,13 +41,13 @@ class _Net(Protocol):
     def param(self) -> NetParameter: ...
 
     @property
-    def layers(self) -> Sequence[_Layer]: ...
+    def layers(self) -> Sequence[_StoredLayer]: ...
 
     @property
     def params(self) -> Mapping[str, Sequence[Blob]]: ...
 
     @property
-    def parameters(self) -> Iterable[_Parameter]: ...
+    def parameters(self) -> Iterable[_SharedParameter]: ...
 
 
 def from_proto(proto: BlobProto, shape: tuple[int, ...], where: str) -> np.ndarray:
@@ -66,7 +66,7 @@ def from_proto(proto: BlobProto, shape: tuple[int, ...], where: str) -> np.ndarr
     return values.reshape(shape)
 
 
-def load(net: _Net, path: str | os.PathLike[str]) -> None:
+def load(net: _StoredNet, path: str | os.PathLike[str]) -> None:
     """Copy the blobs of a file's layers, binary or HDF5, into the net's layers of the same names.
 
     Layers that only the file or only the net has are skipped, as fine-tuning needs. Raise WeightsError if a layer's
@@ -75,12 +75,12 @@ def load(net: _Net, path: str | os.PathLike[str]) -> None:
     copy(net, read_weights(path, shapes(net)), path)
 
 
-def shapes(net: _Net) -> dict[str, list[tuple[int, ...]]]:
+def shapes(net: _StoredNet) -> dict[str, list[tuple[int, ...]]]:
     """Return the shapes of a net's parameters, by the layers' names."""
     return {name: [blob.shape for blob in mine] for name, mine in net.params.items()}
 
 
-def copy(net: _Net, stored_net: NetParameter, path: str | os.PathLike[str]) -> None:
+def copy(net: _StoredNet, stored_net: NetParameter, path: str | os.PathLike[str]) -> None:
     """Copy the content of a weights file as `load` does; `path` is named in errors."""
     found: list[tuple[np.ndarray, np.ndarray]] = []
     shared = _shared(net)
@@ -103,18 +103,18 @@ def copy(net: _Net, stored_net: NetParameter, path: str | os.PathLike[str]) -> N
         log.warning("%s: none of its layers with parameters is in the net", path)
 
 
-def _shared(net: _Net) -> set[Blob]:
+def _shared(net: _StoredNet) -> set[Blob]:
     """Return the blobs that another layer owns."""
     return {blob for parameter in net.parameters for blob in parameter.sharers}
 
 
-def load_all(net: _Net, paths: Iterable[str | os.PathLike[str]]) -> None:
+def load_all(net: _StoredNet, paths: Iterable[str | os.PathLike[str]]) -> None:
     """Copy the blobs of several files in order; a later file replaces what an earlier one has set."""
     for path in paths:
         load(net, path)
 
 
-def serialised(net: _Net, diffs: bool = False) -> bytes:
+def serialised(net: _StoredNet, diffs: bool = False) -> bytes:
     """Return the net and its parameters, with `diffs` their gradients too, in Caffe's binary format."""
     parts = [NetParameter(name=net.name, sealed=True).SerializeToString()]
     for param, layer in zip(net.param.layer, net.layers, strict=True):
@@ -132,7 +132,7 @@ def _without_blobs(param: LayerParameter) -> LayerParameter:
     return bare
 
 
-def serialised_hdf5(net: _Net, diffs: bool = False) -> bytes:
+def serialised_hdf5(net: _StoredNet, diffs: bool = False) -> bytes:
     """Return the net's parameters, with `diffs` their gradients too, in Caffe's HDF5 format."""
     shared = _shared(net)
     stored = (
@@ -143,7 +143,7 @@ def serialised_hdf5(net: _Net, diffs: bool = False) -> bytes:
     return hdf5.encode_weights([layer.name for layer in net.layers], stored, diffs)
 
 
-def save(net: _Net, path: str | os.PathLike[str], diffs: bool = False) -> None:
+def save(net: _StoredNet, path: str | os.PathLike[str], diffs: bool = False) -> None:
     """Write the net's parameters as a .caffemodel, or as HDF5 if `path` ends with .h5.
 
     The file appears complete or not at all. Raise SnapshotError if a value is not finite or the file can't be written.

@@ -51,7 +51,7 @@ def check_seconds(seconds: float) -> None:
         raise ScaffeError(f"stall_seconds must be 0 (off) or more, got {seconds:g}")
 
 
-class _Layer(Protocol):
+class _WatchedLayer(Protocol):
     @property
     def name(self) -> str: ...
 
@@ -59,15 +59,15 @@ class _Layer(Protocol):
     def param(self) -> LayerParameter: ...
 
 
-class _Net(Protocol):
+class _Watched(Protocol):
     @property
-    def layers(self) -> Iterable[_Layer]: ...
+    def layers(self) -> Iterable[_WatchedLayer]: ...
 
 
 class LayerNames:
     """The names of the layers of the train net and the test nets, by net and layer index."""
 
-    def __init__(self, nets: Sequence[_Net]):
+    def __init__(self, nets: Sequence[_Watched]):
         self.names = [[layer.name for layer in net.layers] for net in nets]
         self.reading = [[not layer.param.bottom for layer in net.layers] for net in nets]
 
@@ -146,7 +146,9 @@ class StallWatch:
     arrive by datagrams; a rank of which none has arrived is reported as unknown. Collective; so is `close`.
     """
 
-    def __init__(self, world: World, node: MPI.Intracomm, nets: Sequence[_Net], seconds: float, abort: bool = False):
+    def __init__(
+        self, world: World, node: MPI.Intracomm, nets: Sequence[_Watched], seconds: float, abort: bool = False
+    ):
         self.world, self.layers, self.seconds, self.abort = world, LayerNames(nets), seconds, abort
         self.rank, self.hosts = world.rank, [host for host, _ in world.places]
         self._window = SharedWindow(node, NBYTES)
@@ -243,7 +245,7 @@ class StallWatch:
 
 
 @contextmanager
-def watching(world: World, nets: Sequence[_Net], seconds: float, abort: bool) -> Iterator[None]:
+def watching(world: World, nets: Sequence[_Watched], seconds: float, abort: bool) -> Iterator[None]:
     """Run a StallWatch while the block runs, unless `seconds` is 0 or there is a single rank. Collective.
 
     Raise ScaffeError unless `seconds` is a waiting time, and DisagreementError unless it is the same on all ranks. An

@@ -39,7 +39,7 @@ COLOURS = {
 }
 
 
-def plot(summary: Summary, out: str | os.PathLike) -> None:
+def plot(summary: Summary, out: str | os.PathLike[str]) -> None:
     """Write a picture of the iteration whose time is the median, in the format that the suffix of `out` names.
 
     The file appears complete or not at all. Raise TimelineError for an unknown format or without matplotlib, and

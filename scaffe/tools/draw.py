@@ -1,6 +1,7 @@
-"""Pictures of nets: what Caffe's draw_net.py draws, by graphviz.
+"""Pictures of nets, as Caffe's draw_net.py draws them, by graphviz.
 
-`diagram` says what is drawn, in plain lists; `source` puts it in graphviz's language; `draw_net` writes a file.
+`diagram` returns boxes and edges as plain lists, `source` converts them to graphviz's language, and `draw_net`
+writes a file.
 """
 
 from __future__ import annotations
@@ -46,7 +47,12 @@ COLOURS = {
 
 @dataclass
 class Drawing:
-    """Boxes: a list of lines and a colour for each, by id; blobs by id; edges (from, to, label)."""
+    """The content of a picture.
+
+    - `boxes`: by id, the lines of text and the colour of each layer's box;
+    - `blobs`: by id, the blobs' names;
+    - `edges`: (id of the tail, id of the head, label).
+    """
 
     boxes: dict[str, tuple[list[str], str]] = field(default_factory=dict)
     blobs: dict[str, str] = field(default_factory=dict)
@@ -56,29 +62,33 @@ class Drawing:
 def draw_net(
     model: str | os.PathLike[str], out: str | os.PathLike[str], rankdir: str = "TB", phase: str = "ALL"
 ) -> None:
-    """Draw the net of a prototxt file to `out`, in the format that its suffix names, complete or not at all.
+    """Draw the net of a prototxt file to `out`, in the format that the suffix of `out` names.
 
-    `phase` TRAIN or TEST draws that phase's layers, ALL all of them. Raise ScaffeError for an unknown format, where
-    graphviz is missing, or where the file can't be written.
+    `phase` "TRAIN" or "TEST" draws that phase's layers, "ALL" all of them; `rankdir` is one of RANKDIRS. The file
+    appears complete or not at all. Raise ScaffeError for an unknown format, if graphviz is missing, or if the file
+    can't be written.
     """
     suffix = os.path.splitext(os.fspath(out))[1].lstrip(".").lower()
     if suffix not in SOURCE_SUFFIXES + PICTURE_SUFFIXES:
         known = " ".join(f".{one}" for one in PICTURE_SUFFIXES + SOURCE_SUFFIXES)
-        raise ScaffeError(f"{out}: the name says no known format; known: {known}")
+        raise ScaffeError(f"{out}: unknown format; known: {known}")
     net = read_net(model)
     graph = source(diagram(net, phase, shapes(net, phase)), net.name, rankdir)
     write_atomically(out, graph.source.encode() if suffix in SOURCE_SUFFIXES else _render(graph, suffix))
 
 
 def shapes(net: NetParameter, phase: str) -> dict[str, str]:
-    """Return the blobs' shapes as text, those of both phases where they differ; none where the net can't be built."""
+    """Return the blobs' shapes as text, by name: "64 x 10", or "64 x 10 or 100 x 10" if the phases differ.
+
+    If the net of a phase can't be built, log a warning and leave its shapes out.
+    """
     found: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for one in PHASES[phase]:
         try:
             built = Net(net, one, compute=Compute("reference"))
         except USER_ERRORS as error:
             log.warning(
-                "The shapes of phase %s are not drawn, since it can't be built here: %s", Phase.Name(one), error
+                "The shapes of phase %s are not drawn, since its net can't be built: %s", Phase.Name(one), error
             )
             continue
         for name, blob in built.blobs.items():
@@ -88,14 +98,14 @@ def shapes(net: NetParameter, phase: str) -> dict[str, str]:
 
 
 def diagram(net: NetParameter, phase: str = "ALL", shapes: Mapping[str, str] | None = None) -> Drawing:
-    """Return what is to be drawn; `shapes` label the edges to the blobs.
+    """Return the drawing of a net; `shapes`, by blob name, label the edges to the blobs.
 
-    A layer that works in place on one blob is a line in the box of the layer before it, so that the picture has no
-    circles.
+    A layer that computes in place on a single blob is a line in the box of the layer before it, so that the picture
+    has no cycles.
     """
     layers = net.layer if phase == "ALL" else filter_layers(net, NetState(phase=phase)).layer
     shapes, drawing = shapes or {}, Drawing()
-    makers: dict[str, str] = {}  # the box that each blob comes from
+    makers: dict[str, str] = {}  # the box of the layer that produces each blob
     for i, layer in enumerate(layers):
         host = makers.get(layer.bottom[0]) if list(layer.bottom) == list(layer.top) and len(layer.top) == 1 else None
         if host:
@@ -115,7 +125,7 @@ def _blob(drawing: Drawing, name: str) -> str:
 
 
 def title(layer: LayerParameter) -> str:
-    """Return a layer's name and type."""
+    """Return the title of a layer's box: its name and type, for Pooling with the method."""
     method = ""
     if layer.type == "Pooling":
         method = f"{PoolingParameter.PoolMethod.Name(layer.pooling_param.pool)} "
@@ -123,7 +133,7 @@ def title(layer: LayerParameter) -> str:
 
 
 def details(layer: LayerParameter) -> list[str]:
-    """Return what a layer's box says below its title."""
+    """Return the lines below the title of a layer's box: its window, groups and number of outputs."""
     if layer.type in ("Convolution", "Deconvolution", "Im2col"):
         p = layer.convolution_param
         more = [f"outputs {p.num_output}"] if layer.type != "Im2col" else []
@@ -138,7 +148,7 @@ def details(layer: LayerParameter) -> list[str]:
 
 
 def _rule(layer: LayerParameter, phase: str) -> list[str]:
-    """Return a line that tells the layer from those of the other phase, where both are drawn."""
+    """Return a line with the layer's phase if it has one and both phases are drawn."""
     only = [Phase.Name(rule.phase) for rule in layer.include if rule.HasField("phase")]
     return [f"{' '.join(only)} only"] if only and phase == "ALL" else []
 
@@ -152,7 +162,7 @@ def _window(p: Any) -> str:
 
 
 def _sizes(p: Any, what: str, field: str) -> str:
-    """Return a window's field as text: one number, or one an axis; "" where it isn't given."""
+    """Return a window's field as text: one number, or one per axis; "" if it is not set."""
     if p.HasField(f"{what}_h") or p.HasField(f"{what}_w"):
         return f"{getattr(p, f'{what}_h')} x {getattr(p, f'{what}_w')}"
     value = getattr(p, field)
@@ -168,11 +178,11 @@ def _colour(layer: LayerParameter) -> str:
 
 
 def source(drawing: Drawing, name: str, rankdir: str) -> Any:
-    """Return the drawing as a graphviz.Digraph. Raise ScaffeError where the package is missing."""
+    """Return the drawing as a graphviz.Digraph. Raise ScaffeError if the package is not installed."""
     try:
         import graphviz
     except ImportError:
-        raise ScaffeError("pictures need the package graphviz: pip install 'scaffe[draw]'") from None
+        raise ScaffeError("drawings need the package graphviz: pip install 'scaffe[draw]'") from None
     escape = graphviz.escape
     graph = graphviz.Digraph(
         escape(name or "net"), graph_attr={"rankdir": rankdir}, node_attr={"fontname": "Helvetica"}
@@ -195,8 +205,8 @@ def _render(graph: Any, suffix: str) -> bytes:
         return bytes(graph.pipe(format=suffix))
     except graphviz.ExecutableNotFound:
         raise ScaffeError(
-            "graphviz's program dot is not on the path: install graphviz (apt install graphviz, or conda install "
-            "graphviz), or write a .dot file, which needs no program"
+            "graphviz's program dot is not in PATH: install graphviz (apt install graphviz, or conda install "
+            "graphviz), or write a .dot file, which does not need it"
         ) from None
     except graphviz.CalledProcessError as error:
         lines = (error.stderr or b"").decode(errors="replace").split("\n")

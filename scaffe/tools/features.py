@@ -1,4 +1,4 @@
-"""Features: what a net's blobs hold for batch after batch, in files, as Caffe's extract_features writes them."""
+"""Features: the values of a net's blobs for each batch, written to files as Caffe's extract_features does."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ DATUM_AXES = 3  # channels, height, width
 
 
 def extract(net: Net, outputs: Mapping[str, str], iterations: int, world: World, db: str = "lmdb") -> dict[str, int]:
-    """Run `iterations` batches, divided over the ranks; write each blob's values to the path that `outputs` names.
+    """Run `iterations` batches, divided over the ranks, and write the values of blobs to files. Collective.
 
-    Samples come in the order of one rank, and the files, which the root writes, appear complete or not at all. Return
-    the number of samples of each blob, 0 on ranks other than the root. Raise ScaffeError for an unknown blob, or where
-    a file can't be written. Collective.
+    `outputs` holds a path for each blob's name, and `db` is one of FORMATS. The root writes the files, in the order of
+    samples that one rank has; they appear complete or not at all. Return the number of samples of each blob, 0 on ranks
+    other than the root. Raise ScaffeError for an unknown blob or format, or if a file can't be written.
     """
     world.together(lambda: _check(net, outputs, db))
     counts = dict.fromkeys(outputs, 0)
@@ -50,7 +50,7 @@ def _check(net: Net, outputs: Mapping[str, str], db: str) -> None:
         shape = net.blobs[name].shape
         if db == "lmdb" and len(shape) > 1 + DATUM_AXES:
             raise ScaffeError(
-                f"blob '{name}' has shape {shape}: a Datum holds {DATUM_AXES} axes a sample; use --db npy"
+                f"blob '{name}' has shape {shape}: a Datum holds {DATUM_AXES} axes per sample; use --db npy"
             )
 
 
@@ -59,24 +59,24 @@ def _open(stack: ExitStack, outputs: Mapping[str, str], db: str) -> dict[str, Fe
 
 
 def _forward(net: Net, names: Mapping[str, str]) -> dict[str, np.ndarray]:
-    """Return copies of the blobs after a forward pass, (N x ...); a number is one sample."""
+    """Return copies of the blobs after a forward pass, (N x ...); a scalar blob is one sample."""
     net.forward()
     return {name: np.atleast_1d(net.blobs[name].data.copy()) for name in names}
 
 
 class FeatureFile(Protocol):
-    """A file that batches are appended to, within a `with` block at whose end it appears."""
+    """A context manager that collects batches of one blob; the file appears at the end of the `with` block."""
 
     def __enter__(self) -> FeatureFile: ...
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
 
     def append(self, batch: np.ndarray) -> None:
-        """Write a batch of features (N x ...)."""
+        """Append a batch of features, (N x ...)."""
 
 
 class DatumsLMDB:
-    """An LMDB of Datums with float_data, as Caffe's tool writes it: the keys are 0000000000 and on."""
+    """An LMDB of Datums with float_data, as Caffe's tool writes it; the keys are 0000000000, 0000000001, ..."""
 
     def __init__(self, path: str, blob: str):
         self._writer = LMDBWriter(path)
@@ -86,6 +86,7 @@ class DatumsLMDB:
         return self
 
     def append(self, batch: np.ndarray) -> None:
+        """Append a Datum for each row of a batch, (N x C x H x W) or with fewer axes."""
         channels, height, width = (*batch.shape[1:], 1, 1, 1)[:DATUM_AXES]
         rows, first = batch.reshape(len(batch), -1).tolist(), self._writer.count
         datums = (Datum(channels=channels, height=height, width=width, float_data=row) for row in rows)
@@ -96,7 +97,7 @@ class DatumsLMDB:
 
 
 class WholeFile:
-    """A file that is written at once; until then its batches are in memory."""
+    """A file that is written at the end of the `with` block; its batches are kept in memory until then."""
 
     def __init__(self, path: str, blob: str, encode: Callable[[str, np.ndarray], bytes]):
         self.path, self.blob, self.encode = path, blob, encode
@@ -109,6 +110,7 @@ class WholeFile:
         return self
 
     def append(self, batch: np.ndarray) -> None:
+        """Keep a batch of features, (N x ...)."""
         self.batches.append(batch)
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -117,6 +119,8 @@ class WholeFile:
 
 
 def _npy(path: str, blob: str) -> WholeFile:
+    """Return a file in numpy's format."""
+
     def encode(blob: str, values: np.ndarray) -> bytes:
         buffer = io.BytesIO()
         np.save(buffer, values)
@@ -126,8 +130,8 @@ def _npy(path: str, blob: str) -> WholeFile:
 
 
 def _hdf5(path: str, blob: str) -> WholeFile:
-    """One dataset with the blob's name."""
-    library = hdf5.library()  # told before the batches are run
+    """Return an HDF5 file with one dataset, named after the blob."""
+    library = hdf5.library()  # raises before any batch is run if it is not installed
 
     def encode(blob: str, values: np.ndarray) -> bytes:
         buffer = io.BytesIO()

@@ -1,7 +1,7 @@
-"""Replay: a net whose layers take the time that a profile gives them, and compute nothing.
+"""Replay: run a net by a profile's times: each layer sleeps for its time and computes nothing.
 
-The processor is as free meanwhile as while a GPU computes; parameters, gradients and messages are the net's own. So
-what a cluster of GPUs would hide can be measured without one.
+Meanwhile the processor is as idle as while a GPU computes. Parameters, gradients and messages are the net's own, so the
+overlap on a cluster of GPUs can be measured without GPUs.
 """
 
 from __future__ import annotations

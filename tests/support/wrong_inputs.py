@@ -509,7 +509,7 @@ FILES = [
     *((f"{path}{end}, cut", f"{TRAIN} {flag} {path}{end}", cut(path + end, 0.9), f"{path}{end}: .*damaged|{path}{end}: not a binary NetParameter") for path, flag in SEALED.items() for end in ("", ".h5")),
     *((f"{path}{end}, without its last byte", f"{TRAIN} {flag} {path}{end}", cut(path + end, -1), f"{path}{end}: .*damaged|{path}{end}: not a binary NetParameter") for path, flag in SEALED.items() for end in ("", ".h5")),
     ("no whole snapshot", f"{TRAIN} --snapshot auto", spoilt_snapshot, "there are snapshots, but none is whole (newest: snap_iter_4.solverstate): copy one anew; or, to start anew, remove them"),
-    ("prefix of another job", TRAIN, lambda: nets.lock_of_a_running_job("snap"), "snapshot_prefix 'snap': another job writes there (process .*let it end, or give this one another snapshot_prefix"),
+    ("prefix of another job", TRAIN, lambda: nets.lock_of_a_running_job("snap"), "snapshot_prefix 'snap': another job writes there (process .*wait until it ends, or give this job another snapshot_prefix"),
     ("lock that is a link", TRAIN, lambda: os.symlink("elsewhere", "snap.lock"), "snap.lock: too many levels of symbolic links"),
     ("lock that is a folder", TRAIN, lambda: os.mkdir("snap.lock"), "snap.lock: is a directory"),
     ("unfinished database that is a link", "convert-imageset . list db2", lambda: os.symlink("elsewhere", "db2.unfinished"), "db2.unfinished is a symbolic link: remove db2.unfinished to start again"),

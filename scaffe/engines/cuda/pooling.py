@@ -9,7 +9,8 @@ import numpy as np
 from scaffe.engines.cuda.engine import engine_of
 from scaffe.engines.cuda.launcher import divisor
 from scaffe.layers.layer import register
-from scaffe.layers.pooling import Axis, Pooling
+from scaffe.layers.pooling import Pooling
+from scaffe.layers.pooling_axis import Axis
 
 
 class _PoolingKernels:

@@ -13,8 +13,8 @@ from conftest import environment
 from fake_cuda import Runtime
 
 from scaffe.cli import main
-from scaffe.devices import hardware
 from scaffe.errors import LaunchError
+from scaffe.tools import hardware
 
 
 def printed(*arguments, **variables):
@@ -41,12 +41,12 @@ def test_cores_and_memory_are_the_systems(lines):
 def test_the_instructions_are_those_that_onednn_is_limited_to():
     found = printed(ONEDNN_MAX_CPU_ISA="SSE41")
     assert found["SIMD"] == "SSE4.1 (as oneDNN uses it)"
-    assert re.fullmatch(r"oneDNN 3\.\d+\.\d+ \(.*libdnnl.*\)", found["Engine that auto takes"])
+    assert re.fullmatch(r"oneDNN 3\.\d+\.\d+ \(.*libdnnl.*\)", found["Engine for auto"])
 
 
 def test_without_onednn_the_reference_forms_are_taken():
     found = printed(SCAFFE_DNNL="/no/libdnnl.so.3")
-    assert found["Engine that auto takes"] == "reference, in numpy"
+    assert found["Engine for auto"] == "reference, in numpy"
     assert "can't load oneDNN from /no/libdnnl.so.3" in found["SIMD"]
 
 
@@ -101,7 +101,7 @@ def test_a_driver_that_finds_none_is_quoted_in_one_line(gpus):
 def test_gpus_are_told_all_or_by_their_ids(gpus):
     gpus(2, nccl=22809)
     both = ["GPU 0: GH0, 16.0 GiB, compute 9.0, 0000:00:00.0", "GPU 1: GH1, 32.0 GiB, compute 9.1, 0000:01:00.0"]
-    peers = ["NCCL: 2.28.9", "GPUs that reach each other's memory: 0 and 1"]
+    peers = ["NCCL: 2.28.9", "GPUs with peer access: 0 and 1"]
     assert [*hardware.gpu_lines("all")] == [*hardware.gpu_lines()] == both + peers
     assert [*hardware.gpu_lines("1")] == both[1:] + peers
     with pytest.raises(LaunchError, match="no GPU 2: there are 2, counted from 0"):
@@ -115,7 +115,7 @@ def test_without_nccl_it_is_said_what_to_install(gpus):
 
 def test_pairs_of_gpus_without_access_are_left_out(gpus):
     gpus(3)
-    assert [*hardware.gpu_lines()][-1] == "GPUs that reach each other's memory: 0 and 1, 1 and 2"
+    assert [*hardware.gpu_lines()][-1] == "GPUs with peer access: 0 and 1, 1 and 2"
 
 
 def test_an_id_that_is_none_is_told_in_one_line(capsys):

@@ -62,7 +62,7 @@ def refusal(capsys, *arguments):
 
 def test_an_unknown_format_is_told_with_the_known_ones(folder, capsys):
     assert refusal(capsys, "net.prototxt", "net.bmp") == (
-        "scaffe: net.bmp: the name says no known format; known: .png .svg .pdf .jpg .dot .gv"
+        "scaffe: net.bmp: unknown format; known: .png .svg .pdf .jpg .dot .gv"
     )
 
 

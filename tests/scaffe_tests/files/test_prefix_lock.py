@@ -92,7 +92,7 @@ def test_a_second_process_is_refused_and_takes_over_when_the_first_is_killed(pre
     go(first)
     assert first.stdout.readline() == "took\n"
     with pytest.raises(
-        SnapshotError, match=rf"snap': another job writes there \(process {first.pid} on .*\); let it end"
+        SnapshotError, match=rf"snap': another job writes there \(process {first.pid} on .*\); wait until it ends"
     ):
         lock().take()
     assert owner_of(prefix) == first.pid
@@ -238,7 +238,7 @@ def test_of_two_who_take_it_over_at_once_the_later_one_is_refused(prefix, lock, 
 @pytest.mark.parametrize("fields", [{"host": "\x1b[2J\n"}, {"pid": "7"}, {"started": None}])
 def test_a_file_that_says_nothing_is_watched_and_not_printed(prefix, lock, fields):
     left(prefix, machine=this_process().machine, **fields)
-    with pytest.raises(SnapshotError, match=r"another job writes there \(not known which\)"):
+    with pytest.raises(SnapshotError, match=r"another job writes there \(unknown\)"):
         lock(Watching(prefix, lambda path, times: os.utime(path, (times, times)))).take()
     lock(Watching(prefix)).take()
     assert owner_of(prefix) == os.getpid()
@@ -274,7 +274,7 @@ def test_one_that_was_taken_over_meanwhile_is_not_written_under(prefix, lock):
     mine.take()
     left(prefix)
     with pytest.raises(
-        SnapshotError, match=r"\(process \d+ on far\) has taken its lock over while this one stood still"
+        SnapshotError, match=r"\(process \d+ on far\) has taken over its lock while this job was stopped"
     ):
         mine.take()
     mine.release()

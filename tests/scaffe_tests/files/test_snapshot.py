@@ -198,7 +198,7 @@ def test_a_job_whose_prefix_was_taken_over_writes_no_snapshot(solver):
     one = taken(solver(), 2)
     nets.lock_of_a_running_job("snap")
     one.step(2)
-    with pytest.raises(SnapshotError, match="has taken its lock over while this one stood still; nothing is written"):
+    with pytest.raises(SnapshotError, match="has taken over its lock while this job was stopped; nothing is written"):
         one.snapshot()
     assert found() == both(2)
 

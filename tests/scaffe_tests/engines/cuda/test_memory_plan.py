@@ -80,7 +80,7 @@ def test_values_that_take_turns_in_tests_give_the_outputs_of_those_that_are_kept
     for name in kept.outputs:
         np.testing.assert_array_equal(kept.blobs[name].data, shared.blobs[name].data)
     assert shared.engine.memory.nbytes < kept.engine.memory.nbytes
-    with pytest.raises(ScaffeError, match="given up after use"):
+    with pytest.raises(ScaffeError, match="released after use"):
         shared.blobs["ra"].data  # noqa: B018
 
 

@@ -36,6 +36,6 @@ def test_parameters_get_the_same_gradients_from_less_memory(name):
 
 def test_a_gradient_that_was_not_kept_is_an_error_and_no_number():
     net = trained("cifar10_full", False)
-    with pytest.raises(ScaffeError, match="given up after use.*net.keep_diffs keeps them"):
+    with pytest.raises(ScaffeError, match="released after use.*net.keep_diffs keeps it"):
         _ = net.blobs["conv2"].diff
     assert np.abs(trained("cifar10_full", True).blobs["conv2"].diff).max() > 0

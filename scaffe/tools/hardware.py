@@ -1,4 +1,4 @@
-"""What this process computes on: cores, caches, memory, libraries, GPUs, each as a line for people."""
+"""The hardware and libraries that this process computes with: cores, caches, memory, libraries, GPUs; one line each."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GIB = 1 << 30
 
 
 def processor_lines() -> Iterator[str]:
-    """Iterate over lines about the cores that this process is bound to, and the memory behind them."""
+    """Iterate over lines about the cores that this process is bound to, their caches and their memory."""
     cores = sorted(os.sched_getaffinity(0))
     yield f"Processor: {_model()}"
     yield f"Cores: bound to {len(cores)} of {os.cpu_count()}: {' '.join(map(str, cores))}"
@@ -43,10 +43,10 @@ def processor_lines() -> Iterator[str]:
 
 
 def library_lines(engine: object) -> Iterator[str]:
-    """Iterate over lines about the libraries that compute, and `engine`, which `auto` takes."""
+    """Iterate over lines about the libraries that compute, and `engine`, the one that `auto` selects."""
     from threadpoolctl import threadpool_info
 
-    yield f"Engine that auto takes: {engine}"
+    yield f"Engine for auto: {engine}"
     for library in threadpool_info():
         kind = {"blas": "BLAS", "openmp": "OpenMP"}.get(library["user_api"], library["user_api"])
         version = f" {library['version']}" if library.get("version") else ""
@@ -54,9 +54,10 @@ def library_lines(engine: object) -> Iterator[str]:
 
 
 def gpu_lines(wanted: str | None = None) -> Iterator[str]:
-    """Iterate over a line for each GPU, or for those of Caffe's --gpu, "all" or ids such as 0,2.
+    """Iterate over a line for each GPU, NCCL, and the GPUs' access to each other's memory.
 
-    Raise LaunchError for an id that is no number, or not there though there are GPUs.
+    `wanted` is the value of Caffe's --gpu: None or "all" for all GPUs, or ids such as "0,2". Raise LaunchError for an
+    id that is no number, or that is out of range on a machine with GPUs.
     """
     ids = None if wanted in (None, "", "all") else [gpu.parse_id(part) for part in str(wanted).split(",")]
     try:
@@ -68,11 +69,11 @@ def gpu_lines(wanted: str | None = None) -> Iterator[str]:
         yield f"GPU {i}: {_gpu(cupy.cuda.runtime, i)}"
     yield f"NCCL: {_nccl()}"
     if count > 1:
-        yield f"GPUs that reach each other's memory: {', '.join(_peers(cupy.cuda.runtime, count)) or 'none'}"
+        yield f"GPUs with peer access: {', '.join(_peers(cupy.cuda.runtime, count)) or 'none'}"
 
 
 def _gpu(runtime: Any, i: int) -> str:
-    """Return a GPU's name, memory, and place."""
+    """Return a GPU's name, memory, compute capability, PCI bus address and NUMA node."""
     found, bus = runtime.getDeviceProperties(i), runtime.deviceGetPCIBusId(i)
     node = gpu.numa_node(bus)
     where = bus.lower() + ("" if node is None else f" of NUMA node {node}")
@@ -83,7 +84,7 @@ def _gpu(runtime: Any, i: int) -> str:
 
 
 def _nccl() -> str:
-    """Return NCCL's version, or why there is none."""
+    """Return NCCL's version, or why it can't be loaded."""
     try:
         return nccl.version(nccl.load())
     except ArgumentError as error:
@@ -91,7 +92,7 @@ def _nccl() -> str:
 
 
 def _peers(runtime: Any, count: int) -> Iterator[str]:
-    """Iterate over the pairs of GPUs of which each can map the other's memory."""
+    """Iterate over the pairs of GPUs that can access each other's memory."""
     for a, b in combinations(range(count), 2):
         if runtime.deviceCanAccessPeer(a, b) and runtime.deviceCanAccessPeer(b, a):
             yield f"{a} and {b}"
@@ -103,13 +104,13 @@ def _model() -> str:
 
 
 def _simd() -> str:
-    """Return the instructions that oneDNN uses here, which ONEDNN_MAX_CPU_ISA may have limited."""
+    """Return the instruction set that oneDNN uses, which ONEDNN_MAX_CPU_ISA may limit."""
     from scaffe.engines.onednn import library
 
     try:
         isa = library.load().isa
     except OnednnError as error:
-        return f"unknown, since oneDNN tells it: {error}"
+        return f"unknown without oneDNN: {error}"
     return f"{ISAS.get(isa, f'oneDNN set {isa:#x}')} (as oneDNN uses it)"
 
 
@@ -136,7 +137,7 @@ def _numa_nodes() -> Iterable[str]:
 
 
 def _read(path: str | Path) -> str:
-    """Return a system file's text, "" where there is none."""
+    """Return a system file's text, "" if it can't be read."""
     try:
         return Path(path).read_text()
     except OSError:
