@@ -126,6 +126,8 @@ class Engine:
     name = REFERENCE
     xp: ModuleType = np
     times_kernels = False  # does the plan "auto" time kernels?
+    in_host_memory = True  # do parameters lie in the host's memory, which the ranks of a node can share?
+    device: Any = None  # that messages are sent from, as collectives.Communicator expects it
 
     def __init__(self) -> None:
         self._scratch_memory: dict[str, Any] = {}

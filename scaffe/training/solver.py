@@ -420,7 +420,7 @@ class Solver:
             self.watch.close()
         if self.collectives is not None:
             # Users' arrays over shared memory may be used on too.
-            held = self.world.gpu is None and self.net.move_parameters(aligned_zeros)
+            held = self.net.engine.in_host_memory and self.net.move_parameters(aligned_zeros)
             self.collectives.free(windows=not any(self.world.allgather(held)))
 
     def _end_readers(self) -> None:

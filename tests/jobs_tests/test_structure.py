@@ -63,6 +63,94 @@ def test_a_workflows_name_stands_in_its_own_file_alone() -> None:
     assert places == {(f"{room}/sc_b.py", "SC-B"), (f"{room}/sc_ob.py", "SC-OB"), (f"{room}/sc_obr.py", "SC-OBR")}
 
 
+# Who may speak of a device: whoever chooses it, describes it or says in a record which one is wanted.
+CHOOSERS = ("devices/", "commands/", "compute.py", "parallel/world.py", "tools/hardware.py")
+BELOW_THE_SEAM = ("engines/", *CHOOSERS)
+DEVICE_WORDS = {"gpu", "graphs", "report", "cupy", "cuda", "is_gpu", "on_gpu"}
+
+
+def modules(but: tuple[str, ...]) -> Iterator[tuple[str, ast.Module]]:
+    """Yield (path in scaffe, tree) of each module that stands in none of these places."""
+    for path in sorted((ROOT / "scaffe").rglob("*.py")):
+        place = str(path.relative_to(ROOT / "scaffe"))
+        if not place.startswith(but) and not place.endswith("_pb2.py"):
+            yield place, ast.parse(path.read_text(), place)
+
+
+def test_nobody_above_the_engines_asks_which_engine_computes() -> None:
+    found = [
+        f"{place}:{node.lineno}: {ast.unparse(node)[:80]}"
+        for place, tree in modules(BELOW_THE_SEAM)
+        for node in ast.walk(tree)
+        if _asks_for_a_device(node) or _compares_engines(node)
+    ]
+    asks_what_the_user_wants = "training/solver.py"  # of its Compute record, and whether the world's GPU is that one
+    created = ("built_net.py", "layers/layer.py")  # where a layer says engine: CAFFE
+    assert [line for line in found if not line.startswith((asks_what_the_user_wants, *created))] == []
+
+
+def _asks_for_a_device(node: ast.AST) -> bool:
+    """Say whether an expression reads an attribute that only some engines have, or decides by a device."""
+    if isinstance(node, (ast.If, ast.IfExp, ast.While)):
+        names = {one.id for one in ast.walk(node.test) if isinstance(one, ast.Name)}
+        return bool(names & DEVICE_WORDS)
+    return isinstance(node, ast.Attribute) and node.attr in DEVICE_WORDS and ast.unparse(node) not in PASSED_ON
+
+
+PASSED_ON = {"self.world.gpu", "world.gpu", "self.compute.graphs", "compute.graphs"}  # to whoever makes engines
+
+
+def _compares_engines(node: ast.AST) -> bool:
+    """Say whether an expression compares an engine's name, or its class."""
+    if isinstance(node, ast.Compare):  # to look a name up in a register is no comparison
+        exact = any(isinstance(one, (ast.Eq, ast.NotEq, ast.Is, ast.IsNot)) for one in node.ops)
+        return exact and any("engine.name" in ast.unparse(side) for side in (node.left, *node.comparators))
+    if not isinstance(node, ast.Call):
+        return False
+    return ast.unparse(node.func) == "isinstance" and "engine" in ast.unparse(node.args[0])
+
+
+def test_nobody_above_the_engines_imports_one() -> None:
+    engines = {"scaffe.engines.cuda", "scaffe.engines.onednn"}
+    rooms = ("scaffe/engines/", "scaffe/tools/hardware.py")  # which describes oneDNN
+    places = {str(Path(file).relative_to(ROOT)) for file, _ in offenders("scaffe", engines)}
+    assert places and {place for place in places if not place.startswith(rooms)} == set()
+
+
+def test_the_base_of_engines_and_the_context_know_none() -> None:
+    low = ("engine.py", "context.py", "delivery.py", "choices.py", "compute.py")
+    high = {f"scaffe.{room}" for room in (*BELOW_THE_NET, "engines", "layers", "devices.gpu", "devices.ahead")}
+    high -= {"scaffe.monitor"}
+    found = [one for one in offenders("scaffe", high) if str(Path(one[0]).relative_to(ROOT / "scaffe")) in low]
+    assert found == []
+
+
+def test_layers_and_engines_are_asked_by_methods_that_all_of_them_have() -> None:
+    """hasattr stays where protobuf messages and the modules of commands are looked at."""
+    found = [
+        f"{place}:{node.lineno}"
+        for place, tree in modules(("proto/", "netspec.py", "commands/__init__.py"))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and _is_guess(node)
+    ]
+    assert found == []
+
+
+def _is_guess(call: ast.Call) -> bool:
+    """Say whether a call is hasattr, or getattr of a layer, net, engine or context with a default."""
+    name = ast.unparse(call.func)
+    if name != "getattr" or len(call.args) < 3:
+        return name == "hasattr"
+    return bool({"layer", "net", "engine", "context"} & set(re.findall(r"\w+", ast.unparse(call.args[0]))))
+
+
+def test_the_iteration_has_at_most_twenty_lines() -> None:
+    tree = ast.parse((ROOT / "scaffe/parallel/iteration.py").read_text())
+    iterate = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "iterate")
+    first, last = iterate.body[1].lineno, iterate.body[-1].end_lineno  # behind the docstring
+    assert last is not None and last - first + 1 <= 20
+
+
 def test_every_package_that_is_imported_is_a_requirement() -> None:
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")

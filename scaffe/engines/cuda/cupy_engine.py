@@ -21,11 +21,12 @@ class Cupy(Reference):
     A net's blobs lie in one allocation, and data layers' batches are copied to the GPU ahead of use.
     """
 
+    in_host_memory = False
     memory: Memory
 
     def __init__(self, gpu: Gpu, compute: Compute = DEFAULT):
         super().__init__()
-        self.gpu, self.compute, self.xp = gpu, compute, gpu.xp
+        self.gpu, self.compute, self.xp, self.device = gpu, compute, gpu.xp, gpu.device
 
     def allocate(self, count: int) -> Any:
         return self.xp.zeros(count, np.float32)
