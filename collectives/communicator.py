@@ -43,8 +43,9 @@ class Communicator:
     otherwise. The arrays stay the caller's; a plan keeps references to those of its last calls (8, or 1 GiB).
 
     The first call with a given operation, size, type, root and algorithm makes a plan. There the ranks check that they
-    agree, and rank 0 chooses what "auto" does. Later calls run the plan and check nothing across ranks; `check=True`
-    checks again. An invalid array in such a later call ends the job with one line, since other ranks already wait.
+    agree, and rank 0 chooses what "auto" does, as suits the memory of the arrays; a `dup` chooses again. Later calls
+    run the plan and check nothing across ranks; `check=True` checks again. An invalid array in such a later call ends
+    the job with one line, since other ranks already wait.
 
     - `comm`: MPI communicator; it is duplicated.
     - `table`: rank 0's table for "auto"; the shipped one by default.
@@ -82,9 +83,7 @@ class Communicator:
         self._network, self.has_peers = networks[0], all(peers)
         self._plans: dict[tuple[Call, int], Plan] = {}  # the same keys on all ranks
         self._last: dict[CallArguments, CachedCall] = {}  # by a call's arguments
-        self._calls: defaultdict[Plan, deque[CallArguments]] = defaultdict(
-            deque
-        )  # each plan's keys in `_last`, oldest first
+        self._calls: defaultdict[Plan, deque[CallArguments]] = defaultdict(deque)  # each plan's keys in `_last`
         self._given_device = device
         self._nccl, self._owns_nccl = nccl or NcclCommunicators(), nccl is None
         self._maker = PlanMaker(self.comm, self._local, self.group, self.node, self._device_for, self._nccl)
@@ -336,12 +335,12 @@ class Communicator:
         return ""
 
     def _others_may_run(self, call: Call, number: int, send: Any) -> bool:
-        """Return whether other ranks may run a plan for a call that is invalid here; they then wait without asking."""
+        """Return whether other ranks may run a plan for a call that is invalid here; then they wait for this rank."""
         if self.size == 1:
             return False
         if hasattr(send, "dtype"):
             return (call, number) in self._plans
-        alike = (  # without what can't be known of, say, a list
+        alike = (  # a list, say, has no number of elements, type or memory
             known._replace(elements=call.elements, dtype=call.dtype, memory=call.memory)
             for known, other in self._plans
             if other == number
@@ -367,12 +366,10 @@ class Communicator:
                 found = work(), None
             except CollectiveError as error:
                 found = None, error
-        result: T
-        problem: CollectiveError | None
-        result, problem = self.comm.bcast(found)
-        if problem is not None:
-            raise problem
-        return result
+        received: tuple[T, CollectiveError | None] = self.comm.bcast(found)
+        if received[1] is not None:
+            raise received[1]
+        return received[0]
 
     def _raise_first(self, problems: list[str]) -> None:
         """Raise ArgumentError for the first rank that has a problem."""

@@ -60,7 +60,9 @@ class Group:
             one = first.setdefault(node, rank)
             if names[one] != names[rank]:
                 both = f"'{names[one]}' and '{names[rank]}'"
-                raise ArgumentError(f"supernodes: ranks {one} and {rank} are of one node, which is in two: {both}")
+                raise ArgumentError(
+                    f"supernodes: ranks {one} and {rank} share a node, but are in two supernodes: {both}"
+                )
         return Group.of(self.nodes, names)
 
     def of_nodes(self) -> Group:

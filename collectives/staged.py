@@ -112,7 +112,7 @@ class Staged:
         """
         self._check(stage)
         if self._ready[stage]:
-            raise ArgumentError(f"stage {stage} is ready for the second time since the start")
+            raise ArgumentError(f"stage {stage} is already ready since the last start")
         self._plans[stage].mark()
         self._ready[stage] = True
 

@@ -78,8 +78,8 @@ class WindowTransform:
         start = (self.mean.shape[2] - self.crop_size) // 2  # Caffe's offset for rows and columns alike
         return self.mean[:, start : start + self.crop_size, start : start + self.crop_size]
 
-    def _sides(self, x1: int, y1: int, x2: int, y2: int, rows: int, columns: int) -> tuple[_Placement, _Placement]:
-        """Return the placement of a box in the crop, across and down. Raises RecordError for a box outside."""
+    def _sides(self, x1: int, y1: int, x2: int, y2: int, rows: int, columns: int) -> tuple[_CropAxis, _CropAxis]:
+        """Return where a box lies in the crop, across and down. Raises RecordError for a box outside."""
         outside = f"x {x1} to {x2}, y {y1} to {y2} is no part of an image of {columns} x {rows} pixels"
         if x2 < x1 or y2 < y1:
             raise RecordError(outside)
@@ -87,7 +87,7 @@ class WindowTransform:
             (x1, x2), (y1, y2) = self._widened(x1, y1, x2, y2)
             across, down = _clipped(x1, x2, columns, self.crop_size), _clipped(y1, y2, rows, self.crop_size)
         else:
-            across, down = _Placement(x1, x2, 0, 0, self.crop_size), _Placement(y1, y2, 0, 0, self.crop_size)
+            across, down = _CropAxis(x1, x2, 0, 0, self.crop_size), _CropAxis(y1, y2, 0, 0, self.crop_size)
         for side, size in ((across, columns), (down, rows)):
             if not 0 <= side.first <= side.last < size:
                 raise RecordError(outside)
@@ -107,7 +107,7 @@ class WindowTransform:
         return across, down
 
 
-class _Placement(NamedTuple):
+class _CropAxis(NamedTuple):
     """Along one axis: pixels first to last of the image, their length in the crop, the crop's pixels around them."""
 
     first: int
@@ -117,13 +117,13 @@ class _Placement(NamedTuple):
     length: int
 
 
-def _clipped(first: int, last: int, size: int, crop: int) -> _Placement:
-    """Return the placement of the pixels inside [0, size), where pixels first to last are warped to `crop`."""
+def _clipped(first: int, last: int, size: int, crop: int) -> _CropAxis:
+    """Return where pixels first to last, warped to `crop`, lie in the crop, without those outside of [0, size)."""
     before, after = max(0, -first), max(0, last - size + 1)
     scale = np.float32(crop) / np.float32(last - first + 1)
     inside = last - after - first - before + 1
     lengths = (_round(np.float32(length) * scale) for length in (before, after, inside))
-    return _Placement(first + before, last - after, *lengths)
+    return _CropAxis(first + before, last - after, *lengths)
 
 
 def _round(value: np.float32) -> int:

@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from scaffe import io
     from scaffe.blob import Blob
     from scaffe.classifier import Classifier
+    from scaffe.compute import Compute
     from scaffe.context import TEST, TRAIN
     from scaffe.errors import ScaffeError
     from scaffe.layers.layer import Layer
+    from scaffe.monitor.watching import Watching
     from scaffe.net import Net
     from scaffe.netspec import NetSpec, to_proto
+    from scaffe.parallel.run import Run
     from scaffe.training.solver import Solver, get_solver
 
 __all__ = [
@@ -31,11 +34,14 @@ __all__ = [
     "TRAIN",
     "Blob",
     "Classifier",
+    "Compute",
     "Layer",
     "Net",
     "NetSpec",
+    "Run",
     "ScaffeError",
     "Solver",
+    "Watching",
     "get_solver",
     "io",
     "to_proto",
@@ -46,11 +52,14 @@ _MODULES = {
     "TRAIN": "context",
     "Blob": "blob",
     "Classifier": "classifier",
+    "Compute": "compute",
     "Layer": "layers.layer",
     "Net": "net",
     "NetSpec": "netspec",
+    "Run": "parallel.run",
     "ScaffeError": "errors",
     "Solver": "training.solver",
+    "Watching": "monitor.watching",
     "get_solver": "training.solver",
     "to_proto": "netspec",
 }

@@ -16,48 +16,51 @@ Shape = tuple[int, ...]
 
 
 def around(shape: Shape, axis: int) -> tuple[int, int, int]:
-    """Return how many elements lie before, on and after an axis, so that any array is seen as three axes."""
+    """Return the number of elements before, on and after an axis: any shape as (outer, axis, inner)."""
     return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
 
 
 class Form:
-    """Values in an engine's own layout; it hears how many blobs hold it."""
+    """Values in an engine's own memory layout, with a count of the blobs that hold them."""
 
     def store(self, array: Any) -> None:
-        """Write the values into `array`, C order."""
+        """Write the values into `array`, in C order."""
         raise NotImplementedError
 
     def hold(self) -> None:
-        """Take note that one blob more holds it."""
+        """Count one more blob that holds the values."""
 
     def drop(self) -> None:
-        """Take note that one blob less holds it."""
+        """Count one blob less that holds the values."""
 
 
 class HostCopy(Form):
-    """Values on the host while a device holds what they were: whoever asked for them may have written into them."""
+    """A host copy of a device's values. It replaces the device's values, since a user may have written into it."""
 
     def __init__(self, array: np.ndarray, xp: ModuleType):
         self.array, self.xp = array, xp
 
     def store(self, array: Any) -> None:
+        """Copy the values to the device."""
         array[...] = self.xp.asarray(self.array)
 
 
 def on_host(array: Any) -> np.ndarray:
-    """Return an array's values on the host: itself where it lies there, else a copy."""
+    """Return an array on the host: the array itself, or a copy of a device's array."""
     return array if isinstance(array, np.ndarray) else array.get()
 
 
 class Values:
-    """One of a blob's two arrays: plain, or in an engine's own form until somebody asks for it plain.
+    """The values of a blob's data or of its diff: a plain array, or an engine's own form of it.
 
-    Exactly one of the two counts: `form` unless it is None, else `array`. `version` changes whenever the values
-    may have: an engine gave others, or the plain array was handed out, into which anybody may write. A form that is
-    `lent` is another blob's too, so that nobody may write into it. Deferred values are what a function will write into
-    the plain array when somebody asks for it, unless they are overwritten first. Values are `gone` after `release`.
-    `shared` ones lie in memory that others have when these are not in use, `borrowed` ones in memory that somebody else
-    writes after this pass.
+    The values are in `form` unless it is None, else in `array`. Reading the plain array converts the form.
+
+    - `version` changes whenever the values may have changed: an engine set others, or the plain array was returned.
+    - `lent`: another blob holds the form too, so it must not be overwritten.
+    - deferred: a function writes the values into the plain array when it is read, unless they are overwritten first.
+    - `gone`: the values were released.
+    - `shared`: the memory serves other blobs when these values are not in use.
+    - `borrowed`: the memory belongs to an owner that overwrites it after this pass.
     """
 
     __slots__ = ("_write", "array", "borrowed", "form", "gone", "lent", "shared", "version")
@@ -71,11 +74,11 @@ class Values:
 
     @property
     def empty(self) -> bool:
-        """Whether nobody has asked for these values or given any: they are zeros."""
+        """Whether the values were never read or set: they are zeros, without memory."""
         return self.array is None and self.form is None
 
     def plain(self, shape: Shape, xp: ModuleType) -> Any:
-        """Hand out the plain array, which counts from now on."""
+        """Return the plain array, which holds the values from now on."""
         if self.array is None:
             self.array = xp.zeros(shape, np.float32)
         if self.form is not None:
@@ -86,24 +89,24 @@ class Values:
         return self.array
 
     def defer(self, write: Callable[[Any], object]) -> None:
-        """Let the values be what `write(array)` writes, done when somebody asks for them."""
+        """Set the values to what `write(array)` writes; it runs when the values are read."""
         self._replace(None)
         self._write = write if self.array is not None else None
         self.version += 1
 
     def clear(self) -> None:
-        """Let the values be zeros."""
+        """Set the values to zero, deferred."""
         self.defer(_write_zeros)
 
     def host(self, shape: Shape, xp: ModuleType) -> np.ndarray:
-        """Hand out a device's values on the host, which count until the device asks for them."""
+        """Return a device's values in a host copy, which holds the values until the device reads them."""
         if not isinstance(self.form, HostCopy):
             self.take_form(HostCopy(self.plain(shape, xp).get(), xp))
         assert isinstance(self.form, HostCopy)
         return self.form.array
 
     def settle(self) -> None:
-        """Have deferred values, and those that count on the host alone, stand in the array."""
+        """Write deferred values, and those of a host copy, into the array."""
         if isinstance(self.form, HostCopy):
             self.form.store(self.array)
             self._replace(None)
@@ -112,31 +115,31 @@ class Values:
             self._write = None
 
     def to_add(self, shape: Shape, xp: ModuleType) -> tuple[Any, bool]:
-        """Hand out the plain array to add to, and whether the values are zeros: then it is to be overwritten."""
+        """Return the plain array to add to, and whether to overwrite it instead, since the values are zeros."""
         zeros = self._write is _write_zeros
         if zeros:
             self._write = None
         return self.plain(shape, xp), zeros
 
     def take(self, array: Any, borrowed: bool = False) -> None:
-        """Let `array` be the values, plain; if it is `borrowed`, until the next pass."""
+        """Set the values to `array`, without a copy; a `borrowed` array is valid until the next pass."""
         self._replace(None)
         self.array, self._write, self.borrowed = array, None, borrowed
         self.version += 1
 
     @property
     def is_zero(self) -> bool:
-        """Whether the values are zeros that nobody has written yet: whoever adds to them overwrites."""
+        """Whether the values are deferred zeros: to add to them is to overwrite."""
         return self._write is _write_zeros
 
     def overwritten(self) -> None:
-        """Take note that the plain array, and nothing else, holds the values: a device has written into it."""
+        """Record that a device has overwritten the plain array, which alone holds the values now."""
         self._replace(None)
         self._write = None
         self.version += 1
 
     def lie(self, array: Any, shared: bool) -> None:
-        """Let the plain array be this one from now on; values survive unless it is `shared`."""
+        """Move the plain array to this memory; the values are kept unless it is `shared`."""
         if self.array is not None and not shared:
             self.settle()
             array[...] = self.array
@@ -147,19 +150,19 @@ class Values:
         self.version += 1
 
     def take_form(self, form: Form, lent: bool = False) -> None:
-        """Let an engine's `form` be the values; it must stay as it is until the engine gives another."""
+        """Set the values to an engine's `form`, which must not change until the engine sets another."""
         self._replace(form, lent)
         self._write = None
         self.version += 1
 
     def release(self) -> None:
-        """Give up the values, which nobody reads any more, if they are in a form: its memory serves others then."""
+        """Release values in a form, which are not read again, so that its memory can serve other blobs."""
         if self.form is not None:
             self._replace(None)
             self.gone = True
 
     def _replace(self, form: Form | None, lent: bool = False) -> None:
-        """Hold another form, or none."""
+        """Replace the form, or remove it."""
         old = self.form
         if form is not None:
             form.hold()
@@ -173,14 +176,15 @@ def _write_zeros(array: Any) -> None:
 
 
 class Blob:
-    """Hold `data` and `diff` of one shape, each allocated when first touched.
+    """Hold `data` and its gradient `diff`, of one shape, each allocated when first used.
 
-    `data` and `diff` are writable arrays on the host, as in pycaffe. One that a user keeps shows the values after each
-    public call of the net, whose `held` knows of it. `array` and `diff_array` are the same values where the layers
-    compute (`xp`); layers use these. Where that is a device, `data` and `diff` are copies, and show the values that
-    were there when they were asked for: what is written into one counts once the device asks for the values, and the
-    next `data` is another copy. An engine's layers read and give `values` and `diff_values`, which keep the layout
-    that the engine likes from layer to layer.
+    - `data` and `diff` are writable host arrays for users, as in pycaffe. An array that a user keeps shows the current
+      values after each public call of the net; the net's `held` keeps track of it.
+    - `array` and `diff_array` are the same values where the layers compute (`xp`); layers use these.
+    - `values` and `diff_values` keep the memory layout of an engine from layer to layer; engines use these.
+
+    On a device, `data` and `diff` are copies of the values at the time of the call. What a user writes into a copy is
+    taken over when the device reads the values next; the next `data` is a new copy.
     """
 
     def __init__(self, shape: Sequence[int] = (), xp: ModuleType = np):
@@ -195,7 +199,7 @@ class Blob:
         return prod(self.shape)
 
     def reshape(self, *shape: int) -> None:
-        """Take another shape. The values survive if the count stays, else they are undefined."""
+        """Change the shape. The values are kept if the number of elements stays the same, else undefined."""
         if shape != self.shape:
             keep = prod(shape) == self.count
             self.values = self._reshaped(self.values, shape, keep)
@@ -212,18 +216,18 @@ class Blob:
 
     @property
     def array(self) -> Any:
-        """The values where the layers compute, C order."""
+        """The values where the layers compute, in C order."""
         return self.values.plain(self.shape, self.xp)
 
     @array.setter
     def array(self, array: Any) -> None:
-        """Let the blob be a view of `array`, whose shape it takes."""
+        """Set shape and values to those of `array`, without a copy."""
         if array.shape != self.shape:
             self.reshape(*array.shape)
         self.values.take(array)
 
     def borrow(self, array: np.ndarray) -> None:
-        """Let the values be `array`, which somebody else writes after this pass; a user's array gets a copy."""
+        """Set the values to `array`, which its owner overwrites after this pass. A held array gets a copy."""
         if array.shape != self.shape:
             self.reshape(*array.shape)
         if self.held.holds(self, "array") and not self.values.borrowed:
@@ -232,12 +236,12 @@ class Blob:
             self.values.take(array, borrowed=True)
 
     def view(self, blob: Blob) -> None:
-        """Let the values be another blob's, in this one's shape."""
+        """Set the values to a view of another blob's values, in this blob's shape."""
         array = blob.array
         self.values.take(array if array.shape == self.shape else array.reshape(self.shape), blob.values.borrowed)
 
     def own(self, part: str) -> np.ndarray:
-        """Return the plain `part`, "array" or "diff_array", in memory of the blob's own, or a net's."""
+        """Return the plain `part`, "array" or "diff_array", copied first if its memory is borrowed."""
         array: np.ndarray = getattr(self, part)
         if part == "array" and self.values.borrowed:
             array = array.copy()
@@ -246,7 +250,7 @@ class Blob:
 
     @property
     def diff_array(self) -> Any:
-        """The gradient where the layers compute, C order."""
+        """The gradient where the layers compute, in C order."""
         return self.diff_values.plain(self.shape, self.xp)
 
     @diff_array.setter
@@ -255,35 +259,38 @@ class Blob:
 
     @property
     def data(self) -> np.ndarray:
-        """The values on the host; writing into them changes the blob. Raise ScaffeError where they were not kept."""
+        """The values on the host; writing to them changes the blob. Raise ScaffeError if they were not kept."""
         if self.values.shared:
-            raise ScaffeError("this blob's values were given up after use, as in tests; net.keep_data keeps them")
+            raise ScaffeError("this blob's values were released after use, as in tests; net.keep_data keeps them")
         return self.held.hand_out(self, "array") if self.xp is np else self.values.host(self.shape, self.xp)
 
     @property
     def diff(self) -> np.ndarray:
-        """The gradient on the host; writing into it changes the blob. Raise ScaffeError where it was not kept."""
+        """The gradient on the host; writing to it changes the blob. Raise ScaffeError if it was not kept."""
         if self.diff_values.gone or self.diff_values.shared:
-            raise ScaffeError("this blob's gradient was given up after use, as in training; net.keep_diffs keeps them")
+            raise ScaffeError("this blob's gradient was released after use, as in training; net.keep_diffs keeps it")
         if self.xp is not np:
             return self.diff_values.host(self.shape, self.xp)
         return self.held.hand_out(self, "diff_array")
 
     @property
     def num(self) -> int:
-        """Length of axis 0, and so `channels`, `height` and `width`: Caffe's names for up to four axes."""
+        """Length of axis 0, 1 if there is no such axis. Caffe's names of the axes: num, channels, height, width."""
         return self._axis(0)
 
     @property
     def channels(self) -> int:
+        """Length of axis 1."""
         return self._axis(1)
 
     @property
     def height(self) -> int:
+        """Length of axis 2."""
         return self._axis(2)
 
     @property
     def width(self) -> int:
+        """Length of axis 3."""
         return self._axis(3)
 
     def _axis(self, axis: int) -> int:

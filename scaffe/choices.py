@@ -1,34 +1,46 @@
-"""Choices: which of several ways a piece of work is done, found by timing them or given."""
+"""Choices: which kernel does each piece of work, found by timing the kernels or given."""
 
 from __future__ import annotations
 
 import os
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from scaffe.atomic import write_atomically
+from scaffe.compute import AUTO, FIXED, TIMED
 from scaffe.errors import PlanError
 from scaffe.monitor.log import log
 
-if TYPE_CHECKING:
-    from scaffe.net import Net
-
-AUTO, FIXED, TIMED = "auto", "fixed", "timed"
-MARGIN = 0.93  # of the time of the way that is taken without timing: what another must stay below to replace it
+MARGIN = 0.93  # of the time of the fixed kernel: another one must stay below it to replace that one
 RUNS = 3
 HOPELESS = 1.3  # times as long as the best so far: not worth more runs
 _LINE = re.compile(r"(?P<work>.+): (?P<way>[^:]+)")
 
 
-class Choices:
-    """Map pieces of work, each a line of text that names its kind and shapes, to the ways they are done.
+class Timed(Protocol):
+    """A net, as far as its kernels are timed."""
 
-    `mode` is "fixed", each engine's own rule and whatever `taken` has; "timed", where `time` adds what is missing;
-    "auto", timed for nets on a GPU, unless what they compute is to repeat, and fixed for others;
-    or a file to read and, where it had not all, to write (swCaffe section VI.A times its first two iterations).
+    @property
+    def times_kernels(self) -> bool:
+        """Whether the mode "auto" times them."""
+
+    def works(self) -> Iterator[Mapping[str, Callable[[], dict[str, float]]]]:
+        """Iterate over each layer's pieces of work; each returns the seconds of its kernels, the fixed one's first."""
+
+
+class Choices:
+    """Map pieces of work, each a line of text that names its kind and shapes, to the kernels that do them.
+
+    `mode` is one of four:
+
+    - "fixed": each engine's own rule, and whatever `taken` holds;
+    - "timed": `time` adds what is missing;
+    - "auto": timed for nets whose engine asks for it, fixed for others;
+    - a file: read, timed, and written where it did not have all (swCaffe section VI.A times its first two iterations).
+
     Only one rank times; the others get its `taken`. Raise PlanError for a file that is no plan.
     """
 
@@ -38,33 +50,29 @@ class Choices:
             self.taken = parse(_lines_of(mode), mode)
 
     def of(self, work: str, fixed: str) -> str:
-        """Return the way to do that work: `fixed` where none was found to be better."""
+        """Return the kernel for that work: `fixed` where none was found to be better."""
         return self.taken.get(work, fixed)
 
-    def time(self, nets: Iterable[Net]) -> dict[str, str]:
-        """Time the ways of all work in the nets that has none yet, take the fastest, and return `taken`.
+    def time(self, nets: Iterable[Timed]) -> dict[str, str]:
+        """Time the kernels of all work in the nets that has none yet, take the fastest, and return `taken`.
 
         The nets' values stay as they are.
         """
         known, start = len(self.taken), time.perf_counter()
-        for net in filter(self._times, nets):
-            for layer, node, bottom, top in zip(net.layers, net.nodes, net.bottoms, net.tops, strict=True):
-                for work, ways in layer.works(bottom, top, any(node.down)).items():
-                    if work not in self.taken:
-                        self._take(work, ways())
+        for net in nets:
+            if self.mode == FIXED or (self.mode == AUTO and not net.times_kernels):
+                continue
+            for work, measure in (item for works in net.works() for item in works.items()):
+                if work not in self.taken:
+                    self._take(work, measure())
         if len(self.taken) > known:
             log.info("Plan: timed %d pieces of work in %.1f s", len(self.taken) - known, time.perf_counter() - start)
             if self.mode not in (AUTO, TIMED):
                 write_atomically(self.mode, "".join(f"{line}\n" for line in self.lines()).encode())
         return self.taken
 
-    def _times(self, net: Net) -> bool:
-        """Say whether the ways of a net's work are to be timed."""
-        context = net.context
-        return self.mode != FIXED and (self.mode != AUTO or (context.gpu is not None and not context.deterministic))
-
     def _take(self, work: str, seconds: dict[str, float]) -> None:
-        """Take the fastest way, if there is any; the first of them is the fixed one."""
+        """Take the fastest kernel, if there is any; the first of them is the fixed one."""
         if not seconds:
             return
         fixed = next(iter(seconds))

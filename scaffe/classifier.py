@@ -1,4 +1,4 @@
-"""Classifier: a net that tells images apart, as pycaffe's."""
+"""Classifier: a net that classifies images, as in pycaffe."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from scaffe.net import Net
 
 
 class Classifier(Net):
-    """Classify images with a deploy net, whose first input takes them (N x K x H x W).
+    """Classify images with a deploy net whose first input is images (N x K x H x W).
 
-    Images are resized to `image_dims` (H, W; by default the input's size), cropped to the input's size, and prepared
-    as io.Transformer says. `options` are Net's. Raise ShapeError where the net's input doesn't take images.
+    Images are resized to `image_dims` (H, W; by default the input's size), cropped to the input's size, and
+    preprocessed by io.Transformer. `options` are Net's. Raise ShapeError if the net's first input is not images.
     """
 
     def __init__(
@@ -54,15 +54,15 @@ class Classifier(Net):
         if not self.inputs or len(self.blobs[self.inputs[0]].shape) != 4:
             shown = ", ".join(f"{name} {self.blobs[name].shape}" for name in self.inputs) or "none"
             raise ShapeError(
-                f"net '{self.name}': needs an input that takes images (N x K x H x W), as deploy nets have; "
+                f"net '{self.name}': needs an input for images (N x K x H x W), as deploy nets have; "
                 f"its inputs: {shown}"
             )
         return self.inputs[0]
 
     def predict(self, inputs: Sequence[np.ndarray], oversample: bool = True) -> np.ndarray:
-        """Return the net's output for each image (H x W x K), (N x outputs).
+        """Return the net's output (N x outputs) for N images (H x W x K).
 
-        With `oversample` it is the mean over ten crops, else that of the middle.
+        With `oversample` the output is the mean over ten crops, else that of the center crop.
         """
         channels = self.blobs[self.input].shape[1]
         for image in inputs:

@@ -38,15 +38,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     _log_ignored(getattr(arguments, "ignored", None) or [])
     try:
-        code = arguments.run(arguments)
+        code: int = arguments.run(arguments)
         sys.stdout.flush()
         return code
     except USER_ERRORS as error:
         if launcher_rank() == 0:
             print(f"scaffe: {one_line(str(error))}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # whoever read the output has had enough: head, say
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
+    except BrokenPipeError:  # the output's reader, such as head, has closed it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # takes what is still to be flushed
         return 141
     except KeyboardInterrupt:
         return 130

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, fields
 
 from scaffe.devices.threads import check_threads
 from scaffe.errors import EngineError, ScaffeError
 from scaffe.setting import parse_bytes, setting
 
-AUTO = "auto"
+AUTO, FIXED, TIMED = "auto", "fixed", "timed"  # plans, of which any other is a file; AUTO elsewhere too
 ENGINES = (AUTO, "reference", "onednn")
 DEVICES = (AUTO, "cpu", "cuda")
 NUMBERS = ("float32", "tf32", "bf16")
@@ -77,3 +78,17 @@ class Compute:
     def profile(self) -> str:
         """The profile whose times the layers take; "" where they compute."""
         return self.numbers.removeprefix(REPLAY) if self.numbers.startswith(REPLAY) else ""
+
+
+DEFAULT = Compute()
+
+
+def check_given(owner: str, compute: object, others: Collection[str]) -> None:
+    """Raise ScaffeError where `owner`, a class, is given fields of Compute as keywords, TypeError for other names."""
+    if not isinstance(compute, Compute):
+        raise ScaffeError(f"{owner} takes compute=scaffe.Compute(numbers={compute!r}), not compute={compute!r}")
+    known = {field.name for field in fields(Compute)}
+    for name in others:
+        if name not in known:
+            raise TypeError(f"{owner} got an unexpected keyword argument '{name}'")
+        raise ScaffeError(f"{owner} takes compute=scaffe.Compute({name}=...), not {name}=...")

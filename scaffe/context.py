@@ -6,27 +6,23 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import numpy as np
 
 from readers import Batch, Reading, share
 from scaffe.choices import Choices
+from scaffe.compute import DEFAULT, Compute
+from scaffe.engine import Engine
 from scaffe.errors import SplitError
 
-if TYPE_CHECKING:
-    from scaffe.devices.gpu import Gpu
-
 TRAIN, TEST = 0, 1
-WORKSPACE_BYTES = 1 << 30
-GRAPHS = "auto", "on", "off"  # where they can be, always or it is an error, never
 PHILOX_STEP = 8  # float32 numbers that one step of Philox's counter gives: 4 words of 64 bits
 
 
 @dataclass
 class Context:
-    """Phase, array library, seed, and this rank's share of the global batch.
+    """Phase, engine, seed, and this rank's share of the global batch.
 
     With `scaling="strong"` the batch of the prototxt is divided over the ranks; with "weak" each rank takes
     it whole, so that the global batch is `size` times as large. `local_rows`, `total_rows` and `first_row`
@@ -34,35 +30,29 @@ class Context:
     """
 
     phase: int = TRAIN
-    xp: ModuleType = np
     seed: int = 0
     rank: int = 0
     size: int = 1
     scaling: str = "strong"
     allsums: Callable[[Sequence[float]], Sequence[float] | np.ndarray] = list  # over the ranks; all call it
     batch_numbers: Callable[[], Iterator[int]] = count  # of the global batches that data layers here read
-    threads: int = 0  # that an engine computes with, 0 for its own choice
-    choices: Choices = field(default_factory=Choices)  # of the ways that an engine's layers compute
-    compute: str = "float32"  # or "tf32", "bf16": numbers that an engine's convolutions and inner products multiply
-    deterministic: bool = False  # are only ways of computing taken whose results are the same each time?
-    workspace_bytes: float = WORKSPACE_BYTES  # at most, that a way of computing works in on a GPU
-    engine: Any = None  # whose forms of the layers compute, None for the reference forms; see scaffe.engines
+    compute: Compute = DEFAULT  # the settings of the engine
+    engine: Engine = field(default_factory=Engine)  # that computes the layers; a net gives its context one
+    choices: Choices = field(default_factory=Choices)  # of the engine's kernels
     batch_number: int = 0  # global batches consumed before this pass: what random layers are keyed by
     file_mark: str = ""  # what this rank puts into the names of files that layers write, "" where it is alone
     reading: Reading = Reading()  # how data layers read
     scatter: Callable[[Batch | None, Batch], None] | None = None  # of the root's batch, if it reads for all
     spare_cores: int = 1  # of this rank: those that computing leaves, or 1
-    gpu: Gpu | None = None  # where the net computes, `xp` being CuPy then
-    graphs: str = "auto"  # one of GRAPHS: does a GPU record runs of layers, and repeat the recordings?
-    allow_python_layers: bool = False  # may the prototxt name code to run?
     local_rows: int | None = None
     total_rows: int | None = None
     first_row: int = 0
     _batch: tuple[str, int] | None = None
 
-    def __post_init__(self) -> None:
-        if self.gpu is not None:
-            self.xp = self.gpu.xp
+    @property
+    def xp(self) -> ModuleType:
+        """The library of the arrays that the layers compute with: numpy, or one with its functions."""
+        return self.engine.xp
 
     def take_share(self, layer: str, batch: int) -> int:
         """Return how many of a data layer's `batch` rows this rank computes. Raise SplitError if it has none."""
@@ -89,11 +79,6 @@ class Context:
     def allsum(self, value: float) -> float:
         """Return the sum of a number over the ranks, all of which call this."""
         return float(self.allsums([value])[0])
-
-    @property
-    def report(self) -> Any:
-        """What passes tell the host late, lest it waits; None where it knows at once."""
-        return getattr(self.engine, "report", None)
 
     @property
     def reader_threads(self) -> int:

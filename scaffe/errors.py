@@ -1,56 +1,56 @@
-"""What can go wrong, as a tree. Each message is one line that says where, what was expected and what came.
+"""The tree of errors. Each message is one line: where, what was expected, what was found.
 
 ScaffeError
-├── PrototxtError      a prototxt or binary protobuf that can't be read: file, line
-├── NetError           a net that can't be built: layer, blob
-│   ├── UnknownNameError  a layer type or constant that `scaffe.layers` or `scaffe.params` doesn't have
-│   ├── ShapeError     bottoms or parameters whose shapes don't meet
-│   └── SplitError     a batch that can't be divided over the ranks
-├── LabelError         a label outside the classes: row, later its record
-├── WeightsError       weights or solver state that can't be opened, or don't belong to this net or solver
-├── SnapshotError      a snapshot that can't be written or read
-├── TimelineError      a file that is no timeline, or says nothing
-├── LaunchError        a launcher, an MPI or a device that isn't what the user asked for
-├── DeviceError        a GPU that failed, or has no room, in a layer's pass
-├── EngineError        an engine that isn't there
-│   ├── PlanError      a plan file that can't be used
-│   ├── CudnnError     cuDNN missing, or failing in a plan that it proposed
-│   └── OnednnError    oneDNN missing, of another version, or refusing what a layer asks
-└── AgreedError        any of these, told to all ranks by the one that had it
+├── PrototxtError      a prototxt or binary protobuf file that cannot be read: file, line
+├── NetError           a net that cannot be built: layer, blob
+│   ├── UnknownNameError  a layer type or constant that `scaffe.layers` or `scaffe.params` does not have
+│   ├── ShapeError     bottoms or parameters with wrong shapes
+│   └── SplitError     a batch that cannot be divided over the ranks
+├── LabelError         a label outside the classes: row, record
+├── WeightsError       weights or a solver state that cannot be read, or belong to another net or solver
+├── SnapshotError      a snapshot that cannot be written or read
+├── TimelineError      a file that is no timeline, or an empty one
+├── LaunchError        a launcher, an MPI or a device that differs from the one requested
+├── DeviceError        a GPU that failed or ran out of memory in a layer's pass
+├── EngineError        an engine that is unknown or not available
+│   ├── PlanError      a plan file that cannot be used
+│   ├── CudnnError     cuDNN is missing, or failed in a plan that it proposed
+│   └── OnednnError    oneDNN is missing, has another version, or refused a call
+└── AgreedError        an error that all ranks raise at the same point
     ├── DivergedError  a loss, a parameter or a learning rate that is not finite
-    └── BadRecordsError  more bad records than a run passes over
+    └── BadRecordsError  more bad records than the run allows
 
-readers.ReaderError and collectives.CollectiveError are the roots of their packages' own trees; the command
-line catches the three of them.
+readers.ReaderError and collectives.CollectiveError are the roots of the other packages' trees. The command line
+catches all three.
 """
 
 from __future__ import annotations
 
 
 class ScaffeError(Exception):
-    """Whatever a user can mend: the command line prints its text alone and exits with code 2."""
+    """An error that a user can correct: the command line prints its text only and exits with code 2."""
 
-    alike = False  # raised by all ranks at the same point?
+    alike = False  # whether all ranks raise it at the same point
 
 
 class PrototxtError(ScaffeError):
-    """A prototxt or binary protobuf file that can't be read."""
+    """A prototxt or binary protobuf file that cannot be read."""
 
 
 class NetError(ScaffeError):
-    """A net that can't be built."""
+    """A net that cannot be built."""
 
 
 class UnknownNameError(NetError, AttributeError):
-    """A layer type or constant that a module doesn't have; an AttributeError too, as Python asks of modules."""
+    """An unknown layer type or constant; also an AttributeError, as Python expects from a module's attributes."""
 
 
 class ShapeError(NetError):
-    """Shapes that don't meet."""
+    """Shapes that do not fit a layer or each other."""
 
 
 class SplitError(NetError):
-    """A batch that can't be divided over the ranks."""
+    """A batch that cannot be divided over the ranks."""
 
 
 class LabelError(ScaffeError):
@@ -62,56 +62,56 @@ class LabelError(ScaffeError):
         super().__init__(f"layer '{layer}': label {label:g} in {where} is outside the classes 0 to {classes - 1}")
 
     def located(self, origin: str) -> LabelError:
-        """Return the same error with the record that the row came from."""
+        """Return the same error with the name of the row's record."""
         return LabelError(self.layer, self.row, self.label, self.classes, origin)
 
 
 class WeightsError(ScaffeError):
-    """Weights or a solver state that can't be opened, or don't belong to this net or solver."""
+    """Weights or a solver state that cannot be read, or belong to another net or solver."""
 
 
 class SnapshotError(ScaffeError):
-    """A snapshot that can't be written or read."""
+    """A snapshot that cannot be written or read."""
 
 
 class TimelineError(ScaffeError):
-    """A file that is no timeline, or says nothing."""
+    """A file that is no timeline, or an empty one."""
 
 
 class LaunchError(ScaffeError):
-    """A launcher, an MPI or a device that isn't what the user asked for."""
+    """A launcher, an MPI or a device that differs from the one requested."""
 
 
 class DeviceError(ScaffeError):
-    """A GPU that failed, or has no room."""
+    """A GPU that failed or ran out of memory."""
 
 
 class EngineError(ScaffeError):
-    """An engine that isn't there."""
+    """An engine that is unknown or not available."""
 
 
 class PlanError(EngineError):
-    """A plan file that can't be used."""
+    """A plan file that cannot be used."""
 
 
 class CudnnError(EngineError):
-    """cuDNN is missing, or a plan that it proposed and built does not run."""
+    """cuDNN is missing, or failed in a plan that it proposed."""
 
 
 class OnednnError(EngineError):
-    """oneDNN is missing, is of another version, or refused a call; `status` is its code, 0 where there is none."""
+    """oneDNN is missing, has another version, or refused a call; `status` is its return code, 0 if there is none."""
 
     def __init__(self, message: str, status: int = 0):
         self.status = status
         super().__init__(message)
 
     def located(self, layer: str) -> OnednnError:
-        """Return the same error with the layer that asked, and its shapes."""
+        """Return the same error with the calling layer and its shapes."""
         return OnednnError(f"{layer}: {self}; --engine reference computes it without oneDNN", self.status)
 
 
 class AgreedError(ScaffeError):
-    """An error that all ranks raise at the same point, so that one report is enough."""
+    """An error that all ranks raise at the same point, so that it is reported once."""
 
     alike = True
 
@@ -121,4 +121,4 @@ class DivergedError(AgreedError):
 
 
 class BadRecordsError(AgreedError):
-    """More bad records over all ranks than a run passes over."""
+    """More bad records over all ranks than the run allows."""

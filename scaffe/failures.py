@@ -1,38 +1,31 @@
-"""Failures: what goes wrong while a layer computes, as its user is told: which layer, its shapes, what to do."""
+"""Failures: errors of a layer's computation as the user reads them: which layer, its shapes, what to do."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from scaffe.errors import DeviceError, LabelError, OnednnError
+from scaffe.blob import Blob
+from scaffe.engine import Engine
+from scaffe.errors import DeviceError, OnednnError
+from scaffe.layers.layer import Layer
 
-if TYPE_CHECKING:
-    from scaffe.net import Net
 
-
-def told(net: Net, error: Exception, i: int) -> Exception:
-    """Return an error of layer i's with what the net knows of it; the error itself where that is nothing."""
-    if isinstance(error, LabelError):
-        return error.located(net.origin(error.row))
-    layer, gpu = net.layers[i], net.context.gpu
+def located(error: Exception, layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob], engine: Engine) -> Exception:
+    """Return an error of a layer's pass with the layer, its shapes and the engine's advice; other errors unchanged."""
     name = f"layer '{layer.name}' ({layer.type})"
-    bottoms, tops = ([blob.shape for blob in blobs] for blobs in (net.bottoms[i], net.tops[i]))
+    bottoms, tops = ([blob.shape for blob in blobs] for blobs in (bottom, top))
     if isinstance(error, OnednnError):
         return error.located(f"{name}, {bottoms} -> {tops}")
-    text = gpu.explain(error) if gpu is not None else ""
+    text = engine.explain(error)
     if not isinstance(error, MemoryError):
         return DeviceError(f"{name}: {text}") if text else error
-    if text:
-        return DeviceError(f"{name}, {bottoms} -> {tops}: {text}{_fit(net)}")
-    return layer.shape_error(f"no memory for {bottoms} -> {tops}: {error or 'out of memory'}")
+    if not text:
+        return layer.shape_error(f"no memory for {bottoms} -> {tops}: {error or 'out of memory'}")
+    rows = layer.context.local_rows
+    return DeviceError(f"{name}, {bottoms} -> {tops}: {text}{engine.room(rows) if rows else ''}")
 
 
-def _fit(net: Net) -> str:
-    """Say which batch would fit where this one has no room; "" where that can't be told."""
-    gpu, rows = net.context.gpu, net.context.local_rows
-    if gpu is None or net.memory is None or not rows:
-        return ""
-    each, room = net.memory.needs(rows, gpu.free)
-    batch = max(0, min(rows - 1, room // each))
-    fits = f"a batch of about {batch} a rank would fit instead of {rows}" if batch else "not even one fits"
-    return f"; at {each} bytes a sample, {fits}"
+def fullest(bottoms: Sequence[Sequence[Blob]], tops: Sequence[Sequence[Blob]]) -> int:
+    """Return the number of the layer whose blobs have the most elements."""
+    counts = [sum(blob.count for blob in (*bottom, *top)) for bottom, top in zip(bottoms, tops, strict=True)]
+    return counts.index(max(counts))

@@ -1,4 +1,4 @@
-"""Fillers: initial values of parameters, as Caffe's of the same names."""
+"""Fillers: initial values of parameters, with Caffe's names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from scaffe.proto import FillerParameter
 
 
 def fill(values: np.ndarray, filler: FillerParameter, rng: np.random.Generator, where: str) -> None:
-    """Fill `values` (float32, any shape) in place. Raise NetError, naming `where`, if the type doesn't fit or exist."""
+    """Fill `values` (float32, any shape) in place.
+
+    Raise NetError, which names `where`, for an unknown type, a field out of range, or a wrong shape.
+    """
     if filler.type not in _fillers:
         raise NetError(f"{where}: unknown filler '{filler.type}'; known fillers: {' '.join(sorted(_fillers))}")
     _check(filler, where)
@@ -21,7 +24,7 @@ def fill(values: np.ndarray, filler: FillerParameter, rng: np.random.Generator, 
 
 
 def _check(filler: FillerParameter, where: str) -> None:
-    """Raise NetError where a field is outside Caffe's range."""
+    """Raise NetError if a field is out of Caffe's range."""
     if filler.type == "uniform" and not filler.min <= filler.max:
         raise NetError(f"{where}: filler 'uniform' has min {filler.min:g} above max {filler.max:g}")
     if filler.type == "gaussian" and not filler.std >= 0:
@@ -31,7 +34,7 @@ def _check(filler: FillerParameter, where: str) -> None:
 
 
 def given_or_constant(param: Any, value: float) -> FillerParameter:
-    """Return a layer's `filler`, or where its `param` gives none, one for a constant."""
+    """Return the `filler` of a layer's parameters, or if it is not set, a constant filler with `value`."""
     return param.filler if param.HasField("filler") else FillerParameter(type="constant", value=value)
 
 
@@ -51,18 +54,18 @@ def _gaussian(values: np.ndarray, filler: FillerParameter, rng: np.random.Genera
 
 
 def _xavier(values: np.ndarray, filler: FillerParameter, rng: np.random.Generator, where: str) -> None:
-    """Glorot and Bengio 2010, equation 16, with the fan alone in place of the mean of both by default."""
+    """Draw from [-sqrt(3 / fan), sqrt(3 / fan)); Glorot and Bengio 2010, equation 16, for the fan AVERAGE."""
     bound = sqrt(3 / _fan(values, filler, where))
     _draw_uniform(values, rng, -bound, bound)
 
 
 def _msra(values: np.ndarray, filler: FillerParameter, rng: np.random.Generator, where: str) -> None:
-    """He et al. 2015, equation 10."""
+    """Draw with standard deviation sqrt(2 / fan); He et al. 2015, equation 10."""
     _draw_gaussian(values, rng, 0, sqrt(2 / _fan(values, filler, where)))
 
 
 def _positive_unitball(values: np.ndarray, filler: FillerParameter, rng: np.random.Generator, where: str) -> None:
-    """Let each row sum to 1."""
+    """Draw from [0, 1), then scale each row (axis 0) to the sum 1."""
     _length(values, 0, filler, where)
     _draw_uniform(values, rng, 0, 1)
     rows = values.reshape(len(values), -1)
@@ -70,7 +73,7 @@ def _positive_unitball(values: np.ndarray, filler: FillerParameter, rng: np.rand
 
 
 def _bilinear(values: np.ndarray, filler: FillerParameter, rng: np.random.Generator, where: str) -> None:
-    """Interpolation weights of a square kernel, for a Deconvolution that enlarges its bottom."""
+    """Set the bilinear interpolation weights of a square kernel, for a Deconvolution that enlarges its bottom."""
     if values.ndim != 4 or values.shape[2] != values.shape[3]:
         raise NetError(f"{where}: filler 'bilinear' needs 4 axes with a square kernel, got shape {values.shape}")
     width = values.shape[3]
@@ -93,7 +96,7 @@ def _draw_gaussian(values: np.ndarray, rng: np.random.Generator, mean: float, st
 
 
 def _fan(values: np.ndarray, filler: FillerParameter, where: str) -> float:
-    """Return how many inputs feed an output, or outputs an input, or the mean of both, as `variance_norm` says."""
+    """Return the number of inputs per output, of outputs per input, or their mean, by `variance_norm`."""
     fan_in = values.size / _length(values, 0, filler, where)
     fan_out = values.size / values.shape[1] if values.ndim > 1 else values.size
     choices = {

@@ -1,7 +1,7 @@
 """From a NetParameter to the plan of a net: pure passes over its list of layers.
 
 filter_layers  keep the layers whose include and exclude rules meet the state (phase, level, stages)
-insert_splits  let each top have one user, by Split layers where it has several
+insert_splits  insert a Split layer after each top with several users, so that each top has one user
 made_by        which layer makes a layer's bottom, Splits left out
 need_backward  which layers and bottoms take part in the backward pass
 followers      which layers come right behind another, so that an engine may compute both at once
@@ -18,9 +18,9 @@ from scaffe.proto import LayerParameter, NetParameter, NetState, NetStateRule
 
 
 def filter_layers(net: NetParameter, state: NetState) -> NetParameter:
-    """Return the net that `state` selects.
+    """Return the net with the layers that `state` selects.
 
-    Raise NetError where a layer has both include and exclude rules, two have one name, or none is left.
+    Raise NetError if a layer has both include and exclude rules, two layers have the same name, or no layer is left.
     """
     kept = NetParameter()
     kept.CopyFrom(net)
@@ -36,7 +36,7 @@ def filter_layers(net: NetParameter, state: NetState) -> NetParameter:
 
 
 def _check_names(net: NetParameter, places: Sequence[int]) -> None:
-    """Raise NetError where two of the layers at those places have one name, by which files know their parameters."""
+    """Raise NetError if two of the layers `places` have the same name, which identifies parameters in files."""
     first: dict[str, int] = {}
     for i in places:
         layer = net.layer[i]
@@ -70,10 +70,10 @@ TopIndex = tuple[int, int]  # layer, index among its tops
 
 
 def insert_splits(net: NetParameter) -> NetParameter:
-    """Return the net with a Split layer after each top that has several users, named as Caffe names them.
+    """Return the net with a Split layer, with Caffe's name for it, after each top that has several users.
 
-    A loss weight counts as a user, and moves to the Split's first top. Raise NetError for a bottom that no
-    earlier layer produces, or a layer that has a Split's name.
+    A loss weight counts as a user and moves to the Split's first top. Raise NetError for a bottom that no earlier
+    layer produces, or a layer with the name of a Split.
     """
     sources, users, weights = _uses(net)
     split = NetParameter()
@@ -97,7 +97,7 @@ def insert_splits(net: NetParameter) -> NetParameter:
 
 
 def made_by(layers: Sequence[LayerParameter], i: int, j: int) -> TopIndex:
-    """Return the top that bottom j of layer i is, where that passes through Splits alone."""
+    """Return the top that is bottom j of layer i; Splits between them are skipped."""
     name = layers[i].bottom[j]
     maker = next(k for k in range(i - 1, -1, -1) if name in layers[k].top)
     return made_by(layers, maker, 0) if layers[maker].type == "Split" else (maker, list(layers[maker].top).index(name))
@@ -143,23 +143,23 @@ def _split_layer(net: NetParameter, top: TopIndex, users: int, weight: float) ->
 
 @dataclass
 class LayerNode:
-    """What need_backward asks of a layer, and its answer."""
+    """A layer in the net's graph: the input of `need_backward`, and its results `backward` and `down`."""
 
     bottoms: Sequence[str]
     tops: Sequence[str]
     learns: bool  # has a parameter whose lr_mult is not 0
-    is_loss: Sequence[bool]  # a top
+    is_loss: Sequence[bool]  # per top
     propagate_down: Sequence[bool] = ()  # the prototxt's field
-    can_force: Sequence[bool] = ()  # a bottom, by force_backward
-    backward: bool = False  # answer: the layer has a backward pass
-    down: list[bool] = field(default_factory=list)  # answer: a bottom
+    can_force: Sequence[bool] = ()  # per bottom: whether force_backward applies
+    backward: bool = False  # result: the layer has a backward pass
+    down: list[bool] = field(default_factory=list)  # result, per bottom: it gets a gradient
 
 
 def need_backward(nodes: Sequence[LayerNode], force: bool = False) -> None:
-    """Decide which layers run backward and which bottoms get gradients, as Caffe's Net::Init does.
+    """Determine which layers run backward and which bottoms get gradients, as Caffe's Net::Init does.
 
-    First forward: a gradient is needed below every learning layer. Then backward: only where it leads
-    to a loss. `force` asks for the gradients of all bottoms.
+    Forward over the layers: a gradient is needed from each learning layer on. Backward: only on paths to a loss.
+    `force` selects the gradients of all bottoms.
     """
     needing: dict[str, bool] = {}
     for node in nodes:
@@ -187,7 +187,7 @@ def _keep_under_loss(node: LayerNode, under_loss: set[str], skipped: set[str]) -
 
 
 def followers(layers: Sequence[LayerParameter]) -> dict[int, int]:
-    """Return which layer takes what another makes, where nobody else does: {maker: taker}, both with one such blob.
+    """Return the pairs {i: j} in which the only bottom of layer j is the only top of layer i.
 
     Splits must have been inserted, so that each top has one user.
     """

@@ -1,10 +1,13 @@
-"""Held arrays: what users keep of blobs' `data` and `diff` shows the blobs' values after each public call.
+"""Held arrays: arrays of blobs' `data` and `diff` that users keep. They show the values after each public call.
 
-Between two calls a blob's values lie in its plain array, unless an engine has them in a form of its own, or they were
-given other memory. A public call of a net or solver therefore begins by taking over what was written into arrays that
-are no longer the blobs' own memory, and ends by letting every array show its blob's values. Only arrays that somebody
-still refers to count, so that a call costs nothing where there are none. Arrays of another size than their blob now has
-are left as they are.
+Between two calls a blob's values are in its plain array, unless an engine holds them in its own form, or they moved to
+other memory. A public call of a net or solver therefore does two things:
+
+- at its start it takes over what was written into held arrays that are no longer the blobs' memory;
+- at its end it updates every held array with its blob's values.
+
+Only arrays that a user still references are tracked, so that a call costs nothing without them. An array whose size
+differs from its blob's present size is not updated.
 """
 
 from __future__ import annotations
@@ -12,30 +15,38 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from scaffe.blob import Blob
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
 
 
-class HeldArray:
-    """One array in a user's hands: a view of `memory`, which was the blob's `part`, "array" or "diff_array".
+class Lender(Protocol):
+    """A blob, as far as its arrays can be held: it also has each part, "array" or "diff_array", as an attribute."""
 
-    `shown` is a copy of what it last showed, where the blob's values have gone to other memory, else None.
+    @property
+    def count(self) -> int:
+        """The number of elements of each part."""
+
+    def own(self, part: str) -> np.ndarray:
+        """Return a part, in plain memory that it keeps."""
+
+
+class HeldArray:
+    """One array that a user holds: a view of `memory`, which was the blob's `part`, "array" or "diff_array".
+
+    `shown` is a copy of its last values if the blob's values have moved to other memory, else None.
     """
 
-    def __init__(self, blob: Blob, part: str, memory: np.ndarray):
+    def __init__(self, blob: Lender, part: str, memory: np.ndarray):
         self.blob, self.part, self.memory = blob, part, memory
         self.shown: np.ndarray | None = None
         self.array: weakref.ref[np.ndarray] | None = None
 
     def absorb(self) -> None:
-        """Let what was written into the array count."""
+        """Copy the elements that the user changed to the blob."""
         if self.shown is None or self.memory.size != self.blob.count:
             return
         written = _bits(self.memory) != _bits(self.shown)
@@ -45,7 +56,7 @@ class HeldArray:
             self.shown[...] = self.memory
 
     def show(self) -> None:
-        """Let the array show the blob's values, which stand in its plain array from now on."""
+        """Update the array with the blob's values, which are in its plain array from now on."""
         if self.memory.size != self.blob.count:
             return
         values = getattr(self.blob, self.part)
@@ -57,14 +68,14 @@ class HeldArray:
 
 
 class Held:
-    """The arrays of one net's blobs that are in users' hands; as a context, a public call of the net."""
+    """The held arrays of one net's blobs. As a context manager it spans a public call of the net."""
 
     def __init__(self) -> None:
         self._loans: set[HeldArray] = set()
         self._depth = 0
 
-    def hand_out(self, blob: Blob, part: str) -> np.ndarray:
-        """Return the blob's plain `part` for a user, who may keep it: the same array as long as he has it."""
+    def hand_out(self, blob: Lender, part: str) -> np.ndarray:
+        """Return the blob's plain `part` for a user, who may keep it: the same array while the user references it."""
         loans = self._of(blob, part)
         if not self._depth:
             for loan in loans:
@@ -77,48 +88,48 @@ class Held:
         return self._add(HeldArray(blob, part, memory))
 
     def _add(self, loan: HeldArray) -> np.ndarray:
-        # Views of an array refer to the array behind it, unless that is none: over a memoryview they keep this one.
+        # A view references its base's base. Over a memoryview there is none, so views keep this array alive.
         array = np.asarray(memoryview(loan.memory))  # type: ignore[arg-type]
         loan.array = weakref.ref(array, lambda _: self._end(loan))
         self._loans.add(loan)
         return array
 
     def _end(self, loan: HeldArray) -> None:
-        """Take what was written into an array that nobody has any more."""
+        """Take over what was written into an array that is no longer referenced."""
         self._loans.discard(loan)
         if not self._depth:
             loan.absorb()
 
-    def holds(self, blob: Blob, part: str) -> bool:
-        """Say whether somebody has an array of that part of the blob."""
+    def holds(self, blob: Lender, part: str) -> bool:
+        """Return whether a user holds an array of that part of the blob."""
         return bool(self._loans) and bool(self._of(blob, part))
 
-    def _of(self, blob: Blob, part: str) -> list[HeldArray]:
+    def _of(self, blob: Lender, part: str) -> list[HeldArray]:
         return [loan for loan in self._all() if loan.blob is blob and loan.part == part] if self._loans else []
 
     def _all(self) -> list[HeldArray]:
-        """Return all loans; another thread of the user's may add some, or give some up, meanwhile."""
+        """Return a copy of the set, since another thread of the user may add or remove arrays."""
         return list(self._loans)
 
     def lie_in(self, memory: np.ndarray) -> bool:
-        """Say whether somebody has an array over this memory."""
+        """Return whether a user holds an array in this memory."""
         return any(np.may_share_memory(loan.memory, memory) for loan in self._all())
 
-    def forget(self, blob: Blob, part: str) -> None:
-        """Leave arrays to whoever else has their memory."""
+    def forget(self, blob: Lender, part: str) -> None:
+        """Stop tracking the arrays of that part of the blob."""
         self._loans.difference_update(self._of(blob, part))
 
-    def absorb(self, blobs: Iterable[Blob] | None = None) -> None:
-        """Let what was written into arrays, of these blobs or of all, count."""
+    def absorb(self, blobs: Iterable[Lender] | None = None) -> None:
+        """Take over what was written into the arrays of these blobs, or of all."""
         for loan in self._chosen(blobs):
             loan.absorb()
 
-    def show(self, blobs: Iterable[Blob] | None = None) -> None:
-        """Let arrays, of these blobs or of all, show the values."""
+    def show(self, blobs: Iterable[Lender] | None = None) -> None:
+        """Update the arrays of these blobs, or of all, with the blobs' values."""
         for loan in self._chosen(blobs):
             loan.show()
 
-    def _chosen(self, blobs: Iterable[Blob] | None) -> list[HeldArray]:
+    def _chosen(self, blobs: Iterable[Lender] | None) -> list[HeldArray]:
         if not self._loans or blobs is None:
             return self._all()
         chosen = {id(blob) for blob in blobs}
@@ -136,7 +147,7 @@ class Held:
 
 
 class Together:
-    """Public calls of several nets as one."""
+    """A public call that spans several nets, as a context manager."""
 
     def __init__(self, all_held: Iterable[Held]):
         self._all = list(all_held)
@@ -151,10 +162,11 @@ class Together:
 
 
 class Holder(Protocol):
-    """What has public calls: a net or a solver."""
+    """An object with public calls: a net or a solver."""
 
     @property
-    def held(self) -> Any: ...
+    def held(self) -> Any:
+        """The context manager of a public call."""
 
 
 Owner = TypeVar("Owner", bound=Holder)
@@ -163,7 +175,7 @@ Owner = TypeVar("Owner", bound=Holder)
 def public(
     method: Callable[Concatenate[Owner, P], Result],
 ) -> Callable[Concatenate[Owner, P], Result]:
-    """Let a method be a public call: arrays in users' hands count when it begins, and show the values when it ends."""
+    """Make a method a public call, which reads held arrays at its start and updates them at its end."""
 
     def call(self: Owner, /, *args: P.args, **kwargs: P.kwargs) -> Result:
         with self.held:
@@ -179,5 +191,5 @@ def _address(array: np.ndarray) -> int:
 
 
 def _bits(array: np.ndarray) -> np.ndarray:
-    """Return an array's elements as whole numbers, which differ where the bits do."""
+    """Return an array's elements as unsigned integers, to compare their bits."""
     return array.view(f"u{array.itemsize}")

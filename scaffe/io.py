@@ -1,7 +1,7 @@
 """Images and blobs between files, arrays and nets: pycaffe's caffe.io.
 
-Arrays of images are (H x W x K), float32, as pycaffe has them: R G B from 0 to 1. Where pycaffe leaves decoding and
-interpolation to scikit-image, this takes the readers', which are OpenCV's: an image comes out as training saw it.
+Arrays of images are (H x W x K), float32, as in pycaffe: R G B from 0 to 1. pycaffe decodes and interpolates with
+scikit-image; this module uses the readers' methods, which are OpenCV's, so that images are the same as in training.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PLACES = 5  # corners and centre
 def load_image(filename: str | os.PathLike[str], color: bool = True) -> np.ndarray:
     """Return an image file's pixels (H x W x 3), R G B, or with `color` False (H x W x 1), float32 from 0 to 1.
 
-    Raise ScaffeError naming the file that is missing or no image.
+    Raise ScaffeError, with the file's name, if it cannot be read or is no image.
     """
     try:
         with open(filename, "rb") as file:
@@ -36,9 +36,9 @@ def load_image(filename: str | os.PathLike[str], color: bool = True) -> np.ndarr
 
 
 def resize_image(im: np.ndarray, new_dims: Sequence[int], interp_order: int = 1) -> np.ndarray:
-    """Return an image (H x W x K) resized to (new_dims x K), float32, bilinearly.
+    """Return an image (H x W x K) resized to (new_dims x K), float32, by bilinear interpolation.
 
-    Pixels beyond the edge count as the edge's (pycaffe's scikit-image mixes in black there).
+    Pixels outside the image have the value of the edge (in pycaffe, with scikit-image, they are black).
     """
     if interp_order != 1:
         raise ScaffeError(f"resize_image interpolates bilinearly (interp_order 1), got {interp_order}")
@@ -61,11 +61,11 @@ def oversample(images: Sequence[np.ndarray], crop_dims: Sequence[int]) -> np.nda
 
 
 class Transformer:
-    """Turn images (H x W x K) into what a net's inputs take, and back.
+    """Convert images (H x W x K) to the values of a net's inputs, and back.
 
-    `inputs` maps the inputs' names to their shapes (N x K x H x W). In this order: resize to the input's size,
-    transpose, swap channels, multiply by the raw scale, subtract the mean, multiply by the input scale; each but the
-    first only where it was set for the input. Raise ScaffeError for an unknown input, ShapeError for what doesn't fit.
+    `inputs` maps the inputs' names to their shapes (N x K x H x W). The steps are: resize to the input's size,
+    transpose, swap channels, multiply by the raw scale, subtract the mean, multiply by the input scale. All but the
+    first apply only if set for the input. Raise ScaffeError for an unknown input, ShapeError for a wrong shape.
     """
 
     def __init__(self, inputs: Mapping[str, Sequence[int]]):
@@ -77,7 +77,7 @@ class Transformer:
         self.input_scale: dict[str, float] = {}
 
     def preprocess(self, in_: str, data: np.ndarray) -> np.ndarray:
-        """Return an image as the input takes it, (K x H x W), float32."""
+        """Return the input's values for an image, (K x H x W), float32."""
         values, dims = data.astype(np.float32), self._shape(in_)[2:]
         if values.shape[:2] != dims:
             values = resize_image(values, dims)
@@ -94,7 +94,7 @@ class Transformer:
         return values
 
     def deprocess(self, in_: str, data: np.ndarray) -> np.ndarray:
-        """Return the image (H x W x K) that `preprocess` makes these values of; its size stays the input's."""
+        """Return the image (H x W x K) of an input's values, the inverse of `preprocess` without the resize."""
         self._shape(in_)
         values = data.astype(np.float32).squeeze()
         if in_ in self.input_scale:
@@ -110,26 +110,26 @@ class Transformer:
         return values
 
     def set_transpose(self, in_: str, order: Sequence[int]) -> None:
-        """Let the axes be reordered: (2, 0, 1) makes (K x H x W) of (H x W x K)."""
+        """Set the order of the axes: (2, 0, 1) converts (H x W x K) to (K x H x W)."""
         axes = len(self._shape(in_)) - 1
         if sorted(order) != list(range(axes)):
             raise ShapeError(f"input '{in_}': transpose must name each of its {axes} axes once, got {tuple(order)}")
         self.transpose[in_] = order
 
     def set_channel_swap(self, in_: str, order: Sequence[int]) -> None:
-        """Let the channels be reordered: (2, 1, 0) makes B G R of R G B."""
+        """Set the order of the channels: (2, 1, 0) converts R G B to B G R."""
         channels = self._shape(in_)[1]
         if sorted(order) != list(range(channels)):
             raise ShapeError(f"input '{in_}': a channel swap names each of its {channels} once, got {tuple(order)}")
         self.channel_swap[in_] = order
 
     def set_raw_scale(self, in_: str, scale: float) -> None:
-        """Let the image be multiplied before the mean is subtracted: 255, where the mean is of pixels up to 255."""
+        """Set the factor applied before the mean is subtracted: 255 for a mean of pixels from 0 to 255."""
         self._shape(in_)
         self.raw_scale[in_] = scale
 
     def set_mean(self, in_: str, mean: np.ndarray) -> None:
-        """Let a mean be subtracted: a number for each channel, (H x W), or (K x H x W), resized to the input's size."""
+        """Set the mean to subtract: (K), (H x W) or (K x H x W); the last two are resized to the input's size."""
         shape, mean = self._shape(in_), np.asarray(mean, np.float32)
         if mean.ndim == 1:
             mean = mean[:, None, None]
@@ -142,7 +142,7 @@ class Transformer:
         self.mean[in_] = mean
 
     def set_input_scale(self, in_: str, scale: float) -> None:
-        """Let the values be multiplied after the mean was subtracted, as transform_param's scale."""
+        """Set the factor applied after the mean is subtracted, as transform_param's scale."""
         self._shape(in_)
         self.input_scale[in_] = scale
 
@@ -153,7 +153,7 @@ class Transformer:
 
 
 def blobproto_to_array(blob: BlobProto, return_diff: bool = False) -> np.ndarray:
-    """Return a stored blob's values, or its gradient, in its shape, float32."""
+    """Return a stored blob's values, or its gradient, float32, in the blob's shape."""
     values = np.array(blob.diff, np.float32) if return_diff else blobs.values(blob)
     shape = readers.blob_shape(blob)
     if values.size != np.prod(shape, dtype=int):
@@ -162,14 +162,14 @@ def blobproto_to_array(blob: BlobProto, return_diff: bool = False) -> np.ndarray
 
 
 def array_to_blobproto(arr: np.ndarray, diff: np.ndarray | None = None) -> BlobProto:
-    """Return an array, and a gradient, as a BlobProto; values are stored as float32."""
+    """Return a BlobProto with an array and optionally its gradient, stored as float32."""
     return BlobProto.FromString(blobs.encode(np.asarray(arr), diff))
 
 
 def array_to_datum(arr: np.ndarray, label: int | None = None) -> Datum:
-    """Return an array (C x H x W) as a Datum: uint8 as bytes, others as floats."""
+    """Return an array (C x H x W) as a Datum: uint8 as bytes, other types as floats."""
     if arr.ndim != 3:
-        raise ShapeError(f"a Datum takes an array (C x H x W), got shape {arr.shape}")
+        raise ShapeError(f"a Datum needs an array (C x H x W), got shape {arr.shape}")
     channels, height, width = arr.shape
     datum = Datum(channels=channels, height=height, width=width)
     if arr.dtype == np.uint8:
@@ -182,5 +182,5 @@ def array_to_datum(arr: np.ndarray, label: int | None = None) -> Datum:
 
 
 def datum_to_array(datum: Datum) -> np.ndarray:
-    """Return a Datum's values (C x H x W): uint8 where it has bytes or a compressed image, else float32."""
+    """Return a Datum's values (C x H x W): uint8 for bytes or a compressed image, else float32."""
     return readers.decode(datum.SerializeToString())[0]

@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import isfinite
-from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from typing import Any
 
 import numpy as np
 
 import scaffe.layers  # noqa: F401  registers the layers
 from scaffe import engines, failures
 from scaffe.blob import Blob
-from scaffe.choices import AUTO, Choices
-from scaffe.context import GRAPHS, WORKSPACE_BYTES, Context
-from scaffe.errors import EngineError, LabelError, NetError, ScaffeError, ShapeError
+from scaffe.choices import Choices
+from scaffe.compute import DEFAULT, Compute, check_given
+from scaffe.context import TRAIN, Context
+from scaffe.devices.gpu import Gpu
+from scaffe.engine import REFERENCE
+from scaffe.errors import LabelError, NetError, ScaffeError, ShapeError
 from scaffe.files import weights as weight_files
 from scaffe.graph import LayerNode, filter_layers, followers, insert_splits, made_by, need_backward
 from scaffe.held import Held, public
 from scaffe.layers.base_data import BaseData
 from scaffe.layers.layer import Layer, asks_for_plain_code, check_counts, create
 from scaffe.monitor.log import log
-from scaffe.packed import PackedParameters, ParameterBlob, aligned_zeros
+from scaffe.packed import PackedParameters, ParameterBlob
 from scaffe.proto import LayerParameter, NetParameter, NetState, Phase, numbers, strings
 from scaffe.proto.files import read_net
-
-if TYPE_CHECKING:
-    from scaffe.devices.gpu import Gpu
-    from scaffe.engines.cuda.graphs import Graphs
-    from scaffe.engines.cuda.memory import Memory
+from scaffe.sharing import Sharing
 
 AUTOMATIC = "(automatic)"  # Caffe's name of a top that the prototxt leaves out
 
@@ -40,8 +39,8 @@ class Net:
 
     As in pycaffe: Net(file, phase), Net(file, weights, phase), and keywords `weights`, `level`, `stages`: the level
     takes the place of the file's own, stages join those of the file.
-    `compute`, `plan` and `threads`, the engine's, are as Solver's; `gpu` is what devices.gpu.choose returned, None for
-    the CPU. A context has its own of these.
+    `compute` says how the net computes, and `gpu` is the GPU that devices.gpu.choose returned, None for the CPU; a
+    `context` has its own `compute`, and says the rest of what layers know of a run.
     Python layers run code that the prototxt names: only with `allow_python_layers`, or a context that allows them.
     `blobs` and `params` map names to blobs and lists of blobs; `packed` holds all parameters in one buffer.
     Raise NetError, ShapeError or PrototxtError where the net can't be built.
@@ -55,28 +54,20 @@ class Net:
         weights: str | None = None,
         level: int | None = None,
         stages: Sequence[str] = (),
-        engine: str = "auto",
-        compute: str = "float32",
-        plan: str = AUTO,
-        threads: int = 0,
-        deterministic: bool = False,
-        workspace_bytes: float = WORKSPACE_BYTES,
+        compute: Compute = DEFAULT,
         allow_python_layers: bool = False,
         gpu: Gpu | None = None,
         context: Context | None = None,
+        **old: object,
     ):
+        check_given("Net", compute, old)
         phase, weights = _positional(args, context.phase if context else phase, weights)
         self.context = context or Context(
-            phase=phase,
-            compute=compute,
-            choices=Choices(plan),
-            threads=threads,
-            deterministic=deterministic,
-            workspace_bytes=workspace_bytes,
-            allow_python_layers=allow_python_layers,
-            gpu=gpu,
+            phase,
+            compute=replace(compute, allow_python_layers=compute.allow_python_layers or allow_python_layers),
+            choices=Choices(compute.plan),
         )
-        self.context.engine = engines.create(engine, self.context.threads, self.context.compute, self.context.gpu)
+        self.engine = self.context.engine = engines.create(self.context.compute, gpu)
         param = model if isinstance(model, NetParameter) else read_net(model)
         numbers.check(param, NetError)
         strings.check(param, NetError)
@@ -85,8 +76,9 @@ class Net:
         self.keep_data = True  # of blobs in the test phase; without, values on a GPU take turns too
         self.name = param.name
         self.held = Held()  # arrays of blobs in users' hands
-        self._sharing: WeakSet[Net] = WeakSet()  # nets that view parameters of this one
         self._build()
+        self.sharing = Sharing(self.name, self.params, self.packed, self.held, self.engine)
+        self.engine.adopt(self)
         if weights:
             self.copy_from(weights)
         if context is None:
@@ -108,56 +100,29 @@ class Net:
         self._check_nameless()
         self._check_batch_splits()
         self.params = OrderedDict((layer.name, layer.blobs) for layer in self.layers if layer.blobs)
-        self.packed = PackedParameters(self.parameters, aligned_zeros if self.context.gpu is None else self._zeros)
+        self.packed = PackedParameters(self.parameters, self.engine.allocate)
         self.outputs = _outputs(self.nodes)
         self.inputs = [top for layer in self.param.layer if layer.type == "Input" for top in layer.top]
         self._weigh_losses()
-        self._tell_labels()
-        self.memory = self._plan_memory()
-        self.graphs = self._record_runs()
+        self._announce_labels()
 
-    def _plan_memory(self) -> Memory | None:
-        """Return what places blobs in a GPU's memory."""
-        if self.context.gpu is None:
-            return None
-        from scaffe.engines.cuda.memory import Memory
-
-        return Memory(self)
-
-    def _record_runs(self) -> Graphs | None:
-        """Return what has a GPU record runs of layers and repeat them, where it can and may."""
-        wanted = self.context.graphs
-        if wanted not in GRAPHS:
-            raise EngineError(f"graphs must be one of {' '.join(GRAPHS)}, got '{wanted}'")
-        if wanted == "off" or self.memory is None or self.context.report is None or not self.memory.plans:
-            if wanted == "on":
-                raise EngineError("--graphs on takes a GPU, engine auto, and a net whose shapes stay; take auto")
-            return None
-        from scaffe.engines.cuda.graphs import Graphs
-
-        return Graphs(self, insists=wanted == "on")
-
-    def _tell_labels(self) -> None:
-        """Let data layers know which labels the layers behind them take."""
+    def _announce_labels(self) -> None:
+        """Give data layers the classes of the layers that take their tops for labels."""
         for i, layer in enumerate(self.layers):
             if taken := layer.labels_taken():
                 k, top = made_by(self.param.layer, i, 1)
                 if isinstance(maker := self.layers[k], BaseData):
                     maker.accept(top, *taken)
 
-    def _zeros(self, count: int) -> Any:
-        """Return an array of zeros where the layers compute."""
-        return self.context.xp.zeros(count, np.float32)
-
     def _add_layer(self, param: LayerParameter) -> None:
         param.MergeFrom(LayerParameter(phase=Phase.Name(self.context.phase)))
         layer = create(param, self.context)
-        if self.context.engine and asks_for_plain_code(param):
+        if self.engine.name != REFERENCE and asks_for_plain_code(param):
             log.info("layer '%s' (%s) computes in numpy: it says engine: CAFFE", layer.name, layer.type)
         bottom = [self.blobs[name] for name in param.bottom]
         top = [self._top(param, name) for name in param.top]
         if layer.makes_top and not top:
-            top.append(Blob((), self.context.xp))
+            top.append(Blob((), self.engine.xp))
         check_counts(layer, bottom, top)
         layer.setup(bottom, top)
         layer.reshape(bottom, top)
@@ -172,7 +137,7 @@ class Net:
     def _top(self, param: LayerParameter, name: str) -> Blob:
         if name in self.blobs and name not in param.bottom:
             raise NetError(f"layer '{param.name}': another layer already produces its top '{name}'")
-        blob = self.blobs.setdefault(name, Blob((), self.context.xp))
+        blob = self.blobs.setdefault(name, Blob((), self.engine.xp))
         blob.held = self.held
         return blob
 
@@ -202,7 +167,7 @@ class Net:
 
     def _check_nameless(self) -> None:
         """Raise NetError where several layers without a name have something that files keep by a layer's name."""
-        kept = [layer for layer in self.layers if not layer.name and (layer.blobs or hasattr(layer, "origin"))]
+        kept = [layer for layer in self.layers if not layer.name and (layer.blobs or isinstance(layer, BaseData))]
         if len(kept) > 1:
             types = ", ".join(layer.type for layer in kept)
             raise NetError(f"{len(kept)} layers with parameters or records have no name ({types}); give each one")
@@ -229,8 +194,8 @@ class Net:
     # The steps of a pass, as the training iteration calls them.
 
     def feed_layer(self, i: int) -> None:
-        """Let layer i take what its next forward pass gives on, where that needs all ranks' part."""
-        self.layers[i].feed()  # type: ignore[attr-defined]
+        """Make layer i take its next batch, as the data layers of all ranks do where the root reads."""
+        self.layers[i].feed()
 
     @public
     def forward_layer(self, i: int) -> None:
@@ -238,44 +203,26 @@ class Net:
         layer, bottom, top = self.layers[i], self.bottoms[i], self.tops[i]
         shapes = [blob.shape for blob in bottom]
         if i == 0:
-            self._prepare()
+            self._begin_pass()
         if shapes != self._shapes[i] or layer.reshapes_always:
             self._shapes[i] = shapes
             self._reshape_layer(i)
         try:
             layer.forward(bottom, top)
-        except Exception as error:  # CuPy's errors have no base of their own
-            raise failures.told(self, error, i) from None
+        except Exception as error:  # a device's errors have no base of their own
+            raise self._located(error, i) from None
 
-    def runs(self, starts: Iterable[int] = ()) -> list[tuple[int, ...]]:
-        """Return the layers' numbers in runs, each computed by one call of the next two; some begin at `starts`."""
-        return self.graphs.runs(starts) if self.graphs is not None else [(i,) for i in range(len(self.layers))]
-
-    def forward_run(self, run: tuple[int, ...]) -> None:
-        """Compute the tops of a run's layers."""
-        if self.graphs is None or len(run) == 1:
-            for i in run:
-                self.forward_layer(i)
-        else:
-            self.graphs.forward(run)
-
-    def backward_run(self, run: tuple[int, ...]) -> None:
-        """Compute the gradients of a run's layers, from the last to the first."""
-        if self.graphs is None or len(run) == 1:
-            for i in reversed(run):
-                self.backward_layer(i)
-        else:
-            self.graphs.backward(run)
-
-    def _prepare(self) -> None:
-        """Have a GPU's memory be what a pass expects."""
-        if self.memory is None:
-            return
-        self.packed.settle_values()
+    def _begin_pass(self) -> None:
         try:
-            self.memory.prepare()
+            self.engine.begin_pass()
         except MemoryError as error:
-            raise failures.told(self, error, self.memory.fullest) from None
+            raise self._located(error, failures.fullest(self.bottoms, self.tops)) from None
+
+    def _located(self, error: Exception, i: int) -> Exception:
+        """Return an error of layer i's pass with what the net knows of it."""
+        if isinstance(error, LabelError):
+            return error.located(self.origin(error.row))
+        return failures.located(error, self.layers[i], self.bottoms[i], self.tops[i], self.engine)
 
     @public
     def backward_layer(self, i: int) -> None:
@@ -284,8 +231,8 @@ class Net:
         try:
             if node.backward:
                 self.layers[i].backward(self.tops[i], node.down, self.bottoms[i])
-        except Exception as error:  # CuPy's errors have no base of their own
-            raise failures.told(self, error, i) from None
+        except Exception as error:  # a device's errors have no base of their own
+            raise self._located(error, i) from None
         if not self.keep_diffs:
             self._release_diffs(i)
 
@@ -304,7 +251,7 @@ class Net:
 
     def loss(self) -> float:
         """Return the loss of the last forward pass; with several ranks, this rank's part of it."""
-        self._check_labels()
+        self._raise_faults()
         return sum(weight * float(self.tops[i][j].array.sum()) for i, j, weight in self.losses)
 
     def suspects(self) -> list[str]:
@@ -312,19 +259,12 @@ class Net:
         parts = {self.layers[i].name: float(self.tops[i][j].array.sum()) for i, j, _ in self.losses}
         return [name for name, part in parts.items() if not isfinite(part)] or list(parts)
 
-    def _check_labels(self) -> None:
-        """Raise LabelError where a label of this batch is no class, unless the forward pass has."""
-        if (report := self.context.report) is None:
-            return
+    def _raise_faults(self) -> None:
+        """Raise LabelError where the last forward pass met a label that is no class, unless it has raised that."""
         try:
-            report.complain()
+            self.engine.raise_faults()
         except LabelError as error:
             raise error.located(self.origin(error.row)) from None
-
-    def add_loss(self, part: float, first: bool) -> None:
-        """Have the context's report take that part of the loss of the last forward pass, the first of some or not."""
-        for k, (i, j, weight) in enumerate(self.losses):
-            self.context.report.add(self.tops[i][j].array, part * weight, first and not k)
 
     def loss_weights(self) -> dict[str, float]:
         """Return the weights of the blobs that make up the loss."""
@@ -336,8 +276,7 @@ class Net:
         self.packed.clear_diffs()
 
     def _reshape_layer(self, i: int) -> None:
-        if self.memory is not None and not self.layers[i].reshapes_always:
-            self.memory.stale = True
+        self.engine.reshaped(self.layers[i])
         self.layers[i].reshape(self.bottoms[i], self.tops[i])
         for j, top in enumerate(self.tops[i]):
             if weight := self.layers[i].loss_weight(j):
@@ -345,14 +284,28 @@ class Net:
 
     def origin(self, row: int) -> str:
         """Return the record that a row of the batch came from, "" where no layer knows."""
-        return next(filter(None, (layer.origin(row) for layer in self.data_layers())), "")
+        return next(filter(None, (layer.origin(row) for layer in self.layers)), "")
+
+    @property
+    def trains(self) -> bool:
+        """Whether the net's phase is TRAIN."""
+        return self.context.phase == TRAIN
+
+    @property
+    def times_kernels(self) -> bool:
+        """Whether its engine asks for kernels to be timed."""
+        return self.engine.times_kernels
+
+    def works(self) -> Iterator[Mapping[str, Callable[[], dict[str, float]]]]:
+        """Iterate over each layer's pieces of work, by name, with what times the kernels for it."""
+        for layer, node, bottom, top in zip(self.layers, self.nodes, self.bottoms, self.tops, strict=True):
+            yield layer.works(bottom, top, any(node.down))
 
     def replan(self) -> None:
-        """Let the engine's layers choose anew how they compute, as the context's choices now say."""
+        """Make the layers choose their kernels anew, as the context's choices now say."""
         for layer in self.layers:
             layer.replan()
-        if self.memory is not None:
-            self.memory.version += 1
+        self.engine.moved()
 
     def describe(self) -> Iterator[str]:
         """Iterate over a line per layer: its type, bottoms and tops with their shapes."""
@@ -363,9 +316,9 @@ class Net:
             )
             yield f"{self.layers[i].name} ({self.layers[i].type}): {bottoms} -> {tops}".replace(":  ->", ": ->")
 
-    def data_layers(self) -> Iterator:
+    def data_layers(self) -> Iterator[BaseData]:
         """Iterate over the layers that read records."""
-        return (layer for layer in self.layers if hasattr(layer, "origin"))
+        return (layer for layer in self.layers if isinstance(layer, BaseData))
 
     def close(self) -> None:
         """End the data layers' reader threads, and complete the files that layers write."""
@@ -384,7 +337,7 @@ class Net:
         first, last = self._range(start, end)
         for i in range(first, last + 1):
             self.forward_layer(i)
-        self._check_labels()
+        self._raise_faults()
         if first == 0:
             self.context.batch_number += 1
         names = list(self.param.layer[last].top) if end else self.outputs
@@ -403,11 +356,8 @@ class Net:
         return {name: self.blobs[name].diff for name in [*names, *(diffs or [])]}
 
     def set_input_arrays(self, data: np.ndarray, labels: np.ndarray) -> None:
-        """Let the first layer, a MemoryData, take its batches from these arrays; on several ranks each gives all."""
-        layer = self.layers[0]
-        if not hasattr(layer, "set_input_arrays"):
-            raise layer.error("the first layer must be a MemoryData layer for set_input_arrays")
-        layer.set_input_arrays(data, labels)
+        """Make the first layer, a MemoryData, take its batches from these arrays; on several ranks each gives all."""
+        self.layers[0].set_input_arrays(data, labels)
 
     @public
     def reshape(self) -> None:
@@ -444,80 +394,21 @@ class Net:
 
     @public
     def share_with(self, other: Net) -> None:
-        """Let this net's parameters and `other`'s be the same memory, for the layers that both have by name.
+        """Make this net's parameters and `other`'s the same memory, for the layers that both have by name.
 
-        It has the values of `other`, and is its memory, unless this net is a solver's, whose parameters stay where they
-        are. Raise ShapeError where a layer's parameters differ in number or shape, and ScaffeError where both nets are
-        solvers'; nothing has changed then.
+        They have the values of `other`, and are its memory, unless this net is a solver's, whose parameters stay where
+        they are. Raise ShapeError where a layer's parameters differ in number or shape, and ScaffeError where both nets
+        are solvers'; nothing has changed then.
         """
-        pairs = self._common(other)
-        if not self.packed.pinned:
-            self._leave(pairs)
-            self._view(other, pairs)
-            return
-        if other.packed.pinned:
-            raise ScaffeError(
-                f"nets '{self.name}' and '{other.name}' are both solvers', whose parameters stay where they are; "
-                "save one net's weights, and load them with the other's copy_from"
-            )
-        for mine, theirs in pairs:
-            mine.array[...] = theirs.array
-        pairs = [(theirs, mine) for mine, theirs in pairs]
-        with other.held:
-            other._leave(pairs)
-            other._view(self, pairs)
-
-    def _common(self, other: Net) -> list[tuple[Blob, Blob]]:
-        """Return the parameters of the layers that both nets have by name. Raise ShapeError where they differ."""
-        pairs: list[tuple[Blob, Blob]] = []
-        for name in (name for name in self.params if name in other.params):
-            mine, theirs = self.params[name], other.params[name]
-            if len(mine) != len(theirs):
-                raise ShapeError(f"can't share {name}: {len(mine)} parameter blobs here, {len(theirs)} there")
-            for i, (blob, source) in enumerate(zip(mine, theirs, strict=True)):
-                if blob.shape != source.shape:
-                    raise ShapeError(f"can't share {name}[{i}]: shape {blob.shape} here, {source.shape} there")
-            pairs += zip(mine, theirs, strict=True)
-        return pairs
-
-    def _leave(self, pairs: Sequence[tuple[Blob, Blob]]) -> None:
-        """Leave users' arrays of parameters that were a third net's to that net, whose memory they are."""
-        for mine, theirs in pairs:
-            if mine.values.array is not theirs.values.array and not self.packed.owns(mine):
-                self.held.forget(mine, "array")
-
-    def _view(self, other: Net, pairs: Sequence[tuple[Blob, Blob]]) -> None:
-        """Let the first of each pair, a parameter of this net, be a view of the second, which is `other`'s."""
-        for mine, theirs in pairs:
-            if self.context.gpu is None:
-                mine.array = theirs.array
-            else:
-                mine.values = theirs.values
-        self.packed.lie_in(other.packed, pairs)
-        other._sharing.add(self)
-        if self.memory is not None:
-            self.memory.version += 1
+        self.sharing.share_with(other.sharing)
 
     @public
-    def move_parameters(self, allocate: Callable) -> bool:
-        """Let the parameters lie in other memory, as PackedParameters does, also for the nets that share them.
+    def move_parameters(self, allocate: Callable[[int], Any]) -> bool:
+        """Move the parameters to memory that `allocate(count)` returns, also for the nets that share them.
 
-        Return whether users still have arrays over the old.
+        Return whether users still have arrays over the old memory.
         """
-        before = [(blob, blob.values.array) for layer in self.layers for blob in layer.blobs]
-        old = self.packed.move(allocate)
-        self._take_along(self, {id(array): blob for blob, array in before})
-        return any(net.held.lie_in(memory) for net in (self, *self._sharing) for memory in old)
-
-    def _take_along(self, net: Net, moved: dict[int, Blob]) -> None:
-        """Let the nets that share parameters with `net` view ours, which have `moved`, given by their old arrays."""
-        for viewer in list(net._sharing):
-            blobs = [blob for layer in viewer.layers for blob in layer.blobs]
-            pairs = [(blob, moved[key]) for blob in blobs if (key := id(blob.values.array)) in moved]
-            if pairs:
-                with viewer.held:
-                    viewer._view(self, pairs)
-                    self._take_along(viewer, moved)
+        return self.sharing.move(allocate)
 
     def _fill(self, name: str, values, known: Sequence[str], part: str) -> None:
         if name not in known:

@@ -28,21 +28,25 @@ from scaffe.proto import LayerParameter, NetParameter
 
 @dataclass(frozen=True, eq=False)
 class Top:
-    """Top `index` of a function, to be assigned to a NetSpec or given to the next layer."""
+    """Top `index` of a function, which can be assigned to a NetSpec or be the bottom of another layer."""
 
     function: Function
     index: int
 
     def to_proto(self) -> NetParameter:
-        """Return the net of this top and all that it is computed from."""
+        """Return the net that computes this top."""
         return to_proto(self)
 
 
 class Function:
-    """A layer of a type over its bottoms, and the tops that it has.
+    """A layer with its type, bottoms, tops and fields.
 
-    Of the fields, `ntop` is the number of tops, 1 by default, `in_place` lets the tops be the bottoms, and the others
-    are the layer's: those of its own message, such as `num_output`, or those of every layer, such as `loss_weight`.
+    The fields are:
+
+    - `ntop`, the number of tops, 1 by default;
+    - `in_place`, which makes the tops the bottoms;
+    - those of the layer type's own message, such as `num_output`;
+    - those of every layer, such as `loss_weight`.
     """
 
     def __init__(self, type_name: str, inputs: Iterable[Top], fields: dict[str, Any]):
@@ -55,7 +59,7 @@ class Function:
         if self.in_place and self.ntop != len(self.inputs):
             raise NetError(f"{type_name}: in_place with {len(self.inputs)} bottom(s) and {self.ntop} top(s)")
         self.tops = tuple(Top(self, i) for i in range(self.ntop))
-        self.param = self._param()  # here, so that an error shows the line that gives the field
+        self.param = self._param()  # built here, so that the traceback of an error shows the line with the field
 
     def _param(self) -> LayerParameter:
         layer = LayerParameter(type=self.type_name)
@@ -72,15 +76,15 @@ class Function:
         return layer
 
     def result(self) -> Any:
-        """Return what a call of the layer gives: its top, a tuple of several, or with no top the function itself."""
+        """Return the result of a layer's call: its top, a tuple of several tops, or without tops the function."""
         return self if self.ntop == 0 else self.tops[0] if self.ntop == 1 else self.tops
 
     def to_proto(self) -> NetParameter:
-        """Return the net of this layer and all that it is computed from."""
+        """Return the net that computes this layer."""
         return to_proto(self)
 
 
-# Types whose fields are in another type's message; elsewhere Pooling's are in PoolingParameter.
+# Layer types whose fields are in another type's message; others have their own, as Pooling has PoolingParameter.
 _SHARED = {
     "Deconvolution": "convolution_param",
     "Im2col": "convolution_param",
@@ -97,7 +101,7 @@ _OWN = {
 
 
 def own_field(type_name: str) -> str | None:
-    """Return the field of LayerParameter that holds what this type alone has, None if nothing."""
+    """Return the field of LayerParameter with the layer type's own message, None if it has none."""
     return _SHARED.get(type_name) or _OWN.get(type_name)
 
 
@@ -107,9 +111,9 @@ def _common() -> str:
 
 
 def _assign(message: Message, name: str, value: Any, where: str) -> None:
-    """Set a field from a number, text, a dict, or a list of these; a single value for a repeated field is a list of it.
+    """Set a field to a number, string, dict, or a list of these; a repeated field also accepts a single value.
 
-    Raise NetError, which says `where`, for an unknown field or a value that it can't take.
+    Raise NetError, which names `where`, for an unknown field or a value of a wrong type.
     """
     field: Any = message.DESCRIPTOR.fields_by_name.get(name)
     if field is None:
@@ -147,7 +151,7 @@ def _add_one(values: Any, field: Any, value: Any, where: str) -> None:
 
 
 def _fill(message: Message, value: Any, where: str) -> None:
-    """Set a message from a dict, or from another message of its kind."""
+    """Set a message from a dict, or from another message of its type."""
     if isinstance(value, type(message)):
         message.CopyFrom(value)
     elif isinstance(value, dict):
@@ -158,7 +162,7 @@ def _fill(message: Message, value: Any, where: str) -> None:
 
 
 def _scalar(field: Any, value: Any) -> Any:
-    """Return what protobuf takes for `value`: an enum's name stands for its number."""
+    """Return `value` for protobuf: an enum constant's name becomes its number."""
     if field.enum_type and isinstance(value, str) and value in field.enum_type.values_by_name:
         return field.enum_type.values_by_name[value].number
     return value
@@ -172,10 +176,10 @@ def _refused(field: Any, value: Any, where: str) -> NetError:
 
 
 class NetSpec:
-    """Collect tops by name, by attribute or by item, and turn them into a net.
+    """Collect named tops, as attributes or items, and convert them to a net.
 
-    A layer has the name of its first top, or the field `name`; a top that nobody named has its layer's type and a
-    number. Layers stand in the order in which their tops were first named, each behind those that it needs.
+    A layer has the name of its first top, or its field `name`. A top without a name is called by its layer's type and
+    a number. Layers are in the order in which their tops were first named, each after the layers that it depends on.
     """
 
     tops: dict[str, Top | Function]
@@ -187,7 +191,7 @@ class NetSpec:
         self[name] = value
 
     def __getattr__(self, name: str) -> Any:
-        tops = vars(self).get("tops", {})  # not yet there while Python copies
+        tops = vars(self).get("tops", {})  # absent while Python copies the object
         if name not in tops:
             raise AttributeError(f"this NetSpec has no top '{name}'; tops: {' '.join(tops) or 'none'}")
         return tops[name]
@@ -213,15 +217,15 @@ class NetSpec:
         return iter(self.tops)
 
     def keys(self) -> list[str]:
-        """Return the names."""
+        """Return the names of the tops."""
         return list(self.tops)
 
     def vals(self) -> list[Top | Function]:
-        """Return what the names stand for."""
+        """Return the tops, and the functions without tops."""
         return list(self.tops.values())
 
     def update(self, others: dict[str, Top | Function]) -> None:
-        """Take names and tops of a dict."""
+        """Add the names and tops of a dict."""
         for name, value in others.items():
             self[name] = value
 
@@ -231,12 +235,12 @@ class NetSpec:
 
 
 def to_proto(*tops: Top | Function) -> NetParameter:
-    """Return the net that computes `tops`; names are automatic."""
+    """Return the net that computes `tops`, with automatic names."""
     return _Writer({}).net(tops)
 
 
 class _Writer:
-    """Write functions as layers, each once, behind those that it needs."""
+    """Convert functions to layers, each once, after the layers that it depends on."""
 
     def __init__(self, names: dict[Top | Function, str]):
         self.names = names
@@ -244,12 +248,13 @@ class _Writer:
         self.numbers: Counter[str] = Counter()  # of automatic names, by type
 
     def net(self, tops: Iterable[Top | Function]) -> NetParameter:
+        """Return the net that computes `tops`."""
         for top in tops:
             self._write(top.function if isinstance(top, Top) else top)
         return NetParameter(layer=self.layers.values())
 
     def _write(self, wanted: Function) -> None:
-        pending = [wanted]  # a stack in place of recursion: nets are deeper than Python's
+        pending = [wanted]  # a stack, since nets are deeper than Python's recursion limit
         while pending:
             function = pending[-1]
             missing = [top.function for top in function.inputs if top.function not in self.layers]

@@ -1,8 +1,8 @@
-"""PackedParameters: all parameters of a net in one flat buffer, all gradients in another.
+"""PackedParameters: all parameters of a net in one flat buffer, all their gradients in another.
 
-Each blob is a view that starts on a 64-byte boundary, in layer order, so that a layer, a run of layers or the
-whole net is one contiguous message and nothing is ever packed or unpacked. Statistics, which are measured instead of
-learned and so take no part in gradient messages, stand behind all that is learned.
+Each blob is a view that starts on a 64-byte boundary, in layer order. A layer, consecutive layers or the whole net is
+then one contiguous message; nothing is copied to pack it. Statistics, which are measured, not learned, have no
+gradient messages; they follow the learned parameters.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _STEP = ALIGNMENT // 4  # elements of float32
 
 @dataclass
 class ParameterBlob:
-    """A blob that is learned or measured: whose it is, how it learns, and other layers' blobs that share its `name`."""
+    """A parameter or statistic of a layer: its multipliers, and other layers' blobs that share it by `name`."""
 
     layer: str
     index: int
     blob: Blob
     name: str = ""
-    lr_mult: float | None = None  # None where the prototxt says nothing: 1
+    lr_mult: float | None = None  # None, if the prototxt does not set it, counts as 1
     decay_mult: float | None = None
-    permissive: bool = False  # may share with a blob of another shape of equal count
+    permissive: bool = False  # may be shared with a blob of another shape and equal count
     statistic: bool = False  # measured, so without a gradient
     sharers: list[Blob] = field(default_factory=list)
 
@@ -39,9 +39,9 @@ class ParameterBlob:
     def from_spec(
         cls, layer: str, index: int, blob: Blob, spec: ParamSpec | None, statistic: bool = False
     ) -> ParameterBlob:
-        """Return the parameter of a layer's blob, as the prototxt's `param` describes it, if it does.
+        """Return the parameter of blob `index` of a layer, with the settings of the prototxt's `param`, if any.
 
-        A statistic has lr_mult 0. Raise NetError where the prototxt says otherwise.
+        A statistic has lr_mult 0. Raise NetError if the prototxt sets another value.
         """
         parameter = cls(layer, index, blob, statistic=statistic)
         if spec is not None:
@@ -58,9 +58,9 @@ class ParameterBlob:
         return parameter
 
     def join(self, parameters: list[ParameterBlob]) -> ParameterBlob:
-        """Add this to `parameters`, or to the sharers of the one that has its name; return the owner.
+        """Append this to `parameters`, or to the sharers of the parameter with the same name; return the owner.
 
-        Raise ShapeError or NetError where the two disagree on shape or multipliers.
+        Raise ShapeError or NetError if the two have different shapes or multipliers.
         """
         owner = next((p for p in parameters if p.name and p.name == self.name), None)
         if owner is None:
@@ -87,25 +87,27 @@ class ParameterBlob:
 
     @property
     def blobs(self) -> list[Blob]:
-        """The blob and its sharers, the same values."""
+        """The blob and its sharers, which have the same values."""
         return [self.blob, *self.sharers]
 
     @property
     def label(self) -> str:
-        """What messages call it: ip1[0]."""
+        """The name in messages, such as ip1[0]."""
         return f"{self.layer}[{self.index}]"
 
     @property
     def rate(self) -> float:
+        """The multiplier of the learning rate."""
         return 1.0 if self.lr_mult is None else self.lr_mult
 
     @property
     def decay(self) -> float:
+        """The multiplier of the weight decay."""
         return 1.0 if self.decay_mult is None else self.decay_mult
 
 
 def aligned_zeros(count: int) -> np.ndarray:
-    """Return `count` float32 zeros that start on a 64-byte boundary."""
+    """Return `count` float32 zeros, aligned to 64 bytes."""
     raw = np.zeros(count * 4 + ALIGNMENT, np.uint8)
     offset = -raw.ctypes.data % ALIGNMENT
     return raw[offset : offset + count * 4].view(np.float32)
@@ -114,8 +116,9 @@ def aligned_zeros(count: int) -> np.ndarray:
 class PackedParameters:
     """Move the parameters' values and gradients into `data` and `diff`, flat float32 arrays of equal length.
 
-    `allocate(count)` gives an array of `count` zeros: plain memory, a shared window, a device. `slices[i]`
-    is where parameter i stands in both, `learned` where all do that learn, `statistics` where those that are measured.
+    `allocate(count)` returns an array of `count` zeros: host memory, an MPI shared-memory window or device memory.
+    `slices[i]` is the range of parameter i in both arrays, `learned` the range of all learned parameters,
+    `statistics` that of all statistics.
     """
 
     def __init__(self, parameters: Sequence[ParameterBlob], allocate: Callable[[int], Any] = aligned_zeros):
@@ -126,14 +129,14 @@ class PackedParameters:
         end = self.statistics.stop
         self._data, self._diff = allocate(end), allocate(end)
         self._own, self._is_flat = self._data, True
-        self.pinned = False  # whether others, a solver's rule and messages, count on it that the values stay there
+        self.pinned = False  # whether a solver's rule or messages hold views of the arrays, so that they must not move
         self._on_host = isinstance(self._data, np.ndarray)
         for parameter, part in zip(self.parameters, self.slices, strict=True):
             self._data[part] = parameter.blob.array.reshape(-1)
             self._adopt(parameter, part)
 
     def move(self, allocate: Callable[[int], Any]) -> tuple[Any, Any]:
-        """Go to other memory; views of the old, which is returned, values and gradients, are left behind."""
+        """Move to new memory; return the old arrays, values and gradients. Views of the old arrays are not updated."""
         values, gradients = self.data, self.diff
         self._data, self._diff = allocate(values.size), allocate(values.size)
         self._data[...], self._diff[...] = values, gradients
@@ -143,9 +146,10 @@ class PackedParameters:
         return values, gradients
 
     def lie_in(self, other: PackedParameters, views: Sequence[tuple[Blob, Blob]]) -> None:
-        """Take note that blobs of this net are views of another's, given as pairs: then the flat array is the other's.
+        """Record that blobs of this net are views of another net's blobs, given as pairs (mine, the other's).
 
-        Where not all are, or they lie in another order there, none is flat, and `data` can't be had.
+        The flat array is then the other net's. If only some blobs are views, or their order differs, there is no flat
+        array, and `data` raises an error.
         """
         if not views:
             return
@@ -158,14 +162,14 @@ class PackedParameters:
             self._data, self._own = other._data, None
 
     def owns(self, blob: Blob) -> bool:
-        """Say whether a parameter's values lie in memory that was allocated here, so that no other net has it."""
+        """Return whether a parameter's values lie in memory of this net, not of another net."""
         return not self._on_host or self._own is not None and np.may_share_memory(blob.values.array, self._own)
 
     def _parts(self) -> Iterator[tuple[ParameterBlob, slice]]:
         return zip(self.parameters, self.slices, strict=True)
 
     def _place(self, start: int, statistics: bool) -> slice:
-        """Give the parameters of that kind their slices, one after the other; return where they all are."""
+        """Set the slices of the learned parameters or of the statistics, from `start` on; return their whole range."""
         end = start
         for i, parameter in enumerate(self.parameters):
             if parameter.statistic == statistics:
@@ -183,9 +187,9 @@ class PackedParameters:
 
     @property
     def data(self) -> Any:
-        """The values; on a device, asking for them takes over what was written into copies on the host.
+        """The values, flat. On a device, what was written into host copies is copied to the device first.
 
-        Raise NetError where they lie in no one array.
+        Raise NetError if the values are not in one array.
         """
         if not self._is_flat:
             raise NetError(
@@ -198,7 +202,7 @@ class PackedParameters:
 
     @data.setter
     def data(self, values: Any) -> None:
-        """Take values from where the layers compute, such as those of data *= 2."""
+        """Copy values from an array where the layers compute; also the end of `data *= 2`."""
         if values is not self._data:
             self._data[...] = values
 
@@ -207,26 +211,26 @@ class PackedParameters:
         return on_host(self.data)
 
     def set_data(self, values: np.ndarray) -> None:
-        """Take values from the host, such as those of `host_data`."""
+        """Copy values from a host array, such as that of `host_data`."""
         self.data = self.parameters[0].blob.xp.asarray(values) if self.parameters else values
 
     def settle_values(self) -> None:
-        """Have values that count on the host alone stand in the flat array."""
+        """Copy values that users wrote into host copies to the flat array."""
         for parameter in self.parameters:
             for blob in parameter.blobs:
                 blob.values.settle()
 
     @property
     def diff(self) -> Any:
-        """The gradients; asking for them has deferred ones written, such as the zeros of `clear_diffs`."""
+        """The gradients, flat. Deferred ones, such as the zeros of `clear_diffs`, are written first."""
         for i in range(len(self.parameters)):
             self.settle(i)
         return self._diff
 
     def clear_diffs(self) -> None:
-        """Set all gradients to zero. It costs no pass over the memory where a layer then writes instead of adding."""
+        """Set all gradients to zero; deferred, since a layer's first addition can overwrite the memory instead."""
         for parameter, part in zip(self.parameters, self.slices, strict=True):
-            if parameter.sharers:  # several would have to know that the first of them has written
+            if parameter.sharers:  # several blobs: only the first addition may overwrite
                 for blob in parameter.blobs:
                     blob.diff_values.settle()
                 self._diff[part] = 0
@@ -234,12 +238,12 @@ class PackedParameters:
                 parameter.blob.diff_values.clear()
 
     def settle(self, i: int) -> None:
-        """Have the gradient of parameter i stand in the flat array."""
+        """Write the gradient of parameter i into the flat array, if it is deferred."""
         self.parameters[i].blob.diff_values.settle()
 
     @property
     def nbytes(self) -> int:
-        """Size of the values, bytes: that of one message with all of them."""
+        """Size of the values, bytes: the size of a message with all parameters."""
         return int(self._data.nbytes)
 
     def view(self, flat: Any, i: int) -> Any:

@@ -1,4 +1,4 @@
-"""The constants of the layers' parameters, as in pycaffe: `from scaffe import params as P`, then P.Pooling.MAX."""
+"""The constants of the layers' parameter messages, as in pycaffe: `from scaffe import params as P`; P.Pooling.MAX."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scaffe.proto import caffe_pb2
 
 
 def __getattr__(name: str) -> Any:
-    """Return the message that holds a layer type's constants: PoolingParameter for Pooling."""
+    """Return the message class with a layer type's constants: PoolingParameter for Pooling."""
     if name not in __dir__():
         raise UnknownNameError(f"no parameters are called '{name}'; known names: {' '.join(__dir__())}")
     return getattr(caffe_pb2, f"{name}Parameter")

@@ -53,28 +53,22 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     made = _Parser(prog="python -m collectives.bench", description="Latency of collectives, with OSU's table.")
     made.add_argument("op", choices=[*BLOCKING, *(f"i{name}" for name in BLOCKING)])
-    osu = made.add_argument_group("options of the OSU microbenchmarks")
-    add = osu.add_argument
-    add("-m", "--message-size", type=_sizes, default=(LEAST, MOST), metavar="[MIN:]MAX", help="bytes; 1:1048576")
-    add("-i", "--iterations", type=_count(1), metavar="N", help="timed calls per size; 1000, and 100 above 8192 bytes")
-    add("-x", "--warmup", type=_count(0), metavar="N", help="untimed calls before them; 100, and 10 above 8192 bytes")
+    _add_osu(made.add_argument_group("options of the OSU microbenchmarks"))
+    _add_ours(made.add_argument_group("options of ours"))
+    return made
+
+
+def _add_osu(group: argparse._ArgumentGroup) -> None:
+    """Add the options of the OSU microbenchmarks."""
+    add = group.add_argument
+    add("-m", "--message-size", type=_sizes, default=(LEAST, MOST), metavar="[MIN:]MAX", help="bytes (1:1048576)")
+    add("-i", "--iterations", type=_count(1), metavar="N", help="timed calls per size (1000, above 8192 bytes 100)")
+    add("-x", "--warmup", type=_count(0), metavar="N", help="untimed calls before them (100, above 8192 bytes 10)")
     add("-f", "--full", action="store_true", help="also print minimum, maximum and iterations, or the phases")
-    add(
-        "-c",
-        "--validation",
-        action="store_true",
-        help="check and report the results of every size; without it the first size's are checked",
-    )
-    add("-u", "--validation-warmup", type=_count(0), default=5, metavar="N", help="further calls of a check; 5")
+    add("-c", "--validation", action="store_true", help="check the results of all sizes, not of the first alone")
+    add("-u", "--validation-warmup", type=_count(0), default=5, metavar="N", help="further calls of a check (5)")
     add("-d", "--accelerator", choices=("cpu", "cuda"), default="cpu", help="the memory of the buffers")
-    add(
-        "-M",
-        "--mem-limit",
-        type=_count(1),
-        default=LIMIT,
-        metavar="BYTES",
-        help=f"the most bytes of a message; {LIMIT}",
-    )
+    add("-M", "--mem-limit", type=_count(1), default=LIMIT, metavar="BYTES", help=f"most bytes of a message ({LIMIT})")
     add(
         "-z",
         "--tail-lat",
@@ -82,11 +76,18 @@ def parser() -> argparse.ArgumentParser:
         nargs="?",
         const=(50, 90, 99),
         metavar="P,P",
-        help="percentiles; 50,90,99",
+        help="percentiles (50,90,99)",
     )
     add("-l", "--in-place", action="store_true", help="reduce in place")
-    add("-k", "--root-rank", dest="root", type=_root, default=0, metavar="fixed:R|rotate", help="the root; fixed:0")
-    add("-T", "--type", choices=TYPES, default="mpi_float", type=str.lower, help="mpi_float; OSU's is mpi_char")
+    add("-k", "--root-rank", dest="root", type=_root, default=0, metavar="fixed:R|rotate", help="the root (fixed:0)")
+    add(
+        "-T",
+        "--type",
+        choices=TYPES,
+        default="mpi_float",
+        type=str.lower,
+        help="mpi_float by default; OSU's is mpi_char",
+    )
     add(
         "-t",
         "--num-test-calls",
@@ -94,18 +95,21 @@ def parser() -> argparse.ArgumentParser:
         type=_count(0),
         default=0,
         metavar="N",
-        help="calls of MPI_Test while it computes; 0",
+        help="MPI_Test calls meanwhile (0)",
     )
-    ours = made.add_argument_group("options of ours").add_argument
-    ours("--algorithm", default="auto", metavar="A,B", help=f"algorithms, timed in turn, of {every_name()}")
-    ours("--chunk-bytes", type=_count(1), default=0, metavar="N", help="bytes of a schedule's chunk")
-    ours("--foreign", action="store_true", help="plain buffers instead of those that the ranks of a node share")
-    ours("--supernodes", default="", metavar="HOSTS", help="'n0,n1;n2,n3', a pattern such as 'rack(\\d+)-.*', or slurm")
-    ours("--bound", action="store_true", help="print the bound by the machine's memory or links, measured in this run")
-    ours("--python-share", action="store_true", help="print how much of the time is steps, not bytes; chunks of 4 MiB")
-    ours("--json", metavar="FILE", help="write all rows as JSON")
-    ours("--plot", metavar="FILE.png", help="draw latency over size")
-    return made
+
+
+def _add_ours(group: argparse._ArgumentGroup) -> None:
+    """Add the options that OSU's benchmarks lack."""
+    add = group.add_argument
+    add("--algorithm", default="auto", metavar="A,B", help=f"algorithms, timed in turn, of {every_name()}")
+    add("--chunk-bytes", type=_count(1), default=0, metavar="N", help="bytes of a schedule's chunk")
+    add("--foreign", action="store_true", help="plain buffers instead of those that the ranks of a node share")
+    add("--supernodes", default="", metavar="HOSTS", help="'n0,n1;n2,n3', a pattern such as 'rack(\\d+)-.*', or slurm")
+    add("--bound", action="store_true", help="print the bound by the machine's memory or links, measured in this run")
+    add("--python-share", action="store_true", help="print how much of the time is steps, not bytes; chunks of 4 MiB")
+    add("--json", metavar="FILE", help="write all rows as JSON")
+    add("--plot", metavar="FILE.png", help="draw latency over size")
 
 
 def check_outputs(found: argparse.Namespace) -> None:

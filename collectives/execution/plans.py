@@ -170,9 +170,7 @@ class SchedulePlan(TransportPlan):
         self.schedule, self.comm, self.op = schedule, comm, op
         self.transport: Transport = HostTransport() if transport is None else transport
         self._room: Array = None
-        self._executions: OrderedDict[tuple[int, int], Execution] = (
-            OrderedDict()
-        )  # by the arrays' addresses, latest last
+        self._executions: OrderedDict[tuple[int, int], Execution] = OrderedDict()  # by addresses, latest last
 
     def bind(self, send: np.ndarray, recv: Array) -> None:
         """Find the execution over these arrays, or make it."""

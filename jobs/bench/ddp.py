@@ -27,6 +27,7 @@ from torch_net import TorchNet, batch
 
 import scaffe
 from scaffe import models
+from scaffe.compute import Compute
 
 BUCKET = 25 << 18  # floats, DDP's default
 ALONE, TALKING, DDP = "computing alone", "communicating alone", "DDP"
@@ -59,7 +60,8 @@ def main() -> None:
 
 def steps(a: argparse.Namespace) -> dict[str, Callable[[], None]]:
     """Return the function of each row that runs one iteration."""
-    net = scaffe.Net(models.get(a.net).train_val(batch=a.batch, data="input"), scaffe.TRAIN, engine="reference")
+    param = models.get(a.net).train_val(batch=a.batch, data="input")
+    net = scaffe.Net(param, scaffe.TRAIN, compute=Compute("reference"))
     net.blobs["data"].data[...] = torch.randn(net.blobs["data"].shape).numpy()
     x, y = batch(net)
     x = x.to(memory_format=torch.channels_last)

@@ -31,7 +31,7 @@ from threadpoolctl import threadpool_limits
 
 import scaffe
 from scaffe.choices import FIXED
-from scaffe.engines import ENGINES
+from scaffe.compute import ENGINES
 from scaffe.tools import benchmark
 
 HAS_TORCH = find_spec("torch") is not None

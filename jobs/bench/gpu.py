@@ -188,7 +188,7 @@ def check(name: str, machine: Machine) -> None:
         if layer.type == "Dropout":
             layer.dropout_param.dropout_ratio = 0
     net = scaffe.Net(NetParameter.FromString(param.SerializeToString()), scaffe.TRAIN, gpu=machine.gpu,
-                     compute=machine.compute)  # fmt: skip
+                     compute=Compute(numbers=machine.compute))  # fmt: skip
     fill(net)
     model, (x, y) = TorchNet(net).to(machine.torch), batch(net)
     with machine.casting():

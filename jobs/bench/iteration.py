@@ -13,6 +13,7 @@ import numpy as np
 import scaffe
 from scaffe import models, solvers
 from scaffe.choices import FIXED
+from scaffe.compute import Compute
 from scaffe.proto import NetParameter, SolverParameter
 
 RATE, MOMENTUM, DECAY = 1e-6, 0.9, 5e-4
@@ -25,7 +26,7 @@ def zoo(name: str, batch: int) -> NetParameter:
 
 def build(param: NetParameter, engine: str, plan: str = FIXED) -> scaffe.Net:
     """Return the net over random images of class 0."""
-    net = scaffe.Net(param, scaffe.TRAIN, engine=engine, plan=plan)
+    net = scaffe.Net(param, scaffe.TRAIN, compute=Compute(engine, plan=plan))
     net.blobs["data"].data[...] = np.random.default_rng(0).standard_normal(net.blobs["data"].shape)
     return net
 
@@ -33,7 +34,7 @@ def build(param: NetParameter, engine: str, plan: str = FIXED) -> scaffe.Net:
 def ours(net: scaffe.Net) -> Callable[[], None]:
     """Return one iteration of scaffe."""
     fields = {"base_lr": RATE, "momentum": MOMENTUM, "weight_decay": DECAY}
-    rule = solvers.create(SolverParameter(type="SGD", lr_policy="fixed", **fields), net.packed, net.context.engine)
+    rule = solvers.create(SolverParameter(type="SGD", lr_policy="fixed", **fields), net.packed, net.engine)
     parameters = range(len(net.packed.parameters))
     net.keep_diffs = False
 

@@ -138,7 +138,7 @@ def updates(chosen: Any, small: bool, wanted: Wanted) -> Iterator[Case]:
     )
     net = scaffe.Net(text_format.Parse(text, NetParameter()), scaffe.TRAIN, gpu=chosen)
     for kind, arrays in ((kind, arrays) for kind, arrays in RULES.items() if wanted(f"update {kind}")):
-        rule = _rule(kind, net.packed, net.context.engine)
+        rule = _rule(kind, net.packed, net.engine)
         update = partial(rule.update, range(len(sizes)), 1e-6, 0)
         yield f"update by {kind}, {sum(sizes) / 1e6:.0f} million", update, 4 * arrays * sum(sizes)
 

@@ -67,7 +67,8 @@ class Bench:
         self.comm.comm.Barrier()
         start = time.perf_counter()
         action()
-        return self.comm.comm.allreduce(time.perf_counter() - start, MPI.MAX)
+        slowest: float = self.comm.comm.allreduce(time.perf_counter() - start, MPI.MAX)
+        return slowest
 
     def check(self, op: str, name: str, count: int) -> None:
         """Raise ValueError if the previous call gave wrong numbers."""
@@ -100,11 +101,15 @@ class Bench:
             start = time.perf_counter()
             np.add(a, b, out=c)
             found.append(self.comm.comm.allreduce(time.perf_counter() - start, MPI.MAX))
-        return min(found) / (3 * a.nbytes * self.comm.size)
+        per_byte: float = min(found) / (3 * a.nbytes * self.comm.size)
+        return per_byte
 
 
 def main() -> None:
     """Time the jobs of the first argument; rank 0 prints the rows as JSON."""
+    if len(sys.argv) != 2 or sys.argv[1] in ("-h", "--help"):
+        print(__doc__)
+        return
     take_precedence()
     jobs = json.loads(sys.argv[1])
     comm = Communicator(MPI.COMM_WORLD)

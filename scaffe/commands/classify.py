@@ -77,10 +77,7 @@ def _classifier(a: argparse.Namespace, mean: np.ndarray | None) -> Classifier:
     swap = a.channel_swap or (None if a.gray else (2, 1, 0))
     return Classifier(
         a.model, a.weights, a.images_dim, mean, a.input_scale, a.raw_scale, swap,
-        engine=compute.engine, compute=compute.numbers, plan=compute.plan, threads=compute.threads,
-        deterministic=compute.deterministic, workspace_bytes=compute.workspace_bytes,
-        allow_python_layers=compute.allow_python_layers, level=a.level, stages=stages(a),
-        gpu=chosen,
+        compute=compute, level=a.level, stages=stages(a), gpu=chosen,
     )  # fmt: skip
 
 
@@ -107,7 +104,8 @@ def _mean(given: str) -> np.ndarray:
 
 def _array(path: str) -> np.ndarray:
     try:
-        return np.load(path)
+        values: np.ndarray = np.load(path)
+        return values
     except OSError as error:
         raise ScaffeError(f"mean file {path}: {(error.strerror or str(error)).lower()}") from None
     except (ValueError, EOFError):

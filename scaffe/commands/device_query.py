@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 from scaffe.commands.gflags import CAFFE, Parser
 from scaffe.commands.parser import add_command
-from scaffe.devices.hardware import gpu_lines, library_lines, processor_lines
+from scaffe.compute import DEFAULT
+from scaffe.engines import create
 from scaffe.errors import LaunchError
 from scaffe.parallel.mpi_library import mpi_lines
 from scaffe.parallel.world import launcher_rank, open_world
+from scaffe.tools.hardware import gpu_lines, library_lines, processor_lines
 
 RANK = 34
 
@@ -29,7 +31,7 @@ def _query(a: argparse.Namespace) -> int:
     """Print the first rank's lines; the others have opened MPI with it."""
     mpi = list(_mpi())
     if launcher_rank() == 0:
-        for line in (*processor_lines(), *library_lines(), *mpi, *gpu_lines(a.gpu)):
+        for line in (*processor_lines(), *library_lines(create(DEFAULT)), *mpi, *gpu_lines(a.gpu)):
             print(line)
     return 0
 

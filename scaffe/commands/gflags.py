@@ -1,4 +1,4 @@
-"""Parser: the command line's words, in scaffe's spelling and in Caffe's, whose flags are gflags'."""
+"""Parser: command lines in scaffe's spelling and in that of gflags, the library of Caffe's flags."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class _HelpAll(argparse.Action):
 
 
 class _Ignored(argparse.Action):
-    """Keep the words of a flag that says nothing here."""
+    """Keep the words of a flag that has no meaning here."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         words = [str(option_string), *([values] if isinstance(values, str) else [])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from google.protobuf import text_format
 
@@ -41,7 +42,7 @@ def _run(a: argparse.Namespace) -> int:
     return 0
 
 
-def _text(model: Model, kind: str, options: dict) -> str:
+def _text(model: Model, kind: str, options: dict[str, Any]) -> str:
     """Return a prototxt, with a comment on where it comes from."""
     lines = [f"# {model.title}: {model.paper}."]
     if kind == "train_val" and options.get("data", "files") == "files":

@@ -1,9 +1,10 @@
-"""What commands have in common: on which ranks they run, on which device, with which net."""
+"""Running a command: its ranks, its settings, its device, its net."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from typing import TypeVar
 
@@ -17,7 +18,6 @@ from scaffe.monitor import log as logs
 from scaffe.monitor.log import log
 from scaffe.net import Net
 from scaffe.parallel.world import USER_ERRORS, World, launcher_rank, open_world
-from scaffe.training.nets import equip
 from scaffe.training.settings import Settings, read_settings
 
 T = TypeVar("T")
@@ -109,7 +109,7 @@ def open_net(
 
     `numbers` are the batches that this rank's data layers read. Raise ScaffeError where a flag has a wrong value.
     """
-    context = Context(phase, batch_numbers=numbers, file_mark=world.file_mark, gpu=world.gpu)
+    context = Context(phase, batch_numbers=numbers, file_mark=world.file_mark)
     net = world.together(lambda: _net(world, a, compute, context))
     world.agree({"the net": str(net.param)})
     if a.weights:
@@ -128,5 +128,5 @@ def _net(world: World, a: argparse.Namespace, compute: Compute, context: Context
     log_device(world.gpu, compute.device)
     if compute.threads:
         world.take_threads(compute.threads)
-    equip(context, compute, world)
-    return Net(a.model, context=context, engine=compute.engine, level=a.level, stages=stages(a))
+    context.compute = replace(compute, threads=world.threads)
+    return Net(a.model, context=context, gpu=world.gpu, level=a.level, stages=stages(a))

@@ -10,12 +10,14 @@ import numpy as np
 
 from readers import Batch, Transform
 from scaffe.blob import Blob
+from scaffe.delivery import Delivery, Fill
+from scaffe.devices.gpu import Gpu
 
 if TYPE_CHECKING:
     from collectives.execution.device.device import Device, Stream
-    from scaffe.devices.gpu import Gpu
 
-Step = Callable[[Any, Any, Any], None]  # has images at places transformed into an array, all on the device
+Step = Callable[[Any, Any, Any], None]  # transforms images by their places into an array, all on the device
+Transforming = Callable[[Transform], Step]
 
 
 class Twin:
@@ -50,21 +52,26 @@ class Twin:
         return self.device.empty((nbytes,), np.dtype(np.uint8), self.stream)
 
 
-class Ahead:
-    """Batches in pinned memory and their twins on a GPU, between which copies run on a stream of their own.
+class Ahead(Delivery):
+    """Delivery to a GPU: batches in pinned memory and their twins there; copies run on a stream of their own.
 
-    `make` gives what does a transform's work on the device; without it the host transforms. Reader threads `wait`,
-    fill and `send`; who computes then has a batch's values `given` to blobs, on the current stream: their arrays stay
-    where they are. Nobody waits for the device but a reader thread whose batch is still being copied.
+    `make` gives what does a transform's work on the device; without it the host transforms. `give` copies a batch's
+    values on the current stream, so the blobs' arrays stay where they are. Only a reader thread whose batch is still
+    being copied waits for the device.
     """
 
-    def __init__(self, gpu: Gpu, make: Callable[[Transform], Step] | None = None):
+    in_turn = 3  # one is filled while the device copies another and computes on a third
+
+    def __init__(self, gpu: Gpu, make: Transforming | None = None):
         self.gpu, self._make = gpu, make
         self.device = gpu.device if gpu.device is not None else _device()
         self.stream = self.device.stream()
         self.transforms = make is not None
         self._twins: dict[Batch, Twin] = {}
         self._step: tuple[Transform, Step] | None = None
+
+    def memory(self) -> Ahead:
+        return self
 
     def pinned(self, nbytes: int) -> np.ndarray:
         """Return bytes of pinned memory."""
@@ -75,7 +82,7 @@ class Ahead:
         self._twins.update((batch, Twin(self.device, self.stream, batch)) for batch in batches)
         return batches
 
-    def filling(self, fill: Callable[[int, Batch], None]) -> Callable[[int, Batch], None]:
+    def filling(self, fill: Fill) -> Fill:
         """Return what fills a batch and sends it, in any thread."""
 
         def run(number: int, batch: Batch) -> None:

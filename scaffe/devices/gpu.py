@@ -19,15 +19,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from scaffe.errors import CudnnError, LaunchError
-from scaffe.monitor.log import log
-
-if TYPE_CHECKING:
-    from scaffe.engines.cuda.cudnn import Cudnn
+from scaffe.errors import LaunchError
 
 LOCAL_RANKS = (
     "OMPI_COMM_WORLD_LOCAL_RANK",  # Open MPI's mpirun
@@ -84,6 +80,7 @@ class Gpu:
     claim: Any = field(default=None, repr=False)  # the socket whose name marks it as taken
     device: Any = None  # as collectives see it, None for CuPy's current one
     stream: Any = field(default=None, repr=False)  # what all that this rank computes is put on, in order
+    libraries: dict[str, Any] = field(default_factory=dict, repr=False)  # that engines have loaded for it, by name
 
     def use(self) -> None:
         """Have the calling thread's arrays and kernels be this GPU's, on the rank's one compute stream."""
@@ -103,27 +100,10 @@ class Gpu:
         found = self.xp.cuda.runtime.getDeviceProperties(self.number)
         return 10 * found["major"] + found["minor"]
 
-    @cached_property
-    def cudnn(self) -> Cudnn | None:
-        """cuDNN on this GPU; None, and said why, where it can't be had."""
-        from scaffe.engines.cuda import cudnn
-
-        try:
-            return cudnn.load()
-        except CudnnError as error:
-            log.info("Engine: convolutions by columns and cuBLAS, not by cuDNN (%s)", error)
-            return None
-
     def late(self, count: int) -> Late:
         """Return room on the host for so many float64 numbers that nobody waits for until they are read."""
         memory = self.xp.cuda.alloc_pinned_memory(8 * count)
         return Late(np.frombuffer(memory, np.float64, count), self.xp.cuda.Event(disable_timing=True))
-
-    def recorder(self) -> Any:
-        """Return what records work on the GPU."""
-        from scaffe.engines.cuda.graphs import Recorder
-
-        return Recorder(self)
 
     def place(self, array: Any) -> int:
         """Return the address of an array."""

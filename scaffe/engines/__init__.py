@@ -1,56 +1,81 @@
-"""Engines: who computes the heavy layers. Each registers its own forms of them beside the reference form."""
+"""Engines: each computes the layers of a net by its own forms of them, or else by the reference forms.
+
+| engine | computes |
+|---|---|
+| reference.py: Reference | by the reference forms, in numpy: read this one first |
+| onednn/: Onednn | on the CPU, by oneDNN |
+| cuda/: Cuda | on a GPU, by cuBLAS, cuDNN and kernels of our own |
+| cuda/: Cupy | on a GPU, by the reference forms |
+
+Their base, scaffe.engine.Engine, says what a net asks of them. Nothing above this package knows which one it has.
+"""
 
 from __future__ import annotations
 
 import logging
 from functools import cache
-from typing import Any
 
-from scaffe.devices.gpu import local_rank
-from scaffe.devices.threads import check_threads, given_threads
+from scaffe.compute import Compute
+from scaffe.devices.gpu import Gpu, local_rank
+from scaffe.devices.threads import given_threads
+from scaffe.engine import NO_GRAPHS, REFERENCE, Engine
+from scaffe.engines.reference import Reference
 from scaffe.errors import EngineError, OnednnError
-from scaffe.layers.layer import REFERENCE
 from scaffe.monitor.log import log
 
-ENGINES = ("auto", REFERENCE, "onednn")
-COMPUTE = ("float32", "tf32", "bf16")
 AMPERE = 80  # compute capability 8.0
 
 
-def create(name: str, threads: int = 0, compute: str = "float32", gpu: Any = None) -> Any:
-    """Return a net's engine, with so many threads; None for the reference forms.
+def create(compute: Compute, gpu: Gpu | None = None) -> Engine:
+    """Return a new engine for one net, on the `gpu` that devices.gpu.choose returned, or on the CPU.
 
-    0 threads are what OMP_NUM_THREADS says, or OpenMP's own choice. "auto" takes the fastest that is installed; on a
-    `gpu` that is the kernels of engine cuda. With `compute` "bf16" it multiplies bfloat16 numbers, on a GPU with "tf32"
-    numbers of TensorFloat-32; sums stay float32. Raise EngineError for an engine that is unknown, not there, or can't
-    compute so, LaunchError for threads that make no sense.
+    "auto" takes the fastest that is installed; on a GPU those are the kernels of engine cuda. 0 threads are what
+    OMP_NUM_THREADS says, or else OpenMP's own choice. Raise EngineError for an engine that is unknown, not there, or
+    can't compute so, LaunchError for threads that make no sense.
     """
-    threads = check_threads(threads) or given_threads()
-    if compute not in COMPUTE:
-        raise EngineError(f"unknown kind of number '{compute}'; known ones: {' '.join(COMPUTE)}")
-    if name not in ENGINES:
-        raise EngineError(f"unknown engine '{name}'; known engines: {' '.join(ENGINES)}")
-    if gpu is not None and name not in ("auto", REFERENCE):
-        raise EngineError(f"engine {name} computes on the CPU, and a GPU was asked for; take --engine auto")
-    if gpu is not None and name == "auto":
-        from scaffe.engines import cuda
-
-        if compute != "float32" and gpu.capability < AMPERE:
-            raise EngineError(f"{gpu} has no {compute} numbers, which came with compute capability 8.0; take float32")
-        _tell("Engine: cuda" if compute == "float32" else f"Engine: cuda, {compute}")
-        return cuda.Engine(gpu, compute)
-    if compute == "tf32" and gpu is None:
+    threads = compute.threads or given_threads()
+    if compute.profile:
+        raise EngineError(f"{compute.numbers} takes the times of a profile: a Solver does, a Net alone computes")
+    if gpu is not None:
+        return _on_gpu(compute, gpu)
+    if compute.graphs == "on":
+        raise EngineError(NO_GRAPHS)
+    if compute.numbers == "tf32":
         raise EngineError("tf32 is a GPU's kind of number, and the net computes on the CPU; take float32 or bf16")
-    if name == REFERENCE or (name == "auto" and not _has_onednn()):
-        if compute != "float32":
-            other = "onednn" if gpu is None else "auto"
-            raise EngineError(f"the reference forms compute in float32 alone, not in {compute}; take engine {other}")
-        return None
-    from scaffe.engines import onednn
+    if compute.engine == REFERENCE or (compute.engine == "auto" and not _has_onednn()):
+        _check_reference(compute, "onednn")
+        return Reference()
+    from scaffe.engines.onednn import Onednn
 
-    engine = onednn.Engine(threads, compute)
-    _tell(f"Engine: {engine}")
+    engine = Onednn(threads, compute.numbers)
+    _announce(f"Engine: {engine}")
     return engine
+
+
+def _on_gpu(compute: Compute, gpu: Gpu) -> Engine:
+    """Return an engine that computes on a GPU."""
+    if compute.engine not in ("auto", REFERENCE):
+        raise EngineError(f"engine {compute.engine} computes on the CPU, and a GPU was asked for; take --engine auto")
+    from scaffe.engines.cuda import Cuda, Cupy
+
+    if compute.engine == REFERENCE:
+        _check_reference(compute, "auto")
+        if compute.graphs == "on":
+            raise EngineError(NO_GRAPHS)
+        return Cupy(gpu, compute)
+    numbers = compute.numbers
+    if numbers != "float32" and gpu.capability < AMPERE:
+        raise EngineError(f"{gpu} has no {numbers} numbers, which came with compute capability 8.0; take float32")
+    _announce("Engine: cuda" if numbers == "float32" else f"Engine: cuda, {numbers}")
+    return Cuda(gpu, compute)
+
+
+def _check_reference(compute: Compute, other: str) -> None:
+    """Raise EngineError where the reference forms are asked for numbers that another engine has."""
+    if compute.numbers != "float32":
+        raise EngineError(
+            f"the reference forms compute in float32 alone, not in {compute.numbers}; take engine {other}"
+        )
 
 
 @cache
@@ -68,5 +93,6 @@ def _has_onednn() -> bool:
 
 
 @cache
-def _tell(text: str) -> None:
+def _announce(text: str) -> None:
+    """Log a line once."""
     log.info("%s", text)

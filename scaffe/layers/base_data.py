@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from time import perf_counter
-from typing import Any
 
 from readers import Batch, BatchFiller, BatchQueue, Shard, SkippingBatches, Transform, order, read_mean
 from readers.batch_queue import allocate
 from readers.skipping import Labels, RecordFiller, first_good
 from readers.waited import Waited
 from scaffe.context import TRAIN
-from scaffe.devices.ahead import Ahead
+from scaffe.delivery import Delivery, Fill
 from scaffe.layers.layer import Blobs, Layer
 
 
@@ -63,18 +61,9 @@ class BaseData(Layer):
         self.shard = replace(self.shard, first=sample)
         self.consumed = 0
 
-    device_transform: Any = None  # scaffe.engines.cuda.ImageTransform where images are transformed on the device
-
-    def ahead(self) -> Ahead | None:
-        """Return what copies batches to the GPU ahead of use; None where the net computes on the host."""
-        if self.context.gpu is None:
-            return None
-        make = self.device_transform and partial(self.device_transform, self.context.engine)
-        return Ahead(self.context.gpu, make)
-
-    def origin(self, row: int) -> str:
-        """Return the name of a row's sample in the current batch, for messages; "" if it has none."""
-        return ""
+    def make_delivery(self) -> Delivery:
+        """Return what brings batches to the tops."""
+        return self.context.engine.delivery()
 
     def accept(self, top: int, classes: int, ignore: int | None) -> None:
         """Register that a layer reads a top as labels: valid are 0 to classes - 1 and `ignore`."""
@@ -84,11 +73,13 @@ class BaseData(Layer):
 class PrefetchingData(BaseData):
     """Read batches ahead of use in threads of this rank; the tops' arrays are the reader's buffers.
 
-    On a GPU, batches are also copied to the device ahead of use, and the tops are filled from these copies. Reading
+    Reading
     starts in the first forward pass, at the sample of the last `seek`. Subclasses call `take_part`, then
     `look_ahead`, and return the object that reads from `reading`.
     """
 
+    reads_ahead = True
+    waited: Waited
     own_shuffle = "none"  # the order that the prototxt asks for
 
     @property
@@ -107,11 +98,10 @@ class PrefetchingData(BaseData):
 
     def look_ahead(self) -> None:
         """Determine the tops' shapes, so that errors of the source show before the first forward pass."""
-        self.batch: Batch | None = None
         self.waited = Waited()
         self._fed = False
         self._queue: BatchQueue | None = None
-        self._ahead = self.ahead()
+        self._delivery = self.make_delivery()
         self._reading = self.reading()
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
@@ -124,11 +114,7 @@ class PrefetchingData(BaseData):
             self.feed()
         self._fed = False
         assert self.batch is not None
-        if self._ahead is not None:
-            self._ahead.give(self.batch, top)
-            return
-        for blob, array in zip(top, self.batch.arrays, strict=False):
-            blob.borrow(array)
+        self._delivery.give(self.batch, top)
 
     def feed(self) -> None:
         """Get the batch of the next forward pass.
@@ -155,8 +141,7 @@ class PrefetchingData(BaseData):
     def _scattered(self, scatter: Callable[[Batch | None, Batch], None]) -> Batch:
         """Return this rank's rows of the batch that the root has read."""
         mine = self.batch or self._own()
-        if self._ahead is not None:
-            self._ahead.wait(mine)
+        self._delivery.wait(mine)
         if self.context.rank:
             scatter(None, mine)
         else:
@@ -165,14 +150,13 @@ class PrefetchingData(BaseData):
             scatter(whole, mine)
             mine.bad = whole.bad
             queue.recycle(whole)
-        if self._ahead is not None:
-            self._ahead.send(mine)
+        self._delivery.send(mine)
         return mine
 
     def _own(self) -> Batch:
         """Return a new batch for this rank's rows of what the root reads."""
-        batches = allocate(1, self.shard.rows, self._reading.shapes, self._ahead)
-        return batches[0] if self._ahead is None else self._ahead.add(batches)[0]
+        batches = allocate(1, self.shard.rows, self._reading.shapes, self._delivery.memory())
+        return self._delivery.add(batches)[0]
 
     @property
     def spare(self) -> float | None:
@@ -194,12 +178,12 @@ class PrefetchingData(BaseData):
         if self.context.scatter:  # this rank reads all ranks' rows
             reading.shard = replace(reading.shard, start=0, stop=reading.shard.batch)
         threads = self.context.reader_threads
-        fill: Callable[[int, Batch], None] = reading.fill
-        if self._ahead is None or self.context.scatter:
+        fill: Fill = reading.fill
+        if self.context.scatter:  # whole batches, whose parts are sent to the ranks
             population = reading.allocate(self._population(threads))
         else:
-            population = self._ahead.add(reading.allocate(self._population(threads), self._ahead))
-            fill = self._ahead.filling(fill)
+            population = self._delivery.add(reading.allocate(self._population(threads), self._delivery.memory()))
+            fill = self._delivery.filling(fill)
         self._queue = BatchQueue(fill, self.context.batch_numbers(), population, threads)
         return self._queue
 
@@ -215,8 +199,7 @@ class PrefetchingData(BaseData):
         """End the reader threads; the next forward pass starts new ones."""
         if self._queue is not None:
             self._queue.close()
-        if self._ahead is not None:
-            self._ahead.close()
+        self._delivery.close()
         self._queue, self.batch, self._fed = None, None, False
 
     def named(self, source: str) -> str:

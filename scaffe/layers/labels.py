@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from scaffe.blob import Blob, around
-from scaffe.errors import LabelError
 from scaffe.layers.layer import Layer
 
 
@@ -31,10 +30,5 @@ def class_indices(layer: Layer, blob: Blob, classes: int, ignore: int | None) ->
     if ignore is not None:
         kept = labels != ignore
         good |= ~kept
-    if (report := layer.context.report) is not None:  # which tells when the loss is read: nobody waits here
-        report.check(layer, labels, blob.num, classes, ignore)
-        return xp.where(good if kept is None else good & kept, labels, 0).astype(int), kept
-    if not good.all():
-        first = int(xp.argmin(good))
-        raise LabelError(layer.name, first // (blob.count // blob.num), float(labels.reshape(-1)[first]), classes)
+    labels = layer.context.engine.sound_labels(layer, blob, good, classes, ignore)
     return (labels if kept is None else labels * kept).astype(int), kept

@@ -10,8 +10,13 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
+
+from readers import Batch
+from readers.waited import Waited
 from scaffe.blob import Blob, Shape
 from scaffe.context import Context
+from scaffe.engine import REFERENCE
 from scaffe.errors import NetError, ShapeError
 from scaffe.fillers import fill
 from scaffe.proto import ConvolutionParameter, FillerParameter, LayerParameter
@@ -39,6 +44,9 @@ class Layer:
     capturable = False  # whether a GPU graph can record a pass: the same launches each time, no work on the host
     views = False  # whether the tops are views of bottom 0
     reshapes_always = False  # whether the tops' shapes depend on the bottoms' values: `reshape` precedes each forward
+    reads_ahead = False  # whether threads read its records ahead, into `batch`; then `waited` counts the waits for them
+    batch: Batch | None = None
+    waited: Waited | None = None
     statistics: tuple[int, ...] = ()  # blobs that are measured, not learned: without gradient, averaged over ranks
 
     def __init__(self, param: LayerParameter, context: Context):
@@ -67,6 +75,17 @@ class Layer:
 
     def begin_pass(self) -> None:
         """Give the device what changes from pass to pass; comes before a forward pass that may be a repetition."""
+
+    def feed(self) -> None:
+        """Take the next batch for the next forward pass, where `reads_ahead`; else there is none to take."""
+
+    def origin(self, row: int) -> str:
+        """Return what messages call the sample in a row of the current batch, "" where the layer has no name for it."""
+        return ""
+
+    def set_input_arrays(self, data: np.ndarray, labels: np.ndarray) -> None:
+        """Take batches from these arrays. Raise NetError: a MemoryData layer alone does."""
+        raise self.error("the first layer must be a MemoryData layer for set_input_arrays")
 
     def close(self) -> None:
         """End the layer's threads and close its files. Files that it wrote are complete afterwards."""
@@ -115,8 +134,7 @@ class Layer:
 
     def scratch(self, name: str, shape: Shape, dtype: Any) -> Any:
         """Return an array with any content; other layers may overwrite it once this layer's pass is over."""
-        shared = getattr(self.context.engine, "scratch", None)
-        return self.buffer(name, shape, dtype) if shared is None else shared(name, shape, dtype)
+        return self.context.engine.scratch(name, shape, dtype)
 
     @property
     def buffer_bytes(self) -> int:
@@ -197,7 +215,6 @@ class Layer:
         return ShapeError(f"layer '{self.name}' ({self.type}): {text}")
 
 
-REFERENCE = "reference"
 _types: dict[str, dict[str, type[Layer]]] = {}  # by layer type, then by engine
 
 
@@ -219,9 +236,7 @@ def create(param: LayerParameter, context: Context) -> Layer:
     if param.type not in _types:
         raise NetError(f"layer '{param.name}': unknown type '{param.type}'; known types: {' '.join(known_types())}")
     forms = _types[param.type]
-    engine = context.engine.name if context.engine else REFERENCE
-    if asks_for_plain_code(param):
-        engine = REFERENCE
+    engine = REFERENCE if asks_for_plain_code(param) else context.engine.name
     return forms.get(engine, forms[REFERENCE])(param, context)
 
 

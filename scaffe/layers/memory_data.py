@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -10,8 +10,6 @@ import numpy as np
 from readers.batch_queue import allocate
 from scaffe.layers.base_data import BaseData
 from scaffe.layers.layer import Blobs, register
-
-IN_TURN = 3  # batches in pinned memory: the host fills one while the device copies another and computes on a third
 
 
 class MemoryData(BaseData):
@@ -30,9 +28,9 @@ class MemoryData(BaseData):
         self._arrays: tuple[np.ndarray, ...] = ()
         self._numbers: Iterator[int] | None = None
         self.take_part(p.batch_size, p.batch_size)
-        self._ahead = self.ahead()
-        if self._ahead is not None:
-            self._batches = self._ahead.add(allocate(IN_TURN, self.shard.rows, [self._shape, ()], self._ahead))
+        self._delivery = self.make_delivery()
+        batches = allocate(self._delivery.in_turn, self.shard.rows, [self._shape, ()], self._delivery.memory())
+        self._batches = self._delivery.add(batches)
 
     def set_input_arrays(self, data: np.ndarray, labels: np.ndarray) -> None:
         """Set the arrays to read: from the first row, or after a resume from the row after the snapshot's last.
@@ -69,18 +67,12 @@ class MemoryData(BaseData):
         number = next(self._numbers)
         _, rows = self.shard.places(number)
         self.consumed = number + 1
-        if self._ahead is None:
-            self._take(rows, [blob.array for blob in top])
-            return
         batch = self._batches[number % len(self._batches)]
-        self._ahead.wait(batch)
-        self._take(rows, batch.arrays)
-        self._ahead.send(batch)
-        self._ahead.give(batch, top)
-
-    def _take(self, rows: np.ndarray, targets: Sequence[np.ndarray]) -> None:
-        for array, target in zip(self._arrays, targets, strict=True):
+        self._delivery.wait(batch)
+        for array, target in zip(self._arrays, batch.arrays, strict=True):
             np.take(array, rows, 0, out=target, mode="clip")  # the mode that writes without a copy between
+        self._delivery.send(batch)
+        self._delivery.give(batch, top)
 
     def close(self) -> None:
         """Start a new count of batches at the next forward pass."""

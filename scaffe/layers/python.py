@@ -28,7 +28,7 @@ class Python(Layer):
     reshapes_always = True
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
-        if not self.context.allow_python_layers:
+        if not self.context.compute.allow_python_layers:
             raise self.error(
                 "runs code that the prototxt names; allow it with --allow-python-layers, "
                 "or allow_python_layers=True in Python"

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from scaffe.layers.layer import Layer
-
-if TYPE_CHECKING:
-    from scaffe.layers.pooling import Axis
+from scaffe.layers.pooling_axis import Axis
 
 
 class _Places:

@@ -1,9 +1,9 @@
-"""Well-known nets, written with NetSpec: each as train_val, deploy and solver.
+"""Well-known nets, written with NetSpec, each as train_val, deploy and solver.
 
 from scaffe import models
 models.get("googlenet").train_val(batch=32)
 
-Layers are called as in the prototxt files that the nets are known by, so that published .caffemodel files load.
+Layers have the names of the published prototxt files, so that published .caffemodel files load.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MODELS: dict[str, Model] = {model.name: model for model in _ALL}
 
 
 def get(name: str) -> Model:
-    """Return the model of that name. Raise ScaffeError, which names the known ones, if there is none."""
+    """Return the model called `name`. Raise ScaffeError, which lists the known ones, for another name."""
     if name not in MODELS:
         raise ScaffeError(f"unknown model '{name}'; known models: {' '.join(MODELS)}")
     return MODELS[name]

@@ -1,4 +1,4 @@
-"""What the models are made of: layers that stand together in most of them."""
+"""Blocks of the models: groups of layers that most of them share."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ Filler = dict[str, Any]
 
 XAVIER: Filler = dict(type="xavier")
 MSRA: Filler = dict(type="msra")
-RATES = [dict(lr_mult=1), dict(lr_mult=2)]  # of weights and of biases
+RATES = [dict(lr_mult=1), dict(lr_mult=2)]  # of the weights and the biases
 RATES_AND_DECAYS = [dict(lr_mult=1, decay_mult=1), dict(lr_mult=2, decay_mult=0)]
 
 
 def gaussian(std: float) -> Filler:
-    """Return the filler that draws with mean 0 and this standard deviation."""
+    """Return a gaussian filler with mean 0 and standard deviation `std`."""
     return dict(type="gaussian", std=std)
 
 
 def constant(value: float) -> Filler:
-    """Return the filler that sets all to a value, which goes without saying when 0."""
+    """Return a constant filler; `value` 0, Caffe's default, is left out."""
     return dict(type="constant", value=value) if value else dict(type="constant")
 
 
@@ -42,7 +42,7 @@ def conv(
     bias: float = 0,
     **fields: Any,
 ) -> Top:
-    """Add a Convolution and, if it has a name, a ReLU in place; return the last top."""
+    """Add a Convolution and, if `relu` is its name, a ReLU in place; return the last top."""
     fields.setdefault("param", RATES_AND_DECAYS)
     fields["bias_filler"] = constant(bias)
     n[name] = L.Convolution(bottom, num_output=outputs, kernel_size=kernel, weight_filler=weights, **fields)
@@ -59,7 +59,7 @@ def fc(
     bias: float = 0,
     **fields: Any,
 ) -> Top:
-    """Add an InnerProduct and, if it has a name, a ReLU in place; return the last top."""
+    """Add an InnerProduct and, if `relu` is its name, a ReLU in place; return the last top."""
     fields.setdefault("param", RATES_AND_DECAYS)
     fields["bias_filler"] = constant(bias)
     n[name] = L.InnerProduct(bottom, num_output=outputs, weight_filler=weights, **fields)
@@ -67,7 +67,7 @@ def fc(
 
 
 def rectified(n: NetSpec, bottom: Top, relu: str) -> Top:
-    """Add a ReLU in place, if it has a name; return the last top."""
+    """Add a ReLU in place, if `relu` is its name; return the last top."""
     if not relu:
         return bottom
     return named(n, relu, L.ReLU(bottom, in_place=True))

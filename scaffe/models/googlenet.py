@@ -1,4 +1,4 @@
-"""GoogLeNet with its two auxiliary losses, and Inception-BN, the same idea with batch normalisation."""
+"""GoogLeNet with its two auxiliary losses, and Inception-BN, its successor with batch normalisation."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _relu_conv(n: NetSpec, module: str, name: str, bottom: Top, outputs: int, ke
 def _inception(
     n: NetSpec, module: str, x: Top, one: int, reduce3: int, three: int, reduce5: int, five: int, pooled: int
 ) -> Top:
-    """Add an Inception module (figure 2b): four branches of the same height and width, side by side in channels."""
+    """Add an Inception module (figure 2b): four branches, concatenated on the channel axis."""
     branches = [_relu_conv(n, module, "1x1", x, one, 1)]
     y = _relu_conv(n, module, "3x3_reduce", x, reduce3, 1)
     branches.append(_relu_conv(n, module, "3x3", y, three, 3, pad=1))
@@ -65,7 +65,7 @@ def _inception(
 
 
 def _auxiliary(n: NetSpec, head: str, x: Top, classes: int) -> Head:
-    """Add a classifier halfway up, which counts 0.3 in the loss (section 5)."""
+    """Add an auxiliary classifier, with weight 0.3 in the loss (section 5)."""
     x = pool(n, f"{head}/ave_pool", x, 5, 3, "AVE")
     x = conv(n, f"{head}/conv", x, 128, 1, f"{head}/relu_conv", bias=0.2)
     x = dropout(n, f"{head}/drop_fc", fc(n, f"{head}/fc", x, 1024, f"{head}/relu_fc", bias=0.2), 0.7)
@@ -74,7 +74,7 @@ def _auxiliary(n: NetSpec, head: str, x: Top, classes: int) -> Head:
 
 
 # Outputs of a module's branches: 1x1, 3x3's reduction, 3x3, double 3x3's reduction, double 3x3 twice, the pooled
-# branch. Modules without the first and the last halve height and width, and pass the pooled values on.
+# branch. Modules without the first and the last halve height and width; their pooled branch has no convolution.
 _BN_MODULES = {
     "3a": (64, 64, 64, 64, 96, 32),
     "3b": (64, 64, 96, 64, 96, 64),
@@ -105,7 +105,7 @@ def _bn_module(
     n: NetSpec, module: str, x: Top, one: int, reduce3: int, three: int, reduced: int, double: int, pooled: int,
     pooling: str,
 ) -> Top:  # fmt: skip
-    """Add a module of Inception-BN (figure 5), its 5 x 5 branch two of 3 x 3."""
+    """Add a module of Inception-BN (figure 5), whose 5 x 5 branch is replaced by two 3 x 3 convolutions."""
 
     def add(name: str, bottom: Top, outputs: int, kernel: int, stride: int = 1) -> Top:
         fields = dict(pad=1, stride=stride) if kernel == 3 else {}
@@ -144,8 +144,8 @@ GOOGLENET = Model(
     **_IMAGES,  # type: ignore[arg-type]
 )  # fmt: skip
 
-# The paper's BN-x5 (section 4.2): five times Inception's rate of 0.0015, which decays six times as fast as GoogLeNet's
-# 4 % in 8 epochs, and a fifth of its weight decay; no LRN, no dropout.
+# The paper's BN-x5 (section 4.2): five times Inception's rate of 0.0015, decaying six times as fast as GoogLeNet's 4 %
+# per 8 epochs; a fifth of its weight decay; no LRN and no dropout.
 INCEPTION_BN = Model(
     name="inception_bn",
     title="InceptionBN",

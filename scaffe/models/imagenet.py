@@ -1,4 +1,4 @@
-"""Nets on ImageNet that are one chain of layers: AlexNet, CaffeNet, NIN, VGG."""
+"""Nets for ImageNet without branches: AlexNet, CaffeNet, NIN, VGG."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _pool_and_norm(n: NetSpec, i: int, x: Top) -> Top:
 def _alexnet(
     shrink: Callable[[NetSpec, int, Top], Top], bias: float, n: NetSpec, classes: int, training: bool
 ) -> list[Head]:
-    """AlexNet's layers; `shrink` says what pools and normalises first, `bias` what half of the biases begin with."""
+    """Add AlexNet's layers; `shrink` pools and normalises, `bias` is the initial value of half of the biases."""
     weights = gaussian(0.01)
     x = shrink(n, 1, conv(n, "conv1", n.data, 96, 11, "relu1", weights, stride=4))
     x = shrink(n, 2, conv(n, "conv2", x, 256, 5, "relu2", weights, bias, pad=2, group=2))
@@ -48,7 +48,7 @@ _caffenet_body = partial(_alexnet, _pool_and_norm, 1.0)
 
 
 def _nin(n: NetSpec, classes: int, training: bool) -> list[Head]:
-    """Convolutions, each followed by two of 1 x 1 (the paper's cccp); the last averages to one number a class."""
+    """Add convolutions, each followed by two of 1 x 1 (the paper's cccp); the last is averaged per class."""
     small = gaussian(0.05)
     x = conv(n, "conv1", n.data, 96, 11, "relu0", gaussian(0.01), stride=4)
     x = conv(n, "cccp1", x, 96, 1, "relu1", small)
@@ -66,7 +66,7 @@ def _nin(n: NetSpec, classes: int, training: bool) -> list[Head]:
 
 
 def _vgg(depths: tuple[int, ...], n: NetSpec, classes: int, training: bool) -> list[Head]:
-    """Stages of so many 3 x 3 convolutions, with Glorot's initial weights (the paper's footnote in section 3.1)."""
+    """Add stages of `depths` 3 x 3 convolutions, with Glorot's initial weights (footnote in section 3.1)."""
     x = n.data
     for stage, (depth, outputs) in enumerate(zip(depths, (64, 128, 256, 512, 512), strict=True), 1):
         for i in range(1, depth + 1):
@@ -117,7 +117,7 @@ NIN = Model(
     solver_fields=dict(**_SOLVER, stepsize=200_000, max_iter=450_000),
 )
 
-# The paper divides the rate by 10 when validation stalls, three times in 370,000 iterations; here at even distances.
+# The paper divides the rate by 10 when validation stalls, three times in 370,000 iterations; here at even intervals.
 _SIMONYAN = dict(
     shape=(3, 224, 224),
     transform=dict(crop_size=224, mean_value=[103.939, 116.779, 123.68]),

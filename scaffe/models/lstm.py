@@ -13,22 +13,23 @@ _UNIFORM = dict(type="uniform", min=-0.05, max=0.05)
 
 
 class WordModel(Model):
-    """A net over sequences, steps x sequences: words, whether each goes on from the one before, and the next words."""
+    """A net over sequences. Inputs (steps x sequences): words; cont, 0 where a sequence begins; the next words."""
 
     def inputs(self, batch: int) -> dict[str, list[int]]:
+        """Return the shapes of words, cont and targets, (steps x batch) each."""
         return dict.fromkeys(("words", "cont", "targets"), [*self.shape, batch])
 
     def add_files(self, n: NetSpec, batch: int) -> None:
-        """Read HDF5 files, whose lists of names are the sources; a file's rows are steps."""
+        """Add layers that read HDF5 files, which the lists `source` name; a row of a file is a step."""
         train, test = (self.source.format(part) for part in self.sources)
-        # One row a step: the batch of an HDF5Data layer is axis 0, which is time.
+        # One row per step: the batch axis of an HDF5Data layer is axis 0, here time.
         fields = dict(source=train, batch_size=self.shape[0])
         n.words, n.cont, n.targets = Function("HDF5Data", (), dict(ntop=3, include=TRAINING, **fields)).tops
         fields = dict(fields, source=test, name="words", top=["words", "cont", "targets"])
         n["words of tests"] = Function("HDF5Data", (), dict(ntop=0, include=TESTING, **fields))
 
     def add_dummy(self, n: NetSpec, batch: int) -> None:
-        """Add one word, said again and again."""
+        """Add constant inputs: word 0 in all steps."""
         shapes = [dict(dim=shape) for shape in self.inputs(batch).values()]
         fillers = [dict(type="constant", value=value) for value in (0, 1, 0)]
         n.words, n.cont, n.targets = L.DummyData(ntop=3, shape=shapes, data_filler=fillers)
@@ -45,8 +46,8 @@ def _body(n: NetSpec, classes: int, training: bool) -> list[Head]:
     return [Head(n.predict, weight=STEPS, axis=2)]
 
 
-# The medium model of section 4.1: a rate of 1, divided by 1.2 at each epoch after the sixth, 39 epochs, of 1,327
-# batches of 20 x 35 words of the Penn Tree Bank; the norm of the gradient is clipped at 5.
+# The medium model of section 4.1: rate 1, divided by 1.2 in each epoch after the sixth; 39 epochs of 1,327 batches of
+# 20 x 35 words of the Penn Tree Bank; the norm of the gradient is clipped at 5.
 _EPOCH = 1327
 LSTM = WordModel(
     name="lstm",

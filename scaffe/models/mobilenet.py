@@ -25,7 +25,7 @@ _PAIRS = {
 def _mobilenet(n: NetSpec, classes: int, training: bool) -> list[Head]:
     x, channels = conv_bn(n, "conv1", n.data, 32, 3, "relu1", stride=2, pad=1), 32
     for pair, (outputs, stride) in _PAIRS.items():
-        # Few weights, and so no decay for the depthwise ones (section 3.1, last paragraph).
+        # Depthwise filters have few weights, and therefore no weight decay (section 3.1, last paragraph).
         spec = [dict(lr_mult=1, decay_mult=0)]
         x = conv_bn(
             n, f"conv{pair}/dw", x, channels, 3, f"relu{pair}/dw", group=channels, stride=stride, pad=1, param=spec
@@ -36,8 +36,8 @@ def _mobilenet(n: NetSpec, classes: int, training: bool) -> list[Head]:
     return [Head(n.fc7, top5="accuracy_top5")]
 
 
-# The paper names RMSProp as in Inception V3 (Szegedy et al. 2016, section 8), whose numbers these are: the rate falls
-# by 6 % every two epochs, here of batches of 64.
+# The paper uses RMSProp as in Inception V3; the values are from Szegedy et al. 2016, section 8: the rate falls by 6 %
+# every two epochs, here with batches of 64.
 MOBILENET = Model(
     name="mobilenet",
     title="MOBILENET",

@@ -1,4 +1,4 @@
-"""Model: what the well-known nets have in common, and how each becomes train_val, deploy and solver."""
+"""Model: the common part of the well-known nets, which builds train_val, deploy and solver."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TRAINING, TESTING = dict(phase="TRAIN"), dict(phase="TEST")
 
 @dataclass(frozen=True)
 class Head:
-    """The scores that a net ends in, and what its loss and accuracy layers are called; axis is that of the classes."""
+    """A net's scores, the names of their loss and accuracy layers, and the axis of the classes."""
 
     score: Top
     loss: str = "loss"
@@ -28,17 +28,17 @@ class Head:
     axis: int = 1
 
 
-# Add the layers from the inputs to the scores, given the number of classes and whether auxiliary heads are wanted; the
-# last head is the net's own.
+# A function that adds the layers from the inputs to the scores. Arguments: the net, the number of classes, and whether
+# to add auxiliary heads. The last head returned is the net's main one.
 Body = Callable[[NetSpec, int, bool], Sequence[Head]]
 
 
 @dataclass(frozen=True)
 class Model:
-    """A net over images (channels x height x width) of so many classes.
+    """A net for images of `shape` (channels x height x width) in `classes` classes.
 
-    `parameters` counts what a deploy net learns. `source` is the path of the databases, where {} is "train" or "val";
-    `transform` the transform_param of both phases and `train_transform` what training adds.
+    `parameters` is the number of learned parameters of the deploy net. `source` is the path of the databases, with {}
+    for "train" or "val". `transform` is the transform_param of both phases, `train_transform` is added in training.
     """
 
     name: str
@@ -57,9 +57,9 @@ class Model:
     train_transform: Mapping[str, Any] = field(default_factory=dict)
 
     def train_val(self, batch: int | None = None, classes: int | None = None, data: str = "files") -> NetParameter:
-        """Return the net to train and test, over databases, over Input layers or over random DummyData.
+        """Return the net to train and test; `data` selects databases, Input layers or random DummyData.
 
-        `batch` is that of training and, without files, of testing too. Raise ScaffeError where an argument is wrong.
+        `batch` is the batch size in training and, without files, in tests. Raise ScaffeError for a wrong argument.
         """
         batch, classes = _checked("batch", batch, self.batch), _checked("classes", classes, self.classes)
         if data not in DATA:
@@ -71,7 +71,7 @@ class Model:
         return self._named(n)
 
     def deploy(self, batch: int | None = None, classes: int | None = None) -> NetParameter:
-        """Return the net that classifies what its Input holds, one sample by default."""
+        """Return the net to classify the samples of its Input layer, one by default."""
         n = NetSpec()
         for name, shape in list(self.inputs(_checked("batch", batch, 1)).items())[:-1]:
             n[name] = L.Input(shape=dict(dim=shape))
@@ -81,15 +81,15 @@ class Model:
         return self._named(n)
 
     def solver(self, net: str = "train_val.prototxt") -> SolverParameter:
-        """Return the solver that the paper, or the net's well-known prototxt, describes."""
+        """Return the solver of the paper or of the net's published prototxt."""
         return SolverParameter(net=net, snapshot_prefix=self.name, **self.solver_fields)
 
     def inputs(self, batch: int) -> dict[str, list[int]]:
-        """Return the shapes of the blobs that a batch consists of, the labels last."""
+        """Return the shapes of a batch's blobs, the labels last."""
         return {"data": [batch, *self.shape], "label": [batch]}
 
     def add_files(self, n: NetSpec, batch: int) -> None:
-        """Add the layers that read records, for both phases."""
+        """Add the data layers that read databases, for both phases."""
         train, test = (self.source.format(part) for part in self.sources)
         n.data, n.label = L.Data(
             ntop=2, include=TRAINING, transform_param={**self.transform, **self.train_transform},
@@ -101,12 +101,12 @@ class Model:
         )  # fmt: skip
 
     def add_input(self, n: NetSpec, batch: int) -> None:
-        """Add blobs that the caller fills."""
+        """Add Input layers, whose tops the caller fills."""
         for name, shape in self.inputs(batch).items():
             n[name] = L.Input(shape=dict(dim=shape))
 
     def add_dummy(self, n: NetSpec, batch: int) -> None:
-        """Add random images, new ones in each iteration, all of class 0."""
+        """Add DummyData: random images, new in each iteration, with label 0."""
         shapes = [dict(dim=shape) for shape in self.inputs(batch).values()]
         n.data, n.label = L.DummyData(ntop=2, shape=shapes, data_filler=[dict(type="gaussian"), dict(type="constant")])
 

@@ -1,4 +1,4 @@
-"""Convolutions with batch normalisation: BatchNorm and Scale follow."""
+"""Convolutions with batch normalisation: followed by BatchNorm and Scale."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scaffe.netspec import NetSpec, Top
 
 
 def normalised(n: NetSpec, bn: str, scale: str, bottom: Top, in_place: bool = True) -> Top:
-    """Add a BatchNorm, in place or not, and a Scale in place, by these names."""
+    """Add a BatchNorm called `bn`, in place or not, and a Scale called `scale` in place; return the last top."""
     n[bn] = L.BatchNorm(bottom, in_place=in_place)
     return named(n, scale, L.Scale(n[bn], bias_term=True, in_place=True))
 

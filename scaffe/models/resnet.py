@@ -13,9 +13,9 @@ from scaffe.netspec import NetSpec, Top
 
 
 def _resnet(depths: tuple[int, ...], n: NetSpec, classes: int, training: bool) -> list[Head]:
-    """Stages of so many bottleneck blocks (table 1)."""
+    """Add stages of `depths` bottleneck blocks (table 1)."""
     deep = sum(depths) > 16
-    # As in the published files, the first convolution has biases in the net with 50 layers alone.
+    # As in the published files, the first convolution has biases only in the net with 50 layers.
     bias = dict(bias_term=False) if deep else {}
     n.conv1 = L.Convolution(n.data, num_output=64, kernel_size=7, pad=3, stride=2, weight_filler=MSRA, **bias)
     x = rectified(n, normalised(n, "bn_conv1", "scale_conv1", n.conv1), "conv1_relu")
@@ -29,12 +29,12 @@ def _resnet(depths: tuple[int, ...], n: NetSpec, classes: int, training: bool) -
 
 
 def _letter(i: int, depth: int, deep: bool) -> str:
-    """Return what a stage's block i is called: a, b, c and so on, or in long stages of deeper nets a, b1, b2."""
+    """Return the name of a stage's block i: a, b, c and so on, or a, b1, b2 in long stages of deeper nets."""
     return "abcdef"[i] if not deep or depth == 3 else f"b{i}" if i else "a"
 
 
 def _block(n: NetSpec, block: str, x: Top, width: int, stride: int, first: bool) -> Top:
-    """Add 1x1, 3x3 and 1x1 convolutions and the way around them, which a stage's first block widens (figure 5)."""
+    """Add 1x1, 3x3 and 1x1 convolutions and the shortcut, a convolution in a stage's first block (figure 5)."""
     around = _conv(n, block, "branch1", x, 4 * width, 1, stride=stride) if first else x
     y = _conv(n, block, "branch2a", x, width, 1, relu=True, stride=stride)
     y = _conv(n, block, "branch2b", y, width, 3, relu=True, pad=1)
@@ -54,7 +54,7 @@ def _conv(
     return rectified(n, x, f"{name}_relu" if relu else "")
 
 
-# The rate falls where figure 4's curves show it.
+# The rate falls at the iterations that figure 4 shows.
 _HE = dict(
     shape=(3, 224, 224),
     transform=dict(crop_size=224, mean_value=MEAN),

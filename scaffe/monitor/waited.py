@@ -11,12 +11,20 @@ T = TypeVar("T")
 THRESHOLD = 0.05  # of the time: a smaller share gets no advice
 
 
+class Waiting(Protocol):
+    """A layer, of which only the waits for records are read."""
+
+    @property
+    def waited(self) -> Waited | None:
+        """The waits for records; None for a layer that reads none."""
+
+
 class Layered(Protocol):
     """A net, of which only the layers are read."""
 
     @property
-    def layers(self) -> Iterable[object]:
-        """All layers; a data layer has an attribute `waited`."""
+    def layers(self) -> Iterable[Waiting]:
+        """All layers."""
 
 
 class Gathering(Protocol):
@@ -29,7 +37,7 @@ class Gathering(Protocol):
 def of_net(net: Layered) -> Waited:
     """Return the sum of what the net's data layers waited for."""
     total = Waited()
-    for one in (layer.waited for layer in net.layers if hasattr(layer, "waited")):
+    for one in (waited for layer in net.layers if (waited := layer.waited) is not None):
         total.seconds += one.seconds
         total.reading += one.reading
         total.transforming += one.transforming

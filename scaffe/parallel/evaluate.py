@@ -41,9 +41,9 @@ def run_batches(net: Net, iterations: int, world: World) -> list[BatchResult]:
     """Run `iterations` batches, divided over the ranks; return all results, in order, on all ranks. Collective."""
     mine = []
     for number in range(world.rank, iterations, world.size):
-        for run in net.runs():
-            world.record.at(TEST, run[0])
-            net.forward_run(run)
+        for group in net.engine.groups(net):
+            world.record.at(TEST, group[0])
+            net.engine.forward(net, group)
         net.context.batch_number += 1
         outputs = {name: net.blobs[name].data.astype(np.float64).reshape(-1) for name in net.outputs}
         mine.append(BatchResult(number, net.loss(), outputs))

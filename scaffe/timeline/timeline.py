@@ -78,7 +78,7 @@ class Timeline:
     def _watch_forward(self, net: Net) -> Callable[[int], None]:
         forward, add = net.forward_layer, self._spans.append
         read = self._watch_reading(net, forward)
-        readers = {i for i, layer in enumerate(net.layers) if hasattr(layer, "batch") and not net.context.scatter}
+        readers = {i for i, layer in enumerate(net.layers) if layer.reads_ahead and not net.context.scatter}
 
         def timed(i: int) -> None:
             if i in readers:

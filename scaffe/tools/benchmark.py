@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from scaffe.blob import Blob
+from scaffe.layers.inner_product import InnerProduct
 from scaffe.layers.layer import Layer
 from scaffe.net import Net
 
@@ -28,8 +30,7 @@ class Times:
 @np.errstate(all="ignore")
 def measure(net: Net, iterations: int) -> Times:
     """Run the net `iterations` times forward and backward, and return the mean times."""
-    layers, gpu = len(net.layers), net.context.gpu
-    wait = gpu.wait if gpu is not None else lambda: None
+    layers, wait = len(net.layers), net.engine.wait
     forward, backward = np.zeros(layers), np.zeros(layers)
     for k in range(-WARM_UP, iterations):
         if k == 0:
@@ -44,8 +45,8 @@ def measure(net: Net, iterations: int) -> Times:
     return Times([*forward], [*backward], float(forward.sum()), float(backward.sum()), total * scale)
 
 
-def _pass(indices, step, seconds: np.ndarray, wait: Callable[[], object]) -> None:
-    """Run `step` for each layer in turn and add its time; `wait` returns when what it began is done."""
+def _pass(indices: Iterable[int], step: Callable[[int], None], seconds: np.ndarray, wait: Callable[[], None]) -> None:
+    """Run `step` for each layer in turn and add its time; `wait` returns when the computation it began is done."""
     then = time.perf_counter()
     for i in indices:
         step(i)
@@ -60,11 +61,11 @@ def operations(net: Net) -> float:
     return float(sum(map(layer_operations, net.layers, net.tops)))
 
 
-def layer_operations(layer: Layer, tops: list) -> int:
+def layer_operations(layer: Layer, tops: Sequence[Blob]) -> int:
     """Return those of one layer with these tops."""
     if layer.type not in ("Convolution", "InnerProduct"):
         return 0
-    outputs = layer.blobs[0].shape[1 if getattr(layer, "transpose", False) else 0]
+    outputs = layer.blobs[0].shape[1 if isinstance(layer, InnerProduct) and layer.transpose else 0]
     return sum(2 * top.count * layer.blobs[0].count // outputs for top in tops)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scaffe.atomic import write_atomically
+from scaffe.compute import Compute
 from scaffe.context import TEST, TRAIN
 from scaffe.errors import ScaffeError
 from scaffe.graph import filter_layers
@@ -84,7 +85,7 @@ def shapes(net: NetParameter, phase: str) -> dict[str, str]:
     found: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for one in PHASES[phase]:
         try:
-            built = Net(net, one, engine="reference")
+            built = Net(net, one, compute=Compute("reference"))
         except USER_ERRORS as error:
             log.warning(
                 "The shapes of phase %s are not drawn, since its net can't be built: %s", Phase.Name(one), error
@@ -104,7 +105,7 @@ def diagram(net: NetParameter, phase: str = "ALL", shapes: Mapping[str, str] | N
     """
     layers = net.layer if phase == "ALL" else filter_layers(net, NetState(phase=phase)).layer
     shapes, drawing = shapes or {}, Drawing()
-    makers: dict[str, str] = {}  # the box that each blob comes from
+    makers: dict[str, str] = {}  # the box of the layer that produces each blob
     for i, layer in enumerate(layers):
         host = makers.get(layer.bottom[0]) if list(layer.bottom) == list(layer.top) and len(layer.top) == 1 else None
         if host:
@@ -181,7 +182,7 @@ def source(drawing: Drawing, name: str, rankdir: str) -> Any:
     try:
         import graphviz
     except ImportError:
-        raise ScaffeError("pictures need the package graphviz: pip install 'scaffe[draw]'") from None
+        raise ScaffeError("drawings need the package graphviz: pip install 'scaffe[draw]'") from None
     escape = graphviz.escape
     graph = graphviz.Digraph(
         escape(name or "net"), graph_attr={"rankdir": rankdir}, node_attr={"fontname": "Helvetica"}
@@ -204,8 +205,8 @@ def _render(graph: Any, suffix: str) -> bytes:
         return bytes(graph.pipe(format=suffix))
     except graphviz.ExecutableNotFound:
         raise ScaffeError(
-            "graphviz's program dot is not on the path: install graphviz (apt install graphviz, or conda install "
-            "graphviz), or write a .dot file, which needs no program"
+            "graphviz's program dot is not in PATH: install graphviz (apt install graphviz, or conda install "
+            "graphviz), or write a .dot file, which does not need it"
         ) from None
     except graphviz.CalledProcessError as error:
         lines = (error.stderr or b"").decode(errors="replace").split("\n")

@@ -50,7 +50,7 @@ def _check(net: Net, outputs: Mapping[str, str], db: str) -> None:
         shape = net.blobs[name].shape
         if db == "lmdb" and len(shape) > 1 + DATUM_AXES:
             raise ScaffeError(
-                f"blob '{name}' has shape {shape}: a Datum holds {DATUM_AXES} axes a sample; use --db npy"
+                f"blob '{name}' has shape {shape}: a Datum holds {DATUM_AXES} axes per sample; use --db npy"
             )
 
 
@@ -59,7 +59,7 @@ def _open(stack: ExitStack, outputs: Mapping[str, str], db: str) -> dict[str, Fe
 
 
 def _forward(net: Net, names: Mapping[str, str]) -> dict[str, np.ndarray]:
-    """Return copies of the blobs after a forward pass, (N x ...); a number is one sample."""
+    """Return copies of the blobs after a forward pass, (N x ...); a scalar blob is one sample."""
     net.forward()
     return {name: np.atleast_1d(net.blobs[name].data.copy()) for name in names}
 

@@ -1,4 +1,4 @@
-"""Bad records that data layers passed over, counted over the ranks: told at the end, and the end where too many."""
+"""Bad records that data layers replaced: counted over the ranks, logged, and an error if there are too many."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOLD = 5  # bad records that a rank's log names for a layer
 
 
 class BadRecords:
-    """The data layers' counts of this run, in all its nets: records read, and bad ones among these."""
+    """Counts the records that the data layers of all nets have read in this run, and the bad ones among these."""
 
     def __init__(self, nets: Sequence[Net], settings: Reading):
         self._fraction = settings.max_bad_records
@@ -24,7 +24,7 @@ class BadRecords:
         self._told: dict[BaseData, set[str]] = {}
 
     def counts(self) -> list[float]:
-        """Return this rank's counts, bad ones first; nothing where bad records are errors. Log each layer's first."""
+        """Return this rank's bad records and records read, [] where bad records are errors. Log the first bad ones."""
         if not self._layers:
             return []
         for layer in self._layers:
@@ -33,7 +33,7 @@ class BadRecords:
         return [sum(layer.bad_read for layer in self._layers), sum(layer.records_read for layer in self._layers)]
 
     def _tell(self, layer: BaseData) -> None:
-        """Log a layer's bad records, each once, where they are its first ones."""
+        """Log the first bad records of a layer, each once."""
         told = self._told.setdefault(layer, set())
         for said in layer.complaints:
             if len(told) < TOLD and said not in told:
@@ -44,7 +44,7 @@ class BadRecords:
         layer.complaints.clear()
 
     def check(self, counts: Sequence[float]) -> None:
-        """Raise BadRecordsError where too many are bad of what was read, or of LEAST records, by the ranks' sums."""
+        """Raise BadRecordsError if, by the ranks' sums, too many of the records read, or of LEAST, are bad."""
         bad, read = (int(count) for count in counts or (0, 0))
         if bad > allowed(self._fraction, read):
             raise BadRecordsError(
@@ -53,7 +53,7 @@ class BadRecords:
             )
 
     def finish(self, world: World) -> None:
-        """Log how many were passed over, on which ranks. Raise BadRecordsError where they are too many. Collective."""
+        """Log how many were replaced, on which ranks. Raise BadRecordsError if they are too many. Collective."""
         if not self._layers:
             return
         ranks = world.allgather(self.counts())

@@ -1,14 +1,15 @@
-"""Losses: the global loss of each iteration, on which all ranks agree before they go on, and on faults of updates."""
+"""Losses: the global loss of each iteration, on which all ranks agree, and values that are not finite."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
 from math import isfinite
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
+from scaffe.engine import Loss
 from scaffe.errors import DivergedError
 from scaffe.files import snapshot
 from scaffe.net import Net
@@ -20,15 +21,8 @@ from scaffe.training.bad_records import BadRecords
 from scaffe.training.signals import ACTIONS
 
 
-class Sent(Protocol):
-    """A loss on its way from a device."""
-
-    def loss(self) -> float:
-        """Wait for it, and return it."""
-
-
 class Fault(NamedTuple):
-    """Something that is not finite: when, what it is, and whether it changed the parameters."""
+    """A value that is not finite: its iteration, its place, and whether it changed the parameters."""
 
     iteration: int
     text: str
@@ -36,11 +30,11 @@ class Fault(NamedTuple):
 
 
 class Losses:
-    """The last losses, and what any rank was asked for meanwhile: `wishes`.
+    """The last losses, and the requests of any rank since: `wishes`.
 
-    What the `rule` found not to be finite goes out with the next iteration's loss, before its update, or by `settle`. A
-    loss that comes from a device is agreed on with the next iteration's, or by `settle`, so that nobody waits for it;
-    if it is not finite then, its iteration's update has been applied.
+    A value that the `rule` found not to be finite is reported with the next iteration's loss, before its update, or by
+    `settle`. The loss of a device is summed one iteration late, or by `settle`, so that the host does not wait; if it
+    is not finite, its iteration's update has been applied. `asked` is Solver's.
     """
 
     def __init__(
@@ -56,39 +50,39 @@ class Losses:
         self._net, self._rule = net, rule
         self.last: deque[float] = deque(maxlen=param.average_loss)
         self.wishes: set[str] = set()
-        self._sent: tuple[Sent, int] | None = None  # with its iteration
-        self._updated: int | None = None  # the iteration whose update has not been agreed on
+        self._sent: tuple[Loss, int] | None = None  # with its iteration
+        self._updated: int | None = None  # the iteration whose update is still to be checked
 
     @property
     def mean(self) -> float:
         """The mean of the last average_loss losses."""
         return float(np.mean(self.last))
 
-    def take(self, part: float | Sent, iteration: int) -> None:
-        """Agree on an iteration's loss, of which this rank gives its part, or on the last's if it's on its way.
+    def take(self, part: Loss, iteration: int) -> None:
+        """Sum an iteration's loss over the ranks, of which this one gives its part; a late part is summed one late.
 
-        Take note of what any rank was asked for, in the same message. Raise DivergedError on all ranks where that
-        loss, or what the last update left on any, is not finite. Collective.
+        The same message carries the requests of all ranks. Raise DivergedError on all ranks if the summed loss, or a
+        parameter after the last update, is not finite on any. Collective.
         """
-        if isinstance(part, float):
-            self._agree(part, iteration, "no update was applied")
-        else:
+        if part.late:
             before, self._sent = self._sent, (part, iteration)
             self._agree_late(before)
+        else:
+            self._agree(part.value(), iteration, "no update was applied")
         self._updated = iteration
 
     def settle(self) -> None:
-        """Agree on the loss that is still on its way, and on what the last update left. Collective."""
+        """Sum the loss that is still on a device, and check the last update. Collective."""
         if self._updated is not None:
             before, self._sent = self._sent, None
             self._agree_late(before)
             self._updated = None
 
-    def _agree_late(self, before: tuple[Sent, int] | None) -> None:
+    def _agree_late(self, before: tuple[Loss, int] | None) -> None:
         if before is None:
             self._sum(0.0, self._faults())
         else:
-            self._agree(before[0].loss(), before[1], "its update was applied")
+            self._agree(before[0].value(), before[1], "its update was applied")
 
     def _agree(self, part: float, iteration: int, consequence: str) -> None:
         faults = self._faults()
@@ -98,7 +92,7 @@ class Losses:
         self.last.append(self._sum(part if isfinite(part) else 0.0, faults))
 
     def _faults(self) -> list[Fault]:
-        """Return what the last update left on this rank that is not finite."""
+        """Return the values that are not finite after the last update of this rank."""
         found = self._rule.faulty()
         if found is None or self._updated is None:
             return []
@@ -106,7 +100,7 @@ class Losses:
         return [Fault(self._updated, text, "the update was applied")]
 
     def _sum(self, part: float, faults: list[Fault]) -> float:
-        """Return the sum of the ranks' parts, and take note of the rest. Raise DivergedError where any has a fault."""
+        """Return the sum of the ranks' parts, and note their requests. Raise DivergedError where any has a fault."""
         actions = [float(asked) for asked in self._asked()]
         mine = [part, bool(faults), *actions, *self._bad_records.counts()]
         loss, broken, *others = self._world.allsums(mine)
@@ -117,7 +111,7 @@ class Losses:
         return float(loss)
 
     def _diverged(self, faults: list[Fault]) -> DivergedError:
-        """Return the error that all ranks raise: it tells of the first fault that any has. Collective."""
+        """Return the error that all ranks raise, with the first fault of any. Collective."""
         all_faults = [fault for some in self._world.allgather(faults) for fault in some]
         first = min(all_faults, key=lambda fault: fault.iteration)
         newest = self._world.on_root(lambda: snapshot.newest(self._param.snapshot_prefix))

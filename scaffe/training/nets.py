@@ -20,13 +20,6 @@ from scaffe.proto import NetParameter, SolverParameter
 from scaffe.training import solver_nets
 
 
-def equip(context: Context, compute: Compute, world: World) -> None:
-    """Give a net's context the settings of `compute`, of which this rank's threads are the world's."""
-    context.threads, context.compute, context.graphs = world.threads, compute.numbers, compute.graphs
-    context.deterministic, context.workspace_bytes = compute.deterministic, compute.workspace_bytes
-    context.allow_python_layers = compute.allow_python_layers
-
-
 @dataclass(frozen=True)
 class NetBuilder:
     """Builds the nets of a solver file on this rank, without communication.
@@ -45,7 +38,7 @@ class NetBuilder:
     def train_net(self, allsums: Callable[[Sequence[float]], np.ndarray]) -> Net:
         """Return the train net; over several ranks its layers sum numbers by `allsums`."""
         world = self.world
-        context = Context(TRAIN, np, self.seed, world.rank, world.size, self.scaling, gpu=world.gpu)
+        context = Context(TRAIN, self.seed, world.rank, world.size, self.scaling)
         if world.size > 1:
             context.allsums = allsums
         if self.reading.readers == "single" and world.size > 1:
@@ -64,14 +57,14 @@ class NetBuilder:
 
     def _test_net(self, param: NetParameter, iterations: int, train_net: Net, tests_done: Callable[[], int]) -> Net:
         numbers = batch_numbers(self.world, iterations, tests_done)
-        net = self._built(param, Context(TEST, seed=self.seed, batch_numbers=numbers, gpu=self.world.gpu))
+        net = self._built(param, Context(TEST, seed=self.seed, batch_numbers=numbers))
         net.share_with(train_net)
         net.keep_data = False
         return net
 
     def _built(self, param: NetParameter, context: Context) -> Net:
         numbers = "float32" if self.compute.profile else self.compute.numbers
-        equip(context, replace(self.compute, numbers=numbers), self.world)
+        context.compute = replace(self.compute, numbers=numbers, threads=self.world.threads)
         context.choices, context.reading = self.choices, self.reading
         context.spare_cores, context.file_mark = self.world.spare_cores, self.world.file_mark
-        return Net(param, context=context, engine=self.compute.engine)
+        return Net(param, context=context, gpu=self.world.gpu)

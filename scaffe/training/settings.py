@@ -74,7 +74,7 @@ def titles() -> dict[type, str]:
     return {type(one.default): one.metadata["title"] for one in fields(Settings)}
 
 
-def read_settings(path: str | os.PathLike) -> Settings:
+def read_settings(path: str | os.PathLike[str]) -> Settings:
     """Return the settings of a TOML file: a table for each record, whose keys are the fields' names.
 
     Keys above the first table are those of `run`. Raise ScaffeError, with the path, where the file is wrong.
@@ -88,7 +88,7 @@ def read_settings(path: str | os.PathLike) -> Settings:
         raise ScaffeError(f"{path}: {error}") from None
 
 
-def _parsed(path: str | os.PathLike) -> dict[str, Any]:
+def _parsed(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
             return tomllib.load(file)

@@ -1,9 +1,10 @@
-"""Signals that ask a training run to stop or to snapshot: noted when they come, acted on between iterations."""
+"""Signals that request a stop or a snapshot of a training run: noted on arrival, handled between iterations."""
 
 from __future__ import annotations
 
 import signal
 from types import FrameType, TracebackType
+from typing import Any
 
 ACTIONS = (
     "none",
@@ -15,17 +16,17 @@ REQUEUE_EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h
 
 
 class Signals:
-    """Note, within a `with` block, which actions signals have asked this rank for.
+    """Note, within a `with` block, the actions that signals request of this rank.
 
-    SIGINT and SIGHUP do what the two effects say; SIGUSR1 and SIGTERM, with which batch systems announce the
-    end, ask for requeue. Only a process's main thread can enter the block.
+    The two effects are the actions of SIGINT and SIGHUP. SIGUSR1 and SIGTERM, with which batch systems announce the
+    end of a job, request "requeue". Only a process's main thread can enter the block.
     """
 
     def __init__(self, sigint_effect: str = "stop", sighup_effect: str = "snapshot"):
         self.effects = {signal.SIGINT: sigint_effect, signal.SIGHUP: sighup_effect}
         self.effects |= {signal.SIGUSR1: "requeue", signal.SIGTERM: "requeue"}
         self.asked: set[str] = set()
-        self._before: dict = {}
+        self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Signals:
         self._before = {number: signal.signal(number, self._note) for number in self.effects}
@@ -39,6 +40,6 @@ class Signals:
         self.asked.add(self.effects[signal.Signals(number)])
 
     def take(self) -> list[bool]:
-        """Return for each of ACTIONS whether it was asked for since the last call."""
+        """Return for each of ACTIONS whether it was requested since the last call."""
         asked, self.asked = self.asked, set()
         return [action in asked for action in ACTIONS]

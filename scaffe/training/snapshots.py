@@ -65,7 +65,7 @@ class Snapshots:
             snapshot.prune(state, self.param.snapshot_prefix, self.keep)
         return state
 
-    def restore(self, path: str | os.PathLike, seed: int) -> Progress | None:
+    def restore(self, path: str | os.PathLike[str], seed: int) -> Progress | None:
         """Load a snapshot, or the newest whole one for the path "auto"; None if there is none. Collective.
 
         The root reads the files; its weights and history are restored, the positions of data layers on all ranks.

@@ -6,8 +6,8 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from functools import partial, wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,8 @@ from readers import Reading
 from scaffe import solvers
 from scaffe.choices import Choices
 from scaffe.compute import AUTO, Compute
-from scaffe.errors import AgreedError, ScaffeError
+from scaffe.engine import Loss
+from scaffe.errors import ScaffeError
 from scaffe.files import snapshot, weights
 from scaffe.held import Together, public
 from scaffe.monitor.log import log
@@ -43,6 +44,7 @@ from scaffe.timeline import timeline as timelines
 from scaffe.timeline import trace
 from scaffe.training import display, replay
 from scaffe.training.bad_records import BadRecords
+from scaffe.training.collective import collective
 from scaffe.training.communicator import open_communicator
 from scaffe.training.losses import Losses
 from scaffe.training.nets import NetBuilder
@@ -50,27 +52,6 @@ from scaffe.training.settings import Settings, moved_keywords
 from scaffe.training.signals import ACTIONS
 from scaffe.training.snapshots import Progress, Snapshots
 from scaffe.training.solver_param import checked
-
-P = ParamSpec("P")
-Result = TypeVar("Result")
-
-
-def collective(method: Callable[Concatenate[Solver, P], Result]) -> Callable[Concatenate[Solver, P], Result]:
-    """Make a method a public call, an error after `close`; note whether this rank alone failed in it."""
-
-    @wraps(method)
-    def call(self: Solver, *args: P.args, **kwargs: P.kwargs) -> Result:
-        if self._closed and self.collectives is not None:
-            raise AgreedError("the solver is closed, and its ranks' communicators are given back; make another")
-        try:
-            result = method(self, *args, **kwargs)
-        except BaseException as error:
-            self._failed_alone = not self.world.is_alike(error)
-            raise
-        self._failed_alone = False
-        return result
-
-    return public(call)
 
 
 class Solver:
@@ -89,7 +70,7 @@ class Solver:
     @moved(moved_keywords())
     def __init__(
         self,
-        param: str | os.PathLike | SolverParameter,
+        param: str | os.PathLike[str] | SolverParameter,
         *,
         world: World | None = None,
         compute: Compute = Compute(),  # noqa: B008  frozen
@@ -111,7 +92,7 @@ class Solver:
         self.iter = self.tests_done = 0
         self.stopped = ""  # the request that ended solve() early: "stop" or "requeue"
         self.lock = snapshot.lock(self.param.snapshot_prefix)
-        self._keeps_prefix = self._touched = self._failed_alone = self._closed = False
+        self._keeps_prefix = self._touched = self.failed_alone = self.closed = False
         path, size = watching.timeline, self.world.size
         self.timeline = timelines.Timeline(timelines.limit(size)) if path else None
         self._build()
@@ -120,8 +101,8 @@ class Solver:
 
     # Set-up.
 
-    def _checked(self, param: str | os.PathLike | SolverParameter) -> SolverParameter:
-        """Return the solver's fields, all arguments checked. Raise ScaffeError where one makes no sense."""
+    def _checked(self, param: str | os.PathLike[str] | SolverParameter) -> SolverParameter:
+        """Return the solver's fields, all arguments checked. Raise ScaffeError for a wrong value."""
         self.settings = Settings(self.compute, self.run, self.reading, self.watching)
         self.run.check_reduce()
         device, gpu = self.compute.device, self.world.gpu
@@ -169,7 +150,7 @@ class Solver:
         """Build the update rule and the test nets, without communication."""
         self.statistics = Statistics(self.world, self.net.packed, self.net.context.share)
         self.net.packed.pinned = True
-        self.rule = solvers.create(self.param, self.net.packed, self.net.context.engine)
+        self.rule = solvers.create(self.param, self.net.packed, self.net.engine)
         self.test_nets = builder.test_nets(self.net, lambda: self.tests_done)
         if self.world.is_root:
             snapshot.check_writable(self.param)
@@ -182,7 +163,7 @@ class Solver:
         return np.array(values) if sums is None else sums(values)
 
     def _make_workflows(self) -> WorkflowTrial:
-        """Return the workflow that the run names, or those to choose from. Collective."""
+        """Return the workflow of the run, or those to time. Collective."""
         given = self.world, self.collectives, self.net, self.update_bucket, self.rule
         candidates = self.run.candidates if self.collectives else {"alone": self.run}
         workflows = {name: make_workflow(run, *given) for name, run in candidates.items()}
@@ -203,16 +184,16 @@ class Solver:
 
     @property
     def held(self) -> Together:
-        """The arrays of all its nets' blobs that are in users' hands."""
+        """The arrays of its nets' blobs that users hold."""
         return Together(net.held for net in (self.net, *self.test_nets))
 
     # Training.
 
     @collective
     def step(self, iterations: int) -> None:
-        """Run so many iterations, with displays, tests and snapshots as the solver file asks.
+        """Run `iterations`, with the displays, tests and snapshots of the solver file.
 
-        It begins, and ends, with the root's parameters on all ranks.
+        At its start and at its end all ranks have the root's parameters.
         """
         self._share()
         self._run(iterations)
@@ -244,15 +225,15 @@ class Solver:
         self.losses.settle()
 
     def _keep_prefix(self) -> None:
-        """Keep other jobs from this one's snapshots, if there are to be any. Collective the first time."""
+        """Lock the snapshot prefix, if this run writes snapshots. Collective the first time."""
         if (self.param.snapshot or self.param.snapshot_after_train) and not self._keeps_prefix:
             self.world.on_root(self.lock.take)
             self._keeps_prefix = True
 
     def _share(self) -> None:
-        """Have the root's parameters go out, if somebody may have written into any since the last step. Collective.
+        """Send the root's parameters, if a user can have written into any rank's since the last step. Collective.
 
-        Who has asked for a parameter's array may hold it, and write into it later.
+        A user who has asked for a parameter's array can keep it, and write into it later.
         """
         if self.world.size > 1 and not self._touched:
             self._touched = bool(self.world.allsum(self._parameter_versions() != self._versions))
@@ -265,15 +246,15 @@ class Solver:
         return sum(blob.values.version for blob in blobs)
 
     def _plan(self) -> None:
-        """Have the root choose how the engine computes, and all ranks compute so."""
+        """Choose the engine's kernels on the root, for all ranks. Collective."""
         nets = self.net, *self.test_nets
         self.choices.taken = self.world.on_root(lambda: self.choices.time(nets))
 
     def _iterate(self, ends: bool) -> None:
-        """Run an iteration; if it `ends` a step all ranks have the root's parameters then."""
+        """Run an iteration; after one that `ends` a step all ranks have the root's parameters."""
         record = self.world.record
         record.begin(self.iter)
-        self.rate()  # on all ranks, of which some may have no update to make: it raises where there is no such rate
+        self.rate()  # raises on all ranks where there is none, also on ranks that update nothing
         run, start = iterate, time.perf_counter()
         agree: Callable[..., Any] = partial(self.losses.take, iteration=self.iter)
         if self.timeline:
@@ -297,7 +278,7 @@ class Solver:
 
     @property
     def workflow(self) -> Workflow:
-        """The ways of the next iteration."""
+        """The workflow of the next iteration."""
         return self.trial.workflow
 
     @property
@@ -310,7 +291,7 @@ class Solver:
         return lr_policy.rate(self.param, self.iter)
 
     def _act(self) -> None:
-        """Snapshot if it is time or somebody asked, and stop if somebody asked."""
+        """Snapshot if it is due or a rank requests it, and stop if a rank requests that."""
         due = self.param.snapshot and self.iter % self.param.snapshot == 0
         wishes, self.losses.wishes = self.losses.wishes, set()
         if due or wishes & {"snapshot", "requeue"}:
@@ -319,7 +300,7 @@ class Solver:
         self.stopped = next((wish for wish in ("requeue", "stop") if wish in wishes), "")
 
     @collective
-    def solve(self, resume: str | os.PathLike | None = None) -> None:
+    def solve(self, resume: str | os.PathLike[str] | None = None) -> None:
         """Train until max_iter, or until a signal stops it; snapshot, display and test at the end as Caffe does."""
         p = self.param
         log.info("Solving %s", self.net.name)
@@ -352,7 +333,9 @@ class Solver:
         self.net.forward()
         self.statistics.average()
         self.rule.look()
-        self.losses.take(self.net.loss(), self.iter)
+        loss = Loss(self.net)
+        loss.add(1)
+        self.losses.take(loss, self.iter)
         self.losses.settle()
         log.info("Iteration %d, loss = %.6g", self.iter, self.losses.mean)
 
@@ -365,7 +348,7 @@ class Solver:
         nbytes = {b.label(self.net): self.net.packed.data[b.part].nbytes for b in buckets}
         about = {"run": asdict(self.run), "buckets": nbytes}
         trace.write(self.world, path, timeline.spans(), about)
-        log.info("Timeline in %s; scaffe timeline %s tells what it says", path, path)
+        log.info("Timeline in %s; scaffe timeline %s summarises it", path, path)
 
     # Tests.
 
@@ -397,7 +380,7 @@ class Solver:
         return self.world.on_root(lambda: self.snapshots.save(progress))
 
     @collective
-    def restore(self, path: str | os.PathLike) -> None:
+    def restore(self, path: str | os.PathLike[str]) -> None:
         """Continue where the snapshot was taken, or at the newest whole one of the prefix for the path "auto"."""
         if restored := self.snapshots.restore(path, self.seed):
             self.iter, self.tests_done, self.seed = restored
@@ -413,21 +396,21 @@ class Solver:
 
     @public
     def close(self) -> None:
-        """End the nets' reader threads, and the workflow; write the timeline; let other jobs write. Collective.
+        """Write the timeline, end all threads, free the communicators and unlock the snapshot prefix. Collective.
 
-        Once a call has failed on this rank alone, threads end and the rest is left: the others are not here. Closing
-        twice is allowed. Raise SnapshotError where the timeline can't be written.
+        If the last call failed on this rank alone, only its threads end: the other ranks are elsewhere. Closing twice
+        is allowed. Raise SnapshotError where the timeline can't be written.
         """
         self.lock.release()
         self._keeps_prefix = False
-        if self._closed:
+        if self.closed:
             return
-        if self._failed_alone:
+        if self.failed_alone:
             for workflow in self.trial.workflows:
                 workflow.drive.close()
             self._end_readers()
             return
-        self._closed = True
+        self.closed = True
         self.write_timeline()
         self._end_readers()
         self.trial.close()
@@ -437,7 +420,7 @@ class Solver:
             self.watch.close()
         if self.collectives is not None:
             # Users' arrays over shared memory may be used on too.
-            held = self.net.context.gpu is None and self.net.move_parameters(aligned_zeros)
+            held = self.world.gpu is None and self.net.move_parameters(aligned_zeros)
             self.collectives.free(windows=not any(self.world.allgather(held)))
 
     def _end_readers(self) -> None:
@@ -445,6 +428,6 @@ class Solver:
             net.close()
 
 
-def get_solver(path: str | os.PathLike, **settings: Any) -> Solver:
+def get_solver(path: str | os.PathLike[str], **settings: Any) -> Solver:
     """Return the solver that a prototxt file describes; `settings` are Solver's keywords."""
     return Solver(path, **settings)

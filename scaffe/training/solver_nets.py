@@ -1,4 +1,4 @@
-"""Which nets a solver file asks for: one to train, any number to test."""
+"""The nets that a solver file names: one to train, any number to test."""
 
 from __future__ import annotations
 

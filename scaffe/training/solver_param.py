@@ -12,7 +12,7 @@ from scaffe.solvers import lr_policy
 _LEAST = {"iter_size": 1, "average_loss": 1, "snapshot": 0, "max_iter": 0}
 
 
-def checked(given: str | os.PathLike | SolverParameter) -> SolverParameter:
+def checked(given: str | os.PathLike[str] | SolverParameter) -> SolverParameter:
     """Return the fields of a file, or those given. Raise ScaffeError where one has a wrong value."""
     param = given if isinstance(given, SolverParameter) else read_solver(given)
     numbers.check(param)

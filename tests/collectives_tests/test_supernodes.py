@@ -57,7 +57,7 @@ def test_what_makes_no_sense_is_one_line(told, host, said):
 
 
 def test_a_node_in_two_supernodes_is_refused():
-    with pytest.raises(ArgumentError, match="ranks 1 and 2 are of one node, which is in two: 'a' and 'b'"):
+    with pytest.raises(ArgumentError, match="ranks 1 and 2 share a node, but are in two supernodes: 'a' and 'b'"):
         Group.of("xyyz").with_supernodes("aabb")
     assert Group.of("xyyz").with_supernodes("abba").supernodes == (0, 1, 1, 0)
 

@@ -6,7 +6,9 @@ from both_engines import assert_alike, run
 from google.protobuf import text_format
 
 import scaffe
+from scaffe.compute import Compute
 from scaffe.devices import gpu
+from scaffe.engines.cuda.launcher import Launcher
 from scaffe.engines.cuda.products import Products
 from scaffe.errors import LaunchError
 from scaffe.proto import NetParameter
@@ -29,13 +31,13 @@ CASES = {
 }
 
 
-def net_of(kind, fields, shape, **how):
+def net_of(kind, fields, shape, gpu=None, **how):
     """Return a net of one convolution, its input and parameters filled with random numbers."""
     dims = " ".join(f"dim: {size}" for size in shape)
     text = f"""force_backward: true
     layer {{ name: "x" type: "Input" top: "x" input_param {{ shape {{ {dims} }} }} }}
     layer {{ name: "it" type: "{kind}" bottom: "x" top: "y" convolution_param {{ {fields} }} }}"""
-    net = scaffe.Net(text_format.Parse(text, NetParameter()), scaffe.TRAIN, **how)
+    net = scaffe.Net(text_format.Parse(text, NetParameter()), scaffe.TRAIN, compute=Compute(**how), gpu=gpu)
     rng = np.random.default_rng(0)
     for blob in (net.blobs["x"], *(blob for blobs in net.params.values() for blob in blobs)):
         blob.data[...] = rng.standard_normal(blob.shape)
@@ -46,10 +48,10 @@ def net_of(kind, fields, shape, **how):
 @pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
 @pytest.mark.parametrize("case", CASES)
 def test_kernels_of_each_pass_have_numpys_numbers(kind, case, compute):
-    if GPU.cudnn is None:
+    if Launcher(GPU).cudnn is None:
         pytest.skip("no cuDNN")
     expected = run(net_of(kind, *CASES[case], engine="reference"))
-    net = net_of(kind, *CASES[case], gpu=GPU, compute=compute, plan="fixed")
+    net = net_of(kind, *CASES[case], gpu=GPU, numbers=compute, plan="fixed")
     works = net.layers[-1].works(net.bottoms[-1], net.tops[-1], True)
     found = {work: list(time()) for work, time in works.items()}
     assert all(found.values())
@@ -63,7 +65,7 @@ def test_kernels_of_each_pass_have_numpys_numbers(kind, case, compute):
 @pytest.mark.parametrize("compute", TOLERANCE)
 def test_deterministic_runs_repeat_bit_for_bit(compute):
     fields, shape = CASES["plain"]
-    first, again = (run(net_of("Convolution", fields, shape, gpu=GPU, compute=compute, deterministic=True))
+    first, again = (run(net_of("Convolution", fields, shape, gpu=GPU, numbers=compute, deterministic=True))
                     for _ in range(2))  # fmt: skip
     for name, values in first.items():
         np.testing.assert_array_equal(values, again[name], err_msg=name)

@@ -71,7 +71,7 @@ def test_what_is_repeated_trains_as_what_is_computed(make):
     pair = [make(graphs) for graphs in ("on", "off")]
     for solver in pair:
         solver.step(12)
-    assert len(pair[0].net.graphs._recordings) >= 2
+    assert len(pair[0].net.engine.graphs._recordings) >= 2
     one, other = (solver.net.packed.host_data() for solver in pair)
     np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * np.abs(other).max())
     np.testing.assert_allclose(*(list(solver.losses.last) for solver in pair), rtol=1e-5)

@@ -1,4 +1,7 @@
-"""The house stands: no import circle, and no import from a higher floor. Imports for types and in functions count."""
+"""The house stands: no import circle, and none from a later row of the tables in docs/architecture.md.
+
+Imports for types and in functions count.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = "collectives", "readers", "scaffe"
-ROW = re.compile(r"\| \d+ \| (.+?) \|")
 
 
 @cache
@@ -37,22 +39,25 @@ def graph() -> dict[str, set[str]]:
     return {name: set(imported(name)) - {name} for name in modules()}
 
 
+@cache
 def floors() -> dict[str, int]:
-    """Return the floors of modules and packages, as the tables of docs/architecture.md have them; the lowest is 1."""
+    """Return the floor of each module and folder that the tables of docs/architecture.md name, 1 for the first row."""
     found: dict[str, int] = {}
+    package, floor = "", 0
     for line in (ROOT / "docs/architecture.md").read_text().splitlines():
-        if row := ROW.match(line):
-            for name in re.findall(r"`([\w.]+)`", row[1]):
-                assert name not in found, f"{name} stands on two floors"
-                found[name] = int(line.split("|")[1])
+        if line.startswith("## "):
+            heading = re.fullmatch(r"## The floors of `(\w+)/`", line)
+            package, floor = heading[1] if heading else "", 0
+        elif package and line.startswith("| `"):
+            floor += 1
+            for place in re.findall(r"`([\w/]+?)(?:\.py|/)`", line.split("|")[1]):
+                assert found.setdefault(f"{package}.{place}", floor) == floor, f"{package}/{place} stands on two floors"
     return found
 
 
-def floor(name: str, table: dict[str, int]) -> int:
-    """Return the floor of a module: its own, or that of the nearest package around it."""
-    parts = name.split(".")
-    known = (".".join(parts[:n]) for n in range(len(parts), 1, -1))
-    return next((table[place] for place in known if place in table), 0)
+def floor(name: str) -> int:
+    """Return a module's floor, 0 where the tables name neither it nor its folder."""
+    return floors().get(".".join(name.split(".")[:2]), 0)
 
 
 def test_no_modules_import_each_other():
@@ -61,18 +66,10 @@ def test_no_modules_import_each_other():
 
 
 def test_every_module_stands_on_a_floor():
-    table = floors()
-    assert [name for name in table if name not in modules()] == []
-    missing = [name for name in modules() if "." in name and name.split(".")[0] != "readers" and not floor(name, table)]
-    assert missing == []
+    assert [name for name in floors() if name not in modules()] == []
+    assert [name for name in modules() if "." in name and not name.startswith("readers") and not floor(name)] == []
 
 
-def test_no_module_imports_from_a_higher_floor():
-    table = floors()
-    upwards = [
-        f"{name} -> {other}"
-        for name, others in graph().items()
-        for other in others
-        if floor(name, table) and floor(other, table) > floor(name, table)
-    ]
-    assert upwards == []
+def test_no_module_imports_from_a_later_row():
+    pairs = [(name, other) for name, others in graph().items() if floor(name) for other in others]
+    assert [f"{name} -> {other}" for name, other in pairs if floor(other) > floor(name)] == []

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Iterable
-from importlib import import_module
 from pathlib import Path
 from runpy import run_path
 
 import pytest
 
-import readers
 from collectives.schedules.registry import algorithms
-from scaffe import cli, layers, solvers
+from readers import database
+from scaffe import commands, layers, solvers
 from scaffe.layers import layer
 from scaffe.parallel.workflows.workflow import registered
 
@@ -46,25 +44,21 @@ def test_each_workflow_has_a_test_of_its_files_name() -> None:
     assert without_a_test(file_of(workflow) for workflow in registered().values()) == []
 
 
-def test_each_command_has_a_test_of_its_name() -> None:
-    names: dict[int, list[str]] = {}  # by parser: the command's names, the first one scaffe's own, others Caffe's
-    for name, parser in cli.parser().commands.items():
-        names.setdefault(id(parser), []).append(name)
-    assert ["train"] in names.values()
-    assert without_a_test(own.replace("-", "_") for own, *_ in names.values()) == []
+def test_each_command_has_a_test_of_its_files_name() -> None:
+    files = {module.__name__.rpartition(".")[2] for module in commands.modules()}
+    assert "train" in files
+    assert without_a_test(files) == []
 
 
-def test_each_class_that_reads_and_decodes_records_has_a_test_of_its_files_name() -> None:
-    modules = [import_module(f"readers.{module.name}") for module in pkgutil.iter_modules(readers.__path__)]
-    kinds = {kind for module in modules for kind in vars(module).values() if isinstance(kind, type)}
-    found = {file_of(kind) for kind in kinds if hasattr(kind, "read") and hasattr(kind, "decode")}
-    assert {"lmdb_reader", "leveldb_reader", "sharded_lmdb", "synthetic"} <= found
-    assert without_a_test(found) == []
+def test_each_kind_of_database_has_a_test_of_its_files_name() -> None:
+    files = {file_of(kind) for kind in database.kinds()}
+    assert "lmdb_reader" in files
+    assert without_a_test(files) == []
 
 
 def test_each_algorithm_is_among_those_that_the_property_tests_check() -> None:
     """An algorithm needs no test of its name: test_check.py holds for all that are registered, on any ranks."""
-    checked = set(run_path(str(TESTS / "collectives_tests/schedules/test_check.py"))["KINDS"])
+    checked = set(run_path(str(TESTS / "collectives_tests/simulation/test_check.py"))["KINDS"])
     assert len(algorithms()) > 1
     for algorithm in algorithms():
         assert {(verb, name) for verb in algorithm.verbs for name in algorithm.samples} <= checked, algorithm.name

@@ -6,6 +6,7 @@ import pytest
 from mpi4py import MPI
 
 import scaffe
+from scaffe.compute import Compute
 from scaffe.context import Context
 from scaffe.parallel.evaluate import batch_numbers
 from scaffe.parallel.world import World
@@ -27,8 +28,8 @@ def features(folder, comm, iterations):
     if world.is_root:
         net.write_text(nets.lenet(folder / "db", 8))
     comm.Barrier()
-    context = Context(scaffe.TEST, seed=3, batch_numbers=batch_numbers(world, iterations))
-    built = scaffe.Net(net, context=context, engine="reference")
+    context = Context(scaffe.TEST, seed=3, compute=Compute("reference"), batch_numbers=batch_numbers(world, iterations))
+    built = scaffe.Net(net, context=context)
     path = folder / f"{comm.size}_{iterations}.npy"
     counts = extract(built, {"ip1": str(path)}, iterations, world, "npy")
     built.close()

@@ -6,6 +6,7 @@ import pytest
 from mpi4py import MPI
 
 import scaffe
+from collectives import Communicator
 from scaffe.training.solver import Solver
 
 pytestmark = pytest.mark.mpi
@@ -34,4 +35,27 @@ def test_arrays_and_nets_live_on_after_the_solver_is_closed(tmp_path_factory):
     solver.net.forward()
     assert (deploy.params["ip"][0].data[1:] == (5 if arrays else trained[1:])).all()
     deploy.close()
+    solver.net.close()
+
+
+@pytest.mark.parametrize("holder", [None, 0, -1])
+def test_shared_memory_stays_on_all_ranks_while_one_holds_an_array_of_it(tmp_path_factory, monkeypatch, holder):
+    comm, given, free = MPI.COMM_WORLD, [], Communicator.free
+
+    def freed(collectives, windows=True):
+        given.append((collectives, windows))
+        free(collectives, windows=all(comm.allgather(windows)))  # alike, or ranks would wait for one another
+
+    folder = nets.shared_folder(comm, tmp_path_factory, "one_holds", count=24, shape=(1, 4, 4))
+    solver = Solver(nets.solver_with(nets.softmax_regression(folder / "db")))
+    solver.step(1)
+    mine = holder is not None and comm.rank == holder % comm.size
+    held = solver.net.params["ip"][0].data if mine else None
+    collectives = solver.collectives
+    monkeypatch.setattr(Communicator, "free", freed)
+    solver.close()
+    if comm.size > 1:
+        assert [windows for one, windows in given if one is collectives] == [holder is None]
+    if held is not None:
+        np.testing.assert_array_equal(held, solver.net.params["ip"][0].data)
     solver.net.close()

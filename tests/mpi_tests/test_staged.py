@@ -151,7 +151,7 @@ def test_misuse_is_told_with_the_stage(comm):
     staged = Staged(comm, "bcast", draw(0))
     staged.start()
     staged.ready(0)
-    with pytest.raises(ArgumentError, match="stage 0 is ready for the second time"):
+    with pytest.raises(ArgumentError, match="stage 0 is already ready"):
         staged.ready(0)
     with pytest.raises(ArgumentError, match="stage 8 is not one of 8"):
         staged.ready(8)

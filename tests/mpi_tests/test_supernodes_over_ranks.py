@@ -113,7 +113,9 @@ def test_nonsense_is_an_error_on_all_ranks(monkeypatch, told, error, said):
 
 
 def test_a_node_in_two_is_an_error_on_all_ranks():
-    with pytest.raises(ArgumentError, match="supernodes: ranks 0 and 1 are of one node, which is in two: '0' and '1'"):
+    with pytest.raises(
+        ArgumentError, match="supernodes: ranks 0 and 1 share a node, but are in two supernodes: '0' and '1'"
+    ):
         Communicator(COMM, group=Group.of([0] * COMM.size), supernodes=r"n(\d)")
 
 

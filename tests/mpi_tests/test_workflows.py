@@ -270,7 +270,7 @@ def test_a_rank_that_failed_alone_waits_for_nobody_when_it_closes_and_its_thread
         assert {thread.name for thread in set(threading.enumerate()) - before} <= {"stall"}
     COMM.Barrier()
     monkeypatch.undo()
-    solver._failed_alone = False
+    solver.failed_alone = False
     solver.close()
 
 

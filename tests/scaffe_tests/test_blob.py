@@ -60,6 +60,24 @@ def test_a_view_of_borrowed_values_is_borrowed_too(blob, shape):
     np.testing.assert_array_equal(lent, ONE)
 
 
+def test_another_shape_of_borrowed_values_is_borrowed_too(blob):
+    lent = ONE.copy()
+    blob.borrow(lent)
+    blob.reshape(6)
+    blob.data[...] = 7
+    np.testing.assert_array_equal(lent, ONE)
+
+
+def test_borrowing_writes_nothing_into_an_array_that_was_lent_before(blob):
+    lent, view = ONE.copy(), Blob((2, 3))
+    kept = view.data
+    blob.borrow(lent)
+    view.view(blob)
+    view.borrow(TWO.copy())
+    np.testing.assert_array_equal(lent, ONE)
+    assert kept is not None
+
+
 def test_values_of_the_blobs_own_are_shown_without_a_copy(blob):
     for part, array in (("data", "array"), ("diff", "diff_array")):
         own = getattr(blob, array)

@@ -133,7 +133,7 @@ def low_net(layer, shape, compute):
     text = f'layer {{ name: "x0" type: "Input" top: "x0" input_param {{ shape {{ {shape} }} }} }}\n{layer}'
     net = scaffe.Net(
         text_format.Parse("force_backward: true\n" + text, NetParameter()), scaffe.TRAIN,
-        engine="onednn" if compute == "bf16" else "reference", compute=compute,
+        compute=Compute("onednn" if compute == "bf16" else "reference", numbers=compute),
     )  # fmt: skip
     rng = np.random.default_rng(0)
     for blob in (net.blobs["x0"], *(blob for blobs in net.params.values() for blob in blobs)):
@@ -178,6 +178,6 @@ def test_bfloat16_rounds_what_it_multiplies():
 
 def test_bfloat16_without_onednn_is_refused():
     with pytest.raises(scaffe.errors.EngineError, match="compute in float32 alone, not in bf16; take engine onednn"):
-        scaffe.Net(NetParameter(), scaffe.TRAIN, engine="reference", compute="bf16")
+        scaffe.Net(NetParameter(), scaffe.TRAIN, compute=Compute("reference", numbers="bf16"))
     with pytest.raises(scaffe.errors.EngineError, match="unknown kind of number 'half'"):
-        scaffe.Net(NetParameter(), scaffe.TRAIN, compute="half")
+        scaffe.Net(NetParameter(), scaffe.TRAIN, compute=Compute(numbers="half"))

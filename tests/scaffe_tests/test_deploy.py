@@ -9,6 +9,7 @@ from deploy import deploy
 
 import scaffe
 from readers import LMDBReader, decode, read_mean
+from scaffe.compute import Compute
 
 ENGINES = ["reference", pytest.param("onednn", marks=needs_onednn)]
 BATCH = 40
@@ -33,7 +34,7 @@ def losses(request, artefacts, tmp_path):
     model = deploy(artefacts / "quick_xavier.prototxt", tmp_path / "deploy.prototxt", BATCH)
 
     def run(weights, images, labels):
-        net = scaffe.Net(model, scaffe.TEST, weights=artefacts / weights, engine=request.param)
+        net = scaffe.Net(model, scaffe.TEST, weights=artefacts / weights, compute=Compute(request.param))
         prob = net.forward(data=images)["prob"].astype(np.float64)
         assert prob.sum(axis=1) == pytest.approx(np.ones(BATCH), abs=1e-6)
         return -np.log(prob[np.arange(BATCH), labels]).mean(), (prob.argmax(axis=1) == labels).mean()

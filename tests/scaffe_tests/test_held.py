@@ -61,7 +61,7 @@ def residual():
 
 
 def made(model, engine, phase=scaffe.TRAIN):
-    net = scaffe.Net(model(), phase, engine=engine, threads=1)
+    net = scaffe.Net(model(), phase, compute=Compute(engine, threads=1))
     rng = np.random.default_rng(0)
     for blobs in net.params.values():
         for blob in blobs:
@@ -423,7 +423,7 @@ def test_a_net_that_differs_is_refused_and_nothing_is_shared():
 def test_a_solvers_net_that_shares_with_another_trains_both(images, engine):
     """As when fine-tuning in pycaffe: the solver goes on from the other net's values."""
     one, twin = solver(engine), solver(engine)
-    pretrained = scaffe.Net(one.net.param, scaffe.TEST, engine=engine)
+    pretrained = scaffe.Net(one.net.param, scaffe.TEST, compute=Compute(engine))
     pretrained.params["ip"][0].data[...] = 0.125
     twin.net.params["ip"][0].data[...] = 0.125
     twin.net.params["ip"][1].data[...] = pretrained.params["ip"][1].data

@@ -14,6 +14,7 @@ from google.protobuf import text_format
 
 import scaffe
 from scaffe import layers, solvers
+from scaffe.compute import Compute
 from scaffe.layers import layer
 from scaffe.proto import NetParameter, SolverParameter
 
@@ -78,7 +79,7 @@ def test_a_layer_is_one_file(tmp_path) -> None:
         scaffe.Net(param, scaffe.TEST)
     with added(layers, layer._types, "mish", MISH, tmp_path):
         x = np.array([-1, 0, 2], np.float32)
-        y = scaffe.Net(param, scaffe.TEST, engine="reference").forward(x=x)["y"]
+        y = scaffe.Net(param, scaffe.TEST, compute=Compute("reference")).forward(x=x)["y"]
         assert "Mish" in dir(layers) and layers.Mish().function.type_name == "Mish"
     np.testing.assert_allclose(y, x * np.tanh(np.log(1 + np.exp(x))), rtol=1e-6)
 

@@ -10,6 +10,7 @@ import pytest
 from google.protobuf import text_format
 
 import scaffe
+from scaffe.compute import Compute
 from scaffe.engines.onednn import library
 from scaffe.errors import OnednnError
 from scaffe.proto import NetParameter
@@ -35,14 +36,17 @@ def build(
     engine: str = "onednn",
     phase: int = scaffe.TRAIN,
     force_backward: bool = True,
-    **how: Any,
+    gpu: Any = None,
+    **compute: Any,
 ) -> scaffe.Net:
     """Return the net of `layers` over Input blobs x0, x1, ... of these shapes, filled with random numbers."""
     text = f"force_backward: {str(force_backward).lower()}\n"
     for i, shape in enumerate(shapes):
         sizes = " ".join(f"dim: {size}" for size in shape)
         text += f'layer {{ name: "x{i}" type: "Input" top: "x{i}" input_param {{ shape {{ {sizes} }} }} }}\n'
-    net = scaffe.Net(text_format.Parse(text + layers, NetParameter()), phase, engine=engine, **how)
+    net = scaffe.Net(
+        text_format.Parse(text + layers, NetParameter()), phase, compute=Compute(engine, **compute), gpu=gpu
+    )
     rng = np.random.default_rng(0)
     for i, shape in enumerate(shapes):
         net.blobs[f"x{i}"].data[...] = rng.standard_normal(shape)

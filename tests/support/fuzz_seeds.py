@@ -75,7 +75,7 @@ def make(home: Path) -> list[Kind]:
     (home / "solved.prototxt").write_text(nets.softmax_regression("db"))
     net = home / "good.prototxt"
     net.write_text(NET)
-    built = scaffe.Net(str(net), scaffe.TRAIN, engine="reference")
+    built = scaffe.Net(str(net), scaffe.TRAIN, compute=Compute("reference"))
     for suffix in (".caffemodel", ".caffemodel.h5"):
         for name in ("sealed", "good"):
             built.save(home / f"{name}{suffix}")
@@ -89,7 +89,7 @@ def kind(home: Path, name: str, good: bytes | str, file: str, read: Callable[[Pa
 
 
 def build(path: Path) -> None:
-    scaffe.Net(str(path), scaffe.TRAIN, engine="reference").forward()
+    scaffe.Net(str(path), scaffe.TRAIN, compute=Compute("reference")).forward()
 
 
 def texts(home: Path) -> list[Kind]:
@@ -250,7 +250,7 @@ def lists(home: Path) -> list[Kind]:
 
 def tables(home: Path) -> list[Kind]:
     profile = {"device": "a GPU", "layers": [{"name": "x", "forward": 0.1, "backward": 0.2}]}
-    built = scaffe.Net(str(home / "good.prototxt"), scaffe.TRAIN, engine="reference")
+    built = scaffe.Net(str(home / "good.prototxt"), scaffe.TRAIN, compute=Compute("reference"))
     from scaffe.tools import benchmark
 
     replay.profile(built, benchmark.measure(built, 1)).save(home / "good.json")

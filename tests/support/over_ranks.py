@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from google.protobuf import text_format
 
+from scaffe.compute import Compute
 from scaffe.context import TRAIN, Context
 from scaffe.net import Net
 from scaffe.proto import NetParameter
@@ -18,7 +19,7 @@ def net_of(text: str, **context) -> Net:
     """Build the net of a prototxt's text as the rank that the context says."""
     param = NetParameter()
     text_format.Parse(text, param)
-    return Net(param, context=Context(**{"phase": TRAIN, **context}), engine="reference")
+    return Net(param, context=Context(**{"phase": TRAIN, "compute": Compute("reference"), **context}))
 
 
 def run(net: Net, passes: int) -> Passes:

@@ -2,7 +2,9 @@
 
 | file | what is in it |
 |---|---|
-| engine.py | compiles kernels and launches them |
+| cupy_engine.py | Cupy: the reference forms on a GPU, their memory planned |
+| launcher.py | Launcher: compiles kernels and launches them |
+| engine.py | Cuda: the engine that computes by kernels |
 | products.py | products of matrices by cuBLAS |
 | cudnn.py | cuDNN's plans for one convolution |
 | filters.py, ways.py | a convolution's passes by cuDNN, and which way each takes |
@@ -12,8 +14,8 @@
 | transform.py, data.py | what data layers do to images, on the device |
 | channels.py | channels cut into chunks, for BatchNorm and Scale |
 | pool.py, memory.py | where a net's blobs lie: a plan of offsets, and the blobs put there |
-| graphs.py | runs of layers recorded once, and repeated by one call |
-| report.py | the loss and wrong labels, which the host is told late |
+| graphs.py | groups of layers recorded once, and repeated by one call |
+| report.py | the loss and wrong labels, which the host reads late |
 | solvers.py | each rule's update as one launch |
 """
 
@@ -34,10 +36,12 @@ from scaffe.engines.cuda import (
     softmax_loss,
     solvers,
 )
-from scaffe.engines.cuda.engine import Engine
+from scaffe.engines.cuda.cupy_engine import Cupy
+from scaffe.engines.cuda.engine import Cuda
 
 __all__ = [
-    "Engine",
+    "Cuda",
+    "Cupy",
     "accuracy",
     "batch_norm",
     "convolution",

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.engines.cuda.engine import engine_of
 from scaffe.engines.cuda.report import ignoring
 from scaffe.engines.cuda.softmax_loss import mean_over_labels
 from scaffe.layers.accuracy import Accuracy
@@ -23,7 +24,7 @@ class CudaAccuracy(Accuracy):
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         if len(top) > 1:
             return super().forward(bottom, top)
-        engine, (scores, labels) = self.context.engine, (blob.array for blob in bottom)
+        engine, (scores, labels) = engine_of(self), (blob.array for blob in bottom)
         engine.report.check(self, labels, bottom[1].num, self.classes, self.ignore)
         hit = self.buffer("hit", (self.outer * self.inner,), np.float32)
         numbers = *self.view[1:], self.top_k, *ignoring(self.ignore)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scaffe.engines.cuda.channels import Channels
+from scaffe.engines.cuda.engine import engine_of
 from scaffe.layers.batch_norm import BatchNorm
 from scaffe.layers.layer import Blobs, register
 
@@ -21,7 +22,7 @@ class CudaBatchNorm(BatchNorm):
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         if not self.parts.fit:
             return super().forward(bottom, top)
-        engine, x, sums = self.context.engine, bottom[0].array, [blob.array for blob in self.blobs]
+        engine, x, sums = engine_of(self), bottom[0].array, [blob.array for blob in self.blobs]
         kept = self.normalised = self.buffer("normalised", self.view, x.dtype)  # layers behind may change the top
         self.deviation = self.buffer("deviation", (self.view[1], 1), x.dtype)
         if self.use_sums:
@@ -37,7 +38,7 @@ class CudaBatchNorm(BatchNorm):
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         if self.use_sums or not propagate_down[0] or not self.parts.fit:
             return super().backward(top, propagate_down, bottom)
-        engine, chunks = self.context.engine, self.parts.sums(self, self.normalised.dtype)
+        engine, chunks = engine_of(self), self.parts.sums(self, self.normalised.dtype)
         arrays = self.normalised, top[0].diff_array
         self.parts.launch(engine, "norm_back_chunks", *arrays, *chunks)
         self.parts.launch(engine, "normalise_back", *arrays, *chunks, self.deviation, bottom[0].diff_array)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from scaffe.engines.cuda.engine import THREADS, divisor
+from scaffe.engines.cuda.launcher import THREADS, divisor
 from scaffe.layers.layer import Layer
 
 CHUNK = 16 * THREADS  # elements of a chunk; CHUNK of batch_norm.cu

@@ -9,6 +9,7 @@ from typing import Any
 
 from scaffe.context import TRAIN
 from scaffe.engines.cuda.cudnn import CORRELATE, IMAGES, MAPS, SPREAD, WEIGH, WEIGHTS, Pass
+from scaffe.engines.cuda.engine import engine_of
 from scaffe.engines.cuda.filters import Filters, problem_of
 from scaffe.engines.cuda.layouts import add_channel_sums
 from scaffe.layers.base_convolution import BaseConvolution
@@ -27,7 +28,7 @@ class CudaColumns:
     """
 
     def __init__(self, layer: BaseConvolution, images: int, channels: int, window: SlidingWindow):
-        self.engine, self.images, self.channels = layer.context.engine, images, channels
+        self.engine, self.images, self.channels = engine_of(layer), images, channels
         axes = zip(window.size, window.out, window.kernel, window.stride, window.pad, window.dilation, strict=True)
         self.sides = [number for axis in axes for number in axis]
         self.layer, self.shape = layer, (channels * prod(window.kernel), images * prod(window.out))
@@ -67,7 +68,7 @@ class ColumnConvolution(BaseConvolution):
         return columns
 
     def _multiply(self, a: Any, b: Any, out: Any) -> None:
-        self.context.engine.multiply(a, b, out)
+        engine_of(self).multiply(a, b, out)
 
     def _gather(self, maps: Any) -> Any:
         if len(self.window.size) != 2:
@@ -102,10 +103,10 @@ class CudnnConvolution(ColumnConvolution):
             self._filters = self._filters_for(problem)
 
     def _filters_for(self, problem: Any) -> Filters | None:
-        context, library = self.context, self.context.engine.gpu.cudnn
-        if problem is None or library is None:
+        context, engine = self.context, engine_of(self)
+        if problem is None or engine.cudnn is None:
             return None
-        return Filters(context.engine, library, problem, context.workspace_bytes, context.choices)
+        return Filters(engine, engine.cudnn, problem, context.compute.workspace_bytes, context.choices)
 
     def replan(self) -> None:
         if self._filters:
@@ -143,7 +144,7 @@ class CudnnConvolution(ColumnConvolution):
                 filters.run(WEIGH, operands, diff, add=not zeros)
             if self.bias_term and self.param_propagate_down[1]:
                 maps = y.diff_array.reshape(self.images, self.outputs, -1)
-                add_channel_sums(self.context.engine, maps, self.blobs[1].diff_array)
+                add_channel_sums(engine_of(self), maps, self.blobs[1].diff_array)
             if down:
                 filters.run(self.back, operands, x.diff_array)
 

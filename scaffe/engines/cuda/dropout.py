@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.context import PHILOX_STEP
+from scaffe.engines.cuda.engine import engine_of
 from scaffe.layers.dropout import Dropout
 from scaffe.layers.layer import Blobs, register
 
@@ -24,10 +25,10 @@ class CudaDropout(Dropout):
         if self.active:
             key = self.buffer("key", (2,), np.uint64)
             words = map(np.uint64, self.context.philox_key(*self.draw_key()))
-            self.context.engine.over("dropout", "set_key", 2, key, *words)
+            engine_of(self).over("dropout", "set_key", 2, key, *words)
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
-        if not self.context.engine.recording:
+        if not engine_of(self).recording:
             self.begin_pass()
         self._drop(bottom[0].array, top[0].array)
 
@@ -38,7 +39,7 @@ class CudaDropout(Dropout):
         steps = -(-per_row // PHILOX_STEP)
         numbers = self.buffer("key", (2,), np.uint64), np.int64(self.context.first_row), per_row, steps
         factors = float(self.ratio), 1 / (1 - self.ratio)
-        self.context.engine.over("dropout", "dropout", rows * steps, source, target, *numbers, *factors)
+        engine_of(self).over("dropout", "dropout", rows * steps, source, target, *numbers, *factors)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         if propagate_down[0]:

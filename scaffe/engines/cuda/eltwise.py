@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.engines.cuda.engine import engine_of
 from scaffe.layers import eltwise
 from scaffe.layers.layer import register
 
@@ -39,7 +40,7 @@ class _Max(eltwise.EltwiseMax):
 
 
 def _over(operation: Any, kernel: str, y: Any, *arguments: Any) -> None:
-    operation.layer.context.engine.over("eltwise", kernel, y.size, *arguments)
+    engine_of(operation.layer).over("eltwise", kernel, y.size, *arguments)
 
 
 class CudaEltwise(eltwise.Eltwise):

@@ -17,7 +17,7 @@ from scaffe.blob import Shape
 from scaffe.choices import Choices
 from scaffe.engines.cuda import kernel_choice
 from scaffe.engines.cuda.cudnn import BIAS, FIRST, IMAGES, LAST, MAPS, UIDS, WEIGHTS, Cudnn, CudnnKernel, Pass, Problem
-from scaffe.engines.cuda.engine import Engine
+from scaffe.engines.cuda.launcher import Launcher
 from scaffe.engines.cuda.layouts import BF16, channels_first, channels_last
 
 ALIGNMENT = 16  # bytes, of operands of the library's kernels
@@ -49,7 +49,7 @@ class FilterOperand:
     Copies lie in the engine's scratch memory: they are valid until the next operand of the same role.
     """
 
-    def __init__(self, engine: Engine, role: str, array: Any):
+    def __init__(self, engine: Launcher, role: str, array: Any):
         self.engine, self.role, self.array = engine, role, array
         self._pointers: dict[str, int] = {}
 
@@ -79,7 +79,7 @@ class Filters:
     No kernel needs more than `limit` bytes of workspace.
     """
 
-    def __init__(self, engine: Engine, library: Cudnn, problem: Problem, limit: float, choices: Choices):
+    def __init__(self, engine: Launcher, library: Cudnn, problem: Problem, limit: float, choices: Choices):
         self.engine, self.library, self.problem, self.limit, self.choices = engine, library, problem, limit, choices
         self._chosen: dict[tuple[Pass, bool], FilterKernel | None] = {}
 
@@ -169,9 +169,9 @@ class Filters:
         return array
 
 
-def scratch(engine: Engine, role: str, count: int, layout: str) -> Any:
+def scratch(engine: Launcher, role: str, count: int, layout: str) -> Any:
     """Return scratch memory for `count` elements of the kernels' data type; the role's next array overwrites it."""
-    low = engine.compute == "bf16" and layout == LAST
+    low = engine.compute.numbers == "bf16" and layout == LAST
     return engine.scratch(role, (count,), BF16 if low else np.float32)
 
 
@@ -196,6 +196,6 @@ def problem_of(layer: Any) -> Problem | None:
         stride=(*one, *window.stride),
         pad=(*none, *window.pad),
         dilation=(*one, *window.dilation),
-        compute=layer.context.compute,
-        repeats=layer.context.deterministic,
+        compute=layer.context.compute.numbers,
+        repeats=layer.context.compute.deterministic,
     )

@@ -1,31 +1,28 @@
-"""Graphs: what runs of layers launch, recorded once and from then on repeated by one call each.
+"""Graphs: what groups of layers launch, recorded once as CUDA graphs and then repeated by one call each.
 
-Between layers that need the host, and between messages, lie runs of layers whose passes launch the same kernels with
-the same arguments each time. A GPU repeats a recording of them without a step of Python per layer.
+Between layers that need the host, and between messages, stand groups of layers whose passes launch the same kernels
+with the same arguments each time. A GPU repeats a recording of them without a step of Python per layer.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scaffe.blob import Blob, Values
-from scaffe.layers.layer import Layer
+from scaffe.devices.gpu import Gpu
+from scaffe.engine import Group, LayerView, NetView
+from scaffe.engines.cuda.launcher import Launcher
 from scaffe.monitor.log import log
 
-if TYPE_CHECKING:
-    from scaffe.devices.gpu import Gpu
-    from scaffe.net import Net
-
 WARM_UP = 2  # passes before a recording: kernels get compiled, buffers made, ways chosen
-MOST = 8  # recordings of a run, for as many places that its bottoms come to lie in
-KNOWN = 1000  # states of runs that are counted: bottoms may lie elsewhere in each pass
-Run = tuple[int, ...]  # numbers of layers, rising
+MOST = 8  # recordings of a group, for as many places that its bottoms come to lie in
+KNOWN = 1000  # states of groups that are counted: bottoms may lie elsewhere in each pass
 
 
 class Recorder:
-    """Records what a piece of work launches; temporary arrays of recordings have a pool of their own."""
+    """Record what a piece of work launches; temporary arrays of recordings have a pool of their own."""
 
     def __init__(self, gpu: Gpu):
         self._cuda = gpu.xp.cuda
@@ -52,14 +49,14 @@ class Recorder:
 
 
 class Recording:
-    """One pass of a run: what to launch, the values that it writes, and what its layers had noted after it."""
+    """One pass of a group: what to launch, the values that it writes, and the attributes of its layers after it."""
 
-    def __init__(self, graph: Any, written: Sequence[Values], layers: Sequence[Layer]):
+    def __init__(self, graph: Any, written: Sequence[Values], layers: Sequence[LayerView]):
         self.graph, self.written = graph, written
-        self.noted = [(layer, dict(vars(layer))) for layer in layers]  # among it arrays that the backward pass reads
+        self.noted = [(layer, dict(vars(layer))) for layer in layers]  # such as arrays that the backward pass reads
 
     def repeat(self) -> None:
-        """Do it again."""
+        """Launch it again."""
         self.graph.launch()
         for values in self.written:
             values.overwritten()
@@ -68,139 +65,142 @@ class Recording:
 
 
 class Graphs:
-    """The runs of a net, and their recordings by what they depend on.
+    """The groups of a net's layers, and their recordings by what they depend on.
 
-    A net that is placed anew is recorded anew. `insists` makes an error of what can't be recorded; else it is logged,
-    and computed layer by layer.
+    A net that is placed anew is recorded anew. What can't be recorded is an error if the net `insists`; else it is
+    logged, and computed layer by layer.
     """
 
-    def __init__(self, net: Net, insists: bool = False):
-        self.net, self.insists = net, insists
-        self._recorder = net.context.gpu.recorder()  # type: ignore[union-attr]
-        self._runs: dict[frozenset[int], list[Run]] = {}
+    def __init__(self, engine: Launcher, net: NetView, insists: bool = False):
+        self.engine, self.net, self.insists = engine, net, insists
+        self._recorder = Recorder(engine.gpu)
+        self._groups: dict[frozenset[int], list[Group]] = {}
         self._recordings: dict[tuple, Recording] = {}
         self._seen: Counter[tuple] = Counter()
-        self._refused: set[tuple[Run, bool]] = set()
-        self._forward: dict[Run, Recording | None] = {}  # what the last forward pass was
+        self._refused: set[tuple[Group, bool]] = set()
+        self._forward: dict[Group, Recording | None] = {}  # what the last forward pass was
         self._placed = (-1, -1)  # the version of the memory that recordings speak of
 
-    def runs(self, starts: Iterable[int] = ()) -> list[Run]:
-        """Return the layers in runs, those of one in which a recording may be made; new ones begin at `starts`."""
+    def groups(self, starts: Iterable[int] = ()) -> list[Group]:
+        """Return the layers in groups, of which those of several layers can be recorded; new ones begin at `starts`."""
         cuts = frozenset(starts)
-        if cuts not in self._runs:
-            self._runs[cuts] = split([layer.capturable for layer in self.net.layers], cuts)
-        return self._runs[cuts]
+        if cuts not in self._groups:
+            self._groups[cuts] = split([layer.capturable for layer in self.net.layers], cuts)
+        return self._groups[cuts]
 
-    def forward(self, run: Run) -> None:
-        """Run these layers forward."""
-        for i in run:
+    def forward(self, group: Group) -> None:
+        """Compute the tops of a group of several layers."""
+        for i in group:
             self.net.layers[i].begin_pass()
-        made = self._run(run, False, ())
-        self._forward[run] = made
+        made = self._pass(group, False, ())
+        self._forward[group] = made
         if made is not None:
-            for i in run:
+            for i in group:
                 if self.net.layers[i].views:  # no launch, but the bottom's place may be another one
                     self.net.layers[i].forward(self.net.bottoms[i], self.net.tops[i])
 
-    def backward(self, run: Run) -> None:
-        """Run these layers backward; what layers noted in a pass that was no repetition may lie elsewhere each time."""
-        if (before := self._forward.get(run)) is None:
-            self._compute(run, True)
-        else:
-            self._run(run, True, (id(before), *(values.is_zero for values in self._gradients(run))))
+    def backward(self, group: Group) -> None:
+        """Compute the gradients of such a group.
 
-    def _run(self, run: Run, backward: bool, state: tuple) -> Recording | None:
-        """Repeat the run's recording if there is one for the state that it is in; return it, or None."""
-        key = run, backward, *state, *self._places(run)
+        Arrays that layers kept in a forward pass that was no repetition may lie elsewhere each time: then no recording
+        serves.
+        """
+        if (before := self._forward.get(group)) is None:
+            self._compute(group, True)
+        else:
+            self._pass(group, True, (id(before), *(values.is_zero for values in self._gradients(group))))
+
+    def _pass(self, group: Group, backward: bool, state: tuple) -> Recording | None:
+        """Repeat the group's recording for its present state, or compute it; return the recording, or None."""
+        key = group, backward, *state, *self._places(group)
         made = self._recordings.get(key)
-        if made is None and self._is_due(run, backward, key):
-            made = self._record(run, backward, key)
+        if made is None and self._is_due(group, backward, key):
+            made = self._record(group, backward, key)
         if made is None:
-            self._compute(run, backward)
+            self._compute(group, backward)
         else:
             made.repeat()
         return made
 
-    def _compute(self, run: Run, backward: bool) -> None:
-        """Run these layers one by one."""
-        for i in reversed(run) if backward else run:
+    def _compute(self, group: Group, backward: bool) -> None:
+        """Compute the layers one by one."""
+        for i in reversed(group) if backward else group:
             (self.net.backward_layer if backward else self.net.forward_layer)(i)
 
-    def _is_due(self, run: Run, backward: bool, key: tuple) -> bool:
-        """Say whether it is time to record a run."""
+    def _is_due(self, group: Group, backward: bool, key: tuple) -> bool:
+        """Say whether it is time to record a group."""
         if len(self._seen) > KNOWN:
             self._seen.clear()
         self._seen[key] += 1
         few = sum(1 for known in self._recordings if known[:2] == key[:2]) < MOST
-        return self._seen[key] > WARM_UP and few and (run, backward) not in self._refused
+        return self._seen[key] > WARM_UP and few and (group, backward) not in self._refused
 
-    def _record(self, run: Run, backward: bool, key: tuple) -> Recording | None:
-        """Return a recording of the run, None where it can't be made."""
-        gradients = self._gradients(run)
+    def _record(self, group: Group, backward: bool, key: tuple) -> Recording | None:
+        """Return a recording of the group, None where it can't be made."""
+        gradients = self._gradients(group)
         zeros = [values.is_zero for values in gradients]
-        engine = self.net.context.engine
+        engine = self.engine
         engine.recording = True
         try:
-            graph = self._recorder.record(lambda: self._compute(run, backward))
+            graph = self._recorder.record(lambda: self._compute(group, backward))
         except Exception as error:  # CuPy's errors have no base of their own
             if self.insists:
                 raise
             for values in (v for v, zero in zip(gradients, zeros, strict=True) if zero):
                 values.clear()
-            self._refuse(run, backward, error)
+            self._refuse(group, backward, error)
             return None
         finally:
             engine.recording = False
         done = [values for values, zero in zip(gradients, zeros, strict=True) if zero and not values.is_zero]
-        layers = [] if backward else [self.net.layers[i] for i in run]
-        made = self._recordings[key] = Recording(graph, [*done, *self._computed(run, backward)], layers)
+        layers = [] if backward else [self.net.layers[i] for i in group]
+        made = self._recordings[key] = Recording(graph, [*done, *self._computed(group, backward)], layers)
         return made
 
-    def _refuse(self, run: Run, backward: bool, error: Exception) -> None:
-        names = [self.net.layers[i].name for i in (run[0], run[-1])]
+    def _refuse(self, group: Group, backward: bool, error: Exception) -> None:
+        names = [self.net.layers[i].name for i in (group[0], group[-1])]
         log.info("Layers %s to %s are computed one by one: %s", *names, " ".join(str(error).split())[:200])
-        self._refused.add((run, backward))
+        self._refused.add((group, backward))
 
-    def _places(self, run: Run) -> tuple:
-        """Return where the run's blobs lie, and have what was written into copies on the host be there."""
-        memory = self.net.memory
-        assert memory is not None
-        placed = memory.version, self.net.context.engine.version
+    def _places(self, group: Group) -> tuple:
+        """Return where the group's blobs lie, once they hold what was written into copies on the host."""
+        memory = self.engine.memory
+        placed = memory.version, self.engine.scratch_version
         if placed != self._placed:
             self._placed = placed
             self._recordings.clear()
             self._seen.clear()
         found: list[Any] = []
-        viewed = {id(top) for i in run if self.net.layers[i].views for top in self.net.tops[i]}
-        for blob in (blob for i in run for blob in (*self.net.bottoms[i], *self.net.tops[i])):
+        viewed = {id(top) for i in group if self.net.layers[i].views for top in self.net.tops[i]}
+        for blob in (blob for i in group for blob in (*self.net.bottoms[i], *self.net.tops[i])):
             blob.diff_values.settle()
             if memory.has(blob):
                 blob.values.settle()
             elif id(blob) not in viewed:  # whose place follows from their bottom's
-                found += blob.shape, self.net.context.gpu.place(blob.array)  # type: ignore[union-attr]
+                found += blob.shape, self.engine.gpu.place(blob.array)
         return tuple(found)
 
-    def _computed(self, run: Run, backward: bool) -> list[Values]:
-        """Return the values that the run's layers write, or the gradients that they write into their bottoms."""
+    def _computed(self, group: Group, backward: bool) -> list[Values]:
+        """Return the values that the group's layers write, or the gradients that they write into their bottoms."""
         net = self.net
         if not backward:
-            return [top.values for i in run if not net.layers[i].views for top in net.tops[i]]
-        downs = ((blob, down) for i in run for blob, down in zip(net.bottoms[i], net.nodes[i].down, strict=True))
+            return [top.values for i in group if not net.layers[i].views for top in net.tops[i]]
+        downs = ((blob, down) for i in group for blob, down in zip(net.bottoms[i], net.nodes[i].down, strict=True))
         return [blob.diff_values for blob, down in downs if down]
 
-    def _gradients(self, run: Run) -> list[Values]:
-        """Return the gradients of the run's parameters."""
-        blobs: list[Blob] = [blob for i in run for blob in self.net.layers[i].blobs]
+    def _gradients(self, group: Group) -> list[Values]:
+        """Return the gradients of the group's parameters."""
+        blobs: list[Blob] = [blob for i in group for blob in self.net.layers[i].blobs]
         return [blob.diff_values for blob in blobs]
 
 
-def split(capturable: Sequence[bool], starts: Iterable[int] = ()) -> list[Run]:
-    """Return the numbers of layers in runs: those that can't be recorded alone, the others as long as may be."""
-    runs: list[Run] = []
+def split(capturable: Sequence[bool], starts: Iterable[int] = ()) -> list[Group]:
+    """Return the numbers of layers in groups: each that can't be recorded alone, the others in the longest groups."""
+    groups: list[Group] = []
     cuts = set(starts)
     for i, can in enumerate(capturable):
-        if runs and can and capturable[i - 1] and i not in cuts:
-            runs[-1] += (i,)
+        if groups and can and capturable[i - 1] and i not in cuts:
+            groups[-1] += (i,)
         else:
-            runs.append((i,))
-    return runs
+            groups.append((i,))
+    return groups

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.engines.cuda.engine import Engine
+from scaffe.engines.cuda.launcher import Launcher
 
 TILE = 32  # rows and columns of a block's tile; TILE of layouts.cu
 NARROW = 8  # rows or columns; up to here one thread per element is faster
@@ -21,13 +21,13 @@ _KERNELS = {
 NONE = np.uint64(0)  # a null pointer
 
 
-def channels_last(engine: Engine, source: Any, target: Any) -> None:
+def channels_last(engine: Launcher, source: Any, target: Any) -> None:
     """Write an array (n x channels x ...) into `target` (n x ... x channels), rounded to the target's type."""
     rows, columns = source.shape[1], prod(source.shape[2:])
     _turn(engine, source, target, rows, columns)
 
 
-def channels_first(engine: Engine, source: Any, target: Any, bias: Any = None, add: bool = False) -> None:
+def channels_first(engine: Launcher, source: Any, target: Any, bias: Any = None, add: bool = False) -> None:
     """Write `source` (n x ... x channels, flat) into `target` (n x channels x ...), or add it.
 
     `bias` (channels) is added too, if given.
@@ -37,7 +37,7 @@ def channels_first(engine: Engine, source: Any, target: Any, bias: Any = None, a
 
 
 def _turn(
-    engine: Engine, source: Any, target: Any, rows: int, columns: int, bias: Any = None, add: bool = False
+    engine: Launcher, source: Any, target: Any, rows: int, columns: int, bias: Any = None, add: bool = False
 ) -> None:
     kind = _KERNELS[source.dtype, target.dtype]
     given = source, target, NONE if bias is None else bias, rows, columns, int(add)
@@ -48,7 +48,7 @@ def _turn(
     engine.launch("layouts", f"turn_{kind}", (target.size // (rows * columns) * tiles,), *given)
 
 
-def add_channel_sums(engine: Engine, maps: Any, total: Any) -> None:
+def add_channel_sums(engine: Launcher, maps: Any, total: Any) -> None:
     """Add to `total` (channels) the sums of maps (images x channels x positions), in a fixed order."""
     images, channels, positions = maps.shape
     parts = min(images, -(-BLOCKS // channels))

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from scaffe.engines.cuda.engine import THREADS
+from scaffe.engines.cuda.engine import engine_of
+from scaffe.engines.cuda.launcher import THREADS
 from scaffe.layers.layer import Blobs, register
 from scaffe.layers.lrn import LRN
 
@@ -41,7 +42,7 @@ class CudaLRN(LRN):
         numbers = float(self.alpha), float(self.beta), float(self.k), *last
         grid = -(-pixels // THREADS), min(rows, ROWS)
         if min(grid):
-            self.context.engine.launch("lrn", f"{kernel}_{self.reach}", grid, *arrays, pixels, channels, rows, *numbers)
+            engine_of(self).launch("lrn", f"{kernel}_{self.reach}", grid, *arrays, pixels, channels, rows, *numbers)
 
 
 register("LRN", CudaLRN, engine="cuda")

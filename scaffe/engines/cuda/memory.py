@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from types import ModuleType
+from typing import NamedTuple
 
 import numpy as np
 
 from scaffe.blob import Blob, Values
-from scaffe.context import TRAIN
+from scaffe.engine import NetView
 from scaffe.engines.cuda.pool import UsageRecord, pack
-
-if TYPE_CHECKING:
-    from scaffe.net import Net
 
 Steps = tuple[int, int]  # the first and the last
 
@@ -31,8 +29,8 @@ class Memory:
     data layer fills has memory of its own; what is told at the end of a pass is in use until then.
     """
 
-    def __init__(self, net: Net):
-        self.net = net
+    def __init__(self, xp: ModuleType, net: NetView):
+        self.xp, self.net = xp, net
         self.nbytes = 0
         self.version = 0  # changes whenever blobs are placed anew
         self._placed: dict[int, Values] = {}
@@ -40,7 +38,9 @@ class Memory:
         self.plans = self.stale = not any(layer.reshapes_always for layer in net.layers)
 
     def prepare(self) -> None:
-        """Place everything anew if anything has changed; comes before a pass."""
+        """Prepare a pass: take over what was written into parameters on the host; place all blobs if any changed."""
+        for blob in (blob for layer in self.net.layers for blob in layer.blobs):
+            blob.values.settle()
         kept = self.net.keep_data, self.net.keep_diffs
         if self.plans and (self.stale or kept != self._kept):
             self.stale, self._kept = False, kept
@@ -50,7 +50,7 @@ class Memory:
         """Let all lots be parts of one new allocation. Values stay where blobs share no memory."""
         lots = self.lots()
         plan = pack([lot.span for lot in lots])
-        memory = self.net.context.xp.zeros(max(plan.nbytes, 1), np.uint8)
+        memory = self.xp.zeros(max(plan.nbytes, 1), np.uint8)
         self.nbytes, self.version = plan.nbytes, self.version + 1
         self._placed = {id(lot.values): lot.values for lot in lots}
         for lot, offset in zip(lots, plan.offsets, strict=True):
@@ -63,23 +63,19 @@ class Memory:
 
     def lots(self) -> list[Lot]:
         """Return the net's lots: in the test phase values alone, as few ask for gradients there."""
-        trains = self.net.context.phase == TRAIN
+        trains = self.net.trains
         data = [self._lot(blob, blob.values, steps, self.net.keep_data) for blob, steps in self._data(trains)]
         diffs = [self._lot(blob, blob.diff_values, steps, self.net.keep_diffs) for blob, steps in self._diffs()]
         return data + diffs if trains else data
 
-    def needs(self, rows: int, free: int) -> tuple[int, int]:
-        """Return the bytes that a sample takes, of `rows`, and those that there are for all: `free` and held ones."""
-        buffers = sum(layer.buffer_bytes for layer in self.net.layers)
-        buffers += getattr(self.net.context.engine, "scratch_bytes", 0)
+    def needs(self, rows: int, free: int, scratch: int) -> tuple[int, int]:
+        """Return the bytes that each of `rows` samples needs, and the bytes for all: the `free` and the used ones.
+
+        `scratch` are the bytes of the engine's scratch memory.
+        """
+        buffers = sum(layer.buffer_bytes for layer in self.net.layers) + scratch
         planned = pack([lot.span for lot in self.lots()]).nbytes
         return max(1, (planned + buffers) // rows), free + self.nbytes + buffers
-
-    @property
-    def fullest(self) -> int:
-        """The number of the layer whose own blobs take most."""
-        counts = [sum(blob.count for blob in (*self.net.bottoms[i], *tops)) for i, tops in enumerate(self.net.tops)]
-        return counts.index(max(counts))
 
     def _lot(self, blob: Blob, values: Values, steps: Steps, kept: bool) -> Lot:
         return Lot(blob, values, UsageRecord(4 * blob.count, *(self._whole if kept else steps)))
@@ -91,7 +87,7 @@ class Memory:
     def _data(self, trains: bool) -> list[tuple[Blob, Steps]]:
         """Return the blobs that layers compute, and when their values are in use: all the time in training."""
         net, last = self.net, self._whole[1]
-        told = {id(net.tops[i][j]) for i, j, _ in net.losses} | {id(net.blobs[name]) for name in net.outputs}
+        read = {id(net.tops[i][j]) for i, j, _ in net.losses} | {id(net.blobs[name]) for name in net.outputs}
         owners: dict[int, Blob] = {}  # of the memory of tops that are their bottom seen in another way
         found: dict[int, tuple[Blob, Steps]] = {}
         for i, layer in enumerate(net.layers):
@@ -103,7 +99,7 @@ class Memory:
             for blob in (*net.bottoms[i], *net.tops[i]):
                 owner = owners.get(id(blob), blob)
                 if id(owner) in found:
-                    ends = last if trains or id(blob) in told else i
+                    ends = last if trains or id(blob) in read else i
                     first, before = found[id(owner)][1]
                     found[id(owner)] = owner, (0 if trains else first, max(before, ends))
         return [*found.values()]

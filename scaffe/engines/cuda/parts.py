@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from scaffe.blob import around
-from scaffe.engines.cuda.engine import Engine
+from scaffe.engines.cuda.engine import engine_of
+from scaffe.engines.cuda.launcher import Launcher
 from scaffe.layers.concat import Concat
 from scaffe.layers.layer import Blobs, register
 from scaffe.layers.slice import Slice
@@ -19,7 +20,7 @@ MOST = 8  # parts of a launch; PARTS of parts.cu
 NONE = np.uint64(0)  # a null pointer, for a part that is left out
 
 
-def move(engine: Engine, kernel: str, whole: Any, axis: int, sizes: Sequence[int], parts: Sequence[Any]) -> None:
+def move(engine: Launcher, kernel: str, whole: Any, axis: int, sizes: Sequence[int], parts: Sequence[Any]) -> None:
     """Launch `kernel`: "gather" copies the parts into the whole, "scatter" the whole into the parts.
 
     Part k has `sizes[k]` of the whole's elements on `axis`. A part that is None is left out.
@@ -46,7 +47,7 @@ class CudaConcat(Concat):
         self._move("scatter", top[0].diff_array, bottom, diffs)
 
     def _move(self, kernel: str, whole: Any, bottom: Blobs, parts: Sequence[Any]) -> None:
-        move(self.context.engine, kernel, whole, self.axis, [blob.shape[self.axis] for blob in bottom], parts)
+        move(engine_of(self), kernel, whole, self.axis, [blob.shape[self.axis] for blob in bottom], parts)
 
 
 class CudaSlice(Slice):
@@ -62,7 +63,7 @@ class CudaSlice(Slice):
             self._move("gather", bottom[0].diff_array, top, [blob.diff_array for blob in top])
 
     def _move(self, kernel: str, whole: Any, top: Blobs, parts: Sequence[Any]) -> None:
-        move(self.context.engine, kernel, whole, self.axis, [blob.shape[self.axis] for blob in top], parts)
+        move(engine_of(self), kernel, whole, self.axis, [blob.shape[self.axis] for blob in top], parts)
 
 
 class CudaSplit(Split):
@@ -76,7 +77,7 @@ class CudaSplit(Split):
         total, diffs = bottom[0].diff_array, [blob.diff_array for blob in top]
         while diffs:
             some, diffs = diffs[:MOST], diffs[MOST:]
-            self.context.engine.over("parts", "sum_of", total.size, total, *some, *[NONE] * (MOST - len(some)))
+            engine_of(self).over("parts", "sum_of", total.size, total, *some, *[NONE] * (MOST - len(some)))
             diffs = [total, *diffs] if diffs else []
 
 

@@ -6,16 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.engines.cuda.engine import divisor
+from scaffe.engines.cuda.engine import engine_of
+from scaffe.engines.cuda.launcher import divisor
 from scaffe.layers.layer import register
-from scaffe.layers.pooling import Axis, Pooling
+from scaffe.layers.pooling import Pooling
+from scaffe.layers.pooling_axis import Axis
 
 
 class _PoolingKernels:
     """Windows over images (N x C x H x W), with the interface of the reference's methods."""
 
     def __init__(self, layer: Pooling, rows: Axis, columns: Axis):
-        self.layer, self.engine = layer, layer.context.engine
+        self.layer, self.engine = layer, engine_of(layer)
         self.axes = [n for a in (rows, columns) for n in (a.size, a.out, a.kernel, a.stride, a.pad, divisor(a.stride))]
         self.by_windows = [divisor(a.out) for a in (rows, columns)]
         self.by_pixels = [divisor(a.size) for a in (rows, columns)]

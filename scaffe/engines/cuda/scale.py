@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from scaffe.engines.cuda.channels import Channels
+from scaffe.engines.cuda.engine import engine_of
 from scaffe.layers.layer import Blobs, register
 from scaffe.layers.scale import Scale
 
@@ -30,12 +31,12 @@ class CudaScale(Scale):
         self.input = self.buffer("kept input", self.view, x.dtype) if in_place else x.reshape(self.view)
         blobs = self.blobs[0].array, self.bias.array if self.bias else NONE
         kept = self.input if in_place else NONE
-        self.parts.launch(self.context.engine, "scale", x, *blobs, kept, top[0].array)
+        self.parts.launch(engine_of(self), "scale", x, *blobs, kept, top[0].array)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         if not self.has_kernel or not propagate_down[0]:  # Caffe then leaves dy x in the bottom's diff
             return super().backward(top, propagate_down, bottom)
-        engine, dy, chunks = self.context.engine, top[0].diff_array, self.parts.sums(self, self.input.dtype)
+        engine, dy, chunks = engine_of(self), top[0].diff_array, self.parts.sums(self, self.input.dtype)
         arrays = self.input, dy, self.blobs[0].array, bottom[0].diff_array
         self.parts.launch(engine, "scale_back", *arrays, *chunks)
         factor = self.blobs[0].diff_array if self.param_propagate_down[0] else NONE

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from scaffe.engines.cuda.engine import engine_of
 from scaffe.layers.layer import Blobs, register
 from scaffe.layers.softmax import Softmax
 
@@ -24,7 +25,7 @@ class CudaSoftmax(Softmax):
     def _launch(self, kernel: str, *arrays: Any) -> None:
         outer, classes, inner = self.view
         if outer * inner:
-            self.context.engine.launch("softmax", kernel, (outer * inner,), *arrays, classes, inner)
+            engine_of(self).launch("softmax", kernel, (outer * inner,), *arrays, classes, inner)
 
 
 register("Softmax", CudaSoftmax, engine="cuda")

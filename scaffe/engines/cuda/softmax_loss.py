@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.engines.cuda.engine import engine_of
 from scaffe.engines.cuda.report import ignoring
 from scaffe.layers import softmax_loss
 from scaffe.layers.layer import Blobs, register
@@ -19,7 +20,7 @@ def mean_over_labels(layer: Any, values: Any, labels: Any, divisor: float, top: 
     """
     divided = layer.buffer("divided", (), np.float32)
     numbers = np.int64(labels.size), *ignoring(layer.ignore), np.float64(divisor), top, divided
-    layer.context.engine.launch("losses", "mean_over_labels", (1,), values, labels, *numbers)
+    engine_of(layer).launch("losses", "mean_over_labels", (1,), values, labels, *numbers)
     return divided
 
 
@@ -32,7 +33,7 @@ class CudaSoftmaxWithLoss(softmax_loss.SoftmaxWithLoss):
         return self.ignore is None or self.normalization != self.param.loss_param.VALID or self.context.size == 1
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
-        engine, (scores, self.labels) = self.context.engine, (blob.array for blob in bottom)
+        engine, (scores, self.labels) = engine_of(self), (blob.array for blob in bottom)
         engine.report.check(self, self.labels, bottom[1].num, self.classes, self.ignore)
         self.prob = top[1].array if len(top) > 1 else self.buffer("prob", scores.shape, scores.dtype)
         losses = self.buffer("losses", (self.outer * self.inner,), scores.dtype)
@@ -54,7 +55,7 @@ class CudaSoftmaxWithLoss(softmax_loss.SoftmaxWithLoss):
             return
         dx = bottom[0].diff_array
         numbers = *self.view[1:], *ignoring(self.ignore), top[0].diff_array, self.divided
-        self.context.engine.over("losses", "softmax_loss_back", dx.size, self.prob, self.labels, dx, *numbers)
+        engine_of(self).over("losses", "softmax_loss_back", dx.size, self.prob, self.labels, dx, *numbers)
 
 
 register("SoftmaxWithLoss", CudaSoftmaxWithLoss, engine="cuda")

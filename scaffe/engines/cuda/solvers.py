@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.devices.gpu import Late
-from scaffe.engines.cuda.engine import Engine
+from scaffe.engines.cuda.launcher import Launcher
 from scaffe.packed import PackedParameters, ParameterBlob
 from scaffe.proto import SolverParameter
 from scaffe.solvers import adadelta, adagrad, adam, lars, nesterov, register, rmsprop, sgd
@@ -51,7 +51,7 @@ class CudaRule(Rule):
     their multipliers are tables on the device, made once.
     """
 
-    def __init__(self, param: SolverParameter, packed: PackedParameters, engine: Engine):
+    def __init__(self, param: SolverParameter, packed: PackedParameters, engine: Launcher):
         super().__init__(param, packed)
         self.engine = engine
         self._data, self._diff, parameters = packed.data, packed.diff, packed.parameters

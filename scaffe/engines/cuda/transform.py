@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from readers import Transform
-from scaffe.engines.cuda.engine import THREADS, Engine
+from scaffe.engines.cuda.launcher import THREADS, Launcher
 
 NONE = np.uint64(0)  # a null pointer, for an array that a kernel does not get
 PLANES = 65535  # the most that the second dimension of a grid can have; blocks then compute several
@@ -16,7 +16,7 @@ PLANES = 65535  # the most that the second dimension of a grid can have; blocks 
 class ImageTransform:
     """A readers.Transform on the device. The results are the host's, bit for bit, except that denormals become 0."""
 
-    def __init__(self, engine: Engine, transform: Transform):
+    def __init__(self, engine: Launcher, transform: Transform):
         self.engine, self.scale = engine, float(transform.scale)
         self._mean: Any = NONE if transform.mean is None else self._array(transform.mean)
         self._values = transform.mean_values

@@ -16,10 +16,10 @@ from scaffe.engines.onednn import (
     softmax,
     split,
 )
-from scaffe.engines.onednn.primitives import Engine
+from scaffe.engines.onednn.primitives import Onednn
 
 __all__ = [
-    "Engine",
+    "Onednn",
     "batch_norm",
     "concat",
     "convolution",

@@ -11,12 +11,12 @@ from scaffe.choices import seconds
 from scaffe.context import TRAIN
 from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn.descriptors import Desc, NoFastForm, PrimitiveDesc
-from scaffe.engines.onednn.primitives import Engine, Memory, Primitive, reorder
+from scaffe.engines.onednn.primitives import Memory, Onednn, Primitive, engine_of, reorder
 from scaffe.errors import PlanError
 from scaffe.layers.convolution import Convolution
 
 BLOCKED, CHANNELS_LAST, PLAIN = "blocked", "channels last", "plain"  # the library's own choice; N x ... x C; im2col
-LAYOUTS = {BLOCKED: Engine.any, CHANNELS_LAST: Engine.channels_last, PLAIN: Engine.plain}
+LAYOUTS = {BLOCKED: Onednn.any, CHANNELS_LAST: Onednn.channels_last, PLAIN: Onednn.plain}
 GRADIENT = ", weight gradient "  # in a choice's name, before the layout of the backward pass by weights
 PADDING = 2  # products with padding over those without: above this the blocked layout costs more than it gains
 
@@ -37,7 +37,7 @@ class ConvolutionLayouts:
 
     def __init__(self, layer: Convolution, src: Shape, dst: Shape):
         self.layer, self.src, self.dst = layer, src, dst
-        self.engine: Engine = layer.context.engine
+        self.engine = engine_of(layer)
         groups = (layer.group,) if layer.group > 1 else ()
         self.weights_shape = (
             *groups,
@@ -174,7 +174,7 @@ _ARGUMENTS = {  # of each pass: the argument, the query for its layout, the attr
 }
 
 
-def _scratch(engine: Engine, desc: Desc) -> Memory:
+def _scratch(engine: Onednn, desc: Desc) -> Memory:
     """Return a memory of written pages: pages of zeros never written map to one page, which stays in the cache."""
     memory = Memory(engine, desc)
     memory.buffer[...] = 0.5

@@ -12,7 +12,7 @@ from scaffe.engines.onednn.convolution_layouts import PassDescs
 from scaffe.engines.onednn.descriptors import Desc, NoFastForm, PrimitiveDesc
 from scaffe.engines.onednn.layer_primitives import OnednnLayer
 from scaffe.engines.onednn.operands import Gradient
-from scaffe.engines.onednn.primitives import Engine, Memory, reorder
+from scaffe.engines.onednn.primitives import Memory, Onednn, reorder
 from scaffe.layers.deconvolution import Deconvolution
 from scaffe.layers.layer import register
 
@@ -62,7 +62,7 @@ class DeconvolutionPrimitives(ConvolutionPrimitives):
 class _WeightGradient(Gradient):
     """The weights' gradient, reordered to Caffe's layout as it is added."""
 
-    def __init__(self, engine: Engine, desc: Desc, plain: Desc):
+    def __init__(self, engine: Onednn, desc: Desc, plain: Desc):
         super().__init__(engine, desc)
         self.plain = plain
         self.target: Memory | None = None

@@ -12,7 +12,7 @@ from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn.descriptors import NoFastForm, PrimitiveDesc
 from scaffe.engines.onednn.layer_primitives import LayerPrimitives, OnednnLayer
 from scaffe.engines.onednn.operands import Gradient, Operand
-from scaffe.engines.onednn.primitives import Engine, Memory, Primitive
+from scaffe.engines.onednn.primitives import Memory, Onednn, Primitive, engine_of
 from scaffe.layers.inner_product import InnerProduct
 from scaffe.layers.layer import Blobs, register
 
@@ -120,7 +120,7 @@ class Bf16Primitives(LayerPrimitives):
 class Rows:
     """A blob's values as a matrix (rows x columns) of the engine's data type."""
 
-    def __init__(self, engine: Engine, shape: Sequence[int]):
+    def __init__(self, engine: Onednn, shape: Sequence[int]):
         self.shape, self.values = shape, Values()
         self.operand = Operand(engine, engine.plain(shape, engine.kind))
 
@@ -135,7 +135,7 @@ class OnednnInnerProduct(OnednnLayer, InnerProduct):
 
     @property
     def primitives_type(self) -> type[LayerPrimitives]:  # type: ignore[override]
-        return SgemmPrimitives if self.context.engine.kind == lib.F32 else Bf16Primitives
+        return SgemmPrimitives if engine_of(self).kind == lib.F32 else Bf16Primitives
 
 
 register("InnerProduct", OnednnInnerProduct, engine="onednn")

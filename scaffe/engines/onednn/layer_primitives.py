@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from scaffe.engines.onednn.descriptors import NoFastForm
-from scaffe.engines.onednn.primitives import Engine
+from scaffe.engines.onednn.primitives import engine_of
 from scaffe.layers.layer import Blobs, Layer
 from scaffe.monitor.log import log
 
@@ -19,7 +19,7 @@ class LayerPrimitives:
 
     def __init__(self, layer: Any, bottom: Blobs, top: Blobs):
         self.layer = layer
-        self.engine: Engine = layer.context.engine
+        self.engine = engine_of(layer)
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         """Compute the tops' values."""

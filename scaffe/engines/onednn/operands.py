@@ -9,7 +9,7 @@ import numpy as np
 from scaffe.blob import Blob, Values
 from scaffe.engines.onednn.descriptors import Desc
 from scaffe.engines.onednn.pooled_memory import pooled
-from scaffe.engines.onednn.primitives import Engine, Memory, Primitive, reorder
+from scaffe.engines.onednn.primitives import Memory, Onednn, Primitive, reorder
 
 
 class Operand:
@@ -19,7 +19,7 @@ class Operand:
     `release`; its buffer belongs to the engine's pool.
     """
 
-    def __init__(self, engine: Engine, desc: Desc, plain: Desc | None = None, brief: bool = False):
+    def __init__(self, engine: Onednn, desc: Desc, plain: Desc | None = None, brief: bool = False):
         self.engine, self.desc, self.brief = engine, desc, brief
         self.memory: Memory
         self._plain = plain or engine.plain(desc.shape)
@@ -79,7 +79,7 @@ def assign(values: Values, memory: Memory) -> None:
         values.take_form(memory)
 
 
-def layout_of(engine: Engine, values: Values, shape: Sequence[int]) -> Desc:
+def layout_of(engine: Onednn, values: Values, shape: Sequence[int]) -> Desc:
     """Return the current layout of a blob's values."""
     return values.form.desc if isinstance(values.form, Memory) else engine.plain(shape)
 
@@ -90,7 +90,7 @@ class Gradient:
     Call `memory.acquire` before a run.
     """
 
-    def __init__(self, engine: Engine, desc: Desc):
+    def __init__(self, engine: Onednn, desc: Desc):
         self.memory = pooled(engine, desc)
         self._target: Memory | None = None
         self._plain = engine.plain(desc.shape)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from scaffe.engines.onednn.descriptors import Desc
-from scaffe.engines.onednn.primitives import Engine, Memory
+from scaffe.engines.onednn.primitives import Memory, Onednn
 
 
 class PooledMemory(Memory):
     """Temporary values: a buffer of the pool from `acquire` to `release`, or to the time that no blob holds it."""
 
-    def __init__(self, engine: Engine, desc: Desc):
+    def __init__(self, engine: Onednn, desc: Desc):
         self.pool, self._holders = engine.gradients, 0
         self._whole: np.ndarray | None = None
         super().__init__(engine, desc, np.empty(0, np.float32))
@@ -38,6 +38,6 @@ class PooledMemory(Memory):
             self._whole = None
 
 
-def pooled(engine: Engine, desc: Desc) -> Memory:
+def pooled(engine: Onednn, desc: Desc) -> Memory:
     """Return a pooled memory; in the plain layout one with a buffer of its own, which a blob may keep as its array."""
     return Memory(engine, desc) if desc == engine.plain(desc.shape) else PooledMemory(engine, desc)

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Sequence
 from math import prod
 from threading import get_ident
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -17,12 +17,14 @@ from scaffe.blob import Form
 from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn.buffer_pool import BufferPool
 from scaffe.engines.onednn.descriptors import Desc, Handle, NoFastForm, PrimitiveDesc
+from scaffe.engines.reference import Reference
 from scaffe.errors import OnednnError
+from scaffe.layers.layer import Layer
 from scaffe.monitor.log import log
 from scaffe.packed import aligned_zeros
 
 
-class Engine:
+class Onednn(Reference):
     """Make descriptors, memories and primitives for one net, and run them on its thread.
 
     A net's instances each have their own. `threads` is how many OpenMP threads a primitive uses, 0 for OpenMP's own
@@ -33,6 +35,7 @@ class Engine:
     name = "onednn"
 
     def __init__(self, threads: int = 0, compute: str = "float32"):
+        super().__init__()
         self.library, self.threads, self.compute = lib.load(), threads, compute
         self.kind = lib.BF16 if compute == "bf16" else lib.F32
         if self.kind == lib.BF16:
@@ -183,6 +186,11 @@ class Engine:
         return memory
 
 
+def engine_of(layer: Layer) -> Onednn:
+    """Return the engine of a layer that computes by oneDNN."""
+    return cast(Onednn, layer.context.engine)
+
+
 class Memory(Handle, Form):
     """Values in a layout, dnnl_memory_t: a form that blobs hold.
 
@@ -190,7 +198,7 @@ class Memory(Handle, Form):
     plain, else None.
     """
 
-    def __init__(self, engine: Engine, desc: Desc, buffer: np.ndarray | None = None):
+    def __init__(self, engine: Onednn, desc: Desc, buffer: np.ndarray | None = None):
         self.engine, self.desc = engine, desc
         self.plain = bool(desc.shape) and desc == engine.plain(desc.shape)
         if buffer is None:
@@ -230,7 +238,7 @@ class Memory(Handle, Form):
 class Primitive(Handle):
     """A primitive, dnnl_primitive_t, with its arguments bound; `run` is one call of the library."""
 
-    def __init__(self, engine: Engine, desc: PrimitiveDesc, memories: dict[int, Memory] | None = None):
+    def __init__(self, engine: Onednn, desc: PrimitiveDesc, memories: dict[int, Memory] | None = None):
         super().__init__(engine.library, "primitive", engine.library.create("primitive_create", desc.handle))
         self.engine, self.desc = engine, desc
         self.memories = dict(memories or {})

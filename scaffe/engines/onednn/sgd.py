@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from scaffe.engines.onednn import library as lib
-from scaffe.engines.onednn.primitives import Engine, Memory, Primitive
+from scaffe.engines.onednn.primitives import Memory, Onednn, Primitive
 from scaffe.packed import PackedParameters
 from scaffe.proto import SolverParameter
 from scaffe.solvers import register
@@ -23,7 +23,7 @@ class OnednnSGD(SGD):
 
     block = 1 << 18  # elements; fewer calls save more time than a block that fits the cache
 
-    def __init__(self, param: SolverParameter, packed: PackedParameters, engine: Engine):
+    def __init__(self, param: SolverParameter, packed: PackedParameters, engine: Onednn):
         super().__init__(param, packed)
         self.engine = engine
         self._rates = [Memory(engine, engine.plain((1,))) for _ in range(2)]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from scaffe.blob import Blob
 from scaffe.engines.onednn.descriptors import NoFastForm
 from scaffe.engines.onednn.operands import assign, layout_of
-from scaffe.engines.onednn.primitives import Memory
+from scaffe.engines.onednn.primitives import Memory, engine_of
 from scaffe.engines.onednn.sum import SumPrimitive
 from scaffe.layers.layer import Blobs, register
 from scaffe.layers.split import Split
@@ -42,7 +42,7 @@ class OnednnSplit(Split):
         return self._sums[len(parts)]
 
     def _make_sum(self, parts: Sequence[Blob]) -> SumPrimitive | None:
-        engine = self.context.engine
+        engine = engine_of(self)
         first = next((blob for blob in parts if isinstance(blob.diff_values.form, Memory)), None)
         if first is None:
             return None

@@ -9,7 +9,7 @@ from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn.descriptors import Desc, NoFastForm, PrimitiveDesc, floats, handles
 from scaffe.engines.onednn.operands import Operand
 from scaffe.engines.onednn.pooled_memory import pooled
-from scaffe.engines.onednn.primitives import Engine, Memory, Primitive
+from scaffe.engines.onednn.primitives import Memory, Onednn, Primitive
 
 
 class SumPrimitive:
@@ -19,7 +19,7 @@ class SumPrimitive:
     """
 
     def __init__(
-        self, engine: Engine, desc: Desc, coeffs: Sequence[float], slope: float | None = None, gradient: bool = False
+        self, engine: Onednn, desc: Desc, coeffs: Sequence[float], slope: float | None = None, gradient: bool = False
     ):
         self.operands = [Operand(engine, desc) for _ in coeffs]
         self.total = pooled(engine, desc) if gradient else Memory(engine, desc)
@@ -43,7 +43,7 @@ def can_rectify(coeffs: Sequence[float]) -> bool:
     return list(coeffs) == [1, 1]
 
 
-def best_layout(engine: Engine, desc: Desc, coeffs: Sequence[float]) -> Desc:
+def best_layout(engine: Onednn, desc: Desc, coeffs: Sequence[float]) -> Desc:
     """Return `desc`, or the plain layout where oneDNN's sum is not fast in it, as with padded channels."""
     try:
         if not can_rectify(coeffs):
@@ -53,12 +53,12 @@ def best_layout(engine: Engine, desc: Desc, coeffs: Sequence[float]) -> Desc:
         return engine.plain(desc.shape)
 
 
-def _sum(engine: Engine, desc: Desc, coeffs: Sequence[float]) -> PrimitiveDesc:
+def _sum(engine: Onednn, desc: Desc, coeffs: Sequence[float]) -> PrimitiveDesc:
     count = len(coeffs)
     given = engine.handle, desc, count, floats(coeffs), handles([desc] * count), engine.attributes
     return engine.describe("sum", *given, shapes=desc.shape)
 
 
-def _binary(engine: Engine, desc: Desc, slope: float | None) -> PrimitiveDesc:
+def _binary(engine: Onednn, desc: Desc, slope: float | None) -> PrimitiveDesc:
     attributes = engine.attributes if slope is None else engine.rectifying(slope)
     return engine.describe("binary", engine.handle, lib.BINARY_ADD, desc, desc, desc, attributes, shapes=desc.shape)

@@ -10,11 +10,13 @@ import pytest
 from an_algorithm_of_ours import TERNARY, added
 
 from collectives import AlgorithmError, check_algorithm, make_schedule
+from collectives.model.clusters import ETHERNET
 from collectives.schedules import registry
 from collectives.schedules.registry import VERBS, algorithms, find, known, table
 from collectives.simulation.check import check
 from collectives.tuning.choosing import Candidate, candidates
 from collectives.tuning.choosing import algorithms as tuned
+from collectives.tuning.modelled import ModelledTimes
 from collectives.tuning.table import Shape
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs/collectives.md"
@@ -55,6 +57,19 @@ def test_tuning_tries_an_added_algorithm_with_its_own_chunks(ternary: None) -> N
         Candidate("ternary", 12345),
         Candidate("leaders-ternary", 12345),
     ]
+
+
+def test_the_models_table_compares_an_added_algorithm_that_asks_for_it(tmp_path: Path) -> None:
+    asking = (
+        TERNARY + "\n    def tabled(self, verb, ranks):\n        return () if verb == 'allreduce' else (self.name,)\n"
+    )
+    with added(tmp_path, asking):
+        compared = {
+            op: {each.algorithm for each in ModelledTimes(ETHERNET, Shape(8, 1, "tcp"), False, op, 1 << 20).seconds()}
+            for op in VERBS
+        }
+    assert compared["reduce"] == compared["bcast"] == {"mpi", "chain", "ternary"}
+    assert compared["allreduce"] == {"mpi", "ring", "halving"}
 
 
 def test_help_model_and_documents_list_an_added_algorithm(ternary: None) -> None:

@@ -99,7 +99,7 @@ def test_a_mean_of_three_numbers_is_that_of_b_g_r(folder, capsys):
 
 def test_a_net_that_takes_no_images_is_told_with_its_inputs(folder, monkeypatch):
     monkeypatch.chdir("caffe")
-    with pytest.raises(ShapeError, match="needs an input that takes images .*; its inputs: none"):
+    with pytest.raises(ShapeError, match="needs an input for images .*; its inputs: none"):
         scaffe.Classifier("quick_xavier.prototxt", "quick_xavier_iter_50.caffemodel")
 
 

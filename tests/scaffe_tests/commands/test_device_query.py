@@ -13,8 +13,8 @@ from conftest import environment
 from fake_cuda import Runtime
 
 from scaffe.cli import main
-from scaffe.devices import hardware
 from scaffe.errors import LaunchError
+from scaffe.tools import hardware
 
 
 def printed(*arguments, **variables):

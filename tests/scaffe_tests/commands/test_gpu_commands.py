@@ -53,7 +53,7 @@ def test_a_net_is_trained_resumed_scored_and_timed_on_the_gpu_that_is_named(fold
 
 @pytest.mark.parametrize("compute", ["tf32", "bf16"])
 def test_a_net_is_trained_with_other_kinds_of_numbers(folder, capfd, compute):
-    engines._tell.cache_clear()  # another test may have had it said
+    engines._announce.cache_clear()  # another test may have had it said
     assert main(["train", "--solver", "solver.prototxt", "--device", "cuda", "--compute", compute]) == 0
     assert f"Engine: cuda, {compute}" in capfd.readouterr().err
 

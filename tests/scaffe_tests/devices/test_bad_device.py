@@ -123,5 +123,5 @@ def test_an_event_of_a_device_that_failed_is_an_error_not_an_endless_wait():
 
 def test_a_fault_under_a_message_says_what_to_do(net):
     fault = DeviceFault("cudaErrorIllegalAddress: an illegal memory access").located("gradients of conv1 to conv5")
-    text = net.context.gpu.explain(fault)
+    text = net.engine.explain(fault)
     assert "failed: gradients of conv1 to conv5: cudaErrorIllegalAddress" in text and "--snapshot auto" in text

@@ -11,6 +11,7 @@ from both_engines import build, needs_onednn
 import scaffe
 from scaffe import engines
 from scaffe.cli import main
+from scaffe.compute import Compute
 from scaffe.engines.onednn import library
 from scaffe.errors import LaunchError, OnednnError
 from scaffe.proto import NetParameter
@@ -36,7 +37,7 @@ def refused(folder, capsys):
 @pytest.fixture
 def named(monkeypatch):
     """Let SCAFFE_DNNL name a file, and the library be looked up anew, now and after the test."""
-    caches = library.load, engines._has_onednn, engines._tell
+    caches = library.load, engines._has_onednn, engines._announce
     for each in caches:
         each.cache_clear()
     yield lambda path: monkeypatch.setenv("SCAFFE_DNNL", str(path))
@@ -126,7 +127,7 @@ layer {
 def test_a_net_s_threads_that_make_no_sense_are_refused(monkeypatch, engine):
     for threads in (-1, 1_000_000):
         with pytest.raises(LaunchError, match=f"threads must be 0 to .*, got {threads}"):
-            scaffe.Net(NetParameter(), scaffe.TRAIN, engine=engine, threads=threads)
+            scaffe.Net(NetParameter(), scaffe.TRAIN, compute=Compute(engine, threads=threads))
     monkeypatch.setenv("OMP_NUM_THREADS", "1000000")
     with pytest.raises(LaunchError, match="OMP_NUM_THREADS must be 1 to .*, got 1000000"):
-        scaffe.Net(NetParameter(), scaffe.TRAIN, engine=engine)
+        scaffe.Net(NetParameter(), scaffe.TRAIN, compute=Compute(engine))

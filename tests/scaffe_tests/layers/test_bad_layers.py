@@ -7,6 +7,7 @@ from both_engines import needs_onednn
 from google.protobuf import text_format
 
 import scaffe
+from scaffe.compute import Compute
 from scaffe.errors import NetError
 from scaffe.proto import NetParameter
 
@@ -20,7 +21,9 @@ def net(layer, engine):
         f'layer {{ name: "{name}" type: "Input" top: "{name}" input_param {{ shape {{ {dims(shape)} }} }} }}'
         for name, shape in BLOBS.items()
     ]
-    return scaffe.Net(text_format.Parse(" ".join([*inputs, layer]), NetParameter()), scaffe.TRAIN, engine=engine)
+    return scaffe.Net(
+        text_format.Parse(" ".join([*inputs, layer]), NetParameter()), scaffe.TRAIN, compute=Compute(engine)
+    )
 
 
 def dims(shape):

@@ -10,6 +10,7 @@ from both_engines import needs_onednn
 from strict_arrays import a_gpu
 
 import scaffe
+from scaffe.compute import Compute
 from scaffe.layers.layer import known_types
 from scaffe.proto import NetParameter
 
@@ -43,7 +44,7 @@ def case(request, monkeypatch):
 def test_values_and_gradients_are_caffes(case, engine):
     arrays, tolerance = case["arrays"], 1e-4 if LOOSE & {kind for _, kind in case["layers"]} else 1e-5
     how = {"gpu": a_gpu()} if engine in ("strict", "cuda") else {}
-    how |= {"engine": {"strict": "reference", "cuda": "auto"}.get(engine, engine)}
+    how |= {"compute": Compute({"strict": "reference", "cuda": "auto"}.get(engine, engine))}
     net = scaffe.Net("net.prototxt", getattr(scaffe, case["phase"]), **how)
 
     def check(kind, blob, values):
@@ -72,7 +73,7 @@ def test_values_and_gradients_are_caffes(case, engine):
 
 @pytest.mark.parametrize("case", [*runnable_cases(stored=True)] or [None], ids=lambda p: p and p.name, indirect=True)
 def test_weights_that_caffe_wrote_are_read(case, tmp_path):
-    net = scaffe.Net("net.prototxt", "params.caffemodel", getattr(scaffe, case["phase"]), engine="reference")
+    net = scaffe.Net("net.prototxt", "params.caffemodel", getattr(scaffe, case["phase"]), compute=Compute("reference"))
     for param in case["params"]:
         if "data" in param:
             blob = net.params[param["layer"]][param["index"]]

@@ -9,8 +9,8 @@ from gradient_check import check_gradients, contexts, distinct
 
 import scaffe
 from scaffe.cli import main
+from scaffe.compute import ENGINES, Compute
 from scaffe.context import Context
-from scaffe.engines import ENGINES
 from scaffe.errors import NetError
 from scaffe.proto import NetParameter
 
@@ -111,7 +111,7 @@ def text(module, layer, param_str=""):
 
 
 def allowed(**fields):
-    return Context(allow_python_layers=True, **fields)
+    return Context(compute=Compute(allow_python_layers=True), **fields)
 
 
 def test_gradients_of_a_users_layer_agree_with_finite_differences(module):
@@ -144,7 +144,7 @@ def test_losses_of_all_ranks_add_up_to_one_ranks(module):
     results = []
     for ranks in (1, 2, 4):
         loss, gradient = 0.0, 0.0
-        for context in contexts(6, ranks, allow_python_layers=True):
+        for context in contexts(6, ranks, compute=Compute(allow_python_layers=True)):
             it = net(module, {"context": context})
             rows = slice(context.first_row, context.first_row + context.local_rows)
             it.forward(x=x[rows], t=target[rows])
@@ -161,7 +161,7 @@ def test_arrays_that_a_users_layer_has_kept_show_the_values_and_count(module, en
     """The convolutions around it compute in the engine's own layout, so that its blobs' plain arrays come and go."""
     keeper = {"type": "Python", "python_param": {"module": module, "layer": "Keeper"}}
     its, power = (
-        scaffe.Net(NetParameter(layer=around(twice)), scaffe.TRAIN, engine=engine, allow_python_layers=True)
+        scaffe.Net(NetParameter(layer=around(twice)), scaffe.TRAIN, compute=Compute(engine), allow_python_layers=True)
         for twice in (keeper, {"type": "Power", "power_param": {"scale": 2}})
     )
     power.packed.data[...] = its.packed.data

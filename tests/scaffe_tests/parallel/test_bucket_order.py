@@ -88,7 +88,7 @@ def test_closing_waits_for_broadcasts_unless_their_updates_never_came(ways, upda
     drive, _, _ = ways
     _, propagate = drive.ways
     waits = []
-    propagate.wait_until = lambda is_done: waits.append(drive.wait(is_done))
+    propagate.wait_until = lambda is_done: waits.append(updated_buckets and drive.wait(is_done))
     propagate.begin()
     for bucket in range(updated_buckets):
         propagate.updated(bucket)

@@ -1,5 +1,7 @@
 """Losses from a device: agreed on an iteration late, told as if they were not, and errors that follow from them."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from nets import lenet, solver_with
@@ -11,6 +13,7 @@ from scaffe.compute import Compute
 from scaffe.errors import DivergedError, LabelError
 from scaffe.parallel.world import open_world
 from scaffe.proto import SolverParameter
+from scaffe.training.losses import Fault, Losses
 
 
 @pytest.fixture
@@ -85,7 +88,7 @@ layer { name: "hit" type: "Accuracy" bottom: "x" bottom: "y" top: "hit" accuracy
 def pair(tmp_path):
     """Return a net with losses over labels, by kernels and on the host."""
     (tmp_path / "net.prototxt").write_text(LABELS)
-    how = {"gpu": StrictGpu()}, {"engine": "reference"}
+    how = {"gpu": StrictGpu()}, {"compute": Compute("reference")}
     return [scaffe.Net(tmp_path / "net.prototxt", scaffe.TRAIN, **one) for one in how]
 
 
@@ -120,10 +123,54 @@ def test_gradients_are_clipped_on_the_device_as_on_the_host(tmp_path, limit):
         'layer { name: "y"', 'layer { name: "z" type: "InnerProduct" bottom: "x" top: "z" '
         'inner_product_param { num_output: 700 } }\nlayer { name: "y"'))  # fmt: skip
     clipped = []
-    for how in ({"gpu": StrictGpu()}, {"engine": "reference"}):
+    for how in ({"gpu": StrictGpu()}, {"compute": Compute("reference")}):
         net = scaffe.Net(tmp_path / "net.prototxt", scaffe.TRAIN, **how)
         net.params["z"][0].diff[...] = np.random.default_rng(1).standard_normal((700, 3))
-        solvers.create(SolverParameter(type="SGD", clip_gradients=limit), net.packed, net.context.engine).clip()
+        solvers.create(SolverParameter(type="SGD", clip_gradients=limit), net.packed, net.engine).clip()
         clipped.append(net.params["z"][0].diff.copy())
     np.testing.assert_allclose(*clipped, rtol=1e-6)
     assert (np.linalg.norm(clipped[0]) < 1) == (limit == 0.5)
+
+
+class Diverging:
+    """Two ranks, of which this one is rank 0, and a rule whose last update left what is not finite on both."""
+
+    def __init__(self, others):
+        self.others = others  # the other rank's faults
+        self.has_diverged = False
+
+    def allsums(self, mine):
+        return [mine[0], self.has_diverged, *mine[2:]]
+
+    def allgather(self, mine):
+        return [mine, self.others]
+
+    def on_root(self, work):
+        return work()
+
+    def faulty(self):
+        return SimpleNamespace(layer="ip2", index=1) if self.has_diverged else None
+
+    def counts(self):
+        return []
+
+    def check(self, counts):
+        assert counts == []
+
+
+@pytest.mark.parametrize(
+    ("theirs", "told"),
+    [
+        (4, "layer 'conv': broken at iteration 4, learning rate 0.01: a consequence"),
+        (6, "layer 'ip2': parameter 1, or its history, is not finite at iteration 5, learning rate 0.001: the update"),
+        (5, "layer 'ip2'"),
+    ],
+)
+def test_the_first_fault_of_any_rank_is_told_with_its_own_rate(theirs, told):
+    param = SolverParameter(base_lr=0.01, lr_policy="step", stepsize=5, gamma=0.1, average_loss=1)
+    ranks = Diverging([Fault(theirs, "layer 'conv': broken", "a consequence")])
+    losses = Losses(ranks, param, lambda: [], ranks, None, ranks)
+    losses.take(0.5, 5)
+    ranks.has_diverged = True
+    with pytest.raises(DivergedError, match=f"^{told}"):
+        losses.take(0.5, 6)

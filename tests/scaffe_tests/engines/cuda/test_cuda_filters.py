@@ -13,6 +13,7 @@ from strict_arrays import Array, StrictGpu, xp
 
 import scaffe
 from scaffe.choices import Choices
+from scaffe.compute import Compute
 from scaffe.context import Context
 from scaffe.devices.gpu import Gpu
 from scaffe.engines.cuda.cudnn import Cudnn
@@ -48,15 +49,15 @@ def a_net(kind, fields, shape, engine="auto", frontend=None, **how):
     gpu = None
     if frontend is not None:
         gpu = StrictGpu()
-        gpu.cudnn = Cudnn(frontend, frontend.handle)
+        gpu.libraries["cudnn"] = Cudnn(frontend, frontend.handle)
         gpu.explain = partial(Gpu.explain, gpu)
         event = type("Event", (FakeEvent,), {"frontend": frontend})
         stream = SimpleNamespace(ptr=77)
         more = {"Event": event, "get_elapsed_time": fake_cudnn.elapsed_time, "get_current_stream": lambda: stream}
         gpu.xp = SimpleNamespace(**vars(xp) | {"cuda": SimpleNamespace(**vars(xp.cuda) | more)})
     choices = Choices(how.pop("plan", "auto"))
-    context = Context(how.pop("phase", scaffe.TRAIN), gpu=gpu, choices=choices, **how)
-    net = scaffe.Net(text_format.Parse(text, NetParameter()), context=context, engine=engine)
+    context = Context(how.pop("phase", scaffe.TRAIN), choices=choices, compute=Compute(engine, **how))
+    net = scaffe.Net(text_format.Parse(text, NetParameter()), context=context, gpu=gpu)
     choices.time([net])
     rng = np.random.default_rng(0)
     for blob in (net.blobs["x"], *(blob for blobs in net.params.values() for blob in blobs)):
@@ -80,7 +81,7 @@ def test_every_pass_has_the_references_numbers(kind, last, case):
 def test_bfloat16_numbers_are_multiplied_and_float32_ones_kept(kind):
     fields, shape = CASES["groups, strides, dilation"]
     frontend = FakeFrontend(*ALL)
-    net = a_net(kind, fields, shape, frontend=frontend, compute="bf16")
+    net = a_net(kind, fields, shape, frontend=frontend, numbers="bf16")
     frontend.ran.clear()
     found, expected = run(net, 2), run(a_net(kind, fields, shape, engine="reference"), 2)
     assert_alike(found, expected, 2e-2)
@@ -92,11 +93,11 @@ def test_bfloat16_numbers_are_multiplied_and_float32_ones_kept(kind):
     ("how", "taken"),
     [
         ({}, HASTY),
-        ({"compute": "tf32"}, HASTY),
+        ({"numbers": "tf32"}, HASTY),
         ({"deterministic": True}, EXACT),
-        ({"deterministic": True, "compute": "tf32"}, LOW),
+        ({"deterministic": True, "numbers": "tf32"}, LOW),
         ({"deterministic": True, "plan": "timed"}, LARGE),
-        ({"deterministic": True, "plan": "timed", "compute": "tf32"}, LOW),
+        ({"deterministic": True, "plan": "timed", "numbers": "tf32"}, LOW),
         ({"deterministic": True, "plan": "timed", "workspace_bytes": 1000}, QUICK),
         ({"plan": "fixed"}, EXACT),
     ],
@@ -168,7 +169,7 @@ def test_a_plan_that_fails_later_is_told_with_its_layer():
 def test_timing_leaves_all_values_alone_and_keeps_no_memory():
     net = a_net("Convolution", *CASES["plain"], frontend=FakeFrontend(LARGE))
     assert not net.packed.diff.get().any() and not net.blobs["y"].data.any()
-    assert net.context.engine._scratch == {}
+    assert net.context.engine._scratch_memory == {}
 
 
 @pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])

@@ -5,7 +5,7 @@ import re
 import nvrtc
 import pytest
 
-from scaffe.engines.cuda.engine import FLAGS, files, source
+from scaffe.engines.cuda.launcher import FLAGS, files, source
 
 ARCHITECTURES = "sm_75", "sm_80", "sm_90"
 MADE = {"UPDATE": "update_{}", "LRN": "lrn_{}"}  # kernels' names, by the macro that makes them

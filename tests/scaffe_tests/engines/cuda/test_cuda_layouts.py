@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strict_arrays import a_gpu
 
-from scaffe.engines.cuda import Engine
+from scaffe.engines.cuda import Cuda
 from scaffe.engines.cuda.layouts import BF16, add_channel_sums, channels_first, channels_last
 
 
 @pytest.fixture(scope="module")
 def engine():
-    return Engine(a_gpu())
+    return Cuda(a_gpu())
 
 
 def bits_of(values):

@@ -10,6 +10,7 @@ from PIL import Image
 from strict_arrays import a_gpu
 
 from readers import Reading, encode, write_lmdb, write_mean
+from scaffe.compute import Compute
 from scaffe.context import TRAIN, Context
 from scaffe.net import Net
 from scaffe.proto import NetParameter
@@ -62,7 +63,8 @@ def net_of(text, engine, **context):
     param = text_format.Parse(text, NetParameter())
     gpu = None if engine == "host" else a_gpu()
     name = "auto" if engine == "cuda" else "reference"
-    return Net(param, context=Context(**{"phase": TRAIN, "seed": 3, "gpu": gpu, **context}), engine=name)
+    how = {"phase": TRAIN, "seed": 3, "compute": Compute(name), **context}
+    return Net(param, context=Context(**how), gpu=gpu)
 
 
 def assert_alike(text, engine, passes=7, before=lambda net: None, **context):

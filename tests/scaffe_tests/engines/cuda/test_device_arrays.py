@@ -11,7 +11,7 @@ import scaffe
 from scaffe import solvers
 from scaffe.blob import on_host
 from scaffe.compute import Compute
-from scaffe.engines.cuda.engine import FLAGS, THREADS, divisor, source
+from scaffe.engines.cuda.launcher import FLAGS, THREADS, divisor, source
 from scaffe.errors import EngineError
 from scaffe.parallel.world import World, open_world
 from scaffe.proto import SolverParameter
@@ -116,7 +116,7 @@ def test_an_update_differs_from_the_hosts_by_less_than_the_smallest_normal_numbe
 
 def rule_over(path, gpu, param: SolverParameter):
     """Return a net with random parameters, and the rule that updates them."""
-    net = scaffe.Net(path, scaffe.TRAIN, gpu=gpu, engine="reference" if gpu is None else "auto")
+    net = scaffe.Net(path, scaffe.TRAIN, gpu=gpu, compute=Compute("reference" if gpu is None else "auto"))
     rng = np.random.default_rng(7)
     for blobs in net.params.values():
         for blob in blobs:
@@ -143,7 +143,7 @@ def test_lenet_trains_by_the_kernels_as_on_the_host(world, images, smooth):
 def test_dropout_leaves_out_the_same_values_as_on_the_host(tmp_path, shape):
     dims = " ".join(f"dim: {size}" for size in shape)
     (tmp_path / "net.prototxt").write_text(DROPOUT.replace("DIMS", dims))
-    how = {"gpu": a_gpu(), "engine": "auto"}, {"engine": "reference"}
+    how = {"gpu": a_gpu()}, {"compute": Compute("reference")}
     found = []
     for one in how:
         net = scaffe.Net(tmp_path / "net.prototxt", scaffe.TRAIN, **one)
@@ -241,7 +241,7 @@ def test_gradients_are_cleared_whoever_has_looked_at_them(net):
 
 def test_an_engine_of_the_processor_is_refused_on_a_gpu(tmp_path, net):
     with pytest.raises(EngineError, match="engine onednn computes on the CPU, and a GPU was asked for"):
-        scaffe.Net(tmp_path / "net.prototxt", scaffe.TEST, gpu=StrictGpu(), engine="onednn")
+        scaffe.Net(tmp_path / "net.prototxt", scaffe.TEST, gpu=StrictGpu(), compute=Compute("onednn"))
 
 
 @pytest.mark.parametrize(

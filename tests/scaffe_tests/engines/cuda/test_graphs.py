@@ -69,7 +69,7 @@ def test_a_net_that_is_repeated_trains_as_one_that_is_computed(make, fields):
     for solver in pair:
         solver.step(2 * WARM_UP + 3)
     assert_same_bits(*pair)
-    assert len(pair[0].net.graphs._recordings) >= 2 and pair[1].net.graphs is None
+    assert len(pair[0].net.engine.graphs._recordings) >= 2 and pair[1].net.engine.graphs is None
     np.testing.assert_array_equal(*(list(solver.losses.last) for solver in pair))
 
 
@@ -156,8 +156,8 @@ def test_batches_that_lie_in_two_places_in_turn_have_a_recording_each(make):
         in_turn(solver.net.layers[0])
         solver.step(4 * WARM_UP + 4)
     assert_same_bits(*pair)
-    assert [key[1] for key in pair[0].net.graphs._recordings].count(False) == 2
-    assert [key[1] for key in pair[0].net.graphs._recordings].count(True) == 2
+    assert [key[1] for key in pair[0].net.engine.graphs._recordings].count(False) == 2
+    assert [key[1] for key in pair[0].net.engine.graphs._recordings].count(True) == 2
 
 
 class Stream:

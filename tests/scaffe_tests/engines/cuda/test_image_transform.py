@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from strict_arrays import a_gpu
 
 from readers import Transform
-from scaffe.engines.cuda.engine import Engine
+from scaffe.engines.cuda.engine import Cuda
 from scaffe.engines.cuda.transform import ImageTransform
 
 
 @pytest.fixture(scope="module")
 def engine():
-    return Engine(a_gpu())
+    return Cuda(a_gpu())
 
 
 @st.composite

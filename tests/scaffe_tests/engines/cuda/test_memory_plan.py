@@ -68,7 +68,7 @@ def test_gradients_that_take_turns_give_the_numbers_of_those_that_are_kept(path)
         np.testing.assert_array_equal(one, other)
     for name, blob in kept.blobs.items():
         np.testing.assert_array_equal(blob.data, shared.blobs[name].data)
-    assert shared.memory.nbytes < kept.memory.nbytes
+    assert shared.engine.memory.nbytes < kept.engine.memory.nbytes
 
 
 def test_values_that_take_turns_in_tests_give_the_outputs_of_those_that_are_kept(path):
@@ -79,8 +79,8 @@ def test_values_that_take_turns_in_tests_give_the_outputs_of_those_that_are_kept
     assert {*kept.outputs} == {"loss", "loss2"}
     for name in kept.outputs:
         np.testing.assert_array_equal(kept.blobs[name].data, shared.blobs[name].data)
-    assert shared.memory.nbytes < kept.memory.nbytes
-    with pytest.raises(ScaffeError, match="given up after use"):
+    assert shared.engine.memory.nbytes < kept.engine.memory.nbytes
+    with pytest.raises(ScaffeError, match="released after use"):
         shared.blobs["ra"].data  # noqa: B018
 
 
@@ -94,7 +94,7 @@ def test_a_pass_by_hand_keeps_all_values(path):
 
 def test_all_that_layers_compute_lies_in_one_allocation(path):
     net = pass_over(build(path, scaffe.TRAIN))
-    lots = net.memory.lots()
+    lots = net.engine.memory.lots()
     bases = {id(_base(lot.values.array.values)) for lot in lots}
     assert len(bases) == 1 and len(lots) > 20
     assert {id(lot.values) for lot in lots} == {id(v) for v in _computed(net)}
@@ -122,19 +122,19 @@ def test_nothing_is_allocated_once_a_net_has_run(path, monkeypatch):
     for name in ("zeros", "empty", "empty_like", "zeros_like", "ones"):
         function = getattr(net.context.xp, name)
         monkeypatch.setattr(net.context.xp, name, lambda *a, f=function, **k: made.append(a) or f(*a, **k))
-    places = [lot.values.array.values.ctypes.data for lot in net.memory.lots()]
+    places = [lot.values.array.values.ctypes.data for lot in net.engine.memory.lots()]
     pass_over(net)
-    assert made == [] and places == [lot.values.array.values.ctypes.data for lot in net.memory.lots()]
+    assert made == [] and places == [lot.values.array.values.ctypes.data for lot in net.engine.memory.lots()]
 
 
 def test_another_batch_is_placed_anew(path):
     net = build(path, scaffe.TRAIN)
     pass_over(net)
-    small = net.memory.nbytes
+    small = net.engine.memory.nbytes
     net.blobs["x"].reshape(9, 6, 5, 5)
     net.reshape()
     pass_over(net)
-    assert net.memory.nbytes > 2 * small and net.blobs["e"].data.shape == (9, 3)
+    assert net.engine.memory.nbytes > 2 * small and net.blobs["e"].data.shape == (9, 3)
 
 
 FREE = 15000
@@ -160,7 +160,7 @@ def test_a_net_that_does_not_fit_names_its_fullest_layer_and_the_batch_that_woul
     monkeypatch.setattr(net.context.xp, "zeros", refuse)
     with pytest.raises(DeviceError) as caught:
         pass_over(net)
-    wanted = net.memory.needs(4, 0)[0]
+    wanted = net.engine.memory.needs(4, 0, net.engine.scratch_bytes)[0]
     start = "layer 'a' (Convolution), [(4, 6, 5, 5)] -> [(4, 8, 3, 3)]: out of memory of GPU 0: "
     assert str(caught.value).startswith(start)
     batch = FREE // wanted
@@ -171,9 +171,9 @@ def test_a_net_that_does_not_fit_names_its_fullest_layer_and_the_batch_that_woul
 
 def test_layers_have_their_scratch_memory_in_turn(path):
     net = pass_over(build(path, scaffe.TRAIN))
-    engine, largest = net.context.engine, max(layer.blobs[0].count for layer in net.layers if layer.blobs)
+    engine, largest = net.engine, max(layer.blobs[0].count for layer in net.layers if layer.blobs)
     columns = {layer.name: layer.scratch("columns", (largest,), np.float32) for layer in net.layers if layer.blobs}
     assert len({array.values.ctypes.data for array in columns.values()}) == 1
-    before = engine.version
+    before = engine.scratch_version
     net.layer_dict["a"].scratch("columns", (10**6,), np.float32)
-    assert engine.version == before + 1 and engine.scratch_bytes >= 4 * 10**6
+    assert engine.scratch_version == before + 1 and engine.scratch_bytes >= 4 * 10**6

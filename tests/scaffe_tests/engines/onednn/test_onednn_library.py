@@ -10,6 +10,7 @@ import pytest
 from both_engines import build, needs_onednn, run
 
 from scaffe import engines
+from scaffe.compute import Compute
 from scaffe.engines.onednn import library
 from scaffe.errors import EngineError, OnednnError
 
@@ -21,7 +22,7 @@ CONVOLUTION = (
 @pytest.fixture
 def lookups(monkeypatch):
     """Let the library and the choice of an engine be looked up anew, now and after the test."""
-    caches = library.load, engines._has_onednn, engines._tell
+    caches = library.load, engines._has_onednn, engines._announce
     for each in caches:
         each.cache_clear()
     yield monkeypatch
@@ -44,7 +45,7 @@ def test_a_named_engine_that_is_missing_says_what_to_install(no_library):
 def test_auto_without_the_library_computes_in_numpy_and_warns_once_with_what_to_install(no_library, caplog):
     with caplog.at_level(logging.INFO, "scaffe"):
         nets = [build(CONVOLUTION, (1, 3, 5, 5), engine="auto") for _ in range(2)]
-    assert all(net.context.engine is None for net in nets)
+    assert all(net.engine.name == "reference" for net in nets)
     found = [(record.levelname, record.getMessage()) for record in caplog.records if "Engine" in record.getMessage()]
     assert found == [("WARNING", f"Engine: reference, in numpy, since no faster one is here: {why()}")]
     assert "pip install onednn-cpu-gomp" in found[0][1]
@@ -88,7 +89,7 @@ def test_a_library_of_another_kind_is_refused(lookups):
 def test_auto_takes_onednn_and_says_so_once(lookups, caplog):
     with caplog.at_level(logging.INFO, "scaffe"):
         nets = [build(CONVOLUTION, (1, 3, 5, 5), engine="auto") for _ in range(2)]
-    assert all(net.context.engine.name == "onednn" for net in nets)
+    assert all(net.engine.name == "onednn" for net in nets)
     assert len([record for record in caplog.records if "Engine: oneDNN 3." in record.getMessage()]) == 1
 
 
@@ -150,7 +151,7 @@ def test_a_thread_computes_with_the_ranks_number_of_threads():
     seen = []
 
     def work():
-        engines.create("onednn", threads=3)
+        engines.create(Compute("onednn", threads=3))
         seen.append(openmp.omp_get_max_threads())
 
     thread = threading.Thread(target=work)

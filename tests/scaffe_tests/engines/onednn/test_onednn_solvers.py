@@ -6,7 +6,7 @@ from both_engines import needs_onednn
 
 from scaffe import solvers
 from scaffe.blob import Blob
-from scaffe.engines.onednn.primitives import Engine
+from scaffe.engines.onednn.primitives import Onednn
 from scaffe.engines.onednn.sgd import OnednnSGD
 from scaffe.packed import PackedParameters, ParameterBlob
 from scaffe.proto import SolverParameter
@@ -40,7 +40,7 @@ def update(rule, rate, iteration, cut):
 @pytest.mark.parametrize("cut", [None, 2 * OnednnSGD.block, 1000], ids=["whole", "cut between blocks", "and in one"])
 @pytest.mark.parametrize("fields", [{}, {"iter_size": 3}, {"regularization_type": "L1"}, {"clip_gradients": 5}])
 def test_updates_are_numpys(fields, cut):
-    rules = rule_of(Engine(1), **fields), rule_of(None, **fields)
+    rules = rule_of(Onednn(1), **fields), rule_of(None, **fields)
     assert isinstance(rules[0], OnednnSGD) and not isinstance(rules[1], OnednnSGD)
     for iteration in range(3):
         for rule in rules:

@@ -13,7 +13,6 @@ from typing import Any
 from collectives import ArgumentError
 from collectives.execution.device import nccl
 from scaffe.devices import gpu
-from scaffe.engines import create
 from scaffe.errors import LaunchError, OnednnError
 
 ISAS = {  # dnnl_cpu_isa_t
@@ -43,11 +42,11 @@ def processor_lines() -> Iterator[str]:
     yield f"NUMA nodes: {', '.join(_numa_nodes()) or 'unknown'}"
 
 
-def library_lines() -> Iterator[str]:
-    """Iterate over lines about the engine that `auto` selects, and the compute libraries."""
+def library_lines(engine: object) -> Iterator[str]:
+    """Iterate over lines about the libraries that compute, and `engine`, the one that `auto` selects."""
     from threadpoolctl import threadpool_info
 
-    yield f"Engine for auto: {create('auto') or 'reference, in numpy'}"
+    yield f"Engine for auto: {engine}"
     for library in threadpool_info():
         kind = {"blas": "BLAS", "openmp": "OpenMP"}.get(library["user_api"], library["user_api"])
         version = f" {library['version']}" if library.get("version") else ""
