@@ -42,7 +42,7 @@ class Net(BuiltNet):
     @moved(MOVED)
     def __init__(
         self,
-        model: str | os.PathLike | NetParameter,
+        model: str | os.PathLike[str] | NetParameter,
         *args: str | int,
         phase: int | None = None,
         weights: str | None = None,
@@ -203,9 +203,11 @@ class Net(BuiltNet):
 
     # pycaffe's interface.
 
-    @public
     @np.errstate(all="ignore")
-    def forward(self, blobs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **inputs):
+    @public
+    def forward(
+        self, /, blobs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **inputs: Any
+    ) -> dict[str, Any]:
         """Run the layers from `start` to `end` after filling the `inputs`; return outputs, and `blobs`, by name."""
         for name, values in inputs.items():
             self._fill(name, values, self.inputs, "data")
@@ -219,9 +221,11 @@ class Net(BuiltNet):
         names = list(self.param.layer[last].top) if end else self.outputs
         return {name: self.blobs[name].data for name in [*names, *(blobs or [])]}
 
-    @public
     @np.errstate(all="ignore")
-    def backward(self, diffs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **tops):
+    @public
+    def backward(
+        self, /, diffs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **tops: Any
+    ) -> dict[str, Any]:
         """Run the layers backward from `start` to `end` after filling the `tops`' diffs; return inputs' diffs."""
         for name, values in tops.items():
             self._fill(name, values, self.outputs, "diff")
@@ -259,12 +263,12 @@ class Net(BuiltNet):
         return OrderedDict((param.name, list(param.bottom)) for param in self.param.layer)
 
     @public
-    def copy_from(self, path: str | os.PathLike) -> None:
+    def copy_from(self, path: str | os.PathLike[str]) -> None:
         """Take the parameters of the layers that a .caffemodel has by the same names."""
         weight_files.load(self, path)
 
     @public
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write the net with its parameters as a .caffemodel."""
         weight_files.save(self, path)
 
@@ -286,7 +290,7 @@ class Net(BuiltNet):
         """
         return self.sharing.move(allocate)
 
-    def _fill(self, name: str, values, known: Sequence[str], part: str) -> None:
+    def _fill(self, name: str, values: Any, known: Sequence[str], part: str) -> None:
         if name not in known:
             raise ScaffeError(f"'{name}' can't be given {part}; the net's blobs that can: {' '.join(known) or 'none'}")
         blob = self.blobs[name]

@@ -66,7 +66,8 @@ class Late:
     def read(self) -> list[float]:
         """Return the numbers, waiting only until the stream has come to where they were sent."""
         self._event.synchronize()
-        return self._numbers.tolist()
+        numbers: list[float] = self._numbers.tolist()
+        return numbers
 
 
 @dataclass
@@ -98,7 +99,7 @@ class Gpu:
     def capability(self) -> int:
         """Its compute capability, 90 for 9.0."""
         found = self.xp.cuda.runtime.getDeviceProperties(self.number)
-        return 10 * found["major"] + found["minor"]
+        return 10 * int(found["major"]) + int(found["minor"])
 
     def late(self, count: int) -> Late:
         """Return room on the host for so many float64 numbers that nobody waits for until they are read."""
@@ -107,12 +108,12 @@ class Gpu:
 
     def place(self, array: Any) -> int:
         """Return the address of an array."""
-        return array.data.ptr
+        return int(array.data.ptr)
 
     @property
     def free(self) -> int:
         """Bytes of its memory that nobody has."""
-        return self.xp.cuda.runtime.memGetInfo()[0]
+        return int(self.xp.cuda.runtime.memGetInfo()[0])
 
     def explain(self, error: BaseException) -> str:
         """Say in a line what an error of CuPy's means and what to do, "" where it is none of CuPy's."""
@@ -203,7 +204,9 @@ def find() -> tuple[ModuleType, int]:
     return cupy, count
 
 
-def left_unused(root: Path = Path("/sys"), devices: Path = Path("/dev"), environment: Mapping = os.environ) -> str:
+def left_unused(
+    root: Path = Path("/sys"), devices: Path = Path("/dev"), environment: Mapping[str, str] = os.environ
+) -> str:
     """Return why a GPU that this machine has can't be used, "" if it can, or there is none, or none is to be seen."""
     hidden = environment.get("CUDA_VISIBLE_DEVICES", "0") in ("", "-1", "NoDevFiles")
     if hidden or not (any(devices.glob("nvidia[0-9]*")) or any(map(_is_gpu, root.glob("bus/pci/devices/*")))):
