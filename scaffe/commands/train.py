@@ -7,14 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from readers import Reading
 from scaffe.commands.gflags import CAFFE, Parser
 from scaffe.commands.parser import CAFFES, add_command, add_net_flags, add_settings
 from scaffe.commands.running import log_device, on_devices, stages
-from scaffe.compute import AUTO
+from scaffe.compute import AUTO, Compute
 from scaffe.errors import ScaffeError
 from scaffe.monitor.log import log
-from scaffe.monitor.watching import Watching
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
 from scaffe.proto import SolverParameter
@@ -40,8 +38,9 @@ def add(top: Parser) -> None:
     add_net_flags(command)
     text = "TOML file of settings; a flag has precedence"
     command.flag("run-config", group=titles()[Run], metavar="FILE", help=text)
-    for record in (Run, Reading, Watching):
-        add_settings(command, record)
+    for record in titles():
+        if record is not Compute:  # which all nets have
+            add_settings(command, record)
     command.add_caffes(CAFFE)
 
 

@@ -36,6 +36,8 @@ def create(compute: Compute, gpu: Gpu | None = None) -> Engine:
     threads = compute.threads or given_threads()
     if compute.profile:
         raise EngineError(f"{compute.numbers} takes the times of a profile: a Solver does, a Net alone computes")
+    if (compute.device == "cuda" and gpu is None) or (compute.device == "cpu" and gpu is not None):
+        raise EngineError(f"device {compute.device}, but the net has {gpu or 'no GPU'}; see scaffe.devices.gpu.choose")
     if gpu is not None:
         return _on_gpu(compute, gpu)
     if compute.graphs == "on":

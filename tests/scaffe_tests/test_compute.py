@@ -47,3 +47,8 @@ def test_an_earlier_keyword_of_a_net_is_an_error_with_the_new_one(given: dict[st
     with pytest.raises(ScaffeError) as caught:
         scaffe.Net(NetParameter(), scaffe.TEST, **given)
     assert str(caught.value) == said
+
+
+def test_a_net_for_a_gpu_needs_one() -> None:
+    with pytest.raises(EngineError, match=r"^device cuda, but the net has no GPU; see scaffe\.devices\.gpu\.choose$"):
+        scaffe.Net(NetParameter(), scaffe.TEST, compute=Compute(device="cuda"))

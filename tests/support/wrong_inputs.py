@@ -366,7 +366,7 @@ LAYERS = [
     ("BatchReindex x", "", "takes 2 bottoms (samples, indices), got 1"),
     ("Filter x", "", "takes 2 or more bottoms"),
     ("Scale x x x", "", "takes 1 to 2 bottoms"),
-    ("Bias x v", "", "(Bias): .*shape (2, 6) .*(2, 4, 8, 8)"),
+    ("Bias x v", "", "(Bias): an operand of shape (2, 6) .*(2, 4, 8, 8)"),
     ("ReLU x x", "", "takes 1 bottom, got 2"),
     ("Silence", "", "takes 1 or more bottoms, got 0"),
     ("Input", "input_param { shape { dim: 2 dim: -3 } }", "has shape (2, -3); give each axis at least 1"),
