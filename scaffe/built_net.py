@@ -35,7 +35,7 @@ class BuiltNet:
 
     def __init__(
         self,
-        model: str | os.PathLike | NetParameter,
+        model: str | os.PathLike[str] | NetParameter,
         context: Context,
         gpu: Gpu | None,
         level: int | None,

@@ -10,6 +10,7 @@ from math import isfinite
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 import scaffe.layers  # noqa: F401  registers the layers
 from scaffe import failures
@@ -42,7 +43,7 @@ class Net(BuiltNet):
     @moved(MOVED)
     def __init__(
         self,
-        model: str | os.PathLike | NetParameter,
+        model: str | os.PathLike[str] | NetParameter,
         *args: str | int,
         phase: int | None = None,
         weights: str | None = None,
@@ -205,7 +206,14 @@ class Net(BuiltNet):
 
     @public
     @np.errstate(all="ignore")
-    def forward(self, blobs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **inputs):
+    def forward(
+        self,
+        /,
+        blobs: Sequence[str] | None = None,
+        start: str | None = None,
+        end: str | None = None,
+        **inputs: npt.ArrayLike,
+    ) -> dict[str, np.ndarray]:
         """Run the layers from `start` to `end` after filling the `inputs`; return outputs, and `blobs`, by name."""
         for name, values in inputs.items():
             self._fill(name, values, self.inputs, "data")
@@ -221,7 +229,14 @@ class Net(BuiltNet):
 
     @public
     @np.errstate(all="ignore")
-    def backward(self, diffs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **tops):
+    def backward(
+        self,
+        /,
+        diffs: Sequence[str] | None = None,
+        start: str | None = None,
+        end: str | None = None,
+        **tops: npt.ArrayLike,
+    ) -> dict[str, np.ndarray]:
         """Run the layers backward from `start` to `end` after filling the `tops`' diffs; return inputs' diffs."""
         for name, values in tops.items():
             self._fill(name, values, self.outputs, "diff")
@@ -259,12 +274,12 @@ class Net(BuiltNet):
         return OrderedDict((param.name, list(param.bottom)) for param in self.param.layer)
 
     @public
-    def copy_from(self, path: str | os.PathLike) -> None:
+    def copy_from(self, path: str | os.PathLike[str]) -> None:
         """Take the parameters of the layers that a .caffemodel has by the same names."""
         weight_files.load(self, path)
 
     @public
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write the net with its parameters as a .caffemodel."""
         weight_files.save(self, path)
 
@@ -286,11 +301,11 @@ class Net(BuiltNet):
         """
         return self.sharing.move(allocate)
 
-    def _fill(self, name: str, values, known: Sequence[str], part: str) -> None:
+    def _fill(self, name: str, given: npt.ArrayLike, known: Sequence[str], part: str) -> None:
         if name not in known:
             raise ScaffeError(f"'{name}' can't be given {part}; the net's blobs that can: {' '.join(known) or 'none'}")
         blob = self.blobs[name]
-        values = np.asarray(values)
+        values = np.asarray(given)
         if values.shape != blob.shape:
             raise ShapeError(f"blob '{name}' has shape {blob.shape}, got {values.shape}; reshape the blob first")
         getattr(blob, part)[...] = values

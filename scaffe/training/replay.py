@@ -31,7 +31,7 @@ class Profile:
     update: float = 0.0
     source: str = ""
 
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write the profile as JSON."""
         layers = [{"name": name, "forward_s": f, "backward_s": b} for name, (f, b) in self.layers.items()]
         text = json.dumps({"update_s": self.update, "layers": layers}, indent=1) + "\n"
@@ -47,7 +47,7 @@ def profile(net: Net, times: Times) -> Profile:
     return Profile(dict(zip((layer.name for layer in net.layers), seconds, strict=True)))
 
 
-def load(path: str | os.PathLike) -> Profile:
+def load(path: str | os.PathLike[str]) -> Profile:
     """Read a profile. Raise ScaffeError for a file that is none."""
     try:
         given = json.loads(Path(path).read_text())
@@ -69,7 +69,10 @@ def _seconds(value: object) -> float:
 
 
 class Replay:
-    """Let a net's layers take their times instead of computing. Raise ScaffeError where the profile lacks a layer."""
+    """Make a net's layers sleep for their times instead of computing.
+
+    Raise ScaffeError where the profile lacks a layer.
+    """
 
     def __init__(self, net: Net, profile: Profile):
         missing = [layer.name for layer in net.layers if layer.name not in profile.layers]

@@ -75,8 +75,8 @@ class Graphs:
         self.engine, self.net, self.insists = engine, net, insists
         self._recorder = Recorder(engine.gpu)
         self._groups: dict[frozenset[int], list[Group]] = {}
-        self._recordings: dict[tuple, Recording] = {}
-        self._seen: Counter[tuple] = Counter()
+        self._recordings: dict[tuple[Any, ...], Recording] = {}
+        self._seen: Counter[tuple[Any, ...]] = Counter()
         self._refused: set[tuple[Group, bool]] = set()
         self._forward: dict[Group, Recording | None] = {}  # what the last forward pass was
         self._placed = (-1, -1)  # the version of the memory that recordings speak of
@@ -110,7 +110,7 @@ class Graphs:
         else:
             self._pass(group, True, (id(before), *(values.is_zero for values in self._gradients(group))))
 
-    def _pass(self, group: Group, backward: bool, state: tuple) -> Recording | None:
+    def _pass(self, group: Group, backward: bool, state: tuple[Any, ...]) -> Recording | None:
         """Repeat the group's recording for its present state, or compute it; return the recording, or None."""
         key = group, backward, *state, *self._places(group)
         made = self._recordings.get(key)
@@ -127,7 +127,7 @@ class Graphs:
         for i in reversed(group) if backward else group:
             (self.net.backward_layer if backward else self.net.forward_layer)(i)
 
-    def _is_due(self, group: Group, backward: bool, key: tuple) -> bool:
+    def _is_due(self, group: Group, backward: bool, key: tuple[Any, ...]) -> bool:
         """Say whether it is time to record a group."""
         if len(self._seen) > KNOWN:
             self._seen.clear()
@@ -135,7 +135,7 @@ class Graphs:
         few = sum(1 for known in self._recordings if known[:2] == key[:2]) < MOST
         return self._seen[key] > WARM_UP and few and (group, backward) not in self._refused
 
-    def _record(self, group: Group, backward: bool, key: tuple) -> Recording | None:
+    def _record(self, group: Group, backward: bool, key: tuple[Any, ...]) -> Recording | None:
         """Return a recording of the group, None where it can't be made."""
         gradients = self._gradients(group)
         zeros = [values.is_zero for values in gradients]
@@ -162,7 +162,7 @@ class Graphs:
         log.info("Layers %s to %s are computed one by one: %s", *names, " ".join(str(error).split())[:200])
         self._refused.add((group, backward))
 
-    def _places(self, group: Group) -> tuple:
+    def _places(self, group: Group) -> tuple[Any, ...]:
         """Return where the group's blobs lie, once they hold what was written into copies on the host."""
         memory = self.engine.memory
         placed = memory.version, self.engine.scratch_version

@@ -50,7 +50,8 @@ class Launcher(Cupy):
         known = self.gpu.libraries
         if "cudnn" not in known:
             known["cudnn"] = _load_cudnn()
-        return known["cudnn"]
+        found: Cudnn | None = known["cudnn"]
+        return found
 
     def drop_scratch(self) -> None:
         """Free the scratch memory: what it was needed for is over."""
@@ -60,7 +61,7 @@ class Launcher(Cupy):
     @property
     def stream(self) -> int:
         """Pointer to the calling thread's stream."""
-        return self.gpu.xp.cuda.get_current_stream().ptr
+        return int(self.gpu.xp.cuda.get_current_stream().ptr)
 
     def elapsed(self, run: Callable[[], object]) -> float:
         """Return the seconds that what `run` puts on the stream takes there.
@@ -74,7 +75,7 @@ class Launcher(Cupy):
         run()
         stop.record()
         stop.synchronize()
-        return cuda.get_elapsed_time(start, stop) / 1000
+        return float(cuda.get_elapsed_time(start, stop)) / 1000
 
     def over(self, file: str, kernel: str, count: int, *arguments: Any) -> None:
         """Launch a kernel over `count` elements, its first argument; ints are C's int, floats C's float."""
