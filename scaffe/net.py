@@ -10,6 +10,7 @@ from math import isfinite
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 import scaffe.layers  # noqa: F401  registers the layers
 from scaffe import failures
@@ -206,8 +207,13 @@ class Net(BuiltNet):
     @np.errstate(all="ignore")
     @public
     def forward(
-        self, /, blobs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **inputs: Any
-    ) -> dict[str, Any]:
+        self,
+        /,
+        blobs: Sequence[str] | None = None,
+        start: str | None = None,
+        end: str | None = None,
+        **inputs: npt.ArrayLike,
+    ) -> dict[str, np.ndarray]:
         """Run the layers from `start` to `end` after filling the `inputs`; return outputs, and `blobs`, by name."""
         for name, values in inputs.items():
             self._fill(name, values, self.inputs, "data")
@@ -224,8 +230,13 @@ class Net(BuiltNet):
     @np.errstate(all="ignore")
     @public
     def backward(
-        self, /, diffs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **tops: Any
-    ) -> dict[str, Any]:
+        self,
+        /,
+        diffs: Sequence[str] | None = None,
+        start: str | None = None,
+        end: str | None = None,
+        **tops: npt.ArrayLike,
+    ) -> dict[str, np.ndarray]:
         """Run the layers backward from `start` to `end` after filling the `tops`' diffs; return inputs' diffs."""
         for name, values in tops.items():
             self._fill(name, values, self.outputs, "diff")
@@ -290,11 +301,11 @@ class Net(BuiltNet):
         """
         return self.sharing.move(allocate)
 
-    def _fill(self, name: str, values: Any, known: Sequence[str], part: str) -> None:
+    def _fill(self, name: str, given: npt.ArrayLike, known: Sequence[str], part: str) -> None:
         if name not in known:
             raise ScaffeError(f"'{name}' can't be given {part}; the net's blobs that can: {' '.join(known) or 'none'}")
         blob = self.blobs[name]
-        values = np.asarray(values)
+        values = np.asarray(given)
         if values.shape != blob.shape:
             raise ShapeError(f"blob '{name}' has shape {blob.shape}, got {values.shape}; reshape the blob first")
         getattr(blob, part)[...] = values

@@ -108,7 +108,7 @@ class Ahead(Delivery):
         twin.sent.record(self.stream)
 
     def give(self, batch: Batch, blobs: Sequence[Blob]) -> None:
-        """Have a batch's values written to blobs once they are on the device; only puts work on the current stream."""
+        """Write a batch's values to blobs: puts the copies on the current stream, behind those to the device."""
         twin, stream = self._twins[batch], self.device.current()
         arrays = twin.arrays(batch)
         stream.wait_event(twin.sent)
@@ -127,7 +127,7 @@ class Ahead(Delivery):
     def close(self) -> None:
         """Forget the batches, when nothing copies from their memory or reads the twins' any more."""
         for twin in self._twins.values():
-            with suppress(Exception):  # a device that is lost is told of by who computes
+            with suppress(Exception):  # the thread that computes reports a lost device
                 twin.sent.Wait()
                 twin.passed.Wait()
         self._twins.clear()

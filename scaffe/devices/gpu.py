@@ -31,7 +31,7 @@ LOCAL_RANKS = (
     "MPI_LOCALRANKID",  # Hydra, which starts MPICH and Intel MPI: PMI knows no local rank
     "PALS_LOCAL_RANKID",  # Cray MPICH
     "SLURM_LOCALID",  # srun; a batch script has it too, and hands it on to an mpirun's ranks: so it comes last
-    "PMIX_RANK",  # the world's rank where nobody tells more
+    "PMIX_RANK",  # the world's rank, where no local rank is known
     "PMI_RANK",
 )
 # CuPy's classes of errors, and collectives' own.
@@ -59,15 +59,14 @@ class Late:
         self._numbers, self._event = numbers, event
 
     def send(self, array: Any) -> None:
-        """Have an array copied here once the current stream has come this far."""
+        """Copy an array here, in the order of the current stream; return at once."""
         array.get(out=self._numbers, blocking=False)
         self._event.record()
 
     def read(self) -> list[float]:
         """Return the numbers, waiting only until the stream has come to where they were sent."""
         self._event.synchronize()
-        numbers: list[float] = self._numbers.tolist()
-        return numbers
+        return [float(number) for number in self._numbers]
 
 
 @dataclass
@@ -84,22 +83,22 @@ class Gpu:
     libraries: dict[str, Any] = field(default_factory=dict, repr=False)  # that engines have loaded for it, by name
 
     def use(self) -> None:
-        """Have the calling thread's arrays and kernels be this GPU's, on the rank's one compute stream."""
+        """Make this GPU, and the rank's one compute stream, current in the calling thread."""
         self.xp.cuda.Device(self.number).use()
         if self.stream is None:
             self.stream = self.xp.cuda.Stream(non_blocking=True)
         if self.xp.cuda.get_current_stream() != self.stream:
-            self.stream.__enter__()  # not use(): whoever leaves a block of another stream comes back to this one
+            self.stream.__enter__()  # not use(): leaving a block of another stream returns to this one
 
     def wait(self) -> None:
-        """Return when all that the calling thread has begun on it is done."""
+        """Wait until all work that the calling thread has put on its stream is done."""
         self.xp.cuda.get_current_stream().synchronize()
 
     @cached_property
     def capability(self) -> int:
         """Its compute capability, 90 for 9.0."""
         found = self.xp.cuda.runtime.getDeviceProperties(self.number)
-        return 10 * int(found["major"]) + int(found["minor"])
+        return int(10 * found["major"] + found["minor"])
 
     def late(self, count: int) -> Late:
         """Return room on the host for so many float64 numbers that nobody waits for until they are read."""
@@ -139,7 +138,7 @@ class Gpu:
 
 
 def _wanted(text: str) -> str:
-    """Return what an allocation wanted, as CuPy's message tells it."""
+    """Return the bytes that an allocation asked for, from CuPy's message."""
     found = re.search(r"allocating ([\d,]+) bytes", text)
     return f"{found.group(1).replace(',', '')} bytes wanted" if found else text
 
@@ -247,7 +246,7 @@ def _version(number: int) -> str:
 
 
 def _start(gpu: Gpu) -> None:
-    """Put the GPU to use, and have its context be made: CUDA-aware MPI takes what it finds."""
+    """Make the GPU current and create its context, which CUDA-aware MPI uses if it exists."""
     try:
         gpu.use()
         gpu.xp.cuda.runtime.free(0)
@@ -257,7 +256,7 @@ def _start(gpu: Gpu) -> None:
 
 
 def local_rank(environment: Mapping[str, str] = os.environ) -> int:
-    """Return this process's rank among those of its node, as the launcher's environment tells it; 0 if it does not."""
+    """Return this process's rank in its node, from the launcher's environment; 0 if that does not hold it."""
     return next((int(environment[name]) for name in LOCAL_RANKS if environment.get(name, "").isdecimal()), 0)
 
 
@@ -279,7 +278,7 @@ def _turned(numbers: list[int], by: int) -> list[int]:
 
 
 def numa_node(bus: str, root: Path = Path("/sys")) -> int | None:
-    """Return the NUMA node of a PCI device, None where the system doesn't tell."""
+    """Return the NUMA node of a PCI device, None where the system does not know it."""
     try:
         node = int((root / "bus/pci/devices" / bus.lower() / "numa_node").read_text())
     except (OSError, ValueError):
@@ -331,5 +330,5 @@ def _advice(text: str, otherwise: str) -> str:
 
 
 def _cause(error: BaseException) -> str:
-    """Return what could not be loaded, which CuPy tells at the end of a page, and as the cause."""
+    """Return what could not be loaded: the cause of CuPy's error, whose own text is a page."""
     return _line(error.__cause__ or error)[:200]

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from scaffe.engine import Engine
 from scaffe.errors import ScaffeError
 from scaffe.packed import PackedParameters
 from scaffe.proto import SolverParameter
@@ -34,7 +35,7 @@ def kinds() -> list[str]:
     return sorted(_rules)
 
 
-def create(param: SolverParameter, packed: PackedParameters, engine: Any = None) -> Rule:
+def create(param: SolverParameter, packed: PackedParameters, engine: Engine | None = None) -> Rule:
     """Return the rule of the solver's type, in the engine's form if it has one.
 
     Raise ScaffeError for an unknown type.

@@ -69,7 +69,10 @@ def _seconds(value: object) -> float:
 
 
 class Replay:
-    """Let a net's layers take their times instead of computing. Raise ScaffeError where the profile lacks a layer."""
+    """Make a net's layers sleep for their times instead of computing.
+
+    Raise ScaffeError where the profile lacks a layer.
+    """
 
     def __init__(self, net: Net, profile: Profile):
         missing = [layer.name for layer in net.layers if layer.name not in profile.layers]

@@ -109,7 +109,7 @@ def test_the_last_iterations_update_is_told_and_before_a_snapshot(make, folder, 
         poison(solver, "ip5", 1)
     assert "layer 'ip5': parameter 0, or its history, is not finite at iteration 1, " in told(solver, 2)
     assert not list(folder.glob("snap_iter*"))
-    with pytest.raises(ScaffeError, match="layer 'ip5': the history of parameter 0 is not finite, so that no file"):
+    with pytest.raises(ScaffeError, match="layer 'ip5': the history of parameter 0 is not finite, so no file"):
         solver.snapshot()
     assert not list(folder.glob("snap_iter*"))
 

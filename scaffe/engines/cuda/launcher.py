@@ -50,8 +50,8 @@ class Launcher(Cupy):
         known = self.gpu.libraries
         if "cudnn" not in known:
             known["cudnn"] = _load_cudnn()
-        loaded: Cudnn | None = known["cudnn"]
-        return loaded
+        found: Cudnn | None = known["cudnn"]
+        return found
 
     def drop_scratch(self) -> None:
         """Free the scratch memory: what it was needed for is over."""

@@ -26,7 +26,7 @@ class Memory:
     """Where the values and gradients lie that a net's layers compute.
 
     Layer i's forward pass is step i of a pass over n layers, its backward pass step 2 n - 1 - i. What the user or a
-    data layer fills has memory of its own; what is told at the end of a pass is in use until then.
+    data layer fills has memory of its own; what is read at the end of a pass is in use until then.
     """
 
     def __init__(self, xp: ModuleType, net: NetView):
@@ -47,7 +47,7 @@ class Memory:
             self.place()
 
     def place(self) -> None:
-        """Let all lots be parts of one new allocation. Values stay where blobs share no memory."""
+        """Place all lots in one new allocation. Values survive where blobs share no memory."""
         lots = self.lots()
         plan = pack([lot.span for lot in lots])
         memory = self.xp.zeros(max(plan.nbytes, 1), np.uint8)
