@@ -38,8 +38,8 @@ def updated():
 
 
 @pytest.fixture
-def ways(net, comm, updated, request):
-    """Return SC-OBR's ways over one rank, a message a layer, and what was told of messages."""
+def transfers(net, comm, updated, request):
+    """Return the drive of SC-OBR's transfers over one rank, its buckets, a message a layer, and the messages noted."""
     share = getattr(request, "param", 0.0)
     world, drive, buckets = World(MPI.COMM_SELF), Hook(), make_buckets(net, 0)
     assert len(buckets) == COUNT
@@ -49,15 +49,15 @@ def ways(net, comm, updated, request):
     drive.transfers = aggregate, propagate
     propagate.post()
     noted = []
-    for way in drive.transfers:
-        way.meter.note = lambda kind, bucket, begin, end, lane: lane is not None and noted.append((kind, bucket))
+    for transfer in drive.transfers:
+        transfer.meter.note = lambda kind, bucket, begin, end, lane: lane is not None and noted.append((kind, bucket))
     yield drive, buckets, noted
     propagate.close()
     aggregate.close()
 
 
-def test_each_bucket_is_updated_once_backward_has_been_through_it(ways, updated):
-    drive, buckets, noted = ways
+def test_each_bucket_is_updated_once_backward_has_been_through_it(transfers, updated):
+    drive, buckets, noted = transfers
     aggregate = drive.transfers[0]
     aggregate.begin()
     for k in reversed(range(COUNT)):
@@ -70,9 +70,11 @@ def test_each_bucket_is_updated_once_backward_has_been_through_it(ways, updated)
     assert [bucket for kind, bucket in noted if kind == "aggregation"] == [4, 3, 2, 1, 0]
 
 
-@pytest.mark.parametrize(("ways", "order"), [(0.0, [0, 1, 2, 3, 4]), (1.0, [4, 3, 2, 1, 0])], indirect=["ways"])
-def test_broadcasts_go_in_the_layers_order_or_ahead_in_that_of_the_updates(ways, order):
-    drive, buckets, noted = ways
+@pytest.mark.parametrize(
+    ("transfers", "order"), [(0.0, [0, 1, 2, 3, 4]), (1.0, [4, 3, 2, 1, 0])], indirect=["transfers"]
+)
+def test_broadcasts_go_in_the_layers_order_or_ahead_in_that_of_the_updates(transfers, order):
+    drive, buckets, noted = transfers
     aggregate, propagate = drive.transfers
     aggregate.begin()
     for k in reversed(range(COUNT)):
@@ -84,8 +86,8 @@ def test_broadcasts_go_in_the_layers_order_or_ahead_in_that_of_the_updates(ways,
 
 
 @pytest.mark.parametrize("updated_buckets", [0, COUNT])
-def test_closing_waits_for_broadcasts_unless_their_updates_never_came(ways, updated_buckets):
-    drive, _, _ = ways
+def test_closing_waits_for_broadcasts_unless_their_updates_never_came(transfers, updated_buckets):
+    drive, _, _ = transfers
     _, propagate = drive.transfers
     waits = []
     propagate.wait_until = lambda is_done: waits.append(updated_buckets and drive.wait(is_done))
