@@ -204,8 +204,8 @@ class Net(BuiltNet):
 
     # pycaffe's interface.
 
-    @public
     @np.errstate(all="ignore")
+    @public
     def forward(
         self,
         /,
@@ -227,8 +227,8 @@ class Net(BuiltNet):
         names = list(self.param.layer[last].top) if end else self.outputs
         return {name: self.blobs[name].data for name in [*names, *(blobs or [])]}
 
-    @public
     @np.errstate(all="ignore")
+    @public
     def backward(
         self,
         /,

@@ -114,7 +114,7 @@ class Solver:
         """Return the solver file's seed, or one drawn by the root and shared."""
         if self.param.random_seed >= 0:
             return self.param.random_seed
-        seed = self.world.comm.bcast(int.from_bytes(os.urandom(4), "big") >> 1, self.world.root)
+        seed: int = self.world.comm.bcast(int.from_bytes(os.urandom(4), "big") >> 1, self.world.root)
         log.info("Random seed %d: drawn, since the solver sets none; random_seed: %d repeats this run", seed, seed)
         return seed
 
