@@ -144,14 +144,15 @@ def test_an_engine_that_only_inherits_trains_to_the_references_bits(images, tmp_
 
 @pytest.mark.parametrize(
     ("given", "said"),
-    [
-        ({"engine": "reference"}, r"Net takes compute=scaffe\.Compute\(engine=\.\.\.\), not engine=\.\.\."),
-        ({"threads": 2}, r"compute=scaffe\.Compute\(threads=\.\.\.\)"),
-        ({"compute": "bf16"}, r"compute=scaffe\.Compute\(numbers='bf16'\), not compute='bf16'"),
-    ],
+    [({"engine": "reference"}, r"compute=Compute\(engine=\.\.\.\)"), ({"threads": 2}, r"compute=Compute\(threads=")],
 )
 def test_a_nets_old_keywords_name_the_new_one(given, said):
     with pytest.raises(ScaffeError, match=said):
         scaffe.Net(NetParameter(), scaffe.TRAIN, **given)
     with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
         scaffe.Net(NetParameter(), scaffe.TRAIN, colour=1)
+
+
+def test_a_number_format_in_place_of_the_record_is_an_error():
+    with pytest.raises(ScaffeError, match="Compute"):
+        scaffe.Net(NetParameter(), scaffe.TRAIN, compute="bf16")
