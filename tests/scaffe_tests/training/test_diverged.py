@@ -189,7 +189,7 @@ def test_no_snapshot_is_written_of_values_or_history_that_are_not_finite(make, i
     solver = make(tower(images), snapshot_format=form)
     solver.step(1)
     (solver.net.packed.data if end == "caffemodel" else solver.rule.history[0])[-20] = nan
-    with pytest.raises(SnapshotError, match=r"layer 'ip5': the \w+ of parameter 0 is not finite, so that no file is"):
+    with pytest.raises(SnapshotError, match=r"layer 'ip5': the \w+ of parameter 0 is not finite, so no file is"):
         solver.snapshot()
     assert not list(tmp_path.glob("snap_iter*"))
 
@@ -197,7 +197,7 @@ def test_no_snapshot_is_written_of_values_or_history_that_are_not_finite(make, i
 def test_nor_of_gradients(make, images, tmp_path):
     solver = make(tower(images), snapshot_diff=True)
     solver.net.params["ip5"][0].diff[-1] = inf
-    with pytest.raises(SnapshotError, match="layer 'ip5': the diff of parameter 0 is not finite, so that no file is"):
+    with pytest.raises(SnapshotError, match="layer 'ip5': the diff of parameter 0 is not finite, so no file is"):
         solver.snapshot()
     assert not list(tmp_path.glob("snap_iter*"))
 
