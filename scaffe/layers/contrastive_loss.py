@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scaffe.layers.layer import Blobs, register
-from scaffe.layers.loss import Loss
+from scaffe.layers.loss import LossLayer
 
 CLOSE = 1e-4  # added to a distance before dividing by it, as in Caffe, so that distance 0 gives a finite gradient
 
 
-class ContrastiveLoss(Loss):
+class ContrastiveLoss(LossLayer):
     """loss = sum over pairs of (d^2 if similar, else max(margin - d, 0)^2) / (2 N), where d = |a_n - b_n|.
 
     Bottoms: a, b (N x C); labels (N), not 0 for similar pairs. Top: loss (). N counts the global batch. With

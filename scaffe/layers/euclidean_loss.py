@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scaffe.layers.layer import Blobs, register
-from scaffe.layers.loss import Loss
+from scaffe.layers.loss import LossLayer
 
 
-class EuclideanLoss(Loss):
+class EuclideanLoss(LossLayer):
     """loss = sum of (a - b)^2 / (2 N).
 
     Bottoms: a, b (N x ...), which both have gradients. Top: loss (). N counts the global batch.

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from scaffe.layers.labels import class_indices
 from scaffe.layers.layer import Blobs, register
-from scaffe.layers.loss import Loss
+from scaffe.layers.loss import LossLayer
 
 
-class HingeLoss(Loss):
+class HingeLoss(LossLayer):
     """loss = sum of max(0, 1 - t x) / N, or of its square with `norm: L2`; t is 1 for the label's class, else -1.
 
     Bottoms: scores x (N x classes...), all axes but the first counting as classes; labels (N). Top: loss (). N counts

@@ -1,4 +1,4 @@
-"""Loss: the base of the loss layers."""
+"""LossLayer: the base of the loss layers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from scaffe.layers.layer import Blobs, Layer
 
 
-class Loss(Layer):
+class LossLayer(Layer):
     """Compute one number from a prediction and its labels: this rank's part of the loss of the global batch.
 
     Each rank divides by the normaliser of the global batch. The losses and gradients of all ranks then add up to

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from scaffe.layers.labels import class_indices
 from scaffe.layers.layer import Blobs, register
-from scaffe.layers.loss import Loss
+from scaffe.layers.loss import LossLayer
 
 SMALLEST = 1e-20  # Caffe's lower bound of a probability; it keeps the loss finite
 
 
-class MultinomialLogisticLoss(Loss):
+class MultinomialLogisticLoss(LossLayer):
     """loss = -sum of log(p[label]) / N.
 
     Bottoms: probabilities p (N x classes...), all axes but the first counting as classes; labels (N). Top: loss ().

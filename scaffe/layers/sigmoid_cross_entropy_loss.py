@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scaffe.layers.layer import Blobs, register
-from scaffe.layers.loss import Loss
+from scaffe.layers.loss import LossLayer
 from scaffe.layers.sigmoid import sigmoid
 
 
-class SigmoidCrossEntropyLoss(Loss):
+class SigmoidCrossEntropyLoss(LossLayer):
     """loss = -sum of (t log(s) + (1 - t) log(1 - s)) / normaliser, where s = sigmoid(x).
 
     Bottoms: scores x (N x ...), targets t with as many elements. Top: loss (). The normalisation is BATCH_SIZE by

@@ -9,13 +9,13 @@ import numpy as np
 
 from scaffe.layers.labels import class_indices, class_view
 from scaffe.layers.layer import Blobs, register
-from scaffe.layers.loss import Loss
+from scaffe.layers.loss import LossLayer
 from scaffe.layers.softmax import softmax
 
 SMALLEST = float(np.finfo(np.float32).tiny)  # Caffe's lower bound of a probability; it keeps the loss finite
 
 
-class SoftmaxWithLoss(Loss):
+class SoftmaxWithLoss(LossLayer):
     """loss = -sum of log(softmax(scores)[label]) / normaliser.
 
     Bottoms: scores (outer x classes x inner), classes on `axis`; labels (outer x inner), integers held as floats.

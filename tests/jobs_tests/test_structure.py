@@ -4,6 +4,7 @@ import ast
 import configparser
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -172,3 +173,25 @@ def test_every_package_that_is_imported_is_a_requirement() -> None:
 def test_every_test_below_mpi_tests_runs_under_mpirun() -> None:
     for path in (ROOT / "tests/mpi_tests").glob("test_*.py"):
         assert "pytest.mark.mpi" in path.read_text(), f"{path} has no pytestmark = pytest.mark.mpi"
+
+
+def nodes(kind: type[ast.AST]) -> Iterator[tuple[Path, ast.AST]]:
+    """Yield the nodes of a kind in the source of the three packages, each with its file."""
+    for package in ("collectives", "readers", "scaffe"):
+        for path in (ROOT / package).rglob("*.py"):
+            if not path.name.endswith("_pb2.py"):
+                yield from ((path, node) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kind))
+
+
+def test_a_class_name_stands_for_one_idea() -> None:
+    names = [node.name for _, node in nodes(ast.ClassDef) if not node.name.startswith("_")]
+    assert {name for name, count in Counter(names).items() if count > 1} == set()
+
+
+def test_no_file_or_function_is_long() -> None:
+    long = [path for path, _ in nodes(ast.Module) if len(path.read_text().splitlines()) > 457]
+    for path, node in nodes(ast.FunctionDef):
+        body = node.body[1:] if ast.get_docstring(node) else node.body
+        if body and body[-1].end_lineno - body[0].lineno >= 48:
+            long.append((path, node.name))
+    assert long == []

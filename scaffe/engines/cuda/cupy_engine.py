@@ -11,7 +11,7 @@ from scaffe.compute import DEFAULT, Compute
 from scaffe.devices.ahead import Ahead, Transforming
 from scaffe.devices.gpu import Gpu
 from scaffe.engine import LayerView, NetView
-from scaffe.engines.cuda.memory import Memory
+from scaffe.engines.cuda.memory import BlobMemory
 from scaffe.engines.reference import Reference
 
 
@@ -22,7 +22,7 @@ class Cupy(Reference):
     """
 
     in_host_memory = False
-    memory: Memory
+    memory: BlobMemory
 
     def __init__(self, gpu: Gpu, compute: Compute = DEFAULT):
         super().__init__()
@@ -32,7 +32,7 @@ class Cupy(Reference):
         return self.xp.zeros(count, np.float32)
 
     def adopt(self, net: NetView) -> None:
-        self.memory = Memory(self.xp, net)
+        self.memory = BlobMemory(self.xp, net)
 
     def begin_pass(self) -> None:
         self.memory.prepare()

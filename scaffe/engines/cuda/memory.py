@@ -1,4 +1,4 @@
-"""Memory: a net's blobs in one allocation, planned anew when shapes have changed."""
+"""BlobMemory: a net's blobs in one allocation, planned anew when shapes have changed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Lot(NamedTuple):
     span: UsageRecord
 
 
-class Memory:
+class BlobMemory:
     """Where the values and gradients lie that a net's layers compute.
 
     Layer i's forward pass is step i of a pass over n layers, its backward pass step 2 n - 1 - i. What the user or a
