@@ -62,7 +62,7 @@ class Plan:
         raise NotImplementedError
 
     def mark(self) -> None:
-        """Let the work begin after what is on the calling thread's stream now."""
+        """Make the work begin after what is on the calling thread's stream now."""
 
     def follow(self) -> None:
         """Make the calling thread's stream wait for the result."""

@@ -52,7 +52,7 @@ class Transport(Protocol):
         """Return the form of `view` that `send`, or `receive` and `land`, take. Called once for each, in order."""
 
     def mark(self) -> None:
-        """Let the next run begin after the work that is on the calling thread's stream now."""
+        """Make the next run begin after the work that is on the calling thread's stream now."""
 
     def begin(self) -> Request | None:
         """Begin a run; return what it must wait for, or None."""

@@ -121,7 +121,7 @@ class SimulatedRequest:
         self.learn()
 
     def learn(self) -> None:
-        """Let the rank know that its end is complete. Raise ScheduleError if it wrote to what it was sending."""
+        """Report the completed end to the rank. Raise ScheduleError if it wrote to what it was sending."""
         if self.known:
             return
         self.known = True
@@ -181,7 +181,7 @@ class Network:
         raise ScheduleError(f"rank {end.rank} waits inside a call {end.waits_for}")
 
     def may_move(self, move: Callable[[], object], *ends: SimulatedRequest) -> None:
-        """Let `move` be done at some later time; it completes the requests `ends`."""
+        """Schedule `move` for some later time; it completes the requests `ends`."""
         self._movable.append((move, ends))
 
     def run(self, ranks: Sequence[Iterator[Request]]) -> None:
@@ -215,7 +215,7 @@ class Network:
             raise ScheduleError(f"rank {rank} ends with receives and sends under way: {self.under_way[rank]}")
 
     def _match(self, channel: Channel) -> None:
-        """Let a message with both ends be delivered."""
+        """Deliver a message with both ends posted, at some later time."""
         sends, receives = self._sends[channel], self._receives[channel]
         if sends and receives:
             (sent, elements), (received, room) = sends.popleft(), receives.popleft()

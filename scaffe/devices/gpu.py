@@ -218,7 +218,7 @@ def left_unused(
 
 
 def _is_gpu(place: Path) -> bool:
-    """Say whether a PCI device computes or displays, and is NVIDIA's."""
+    """Return whether a PCI device computes or displays, and is NVIDIA's."""
     try:
         return (place / "vendor").read_text().strip() == "0x10de" and (place / "class").read_text().startswith("0x03")
     except OSError:

@@ -82,7 +82,7 @@ def _check_reference(compute: Compute, other: str) -> None:
 
 @cache
 def _has_onednn() -> bool:
-    """Say whether oneDNN can be loaded; if not, warn, once a node, with what to install."""
+    """Return whether oneDNN can be loaded; if not, warn, once a node, with what to install."""
     from scaffe.engines.onednn import library
 
     try:

@@ -35,7 +35,7 @@ class BaseData(Layer):
         self.labels: list[Labels] = []
         self.consumed = 0  # global batches since the last seek
         self.records_read = self.bad_read = 0  # by this rank in this run; the bad ones are among them
-        self.complaints: list[str] = []  # about bad ones, until they are told
+        self.complaints: list[str] = []  # about bad ones, until they are logged
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         """Do nothing; samples have no gradient."""

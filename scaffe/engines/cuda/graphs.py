@@ -128,7 +128,7 @@ class Graphs:
             (self.net.backward_layer if backward else self.net.forward_layer)(i)
 
     def _is_due(self, group: Group, backward: bool, key: tuple[Any, ...]) -> bool:
-        """Say whether it is time to record a group."""
+        """Return whether it is time to record a group."""
         if len(self._seen) > KNOWN:
             self._seen.clear()
         self._seen[key] += 1

@@ -58,7 +58,7 @@ class BlobMemory:
             lot.values.lie(part.reshape(lot.blob.shape), shared=lot.span.last < self._whole[1])
 
     def has(self, blob: Blob) -> bool:
-        """Say whether a blob's values lie where they were placed."""
+        """Return whether a blob's values lie where they were placed."""
         return id(blob.values) in self._placed  # which keeps them, so that no others have that id
 
     def lots(self) -> list[Lot]:

@@ -20,7 +20,7 @@ class UsageRecord(NamedTuple):
     last: int
 
     def meets(self, other: UsageRecord) -> bool:
-        """Say whether there is a step at which both are in use."""
+        """Return whether there is a step at which both are in use."""
         return self.first <= other.last and other.first <= self.last
 
 

@@ -221,7 +221,7 @@ class _Normalise:
 
 
 def _needs_own_gradient(relu: OnednnReLU) -> bool:
-    """Say whether a layer behind changes the signs that Caffe's gradient of this ReLU reads; Dropout does not."""
+    """Return whether a layer behind changes the signs that Caffe's gradient of this ReLU reads; Dropout does not."""
     return relu.works_in_place and relu.is_overwritten and not isinstance(relu.follower, Dropout)
 
 

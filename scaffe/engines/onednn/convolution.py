@@ -183,7 +183,7 @@ class Pair:
 
 
 def spatial(layer: BaseConvolution, bottom: Blobs) -> bool:
-    """Say whether a bottom's axes from the third on are its spatial ones, one to three, as oneDNN expects."""
+    """Return whether a bottom's axes from the third on are its spatial ones, one to three, as oneDNN expects."""
     axes = len(layer.window.size)
     return 1 <= axes <= 3 and len(bottom[0].shape) == axes + 2
 

@@ -199,7 +199,7 @@ class Library:
             raise OnednnError(f"oneDNN {self.release}: {name} gave {text}" + (f": {what}" if what else ""), status)
 
     def equal(self, one: int, other: int) -> bool:
-        """Say whether two memory descriptors are equal."""
+        """Return whether two memory descriptors are equal."""
         return bool(self.dll.dnnl_memory_desc_equal(one, other))
 
 

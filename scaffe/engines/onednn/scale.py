@@ -12,7 +12,7 @@ class OnednnScale(FusableLayer, Scale):
     """Scale; a BatchNorm that only this layer follows computes it where there is one factor per channel."""
 
     def by_channel(self, shape: Shape) -> bool:
-        """Say whether a bottom of this shape (N x C x ...) is scaled by one learned factor per channel."""
+        """Return whether a bottom of this shape (N x C x ...) is scaled by one learned factor per channel."""
         axis = self.param.scale_param.axis
         return bool(self.blobs) and axis in (1, 1 - len(shape)) and self.blobs[0].shape == shape[1:2]
 

@@ -39,7 +39,7 @@ class SumPrimitive:
 
 
 def can_rectify(coeffs: Sequence[float]) -> bool:
-    """Say whether a ReLU can be fused with the sum: of two operands, both with coefficient 1."""
+    """Return whether a ReLU can be fused with the sum: of two operands, both with coefficient 1."""
     return list(coeffs) == [1, 1]
 
 
