@@ -42,6 +42,19 @@ def test_a_measured_table_is_followed_and_explained(folder, capsys):
     comm.free()
 
 
+def test_the_environment_names_the_table_that_auto_follows(folder, monkeypatch):
+    out = folder / "table.json"
+    assert tune.main(["--ops", "reduce", "--shared", "--out", str(out), *QUICK]) == 0
+    for is_named in (False, True):
+        if is_named:
+            monkeypatch.setenv("COLLECTIVES_TABLE", str(out))
+        tuning.shipped.cache_clear()
+        comm = Communicator(COMM)
+        assert (str(out) in comm.explain("reduce", 1 << 20)) == is_named
+        comm.free()
+    tuning.shipped.cache_clear()
+
+
 def test_a_second_run_keeps_what_it_does_not_measure(folder):
     out = folder / "table.json"
     for op in ("reduce", "allreduce"):

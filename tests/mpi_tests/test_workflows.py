@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from collectives import ArgumentError, DeviceFault, supernodes
+from collectives import ArgumentError, Communicator, DeviceFault, supernodes
 from collectives.execution.plans import Plan
 from collectives.staged import Staged
 from scaffe.compute import Compute
@@ -20,6 +20,7 @@ from scaffe.parallel.propagate import StagedPropagate
 from scaffe.parallel.run import Run
 from scaffe.parallel.workflows import sc_obr
 from scaffe.parallel.world import World
+from scaffe.training import communicator
 from scaffe.training.solver import Solver
 
 COMM = MPI.COMM_WORLD
@@ -113,6 +114,26 @@ def test_s_caffes_own_reduce_gives_the_bits_of_sc_b_over_the_same_tree(folder, s
 def test_workflows_that_take_turns_give_the_bits_of_sc_b(folder, sc_b, fields):
     expected = sc_b(iterations=40, **fields)
     assert_same_bits(train(folder, {"workflow": "auto", "reduce": "chain"}, iterations=40, **fields), expected)
+
+
+def test_lars_has_whole_layers_whatever_a_bucket_holds(folder, sc_b):
+    expected = sc_b(type="LARS")
+    assert any((values != sc_b()[label]).any() for label, values in expected.items())
+    ours = train(folder, {"workflow": "SC-OBR", "bucket_bytes": "1000", "reduce": "chain"}, type="LARS")
+    assert_same_bits(ours, expected)
+
+
+def test_without_room_in_shared_memory_parameters_stay_where_they_are(folder, monkeypatch):
+    said = []
+    monkeypatch.setattr(communicator.log, "info", lambda text, *more: said.append(text))
+    results = []
+    for has_room in (False, True):
+        said.append(has_room)
+        monkeypatch.setattr(Communicator, "has_room", lambda self, nbytes, answer=has_room: answer)
+        results.append(train(folder, {"workflow": "SC-B", "reduce": "slices"}))
+    told = [text for text in said[said.index(False) : said.index(True)] if "has no room" in str(text)]
+    assert len(told) == 1 and said.count(told[0]) == 1
+    assert_same_bits(*results)
 
 
 @pytest.mark.parametrize("fields", [{}, {"iter_size": 2}], ids=str)

@@ -69,6 +69,15 @@ def test_ranks_on_the_same_cores_share_them(cores, places, threads):
     assert worlds.fair_threads("a", cores, places) == threads
 
 
+@pytest.mark.parametrize(("threads", "spare"), [(1, 3), (3, 1), (4, 1)])
+def test_readers_get_the_cores_that_computing_leaves_and_one_at_least(monkeypatch, threads, spare):
+    monkeypatch.setattr(worlds.os, "sched_getaffinity", lambda _: range(4 * MPI.COMM_WORLD.size))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    it = World(MPI.COMM_WORLD)  # 4 cores for each rank
+    it.take_threads(threads)
+    assert it.spare_cores == spare
+
+
 def test_omp_num_threads_has_the_last_word(world, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert World(world.comm).threads == 3

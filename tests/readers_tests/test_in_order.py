@@ -56,6 +56,18 @@ def test_an_exception_comes_in_its_items_place():
         next(results)
 
 
+def test_there_is_a_thread_for_each_core_unless_told_otherwise(monkeypatch):
+    """All of three threads meet in their first items, which fewer could not."""
+    monkeypatch.setattr("readers.in_order.os.sched_getaffinity", lambda _: range(3))
+    meeting = threading.Barrier(3)
+
+    def work(item: int) -> str:
+        meeting.wait(60)
+        return threading.current_thread().name
+
+    assert len(set(in_order(work, range(3)))) == 3
+
+
 def test_no_thread_outlives_its_results():
     def workers():
         return {thread for thread in threading.enumerate() if thread.name.startswith("in_order")}

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from google.protobuf import text_format
+from over_ranks import net_of
 
 import scaffe
 from scaffe.errors import NetError, ScaffeError, ShapeError, WeightsError
@@ -289,3 +290,21 @@ def test_a_file_without_layers_is_refused_with_its_path(tmp_path, content):
     (tmp_path / "net.prototxt").write_text(content)
     with pytest.raises(ScaffeError, match=r"net\.prototxt: no layers in it"):
         scaffe.Net(tmp_path / "net.prototxt", scaffe.TEST)
+
+
+TIED = {
+    "InnerProduct over axis 0": "inner_product_param { num_output: 3 axis: 0 weight_filler { type: 'xavier' } }",
+    "LSTM": "recurrent_param { num_output: 2 }",
+}
+
+
+@pytest.mark.parametrize("kind", TIED)
+def test_a_net_that_ties_samples_together_is_not_divided_and_names_the_layer(kind):
+    shapes = "shape { dim: 4 dim: 3 dim: 2 } shape { dim: 4 dim: 3 }"
+    head = f"layer {{ name: 'in' type: 'Input' top: 'x' top: 'cont' input_param {{ {shapes} }} }}"
+    bottoms = "bottom: 'x' bottom: 'cont'" if kind == "LSTM" else "bottom: 'x'"
+    text = f"{head} layer {{ name: 'tied' type: '{kind.split()[0]}' {bottoms} top: 'y' {TIED[kind]} }}"
+    net_of(text).close()
+    net_of(text, size=2, scaling="weak").close()
+    with pytest.raises(NetError, match=rf"layer 'tied' \({kind.split()[0]}\).*can't be divided over 2 ranks"):
+        net_of(text, size=2)

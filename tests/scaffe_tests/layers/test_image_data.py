@@ -7,7 +7,7 @@ import pytest
 from over_ranks import assert_same, net_of, run, together
 from PIL import Image
 
-from readers import RecordError, SourceError
+from readers import Reading, RecordError, SourceError
 from scaffe.context import TEST
 from scaffe.errors import NetError, SplitError
 
@@ -54,6 +54,18 @@ def test_each_epoch_has_an_order_of_its_own_by_the_seed(folder):
     epochs = [passes[seed][k * COUNT : (k + 1) * COUNT] for seed in (1, 2) for k in range(3)]
     assert all(sorted(epoch) == list(range(COUNT)) for epoch in epochs)
     assert len(set(map(tuple, epochs))) == 6
+
+
+@pytest.mark.parametrize("own", ["false", "true"])
+def test_a_runs_order_counts_whatever_the_layers_shuffle_says_and_in_training_alone(folder, own):
+    given = {"reading": Reading(shuffle="none"), "seed": 1}
+    straight = list(range(COUNT))
+    assert labels(run(net_of(text(folder, batch=COUNT, shuffle=own), **given), 1)) == straight
+    tested = labels(run(net_of(text(folder, batch=COUNT, shuffle=own), phase=TEST, **given), 1))
+    assert (tested == straight) == (own == "false")
+    full = {"reading": Reading(shuffle="full"), "seed": 1}
+    shuffled = labels(run(net_of(text(folder, batch=COUNT, shuffle=own), **full), 1))
+    assert shuffled != straight and sorted(shuffled) == straight
 
 
 @pytest.mark.parametrize("shuffle", ["false", "true"])

@@ -3,6 +3,7 @@
 import pytest
 
 from scaffe.parallel.choose import WorkflowTrial
+from scaffe.parallel.run import Run
 
 
 class Ways:
@@ -49,3 +50,15 @@ def test_closing_waits_for_the_parameters_unless_an_iteration_was_broken_off(is_
     ways.is_broken_off = is_broken_off
     WorkflowTrial({"SC-OBR": ways}, lambda mine: [mine]).close()
     assert (ways.syncs, ways.is_closed) == (syncs, True)
+
+
+@pytest.mark.parametrize(
+    ("run_", "iterations"), [(Run("SC-OBR"), 24), (Run("auto"), 36), (Run("SC-OBR", drive="hook"), 0)]
+)
+def test_as_many_iterations_are_tried_as_the_documentation_says(run_, iterations):
+    trial = WorkflowTrial({name: Ways() for name in run_.candidates}, lambda mine: [mine])
+    tried = 0
+    while len(trial.workflows) > 1:
+        trial.took(1.0)
+        tried += 1
+    assert tried == iterations

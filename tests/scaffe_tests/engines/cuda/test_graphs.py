@@ -12,6 +12,7 @@ from strict_arrays import StrictGpu, xp
 import scaffe
 from scaffe.compute import Compute
 from scaffe.engines.cuda.graphs import WARM_UP, Recorder, split
+from scaffe.monitor.watching import Watching
 from scaffe.net import Net
 from scaffe.parallel.world import open_world
 
@@ -40,10 +41,11 @@ def make(images):
     """Return a function that makes solvers on a stand-in for a GPU."""
     world, made = open_world(), []
 
-    def make(graphs, **fields):
+    def make(graphs, timeline="", **fields):
         world.take_gpu(StrictGpu())
         net = NET.format(source=images)
-        made.append(scaffe.Solver(solver_with(net, **fields), world=world, compute=Compute(graphs=graphs)))
+        settings = {"compute": Compute(graphs=graphs), "watching": Watching(timeline=timeline)}
+        made.append(scaffe.Solver(solver_with(net, **fields), world=world, **settings))
         world.take_gpu(None)
         return made[-1]
 
@@ -71,6 +73,13 @@ def test_a_net_that_is_repeated_trains_as_one_that_is_computed(make, fields):
     assert_same_bits(*pair)
     assert len(pair[0].net.engine.graphs._recordings) >= 2 and pair[1].net.engine.graphs is None
     np.testing.assert_array_equal(*(list(solver.losses.last) for solver in pair))
+
+
+def test_a_timeline_turns_recordings_off(make, tmp_path):
+    plain, shown = make("auto"), make("auto", timeline=str(tmp_path / "run.json"))
+    for solver in (plain, shown):
+        solver.step(WARM_UP + 1)
+    assert plain.net.engine.graphs is not None and shown.net.engine.graphs is None
 
 
 def test_once_recorded_only_data_layers_are_computed_layer_by_layer(make, monkeypatch):
