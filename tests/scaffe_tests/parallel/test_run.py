@@ -60,7 +60,7 @@ def test_an_algorithm_counts_for_what_the_ranks_do_and_a_chain_size_for_its_name
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('workflow = "SC-X"', "unknown workflow 'SC-X'; known: auto SC-B SC-OB SC-OBR"),
+        ('workflow = "SC-X"', "unknown workflow 'SC-X'; known: auto SC-B"),
         ('sync = "gossip"', "unknown sync 'gossip'; known: reduce-bcast allreduce"),
         ('drive = "spin"', "unknown drive 'spin'; known: auto hook helper"),
         ("chain-size = -1", "chain_size must be 0 or more, got -1"),
