@@ -26,31 +26,27 @@ NAME = "SC-ours"
 MODULE = f'''
 """As SC-B, the reduce in two halves."""
 
-from scaffe.parallel.aggregate import Aggregate
+from scaffe.parallel.aggregate import BlockingAggregate
 from scaffe.parallel.workflows.sc_b import ScB
 from scaffe.parallel.workflows.workflow import register
 
 
-class Halves(Aggregate):
+class Halves(BlockingAggregate):
     reduced = []  # bytes
 
-    def __init__(self, *given, comm, how):
-        super().__init__(*given)
-        self._comm, self._how = comm, how
-
-    def join(self):
-        gradients = self.packed.diff[self.packed.learned]
+    def pieces(self):
+        (gradients,) = super().pieces()
         middle = len(gradients) // 2
-        for half in gradients[:middle], gradients[middle:]:
-            self.meter.block(lambda half=half: self._comm.reduce(half, root=self.world.root, **self._how))
-            self.reduced.append(half.nbytes)
+        halves = gradients[:middle], gradients[middle:]
+        self.reduced.extend(half.nbytes for half in halves)
+        return halves
 
 
 class ScOurs(ScB):
     name = "{NAME}"
 
     def aggregation(self):
-        return Halves(*self.summing, comm=self.comm, how=self.parts.how)
+        return Halves(*self.summing, comm=self.comm, **self.parts.how)
 
 
 register(ScOurs)
