@@ -24,8 +24,9 @@ UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 def setting(
     default: Any,
-    help: str | Callable[[], str],
+    help: str,
     *,
+    names: Callable[[], str] | None = None,
     metavar: str = "",
     choices: Sequence[str] | Callable[[], Sequence[str]] = (),
     flag: str = "",
@@ -34,11 +35,20 @@ def setting(
 ) -> Any:
     """Return a dataclass field: a setting with its default, and one line on its meaning.
 
-    `metavar` and `choices` describe its values. A function gives a help or choices that depend on what is registered.
+    `metavar` and `choices` describe its values. Where these are registered ones, functions return them: `choices` all
+    of them, or `names` those that --help lists after the meaning. The documentation's table lists no registered ones.
     `flag` is the flag's name where it is not the field's. A `rare` setting is listed by --help-all alone. `parse`
     converts the value of a flag or a file to the field's type, and raises ValueError.
     """
-    about = {"help": help, "metavar": metavar, "choices": choices, "flag": flag, "rare": rare, "parse": parse}
+    about = {
+        "help": help,
+        "names": names,
+        "metavar": metavar,
+        "choices": choices,
+        "flag": flag,
+        "rare": rare,
+        "parse": parse,
+    }
     return field(default=default, metadata=about)
 
 
@@ -48,7 +58,8 @@ class Setting:
 
     name: str
     default: Any
-    help: str | Callable[[], str]
+    help: str
+    names: Callable[[], str] | None = None
     metavar: str = ""
     choices: Sequence[str] | Callable[[], Sequence[str]] = ()
     flag: str = ""
@@ -79,8 +90,8 @@ class Setting:
 
     @property
     def text(self) -> str:
-        """One line on its meaning."""
-        return self.help() if callable(self.help) else self.help
+        """One line on its meaning, with the registered names."""
+        return f"{self.help}: {self.names()}" if self.names else self.help
 
     @property
     def values(self) -> Sequence[str]:

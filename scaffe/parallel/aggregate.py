@@ -92,13 +92,20 @@ class BlockingAggregate(Aggregate):
         self._comm, self._how = comm, how
 
     def join(self) -> None:
-        """Reduce, or allreduce, all gradients. Collective."""
-        diff = self.packed.diff[self.packed.learned]
+        """Reduce, or allreduce, one piece of the gradients after the other. Collective."""
         with self.world.record.waiting(SUMS):
-            if self.what == "allreduce":
-                self.meter.block(lambda: self._comm.allreduce(diff, **self._how))
-            else:
-                self.meter.block(lambda: self._comm.reduce(diff, root=self.world.root, **self._how))
+            for piece in self.pieces():
+                self.meter.block(partial(self._sum, piece))
+
+    def pieces(self) -> Sequence[Any]:
+        """Return the arrays to sum, here one of all gradients. They have the same sizes on all ranks."""
+        return [self.packed.diff[self.packed.learned]]
+
+    def _sum(self, piece: Any) -> None:
+        if self.what == "allreduce":
+            self._comm.allreduce(piece, **self._how)
+        else:
+            self._comm.reduce(piece, root=self.world.root, **self._how)
 
 
 class StagedAggregate(Aggregate):

@@ -51,7 +51,7 @@ class Run:
 
     workflow: str = setting(ScB.name, "what overlaps with computing", choices=_workflows)
     sync: str = setting("reduce-bcast", "how gradients and parameters travel", choices=tuple(SYNCS))
-    reduce: str = setting(AUTO, lambda: f"algorithm: {every_name()}", metavar="NAME")
+    reduce: str = setting(AUTO, "algorithm", names=every_name, metavar="NAME")
     chain_size: int = setting(
         0, "ranks in a chain of cb, cc, ccb; 0: as in the algorithm's name", metavar="N", rare=True
     )

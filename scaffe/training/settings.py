@@ -83,7 +83,7 @@ def read_settings(path: str | os.PathLike[str]) -> Settings:
     tables = {name: given.pop(name) for name in kinds if isinstance(given.get(name), dict)}
     tables["run"] = given | tables.get("run", {})
     try:
-        return Settings(**{name: _filled(kind, tables.get(name, {})) for name, kind in kinds.items()})
+        return Settings(**{name: _filled(name, kind, tables.get(name, {})) for name, kind in kinds.items()})
     except (ScaffeError, ReaderError) as error:
         raise ScaffeError(f"{path}: {error}") from None
 
@@ -98,16 +98,28 @@ def _parsed(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise ScaffeError(f"{path}: {error}") from None
 
 
-def _filled(record: type, table: Mapping[str, Any]) -> Any:
-    """Return a record with a table's values."""
+def _filled(name: str, record: type, table: Mapping[str, Any]) -> Any:
+    """Return a record with a table's values; `name` is the table's."""
     known = {one.key: one for one in settings_of(record)}
     values = {}
     for key, value in table.items():
         one = known.get(key.replace("_", "-"))
         if one is None:
-            raise ScaffeError(f"unknown key '{key}'; known: {' '.join(known)}")
+            raise ScaffeError(_refusal(name, key, value, " ".join(known)))
         values[one.name] = one.from_file(value)
     return record(**values)
+
+
+def _refusal(name: str, key: str, value: object, known: str) -> str:
+    """Return the error's text for a key that table `name` does not have, with what to write instead."""
+    if isinstance(value, dict):
+        return f"unknown table [{key}]; known: {' '.join(f'[{one.name}]' for one in fields(Settings))}"
+    given = key.replace("_", "-")
+    records = [(one.name, type(one.default)) for one in fields(Settings)]
+    pairs = [(other, one) for other, record in records for one in settings_of(record)]
+    places = [f"{one.key} in [{other}]" for other, one in pairs if given in (one.key, one.flag_name)]
+    hint = f"write {' or '.join(places)}" if places else f"known: {known}"
+    return f"unknown key '{key}' in [{name}]; {hint}"
 
 
 def table() -> str:
@@ -115,9 +127,9 @@ def table() -> str:
     lines = ["| flag | key | default | meaning |", "|---|---|---|---|"]
     for group in fields(Settings):
         for one in settings_of(type(group.default)):
-            values = "|".join(one.values) or one.metavar
+            values = "NAME" if callable(one.choices) else "|".join(one.values) or one.metavar
             flag = f"`--{one.flag_name} {values}`" if values else f"`--{one.flag_name}`"
-            cells = flag, f"`{group.name}.{one.key}`", f"`{one.shown}`" if one.shown else "", one.text
+            cells = flag, f"`{group.name}.{one.key}`", f"`{one.shown}`" if one.shown else "", one.help
             lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
 

@@ -234,14 +234,14 @@ def test_a_plot_without_matplotlib_is_refused_before_measuring(capsys, monkeypat
 
 def test_an_algorithm_that_is_added_as_a_file_is_measured_and_explained(run, tmp_path):
     with added(tmp_path):
-        out = run("reduce", "-m", "1024:2048", "-c", "--algorithm", "ternary,mpi", *FEW)
+        out = run("reduce", "-m", "1024:2048", "-c", "--algorithm", "trident,mpi", *FEW)
         comm = Communicator(WORLD)
-        said = comm.explain("reduce", 1 << 20, algorithm="ternary")
+        said = comm.explain("reduce", 1 << 20, algorithm="trident")
         array = np.full(99, WORLD.rank + 1, np.float32)
-        comm.allreduce(array, algorithm="ternary")
+        comm.allreduce(array, algorithm="trident")
         comm.free()
-    assert not ROOT or "ternary" in out
-    assert ": ternary, as asked" in said
+    assert not ROOT or "trident" in out
+    assert ": trident, as asked" in said
     assert (array == sum(range(1, WORLD.size + 1))).all()
 
 

@@ -16,7 +16,7 @@ from readers.sharded_lmdb import shard_name
 from readers.survey import survey
 
 FOLDER_OF_ARRAYS = '''
-"""Records of a folder of .npy files, an image (C x H x W) each, whose names end in -LABEL.npy."""
+"""Records of a folder of .array files (NumPy's format), an image (C x H x W) each; names end in -LABEL.array."""
 
 import re
 from glob import glob
@@ -26,20 +26,20 @@ import numpy as np
 from readers.database import Database, register
 from readers.errors import RecordError
 
-NAME = re.compile(r".*-(\\d+)\\.npy$")
+NAME = re.compile(r".*-(\\d+)\\.array$")
 
 
 @register
 class FolderOfArrays(Database):
-    mark = "*-LABEL.npy (a folder of arrays)"
+    mark = "*-LABEL.array (a folder of arrays)"
 
     @classmethod
     def opens(cls, source):
-        return bool(glob(f"{source}/*-*.npy"))
+        return bool(glob(f"{source}/*-*.array"))
 
     def __init__(self, source):
         super().__init__(source)
-        self._paths = sorted(glob(f"{self.source}/*-*.npy"))
+        self._paths = sorted(glob(f"{self.source}/*-*.array"))
 
     def __len__(self):
         return len(self._paths)
@@ -73,7 +73,8 @@ def folder_of_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 def test_a_database_of_a_file_that_is_added_is_opened(tmp_path: Path, folder_of_arrays: None) -> None:
     images = np.random.RandomState(0).randint(0, 256, (5, 3, 4, 6)).astype(np.uint8)
     for i, image in enumerate(images):
-        np.save(tmp_path / f"{i}-{i % 2}.npy", image)
+        with (tmp_path / f"{i}-{i % 2}.array").open("wb") as file:
+            np.save(file, image)
     with open_database(tmp_path) as source:
         assert type(source).__name__ == "FolderOfArrays" and len(source) == 5
         [(key, value)] = source.read([3])
@@ -82,7 +83,7 @@ def test_a_database_of_a_file_that_is_added_is_opened(tmp_path: Path, folder_of_
         assert source.describe(key) == f"{tmp_path}: record 3"
         assert dict(survey(source).labels) == {0: 3, 1: 2}
     assert (compute_image_mean(tmp_path, progress=False) == (images.sum(0) / np.float32(5)).astype(np.float32)).all()
-    (tmp_path / "4-0.npy").write_bytes(b"\x93NUMPY")
+    (tmp_path / "4-0.array").write_bytes(b"\x93NUMPY")
     with open_database(tmp_path) as source, pytest.raises(RecordError):
         source.decode(source.read([4])[0][1])
 
@@ -90,7 +91,7 @@ def test_a_database_of_a_file_that_is_added_is_opened(tmp_path: Path, folder_of_
 def test_where_there_is_no_database_the_error_names_what_an_added_kind_looks_for(
     tmp_path: Path, folder_of_arrays: None
 ) -> None:
-    with pytest.raises(SourceError, match=r"data.mdb \(an LMDB\) or CURRENT .* or \*-LABEL.npy .*, got one without"):
+    with pytest.raises(SourceError, match=r"data.mdb \(an LMDB\) or CURRENT .* or \*-LABEL.array .*, got one without"):
         open_database(tmp_path)
 
 

@@ -1,4 +1,7 @@
-"""A layer and a solver that are each added as one file are found, by prototxt type and in Python."""
+"""A layer and a solver that are each added as one file are found, by prototxt type and in Python.
+
+No name here is one that somebody may add.
+"""
 
 from __future__ import annotations
 
@@ -18,26 +21,26 @@ from scaffe.compute import Compute
 from scaffe.layers import layer
 from scaffe.proto import NetParameter, SolverParameter
 
-MISH = """
+LAYER = """
 from scaffe.layers.elementwise import Elementwise
 from scaffe.layers.layer import register
 
 
-class Mish(Elementwise):
+class OfOurs(Elementwise):
     def f(self, x, out):
         self.xp.multiply(x, self.xp.tanh(self.xp.log1p(self.xp.exp(x))), out=out)
 
 
-register("Mish", Mish)
+register("OfOurs", OfOurs)
 """
-SIGN = """
+SOLVER = """
 import numpy as np
 from scaffe.solvers import register
 from scaffe.solvers.rule import Rule
 
 
-class SignSGD(Rule):
-    kind = "SignSGD"
+class SignOfOurs(Rule):
+    kind = "SignOfOurs"
     slots = 0
 
     def step(self, diff, history, scratch, rate, iteration):
@@ -45,11 +48,11 @@ class SignSGD(Rule):
         diff *= np.float32(rate)
 
 
-register(SignSGD)
+register(SignOfOurs)
 """
 NET = """
 layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 3 } } }
-layer { name: "mish" type: "Mish" bottom: "x" top: "y" }
+layer { name: "of_ours" type: "OfOurs" bottom: "x" top: "y" }
 """
 LEARNING = """
 layer { name: "p" type: "Parameter" top: "p" parameter_param { shape { dim: 2 } } }
@@ -75,19 +78,19 @@ def added(package: ModuleType, table: dict, name: str, source: str, folder: Path
 
 def test_a_layer_is_one_file(tmp_path) -> None:
     param = text_format.Parse(NET, NetParameter())
-    with pytest.raises(scaffe.ScaffeError, match="unknown type 'Mish'"):
+    with pytest.raises(scaffe.ScaffeError, match="unknown type 'OfOurs'"):
         scaffe.Net(param, scaffe.TEST)
-    with added(layers, layer._types, "mish", MISH, tmp_path):
+    with added(layers, layer._types, "of_ours", LAYER, tmp_path):
         x = np.array([-1, 0, 2], np.float32)
         y = scaffe.Net(param, scaffe.TEST, compute=Compute("reference")).forward(x=x)["y"]
-        assert "Mish" in dir(layers) and layers.Mish().function.type_name == "Mish"
+        assert "OfOurs" in dir(layers) and layers.OfOurs().function.type_name == "OfOurs"
     np.testing.assert_allclose(y, x * np.tanh(np.log(1 + np.exp(x))), rtol=1e-6)
 
 
 def test_a_solver_is_one_file(tmp_path) -> None:
-    param = SolverParameter(type="SignSGD", base_lr=0.25, lr_policy="fixed", max_iter=2, snapshot_after_train=False)
+    param = SolverParameter(type="SignOfOurs", base_lr=0.25, lr_policy="fixed", max_iter=2, snapshot_after_train=False)
     text_format.Parse(LEARNING, param.net_param)
-    with added(solvers, solvers._rules, "sign_sgd", SIGN, tmp_path):
+    with added(solvers, solvers._rules, "sign_of_ours", SOLVER, tmp_path):
         solver = scaffe.Solver(param)
         solver.step(2)
     np.testing.assert_array_equal(solver.net.params["p"][0].data, [-0.5, -0.5])

@@ -18,7 +18,7 @@ class Sail:
 
     masts: int = setting(2, "number of masts", metavar="N")
     area: float = setting(9.5, "square metres", flag="sail-area", parse=lambda given: given * 2)
-    rig: str = setting("gaff", lambda: "shape", choices=lambda: ("gaff", "square"), rare=True)
+    rig: str = setting("gaff", "shape", names=lambda: "gaff, square", choices=lambda: ("gaff", "square"), rare=True)
     reefed: bool = setting(False, "whether it is reefed")
 
 
@@ -26,7 +26,7 @@ def test_a_setting_is_named_alike_as_a_key_and_a_flag_unless_it_has_a_flags_name
     masts, area, rig, reefed = settings_of(Sail)
     assert (masts.key, masts.flag_name, masts.destination) == ("masts", "masts", "masts")
     assert (area.key, area.flag_name, area.destination) == ("area", "sail-area", "sail_area")
-    assert (rig.text, tuple(rig.values), rig.rare) == ("shape", ("gaff", "square"), True)
+    assert (rig.text, tuple(rig.values), rig.rare) == ("shape: gaff, square", ("gaff", "square"), True)
     assert [one.shown for one in (masts, area, rig, reefed)] == ["2", "9.5", "gaff", "false"]
 
 

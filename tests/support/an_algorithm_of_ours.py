@@ -1,4 +1,4 @@
-"""An algorithm that a user adds as a file: a tree in which each rank has three children."""
+"""An algorithm that a user adds as a file, under a name that nobody adds: a tree with three children a rank."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 from collectives import schedules
 from collectives.schedules import registry
 
-TERNARY = """
+TRIDENT = """
 from collectives.schedules.registry import register
 from collectives.schedules.tree_algorithm import TreeAlgorithm
 from collectives.schedules.trees import Tree
 
 
-class Ternary(Tree):
+class Trident(Tree):
     def parent(self, v):
         return (v - 1) // 3 if v else None
 
@@ -25,18 +25,18 @@ class Ternary(Tree):
 
 
 @register
-class TernaryAlgorithm(TreeAlgorithm):
-    name = "ternary"
+class TridentAlgorithm(TreeAlgorithm):
+    name = "trident"
     about = "a tree of ours"
     rounds = "3 n"
-    tree = Ternary
-    letter = "t"
+    tree = Trident
+    letter = "z"
     chunk_bytes = (12345,)
 """
 
 
 @contextmanager
-def added(folder: Path, source: str = TERNARY, name: str = "ternary") -> Iterator[None]:
+def added(folder: Path, source: str = TRIDENT, name: str = "trident") -> Iterator[None]:
     """Drop a file into collectives/schedules, as far as imports can tell, and take it out again."""
     place = folder / f"with_{name}"
     place.mkdir(exist_ok=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from an_algorithm_of_ours import TERNARY, added
+from an_algorithm_of_ours import TRIDENT, added
 
 from collectives import AlgorithmError, check_algorithm, make_schedule
 from collectives.model.clusters import ETHERNET
@@ -23,83 +23,83 @@ DOCUMENT = Path(__file__).resolve().parents[3] / "docs/collectives.md"
 
 
 @pytest.fixture
-def ternary(tmp_path: Path) -> Iterator[None]:
+def trident(tmp_path: Path) -> Iterator[None]:
     algorithms()
     with added(tmp_path):
         yield
-    assert "ternary" not in known()
+    assert "trident" not in known()
 
 
-def test_an_added_file_has_a_name_for_every_verb(ternary: None) -> None:
+def test_an_added_file_has_a_name_for_every_verb(trident: None) -> None:
     for verb in ("reduce", "bcast", "allreduce"):
-        check_algorithm(verb, "ternary")
-        check_algorithm(verb, "leaders-ternary")
-        with pytest.raises(AlgorithmError, match="known are .*ternary"):
-            check_algorithm(verb, "tertiary")
+        check_algorithm(verb, "trident")
+        check_algorithm(verb, "leaders-trident")
+        with pytest.raises(AlgorithmError, match="known are .*trident"):
+            check_algorithm(verb, "tripod")
 
 
-def test_an_added_file_is_right_like_all_others(ternary: None) -> None:
+def test_an_added_file_is_right_like_all_others(trident: None) -> None:
     kinds = [(verb, name) for verb in VERBS for each in algorithms(verb) for name in each.samples]
-    assert ("reduce", "ternary") in kinds and ("allreduce", "ternary") in kinds
+    assert ("reduce", "trident") in kinds and ("allreduce", "trident") in kinds
     for verb, name in kinds:
         for size in (1, 2, 5, 9, 14):
             check(make_schedule(verb, name, size, 11, chunk=3, root=size // 2))
 
 
-def test_an_added_tree_s_letter_makes_hierarchies(ternary: None) -> None:
-    check(make_schedule("reduce", "ct-4", 23, 11, chunk=3))
+def test_an_added_tree_s_letter_makes_hierarchies(trident: None) -> None:
+    check(make_schedule("reduce", "cz-4", 23, 11, chunk=3))
 
 
-def test_tuning_tries_an_added_algorithm_with_its_own_chunks(ternary: None) -> None:
+def test_tuning_tries_an_added_algorithm_with_its_own_chunks(trident: None) -> None:
     for op in ("reduce", "bcast", "allreduce"):
-        assert "ternary" in tuned(op, Shape(8, 2, "tcp"), reaches=True)
-    assert candidates(["ternary", "leaders-ternary"], None, 1 << 20) == [
-        Candidate("ternary", 12345),
-        Candidate("leaders-ternary", 12345),
+        assert "trident" in tuned(op, Shape(8, 2, "tcp"), reaches=True)
+    assert candidates(["trident", "leaders-trident"], None, 1 << 20) == [
+        Candidate("trident", 12345),
+        Candidate("leaders-trident", 12345),
     ]
 
 
 def test_the_models_table_compares_an_added_algorithm_that_asks_for_it(tmp_path: Path) -> None:
     asking = (
-        TERNARY + "\n    def tabled(self, verb, ranks):\n        return () if verb == 'allreduce' else (self.name,)\n"
+        TRIDENT + "\n    def tabled(self, verb, ranks):\n        return () if verb == 'allreduce' else (self.name,)\n"
     )
     with added(tmp_path, asking):
         compared = {
             op: {each.algorithm for each in ModelledTimes(ETHERNET, Shape(8, 1, "tcp"), False, op, 1 << 20).seconds()}
             for op in VERBS
         }
-    assert compared["reduce"] == compared["bcast"] == {"mpi", "chain", "ternary"}
+    assert compared["reduce"] == compared["bcast"] == {"mpi", "chain", "trident"}
     assert compared["allreduce"] == {"mpi", "ring", "halving"}
 
 
-def test_help_model_and_documents_list_an_added_algorithm(ternary: None) -> None:
+def test_help_model_and_documents_list_an_added_algorithm(trident: None) -> None:
     from collectives.bench.options import parser as bench
     from collectives.model.predicting import names_of
     from collectives.tune import parser as tune
 
-    assert "ternary" in names_of("reduce") and "ternary" in names_of("allreduce")
-    assert all("ternary" in parser().format_help() for parser in (bench, tune))
-    assert "| `ternary` | reduce, bcast, allreduce | 3 n | a tree of ours |" in table()
+    assert "trident" in names_of("reduce") and "trident" in names_of("allreduce")
+    assert all("trident" in parser().format_help() for parser in (bench, tune))
+    assert "| `trident` | reduce, bcast, allreduce | 3 n | a tree of ours |" in table()
 
 
-def test_reduce_s_help_lists_every_algorithm(ternary: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reduce_s_help_lists_every_algorithm(trident: None, capsys: pytest.CaptureFixture[str]) -> None:
     from scaffe.cli import main
 
     with pytest.raises(SystemExit):
         main(["train", "--help"])
     said = re.sub(r"\s+", " ", capsys.readouterr().out)
-    assert "ternary" in said and "cb-8:levels" in said
+    assert "trident" in said and "cb-8:levels" in said
 
 
 def test_the_names_of_two_algorithms_never_mean_one_of_them_silently(tmp_path: Path) -> None:
     algorithms()
-    again = TERNARY.replace('"ternary"', '"chain"')
+    again = TRIDENT.replace('"trident"', '"chain"')
     with added(tmp_path, again, "again"), pytest.raises(ValueError, match="two algorithms have the name 'chain'"):
         algorithms()
-    circulant = TERNARY.replace('"ternary"', '"circulant"').replace('"t"', '"c"')
+    circulant = TRIDENT.replace('"trident"', '"circulant"').replace('"z"', '"c"')
     with added(tmp_path, circulant, "circulant"), pytest.raises(ValueError, match="c chain.*c circulant"):
         make_schedule("reduce", "cb-8", 16, 4)
-    swallowing = TERNARY + "\n    def takes(self, name):\n        return name == 'ring'\n"
+    swallowing = TRIDENT + "\n    def takes(self, name):\n        return name == 'ring'\n"
     with added(tmp_path, swallowing, "swallowing"), pytest.raises(ValueError, match="'ring' is a name of two"):
         make_schedule("allreduce", "ring", 4, 4)
     check(make_schedule("reduce", "cb-8", 16, 4))

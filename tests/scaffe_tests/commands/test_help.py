@@ -12,15 +12,15 @@ import pytest
 from scaffe import commands
 from scaffe.cli import main, parser
 
-HELLO = '''
-"""scaffe hello."""
+SALUTE = '''
+"""scaffe salute."""
 
 from scaffe.commands.parser import add_command
 
 
 def add(top):
-    """Add `hello`."""
-    command = add_command(top, "hello", lambda a: print(f"Hello, {a.name}.") or 0, "Greet somebody.")
+    """Add `salute`."""
+    command = add_command(top, "salute", lambda a: print(f"Hello, {a.name}.") or 0, "Greet somebody.")
     command.flag("name", default="world", help="whom to greet")
 '''
 
@@ -84,23 +84,23 @@ def test_the_commands_stand_in_order_and_only_by_their_own_names(capsys) -> None
 
 
 @pytest.fixture
-def hello(tmp_path: Path) -> Iterator[None]:
+def salute(tmp_path: Path) -> Iterator[None]:
     """A command that stands in a file of its own."""
-    (tmp_path / "hello.py").write_text(HELLO)
+    (tmp_path / "salute.py").write_text(SALUTE)
     before = list(commands.__path__)
     commands.__path__ = [*before, str(tmp_path)]
     yield
     commands.__path__ = before
-    del sys.modules["scaffe.commands.hello"], commands.hello
+    del sys.modules["scaffe.commands.salute"], commands.salute
 
 
-def test_a_command_is_one_file(hello, capsys) -> None:
-    assert main(["hello", "-name=Caffe"]) == 0
+def test_a_command_is_one_file(salute, capsys) -> None:
+    assert main(["salute", "-name=Caffe"]) == 0
     assert capsys.readouterr().out == "Hello, Caffe.\n"
-    assert "hello             Greet somebody." in printed(capsys, "--help")
+    assert "salute            Greet somebody." in printed(capsys, "--help")
 
 
 def test_without_its_file_there_is_no_such_command(capsys) -> None:
     with pytest.raises(SystemExit):
-        main(["hello"])
-    assert "invalid choice: 'hello'" in capsys.readouterr().err
+        main(["salute"])
+    assert "invalid choice: 'salute'" in capsys.readouterr().err

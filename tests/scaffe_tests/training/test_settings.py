@@ -65,9 +65,13 @@ def test_keys_above_the_tables_are_the_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[compute]\nspeed = 9", "unknown key 'speed'; known: engine device numbers threads plan"),
-        ("[computing]\nthreads = 9", "unknown key 'computing'; known: workflow sync"),
-        ("compute = 3", "unknown key 'compute'"),
+        ("[compute]\nspeed = 9", "unknown key 'speed' in [compute]; known: engine device numbers threads plan"),
+        ("[computing]\nthreads = 9", "unknown table [computing]; known: [compute] [run] [reading] [watching]"),
+        ("compute = 3", "unknown key 'compute' in [run]; write numbers in [compute]"),
+        ('engine = "onednn"', "unknown key 'engine' in [run]; write engine in [compute]"),
+        ("[run]\nthreads = 2", "unknown key 'threads' in [run]; write threads in [compute] or threads in [reading]"),
+        ("[reading]\nreader_threads = 2", "unknown key 'reader_threads' in [reading]; write threads in [reading]"),
+        ('scal = "weak"', "unknown key 'scal' in [run]; write scaling in [run]"),
         ('[compute]\nnumbers = "fp8"', "numbers: unknown 'fp8'; known: float32 tf32 bf16"),
         ('[compute]\nworkspace-bytes = "lots"', "workspace-bytes: bytes such as 64M or 1G are needed, got 'lots'"),
         ('[reading]\nreaders = "both"', "unknown readers 'both'; known: parallel single"),
@@ -108,6 +112,7 @@ def test_the_documentations_table_is_printed_by_the_module() -> None:
     assert table() in (DOCS / "cluster.md").read_text(), "paste what python -m scaffe.training.settings prints"
     for _, one in ALL:
         assert f"`--{one.flag_name}" in table()
+    assert "SC-OBR" not in table() and "binomial" not in table()  # what is registered is listed by --help
 
 
 def test_solver_takes_its_records_and_little_else() -> None:
