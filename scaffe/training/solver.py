@@ -16,7 +16,6 @@ from scaffe import solvers
 from scaffe.choices import Choices
 from scaffe.compute import AUTO, Compute
 from scaffe.engine import Loss
-from scaffe.errors import ScaffeError
 from scaffe.files import snapshot, weights
 from scaffe.held import Together, public
 from scaffe.monitor.log import log
@@ -105,9 +104,6 @@ class Solver:
         """Return the solver's fields, all arguments checked. Raise ScaffeError for a wrong value."""
         self.settings = Settings(self.compute, self.run, self.reading, self.watching)
         self.run.check_reduce()
-        device, gpu = self.compute.device, self.world.gpu
-        if (device == "cuda" and gpu is None) or (device == "cpu" and gpu is not None):
-            raise ScaffeError(f"device {device}, but the world computes on {gpu or 'the CPU'}; see World.take_gpu")
         return checked(param)
 
     def _choose_seed(self) -> int:

@@ -148,5 +148,5 @@ def test_an_earlier_keyword_is_an_error_that_names_the_new_one(
 def test_a_device_that_the_world_does_not_compute_on_is_an_error(tmp_path: Path) -> None:
     nets.write_images(tmp_path / "db", 8)
     param = nets.solver_with(nets.softmax_regression(tmp_path / "db"))
-    with pytest.raises(ScaffeError, match="device cuda, but the world computes on the CPU"):
+    with pytest.raises(ScaffeError, match="device cuda, but the net has no GPU"):
         Solver(param, compute=Compute(device="cuda"), watching=Watching(stall_seconds=0))
