@@ -72,7 +72,13 @@ _registered: dict[str, type[Database]] = {}
 
 
 def register(kind: type[D]) -> type[D]:
-    """Add a kind of database to those that `open_database` asks; for use as a decorator."""
+    """Add a kind of database to those that `open_database` asks; for use as a decorator.
+
+    Raise ValueError for a name that another module has registered.
+    """
+    first = _registered.setdefault(kind.__name__, kind)
+    if first.__module__ != kind.__module__:
+        raise ValueError(f"{first.__module__} and {kind.__module__} both register database '{kind.__name__}'")
     _registered[kind.__name__] = kind
     return kind
 

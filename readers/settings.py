@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from numbers import Integral, Real
 from typing import Any
 
 from readers.errors import ReaderError
@@ -11,6 +12,11 @@ from readers.threads import check_threads
 
 READERS = ("parallel", "single")
 BAD_RECORDS = ("fail", "skip")
+KINDS: dict[type, tuple[type, str]] = {
+    str: (str, "a string"),
+    int: (Integral, "a whole number"),
+    float: (Real, "a number"),
+}  # of a field: what a value may be, and its name
 
 
 def _setting(default: Any, help: str, **about: Any) -> Any:
@@ -36,6 +42,8 @@ class Reading:
     max_bad_records: float = _setting(0.01, "largest fraction of records to skip", metavar="F", rare=True)
 
     def __post_init__(self) -> None:
+        for one in fields(Reading):
+            _check_kind(one.name, getattr(self, one.name), type(one.default))
         for name, values in (("readers", READERS), ("bad_records", BAD_RECORDS)):
             if getattr(self, name) not in values:
                 raise ReaderError(f"unknown {name} '{getattr(self, name)}'; known: {' '.join(values)}")
@@ -46,6 +54,12 @@ class Reading:
             block_size(self.shuffle)
         if not 0 <= self.max_bad_records <= 1:
             raise ReaderError(f"max_bad_records is a fraction, 0 to 1; got {self.max_bad_records:g}")
+
+
+def _check_kind(name: str, given: object, kind: type) -> None:
+    allowed, noun = KINDS[kind]
+    if not isinstance(given, allowed) or isinstance(given, bool):
+        raise ReaderError(f"{name} must be {noun}, got {given!r}")
 
 
 Settings = Reading  # its earlier name

@@ -16,7 +16,7 @@ from scaffe.parallel.world import USER_ERRORS, launcher_rank
 def parser() -> Parser:
     """Return the parser of the whole command line."""
     top = Parser(prog="scaffe", description="Train Caffe nets over MPI.")
-    top.add_argument("--version", action="version", version=f"scaffe {__version__}", help="print the version")
+    top.flag("version", action="version", version=f"scaffe {__version__}", help="print the version")
     for module in commands.modules():
         module.add(top)
     return top

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 from scaffe.devices.threads import check_threads
 from scaffe.errors import EngineError, ScaffeError
-from scaffe.setting import parse_bytes, setting
+from scaffe.setting import check_fields, parse_bytes, setting
 
 AUTO, FIXED, TIMED = "auto", "fixed", "timed"  # plans, of which any other is a file; AUTO elsewhere too
 ENGINES = (AUTO, "reference", "onednn")
@@ -20,7 +20,7 @@ REPLAY = "replay:"  # before a profile's path, in place of a number format
 def _workspace(given: str | float) -> float:
     try:
         return given if isinstance(given, float) else float(parse_bytes(str(given)))
-    except ValueError:
+    except (ValueError, OverflowError):
         raise ValueError(f"bytes such as 64M or 1G are needed, got '{given}'") from None
 
 
@@ -61,6 +61,7 @@ class Compute:
     allow_python_layers: bool = setting(False, "allow the net's Python layers to run code", rare=True)
 
     def __post_init__(self) -> None:
+        check_fields(self, Compute)
         if self.engine not in ENGINES:
             raise EngineError(f"unknown engine '{self.engine}'; known engines: {' '.join(ENGINES)}")
         if self.device not in DEVICES:

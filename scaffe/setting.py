@@ -6,10 +6,12 @@ plain metadata: a dictionary of the arguments of `setting` but the default.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import wraps
 from math import inf
+from numbers import Integral, Real
 from typing import Any, ParamSpec, TypeVar
 
 from scaffe.errors import ScaffeError
@@ -100,17 +102,40 @@ class Setting:
 
     def from_file(self, given: object) -> Any:
         """Return the value of a TOML file as the field's. Raise ScaffeError where it has another type."""
-        value, kind = given, type(self.default)
-        if self.parse:
-            try:
-                value = self.parse(given)
-            except ValueError as error:
-                raise ScaffeError(f"{self.key}: {error}") from None
-        if kind is float and type(value) is int:
-            value = float(value)
-        if type(value) is not kind:
-            raise ScaffeError(f"{self.key} must be {NOUNS[kind]}, got {given!r}")
+        return self._checked(self._parsed(given, self.key), given, self.key)
+
+    def from_keyword(self, given: object) -> Any:
+        """Return a record's value as the field's. Raise ScaffeError where it has another type."""
+        kind = type(self.default)
+        parses = self.parse and not isinstance(_as_kind(given, kind), kind)
+        return self._checked(self._parsed(given, self.name) if parses else given, given, self.name)
+
+    def _parsed(self, given: object, name: str) -> object:
+        try:
+            return self.parse(given) if self.parse else given
+        except ValueError as error:
+            raise ScaffeError(f"{name}: {error}") from None
+
+    def _checked(self, value: object, given: object, name: str) -> Any:
+        kind = type(self.default)
+        value = _as_kind(value, kind)
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise ScaffeError(f"{name} must be {NOUNS[kind]}, got {given!r}")
         return value
+
+
+def _as_kind(value: Any, kind: type) -> object:
+    """Return a number or a path as the type of a field; any other value as it is."""
+    if isinstance(value, bool):
+        return value
+    if kind is int and isinstance(value, Integral):
+        return int(value)
+    if kind is float and isinstance(value, Real):
+        try:
+            return float(value)
+        except OverflowError:
+            return inf if value > 0 else -inf  # type: ignore[operator]
+    return os.fspath(value) if kind is str and isinstance(value, os.PathLike) else value
 
 
 def settings_of(record: type) -> list[Setting]:
@@ -138,6 +163,15 @@ def moved(names: Mapping[str, str]) -> Callable[[Callable[P, Result]], Callable[
         return call
 
     return decorate
+
+
+def check_fields(record: object, kind: type) -> None:
+    """Convert the values of a new record to the types of the fields of its class, `kind`.
+
+    A record's __post_init__ calls it first. Raise ScaffeError for a value of another type.
+    """
+    for one in settings_of(kind):
+        object.__setattr__(record, one.name, one.from_keyword(getattr(record, one.name)))  # the record is frozen
 
 
 def check_record(name: str, given: object, kind: type) -> None:

@@ -126,10 +126,16 @@ class Parser(argparse.ArgumentParser):
 
     def _command_first(self, words: list[str]) -> list[str]:
         """Return the words with the command, by its own name, before the flags, behind which it may stand."""
-        place = next((i for i, word in enumerate(words) if word in self._names), 0)
+        places = (i for i, word in enumerate(words) if word in self._names)
+        place = next((i for i in places if not i or not self._takes_value(words[i - 1])), 0)
         if not words or (place and not words[0].startswith("-")):
             return words
         return [self._names.get(words[place], words[place]), *words[:place], *words[place + 1 :]]
+
+    def _takes_value(self, word: str) -> bool:
+        """Say whether a word is a flag of Caffe whose value is the next word, as in -stage test."""
+        name = word.removeprefix("-").removeprefix("-").replace("_", "-")
+        return word.startswith("-") and name in (*CAFFE, *GLOG)
 
 
 class _Formatter(argparse.HelpFormatter):

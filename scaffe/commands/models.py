@@ -20,9 +20,8 @@ def add(top: Parser) -> None:
     text = "List well-known nets, or print one's train_val, deploy or solver prototxt."
     command = add_command(top, "models", _run, text)
     command.add_argument("name", nargs="?", metavar="NAME", help="of the list; without it, the list")
-    kinds = command.add_mutually_exclusive_group()
-    kinds.add_argument("--deploy", action="store_true", help="the net that classifies, in place of train_val")
-    kinds.add_argument("--solver", action="store_true", help="the solver, in place of train_val")
+    command.flag("deploy", action="store_true", help="the net that classifies, in place of train_val")
+    command.flag("solver", action="store_true", help="the solver, in place of train_val")
     command.flag("batch", type=int, metavar="N", help="samples in a training batch, or in deploy's input (default 1)")
     command.flag("classes", type=int, metavar="N", help="number of classes")
     command.flag("data", choices=DATA, help="of train_val: database files (default), Input layers, random DummyData")
@@ -30,6 +29,8 @@ def add(top: Parser) -> None:
 
 
 def _run(a: argparse.Namespace) -> int:
+    if a.deploy and a.solver:
+        raise ScaffeError("--deploy and --solver say two things; give one of them")
     kind = "deploy" if a.deploy else "solver" if a.solver else "train_val" if a.name else "the list"
     takes = {"deploy": ("batch", "classes"), "solver": ("net",), "train_val": ("batch", "classes", "data")}
     given = {name: getattr(a, name) for name in ("batch", "classes", "data", "net") if getattr(a, name) is not None}

@@ -219,8 +219,14 @@ _types: dict[str, dict[str, type[Layer]]] = {}  # by layer type, then by engine
 
 
 def register(kind: str, layer: type[Layer], engine: str = REFERENCE) -> None:
-    """Register `layer` as the class of layer type `kind`, or as its form for `engine`."""
-    _types.setdefault(kind, {})[engine] = layer
+    """Register `layer` as the class of layer type `kind`, or as its form for `engine`.
+
+    Raise ValueError for a type that another module has registered.
+    """
+    forms = _types.setdefault(kind, {})
+    if engine in forms and forms[engine].__module__ != layer.__module__:
+        raise ValueError(f"{forms[engine].__module__} and {layer.__module__} both register layer type '{kind}'")
+    forms[engine] = layer
 
 
 def known_types() -> list[str]:

@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass
 
 from scaffe.errors import ScaffeError
-from scaffe.setting import setting
+from scaffe.setting import check_fields, setting
 
 STALL_SECONDS = 60.0
 
@@ -26,5 +26,6 @@ class Watching:
     stall_abort: bool = setting(False, "end the job at the first report of a stall", rare=True)
 
     def __post_init__(self) -> None:
+        check_fields(self, Watching)
         if not 0 <= self.stall_seconds <= threading.TIMEOUT_MAX:
             raise ScaffeError(f"stall_seconds must be 0 (off) or more, got {self.stall_seconds:g}")

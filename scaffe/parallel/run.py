@@ -13,7 +13,7 @@ from scaffe.errors import ScaffeError
 from scaffe.parallel.drive import DRIVES
 from scaffe.parallel.workflows.sc_b import ScB
 from scaffe.parallel.workflows.workflow import registered
-from scaffe.setting import parse_bytes, setting, settings_of
+from scaffe.setting import check_fields, parse_bytes, setting, settings_of
 
 AUTO = "auto"
 SYNCS = {"reduce-bcast": "reduce", "allreduce": "allreduce"}  # with the collective that sums gradients
@@ -70,6 +70,7 @@ class Run:
     keep_snapshots: int = setting(0, "newest snapshots that stay; 0: all", metavar="N")
 
     def __post_init__(self) -> None:
+        check_fields(self, Run)
         for one in settings_of(Run):
             value = getattr(self, one.name)
             if one.values and value not in one.values:

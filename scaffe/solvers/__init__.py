@@ -23,11 +23,17 @@ _fast: dict[tuple[str, str], Callable[..., Rule]] = {}  # an engine's rules, by 
 
 
 def register(rule: type[Rule], engine: str = "") -> None:
-    """Register `rule` as the solver type `rule.kind`, or as the form of that type for `engine`."""
+    """Register `rule` as the solver type `rule.kind`, or as the form of that type for `engine`.
+
+    Raise ValueError for a type that another module has registered.
+    """
     if engine:
         _fast[rule.kind, engine] = rule
-    else:
-        _rules[rule.kind] = rule
+        return
+    first = _rules.setdefault(rule.kind, rule)
+    if first.__module__ != rule.__module__:
+        raise ValueError(f"{first.__module__} and {rule.__module__} both register solver type '{rule.kind}'")
+    _rules[rule.kind] = rule
 
 
 def kinds() -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -53,6 +53,7 @@ class Settings:
             "the reading": str(self.reading),
             "the compute settings": str(replace(self.compute, threads=0)),
             "the stall settings": f"{watching.stall_seconds:g} s, abort: {watching.stall_abort}",
+            "the timeline": "written" if watching.timeline else "not written",  # which is collective
         }
 
     def with_flags(self, given: Mapping[str, Any]) -> Settings:
@@ -80,10 +81,10 @@ def read_settings(path: str | os.PathLike[str]) -> Settings:
     Keys above the first table are those of `run`. Raise ScaffeError, with the path, where the file is wrong.
     """
     given, kinds = _parsed(path), {one.name: type(one.default) for one in fields(Settings)}
-    tables = {name: given.pop(name) for name in kinds if isinstance(given.get(name), dict)}
-    tables["run"] = given | tables.get("run", {})
     try:
-        return Settings(**{name: _filled(name, kind, tables.get(name, {})) for name, kind in kinds.items()})
+        tables = {name: list(_table(name, given.pop(name, {})).items()) for name in kinds}
+        tables["run"] += given.items()
+        return Settings(**{name: _filled(name, kind, tables[name]) for name, kind in kinds.items()})
     except (ScaffeError, ReaderError) as error:
         raise ScaffeError(f"{path}: {error}") from None
 
@@ -94,18 +95,26 @@ def _parsed(path: str | os.PathLike[str]) -> dict[str, Any]:
             return tomllib.load(file)
     except OSError as error:
         raise ScaffeError(f"{path}: {(error.strerror or str(error)).lower()}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise ScaffeError(f"{path}: {error}") from None
 
 
-def _filled(name: str, record: type, table: Mapping[str, Any]) -> Any:
-    """Return a record with a table's values; `name` is the table's."""
+def _table(name: str, given: object) -> dict[str, Any]:
+    if not isinstance(given, dict):
+        raise ScaffeError(f"{name} must be a table, [{name}], got {given!r}")
+    return given
+
+
+def _filled(name: str, record: type, table: Iterable[tuple[str, Any]]) -> Any:
+    """Return a record with the keys and values of table `name`."""
     known = {one.key: one for one in settings_of(record)}
-    values = {}
-    for key, value in table.items():
+    values: dict[str, Any] = {}
+    for key, value in table:
         one = known.get(key.replace("_", "-"))
         if one is None:
             raise ScaffeError(_refusal(name, key, value, " ".join(known)))
+        if one.name in values:
+            raise ScaffeError(f"key '{key}' is given twice")
         values[one.name] = one.from_file(value)
     return record(**values)
 

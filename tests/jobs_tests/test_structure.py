@@ -83,7 +83,7 @@ def test_nobody_above_the_engines_asks_which_engine_computes() -> None:
         f"{place}:{node.lineno}: {ast.unparse(node)[:80]}"
         for place, tree in modules(BELOW_THE_SEAM)
         for node in ast.walk(tree)
-        if _asks_for_a_device(node) or _compares_engines(node)
+        if _asks_for_a_device(node) or _compares_engines(node) or _compares_with_a_device(node)
     ]
     created = ("built_net.py", "layers/layer.py")  # where a layer says engine: CAFFE
     assert [line for line in found if not line.startswith(created)] == []
@@ -91,13 +91,25 @@ def test_nobody_above_the_engines_asks_which_engine_computes() -> None:
 
 def _asks_for_a_device(node: ast.AST) -> bool:
     """Say whether an expression reads an attribute that only some engines have, or decides by a device."""
+    tests = node.ifs if isinstance(node, ast.comprehension) else []
     if isinstance(node, (ast.If, ast.IfExp, ast.While)):
-        names = {one.id for one in ast.walk(node.test) if isinstance(one, ast.Name)}
+        tests = [node.test]
+    if tests:
+        names = {one.id for test in tests for one in ast.walk(test) if isinstance(one, ast.Name)}
         return bool(names & DEVICE_WORDS)
     return isinstance(node, ast.Attribute) and node.attr in DEVICE_WORDS and ast.unparse(node) not in PASSED_ON
 
 
 PASSED_ON = {"self.world.gpu", "world.gpu", "self.compute.graphs", "compute.graphs"}  # to whoever makes engines
+
+
+def _compares_with_a_device(node: ast.AST) -> bool:
+    """Say whether an expression or a case compares with the name of a device or an engine."""
+    if not isinstance(node, (ast.Compare, ast.match_case)):
+        return False
+    sides = [node.left, *node.comparators] if isinstance(node, ast.Compare) else [node.pattern]
+    names = {"cuda", "gpu", "onednn"}
+    return any(isinstance(one, ast.Constant) and one.value in names for side in sides for one in ast.walk(side))
 
 
 def _compares_engines(node: ast.AST) -> bool:
@@ -141,7 +153,7 @@ def _is_guess(call: ast.Call) -> bool:
     name = ast.unparse(call.func)
     if name != "getattr" or len(call.args) < 3:
         return name == "hasattr"
-    return bool({"layer", "net", "engine", "context"} & set(re.findall(r"\w+", ast.unparse(call.args[0]))))
+    return bool({"layer", "layers", "net", "engine", "context"} & set(re.findall(r"\w+", ast.unparse(call.args[0]))))
 
 
 def test_the_iteration_has_at_most_twenty_lines() -> None:

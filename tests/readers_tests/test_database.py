@@ -11,7 +11,7 @@ import pytest
 
 import readers
 from readers import RecordError, SourceError, compute_image_mean, database, encode, open_database, write_lmdb
-from readers.database import Database, kinds
+from readers.database import Database, kinds, register
 from readers.sharded_lmdb import shard_name
 from readers.survey import survey
 
@@ -113,3 +113,11 @@ def test_a_folder_that_two_kinds_accept_is_opened_as_the_first_of_them(tmp_path:
 @pytest.mark.parametrize("kind", kinds(), ids=lambda kind: kind.__name__)
 def test_each_kind_is_a_database_that_says_when_a_source_is_not_its_own(kind: type[Database], tmp_path: Path) -> None:
     assert not kind.opens(str(tmp_path)) and not kind.opens(str(tmp_path / "missing")) and not kind.opens("")
+
+
+def test_two_modules_can_not_register_one_name() -> None:
+    first = kinds()[0]
+    mine = type(first.__name__, (Database,), {"__module__": "readers.mine"})
+    with pytest.raises(ValueError, match=rf"{first.__module__} and readers\.mine both register database"):
+        register(mine)
+    assert database._registered[first.__name__] is first

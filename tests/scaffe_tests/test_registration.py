@@ -94,3 +94,23 @@ def test_a_solver_is_one_file(tmp_path) -> None:
         solver = scaffe.Solver(param)
         solver.step(2)
     np.testing.assert_array_equal(solver.net.params["p"][0].data, [-0.5, -0.5])
+
+
+def test_two_modules_can_not_register_one_layer_type(tmp_path) -> None:
+    another = LAYER.replace('"OfOurs"', '"ReLU"')
+    with (
+        pytest.raises(ValueError, match=r"layers\.relu and scaffe\.layers\.of_ours both register layer type 'ReLU'"),
+        added(layers, layer._types, "of_ours", another, tmp_path),
+    ):
+        pass
+    assert layer._types["ReLU"][layer.REFERENCE].__module__ == "scaffe.layers.relu"
+
+
+def test_two_modules_can_not_register_one_solver_type(tmp_path) -> None:
+    another = SOLVER.replace('"SignOfOurs"', '"SGD"')
+    with (
+        pytest.raises(ValueError, match=r"sgd and scaffe\.solvers\.sign_of_ours both register solver type 'SGD'"),
+        added(solvers, solvers._rules, "sign_of_ours", another, tmp_path),
+    ):
+        pass
+    assert solvers._rules["SGD"].__module__ == "scaffe.solvers.sgd"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from scaffe.errors import ScaffeError
-from scaffe.setting import Setting, check_record, moved, parse_bytes, setting, settings_of, with_flags
+from scaffe.setting import Setting, check_fields, check_record, moved, parse_bytes, setting, settings_of, with_flags
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,44 @@ def test_a_value_that_parse_refuses_is_an_error_with_its_key() -> None:
 
     with pytest.raises(ScaffeError, match="^top-speed: no number: fast$"):
         Setting("top_speed", 1, "knots", parse=parse).from_file("fast")
+
+
+@dataclass(frozen=True)
+class Boat:
+    """A record that checks its fields."""
+
+    oars: int = setting(2, "number of oars")
+    length: float = setting(9.5, "metres", parse=lambda given: float(str(given).removesuffix("m")))
+    name: str = setting("", "what it is called")
+    leaks: bool = setting(False, "whether it leaks")
+
+    def __post_init__(self) -> None:
+        check_fields(self, Boat)
+
+
+def test_a_records_values_become_those_of_its_fields() -> None:
+    boat = Boat(oars=np.int64(4), length=10, name=Path("Vasa"))
+    assert [repr(value) for value in vars(boat).values()] == ["4", "10.0", "'Vasa'", "False"]
+    assert Boat(length="8m") == Boat(length=8.0)  # type: ignore[arg-type]
+    assert Boat(length=10**400).length == inf
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"oars": "4"}, "oars must be a whole number, got '4'"),
+        ({"oars": 2.5}, "oars must be a whole number, got 2.5"),
+        ({"oars": True}, "oars must be a whole number, got True"),
+        ({"name": None}, "name must be a string, got None"),
+        ({"leaks": "no"}, "leaks must be true or false, got 'no'"),
+        ({"leaks": 1}, "leaks must be true or false, got 1"),
+        ({"length": "long"}, "length: could not convert string to float: 'long'"),
+    ],
+)
+def test_a_records_value_of_another_type_is_an_error(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ScaffeError) as caught:
+        Boat(**given)
+    assert str(caught.value) == said
 
 
 def test_a_keyword_that_has_moved_is_an_error_that_names_the_new_one() -> None:

@@ -144,3 +144,24 @@ def test_a_mean_need_not_be_written(tmp_path, monkeypatch, capsys):
     assert [line.split("] ")[1] for line in capsys.readouterr().err.splitlines()] == alone
     value = float(alone[-1].split(": ")[1])
     assert value == pytest.approx(read_mean("mean.binaryproto").mean(dtype=np.float64), rel=1e-5)
+
+
+def test_a_flags_value_before_the_command_is_no_command():
+    found = parsed("-stage test -phase=TRAIN --log_dir time train -solver s")
+    assert (found.command, found.stage, found.solver) == ("train", "test", "s")
+    assert found.ignored == ["-phase TRAIN", "--log_dir time"]
+    assert parsed("-logtostderr train -solver s").command == "train"
+
+
+def test_the_version_has_one_dash_or_two(capsys):
+    for word in ("-version", "--version"):
+        with pytest.raises(SystemExit) as ended:
+            parsed(word)
+        assert ended.value.code == 0
+        assert capsys.readouterr().out.startswith("scaffe ")
+
+
+def test_the_switches_of_models_have_one_dash_too():
+    assert parsed("models lenet -deploy").deploy
+    assert parsed("models lenet -solver=true").solver
+    assert main(["models", "lenet", "--deploy", "--solver"]) == 2

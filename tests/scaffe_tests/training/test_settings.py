@@ -67,11 +67,21 @@ def test_keys_above_the_tables_are_the_runs(tmp_path: Path) -> None:
     [
         ("[compute]\nspeed = 9", "unknown key 'speed' in [compute]; known: engine device numbers threads plan"),
         ("[computing]\nthreads = 9", "unknown table [computing]; known: [compute] [run] [reading] [watching]"),
-        ("compute = 3", "unknown key 'compute' in [run]; write numbers in [compute]"),
         ('engine = "onednn"', "unknown key 'engine' in [run]; write engine in [compute]"),
         ("[run]\nthreads = 2", "unknown key 'threads' in [run]; write threads in [compute] or threads in [reading]"),
         ("[reading]\nreader_threads = 2", "unknown key 'reader_threads' in [reading]; write threads in [reading]"),
         ('scal = "weak"', "unknown key 'scal' in [run]; write scaling in [run]"),
+        ("[run.more]\nthreads = 9", "unknown table [more]; known: [compute] [run] [reading] [watching]"),
+        ("compute = 3", "compute must be a table, [compute], got 3"),
+        ("[[reading]]\nprefetch = 3", "reading must be a table, [reading], got [{'prefetch': 3}]"),
+        ("reduce = 'cb'\n[run]\nreduce = 'chain'", "key 'reduce' is given twice"),
+        ("[run]\nchunk-bytes = 1\nchunk_bytes = 2", "key 'chunk_bytes' is given twice"),
+        (f"[watching]\nstall-seconds = {'9' * 400}", "stall_seconds must be 0 (off) or more, got inf"),
+        (
+            f"[compute]\nworkspace-bytes = '{'9' * 400}'",
+            "workspace-bytes: bytes such as 64M or 1G are needed, got '9",
+        ),
+        ("chunk-bytes = " + "9" * 5000, "Exceeds the limit"),
         ('[compute]\nnumbers = "fp8"', "numbers: unknown 'fp8'; known: float32 tf32 bf16"),
         ('[compute]\nworkspace-bytes = "lots"', "workspace-bytes: bytes such as 64M or 1G are needed, got 'lots'"),
         ('[reading]\nreaders = "both"', "unknown readers 'both'; known: parallel single"),
@@ -85,6 +95,14 @@ def test_a_wrong_table_is_an_error_with_its_path(text: str, said: str, tmp_path:
     with pytest.raises(ScaffeError) as caught:
         read_settings(path)
     assert str(caught.value).startswith(f"{path}: {said}")
+
+
+@pytest.mark.parametrize(("record", "one"), ALL, ids=IDS)
+def test_ranks_agree_on_each_setting_but_their_number_of_threads(record: str, one: Setting) -> None:
+    """Where one rank alone writes a timeline, for instance, it waits for the others for ever."""
+    changed = Settings(**{record: RECORDS[record](**{one.name: other_value(one)})})
+    is_each_ranks_own = (record, one.name) == ("compute", "threads")
+    assert (changed.agreed() == Settings().agreed()) is is_each_ranks_own
 
 
 def test_a_files_device_counts_where_no_flag_names_one(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
