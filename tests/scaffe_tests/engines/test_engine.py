@@ -3,6 +3,7 @@
 import inspect
 import sys
 from importlib import import_module
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from strict_arrays import StrictGpu
 
 import scaffe
 from scaffe import engines
+from scaffe.blob import Blob
 from scaffe.compute import Compute
 from scaffe.engine import Engine
 from scaffe.engines.reference import Reference
@@ -107,6 +109,24 @@ def test_a_label_that_is_no_class_shows_no_later_than_when_the_loss_is_read(net)
     net.blobs["y"].data[...] = [0, 1, 3, 1]
     with pytest.raises(LabelError, match="label 3 in row 2 is outside the classes 0 to 2"):
         pass_over(net, 1).value()
+
+
+def test_passes_after_sharing_compute_with_the_other_nets_parameters(net):
+    other = net_by("Reference" if net.engine.in_host_memory else "Cupy")
+    for blobs in other.params.values():
+        for blob in blobs:
+            blob.data[...] *= 2
+    pass_over(net, 4)  # recordings have the addresses of the net's own
+    net.share_with(other)
+    found, expected = (pass_over(one, 2).value() for one in (net, other))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_a_wrong_label_of_a_pixel_is_in_its_samples_row():
+    labels = Blob((3, 2, 2))
+    labels.data[2, 0, 1] = 9
+    with pytest.raises(LabelError, match="label 9 in row 2 is"):
+        Reference().sound_labels(SimpleNamespace(name="loss"), labels, labels.array.reshape(-1) < 5, 5, None)
 
 
 def test_scratch_memory_of_a_name_is_used_in_turn_and_stays(net):
