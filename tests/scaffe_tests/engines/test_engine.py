@@ -118,8 +118,17 @@ def test_passes_after_sharing_compute_with_the_other_nets_parameters(net):
             blob.data[...] *= 2
     pass_over(net, 4)  # recordings have the addresses of the net's own
     net.share_with(other)
+    other.params["ip"][1].data[...] += 1  # on the host
     found, expected = (pass_over(one, 2).value() for one in (net, other))
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_a_wrong_label_that_is_reported_later_is_class_0_until_then():
+    net = net_by("Cuda")
+    net.blobs["y"].data[...] = [0, 1, 7, 1]
+    labels = net.blobs["y"]
+    good = labels.array < 3
+    assert net.engine.sound_labels(net.layers[-1], labels, good, 3, None).get().tolist() == [0, 1, 0, 1]
 
 
 def test_a_wrong_label_of_a_pixel_is_in_its_samples_row():
