@@ -18,7 +18,7 @@ from scaffe.blob import Blob
 from scaffe.compute import Compute
 from scaffe.engine import Engine
 from scaffe.engines.reference import Reference
-from scaffe.errors import LabelError, ScaffeError
+from scaffe.errors import EngineError, LabelError, ScaffeError
 from scaffe.proto import NetParameter
 
 NET = """
@@ -121,6 +121,16 @@ def test_passes_after_sharing_compute_with_the_other_nets_parameters(net):
     other.params["ip"][1].data[...] += 1  # on the host
     found, expected = (pass_over(one, 2).value() for one in (net, other))
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_graphs_are_refused_for_a_net_whose_shapes_change():
+    shapes = "input_param { shape { dim: 4 } shape { dim: 4 } }"
+    text = f'layer {{ name: "x" type: "Input" top: "x" top: "y" {shapes} }}'
+    text += 'layer { name: "some" type: "Filter" bottom: "x" bottom: "y" top: "some" }'
+    param = text_format.Parse(text, NetParameter())
+    with pytest.raises(EngineError, match="--graphs on takes a GPU, engine auto, and a net whose shapes stay"):
+        scaffe.Net(param, scaffe.TEST, compute=Compute(graphs="on"), gpu=StrictGpu())
+    assert scaffe.Net(param, scaffe.TEST, gpu=StrictGpu()).engine.graphs is None
 
 
 def test_a_wrong_label_that_is_reported_later_is_class_0_until_then():
