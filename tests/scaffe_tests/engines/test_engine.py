@@ -123,6 +123,16 @@ def test_passes_after_sharing_compute_with_the_other_nets_parameters(net):
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["Cupy", "Cuda"])
+def test_a_thread_that_enters_takes_the_gpu_and_waits_for_it(kind, monkeypatch):
+    engine, calls = net_by(kind).engine, []
+    for name in ("use", "wait"):
+        monkeypatch.setattr(engine.gpu, name, lambda name=name: calls.append(name))
+    engine.enter()
+    engine.wait()
+    assert calls == ["use", "wait"]
+
+
 def test_graphs_are_refused_for_a_net_whose_shapes_change():
     shapes = "input_param { shape { dim: 4 } shape { dim: 4 } }"
     text = f'layer {{ name: "x" type: "Input" top: "x" top: "y" {shapes} }}'
