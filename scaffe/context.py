@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from types import ModuleType
+from typing import NoReturn
 from zlib import crc32
 
 import numpy as np
@@ -18,6 +19,19 @@ from scaffe.errors import SplitError
 
 TRAIN, TEST = 0, 1
 PHILOX_STEP = 8  # float32 numbers that one step of Philox's counter gives: 4 words of 64 bits
+
+
+class Earlier:
+    """An attribute of an earlier version: reading it raises AttributeError, which names the present one."""
+
+    def __init__(self, now: str):
+        self.now = now
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: object, owner: type | None = None) -> NoReturn:
+        raise AttributeError(f"context.{self.name} has moved: write context.{self.now}")
 
 
 @dataclass
@@ -48,6 +62,13 @@ class Context:
     total_rows: int | None = None
     first_row: int = 0
     _batch: tuple[str, int] | None = None
+
+    gpu = Earlier("engine.gpu")
+    threads = Earlier("compute.threads")
+    deterministic = Earlier("compute.deterministic")
+    workspace_bytes = Earlier("compute.workspace_bytes")
+    graphs = Earlier("compute.graphs")
+    allow_python_layers = Earlier("compute.allow_python_layers")
 
     @property
     def xp(self) -> ModuleType:

@@ -1,12 +1,14 @@
 """Which way the engine computes: chosen by timing, kept in files and snapshots, the same numbers in each."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from both_engines import TOLERANCE, assert_alike, build, needs_onednn, run
 from google.protobuf import text_format
 
 import scaffe
-from scaffe.choices import Choices, parse
+from scaffe.choices import Choices, parse, seconds
 from scaffe.compute import Compute
 from scaffe.errors import OnednnError, PlanError
 from scaffe.proto import NetParameter, SolverParameter
@@ -181,3 +183,19 @@ def test_bfloat16_without_onednn_is_refused():
         scaffe.Net(NetParameter(), scaffe.TRAIN, compute=Compute("reference", numbers="bf16"))
     with pytest.raises(scaffe.errors.EngineError, match="unknown kind of number 'half'"):
         scaffe.Net(NetParameter(), scaffe.TRAIN, compute=Compute(numbers="half"))
+
+
+def test_work_without_a_kernel_has_no_choice_and_nothing_new_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    net = SimpleNamespace(times_kernels=True, works=lambda: iter([{"none": dict}]))
+    for mode in ("timed", "fixed", "plan.txt"):
+        assert Choices(mode).time([net]) == {}
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_kernel_runs_once_to_warm_up_and_a_hopeless_one_is_timed_once():
+    runs = []
+    for best, calls in ((1.0, 1 + 1), (10.0, 1 + 3)):
+        runs.clear()
+        assert seconds(lambda: runs.append(0), best, lambda run: (run(), 2.0)[1]) == 2.0
+        assert len(runs) == calls

@@ -387,6 +387,39 @@ def test_moved_parameters_take_those_who_share_them_along(model):
     assert (array == 5).all()
 
 
+def test_what_is_written_into_a_viewers_array_after_a_move_counts():
+    net, viewer = made(small, "reference"), made(small, "reference")
+    viewer.share_with(net)
+    array = viewer.params["ip1"][0].data
+    assert net.move_parameters(lambda count: np.zeros(count, np.float32))  # the viewer's user holds the old memory
+    array[...] = 7
+    viewer.forward()
+    assert (net.params["ip1"][0].data == 7).all()
+
+
+def test_a_solvers_net_takes_a_net_in_with_its_users_arrays_but_not_those_of_a_third():
+    net, other, third = (made(small, "reference") for _ in range(3))
+    net.packed.pinned = True
+    own = other.params["ip2"][0].data
+    del third.params["ip2"]
+    other.share_with(third)
+    shared = other.params["ip1"][0].data
+    net.share_with(other)
+    own[...], net.params["ip1"][0].data[...] = 7, 8
+    for one in (other, net):
+        one.forward()
+    assert (net.params["ip2"][0].data == 7).all()
+    np.testing.assert_array_equal(shared, third.params["ip1"][0].data)
+    assert not (shared == 8).any()
+
+
+def test_parameters_of_one_size_but_another_shape_are_not_shared():
+    net, other = made(small, "reference"), made(small, "reference")
+    other.params["ip1"][0].reshape(other.params["ip1"][0].count)
+    with pytest.raises(ShapeError, match=r"can't share ip1\[0\]: shape .* here, .* there"):
+        net.share_with(other)
+
+
 def test_packed_parameters_of_a_net_that_shares_some_can_not_be_had_as_one():
     net, other = made(small, "reference"), made(small, "reference")
     del other.params["ip2"]

@@ -265,3 +265,14 @@ def test_a_lost_device_does_not_keep_a_layer_from_closing():
 
     device.tick = lost
     ahead.close()
+
+
+def test_a_thread_that_fills_takes_the_gpu_before_it_waits_or_sends():
+    _, ahead = setting(0)
+    steps = []
+    ahead.gpu = SimpleNamespace(device=ahead.device, use=lambda: steps.append("use"))
+    ahead.wait = lambda batch: steps.append("wait")
+    ahead.send = lambda batch: steps.append("send")
+    (batch,) = population(ahead, 1, raw=False)
+    ahead.filling(lambda number, batch: steps.append("fill"))(0, batch)
+    assert steps == ["use", "wait", "fill", "send"]

@@ -3,6 +3,7 @@
 import inspect
 import sys
 from importlib import import_module
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,10 +14,11 @@ from strict_arrays import StrictGpu
 
 import scaffe
 from scaffe import engines
+from scaffe.blob import Blob
 from scaffe.compute import Compute
 from scaffe.engine import Engine
 from scaffe.engines.reference import Reference
-from scaffe.errors import LabelError, ScaffeError
+from scaffe.errors import EngineError, LabelError, ScaffeError
 from scaffe.proto import NetParameter
 
 NET = """
@@ -107,6 +109,53 @@ def test_a_label_that_is_no_class_shows_no_later_than_when_the_loss_is_read(net)
     net.blobs["y"].data[...] = [0, 1, 3, 1]
     with pytest.raises(LabelError, match="label 3 in row 2 is outside the classes 0 to 2"):
         pass_over(net, 1).value()
+
+
+def test_passes_after_sharing_compute_with_the_other_nets_parameters(net):
+    other = net_by("Reference" if net.engine.in_host_memory else "Cupy")
+    for blobs in other.params.values():
+        for blob in blobs:
+            blob.data[...] *= 2
+    pass_over(net, 4)  # recordings have the addresses of the net's own
+    net.share_with(other)
+    other.params["ip"][1].data[...] += 1  # on the host
+    found, expected = (pass_over(one, 2).value() for one in (net, other))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["Cupy", "Cuda"])
+def test_a_thread_that_enters_takes_the_gpu_and_waits_for_it(kind, monkeypatch):
+    engine, calls = net_by(kind).engine, []
+    for name in ("use", "wait"):
+        monkeypatch.setattr(engine.gpu, name, lambda name=name: calls.append(name))
+    engine.enter()
+    engine.wait()
+    assert calls == ["use", "wait"]
+
+
+def test_graphs_are_refused_for_a_net_whose_shapes_change():
+    shapes = "input_param { shape { dim: 4 } shape { dim: 4 } }"
+    text = f'layer {{ name: "x" type: "Input" top: "x" top: "y" {shapes} }}'
+    text += 'layer { name: "some" type: "Filter" bottom: "x" bottom: "y" top: "some" }'
+    param = text_format.Parse(text, NetParameter())
+    with pytest.raises(EngineError, match="--graphs on takes a GPU, engine auto, and a net whose shapes stay"):
+        scaffe.Net(param, scaffe.TEST, compute=Compute(graphs="on"), gpu=StrictGpu())
+    assert scaffe.Net(param, scaffe.TEST, gpu=StrictGpu()).engine.graphs is None
+
+
+def test_a_wrong_label_that_is_reported_later_is_class_0_until_then():
+    net = net_by("Cuda")
+    net.blobs["y"].data[...] = [0, 1, 7, 1]
+    labels = net.blobs["y"]
+    good = labels.array < 3
+    assert net.engine.sound_labels(net.layers[-1], labels, good, 3, None).get().tolist() == [0, 1, 0, 1]
+
+
+def test_a_wrong_label_of_a_pixel_is_in_its_samples_row():
+    labels = Blob((3, 2, 2))
+    labels.data[2, 0, 1] = 9
+    with pytest.raises(LabelError, match="label 9 in row 2 is"):
+        Reference().sound_labels(SimpleNamespace(name="loss"), labels, labels.array.reshape(-1) < 5, 5, None)
 
 
 def test_scratch_memory_of_a_name_is_used_in_turn_and_stays(net):

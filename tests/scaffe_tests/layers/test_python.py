@@ -303,3 +303,11 @@ def test_the_command_line_trains_and_tests_with_users_layers_where_it_is_told_to
     solver.write_text(SOLVER.format(**snippets))
     assert main(["train", "--solver", str(solver), *flags]) == code
     assert said in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("earlier", "now"), [("gpu", "engine.gpu"), ("threads", "compute.threads"), ("graphs", "compute.graphs")]
+)
+def test_an_earlier_attribute_of_the_context_is_an_error_with_the_new_one(earlier, now):
+    with pytest.raises(AttributeError, match=rf"^context\.{earlier} has moved: write context\.{now}$"):
+        getattr(Context(), earlier)
