@@ -9,7 +9,7 @@ import numpy as np
 import readers
 from scaffe.commands.gflags import Parser
 from scaffe.commands.parser import add_command
-from scaffe.commands.running import alone, on_all_ranks
+from scaffe.commands.running import agree_on_flags, alone, on_all_ranks
 from scaffe.monitor.log import log
 from scaffe.parallel.image_mean import compute_image_mean
 from scaffe.parallel.world import World, launcher_size
@@ -34,6 +34,7 @@ def _compute(a: argparse.Namespace) -> int:
 
 
 def _compute_over(world: World, a: argparse.Namespace) -> int:
+    agree_on_flags(world, a)
     mean = compute_image_mean(a.db, a.out, world)
     if mean is not None:
         _log(mean)

@@ -21,6 +21,17 @@ from scaffe.parallel.world import USER_ERRORS, World, launcher_rank, open_world
 from scaffe.training.settings import Settings, read_settings
 
 T = TypeVar("T")
+OWN = "gpu", "threads"  # flags that a rank may have of its own
+FILES = (
+    "solver",
+    "model",
+    "snapshot",
+    "weights",
+    "run_config",
+    "timeline",
+    "plan",
+    "out",
+)  # may lie elsewhere on another node
 
 
 def alone(work: Callable[[], object]) -> int:
@@ -51,11 +62,22 @@ def on_devices(run: Callable[[World, Settings], int], a: argparse.Namespace) -> 
     chosen = _outcome(lambda: _chosen(a))
 
     def start(world: World) -> int:
+        agree_on_flags(world, a)
         settings, device = world.together(chosen)
         world.take_gpu(device)
         return run(world, settings)
 
     return on_all_ranks(start)
+
+
+def agree_on_flags(world: World, a: argparse.Namespace) -> None:
+    """Raise DisagreementError on all ranks unless they have the same flags, but for those in OWN. Collective.
+
+    Of FILES it counts whether they are given: what ranks must share of their contents is agreed on once they are read.
+    """
+    flags = {name: value for name, value in vars(a).items() if name not in OWN and not callable(value)}
+    texts = {name: "given" if value and name in FILES else str(value) for name, value in flags.items()}
+    world.agree({f"--{name.replace('_', '-')}": text for name, text in texts.items()})
 
 
 def _chosen(a: argparse.Namespace) -> tuple[Settings, gpu.Gpu | None]:
