@@ -46,12 +46,14 @@ class GradientSums:
         self._parts = tuple(parts)
         self._changed = Condition()
         self._error: BaseException | None = None
+        self.moved = 0  # elements that the additions of this iteration have read and written
 
     def begin(self) -> None:
         """Begin an iteration. No instance's thread may be in `give` or `finish`."""
         with self._changed:
             self.gather.begin()
             self._error = None
+            self.moved = 0
 
     def give(self, instance: int, bucket: int) -> None:
         """Note that an instance's gradients of a bucket are complete, and do the additions that are due.
@@ -98,6 +100,7 @@ class GradientSums:
             self._add(addition)
             with self._changed:
                 due += self.gather.added(addition)
+                self.moved += addition.moved
                 if complete := self.gather.complete[addition.bucket]:
                     self._changed.notify_all()
             if complete:

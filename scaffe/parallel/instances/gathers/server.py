@@ -5,7 +5,7 @@ from __future__ import annotations
 from scaffe.parallel.instances.gathers.gather import RESULT, Addition, Gather, register
 
 
-class Server(Gather):
+class ServerGather(Gather):
     """Each bucket of RESULT is added to by one thread at a time, which adds all gradients that came meanwhile.
 
     A thread that finds its bucket in use leaves its gradients to the thread that uses it, and goes on. So gradients
@@ -59,4 +59,4 @@ class Server(Gather):
         return list(range(first, stop))
 
 
-register(Server)
+register(ServerGather)

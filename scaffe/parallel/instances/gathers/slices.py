@@ -5,7 +5,7 @@ from __future__ import annotations
 from scaffe.parallel.instances.gathers.gather import LINE, Addition, Gather, register
 
 
-class Slices(Gather):
+class SlicesGather(Gather):
     """A bucket that all instances have given is cut into n slices, and instance i sums the slice i of all gradients.
 
     An instance finds its slices when it gives its next bucket, or when it waits for the sums; so no thread waits during
@@ -52,4 +52,4 @@ class Slices(Gather):
         return []
 
 
-register(Slices)
+register(SlicesGather)

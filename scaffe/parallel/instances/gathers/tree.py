@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from scaffe.parallel.instances.gathers.gather import RESULT, Addition, Gather, register
 
 
-class Tree(Gather):
+class TreeGather(Gather):
     """Each instance adds its children's partial sums to its own gradients; the root's are the sums.
 
     The instances of a domain form a tree of arity k whose root is the first of them; these roots form another, so that
@@ -77,4 +77,4 @@ def _link(members: Sequence[int], arity: int, found: list[int]) -> None:
         found[members[place]] = members[(place - 1) // arity]
 
 
-register(Tree)
+register(TreeGather)

@@ -174,6 +174,16 @@ def test_blocks_add_as_whole_arrays_do(count: int, in_place: bool) -> None:
     assert out.tobytes() == expected.tobytes()
 
 
+@pytest.mark.parametrize(("size", "inner"), [(2, 0), (3, 0), (8, 5)])  # that are parents, but not the root
+def test_what_its_additions_move(size: int, inner: int) -> None:
+    slices, tree, length = made("slices", size), made("tree:1", size), sum(LENGTHS)
+    for _ in range(2):
+        iterate(slices, size, seed=6)
+        assert slices.moved == (size + 1) * length
+    iterate(tree, size, seed=6)
+    assert tree.moved == (size + 1 + 2 * inner) * length
+
+
 def test_no_thread_is_left() -> None:
     before: Sequence[Thread] = threading.enumerate()
     iterate(made("slices", 4), 4, seed=5)

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from scaffe.errors import ScaffeError
-from scaffe.parallel.instances.gathers.server import Server
-from scaffe.parallel.instances.gathers.tree import Tree
+from scaffe.parallel.instances.gathers.server import ServerGather
+from scaffe.parallel.instances.gathers.tree import TreeGather
 from scaffe.parallel.instances.instances import Instances
 from scaffe.setting import settings_of
 
@@ -55,6 +55,6 @@ def test_its_settings_have_flags_and_take_a_files_numbers() -> None:
 
 def test_it_makes_its_gather() -> None:
     made = Instances(2, gather="tree:3").make_gather([0, 0], [5])  # type: ignore[arg-type]
-    assert isinstance(made, Tree) and made.number == 3
+    assert isinstance(made, TreeGather) and made.number == 3
     made = Instances(2, gather="server").make_gather([0, 0], [5], deterministic=True)  # type: ignore[arg-type]
-    assert isinstance(made, Server) and made.deterministic
+    assert isinstance(made, ServerGather) and made.deterministic

@@ -90,3 +90,7 @@ def test_this_machine() -> None:
 def test_lists_of_ranges(text: str, numbers: tuple[int, ...]) -> None:
     assert parse_ranges(text + "\n") == numbers
     assert parse_ranges(ranges(numbers)) == numbers
+
+
+def test_numbers_side_by_side_are_one_range() -> None:
+    assert ranges([0, 1, 2, 5, 7, 8]) == "0-2,5,7-8"

@@ -118,7 +118,7 @@ def test_a_gather_with_one_line_wrong_is_caught(
     module: ModuleType, old: str, new: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gather_module, "register", lambda kind: None)
-    wrong = changed(module, old, new)[module.__name__.rpartition(".")[2].capitalize()]
+    wrong = changed(module, old, new)[module.__name__.rpartition(".")[2].capitalize() + "Gather"]
     expected = np.sum(gradients(4, [70, 40], whole=True), axis=0)
     with pytest.raises((RaceError, AssertionError)):
         for sums in at_random(interleaving(wrong, 4, [70, 40]), seed=2, runs=100):
@@ -127,7 +127,7 @@ def test_a_gather_with_one_line_wrong_is_caught(
 
 def test_an_order_of_adding_that_changes_is_seen_in_the_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gather_module, "register", lambda kind: None)
-    by_arrival = changed(server, "if self.deterministic else", "if not self.deterministic else")["Server"]
+    by_arrival = changed(server, "if self.deterministic else", "if not self.deterministic else")["ServerGather"]
     monkeypatch.setitem(MAKES, "by arrival", partial(by_arrival, deterministic=True))
     assert len(bits("by arrival", 5, [100])) > 1
 
@@ -148,9 +148,9 @@ def test_a_bucket_without_elements_is_refused() -> None:
 
 
 def test_a_name_gives_its_gather_and_number() -> None:
-    assert find_gather("tree:3") == (tree.Tree, 3)
-    assert find_gather("tree") == (tree.Tree, 0)
-    assert find_gather("slices") == (slices.Slices, 0)
+    assert find_gather("tree:3") == (tree.TreeGather, 3)
+    assert find_gather("tree") == (tree.TreeGather, 0)
+    assert find_gather("slices") == (slices.SlicesGather, 0)
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 
 from scaffe.parallel.instances.gathers.gather import RESULT
-from scaffe.parallel.instances.gathers.server import Server
+from scaffe.parallel.instances.gathers.server import ServerGather
 
 pytestmark = pytest.mark.mpi_skip
 
 
 def test_the_thread_that_adds_takes_what_came_meanwhile() -> None:
-    gather = Server([0] * 4, [10])
+    gather = ServerGather([0] * 4, [10])
     [first] = gather.give(2, 0)
     assert first.sources == (2,) and first.target == RESULT
     assert gather.give(3, 0) == gather.give(0, 0) == []  # no thread waits
@@ -23,7 +23,7 @@ def test_the_thread_that_adds_takes_what_came_meanwhile() -> None:
 
 
 def test_deterministic_gradients_wait_for_their_turn() -> None:
-    gather = Server([0] * 4, [10], deterministic=True)
+    gather = ServerGather([0] * 4, [10], deterministic=True)
     assert gather.give(2, 0) == []
     [first] = gather.give(0, 0)
     assert first.sources == (0,)
@@ -36,6 +36,6 @@ def test_deterministic_gradients_wait_for_their_turn() -> None:
 
 
 def test_buckets_are_added_to_independently() -> None:
-    gather = Server([0, 0], [10, 20])
+    gather = ServerGather([0, 0], [10, 20])
     assert [one.bucket for one in gather.give(0, 1)] == [1]
     assert [one.bucket for one in gather.give(1, 0)] == [0]

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from interleavings import Interleaving
 
-from scaffe.parallel.instances.gathers.slices import Slices
+from scaffe.parallel.instances.gathers.slices import SlicesGather
 
 pytestmark = pytest.mark.mpi_skip
 
 
 def left(size: int, length: int) -> dict[int, list[tuple[int, int]]]:
     """Return the slices that each instance sums of one bucket that all give."""
-    gather = Slices([0] * size, [length])
+    gather = SlicesGather([0] * size, [length])
     given = {i: gather.give(i, 0) for i in range(size)}
     return {i: [(one.start, one.stop) for one in given[i] + gather.owed(i)] for i in range(size)}
 
@@ -22,7 +22,7 @@ def test_each_instance_sums_its_slice_and_slices_start_on_cache_lines() -> None:
 
 
 def test_no_slice_is_due_before_all_have_given() -> None:
-    gather = Slices([0, 0, 0], [100, 50])
+    gather = SlicesGather([0, 0, 0], [100, 50])
     assert gather.give(0, 1) == gather.give(1, 1) == gather.owed(0) == []
     assert [one.start for one in gather.give(2, 1)] == [32]
     assert [one.bucket for one in gather.give(0, 0)] == [1]  # found with the next gift
@@ -33,13 +33,13 @@ def test_the_order_of_adding_is_that_of_the_instances() -> None:
     expected = diffs[0]
     for diff in diffs[1:]:
         expected = expected + diff
-    sums = Interleaving(Slices([0, 1, 0, 1, 0], [100]), diffs, True, [[0]] * 5).run(lambda count: 0)
+    sums = Interleaving(SlicesGather([0, 1, 0, 1, 0], [100]), diffs, True, [[0]] * 5).run(lambda count: 0)
     assert sums.tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize("size", [2, 3, 8, 56])
 def test_at_most_n_plus_2_passes_over_the_buffer(size: int) -> None:
-    gather, length = Slices([0] * size, [10_000]), 10_000
+    gather, length = SlicesGather([0] * size, [10_000]), 10_000
     given = [gather.give(i, 0) for i in range(size)]
     moved = sum(one.moved for i in range(size) for one in given[i] + gather.owed(i))
     assert moved == (size + 1) * length  # and one more where a write reads the cache line first

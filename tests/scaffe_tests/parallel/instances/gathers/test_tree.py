@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from interleavings import Interleaving
 
-from scaffe.parallel.instances.gathers.tree import Tree, parents
+from scaffe.parallel.instances.gathers.tree import TreeGather, parents
 
 pytestmark = pytest.mark.mpi_skip
 
@@ -27,13 +27,13 @@ def test_the_tree_joins_a_domains_instances_first(domains: list[int], arity: int
 
 def test_the_order_of_adding_is_that_of_the_tree() -> None:
     a, b, c, d = diffs = list(np.random.default_rng(0).normal(size=(4, 50)).astype(np.float32))
-    sums = Interleaving(Tree([0, 0, 1, 1], [50]), diffs, False, [[0]] * 4).run(lambda count: count - 1)
+    sums = Interleaving(TreeGather([0, 0, 1, 1], [50]), diffs, False, [[0]] * 4).run(lambda count: count - 1)
     assert sums.tobytes() == ((a + b) + (c + d)).tobytes()
     assert sums.tobytes() != (((a + b) + c) + d).tobytes()
 
 
 def test_its_passes_over_the_buffer() -> None:
-    gather, moved = Tree([0] * 7, [64], 2), 0
+    gather, moved = TreeGather([0] * 7, [64], 2), 0
     due = [addition for i in range(7) for addition in gather.give(i, 0)]
     while due:
         addition = due.pop()
