@@ -11,11 +11,13 @@ import pytest
 import scaffe
 from scaffe.context import Context
 from scaffe.net import Net
+from scaffe.parallel.buckets import make_buckets
 from scaffe.parallel.instances.crew import Crew
 from scaffe.parallel.instances.gradient_sums import GradientSums
 from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.instances.joined_sums import JoinedSums
 from scaffe.parallel.instances.places import place
+from scaffe.parallel.instances.submissions import Submissions
 from scaffe.parallel.instances.topology import read_topology
 
 pytestmark = pytest.mark.mpi_skip
@@ -54,8 +56,9 @@ def test_instances_equal_one(tmp_path: Path, size: int, gather: str) -> None:
     for net in nets:
         net.share_with(alone)
         assert np.shares_memory(net.packed.data, alone.packed.data)
-    cuts = [0, 304, nets[0].packed.learned.stop]
-    parts = [slice(a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
+    buckets = make_buckets(alone, 0)
+    parts = [bucket.part for bucket in buckets]
+    assert len(parts) == 2
     places = place(str(size), read_topology(), oversubscribe=True)
     made = Instances(str(size), gather=gather).make_gather(
         [one.domain for one in places], [part.stop - part.start for part in parts]
@@ -68,12 +71,13 @@ def test_instances_equal_one(tmp_path: Path, size: int, gather: str) -> None:
         net = nets[instance]
         net.clear_param_diffs()
         net.forward()
-        net.backward()
-        net.packed.diff  # noqa: B018  writes gradients that are deferred
         losses[instance] = net.loss()
-        for bucket in (1, 0):
-            sums.give(instance, bucket)
-        sums.finish(instance)
+        submissions = Submissions(instance, net.packed, buckets, sums)
+        submissions.begin()
+        for layer in reversed(range(len(net.layers))):
+            net.backward_layer(layer)
+            submissions.submit(layer)
+        submissions.finish()
 
     def failed(error: BaseException) -> None:
         sums.break_off(error)
