@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from threading import Thread
+from threading import Condition, Thread
 from time import sleep
+
+import numpy as np
 
 from scaffe.monitor.log import log
 from scaffe.parallel.instances.binding import bind
@@ -34,8 +36,9 @@ class Crew:
         self.places, self.groups, self.delay = tuple(places), groups, delay
         self._failed = failed
         self._calls: list[SimpleQueue[Work | None]] = [SimpleQueue() for _ in places]
-        self._ends: SimpleQueue[tuple[int, BaseException | None]] = SimpleQueue()
-        self._running = 0
+        self._ends: dict[int, BaseException | None] = {}  # of the last work, by instance: its error, if any
+        self._ended = Condition()
+        self._running = False
         self._threads = [Thread(target=self._live, args=(place,), daemon=True) for place in places]
         for place, thread in zip(places, self._threads, strict=True):
             thread.name = f"instance {place.instance}"
@@ -44,27 +47,41 @@ class Crew:
     def start(self, work: Work) -> None:
         """Make each thread call `work(instance)`; the last work must have been joined."""
         assert not self._running, "the crew is at work"
-        self._running = len(self._threads)
+        self._ends, self._running = {}, True
         for calls in self._calls:
             calls.put(work)
 
     @property
     def is_idle(self) -> bool:
         """Whether all threads have ended their work, so that `join` returns at once."""
-        return self._ends.qsize() == self._running
+        return not self._running or self._all_ended()
 
     def join(self) -> None:
-        """Wait for all threads' work. Raise the error of the instance that failed first, and log its number."""
-        failures: list[tuple[bool, int, int, BaseException]] = []
-        while self._running:
-            instance, error = self._ends.get()
-            self._running -= 1
-            if error is not None:
-                failures.append((isinstance(error, BrokenOffError), len(failures), instance, error))
+        """Wait for all threads' work. Raise the error of the instance that failed first, and log its number.
+
+        An error that is raised in this thread meanwhile, such as KeyboardInterrupt, ends the others' waits too.
+        """
+        try:
+            self._wait()
+        except BaseException as error:
+            self._failed(error)
+            self._wait()
+            self._running = False
+            raise
+        self._running = False
+        failures = [(instance, failure) for instance, failure in self._ends.items() if failure is not None]
+        self._ends = {}
         if failures:
-            _, _, instance, error = min(failures, key=lambda failure: failure[:2])
-            log.error("instance %d of %d failed: %s", instance, len(self.places), type(error).__name__)
-            raise error
+            instance, failure = min(failures, key=lambda one: isinstance(one[1], BrokenOffError))
+            log.error("instance %d of %d failed: %s", instance, len(self.places), type(failure).__name__)
+            raise failure
+
+    def _all_ended(self) -> bool:
+        return len(self._ends) == len(self._threads)
+
+    def _wait(self) -> None:
+        with self._ended:
+            self._ended.wait_for(lambda: self.is_idle)
 
     def run(self, work: Work) -> None:
         """Call `work(instance)` in each thread, and wait for all."""
@@ -98,9 +115,15 @@ class Crew:
                     raise unbound
                 if late and self.delay:
                     sleep(late * self.delay)
-                work(place.instance)
+                with np.errstate(all="ignore"):  # which each thread has of its own
+                    work(place.instance)
             except BaseException as error:
                 self._failed(error)
-                self._ends.put((place.instance, error))
+                self._end(place.instance, error)
             else:
-                self._ends.put((place.instance, None))
+                self._end(place.instance, None)
+
+    def _end(self, instance: int, error: BaseException | None) -> None:
+        with self._ended:
+            self._ends[instance] = error
+            self._ended.notify()

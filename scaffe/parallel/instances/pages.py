@@ -7,8 +7,11 @@ import mmap
 import os
 import platform
 from collections import Counter
+from collections.abc import Iterable
 
 import numpy as np
+
+from scaffe.parallel.instances.places import Place
 
 MOVE_PAGES = {"x86_64": 279, "aarch64": 239}  # the number of the system call
 UNTOUCHED = -1  # in place of a domain: no memory yet
@@ -44,8 +47,14 @@ def _ask(addresses: np.ndarray, places: np.ndarray) -> bool:
     return bool(call(ctypes.c_long(number), myself, count, pages, nowhere, status, flags) == 0)
 
 
-def local_share(array: np.ndarray, domain: int) -> float | None:
-    """Return the share of an array's touched bytes that lies in a domain, 0 to 1; None where it is unknown."""
-    places = domains_of(array)
-    touched = 0 if places is None else sum(places.values()) - places[UNTOUCHED]
-    return None if places is None or not touched else places[domain] / touched
+def where(place: Place, arrays: Iterable[np.ndarray]) -> str:
+    """Return an instance's place and memory: "instance 1: domain 0, cores 28-55, 98 % of 1.21 GB there"."""
+    total: Counter[int] = Counter()
+    for array in arrays:
+        found = domains_of(array)
+        if found is None:
+            return f"{place}; the kernel does not say where its memory lies"
+        total += found
+    touched = sum(total.values()) - total[UNTOUCHED]
+    percent = 100 * total[place.domain] / max(1, touched)
+    return f"{place}, {percent:.0f} % of {touched / 1e9:.3g} GB there"

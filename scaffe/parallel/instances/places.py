@@ -26,14 +26,11 @@ class Place:
 def rank_cores(masks: Sequence[Sequence[int]], rank: int, topology: Topology) -> tuple[int, ...]:
     """Return the cores of one of a node's ranks; `masks` holds the affinity mask of each, by rank on the node.
 
-    Ranks with the same mask divide its cores, domain by domain. More of them than cores share cores.
+    Ranks with the same mask divide its cores as instances do. More of them than cores share cores.
     """
-    mine = topology.only(masks[rank]).cores
     alike = [other for other, mask in enumerate(masks) if set(mask) == set(masks[rank])]
-    place, count = alike.index(rank), len(alike)
-    if count > len(mine):
-        return (mine[place * len(mine) // count],)
-    return mine[slice(*share(len(mine), place, count))]
+    places = place(str(len(alike)), topology.only(masks[rank]), oversubscribe=True)
+    return places[alike.index(rank)].cores
 
 
 def count(n: str, topology: Topology, oversubscribe: bool = False) -> int:

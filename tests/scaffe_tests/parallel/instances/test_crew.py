@@ -5,6 +5,7 @@ import os
 import threading
 from time import monotonic
 
+import numpy as np
 import pytest
 
 from scaffe.errors import LaunchError
@@ -54,9 +55,35 @@ def test_the_first_error_is_raised_with_its_traceback_and_number(caplog: pytest.
         crew.run(lambda i: None)  # it can go on
 
 
+def test_a_signal_while_the_caller_waits_ends_the_work_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken, told = threading.Event(), []
+
+    def failed(error: BaseException) -> None:
+        told.append(type(error))
+        broken.set()
+
+    def interrupted() -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    with Crew(PLACES, failed) as crew:
+        monkeypatch.setattr(crew, "_wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            crew.run(lambda i: broken.wait())
+        assert crew.is_idle and told == [KeyboardInterrupt]
+        crew.run(lambda i: None)
+
+
 def test_a_core_that_is_not_there_is_an_error_of_the_work() -> None:
     with Crew([Place(0, 0, (100_000,))]) as crew, pytest.raises(LaunchError, match="can't be bound to cores 100000"):
         crew.run(lambda i: None)
+
+
+def test_values_that_are_not_finite_raise_no_warnings() -> None:
+    found: dict[int, float] = {}
+    with Crew(PLACES) as crew:
+        crew.run(lambda i: found.__setitem__(i, float(np.ones(1)[0] / np.zeros(1)[0])))
+    assert found == dict.fromkeys(range(4), float("inf"))
 
 
 def test_groups_start_one_delay_apart() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import mmap
+from collections import Counter
 
 import numpy as np
 import pytest
 
 from scaffe.parallel.instances import pages
-from scaffe.parallel.instances.pages import UNTOUCHED, domains_of, local_share
+from scaffe.parallel.instances.pages import UNTOUCHED, domains_of, where
+from scaffe.parallel.instances.places import Place
 from scaffe.parallel.instances.topology import read_topology
 
 pytestmark = pytest.mark.mpi_skip
@@ -27,15 +29,11 @@ def test_memory_lies_nowhere_before_it_is_written() -> None:
     memory.madvise(mmap.MADV_NOHUGEPAGE)  # a huge page would be there as a whole
     array = np.frombuffer(memory, np.uint8)
     assert asked(array) == {UNTOUCHED: 64 * PAGE}
-    assert local_share(array, 0) is None
     array[: 16 * PAGE] = 1
     found = asked(array)
     domains = {one.number for one in read_topology().domains}
     assert found.pop(UNTOUCHED) == 48 * PAGE
     assert sum(found.values()) == 16 * PAGE and set(found) <= domains
-    if len(domains) == 1:
-        assert local_share(array, *domains) == 1.0
-    assert local_share(array, 1 + max(domains)) == 0.0
 
 
 def test_a_page_counts_whole() -> None:
@@ -50,4 +48,15 @@ def test_a_kernel_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     array = np.ones(10, np.float32)
     monkeypatch.setattr(pages, "MOVE_PAGES", {})
     assert domains_of(array) is None
-    assert local_share(array, 0) is None
+    assert where(Place(0, 0, (1,)), [array]) == (
+        "instance 0: domain 0, core 1; the kernel does not say where its memory lies"
+    )
+
+
+def test_how_a_place_and_its_memory_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = iter([Counter({0: 1_170_000_000, 1: 20_000_000}), Counter({0: 15_800_000, 1: 4_200_000, UNTOUCHED: 9})])
+    monkeypatch.setattr(pages, "domains_of", lambda array: next(found))
+    text = where(Place(1, 0, tuple(range(28, 56))), [np.zeros(1), np.zeros(1)])
+    assert text == "instance 1: domain 0, cores 28-55, 98 % of 1.21 GB there"
+    found = iter([Counter({UNTOUCHED: 4096})])
+    assert where(Place(0, 0, (0,)), [np.zeros(1)]) == "instance 0: domain 0, core 0, 0 % of 0 GB there"

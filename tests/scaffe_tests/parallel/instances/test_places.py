@@ -84,6 +84,7 @@ def test_more_than_the_cores_is_an_error(n: str, over: Topology, error: str) -> 
 def test_ranks_of_a_node_divide_its_cores_first() -> None:
     unbound = [range(8)] * 2
     assert [rank_cores(unbound, rank, TWO) for rank in (0, 1)] == [(0, 1, 2, 3), (4, 5, 6, 7)]
+    assert [rank_cores([range(8)] * 3, rank, TWO) for rank in range(3)] == [(0, 1), (2, 3), (4, 5, 6, 7)]
     interleaved = topology([0, 2, 4, 6], [1, 3, 5, 7])  # numbered in turns: still a domain each
     assert [rank_cores(unbound, rank, interleaved) for rank in (0, 1)] == [(0, 2, 4, 6), (1, 3, 5, 7)]
 
