@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import scaffe
+from scaffe.compute import Compute
 from scaffe.context import Context
 from scaffe.net import Net
 from scaffe.parallel.buckets import make_buckets
@@ -38,7 +39,7 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "
 def built(path: Path, **given: Any) -> Net:
     """Return the net on its share of a batch of which some labels do not count."""
     rng = np.random.default_rng(1)
-    net = Net(str(path), context=Context(scaffe.TRAIN, seed=5, **given))
+    net = Net(str(path), context=Context(scaffe.TRAIN, seed=5, compute=Compute(threads=1), **given))
     labels = np.array([0, 3, 3, 1, 2, 4, 3], np.float32)
     net.set_input_arrays(rng.normal(size=(BATCH, 2, 9, 9)).astype(np.float32), labels)
     return net
