@@ -18,6 +18,7 @@ from scaffe.devices.threads import check_threads, given_threads
 from scaffe.errors import AgreedError, DeviceError, LaunchError, ScaffeError
 from scaffe.monitor import log as logs
 from scaffe.monitor.record import RANKS, RankRecord
+from scaffe.parallel.instances.topology import ranges
 from scaffe.parallel.mpi_library import LEVELS
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class World:
         self.gpus = self.comm.allgather(gpu.bus if gpu else "")
         missing = [rank for rank, bus in enumerate(self.gpus) if not bus]
         if missing and any(self.gpus):
-            logs.log.info("No GPU for rank(s) %s: all ranks compute on the CPU", _ranges(missing))
+            logs.log.info("No GPU for rank(s) %s: all ranks compute on the CPU", ranges(missing))
         self.gpu = None if missing else gpu
 
     @property
@@ -142,7 +143,7 @@ class World:
         nodes: dict[str, list[str]] = {}
         for rank, (host, cores) in enumerate(self.places):
             gpu = f" and the GPU at {self.gpus[rank]}" if self.gpu else ""
-            nodes.setdefault(host, []).append(f"rank {rank} on cores {_ranges(cores)}{gpu}")
+            nodes.setdefault(host, []).append(f"rank {rank} on cores {ranges(cores)}{gpu}")
         return [f"{host}: {', '.join(ranks)}" for host, ranks in nodes.items()]
 
     def crowding(self) -> str:
@@ -169,7 +170,7 @@ class World:
         if len(sharing) == 1 or self.rank != sharing[0]:
             return ""
         return (
-            f"ranks {_ranges(sharing)} share the GPU at {self.gpu.bus} of {self.host}: each has a part of its memory, "
+            f"ranks {ranges(sharing)} share the GPU at {self.gpu.bus} of {self.host}: each has a part of its memory, "
             "and they take turns; start a rank for each GPU"
         )
 
@@ -274,14 +275,3 @@ def _abort_all(kind: type[BaseException], error: BaseException, trace: Traceback
     if issubclass(kind, KeyboardInterrupt):
         _world.comm.Abort(130)
     sys.exit(_world.fail(error.with_traceback(trace)))
-
-
-def _ranges(cores: list[int]) -> str:
-    """Return core numbers as ranges: 0-3,8."""
-    parts: list[list[int]] = []
-    for core in cores:
-        if parts and core == parts[-1][1] + 1:
-            parts[-1][1] = core
-        else:
-            parts.append([core, core])
-    return ",".join(f"{a}-{b}" if b > a else f"{a}" for a, b in parts)

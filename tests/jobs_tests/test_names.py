@@ -12,6 +12,8 @@ from collectives.schedules.registry import algorithms
 from readers import database
 from scaffe import commands, layers, solvers
 from scaffe.layers import layer
+from scaffe.parallel.instances import gathers
+from scaffe.parallel.instances.gathers import gather
 from scaffe.parallel.workflows.workflow import registered
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -42,6 +44,12 @@ def test_each_solver_type_has_a_test_of_its_name() -> None:
 def test_each_workflow_has_a_test_of_its_files_name() -> None:
     assert "SC-B" in registered()
     assert without_a_test(file_of(workflow) for workflow in registered().values()) == []
+
+
+def test_each_gather_has_a_test_of_its_name() -> None:
+    gathers.discover()
+    assert "tree" in gather.registered()
+    assert without_a_test(gather.registered()) == []
 
 
 def test_each_command_has_a_test_of_its_files_name() -> None:

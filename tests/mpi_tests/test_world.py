@@ -134,10 +134,6 @@ def test_a_lower_thread_level_than_asked_for_is_told_by_the_root(monkeypatch, le
     assert all(re.search(*pair) for pair in zip(said, told, strict=False))
 
 
-def test_core_numbers_are_told_as_ranges():
-    assert worlds._ranges([0, 1, 2, 5, 7, 8]) == "0-2,5,7-8"
-
-
 def test_more_threads_than_cores_are_told_once_a_node(world):
     fair = World(world.comm)
     fair.places = [("a", [0, 1]), ("a", [1, 0]), ("a", [2]), ("b", [0])]

@@ -1,0 +1,129 @@
+"""Crew: the instances' threads. They start on call, and the scheduler waits for all (SingleCaffe, algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from threading import Condition, Thread
+from time import sleep
+
+import numpy as np
+
+from scaffe.monitor.log import log
+from scaffe.parallel.instances.binding import bind
+from scaffe.parallel.instances.gradient_sums import BrokenOffError
+from scaffe.parallel.instances.places import Place
+
+Work = Callable[[int], object]
+
+
+class Crew:
+    """One thread for each place, bound to its cores for life.
+
+    `start(work)` makes each thread call `work(instance)`; instances of group g of `groups` start g times `delay`
+    seconds later (ParaX, section 4.4). The groups have instances of each domain. `join` waits for all. Meanwhile the
+    calling thread is free, to advance messages. `failed(error)`, if given, is called at once by the thread whose work
+    raises, so that others stop waiting for it. Use it as a context manager, or call `close`.
+    """
+
+    def __init__(
+        self,
+        places: Sequence[Place],
+        failed: Callable[[BaseException], object] = lambda error: None,
+        groups: int = 1,
+        delay: float = 0.0,
+    ):
+        self.places, self.groups, self.delay = tuple(places), groups, delay
+        self._failed = failed
+        self._calls: list[SimpleQueue[Work | None]] = [SimpleQueue() for _ in places]
+        self._ends: dict[int, BaseException | None] = {}  # of the last work, by instance: its error, if any
+        self._ended = Condition()
+        self._running = False
+        self._threads = [Thread(target=self._live, args=(place,), daemon=True) for place in places]
+        for place, thread in zip(places, self._threads, strict=True):
+            thread.name = f"instance {place.instance}"
+            thread.start()
+
+    def start(self, work: Work) -> None:
+        """Make each thread call `work(instance)`; the last work must have been joined."""
+        assert not self._running, "the crew is at work"
+        self._ends, self._running = {}, True
+        for calls in self._calls:
+            calls.put(work)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all threads have ended their work, so that `join` returns at once."""
+        return not self._running or self._all_ended()
+
+    def join(self) -> None:
+        """Wait for all threads' work. Raise the error of the instance that failed first, and log its number.
+
+        An error that is raised in this thread meanwhile, such as KeyboardInterrupt, ends the others' waits too.
+        """
+        try:
+            self._wait()
+        except BaseException as error:
+            self._failed(error)
+            self._wait()
+            self._running = False
+            raise
+        self._running = False
+        failures = [(instance, failure) for instance, failure in self._ends.items() if failure is not None]
+        self._ends = {}
+        if failures:
+            instance, failure = min(failures, key=lambda one: isinstance(one[1], BrokenOffError))
+            log.error("instance %d of %d failed: %s", instance, len(self.places), type(failure).__name__)
+            raise failure
+
+    def _all_ended(self) -> bool:
+        return len(self._ends) == len(self._threads)
+
+    def _wait(self) -> None:
+        with self._ended:
+            self._ended.wait_for(lambda: self.is_idle)
+
+    def run(self, work: Work) -> None:
+        """Call `work(instance)` in each thread, and wait for all."""
+        self.start(work)
+        self.join()
+
+    def close(self) -> None:
+        """End the threads, once their work has ended."""
+        for calls in self._calls:
+            calls.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _live(self, place: Place) -> None:
+        """Bind this thread, then do the work that comes until it is None."""
+        late = place.instance % self.groups
+        unbound: BaseException | None = None
+        try:
+            bind(place.cores)
+        except Exception as error:
+            unbound = error
+        while (work := self._calls[place.instance].get()) is not None:
+            try:
+                if unbound is not None:
+                    raise unbound
+                if late and self.delay:
+                    sleep(late * self.delay)
+                with np.errstate(all="ignore"):  # which each thread has of its own
+                    work(place.instance)
+            except BaseException as error:
+                self._failed(error)
+                self._end(place.instance, error)
+            else:
+                self._end(place.instance, None)
+
+    def _end(self, instance: int, error: BaseException | None) -> None:
+        with self._ended:
+            self._ends[instance] = error
+            self._ended.notify()

@@ -1,0 +1,68 @@
+"""Instances: into how many replicas of the net, run by threads, a rank divides its work."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+import scaffe.parallel.instances.gathers  # noqa: F401  registers the gathers
+from scaffe.errors import ScaffeError
+from scaffe.parallel.instances.gathers.gather import Gather, find_gather, known
+from scaffe.setting import setting
+
+AUTO = "auto"
+WORDS = (AUTO, "numa", "core")
+HELP = "replicas in threads: a number, one for each NUMA domain, for each core, or for each C cores"
+
+
+def _text(given: object) -> Any:
+    """Return a whole number, as a program or a file can have it, as a flag's text."""
+    is_number = isinstance(given, (int, float)) and not isinstance(given, bool)
+    return f"{given:.12g}" if is_number else given
+
+
+@dataclass(frozen=True)
+class Instances:
+    """How a rank divides its work over instances: replicas of the net, each run by a thread on cores of its own.
+
+    - `n`: a number, "numa" for one in each NUMA domain, "core" for one on each core, "x:C" for one on each C cores, or
+      "auto". A number can be given as such.
+    - `gather`: how their gradients are summed: "tree:2", "slices", "server", or "auto".
+    - `launch_groups`, `launch_delay`: so many groups of instances start that many seconds apart, or "auto" (ParaX,
+      section 4.4).
+    - `oversubscribe`: allows more instances than cores.
+
+    Raise ScaffeError for other values. Whether sums must repeat bit for bit is said by Compute.deterministic.
+    """
+
+    n: str = setting("1", HELP, metavar="N|numa|core|x:C|auto", flag="instances", parse=_text)
+    gather: str = setting(AUTO, lambda: f"how instances sum gradients: auto, {known()}", metavar="NAME")
+    launch_groups: int = setting(1, "groups of instances that start one after the other", metavar="N", rare=True)
+    launch_delay: str = setting("0", "seconds between the groups' starts, or auto", metavar="T", rare=True, parse=_text)
+    oversubscribe: bool = setting(False, "allow more instances than cores", rare=True)
+
+    def __post_init__(self) -> None:
+        for name in ("n", "launch_delay"):
+            object.__setattr__(self, name, _text(getattr(self, name)))  # frozen: the way to convert a field
+        if self.n not in WORDS and not re.fullmatch(r"(x:)?[1-9]\d{0,5}", str(self.n)):
+            raise ScaffeError(f"instances must be a number, numa, core, x:C such as x:4, or auto; got '{self.n}'")
+        if self.gather != AUTO:
+            find_gather(self.gather)
+        if self.launch_groups < 1:
+            raise ScaffeError(f"launch_groups must be 1 or more, got {self.launch_groups}")
+        if self.launch_delay != AUTO and not _is_seconds(self.launch_delay):
+            raise ScaffeError(f"launch_delay must be seconds such as 0.005, or auto; got '{self.launch_delay}'")
+
+    def make_gather(self, domains: list[int], lengths: list[int], deterministic: bool = False) -> Gather:
+        """Return the gather, which is not "auto"; `domains` by instance, `lengths` of the buckets in elements."""
+        kind, number = find_gather(self.gather)
+        return kind(domains, lengths, number, deterministic)
+
+
+def _is_seconds(text: str) -> bool:
+    try:
+        return isfinite(float(text)) and float(text) >= 0
+    except (TypeError, ValueError):
+        return False

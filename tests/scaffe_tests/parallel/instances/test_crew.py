@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from time import monotonic
+
+import numpy as np
+import pytest
+
+from scaffe.errors import LaunchError
+from scaffe.parallel.instances.crew import Crew
+from scaffe.parallel.instances.gradient_sums import BrokenOffError
+from scaffe.parallel.instances.places import Place
+
+pytestmark = pytest.mark.mpi_skip
+CORES = tuple(sorted(os.sched_getaffinity(0)))
+PLACES = [Place(i, 0, (CORES[i % len(CORES)],)) for i in range(4)]
+
+
+def test_each_thread_is_bound_to_its_cores_and_keeps_them() -> None:
+    found: dict[int, tuple[str, set[int]]] = {}
+    with Crew(PLACES) as crew:
+        for _ in range(2):
+            crew.run(lambda i: found.__setitem__(i, (threading.current_thread().name, os.sched_getaffinity(0))))
+            assert found == {i: (f"instance {i}", {*PLACES[i].cores}) for i in range(4)}
+            found.clear()
+    assert os.sched_getaffinity(0) == set(CORES)
+
+
+def test_the_caller_is_free_while_instances_work() -> None:
+    go = threading.Event()
+    with Crew(PLACES) as crew:
+        assert crew.is_idle
+        crew.start(lambda i: go.wait())
+        assert not crew.is_idle
+        go.set()
+        crew.join()
+        assert crew.is_idle
+
+
+def test_the_first_error_is_raised_with_its_traceback_and_number(caplog: pytest.LogCaptureFixture) -> None:
+    broken = threading.Event()
+
+    def work(instance: int) -> None:
+        if instance == 2:
+            raise ZeroDivisionError("in layer 'ip1'")
+        broken.wait()  # until `failed` is called, by the thread that fails
+        raise BrokenOffError
+
+    with caplog.at_level(logging.ERROR), Crew(PLACES, lambda error: broken.set()) as crew:
+        with pytest.raises(ZeroDivisionError, match="in layer 'ip1'") as caught:
+            crew.run(work)
+        assert any(entry.name == "work" for entry in caught.traceback)
+        crew.run(lambda i: None)  # it can go on
+
+
+def test_a_signal_while_the_caller_waits_ends_the_work_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken, told = threading.Event(), []
+
+    def failed(error: BaseException) -> None:
+        told.append(type(error))
+        broken.set()
+
+    def interrupted() -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    with Crew(PLACES, failed) as crew:
+        monkeypatch.setattr(crew, "_wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            crew.run(lambda i: broken.wait())
+        assert crew.is_idle and told == [KeyboardInterrupt]
+        crew.run(lambda i: None)
+
+
+def test_a_core_that_is_not_there_is_an_error_of_the_work() -> None:
+    with Crew([Place(0, 0, (100_000,))]) as crew, pytest.raises(LaunchError, match="can't be bound to cores 100000"):
+        crew.run(lambda i: None)
+
+
+def test_values_that_are_not_finite_raise_no_warnings() -> None:
+    found: dict[int, float] = {}
+    with Crew(PLACES) as crew:
+        crew.run(lambda i: found.__setitem__(i, float(np.ones(1)[0] / np.zeros(1)[0])))
+    assert found == dict.fromkeys(range(4), float("inf"))
+
+
+def test_groups_start_one_delay_apart() -> None:
+    begun: dict[int, float] = {}
+    with Crew(PLACES, groups=2, delay=0.02) as crew:
+        called = monotonic()
+        crew.run(lambda i: begun.__setitem__(i, monotonic() - called))
+    assert {i for i, seconds in begun.items() if seconds >= 0.02} >= {1, 3}  # never earlier, whatever the load
+
+
+def test_close_ends_the_threads() -> None:
+    before = threading.active_count()
+    Crew(PLACES).close()
+    assert threading.active_count() == before

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Sequence
+from threading import Event, Thread
+from time import sleep
+
+import numpy as np
+import pytest
+
+import scaffe.parallel.instances.gathers  # noqa: F401  registers the gathers
+from scaffe.parallel.instances.gathers.gather import find_gather, registered
+from scaffe.parallel.instances.gradient_sums import BrokenOffError, GradientSums, add
+
+pytestmark = pytest.mark.mpi_skip
+PARTS = [slice(0, 100), slice(112, 113), slice(128, 5000), slice(5008, 9000)]
+LENGTHS = [part.stop - part.start for part in PARTS]
+
+
+def gradients(size: int) -> np.ndarray:
+    return np.random.default_rng(size).normal(size=(size, 9000)).astype(np.float32)
+
+
+def made(name: str, size: int, deterministic: bool = True, in_place: bool = False) -> GradientSums:
+    """Return the sums of the gradients above, as tree:2 and two domains or another gather have them."""
+    kind, number = find_gather(name)
+    diffs = list(gradients(size).copy())
+    result = diffs[0] if in_place else np.full(9000, np.nan, np.float32)
+    domains = [i * 2 // size for i in range(size)]
+    return GradientSums(kind(domains, LENGTHS, number, deterministic), diffs, result, PARTS)
+
+
+def together(size: int, work: Callable[[int], object]) -> list[Thread]:
+    """Run `work(instance)` in a thread for each."""
+    threads = [Thread(target=work, args=(i,)) for i in range(size)]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def iterate(sums: GradientSums, size: int, seed: int) -> np.ndarray:
+    """Run an iteration with random delays between the gifts; return the sums."""
+
+    def work(instance: int) -> None:
+        draw = random.Random(100 * seed + instance)
+        for bucket in reversed(range(len(PARTS))):
+            sleep(draw.choice((0, 0, 0.001)))  # disturbs the order; nothing depends on it
+            sums.give(instance, bucket)
+        sums.finish(instance)
+
+    sums.begin()
+    for thread in together(size, work):
+        thread.join()
+    return sums._buffers[-1]
+
+
+def packed(values: np.ndarray) -> np.ndarray:
+    return np.concatenate([values[part] for part in PARTS])
+
+
+@pytest.mark.parametrize("name", [*registered(), "tree:3"])
+@pytest.mark.parametrize("size", [1, 2, 3, 8, 16])
+def test_threads_sum_as_numpy_does(name: str, size: int) -> None:
+    for deterministic in (False, True):
+        sums = iterate(made(name, size, deterministic), size, seed=0)
+        expected = gradients(size).astype(np.float64).sum(axis=0)
+        np.testing.assert_allclose(packed(sums), packed(expected), atol=1e-5)
+        assert np.isnan(sums[100:112]).all()  # between the buckets
+
+
+@pytest.mark.parametrize("name", ["tree", "slices"])
+def test_the_result_may_be_the_first_gradients(name: str) -> None:
+    sums = packed(iterate(made(name, 4, in_place=True), 4, seed=1))
+    assert sums.tobytes() == packed(iterate(made(name, 4), 4, seed=2)).tobytes()
+
+
+@pytest.mark.parametrize("name", [*registered(), "tree:3"])
+def test_bits_repeat_over_20_runs_with_delays(name: str) -> None:
+    assert len({packed(iterate(made(name, 6), 6, seed)).tobytes() for seed in range(20)}) == 1
+
+
+def test_slices_and_a_deterministic_server_add_in_the_order_of_instances() -> None:
+    total, *rest = gradients(5)
+    for diff in rest:
+        total = total + diff
+    for name in ("slices", "server"):
+        assert packed(iterate(made(name, 5), 5, seed=3)).tobytes() == packed(total).tobytes()
+
+
+@pytest.mark.parametrize("name", registered())
+def test_many_iterations_on_16_threads(name: str) -> None:
+    sums, expected = made(name, 16), gradients(16).astype(np.float64).sum(axis=0)
+    for seed in range(10):
+        for i, diff in enumerate(gradients(16)):
+            sums._buffers[i][...] = diff
+        np.testing.assert_allclose(packed(iterate(sums, 16, seed)), packed(expected), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", registered())
+def test_each_bucket_is_reported_once_when_its_sum_is_there(name: str) -> None:
+    sums, expected = made(name, 4), gradients(4).astype(np.float64).sum(axis=0)
+    reported: list[int] = []
+
+    def summed(bucket: int) -> None:
+        np.testing.assert_allclose(sums._buffers[-1][PARTS[bucket]], expected[PARTS[bucket]], atol=1e-5)
+        reported.append(bucket)
+
+    sums.summed = summed
+    iterate(sums, 4, seed=4)
+    assert sorted(reported) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("name", registered())
+def test_an_instance_that_fails_ends_the_others_waits(name: str) -> None:
+    sums, fault = made(name, 3), ValueError("layer 'ip1': no")
+    caught: list[BaseException | None] = []
+    begun = Event()
+
+    def work(instance: int) -> None:
+        sums.give(instance, 3)
+        if instance == 2:
+            begun.wait()
+            sums.break_off(fault)
+            return
+        try:
+            begun.set()
+            sums.finish(instance)
+        except BrokenOffError as error:
+            caught.append(error.__cause__)
+
+    sums.begin()
+    for thread in together(3, work):
+        thread.join()
+    assert caught == [fault, fault]
+    with pytest.raises(BrokenOffError):
+        sums.give(0, 2)
+    sums.begin()
+    sums.give(0, 2)
+
+
+def test_no_gift_waits_for_another_instance() -> None:
+    for name in registered():
+        sums = made(name, 3)
+        sums.begin()
+        for bucket in range(4):
+            sums.give(1, bucket)  # this one thread comes back from all
+            sums.give(2, bucket)
+        assert not sums.gather.is_complete
+
+
+def test_buffers_that_do_not_fit_are_refused() -> None:
+    kind, diffs = registered()["server"], list(gradients(2))
+    gather = kind([0, 0], [9000])
+    for given, error in (
+        ((diffs[:1], diffs[0].copy(), [slice(0, 9000)]), "2 gradients"),
+        ((diffs, diffs[0][:5].copy(), [slice(0, 9000)]), "2 gradients"),
+        ((diffs, diffs[0], [slice(0, 9000)]), "'server' needs memory of its own"),
+        ((diffs, diffs[0].copy(), [slice(0, 8999)]), "other lengths"),
+    ):
+        with pytest.raises(ValueError, match=error):
+            GradientSums(gather, *given)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_blocks_add_as_whole_arrays_do(count: int, in_place: bool) -> None:
+    sources = list(np.random.default_rng(5).normal(size=(count, 1001)).astype(np.float32))
+    expected = sources[0].copy()
+    for source in sources[1:]:
+        expected = expected + source
+    out = sources[0] if in_place else np.empty_like(expected)
+    add(sources, out, block=64)
+    assert out.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize(("size", "inner"), [(2, 0), (3, 0), (8, 5)])  # that are parents, but not the root
+def test_what_its_additions_move(size: int, inner: int) -> None:
+    slices, tree, length = made("slices", size), made("tree:1", size), sum(LENGTHS)
+    for _ in range(2):
+        iterate(slices, size, seed=6)
+        assert slices.moved == (size + 1) * length
+    iterate(tree, size, seed=6)
+    assert tree.moved == (size + 1 + 2 * inner) * length
+
+
+def test_no_thread_is_left() -> None:
+    before: Sequence[Thread] = threading.enumerate()
+    iterate(made("slices", 4), 4, seed=5)
+    assert threading.enumerate() == before
