@@ -38,7 +38,7 @@ class Instances:
     """
 
     n: str = setting("1", HELP, metavar="N|numa|core|x:C|auto", flag="instances", parse=_text)
-    gather: str = setting(AUTO, lambda: f"how instances sum gradients: auto, {known()}", metavar="NAME")
+    gather: str = setting(AUTO, "how instances sum gradients", names=lambda: f"auto, {known()}", metavar="NAME")
     launch_groups: int = setting(1, "groups of instances that start one after the other", metavar="N", rare=True)
     launch_delay: str = setting("0", "seconds between the groups' starts, or auto", metavar="T", rare=True, parse=_text)
     oversubscribe: bool = setting(False, "allow more instances than cores", rare=True)
