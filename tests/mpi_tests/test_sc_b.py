@@ -1,28 +1,16 @@
 """SC-B (S-Caffe, section 4.1): a rank waits for one broadcast, computes, and waits for one reduce."""
 
-import nets
 import pytest
-from events import recorded
-from mpi4py import MPI
+from events import recorded, tower_solver
 
-from scaffe.compute import Compute
 from scaffe.parallel.run import Run
-from scaffe.parallel.world import World
-from scaffe.training.solver import Solver
 
-COMM = MPI.COMM_WORLD
 pytestmark = pytest.mark.mpi(min_size=2)
 
 
 @pytest.fixture
 def solver(tmp_path_factory):
-    folder = nets.shared_folder(COMM, tmp_path_factory, "sc_b")
-    run = Run("SC-B", reduce="chain")
-    solver = Solver(
-        nets.solver_with(nets.tower(folder / "db")), world=World(COMM), compute=Compute(engine="reference"), run=run
-    )
-    yield solver
-    solver.close()
+    yield from tower_solver(tmp_path_factory, Run("SC-B", reduce="chain"))
 
 
 def test_one_broadcast_comes_before_the_passes_and_one_reduce_after(solver, monkeypatch):

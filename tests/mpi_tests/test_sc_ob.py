@@ -1,29 +1,17 @@
 """SC-OB (S-Caffe, section 4.2): layers compute while the parameters of those behind are under way."""
 
-import nets
 import pytest
-from events import recorded
-from mpi4py import MPI
+from events import recorded, tower_solver
 
-from scaffe.compute import Compute
 from scaffe.parallel.drive import Hook
 from scaffe.parallel.run import Run
-from scaffe.parallel.world import World
-from scaffe.training.solver import Solver
 
-COMM = MPI.COMM_WORLD
 pytestmark = pytest.mark.mpi(min_size=2)
 
 
 @pytest.fixture
 def solver(tmp_path_factory):
-    folder = nets.shared_folder(COMM, tmp_path_factory, "sc_ob")
-    run = Run("SC-OB", bucket_bytes="0", drive="hook", reduce="chain")
-    solver = Solver(
-        nets.solver_with(nets.tower(folder / "db")), world=World(COMM), compute=Compute(engine="reference"), run=run
-    )
-    yield solver
-    solver.close()
+    yield from tower_solver(tmp_path_factory, Run("SC-OB", bucket_bytes="0", drive="hook", reduce="chain"))
 
 
 def test_each_layer_waits_for_its_own_parameters_alone(solver, monkeypatch):

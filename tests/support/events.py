@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+import nets
 import pytest
+from mpi4py import MPI
 
 from collectives import Communicator, Staged
+from scaffe.compute import Compute
 from scaffe.net import Net
+from scaffe.parallel.run import Run
+from scaffe.parallel.world import World
+from scaffe.training.solver import Solver
+
+
+def tower_solver(folders: pytest.TempPathFactory, run: Run) -> Iterator[Solver]:
+    """Yield a solver of nets.tower over all ranks, by the reference engine; close it afterwards. Collective."""
+    folder = nets.shared_folder(MPI.COMM_WORLD, folders, run.workflow)
+    param = nets.solver_with(nets.tower(folder / "db"))
+    solver = Solver(param, world=World(MPI.COMM_WORLD), compute=Compute(engine="reference"), run=run)
+    yield solver
+    solver.close()
 
 
 def recorded(monkeypatch: pytest.MonkeyPatch, net: Net) -> list[str]:

@@ -5,22 +5,21 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any
 
 import scaffe.parallel.instances.gathers  # noqa: F401  registers the gathers
 from scaffe.errors import ScaffeError
 from scaffe.parallel.instances.gathers.gather import Gather, find_gather, known
-from scaffe.setting import setting
+from scaffe.setting import check_fields, setting
 
 AUTO = "auto"
 WORDS = (AUTO, "numa", "core")
 HELP = "replicas in threads: a number, one for each NUMA domain, for each core, or for each C cores"
 
 
-def _text(given: object) -> Any:
-    """Return a whole number, as a program or a file can have it, as a flag's text."""
+def _text(given: object) -> str:
+    """Return a value that a program or a file can have, such as a number, as a flag's text."""
     is_number = isinstance(given, (int, float)) and not isinstance(given, bool)
-    return f"{given:.12g}" if is_number else given
+    return f"{given:.12g}" if is_number else str(given)
 
 
 @dataclass(frozen=True)
@@ -44,9 +43,8 @@ class Instances:
     oversubscribe: bool = setting(False, "allow more instances than cores", rare=True)
 
     def __post_init__(self) -> None:
-        for name in ("n", "launch_delay"):
-            object.__setattr__(self, name, _text(getattr(self, name)))  # frozen: the way to convert a field
-        if self.n not in WORDS and not re.fullmatch(r"(x:)?[1-9]\d{0,5}", str(self.n)):
+        check_fields(self, Instances)
+        if self.n not in WORDS and not re.fullmatch(r"(x:)?[1-9]\d{0,5}", self.n):
             raise ScaffeError(f"instances must be a number, numa, core, x:C such as x:4, or auto; got '{self.n}'")
         if self.gather != AUTO:
             find_gather(self.gather)
