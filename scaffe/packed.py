@@ -227,6 +227,13 @@ class PackedParameters:
             self.settle(i)
         return self._diff
 
+    def diff_of(self, part: slice) -> Any:
+        """Return a view of a range of the gradients, and write no deferred ones; see `settle`.
+
+        Unlike `diff` it may be called while another thread computes gradients.
+        """
+        return self._diff[part]
+
     def clear_diffs(self) -> None:
         """Set all gradients to zero; deferred, since a layer's first addition can overwrite the memory instead."""
         for parameter, part in zip(self.parameters, self.slices, strict=True):

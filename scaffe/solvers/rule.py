@@ -76,7 +76,7 @@ class Rule:
     def _view(self, part: slice) -> Block:
         history = [flat[part] for flat in self.history]
         scratch = [flat[: part.stop - part.start] for flat in self._scratch]
-        return Block(self.packed.data[part], self.packed.diff[part], history, scratch)
+        return Block(self.packed.data[part], self.packed.diff_of(part), history, scratch)
 
     def _require(self, field: str, holds: bool, expected: str) -> None:
         """Raise ScaffeError unless `holds`, with the field's value and the expected one."""

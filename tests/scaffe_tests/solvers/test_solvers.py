@@ -69,6 +69,16 @@ def test_parameters_may_be_updated_in_any_order_and_groups(kind):
     assert np.array_equal(together.packed.data, apart.packed.data)
 
 
+@pytest.mark.parametrize("kind", solvers.kinds())
+def test_an_update_leaves_the_gradients_of_other_parameters_to_the_thread_that_computes_them(kind):
+    rule = rule_of(kind)
+    rule.packed.clear_diffs()
+    blobs = [parameter.blob for parameter in rule.packed.parameters]
+    blobs[3].diff[...] = 1
+    rule.update([3], 0.1, 0)
+    assert [blob.diff_values.is_zero for blob in blobs] == [True, True, True, False, True]
+
+
 @pytest.mark.parametrize("kind", [kind for kind in solvers.kinds() if kind != "LARS"])
 @given(cuts=st.sets(st.integers(1, 430)))
 def test_parts_of_parameters_may_be_updated_one_by_one(kind, cuts):
