@@ -63,7 +63,7 @@ class Run:
     )  # fmt: skip
     supernodes: str = setting(
         "", "hosts of each: 'n0,n1;n2,n3', a pattern such as 'rack(\\d+)-.*', or slurm",
-        metavar="HOSTS", parse=_hosts,
+        metavar="HOSTS", parse=_hosts, rare=True,
     )  # fmt: skip
     scaling: str = setting(SCALINGS[0], "divide the batch over the ranks, or give each all",
                            choices=SCALINGS, flag="scal")  # fmt: skip

@@ -15,6 +15,7 @@ from readers import ReaderError, Reading
 from scaffe.compute import Compute
 from scaffe.errors import ScaffeError
 from scaffe.monitor.watching import Watching
+from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.run import Run
 from scaffe.setting import check_record, settings_of, with_flags
 
@@ -37,6 +38,7 @@ class Settings:
 
     compute: Compute = _record(Compute(), "computing")
     run: Run = _record(Run(), "ranks")
+    instances: Instances = _record(Instances(), "instances of a rank")
     reading: Reading = _record(Reading(), "data")
     watching: Watching = _record(Watching(), "watching")
 
@@ -50,6 +52,7 @@ class Settings:
         return {
             "the scaling": self.run.scaling,
             "the run's settings": str(self.run),
+            "the instances' settings": str(self.instances),
             "the reading": str(self.reading),
             "the compute settings": str(replace(self.compute, threads=0)),
             "the stall settings": f"{watching.stall_seconds:g} s, abort: {watching.stall_abort}",

@@ -28,6 +28,7 @@ from scaffe.packed import aligned_zeros
 from scaffe.parallel.buckets import Bucket
 from scaffe.parallel.choose import WorkflowTrial
 from scaffe.parallel.evaluate import means, run_batches
+from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.iteration import iterate
 from scaffe.parallel.maker import make_workflow
 from scaffe.parallel.propagate import Propagate
@@ -57,8 +58,12 @@ class Solver:
     """Train the net of a solver file, together with the other ranks of `world`.
 
     `param` is the file or its fields, `world` the ranks, by default those of this job. The settings are records:
-    `compute` (scaffe.compute.Compute) says how layers compute, `run` (scaffe.parallel.run.Run) how ranks work together,
-    `reading` (readers.Reading) how data layers read, `watching` (scaffe.monitor.watching.Watching) what is recorded.
+
+    - `compute` (scaffe.compute.Compute): how layers compute.
+    - `run` (scaffe.parallel.run.Run): how ranks work together.
+    - `instances` (scaffe.parallel.instances.instances.Instances): how a rank divides its work over threads.
+    - `reading` (readers.Reading): how data layers read.
+    - `watching` (scaffe.monitor.watching.Watching): what is recorded.
 
     `asked()`, an attribute to replace, returns for each of signals.ACTIONS whether this rank requests it; a request of
     any rank counts for all. pycaffe's attributes: `net`, `test_nets`, `iter`. All methods are collective: every rank
@@ -74,12 +79,14 @@ class Solver:
         world: World | None = None,
         compute: Compute = Compute(),  # noqa: B008  frozen
         run: Run = Run(),  # noqa: B008
+        instances: Instances = Instances(),  # noqa: B008
         reading: Reading = Reading(),  # noqa: B008
         watching: Watching = Watching(),  # noqa: B008
     ):
         self.world = world or open_world()
         self.asked: Callable[[], Sequence[bool]] = lambda: [False] * len(ACTIONS)
-        self.compute, self.run, self.reading, self.watching = compute, run, reading, watching
+        self.compute, self.run, self.instances = compute, run, instances
+        self.reading, self.watching = reading, watching
         self.param = self.world.together(lambda: self._checked(param))
         if compute.threads:
             self.world.together(lambda: self.world.take_threads(compute.threads))
@@ -102,7 +109,7 @@ class Solver:
 
     def _checked(self, param: str | os.PathLike[str] | SolverParameter) -> SolverParameter:
         """Return the solver's fields, all arguments checked. Raise ScaffeError for a wrong value."""
-        self.settings = Settings(self.compute, self.run, self.reading, self.watching)
+        self.settings = Settings(self.compute, self.run, self.instances, self.reading, self.watching)
         self.run.check_reduce()
         return checked(param)
 

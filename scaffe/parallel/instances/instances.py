@@ -13,7 +13,7 @@ from scaffe.setting import check_fields, setting
 
 AUTO = "auto"
 WORDS = (AUTO, "numa", "core")
-HELP = "replicas in threads: a number, one for each NUMA domain, for each core, or for each C cores"
+HELP = "nets in threads: N, numa, core, x:C, auto"
 
 
 def _text(given: object) -> str:
@@ -36,8 +36,8 @@ class Instances:
     Raise ScaffeError for other values. Whether sums must repeat bit for bit is said by Compute.deterministic.
     """
 
-    n: str = setting("1", HELP, metavar="N|numa|core|x:C|auto", flag="instances", parse=_text)
-    gather: str = setting(AUTO, "how instances sum gradients", names=lambda: f"auto, {known()}", metavar="NAME")
+    n: str = setting("1", HELP, metavar="N", flag="instances", parse=_text)
+    gather: str = setting(AUTO, "how they sum gradients", names=lambda: f"auto, {known()}", metavar="NAME")
     launch_groups: int = setting(1, "groups of instances that start one after the other", metavar="N", rare=True)
     launch_delay: str = setting("0", "seconds between the groups' starts, or auto", metavar="T", rare=True, parse=_text)
     oversubscribe: bool = setting(False, "allow more instances than cores", rare=True)
