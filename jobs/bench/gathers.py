@@ -80,10 +80,10 @@ class Ours(Way):
 
     def __init__(self, instances: int, count: int, gather: str, domains: list[int]):
         super().__init__(instances, count)
-        self.result, self.weights = np.zeros(count, np.float32), np.zeros(count, np.float32)
+        self.weights = np.zeros(count, np.float32)
         lengths = [part.stop - part.start for part in self.buckets]
         made = Instances(str(instances), gather).make_gather(domains, lengths)
-        self.gradient_sums = GradientSums(made, self.diffs, self.result, self.buckets)
+        self.gradient_sums = GradientSums(made, self.diffs, self.buckets)
         self.slices = cut(count, instances)
 
     def begin(self) -> None:
@@ -97,7 +97,7 @@ class Ours(Way):
             self.gradient_sums.give(instance, bucket)
         self.gradient_sums.finish(instance)
         mine = self.slices[instance]
-        self.moves[instance] = update(self.weights[mine], self.result[mine])
+        self.moves[instance] = update(self.weights[mine], self.gradient_sums.result[mine])
         self.barrier.wait()
 
     @property
@@ -107,7 +107,7 @@ class Ours(Way):
 
     def sums(self) -> np.ndarray:
         """Return the sums."""
-        return self.result
+        return self.gradient_sums.result
 
 
 class ParameterServer(Way):
@@ -138,7 +138,10 @@ class ParameterServer(Way):
         part = self.buckets[bucket]
         received, total, length = self.received[part], self.total[part], part.stop - part.start
         np.copyto(received, self.diffs[instance][part])
-        add([total, received] if self.come[bucket] else [received], total)
+        if self.come[bucket]:
+            add(total, received)
+        else:
+            np.copyto(total, received)
         self.moves[instance] += (5 if self.come[bucket] else 4) * length
         self.come[bucket] += 1
         if self.come[bucket] == self.size:
@@ -162,7 +165,7 @@ class Ring(Way):
         mine, left = self.diffs[instance], self.diffs[instance - 1]
         for step in range(self.size - 1):
             chunk = self.chunks[(instance - step - 1) % self.size]
-            add([mine[chunk], left[chunk]], mine[chunk])
+            add(mine[chunk], left[chunk])
             self.moves[instance] += 3 * (chunk.stop - chunk.start)
             self.barrier.wait()
         for step in range(self.size - 1):
