@@ -47,7 +47,7 @@ class InstanceSums:
         domains = [place.domain for place in team.places]
         gather = kind(domains, [part.stop - part.start for part in parts], number, given.deterministic)
         diffs = [net.packed.diff for net in nets]
-        self.sums = GradientSums(gather, diffs, diffs[0], parts, summed)
+        self.sums = GradientSums(gather, diffs, parts, summed)
         team.breaks.append(self.sums.break_off)
         self._submissions = [Submissions(i, net.packed, buckets, self.sums) for i, net in enumerate(nets)]
         weights = _weights(nets, domains, buckets)
