@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from scaffe.monitor.watching import Watching
     from scaffe.net import Net
     from scaffe.netspec import NetSpec, to_proto
+    from scaffe.parallel.instances.instances import Instances
     from scaffe.parallel.run import Run
     from scaffe.training.solver import Solver, get_solver
 
@@ -35,6 +36,7 @@ __all__ = [
     "Blob",
     "Classifier",
     "Compute",
+    "Instances",
     "Layer",
     "Net",
     "NetSpec",
@@ -53,6 +55,7 @@ _MODULES = {
     "Blob": "blob",
     "Classifier": "classifier",
     "Compute": "compute",
+    "Instances": "parallel.instances.instances",
     "Layer": "layers.layer",
     "Net": "net",
     "NetSpec": "netspec",

@@ -122,7 +122,8 @@ def _parsed(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _table(name: str, given: object) -> dict[str, Any]:
     if not isinstance(given, dict):
-        raise ScaffeError(f"{name} must be a table, [{name}], got {given!r}")
+        keys = _right_keys(name)
+        raise ScaffeError(f"{name} must be a table, [{name}], got {given!r}{'; ' if keys else ''}{keys}")
     return given
 
 
@@ -144,12 +145,14 @@ def _refusal(name: str, key: str, value: object, known: str) -> str:
     """Return the error's text for a key that table `name` does not have, with what to write instead."""
     if isinstance(value, dict):
         return f"unknown table [{key}]; known: {' '.join(f'[{one.name}]' for one in fields(Settings))}"
-    given = key.replace("_", "-")
-    records = [(one.name, type(one.default)) for one in fields(Settings)]
-    pairs = [(other, one) for other, record in records for one in settings_of(record)]
-    places = [f"{one.key} in [{other}]" for other, one in pairs if given in (one.key, one.flag_name)]
-    hint = f"write {' or '.join(places)}" if places else f"known: {known}"
-    return f"unknown key '{key}' in [{name}]; {hint}"
+    return f"unknown key '{key}' in [{name}]; {_right_keys(key) or f'known: {known}'}"
+
+
+def _right_keys(given: str) -> str:
+    """Return what to write for a word that is the key or the flag of a setting, "" for any other."""
+    known = [(record.name, one) for record in fields(Settings) for one in settings_of(type(record.default))]
+    right = [f"{one.key} in [{name}]" for name, one in known if given.replace("_", "-") in (one.key, one.flag_name)]
+    return f"write {' or '.join(right)}" if right else ""
 
 
 def table() -> str:
