@@ -96,16 +96,17 @@ def titles() -> dict[type, str]:
     return {type(one.default): one.metadata["title"] for one in fields(Settings)}
 
 
-def read_settings(path: str | os.PathLike[str]) -> Settings:
+def read_settings(path: str | os.PathLike[str], defaults: Settings = Settings()) -> Settings:  # noqa: B008  frozen
     """Return the settings of a TOML file: a table for each record, whose keys are the fields' names.
 
-    Keys above the first table are those of `run`. Raise ScaffeError, with the path, where the file is wrong.
+    Keys above the first table are those of `run`. A field that the file leaves out is that of `defaults`. Raise
+    ScaffeError, with the path, where the file is wrong.
     """
-    given, kinds = _parsed(path), {one.name: type(one.default) for one in fields(Settings)}
+    given, records = _parsed(path), vars(defaults)
     try:
-        tables = {name: list(_table(name, given.pop(name, {})).items()) for name in kinds}
+        tables = {name: list(_table(name, given.pop(name, {})).items()) for name in records}
         tables["run"] += given.items()
-        return Settings(**{name: _filled(name, kind, tables[name]) for name, kind in kinds.items()})
+        return Settings(**{name: _filled(name, record, tables[name]) for name, record in records.items()})
     except (ScaffeError, ReaderError) as error:
         raise ScaffeError(f"{path}: {error}") from None
 
@@ -127,9 +128,9 @@ def _table(name: str, given: object) -> dict[str, Any]:
     return given
 
 
-def _filled(name: str, record: type, table: Iterable[tuple[str, Any]]) -> Any:
-    """Return a record with the keys and values of table `name`."""
-    known = {one.key: one for one in settings_of(record)}
+def _filled(name: str, record: Any, table: Iterable[tuple[str, Any]]) -> Any:
+    """Return the record with the fields replaced that table `name` gives."""
+    known = {one.key: one for one in settings_of(type(record))}
     values: dict[str, Any] = {}
     for key, value in table:
         one = known.get(key.replace("_", "-"))
@@ -138,7 +139,7 @@ def _filled(name: str, record: type, table: Iterable[tuple[str, Any]]) -> Any:
         if one.name in values:
             raise ScaffeError(f"key '{key}' is given twice")
         values[one.name] = one.from_file(value)
-    return record(**values)
+    return replace(record, **values)
 
 
 def _refusal(name: str, key: str, value: object, known: str) -> str:
