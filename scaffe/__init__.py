@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from scaffe.netspec import NetSpec, to_proto
     from scaffe.parallel.instances.instances import Instances
     from scaffe.parallel.run import Run
-    from scaffe.training.solver import Solver, get_solver
+    from scaffe.training.get_solver import get_solver
+    from scaffe.training.solver import Solver
 
 __all__ = [
     "TEST",
@@ -63,7 +64,7 @@ _MODULES = {
     "ScaffeError": "errors",
     "Solver": "training.solver",
     "Watching": "monitor.watching",
-    "get_solver": "training.solver",
+    "get_solver": "training.get_solver",
     "to_proto": "netspec",
 }
 

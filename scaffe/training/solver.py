@@ -43,7 +43,7 @@ from scaffe.setting import moved
 from scaffe.solvers import lr_policy
 from scaffe.timeline import timeline as timelines
 from scaffe.timeline import trace
-from scaffe.training import display, presets, replay
+from scaffe.training import display, replay
 from scaffe.training.bad_records import BadRecords
 from scaffe.training.collective import collective
 from scaffe.training.communicator import open_communicator
@@ -442,12 +442,3 @@ class Solver:
     def _end_readers(self) -> None:
         for net in (*self.nets, *self.test_nets):
             net.close()
-
-
-def get_solver(path: str | os.PathLike[str], *, preset: str = "", **settings: Any) -> Solver:
-    """Return the solver that a prototxt file describes.
-
-    `settings` are Solver's keywords; each replaces that record of the `preset`, a paper's choices (presets.PRESETS).
-    """
-    chosen = vars(presets.find(preset).settings) if preset else {}
-    return Solver(path, **(chosen | settings))
