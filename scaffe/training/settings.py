@@ -15,6 +15,7 @@ from readers import ReaderError, Reading
 from scaffe.compute import Compute
 from scaffe.errors import ScaffeError
 from scaffe.monitor.watching import Watching
+from scaffe.parallel.drive import Hook
 from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.run import Run
 from scaffe.setting import check_record, settings_of, with_flags
@@ -45,6 +46,23 @@ class Settings:
     def __post_init__(self) -> None:
         for one in fields(self):
             check_record(one.name, getattr(self, one.name), type(one.default))
+        if self.instances.n != "1":
+            self._check_instances()
+
+    def _check_instances(self) -> None:
+        """Raise ScaffeError for what several instances of a rank can't have."""
+        n = self.instances.n
+        if self.run.drive == Hook.name:
+            raise ScaffeError(
+                f"--drive {Hook.name} with --instances {n}: the main thread computes no layers where there are several "
+                "instances; leave --drive out"
+            )
+        if self.reading.readers == "single":
+            raise ScaffeError(
+                f"--readers single with --instances {n}: each instance reads its own records; leave --readers out"
+            )
+        if self.compute.profile:
+            raise ScaffeError(f"--compute replay with --instances {n}: a replay has one instance")
 
     def agreed(self) -> dict[str, str]:
         """Return what all ranks must have alike, for World.agree; a rank's number of threads is its own."""
