@@ -12,7 +12,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 python=${SCAFFE_VENV:-$root/.venv}/bin/python
 case $python in /*) ;; *) python=$PWD/$python ;; esac
 seconds=${NUMA_VM_SECONDS:-1200}
-tests=tests/scaffe_tests/parallel/instances/test_placement_on_domains.py
+instances=tests/scaffe_tests/parallel/instances
 
 # The cores of each domain: in the larger machine domains differ in size.
 layout() {
@@ -97,7 +97,7 @@ boot() {
     for ((j = 0; j < domains; j++)); do options+=(-numa "dist,src=$i,dst=$j,val=${row[j]}"); done
   done
   options+=(-m "${domains}G" -smp "$((${cores[-1]#*-} + 1))")
-  pack "$tests" "$@"
+  pack $instances/test_{placement,training}_on_domains.py "$@"
   rm -f "$vm/status"
   # The second serial line is for the status. Automatic balancing is off: it would move misplaced pages.
   timeout --foreground "$seconds" qemu-system-x86_64 -accel tcg,thread=multi -cpu max "${options[@]}" \

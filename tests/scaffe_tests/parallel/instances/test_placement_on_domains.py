@@ -1,117 +1,40 @@
 """Placement on the NUMA domains of this machine, compared with the kernel's own answers.
 
-`jobs/lab/numa-vm.sh` runs these tests in virtual machines with 2 and with 4 domains. The kernel answers by getcpu (the
-core and the domain of a thread), by /proc/self/task (its affinity) and by /proc/self/numa_maps (the domain of memory).
+`jobs/lab/numa-vm.sh` runs these tests in virtual machines with 2 and with 4 domains.
 """
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import pytest
+from domains import NEAR, SIZE, bytes_by_domain, here, in_thread, mapped, near, several_domains, threads_cores
 
-import scaffe
-from scaffe.compute import Compute
-from scaffe.context import Context
-from scaffe.net import Net
 from scaffe.parallel.instances import crew as crews
 from scaffe.parallel.instances.binding import bind
 from scaffe.parallel.instances.crew import Crew
-from scaffe.parallel.instances.pages import UNTOUCHED, domains_of, where
+from scaffe.parallel.instances.pages import domains_of, where
 from scaffe.parallel.instances.places import Place, place
 from scaffe.parallel.instances.topology import Topology, parse_ranges, read_topology
 
-Result = TypeVar("Result")
-pytestmark = [pytest.mark.mpi_skip, pytest.mark.watchdog(600)]  # an emulated machine is slow
-SIZE = 32 << 20  # bytes of an array, more than malloc ever takes from memory that was used before
-NEAR = 0.95  # of an instance's memory, at least, lies in its domain
-
-MODEL = """
-layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 8 dim: 16 dim: 32 dim: 32 } } }
-layer { name: "conv" type: "Convolution" bottom: "data" top: "conv"
-  convolution_param { num_output: 64 kernel_size: 3 weight_filler { type: "xavier" } } }
-layer { name: "ip" type: "InnerProduct" bottom: "conv" top: "ip"
-  inner_product_param { num_output: 64 weight_filler { type: "xavier" } } }
-"""
+pytestmark = pytest.mark.mpi_skip
 
 
 @pytest.fixture(scope="module")
 def topology() -> Topology:
-    found = read_topology()
-    if len(found.domains) < 2:
-        pytest.skip("this machine has 1 NUMA domain; jobs/lab/numa-vm.sh makes machines with 2 and 4")
-    return found
-
-
-def here() -> tuple[int, int]:
-    """Return the core on which the calling thread runs, and the core's domain."""
-    core, domain = ctypes.c_uint(), ctypes.c_uint()
-    assert ctypes.CDLL(None).getcpu(ctypes.byref(core), ctypes.byref(domain)) == 0
-    return core.value, domain.value
-
-
-def in_thread(cores: Sequence[int], work: Callable[[], object]) -> object:
-    """Return what `work` returns in a thread of its own that is bound to `cores`."""
-    found: list[object] = []
-    thread = threading.Thread(target=lambda: (bind(cores), found.append(work())))
-    thread.start()
-    thread.join()
-    return found[0]
+    return several_domains()
 
 
 @pytest.fixture(scope="module")
 def domain_of(topology: Topology) -> dict[int, int]:
-    """The domain of each core, as threads on it are told."""
-    found = dict(in_thread([core], here) for core in topology.cores)  # type: ignore[arg-type,misc]
+    """The domain of each core, by getcpu in a thread on it."""
+    found = dict(in_thread([core], here) for core in topology.cores)
     assert len(found) == len(topology.cores)
     return found
-
-
-def threads_cores() -> dict[int, set[int]]:
-    """Return the cores of each thread of this process, by the thread's number."""
-    status = {int(task.name): (task / "status").read_text() for task in Path("/proc/self/task").iterdir()}
-    lists = {number: text.split("Cpus_allowed_list:")[1].split()[0] for number, text in status.items()}
-    return {number: set(parse_ranges(text)) for number, text in lists.items()}
-
-
-def bytes_by_domain(array: np.ndarray) -> Counter[int]:
-    """Return the bytes of an array that is a whole mapping in each domain, by /proc/self/numa_maps."""
-    lines = (line.split() for line in Path("/proc/self/numa_maps").read_text().splitlines())
-    words = next(line for line in lines if int(line[0], 16) == array.ctypes.data)
-    fields = dict(word.split("=") for word in words if "=" in word)
-    page = int(fields["kernelpagesize_kB"]) << 10
-    return Counter({int(key[1:]): int(count) * page for key, count in fields.items() if key[1:].isdigit()})
-
-
-def mapped() -> np.ndarray:
-    """Return an array that is a mapping of its own and that was never written."""
-    return np.frombuffer(mmap.mmap(-1, SIZE), np.uint8)
-
-
-def near(one: Place, arrays: Sequence[np.ndarray]) -> float:
-    """Return the part of the written memory that lies in an instance's domain; print it."""
-    print(where(one, arrays))
-    found = sum((domains_of(array) or Counter() for array in arrays), Counter())
-    del found[UNTOUCHED]
-    return found[one.domain] / found.total()
-
-
-def alone(work: Callable[..., Result], *arguments: object) -> Result:
-    """Return what `work` returns in a process of its own.
-
-    In this one malloc gives a new thread the memory of threads that have ended, which may lie in another domain.
-    """
-    with ProcessPoolExecutor(1, get_context("spawn")) as process:
-        return process.submit(work, *arguments).result()
 
 
 def test_each_core_lies_in_the_domain_that_the_kernel_gives(topology: Topology, domain_of: dict[int, int]) -> None:
@@ -229,33 +152,3 @@ def test_a_wrong_binding_is_noticed(
     assert not bound(places, domain_of)
     parts = [near(one, [array]) for one, array in zip(places, first_touch(places), strict=True)]
     assert max(parts) <= 1 - NEAR
-
-
-def test_a_net_s_openmp_team_and_memory_stay_in_its_domain(topology: Topology, tmp_path: Path) -> None:
-    (path := tmp_path / "net.prototxt").write_text(MODEL)
-    places = place("numa", topology)
-    teams, parts = alone(nets_in_domains, path, places)
-    assert teams == [[set(one.cores)] * (len(one.cores) - 1) for one in places]
-    assert min(parts) >= NEAR
-
-
-def nets_in_domains(path: Path, places: Sequence[Place]) -> tuple[list[list[set[int]]], list[float]]:
-    """Run a net in each place. Return the cores of its team's threads, and the parts of its memory in its domain."""
-    teams: list[list[set[int]]] = []
-    parts: list[float] = []
-    turns = [threading.Event() for _ in range(len(places) + 1)]
-    turns[0].set()
-
-    def work(instance: int) -> None:
-        turns[instance].wait()  # one after the other, so that new threads are this instance's
-        one, known = places[instance], threads_cores()
-        net = Net(str(path), context=Context(scaffe.TEST, seed=5, compute=Compute(threads=len(one.cores))))
-        net.blobs["data"].data[...] = 1
-        net.forward()
-        teams.append([cores for number, cores in threads_cores().items() if number not in known])
-        parts.extend([near(one, [net.packed.data]), near(one, [blob.data for blob in net.blobs.values()])])
-        turns[instance + 1].set()
-
-    with Crew(places) as crew:
-        crew.run(work)
-    return teams, parts
