@@ -86,11 +86,15 @@ def nets_in_domains(path: Path, places: Sequence[Place]) -> tuple[list[list[set[
 
 @dataclass(frozen=True)
 class Trained:
-    """By instance, the parts of a training's memory in the instance's domain; the lines of the log."""
+    """By instance, the parts of a training's memory in the instance's domain.
+
+    `copies` has the addresses of the weights' copies, `lines` the log.
+    """
 
     weights: list[float]
     gradients: list[float]
     blobs: list[float]
+    copies: set[int]
     lines: list[str]
 
 
@@ -114,10 +118,16 @@ def train(prefix: Path, places: Sequence[Place]) -> Trained:
         [near(one, [net.packed.data]) for one, net in pairs],
         [near(one, [net.packed.diff]) for one, net in pairs],
         [near(one, memory_of(net)) for one, net in pairs],
+        {net.packed.data.ctypes.data for net in solver.nets},
         lines,
     )
     solver.close()
     return found
+
+
+def test_each_domain_has_a_copy_of_the_weights(trained: Trained) -> None:
+    assert len(trained.copies) == len(trained.weights)
+    assert min(trained.weights) >= NEAR
 
 
 def test_an_instance_s_gradients_lie_in_its_domain(trained: Trained) -> None:
