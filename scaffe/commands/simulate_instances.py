@@ -35,7 +35,7 @@ def add(top: Parser) -> None:
     command.flag("gathers", default=GATHERS, metavar="A,B", help=f"gathers to compare [{GATHERS}]")
     command.flag("launch-groups", type=int, default=4, metavar="N", help="groups that start with delays [4]")
     command.flag("launch-delays", metavar="T,T", help="seconds [until 1, 3 and 10 %% of an iteration]")
-    command.flag("iterations", type=int, default=2, metavar="N", help="iterations to simulate [2]")
+    command.flag("iterations", type=int, default=1, metavar="N", help="iterations to simulate [1]")
     command.flag("plot", metavar="OUT.png", help="draw scaling and bandwidth (extra: plot)")
     _add_machine(command)
 
@@ -49,8 +49,9 @@ def _add_machine(command: Parser) -> None:
     flag("bandwidth", float, "B", f"bytes/s of each domain's memory [{DEFAULT.bandwidth:g}]")
     flag("link", float, "B", "bytes/s of an instance from the other domains that it covers [inf]")
     flag("barrier", float, "T", f"seconds of a barrier after a layer [{DEFAULT.barrier:g}]")
-    flag("core-gflops", float, "G", "1e9 operations/s of a core in matrix products [measured]")
-    flag("core-bandwidth", float, "B", "bytes/s of a core in other layers and sums [measured]")
+    flag("core-gflops", float, "G", "1e9 operations/s of a core in compute-intensive layers [measured]")
+    flag("core-bandwidth", float, "B", "bytes/s of a core in the other layers and in sums [measured]")
+    command.flag("unfused", group="the machine", action="store_true", help="no kernel computes several layers")
     flag("jitter", float, "S", f"relative deviation of a thread's time for a layer [{DEFAULT.jitter:g}]")
 
 

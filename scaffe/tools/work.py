@@ -20,7 +20,7 @@ class LayerWork:
     """The work of a layer's forward and backward pass.
 
     - `flops`: floating-point operations of each pass's matrix products; 0 for a layer without.
-    - `moved`: bytes of the blobs that each pass reads and writes, each blob once.
+    - `moved`: bytes of the blobs that each pass reads and writes, each blob once; none for tops that are views.
     - `parameters`: bytes of the parameters; `gradients`: of those whose gradients are computed.
     - `units`: parts into which threads divide the layer, a sample's block of 16 channels each; 0 for a layer without
       bottoms, whose work is that of reader threads.
@@ -47,7 +47,7 @@ def _work(net: Net, i: int) -> LayerWork:
     return LayerWork(
         flops=(products, products * (bool(below) + bool(learned))),
         moved=(
-            BYTES * (_elements(bottoms) + _elements(tops)),
+            BYTES * (not layer.views) * (_elements(bottoms) + _elements(tops)),
             BYTES * node.backward * (_elements(bottoms) + _elements(tops) + _elements(below)),
         ),
         parameters=BYTES * _elements(layer.blobs),

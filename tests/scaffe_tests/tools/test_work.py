@@ -61,6 +61,14 @@ def test_statistics_and_frozen_parameters_have_no_gradients(works) -> None:
     assert frozen.moved == (4 * (CONV + IP), 4 * (2 * CONV + IP))
 
 
+def test_a_split_adds_gradients_and_copies_nothing_forward(tmp_path) -> None:
+    layer = 'layer { name: "again" type: "AbsVal" bottom: "frozen" top: "again" }'
+    loss = 'layer { name: "second" type: "EuclideanLoss" bottom: "again" bottom: "again" top: "second" }'
+    (tmp_path / "net.prototxt").write_text(NET + layer + loss)
+    work = layer_works(Net(tmp_path / "net.prototxt", phase=TRAIN))["frozen_frozen_0_split"]
+    assert work.moved == (0, 4 * (1 + 2 + 1) * IP)
+
+
 def test_a_loss_reads_labels_and_a_reader_has_no_units(works) -> None:
     assert works["loss"].moved == (4 * (IP + Y + 1), 4 * (2 * IP + Y + 1))
     assert works["data"].units == 0

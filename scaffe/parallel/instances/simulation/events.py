@@ -60,21 +60,24 @@ def run(programs: Sequence[Program], pools: Sequence[int], bandwidths: Sequence[
 
 
 class _Run:
+    """The state of all programs. A program without a load demands nothing, on no cores, and has endless work left."""
+
     def __init__(self, programs: Sequence[Program], pools: Sequence[int], bandwidths: Sequence[float]):
         self.programs = list(programs)
         self.members = [np.flatnonzero(np.asarray(pools) == pool) for pool in range(len(bandwidths))]
         self.bandwidths = bandwidths
-        self.left, self.full = np.zeros(len(programs)), np.ones(len(programs))  # seconds at full speed
+        self.left = np.full(len(programs), inf)  # seconds at full speed
+        self.least = np.zeros(len(programs))  # of which less is nothing
         self.demand, self.cores = np.zeros(len(programs)), np.zeros(len(programs))
-        self.at_work = np.zeros(len(programs), bool)
         self.waiting: dict[int, Condition] = {}
+        self.working = 0  # programs with loads
         self.usage = Usage()
 
     def run(self) -> Usage:
         for i in range(len(self.programs)):
             self._go_on(i)
         self._wake()
-        while self.at_work.any():
+        while self.working:
             self._interval()
             self._wake()
         if self.waiting:
@@ -84,36 +87,36 @@ class _Run:
     def _interval(self) -> None:
         """Pass the time until the next load is done, and go on with the programs whose loads are."""
         speeds = self._speeds()
-        busy = self.at_work
-        seconds = float((self.left[busy] / speeds[busy]).min())
+        seconds = float((self.left / speeds).min())
         self.usage.seconds.append(seconds)
-        self.usage.bandwidth.append(float(self.demand[busy] @ speeds[busy]))
-        self.usage.cores.append(float(self.cores[busy] @ speeds[busy]))
-        self.left[busy] -= seconds * speeds[busy]
-        for i in np.flatnonzero(busy & (self.left <= NONE * self.full)):
+        self.usage.bandwidth.append(float(self.demand @ speeds))
+        self.usage.cores.append(float(self.cores @ speeds))
+        self.left -= seconds * speeds
+        for i in np.flatnonzero(self.left <= self.least):
+            self.working -= 1
             self._go_on(int(i))
 
     def _speeds(self) -> np.ndarray:
         """Return the speed of each program's load, 1 for full speed."""
         speeds = np.ones(len(self.programs))
         for members, bandwidth in zip(self.members, self.bandwidths, strict=True):
-            busy = members[self.at_work[members] & (self.demand[members] > 0)]
-            if self.demand[busy].sum() > bandwidth:
-                level = fair_share(self.demand[busy], self.cores[busy], bandwidth)
-                speeds[busy] = np.minimum(1.0, level * self.cores[busy] / self.demand[busy])
+            demand = self.demand[members]
+            if demand.sum() > bandwidth:
+                share = fair_share(demand, self.cores[members], bandwidth) * self.cores[members]
+                speeds[members] = np.divide(share, demand, out=np.ones(len(share)), where=demand > share)
         return speeds
 
     def _go_on(self, i: int) -> None:
         """Take the program's next load or condition, if it has one."""
-        self.at_work[i] = False
+        self.left[i], self.demand[i], self.cores[i] = inf, 0.0, 0.0
         for item in self.programs[i]:
             if not isinstance(item, Load):
                 self.waiting[i] = item
                 return
             if item.seconds > 0:
-                self.left[i] = self.full[i] = item.seconds
+                self.left[i], self.least[i] = item.seconds, NONE * item.seconds
                 self.demand[i], self.cores[i] = item.moved / item.seconds, item.cores
-                self.at_work[i] = True
+                self.working += 1
                 return
 
     def _wake(self) -> None:
@@ -129,10 +132,11 @@ def fair_share(demands: np.ndarray, cores: np.ndarray, bandwidth: float) -> floa
 
     Loads that demand less than their cores' shares get what they demand, and leave the rest to the others.
     """
+    loads = sorted((demand / n, demand, n) for demand, n in zip(demands.tolist(), cores.tolist(), strict=True) if n)
     left, count = bandwidth, float(cores.sum())
-    for i in np.argsort(demands / cores):
-        if demands[i] * count > left * cores[i]:
+    for a_core, demand, n in loads:
+        if a_core * count > left:
             break
-        left -= demands[i]
-        count -= cores[i]
+        left -= demand
+        count -= n
     return left / count if count else inf

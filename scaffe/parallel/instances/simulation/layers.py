@@ -10,6 +10,7 @@ from scaffe.parallel.instances.simulation.events import Load
 from scaffe.parallel.instances.simulation.machine import Machine
 
 FASTEST = 25e9  # bytes a second that a core can have moved from and to memory; more came from its caches
+INTENSIVE = 4.0  # operations for each byte: from there on a core's operations limit a layer, below its bytes do
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class LayerCost:
     """A layer's forward or backward pass over the batch of the profile.
 
     - `seconds`: on one core; `serial`: the share of them in which one thread works alone.
-    - `flops`: operations of its matrix products; 0 for a layer without.
+    - `flops`: operations of its matrix products.
     - `moved`: bytes of blobs, in proportion to the batch; `parameters`: bytes of parameters, which are not.
     - `gradients`: bytes that the instances sum after it.
     - `units`: parts into which threads divide it.
@@ -31,6 +32,11 @@ class LayerCost:
     gradients: float = 0.0
     units: int = 1
     serial: float = 0.0
+
+    @property
+    def computes(self) -> bool:
+        """Whether the layer is compute-intensive; otherwise it is access-intensive (ParaX, section 3)."""
+        return self.flops >= INTENSIVE * (self.moved + self.parameters) and self.flops > 0
 
     def load(self, share: float, x: int, machine: Machine) -> Load:
         """Return the load of `share` batches for x cores, which divide the layer's units.
@@ -48,24 +54,32 @@ class LayerCost:
 def on_machine(costs: Sequence[LayerCost], machine: Machine) -> list[LayerCost]:
     """Return the costs on a core of the machine, without the traffic that the caches must have served.
 
-    Layers with matrix products keep their times in proportion to each other, and so do the others.
+    Compute-intensive layers keep their times in proportion to each other, and so do access-intensive ones.
     """
-    costs = [_from_memory(cost) for cost in costs]
-    products = product_rate(costs)
-    others = other_rate(costs)
-    faster = machine.core_gflops * 1e9 / products if machine.core_gflops and products else 1.0
-    wider = machine.core_bandwidth / others if machine.core_bandwidth and others else 1.0
-    return [replace(cost, seconds=cost.seconds / (faster if cost.flops else wider)) for cost in costs]
+    measured = [_from_memory(cost) for cost in costs]
+    computing, moving = compute_rate(measured), access_rate(measured)
+    faster = machine.core_gflops * 1e9 / computing if machine.core_gflops and computing else 1.0
+    wider = machine.core_bandwidth / moving if machine.core_bandwidth and moving else 1.0
+    scaled = [replace(cost, seconds=cost.seconds / (faster if cost.computes else wider)) for cost in measured]
+    if not machine.unfused:
+        return scaled
+    rate = machine.core_bandwidth or moving or FASTEST
+    return [one if one.computes else _all_bytes(cost, rate) for one, cost in zip(scaled, costs, strict=True)]
 
 
-def product_rate(costs: Sequence[LayerCost]) -> float:
-    """Return the operations a second of the layers with matrix products; 0 if there is none."""
-    return _rate(costs, [cost.flops for cost in costs])
+def _all_bytes(cost: LayerCost, rate: float) -> LayerCost:
+    """Return the cost with the time in which a core moves all its bytes at a rate."""
+    return replace(cost, seconds=(cost.moved + cost.parameters) / rate)
 
 
-def other_rate(costs: Sequence[LayerCost]) -> float:
-    """Return the bytes a second of the layers without matrix products; 0 if they move nothing."""
-    return _rate(costs, [0.0 if cost.flops else cost.moved + cost.parameters for cost in costs])
+def compute_rate(costs: Sequence[LayerCost]) -> float:
+    """Return the operations a second of compute-intensive layers; 0 if there is none."""
+    return _rate(costs, [cost.flops if cost.computes else 0.0 for cost in costs])
+
+
+def access_rate(costs: Sequence[LayerCost]) -> float:
+    """Return the bytes a second of access-intensive layers; 0 if they move nothing."""
+    return _rate(costs, [0.0 if cost.computes else cost.moved + cost.parameters for cost in costs])
 
 
 def _rate(costs: Sequence[LayerCost], amounts: Sequence[float]) -> float:

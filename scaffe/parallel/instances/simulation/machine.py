@@ -16,8 +16,10 @@ class Machine:
     - `bandwidth`: bytes a second between a domain's memory and its cores.
     - `link`: bytes a second between an instance's cores and the memory of other domains, if it covers several.
     - `barrier`: seconds of a barrier of an instance's threads.
-    - `core_gflops`: 1e9 operations a second of a core in the net's layers with matrix products; 0: as measured.
-    - `core_bandwidth`: bytes a second of a core in its other layers, in sums and in updates; 0: as measured.
+    - `core_gflops`: 1e9 operations a second of a core in the net's compute-intensive layers; 0: as measured.
+    - `core_bandwidth`: bytes a second of a core in access-intensive layers, sums and updates; 0: as measured.
+    - `unfused`: access-intensive layers move all their bytes at a core's bandwidth, as where no kernel computes several
+      layers; otherwise they take the times that were measured.
     - `jitter`: standard deviation of the logarithm of a thread's time for a layer.
 
     By default two Xeon 8280, ParaX's machine: 28 cores and six channels of DDR4-2933 each. Raise ScaffeError for
@@ -31,6 +33,7 @@ class Machine:
     barrier: float = 5e-6
     core_gflops: float = 0.0
     core_bandwidth: float = 0.0
+    unfused: bool = False
     jitter: float = 0.05
 
     def __post_init__(self) -> None:

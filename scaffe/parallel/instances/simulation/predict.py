@@ -67,10 +67,9 @@ def over_sizes(
 def over_delays(
     passes: Passes, machine: Machine, best: Predicted, groups: int, delays: Sequence[float], iterations: int
 ) -> list[Predicted]:
-    """Return the predictions of a division with launch groups, for each delay."""
-    return [
-        predict(passes, machine, replace(best.division, groups=groups, delay=delay), iterations) for delay in delays
-    ]
+    """Return the predictions of a division with launch groups, for each delay; `best` is that without any."""
+    late = (replace(best.division, groups=groups, delay=delay) for delay in delays)
+    return [predict(passes, machine, one, iterations) if one.delay else best for one in late]
 
 
 def delays_for(seconds: float, groups: int) -> list[float]:

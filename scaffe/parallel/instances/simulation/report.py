@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from scaffe.parallel.instances.simulation.layers import on_machine, other_rate, product_rate
+from scaffe.parallel.instances.simulation.layers import access_rate, compute_rate, on_machine
 from scaffe.parallel.instances.simulation.machine import Machine
 from scaffe.parallel.instances.simulation.predict import Predicted
 from scaffe.parallel.instances.simulation.training import Passes
@@ -17,10 +17,10 @@ def head_lines(passes: Passes, machine: Machine) -> Iterator[str]:
     one = sum(cost.seconds for cost in passes.costs)
     yield f"Measured: {passes.batch} images in {1e3 * one:.4g} ms on one core, {passes.batch / one:.4g} images/s"
     costs = on_machine(passes.costs, machine)
+    yield f"Simulated: {machine.cores} cores in {machine.domains} domains of {machine.bandwidth / 1e9:.4g} GB/s"
     yield (
-        f"Simulated: {machine.cores} cores in {machine.domains} domains of {machine.bandwidth / 1e9:.4g} GB/s; a core "
-        f"does {product_rate(costs) / 1e9:.3g} GFLOP/s in matrix products and moves {other_rate(costs) / 1e9:.3g} GB/s "
-        f"in other layers; {sum(passes.gradients) / 1e6:.4g} MB of gradients"
+        f"A core does {compute_rate(costs) / 1e9:.3g} GFLOP/s in compute-intensive layers, and moves "
+        f"{access_rate(costs) / 1e9:.3g} GB/s in others; {sum(passes.gradients) / 1e6:.4g} MB of gradients"
     )
 
 

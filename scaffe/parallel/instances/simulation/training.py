@@ -13,7 +13,7 @@ import numpy as np
 from readers import share
 from scaffe.parallel.instances.gathers.gather import Addition, Gather, find_gather
 from scaffe.parallel.instances.simulation.events import Condition, Load, Program, Usage, run
-from scaffe.parallel.instances.simulation.layers import FASTEST, LayerCost, on_machine, other_rate
+from scaffe.parallel.instances.simulation.layers import FASTEST, LayerCost, access_rate, on_machine
 from scaffe.parallel.instances.simulation.machine import Machine
 
 BYTES = 4  # of an element
@@ -62,7 +62,7 @@ class Training:
         covered = machine.covered(division.x)
         self.pools = [i * division.x // (covered * machine.domain_cores) for i in range(self.size)]
         self.bandwidths = [covered * machine.bandwidth] * (machine.domains // covered)
-        self.core_rate = other_rate(self.passes) or FASTEST
+        self.core_rate = access_rate(self.passes) or FASTEST
         self.random = [np.random.default_rng((seed, i)) for i in range(self.size)]
         self.gather = self._gather()
         self.changes = 0  # of the gather's state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scaffe.parallel.instances.simulation.layers import FASTEST, LayerCost, on_machine, other_rate, product_rate
+from scaffe.parallel.instances.simulation.layers import FASTEST, LayerCost, access_rate, compute_rate, on_machine
 from scaffe.parallel.instances.simulation.machine import Machine
 
 QUIET = Machine(cores=8, domains=2)
@@ -47,8 +47,21 @@ def test_bytes_that_no_core_can_have_moved_came_from_its_caches() -> None:
 
 
 def test_a_faster_core_is_faster_in_products_a_wider_one_in_the_rest() -> None:
-    costs = [LayerCost("conv", 2.0, 6e9, 1e9), LayerCost("ip", 1.0, 3e9, 1e9), LayerCost("relu", 4.0, moved=8e9)]
-    assert (product_rate(costs), other_rate(costs)) == (3e9, 2e9)
+    costs = [LayerCost("conv", 2.0, 6e9, 1e9), LayerCost("ip", 1.0, 3e9, 7e8, 5e7), LayerCost("relu", 4.0, moved=8e9)]
+    assert (compute_rate(costs), access_rate(costs)) == (3e9, 2e9)
     fast = on_machine(costs, Machine(core_gflops=6.0, core_bandwidth=8e9))
     assert [cost.seconds for cost in fast] == pytest.approx([1.0, 0.5, 1.0])
     assert on_machine(costs, Machine()) == costs
+
+
+def test_products_with_few_operations_for_each_byte_are_access_intensive() -> None:
+    """As a convolution of each channel alone is: 9 products for a value that is read and one that is written."""
+    assert [LayerCost("depthwise", 1.0, flops, 8.0).computes for flops in (0.0, 18.0, 32.0)] == [False, False, True]
+    assert not LayerCost("empty", 1.0).computes
+
+
+def test_layers_that_are_no_part_of_a_kernel_move_all_their_bytes() -> None:
+    costs = [LayerCost("conv", 2.0, 6e9, 1e9), LayerCost("relu", 0.0, moved=8e9), LayerCost("bn", 1.0, moved=2e9)]
+    assert [(cost.seconds, cost.moved) for cost in on_machine(costs, Machine())] == [(2.0, 1e9), (0.0, 0.0), (1.0, 2e9)]
+    alone = on_machine(costs, Machine(core_bandwidth=4e9, unfused=True))
+    assert [(cost.seconds, cost.moved) for cost in alone] == [(2.0, 1e9), (2.0, 8e9), (0.5, 2e9)]
