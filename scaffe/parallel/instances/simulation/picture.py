@@ -39,7 +39,7 @@ def plot(scaling: Sequence[tuple[int, Predicted, Predicted]], best: Predicted, m
     right.set(xlabel="part of the run", ylabel="memory bandwidth used, %", xlim=(0, 1), ylim=(0, 105))
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, fontsize=8)
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False, fontsize=8)
     content = io.BytesIO()
     figure.savefig(content, format=os.path.splitext(out)[1][1:].lower(), dpi=110)
     write_atomically(out, content.getvalue())
