@@ -26,6 +26,7 @@ from scaffe.monitor.log import one_line
 from scaffe.net import Net
 from scaffe.parallel.evaluate import run_each
 from scaffe.parallel.instances.crew import Crew
+from scaffe.parallel.instances.shared_parameters import share
 from scaffe.proto.files import read_bytes
 
 RANK = 15
@@ -106,8 +107,9 @@ def _divided(
 
     nets = crew.build(build)
     classifier = cast(Classifier, nets[0])
-    for net in nets[1:]:
-        net.share_with(classifier)
+    for first in share(crew.places, nets)[1:]:
+        first.packed.set_data(classifier.packed.data)
+    for net in nets:
         net.context.choices = classifier.context.choices
     batches = classifier.batches(classifier.crops(images, not a.center_only))
     numbers = [range(i, len(batches), len(nets)) for i in range(len(nets))]

@@ -21,6 +21,7 @@ from scaffe.parallel.evaluate import batch_numbers
 from scaffe.parallel.instances.crew import Crew
 from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.instances.places import place
+from scaffe.parallel.instances.shared_parameters import share
 from scaffe.parallel.instances.team import Team, on_gpu
 from scaffe.parallel.instances.topology import read_topology
 from scaffe.parallel.world import USER_ERRORS, World, launcher_rank, open_world
@@ -152,21 +153,21 @@ def _counted(instances: Instances) -> Instances:
 def open_nets(
     world: World, team: Team, a: argparse.Namespace, compute: Compute, phase: int, iterations: int = 0
 ) -> list[Net]:
-    """Return the net of --model for each instance, with the parameters of --weights, which they share. Collective.
+    """Return the net of --model for each instance, with the parameters of --weights. Collective.
 
-    Their data layers read the batches of a test of so many iterations, or, for 0, all batches. Raise ScaffeError where
-    a flag has a wrong value.
+    The nets of a NUMA domain share their parameters. Their data layers read the batches of a test of so many
+    iterations, or, for 0, all batches. Raise ScaffeError where a flag has a wrong value.
     """
     world.together(lambda: _prepare(world, team, a, compute))
     nets = world.together(lambda: team.build(lambda i: _net(world, team, a, compute, phase, iterations, i)))
     world.agree({"the net": str(nets[0].param)})
-    for net in nets[1:]:
-        net.share_with(nets[0])
+    firsts = share(team.places, nets)
     if a.weights:
         world.on_root(lambda: weight_files.load_all(nets[0], a.weights.split(",")))
         values = nets[0].packed.host_data()
         world.comm.Bcast(values, world.root)
-        nets[0].packed.set_data(values)
+        for net in firsts:
+            net.packed.set_data(values)
     choices = world.on_root(lambda: Choices(compute.plan))
     taken = world.on_root(lambda: choices.time(nets[:1]))
     for net in nets:

@@ -137,7 +137,7 @@ class Solver:
         self.bad_records = BadRecords(self._all_nets(), self.reading)
         self.losses = Losses(world, self.param, lambda: self.asked(), self.bad_records, self.rule)
         self.snapshots = Snapshots(
-            self.param, world, self.nets, self.test_nets, self.rule, self.choices, self.lock, run.keep_snapshots
+            self.param, world, self.nets, self.tests, self.rule, self.choices, self.lock, run.keep_snapshots
         )
         self.trial = self._make_workflows()
         self.watch = self._open_watch([self.net, *self.test_nets])

@@ -89,3 +89,23 @@ def test_a_solver_tests_by_its_instances(folder: Path) -> None:
         }
     alone.close()
     solver.close()
+
+
+def test_a_resumed_run_tests_the_batches_that_follow(folder: Path) -> None:
+    param = nets.solver_with(
+        nets.lenet(folder / "db", BATCH), test_iter=[3], test_interval=100, snapshot_prefix=str(folder / "s")
+    )
+
+    def opened() -> Solver:
+        given = Instances("2", oversubscribe=True)
+        return Solver(param, world=World(COMM.Dup()), compute=Compute(device="cpu", threads=1), instances=given)
+
+    first = opened()
+    first.test_all()
+    path = first.snapshot()
+    expected = run_batches(first.tests[0], 3, first.world, first.team)
+    first.close()
+    then = opened()
+    then.restore(path)
+    assert run_batches(then.tests[0], 3, then.world, then.team) == expected
+    then.close()
