@@ -53,8 +53,7 @@ def run_each(
     """Return forward(net, number) of each batch, in order of the numbers; the instances run theirs at the same time.
 
     `nets` holds a net for each instance, `numbers` the numbers of each instance's batches; `crew` is None for a single
-    instance. Layers that draw random numbers draw those of the batch. An error in one instance ends the others' work
-    after their current batches.
+    instance. Layers that draw random numbers draw those of the batch. An error in one instance ends the work of all.
     """
     first = nets[0].context.batch_number
     found: list[tuple[int, T]] = []
@@ -62,8 +61,8 @@ def run_each(
     def work(instance: int) -> None:
         net = nets[instance]
         for number in numbers[instance]:
-            if crew is not None and crew.has_failed:
-                return
+            if crew is not None:
+                crew.check()
             net.context.batch_number = first + number
             found.append((number, forward(net, number)))
         net.context.batch_number = first
@@ -81,6 +80,8 @@ def run_batches(nets: Sequence[Net], iterations: int, world: World, team: Team) 
 
     def forward(net: Net, number: int) -> BatchResult:
         for group in net.engine.groups(net):
+            if team.crew is not None:
+                team.crew.check()
             world.record.at(TEST, group[0])
             net.engine.forward(net, group)
         return BatchResult(

@@ -45,7 +45,7 @@ class Crew:
         self._ends: dict[int, BaseException | None] = {}  # of the last work, by instance: its error, if any
         self._ended = Condition()
         self._running = False
-        self.has_failed = False  # a thread's last work, or the caller that waits for it: others can end early
+        self._has_failed = False  # a thread's work, or the caller that waits for it
         self._threads = [Thread(target=self._live, args=(place,), daemon=True) for place in places]
         for place, thread in zip(places, self._threads, strict=True):
             thread.name = f"instance {place.instance}"
@@ -54,7 +54,7 @@ class Crew:
     def start(self, work: Work) -> None:
         """Make each thread call `work(instance)`; the last work must have been joined."""
         assert not self._running, "the crew is at work"
-        self._ends, self._running, self.has_failed = {}, True, False
+        self._ends, self._running, self._has_failed = {}, True, False
         for calls in self._calls:
             calls.put(work)
 
@@ -156,8 +156,13 @@ class Crew:
             else:
                 self._end(place.instance, None)
 
+    def check(self) -> None:
+        """Raise BrokenOffError where another instance's work has failed, or the caller that waits for all."""
+        if self._has_failed:
+            raise BrokenOffError
+
     def _fail(self, error: BaseException) -> None:
-        self.has_failed = True
+        self._has_failed = True
         self._failed(error)
 
     def _end(self, instance: int, error: BaseException | None) -> None:
