@@ -22,12 +22,12 @@ from scaffe.training.solver import Solver
 
 COMM = MPI.COMM_WORLD
 pytestmark = pytest.mark.mpi
-BATCH = 8
+BATCH = 10  # enough for the training of 3 instances on 3 ranks
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = nets.shared_folder(COMM, tmp_path_factory, "inference", count=20)
+    folder = nets.shared_folder(COMM, tmp_path_factory, "inference", count=24)
     if COMM.rank == 0:
         (folder / "net.prototxt").write_text(nets.lenet(folder / "db", BATCH))
         net = scaffe.Net(folder / "net.prototxt", scaffe.TEST)
