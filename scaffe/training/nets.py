@@ -14,6 +14,7 @@ from scaffe.compute import Compute
 from scaffe.context import TEST, TRAIN, Context
 from scaffe.net import Net
 from scaffe.parallel.evaluate import batch_numbers
+from scaffe.parallel.instances.shared_parameters import share
 from scaffe.parallel.instances.team import Team
 from scaffe.parallel.scatter import scatter
 from scaffe.parallel.world import World
@@ -40,12 +41,11 @@ class NetBuilder:
     def train_nets(self, allsums: Callable[[Sequence[float]], np.ndarray]) -> list[Net]:
         """Return the train net of each instance; over several, or ranks, layers sum numbers by `allsums` over ranks.
 
-        Those of other instances than the first share its parameters.
+        Those of a NUMA domain's instances share their parameters: with the net of the first of them.
         """
         self.team.joined.over_ranks = allsums
         nets = self.team.build(self._train_net)
-        for net in nets[1:]:
-            net.share_with(nets[0])
+        share(self.team.places, nets)
         return nets
 
     def _train_net(self, instance: int) -> Net:

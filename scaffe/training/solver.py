@@ -447,8 +447,3 @@ class Solver:
     def _all_nets(self) -> list[Net]:
         """Return the nets of all instances."""
         return [*self.nets, *(net for nets in self.tests for net in nets)]
-
-
-def get_solver(path: str | os.PathLike[str], **settings: Any) -> Solver:
-    """Return the solver that a prototxt file describes; `settings` are Solver's keywords."""
-    return Solver(path, **settings)
