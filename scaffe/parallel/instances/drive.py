@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from scaffe.parallel.drive import Threads
 from scaffe.parallel.instances.crew import Crew
@@ -21,6 +22,36 @@ class CrewDrive(Threads):
     def __init__(self, crew: Crew):
         super().__init__()
         self._crew = crew
+        self._forwards_left = 0  # forward passes that have not ended
+
+    def passes(
+        self,
+        forwards: Sequence[Callable[[], None]],
+        middle: Callable[[], object],
+        backwards: Sequence[Callable[[], None]],
+    ) -> None:
+        """Call each instance's forward and backward pass without a barrier; `middle` once all forward passes ended.
+
+        If one fails, `middle` may not be called.
+        """
+        self._left = self._forwards_left = len(forwards)
+        self.begin([partial(self._pass, *both) for both in zip(forwards, backwards, strict=True)])
+        try:
+            self.advance(lambda: not self._forwards_left or not self._left)
+            if not self._forwards_left:
+                middle()
+            self.advance(lambda: not self._left)
+        except BaseException as error:
+            self.abandon(error)
+            raise
+        self.end()
+
+    def _pass(self, forward: Callable[[], None], backward: Callable[[], None]) -> None:
+        forward()
+        with self._moved:
+            self._forwards_left -= 1
+        self._further.set()
+        backward()
 
     def begin(self, works: Sequence[Callable[[], None]]) -> None:
         """Have each instance's thread call its work."""
