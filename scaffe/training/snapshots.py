@@ -38,14 +38,14 @@ class Progress(NamedTuple):
 class Snapshots:
     """Saves and restores what a run needs to continue: nets, history of the update rule, kernels chosen.
 
-    `train_nets` are those of this rank's instances. `keep` is the number of newest snapshots that stay; 0 keeps all.
-    `lock` is the lock of the prefix.
+    `train_nets` are those of this rank's instances, and so is each of `test_nets`. `keep` is the number of newest
+    snapshots that stay; 0 keeps all. `lock` is the lock of the prefix.
     """
 
     param: SolverParameter
     world: World
     train_nets: Sequence[Net]
-    test_nets: Sequence[Net]
+    test_nets: Sequence[Sequence[Net]]
     rule: Rule
     choices: Choices
     lock: PrefixLock
@@ -91,7 +91,7 @@ class Snapshots:
 
     def _nets(self) -> list[tuple[str, Sequence[Net]]]:
         """Return the nets by name; those of one name read the same samples, divided over them."""
-        return [("train", self.train_nets), *((f"test {k}", [net]) for k, net in enumerate(self.test_nets))]
+        return [("train", self.train_nets), *((f"test {k}", nets) for k, nets in enumerate(self.test_nets))]
 
     def _state(self, progress: Progress, model: str) -> SolverState:
         """Return the solver state, without its history, that goes with the weights in the file `model`."""
@@ -115,7 +115,7 @@ class Snapshots:
         """Return how many samples a data layer has consumed over all ranks."""
         if net is self.net:
             return layer.position
-        k = next(k for k, one in enumerate(self.test_nets) if one is net)
+        k = next(k for k, nets in enumerate(self.test_nets) if nets[0] is net)
         return layer.first + tests_done * self.param.test_iter[k] * layer.samples_per_batch
 
     def _shapes(self) -> snapshot.Shapes:
@@ -162,14 +162,14 @@ class Snapshots:
     def _restore_plan(self, plan: dict[str, str]) -> None:
         """Make the engine compute with the same kernels, and so with the same bits."""
         self.choices.taken |= plan
-        for net in (*self.train_nets, *self.test_nets):
+        for net in (net for _, nets in self._nets() for net in nets):
             net.replan()
 
     def _restore_positions(self, state: SolverState, seed: int) -> None:
         """Move data layers to their next samples. A state of Caffe's has no positions: they follow from iterations."""
         stored = {(position.net, position.layer): position for position in state.position}
         passes = state.iter * self.param.iter_size
-        for name, net in ((name, net) for name, nets in self._nets() for net in nets):
+        for name, net, first in ((name, net, nets[0]) for name, nets in self._nets() for net in nets):
             net.context.seed = seed
             if name == "train":
                 net.context.batch_number = passes
@@ -177,7 +177,7 @@ class Snapshots:
                 position = stored.get((name, layer.name))
                 counted = passes * layer.samples_per_batch if name == "train" else 0
                 layer.seek(position.samples if position else counted)
-                if position and self.world.is_root and net.context.rank == 0:
+                if position and self.world.is_root and net is first:
                     _compare(layer, name, position)
 
 
