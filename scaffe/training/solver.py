@@ -141,7 +141,7 @@ class Solver:
             self.param, world, self.net, self.test_nets, self.rule, self.choices, self.lock, run.keep_snapshots
         )
         self.trial = self._make_workflows()
-        self.watch = self._open_watch(nets)
+        self.watch = self._open_watch([self.net, *self.test_nets])
         if self.timeline:
             self.timeline.watch(self.net, self.workflow, self.statistics)
             for workflow in self.trial.workflows:
@@ -189,7 +189,8 @@ class Solver:
         if self.collectives is None or not self.watching.stall_seconds:
             return None
         node = self.collectives.node.comm
-        return StallWatch(self.world, node, nets, self.watching.stall_seconds, self.watching.stall_abort)
+        seconds, abort = self.watching.stall_seconds, self.watching.stall_abort
+        return StallWatch(self.world, node, nets, seconds, abort, self.team.records)
 
     def _agree_on(self, nets: Sequence[Net]) -> None:
         """Raise an error on all ranks unless they have built the same nets: files may differ between nodes."""

@@ -8,7 +8,7 @@ import threading
 import pytest
 from mpi4py import MPI
 
-from scaffe.monitor.record import BACKWARD, SUMS, UPDATE
+from scaffe.monitor.record import BACKWARD, SUMS, UPDATE, RankRecord
 from scaffe.parallel import stall
 from scaffe.parallel.world import World
 
@@ -22,23 +22,31 @@ class FewLayers(stall.LayerNames):
 
 
 @pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("others", [0, 2])
 @pytest.mark.parametrize("node", ["all", "each its own"])
-def test_a_rank_that_computes_on_is_named_by_the_lowest_that_waits(node, monkeypatch) -> None:
+def test_a_rank_that_computes_on_is_named_by_the_lowest_that_waits(node, others, monkeypatch) -> None:
     monkeypatch.setattr(stall, "LayerNames", FewLayers)
     told = threading.Event()
     lines: list[str] = []
 
     def warn(text, line):
         lines.append(line)
-        if "rank 1 on" in line and "conv1" in line:
+        if "rank 1 on" in line and "conv1" in line and line.count("instances") == (others > 0) * 2:
             told.set()
 
     monkeypatch.setattr(stall.log, "warning", warn)
     world = World(COMM.Dup())
     world.record.begin(7)
-    watch = stall.StallWatch(world, world.comm if node == "all" else MPI.COMM_SELF, [], 0.5)
+    records = [world.record, *(RankRecord() for _ in range(others * world.rank))]  # of other instances
+    for record in records[1:]:
+        record.begin(7)
+        record.rest()
+    watch = stall.StallWatch(world, world.comm if node == "all" else MPI.COMM_SELF, [], 0.5, records=records)
     forge(watch.beacon)
     if world.rank == 1:
+        for record in records[1:]:
+            record.at(BACKWARD)
+            record.rest()
         world.record.at(BACKWARD, 1)
         COMM.Barrier()
     else:
@@ -50,7 +58,8 @@ def test_a_rank_that_computes_on_is_named_by_the_lowest_that_waits(node, monkeyp
     watch.close()
     if world.rank == 0:
         assert any("update, waiting for the sums of gradients, iteration 7; missing:" in line for line in lines)
-        named = f"rank 1 on {world.host}: last seen in backward pass of layer conv1, iteration 7"
+        who = "instance 0 in " if others else ""
+        named = f"rank 1 on {world.host}: last seen in {who}backward pass of layer conv1"
         assert any(named in line for line in lines)
         dropped = "dropped 1 datagram(s) that are not from this job"
         assert lines.count(dropped) == (node != "all")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from scaffe.monitor.record import RankRecord
 from scaffe.parallel.drive import Threads
 from scaffe.parallel.instances.crew import Crew
 from scaffe.parallel.instances.gradient_sums import BrokenOffError
@@ -14,18 +15,26 @@ class CrewDrive(Threads):
     """The instances' threads compute while the main thread advances messages.
 
     This is SingleCaffe's algorithm 1: the main thread is the scheduler, which starts the workers, and waits for all.
+    `records` say what each instance is doing.
     """
 
     name = "crew"
 
-    def __init__(self, crew: Crew):
+    def __init__(self, crew: Crew, records: Sequence[RankRecord]):
         super().__init__()
-        self._crew = crew
+        self._crew, self._records = crew, records
 
     def begin(self, works: Sequence[Callable[[], None]]) -> None:
         """Have each instance's thread call its work."""
         self._stop = None
-        self._crew.start(lambda instance: self.call(works[instance]))
+        self._crew.start(lambda instance: self._work(instance, works[instance]))
+
+    def _work(self, instance: int, work: Callable[[], None]) -> None:
+        """Call a work, after which the instance waits for the others."""
+        try:
+            self.call(work)
+        finally:
+            self._records[instance].rest()
 
     def end(self) -> None:
         """Wait for all, and raise the error of the instance that failed first."""

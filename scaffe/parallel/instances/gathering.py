@@ -27,7 +27,7 @@ class Gathering:
     def drive(self) -> Hook:
         """Return a drive by the team's threads."""
         assert self.team.crew is not None
-        drive = CrewDrive(self.team.crew)
+        drive = CrewDrive(self.team.crew, self.team.records)
         self.team.breaks.append(drive.release)
         return drive
 
@@ -46,7 +46,7 @@ class Gathered:
         domains = [place.domain for place in team.places]
         gather = kind(domains, [part.stop - part.start for part in parts], number, gathering.deterministic)
         diffs = [net.packed.diff for net in nets]
-        self.sums = GradientSums(gather, diffs, diffs[0], parts, summed)
+        self.sums = GradientSums(gather, diffs, diffs[0], parts, summed, lambda: team.waiting())
         team.breaks.append(self.sums.break_off)
         self._submissions = [Submissions(i, net.packed, buckets, self.sums) for i, net in enumerate(nets)]
         self.replicas = [Replica(*one) for one in zip(nets, self._submissions, team.records, strict=True)]

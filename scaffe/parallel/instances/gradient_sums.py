@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from threading import Condition
 
 import numpy as np
@@ -21,8 +22,8 @@ class GradientSums:
 
     `parts` holds the slice of each bucket. `result` may be `diffs[0]` where `gather.in_place`. No other memory is
     used; `diffs` can be overwritten with partial sums. `summed(bucket)` is called once for each bucket, by the thread
-    that completes its sum, and may run in several threads at once for different buckets. Raise ValueError for arrays
-    that don't fit.
+    that completes its sum, and may run in several threads at once for different buckets. `waiting()` returns a context
+    manager, in which a thread waits for other instances. Raise ValueError for arrays that don't fit.
 
     In each iteration the scheduler calls `begin`, each instance's thread `give` for each bucket, then `finish`.
     """
@@ -34,6 +35,7 @@ class GradientSums:
         result: np.ndarray,
         parts: Sequence[slice],
         summed: Callable[[int], object] = lambda bucket: None,
+        waiting: Callable[[], AbstractContextManager[object]] = nullcontext,
     ):
         if len(diffs) != gather.size or any(diff.shape != result.shape for diff in diffs):
             raise ValueError(f"{gather.size} gradients of shape {result.shape} are needed")
@@ -41,7 +43,7 @@ class GradientSums:
             raise ValueError(f"the result of gather '{gather.name}' needs memory of its own")
         if tuple(part.stop - part.start for part in parts) != gather.lengths:
             raise ValueError("the buckets have other lengths than the gather's")
-        self.gather, self.summed = gather, summed
+        self.gather, self.summed, self._waiting = gather, summed, waiting
         self._buffers = {RESULT: result, **dict(enumerate(diffs))}
         self._parts = tuple(parts)
         self._changed = Condition()
@@ -77,10 +79,13 @@ class GradientSums:
     def _wait(self, instance: int) -> list[Addition]:
         """Return the additions that are left to an instance, once there are some; none once all sums are complete."""
         with self._changed:
-            while not (due := self.gather.owed(instance)) and not self.gather.is_complete:
-                self._check()
-                self._changed.wait()
             self._check()
+            if (due := self.gather.owed(instance)) or self.gather.is_complete:
+                return due
+            with self._waiting():
+                while not (due := self.gather.owed(instance)) and not self.gather.is_complete:
+                    self._changed.wait()
+                    self._check()
             return due
 
     def break_off(self, error: BaseException) -> None:
@@ -97,7 +102,7 @@ class GradientSums:
         """Do additions, and those that follow from them."""
         while due:
             addition = due.pop(0)
-            self._add(addition)
+            self.add(addition)
             with self._changed:
                 due += self.gather.added(addition)
                 self.moved += addition.moved
@@ -106,7 +111,8 @@ class GradientSums:
             if complete:
                 self.summed(addition.bucket)
 
-    def _add(self, addition: Addition) -> None:
+    def add(self, addition: Addition) -> None:
+        """Do an addition. A timeline replaces this method by a timed one."""
         start = self._parts[addition.bucket].start
         part = slice(start + addition.start, start + addition.stop)
         add([self._buffers[source][part] for source in addition.sources], self._buffers[addition.target][part])

@@ -7,10 +7,11 @@ rank, so that shards, crops, dropout masks and shares of the loss are those of a
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from scaffe.errors import ScaffeError
-from scaffe.monitor.record import RankRecord
+from scaffe.monitor.record import INSTANCES, RankRecord
 from scaffe.parallel.drive import lower_priority
 from scaffe.parallel.instances.crew import Crew
 from scaffe.parallel.instances.instances import Instances
@@ -41,9 +42,10 @@ class Team:
         sizes = [1] * world.size if instances.n == "1" else world.allgather(self.size)
         self.first, self.total = sum(sizes[: world.rank]), sum(sizes)
         self.sharers = _sharers(sizes)
-        self.joined = JoinedSums(self.size)
+        self.joined = JoinedSums(self.size, waiting=lambda: self.waiting())
         self.breaks: list[Callable[[BaseException], object]] = [self.joined.break_off]
         self.records = [world.record, *(RankRecord() for _ in self.places[1:])]
+        self._rest()
         self.crew: Crew | None = None
         if self.size > 1:
             self.crew = Crew(
@@ -61,6 +63,16 @@ class Team:
         self.joined.begin()
         for record in self.records:
             record.begin(iteration)
+        self._rest()
+
+    def _rest(self) -> None:
+        """Record that the instances whose threads have no work wait; instance 0's record is the main thread's then."""
+        for record in self.records[1:]:
+            record.rest()
+
+    def waiting(self) -> AbstractContextManager[object]:
+        """Return a context manager in which the calling thread, an instance's, waits for other instances."""
+        return self._world.record.waiting(INSTANCES)
 
     def build(self, make: Callable[[int], T]) -> list[T]:
         """Return make(instance) of all instances, each called in the instance's thread, so that it touches its memory.
