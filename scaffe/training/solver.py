@@ -102,7 +102,7 @@ class Solver:
         self.lock = snapshot.lock(self.param.snapshot_prefix)
         self._keeps_prefix = self._touched = self.failed_alone = self.closed = False
         path, size = watching.timeline, self.world.size
-        self.timeline = timelines.Timeline(timelines.limit(size)) if path else None
+        self.timeline = timelines.Timeline(timelines.limit(size, self.team.size)) if path else None
         self._build()
         self._versions = self._parameter_versions()
         display.start(self.world, self.net, run.scaling, self.param.iter_size, self.rate())
@@ -143,7 +143,7 @@ class Solver:
         self.trial = self._make_workflows()
         self.watch = self._open_watch([self.net, *self.test_nets])
         if self.timeline:
-            self.timeline.watch(self.net, self.workflow, self.statistics)
+            self.timeline.watch(self.nets, self.workflow, self.statistics, self.team)
             for workflow in self.trial.workflows:
                 self.timeline.follow(workflow)
 

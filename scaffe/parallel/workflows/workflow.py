@@ -79,6 +79,8 @@ class Workflow:
         self.aggregate = self.aggregation()
         self.gathered = parts.gathering.of(self.buckets, self._summed) if parts.gathering else None
         self.replicas = self.gathered.replicas if self.gathered else self._single()
+        for transfer in (self.propagate, self.aggregate):
+            transfer.meter.instances = len(self.replicas)
         self.sums = None if parts.comm is None else Sums(parts.world, self.drive.wait)
         if self.sums is not None:
             self.drive.transfers = self.aggregate, self.propagate, self.sums
