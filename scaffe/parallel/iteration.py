@@ -47,6 +47,7 @@ def iterate(
     statistics.average()
 
 
+@np.errstate(all="ignore")
 def forward(workflow: Workflow) -> Loss:
     """Return the loss of one forward pass over the next batch, whose parameters are here."""
     parts = [Part(replica, workflow, 1) for replica in workflow.replicas]

@@ -12,7 +12,7 @@ from collectives.tuning.modelled import STEP
 from scaffe.monitor.log import log
 from scaffe.net import Net
 from scaffe.parallel.buckets import Bucket, suited_bytes
-from scaffe.parallel.instances.gathering import Gathering
+from scaffe.parallel.instances.instance_nets import InstanceNets
 from scaffe.parallel.run import Run
 from scaffe.parallel.workflows.alone import Alone
 from scaffe.parallel.workflows.workflow import Parts, Workflow, registered
@@ -30,18 +30,18 @@ def make_workflow(
     net: Net,
     update: Callable[[Bucket], None],
     rule: Rule,
-    gathering: Gathering | None = None,
+    instances: InstanceNets | None = None,
 ) -> Workflow:
     """Return the workflow of `run`, one of a run's candidates; a single rank gets `Alone`. Collective.
 
-    `update(bucket)` applies the `rule` to a bucket. `gathering` has the nets of several instances, `net` first.
+    `update(bucket)` applies the `rule` to a bucket. `instances` has the nets of several, `net` first.
     """
     if comm is None or world.size == 1:
-        nbytes = parse_bytes(GATHERED) if gathering else inf
-        return Alone(Parts(world, None, net, update, rule, nbytes, gathering=gathering))
+        nbytes = parse_bytes(GATHERED) if instances else inf
+        return Alone(Parts(world, None, net, update, rule, nbytes, instances=instances))
     nbytes = _bucket_bytes(run, world, comm, net)
     how = run.collective, run.how, run.how_down
-    return registered()[run.workflow](Parts(world, comm, net, update, rule, nbytes, run.drive, *how, gathering))
+    return registered()[run.workflow](Parts(world, comm, net, update, rule, nbytes, run.drive, *how, instances))
 
 
 def _bucket_bytes(run: Run, world: World, comm: Communicator, net: Net) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isinf, sqrt
-from threading import local
+from threading import get_ident
 from typing import NamedTuple
 
 import numpy as np
@@ -55,7 +55,7 @@ class Rule:
         if not isinstance(packed.data, np.ndarray):  # on a device one block: a launch costs more than a cache miss
             self.block = max(1, packed.data.size)
         self.history = [np.zeros_like(packed.data) for _ in range(self.slots)]
-        self._own = local()  # to each thread
+        self._memory: dict[int, Arrays] = {}  # scratch, by thread
         self._blocks: dict[tuple[int, int], list[Block]] = {}
         self._faulty: int | None = None
 
@@ -79,9 +79,9 @@ class Rule:
 
     def _scratch(self, count: int) -> Arrays:
         """Return two arrays of `count` elements with any content, which belong to the calling thread."""
-        if not hasattr(self._own, "scratch"):
-            self._own.scratch = [np.empty_like(self.packed.data[: self.block]) for _ in range(2)]
-        return [flat[:count] for flat in self._own.scratch]
+        if (thread := get_ident()) not in self._memory:
+            self._memory[thread] = [np.empty_like(self.packed.data[: self.block]) for _ in range(2)]
+        return [flat[:count] for flat in self._memory[thread]]
 
     def _require(self, field: str, holds: bool, expected: str) -> None:
         """Raise ScaffeError unless `holds`, with the field's value and the expected one."""

@@ -87,8 +87,8 @@ class Timeline:
     def follow(self, workflow: Workflow) -> None:
         """Record the spans of a workflow's messages, and of its additions of instances' gradients, too."""
         workflow.propagate.meter.note = workflow.aggregate.meter.note = self._note
-        if workflow.gathered is not None:
-            sums: Any = workflow.gathered.sums
+        if workflow.instance_sums is not None:
+            sums: Any = workflow.instance_sums.sums
             sums.add = self._watch_adding(sums.add)
 
     def _watch_adding(self, add: Callable[[Addition], None]) -> Callable[[Addition], None]:

@@ -27,7 +27,7 @@ from scaffe.packed import aligned_zeros
 from scaffe.parallel.buckets import Bucket
 from scaffe.parallel.choose import WorkflowTrial
 from scaffe.parallel.evaluate import means, run_batches
-from scaffe.parallel.instances.gathering import Gathering
+from scaffe.parallel.instances.instance_nets import InstanceNets
 from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.instances.team import Team
 from scaffe.parallel.iteration import forward, iterate
@@ -130,7 +130,7 @@ class Solver:
         builder = NetBuilder(self.param, world, self.team, self.seed, *given)
         world.together(lambda: self._build_train_nets(builder))
         self._agree_on([self.net])
-        self.gathering = self._gathering()
+        self.instance_nets = self._instance_nets()
         self.collectives = open_communicator(world, run, self.net)
         world.together(lambda: self._build_rest(builder))
         self._agree_on(self.test_nets)
@@ -138,7 +138,7 @@ class Solver:
         self.bad_records = BadRecords(nets, self.reading)
         self.losses = Losses(world, self.param, lambda: self.asked(), self.bad_records, self.rule)
         self.snapshots = Snapshots(
-            self.param, world, self.net, self.test_nets, self.rule, self.choices, self.lock, run.keep_snapshots
+            self.param, world, self.nets, self.test_nets, self.rule, self.choices, self.lock, run.keep_snapshots
         )
         self.trial = self._make_workflows()
         self.watch = self._open_watch([self.net, *self.test_nets])
@@ -165,12 +165,12 @@ class Solver:
             if self.watching.timeline:
                 trace.check_writable(self.watching.timeline)
 
-    def _gathering(self) -> Gathering | None:
+    def _instance_nets(self) -> InstanceNets | None:
         """Return how the instances sum their gradients, None for a single instance."""
         if self.team.size == 1:
             return None
         name = self.instances.gather
-        return Gathering(self.team, self.nets, "slices" if name == AUTO else name, self.compute.deterministic)
+        return InstanceNets(self.team, self.nets, "slices" if name == AUTO else name, self.compute.deterministic)
 
     def _allsums(self, values: Sequence[float]) -> np.ndarray:
         """Return sums of a layer's numbers over the ranks, whichever thread computes. Collective."""
@@ -181,7 +181,7 @@ class Solver:
         """Return the workflow of the run, or those to time. Collective."""
         given = self.world, self.collectives, self.net, self.update_bucket, self.rule
         candidates = self.run.candidates if self.collectives else {"alone": self.run}
-        workflows = {name: make_workflow(run, *given, self.gathering) for name, run in candidates.items()}
+        workflows = {name: make_workflow(run, *given, self.instance_nets) for name, run in candidates.items()}
         return WorkflowTrial(workflows, self.world.allgather)
 
     def _open_watch(self, nets: Sequence[Net]) -> StallWatch | None:

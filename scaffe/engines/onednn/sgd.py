@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from threading import Lock, local
+from threading import Lock, get_ident
 
 import numpy as np
 
@@ -27,7 +27,7 @@ class OnednnSGD(SGD):
     def __init__(self, param: SolverParameter, packed: PackedParameters, engine: Onednn):
         super().__init__(param, packed)
         self.engine = engine
-        self._additions = local()  # one for each thread
+        self._additions: dict[int, BlockAddition] = {}  # by thread
         self._lock = Lock()
         self._updated = [0] * len(packed.parameters)  # elements of each parameter since its update began
 
@@ -59,14 +59,14 @@ class OnednnSGD(SGD):
             return complete
 
     def _add(self, block: Block, rate: float, decay: float) -> None:
-        if not hasattr(self._additions, "own"):
-            self._additions.own = Addition(self.engine, self.param.momentum, block)
+        if (thread := get_ident()) not in self._additions:
+            self._additions[thread] = BlockAddition(self.engine, self.param.momentum, block)
         (velocity,) = block.history
-        self._additions.own.run(block, rate, decay)
+        self._additions[thread].run(block, rate, decay)
         np.subtract(block.data, velocity, out=block.data)
 
 
-class Addition:
+class BlockAddition:
     """The primitive dst = momentum * dst + rate * src + decay * src_1, for one thread and blocks of one size."""
 
     def __init__(self, engine: Onednn, momentum: float, block: Block):

@@ -18,7 +18,7 @@ from scaffe.packed import PackedParameters
 from scaffe.parallel.aggregate import Aggregate, BlockingAggregate, StagedAggregate
 from scaffe.parallel.buckets import Bucket, make_buckets
 from scaffe.parallel.drive import DRIVES, Hook
-from scaffe.parallel.instances.gathering import Gathering
+from scaffe.parallel.instances.instance_nets import InstanceNets
 from scaffe.parallel.ordering import Ordering
 from scaffe.parallel.propagate import Propagate, StagedPropagate
 from scaffe.parallel.replica import Replica
@@ -34,7 +34,7 @@ class Parts:
     - `update(bucket)`: applies the `rule` to a bucket of at most `bucket_bytes`.
     - `collective`: "reduce" or "allreduce", the sum of gradients; `how`: its keywords; `how_down`: a broadcast's.
     - `comm`: None on a single rank.
-    - `gathering`: how several instances sum their gradients, None for the one `net`.
+    - `instances`: the nets of several instances, `net` first, None for the one net.
     """
 
     world: World
@@ -47,7 +47,7 @@ class Parts:
     collective: str = "reduce"
     how: Mapping[str, Any] = field(default_factory=dict)
     how_down: Mapping[str, Any] = field(default_factory=dict)
-    gathering: Gathering | None = None
+    instances: InstanceNets | None = None
 
 
 class Workflow:
@@ -77,8 +77,8 @@ class Workflow:
         everywhere = parts.collective == "allreduce"
         self.propagate = self.updated_everywhere() if everywhere else self.propagation()
         self.aggregate = self.aggregation()
-        self.gathered = parts.gathering.of(self.buckets, self._summed) if parts.gathering else None
-        self.replicas = self.gathered.replicas if self.gathered else self._single()
+        self.instance_sums = parts.instances.of(self.buckets, self._summed) if parts.instances else None
+        self.replicas = self.instance_sums.replicas if self.instance_sums else self._single()
         for transfer in (self.propagate, self.aggregate):
             transfer.meter.instances = len(self.replicas)
         self.sums = None if parts.comm is None else Sums(parts.world, self.drive.wait)
@@ -90,8 +90,8 @@ class Workflow:
 
     def _drive(self) -> Hook:
         """Return what advances this workflow's messages."""
-        if self.parts.gathering:
-            return self.parts.gathering.drive()
+        if self.parts.instances:
+            return self.parts.instances.drive()
         return DRIVES[self.parts.drive]() if self.drives else Hook()
 
     def _single(self) -> Sequence[Replica]:
@@ -141,7 +141,7 @@ class Workflow:
     @property
     def nets(self) -> Sequence[Net]:
         """The nets that this rank computes: one, or those of its instances."""
-        return self.parts.gathering.nets if self.parts.gathering else [self.parts.net]
+        return self.parts.instances.nets if self.parts.instances else [self.parts.net]
 
     @property
     def packed(self) -> PackedParameters:
@@ -190,8 +190,8 @@ class Workflow:
     def begin(self) -> None:
         """Expect the gradients of the last pass. Collective."""
         self.aggregate.begin()
-        if self.gathered is not None:
-            self.gathered.begin()
+        if self.instance_sums is not None:
+            self.instance_sums.begin()
 
     def took(self) -> str:
         """Note the end of an iteration; return what it decided, in a sentence, or "". Collective."""

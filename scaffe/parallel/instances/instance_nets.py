@@ -1,4 +1,4 @@
-"""Gathering: the instances of a rank, as a workflow gets them: nets, threads, and how gradients are summed."""
+"""InstanceNets: the nets of a rank's instances, with their threads and the gather of their gradients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scaffe.parallel.instances.team import Team
 from scaffe.parallel.replica import Replica
 
 
-class Gathering:
+class InstanceNets:
     """The nets of a team's instances, with the gather that sums their gradients into those of net 0.
 
     `gather` is its name, which is not "auto". With `deterministic` sums repeat bit for bit.
@@ -31,20 +31,20 @@ class Gathering:
         self.team.breaks.append(drive.release)
         return drive
 
-    def of(self, buckets: Sequence[Bucket], summed: Callable[[int], object]) -> Gathered:
+    def of(self, buckets: Sequence[Bucket], summed: Callable[[int], object]) -> InstanceSums:
         """Return the sums of these buckets; `summed(k)` is called once bucket k's is complete."""
-        return Gathered(self, buckets, summed)
+        return InstanceSums(self, buckets, summed)
 
 
-class Gathered:
+class InstanceSums:
     """The instances' gradients of one workflow, bucket by bucket, and the replicas that submit them."""
 
-    def __init__(self, gathering: Gathering, buckets: Sequence[Bucket], summed: Callable[[int], object]):
-        team, nets = gathering.team, gathering.nets
-        kind, number = find_gather(gathering.gather)
+    def __init__(self, given: InstanceNets, buckets: Sequence[Bucket], summed: Callable[[int], object]):
+        team, nets = given.team, given.nets
+        kind, number = find_gather(given.gather)
         parts = [bucket.part for bucket in buckets]
         domains = [place.domain for place in team.places]
-        gather = kind(domains, [part.stop - part.start for part in parts], number, gathering.deterministic)
+        gather = kind(domains, [part.stop - part.start for part in parts], number, given.deterministic)
         diffs = [net.packed.diff for net in nets]
         self.sums = GradientSums(gather, diffs, diffs[0], parts, summed, lambda: team.waiting())
         team.breaks.append(self.sums.break_off)
