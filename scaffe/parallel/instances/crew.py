@@ -9,7 +9,7 @@ from time import sleep
 
 import numpy as np
 
-from scaffe.monitor.log import log
+from scaffe.errors import add_note
 from scaffe.parallel.instances.binding import bind
 from scaffe.parallel.instances.gradient_sums import BrokenOffError
 from scaffe.parallel.instances.places import Place
@@ -60,7 +60,7 @@ class Crew:
         return not self._running or self._all_ended()
 
     def join(self) -> None:
-        """Wait for all threads' work. Raise the error of the instance that failed first, and log its number.
+        """Wait for all threads' work. Raise the error of the instance that failed first, with a note of its number.
 
         An error that is raised in this thread meanwhile, such as KeyboardInterrupt, ends the others' waits too.
         """
@@ -74,7 +74,7 @@ class Crew:
         self._ends = {}
         if failures:
             instance, failure = min(failures, key=lambda one: isinstance(one[1], BrokenOffError))
-            log.error("instance %d of %d failed: %s", instance, len(self.places), type(failure).__name__)
+            add_note(failure, f"instance {instance} of {len(self.places)}")
             raise failure
 
     def abandon(self, error: BaseException) -> None:

@@ -18,7 +18,7 @@ from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.instances.joined_sums import JoinedSums
 from scaffe.parallel.instances.places import Place, place, rank_cores
 from scaffe.parallel.instances.topology import read_topology
-from scaffe.parallel.world import World
+from scaffe.parallel.world import USER_ERRORS, World
 
 T = TypeVar("T")
 
@@ -82,12 +82,22 @@ class Team:
         if self.crew is None:
             return [make(0)]
         made: dict[int, T] = {}
+        wrong: list[Exception] = []  # with all of them
+
+        def build_first(instance: int) -> None:
+            if instance == 0:
+                try:
+                    made[0] = make(0)
+                except USER_ERRORS as error:
+                    wrong.append(error)
 
         def build(instance: int) -> None:
             if instance not in made:
                 made[instance] = make(instance)
 
-        self.crew.run(lambda instance: None if instance else build(0))
+        self.crew.run(build_first)
+        if wrong:
+            raise wrong[0]
         self.crew.run(build)
         return [made[i] for i in range(self.size)]
 
