@@ -55,7 +55,9 @@ def forward(workflow: Workflow) -> Loss:
     workflow.drive.run([part.forward for part in parts])
     for part in parts:
         part.net.context.batch_number += 1
-    return joined([part.loss for part in parts])
+    loss = joined([part.loss for part in parts])
+    loss.send()
+    return loss
 
 
 def feed(workflow: Workflow, record: RankRecord) -> None:
@@ -75,7 +77,8 @@ class Part:
 
     def __init__(self, replica: Replica, workflow: Workflow, passes: int):
         self.net, self.record, self.gradients = replica.net, replica.record, replica.gradients
-        self.workflow, self.passes = workflow, passes
+        self.weights, self.workflow, self.passes = replica.weights, workflow, passes
+        self.weights.begin()
         self.groups = self.net.engine.groups(self.net, workflow.starts)
         self.loss = self.net.engine.loss(self.net)
 
@@ -86,6 +89,7 @@ class Part:
             self.record.at(FORWARD, group[0])
             for i in group:
                 self.workflow.propagate.wait(i)
+                self.weights.fetch(i)
             self.net.engine.forward(self.net, group)
             self.workflow.drive.between()
         self.loss.add(self.passes)
