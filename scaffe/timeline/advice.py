@@ -73,6 +73,11 @@ def _about_rest(summary: Summary) -> str:
             f"ranks wait {_ms(summary.loss)} an iteration for each other's loss, though none is always the slowest: "
             "look for other work on their cores."
         )
+    if summary.instances > THRESHOLD * summary.total:
+        return (
+            f"instances wait {_ms(summary.instances)} an iteration for each other: see whether they share cores, or "
+            "have shares of the batch of different sizes."
+        )
     return "nothing to gain from overlap: computation hardly waits for messages or records."
 
 

@@ -6,21 +6,26 @@ rank, so that shards, crops, dropout masks and shares of the loss are those of a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from scaffe.errors import ScaffeError
+from scaffe.monitor.log import log
 from scaffe.monitor.record import INSTANCES, RankRecord
+from scaffe.net import Net
 from scaffe.parallel.drive import lower_priority
 from scaffe.parallel.instances.crew import Crew
 from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.instances.joined_sums import JoinedSums
+from scaffe.parallel.instances.memory import arrays_of
+from scaffe.parallel.instances.pages import where
 from scaffe.parallel.instances.places import Place, place, rank_cores
 from scaffe.parallel.instances.topology import read_topology
 from scaffe.parallel.world import USER_ERRORS, World
 
 T = TypeVar("T")
+MOST_LINES = 64  # of instances in the log
 
 
 class Team:
@@ -46,6 +51,7 @@ class Team:
         self.breaks: list[Callable[[BaseException], object]] = [self.joined.break_off]
         self.records = [world.record, *(RankRecord() for _ in self.places[1:])]
         self._rest()
+        self._reported = False
         self.crew: Crew | None = None
         if self.size > 1:
             self.crew = Crew(
@@ -104,6 +110,19 @@ class Team:
     def threads(self, instance: int, given: int) -> int:
         """Return how many threads an instance computes with: those `given`, or one on each of its cores."""
         return given or len(self.places[instance].cores)
+
+    def report(self, nets: Sequence[Net]) -> None:
+        """Log, the first time, where each instance of each rank runs, and where its net's memory lies. Collective."""
+        if self.total == self._world.size or self._reported:
+            return
+        self._reported = True
+        mine = [where(one, arrays_of(net)) for one, net in zip(self.places, nets, strict=True)]
+        ranks = enumerate(self._world.allgather(mine))
+        lines = [f"rank {rank}, {line}" if self._world.size > 1 else line for rank, mine in ranks for line in mine]
+        for line in lines[:MOST_LINES]:
+            log.info("%s", line)
+        if len(lines) > MOST_LINES:
+            log.info("and %d more instances", len(lines) - MOST_LINES)
 
     def break_off(self, error: BaseException) -> None:
         """End all waits of instances for each other, since one has failed. Any thread can call it."""

@@ -17,6 +17,7 @@ from scaffe.errors import DivergedError, notes
 from scaffe.net import Net
 from scaffe.parallel.instances import gradient_sums
 from scaffe.parallel.instances.instances import Instances
+from scaffe.parallel.world import open_world
 from scaffe.proto import Datum
 from scaffe.solvers.rule import Rule
 from scaffe.training.nets import NetBuilder
@@ -37,6 +38,7 @@ PHASES = {
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    open_world()  # which starts the log
     return bad_input.trainable(tmp_path, monkeypatch)
 
 
