@@ -228,7 +228,7 @@ class Solver:
                     self.test_all()
                 shows = p.display > 0 and self.iter % p.display == 0
                 self._iterate(ends=not left)
-                self.team.report(self.nets)
+                self.team.tell_places(self.nets)
                 if shows:
                     self.losses.settle()
                     loss, rate = self.losses.mean, self.rate()

@@ -51,7 +51,7 @@ class Team:
         self.breaks: list[Callable[[BaseException], object]] = [self.joined.break_off]
         self.records = [world.record, *(RankRecord() for _ in self.places[1:])]
         self._rest()
-        self._reported = False
+        self._told_places = False
         self.crew: Crew | None = None
         if self.size > 1:
             self.crew = Crew(
@@ -111,11 +111,11 @@ class Team:
         """Return how many threads an instance computes with: those `given`, or one on each of its cores."""
         return given or len(self.places[instance].cores)
 
-    def report(self, nets: Sequence[Net]) -> None:
+    def tell_places(self, nets: Sequence[Net]) -> None:
         """Log, the first time, where each instance of each rank runs, and where its net's memory lies. Collective."""
-        if self.total == self._world.size or self._reported:
+        if self.total == self._world.size or self._told_places:
             return
-        self._reported = True
+        self._told_places = True
         mine = [where(one, arrays_of(net)) for one, net in zip(self.places, nets, strict=True)]
         ranks = enumerate(self._world.allgather(mine))
         lines = [f"rank {rank}, {line}" if self._world.size > 1 else line for rank, mine in ranks for line in mine]
