@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 FIELDS = ("iteration", "net", "operation", "layer", "wait", "since", "beat")
 ITERATION, NET, OPERATION, LAYER, WAIT, SINCE, BEAT = range(len(FIELDS))
-# A published row has a few int64 for each instance, each of which a processor reads and writes whole. All that says
-# what the instance does is in one of them, so that a reader never sees a net with another net's layer. Times are in ns
-# of the node's monotonic clock, 0 for never. The beat is the rank's: that of instance 0.
+# A published row has a few int64 for the main thread, and for each of several instances. A processor reads and writes
+# each of them whole. All that says what a thread does is in one of them, so that a reader never sees a net with another
+# net's layer. Times are in ns of the node's monotonic clock, 0 for never. The beat is that of the main thread.
 WORDS = ("what", "since", "beat")
 WHAT_WORD, SINCE_WORD, BEAT_WORD = range(len(WORDS))
 NBYTES = 8 * len(WORDS)
@@ -48,13 +48,13 @@ def unpacked(words: Sequence[int]) -> tuple[int, ...]:
     return word, net, operation, layer - 1, wait, since, beat
 
 
-def instances(words: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return the FIELDS of each instance in a published row."""
+def threads(words: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return the FIELDS of each thread in a published row."""
     return [unpacked(words[k : k + len(WORDS)]) for k in range(0, len(words), len(WORDS))]
 
 
 class RankRecord:
-    """What this rank, or one of its instances, is doing, written as a few int64 by the one thread that does its work.
+    """What this rank, or one of its several instances, is doing, written by the one thread that does its work.
 
     `row` is where it is written: WORDS, int64. The net is 0 for the train net and k for test net k - 1; the layer is
     -1 if no layer is computed.
@@ -82,7 +82,7 @@ class RankRecord:
         self._store(0)
 
     def rest(self) -> None:
-        """Record that an instance of this rank computes no layer until the others have ended their work too."""
+        """Record that an instance of this rank has no work until the others have ended theirs too."""
         self._layer = -1
         self._store(INSTANCES)
 
@@ -111,19 +111,19 @@ class _Waiting:
 class Observation:
     """A rank's record as read at time `now`, in ns.
 
-    `row` holds the FIELDS of its only instance, or of its first, and `others` those of its other instances.
+    `row` holds the FIELDS of its main thread, and `instances` those of its instances where it has several.
     """
 
     rank: int
     host: str
     row: Sequence[int]
     now: int
-    others: Sequence[Sequence[int]] = ()
+    instances: Sequence[Sequence[int]] = ()
 
     @property
     def rows(self) -> Sequence[Sequence[int]]:
-        """The FIELDS of all instances."""
-        return [self.row, *self.others]
+        """The FIELDS of all threads."""
+        return [self.row, *self.instances]
 
     @property
     def is_known(self) -> bool:
@@ -132,12 +132,12 @@ class Observation:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the rank waits for other ranks: each of its instances does, or waits for one that does."""
+        """Whether the rank waits for other ranks: each of its threads does, or waits for one that does."""
         return all(row[WAIT] > 0 for row in self.rows)
 
     @property
     def idle(self) -> float:
-        """Seconds since any instance of the rank last changed its record."""
+        """Seconds since any thread of the rank last changed its record."""
         return (self.now - max(row[SINCE] for row in self.rows)) / 1e9
 
     @property

@@ -34,7 +34,7 @@ class Beacon:
 
     `local` holds this node's ranks; if these are all ranks, no socket is opened. `fits(row)` returns whether a row can
     be a record of this job. `refused` counts the datagrams that were dropped: from another job, or without such a row.
-    Each row has WORDS for each of as many `instances` on all ranks.
+    Each row has WORDS for each of as many `threads` on all ranks.
     """
 
     def __init__(
@@ -43,9 +43,9 @@ class Beacon:
         local: Collection[int],
         seconds: float,
         fits: Callable[[Sequence[int]], bool] = lambda row: True,
-        instances: int = 1,
+        threads: int = 1,
     ):
-        self._length = instances * len(WORDS)
+        self._length = threads * len(WORDS)
         self.seconds, self._fits, self._sent, self.refused = seconds, fits, 0.0, 0
         self._socket: socket.socket | None = None
         self._peers: list[tuple[str, int]] = []
@@ -140,7 +140,7 @@ def _arrived(row: Sequence[int], now: int) -> list[int]:
 
 
 def _times(row: Sequence[int]) -> list[int]:
-    """Return which words of a record, which holds WORDS for each instance, are times."""
+    """Return which words of a record, which holds WORDS for each thread, are times."""
     return [k for k in range(len(row)) if k % len(WORDS) in (SINCE_WORD, BEAT_WORD)]
 
 

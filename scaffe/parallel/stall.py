@@ -18,9 +18,9 @@ from collectives.execution.window import SharedWindow
 from scaffe.errors import ScaffeError
 from scaffe.monitor.log import log, one_line
 from scaffe.monitor.record import (
-    BACKWARD,
     BEAT_WORD,
     FORWARD,
+    INSTANCES,
     ITERATION,
     LAYER,
     NBYTES,
@@ -33,7 +33,7 @@ from scaffe.monitor.record import (
     WORDS,
     Observation,
     RankRecord,
-    instances,
+    threads,
 )
 from scaffe.parallel.beacon import Beacon
 from scaffe.parallel.instances.topology import ranges
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 LONGEST_NAP = 1.0  # seconds between two checks
 MOST_LINES = 16  # of ranks in a report
 EXIT_CODE = 1
-PASSES = FORWARD, BACKWARD, TEST  # which the instances of a rank compute
 
 
 def check_seconds(seconds: float) -> None:
@@ -97,16 +96,16 @@ class LayerNames:
         """Return what a rank is doing, by instance where several compute: those that do not wait come first.
 
         For example "instance 2 in backward pass of layer conv1; instances 0-1,3 in backward pass, waiting for the other
-        instances; iteration 7".
+        instances; iteration 7". What the main thread does stands before them, unless it waits for them too.
         """
-        operation = one.row[OPERATION]
-        if operation not in PASSES or all(row[OPERATION] != operation for row in one.others):
+        if all(row[WAIT] == INSTANCES for row in one.instances):
             return self.place(one.row)
         alike: dict[str, list[int]] = {}
-        for instance, row in sorted(enumerate(one.rows), key=lambda item: item[1][WAIT] > 0):
+        for instance, row in sorted(enumerate(one.instances), key=lambda item: item[1][WAIT] > 0):
             alike.setdefault(self.work(row), []).append(instance)
         parts = [f"instance{'s' * (len(who) > 1)} {ranges(who)} in {what}" for what, who in alike.items()]
-        return f"{'; '.join(parts)}; iteration {one.row[ITERATION]}"
+        main = [] if one.row[WAIT] == INSTANCES else [self.work(one.row)]
+        return f"{'; '.join([*main, *parts])}; iteration {one.row[ITERATION]}"
 
     def work(self, row: Sequence[int]) -> str:
         """Return what a rank, or an instance, is doing, without the iteration."""
@@ -166,8 +165,8 @@ class StallWatch:
 
     Of the ranks that wait, the lowest reports. With `abort` the first report ends the job. `nets` are the train net and
     the test nets, and `node` is the communicator of the ranks that share memory with this one. Records of other nodes
-    arrive by datagrams; a rank of which none has arrived is reported as unknown. `records` are those of the rank's
-    instances, by default its own alone. Collective; so is `close`.
+    arrive by datagrams; a rank of which none has arrived is reported as unknown. `records` are that of the
+    main thread and those of several instances, by default the first alone. Collective; so is `close`.
     """
 
     def __init__(
@@ -182,7 +181,7 @@ class StallWatch:
         self.world, self.layers, self.seconds, self.abort = world, LayerNames(nets), seconds, abort
         self.rank, self.hosts = world.rank, [host for host, _ in world.places]
         self.records = records or [world.record]
-        self._counts = world.allgather(len(self.records))  # instances, by rank
+        self._counts = world.allgather(len(self.records))  # by rank
         nbytes = max(self._counts) * NBYTES
         self._window = SharedWindow(node, nbytes)
         self.local = node.allgather(world.rank)
@@ -231,7 +230,7 @@ class StallWatch:
         self.rows[self.rank][BEAT_WORD] = time.monotonic_ns()
 
     def _fits(self, row: Sequence[int]) -> bool:
-        return all(self.layers.has(one) for one in instances(row))
+        return all(self.layers.has(one) for one in threads(row))
 
     def _is_first(self, ranks: Sequence[int], chosen: Callable[[Observation], bool] = lambda one: True) -> bool:
         """Return whether this rank is the lowest of those in `ranks` that are `chosen` and whose watchdogs run."""
@@ -240,8 +239,8 @@ class StallWatch:
 
     def seen(self, rank: int) -> Observation:
         """Return a rank's record as it is now."""
-        row, *others = instances(self.rows[rank])[: self._counts[rank]]
-        return Observation(rank, self.hosts[rank], row, time.monotonic_ns(), others)
+        row, *instances = threads(self.rows[rank])[: self._counts[rank]]
+        return Observation(rank, self.hosts[rank], row, time.monotonic_ns(), instances)
 
     def look(self) -> None:
         """Report if this rank has waited for `seconds`, the last report is as old, and no lower rank reports."""

@@ -190,7 +190,7 @@ class Solver:
             return None
         node = self.collectives.node.comm
         seconds, abort = self.watching.stall_seconds, self.watching.stall_abort
-        return StallWatch(self.world, node, nets, seconds, abort, self.team.records)
+        return StallWatch(self.world, node, nets, seconds, abort, self.team.all_records)
 
     def _agree_on(self, nets: Sequence[Net]) -> None:
         """Raise an error on all ranks unless they have built the same nets: files may differ between nodes."""

@@ -27,7 +27,7 @@ def trained(folder, comm, **given):
     return [parameter.blob.data.copy() for parameter in solver.net.parameters]
 
 
-@pytest.mark.parametrize("name", [name for name in PRESETS if name != "parax"])
+@pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_trains_what_one_rank_trains(folder, name):
     ours = trained(folder, COMM, preset=name)
     alone = COMM.bcast(trained(folder, MPI.COMM_SELF) if COMM.rank == 0 else None)

@@ -28,7 +28,7 @@ class InstanceNets:
     def drive(self) -> Hook:
         """Return a drive by the team's threads."""
         assert self.team.crew is not None
-        drive = CrewDrive(self.team.crew, self.team.records)
+        drive = CrewDrive(self.team.crew, self.team.main, self.team.records)
         self.team.breaks.append(drive.release)
         return drive
 

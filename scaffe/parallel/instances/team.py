@@ -34,7 +34,7 @@ class Team:
     - `places`: where they run, by instance; `size`: their number.
     - `first`, `total`: the number of this rank's first instance among all ranks' instances, and how many these are.
     - `crew`: their threads, None for a single instance, which the rank computes as ever.
-    - `records`: what each is doing, by instance; instance 0's is the rank's.
+    - `main`: what the rank's main thread is doing; `records`: what each instance is, for a single one the same.
     - `joined`: the sums over all instances of numbers that layers ask for.
 
     If one fails, all `breaks` are called with its error, so that no other waits for it. Raise ScaffeError where the
@@ -49,7 +49,8 @@ class Team:
         self.sharers = _sharers(sizes)
         self.joined = JoinedSums(self.size, waiting=lambda: self.waiting())
         self.breaks: list[Callable[[BaseException], object]] = [self.joined.break_off]
-        self.records = [world.record, *(RankRecord() for _ in self.places[1:])]
+        self.main = world.record
+        self.records = [self.main] if self.size == 1 else [RankRecord() for _ in self.places]
         self._rest()
         self._told_places = False
         self.crew: Crew | None = None
@@ -67,13 +68,18 @@ class Team:
     def begin(self, iteration: int) -> None:
         """Begin an iteration."""
         self.joined.begin()
-        for record in self.records:
+        for record in self.all_records:
             record.begin(iteration)
         self._rest()
 
+    @property
+    def all_records(self) -> list[RankRecord]:
+        """That of the main thread, then those of the instances where there are several."""
+        return [self.main, *(self.records if self.crew else [])]
+
     def _rest(self) -> None:
-        """Record that the instances whose threads have no work wait; instance 0's record is the main thread's then."""
-        for record in self.records[1:]:
+        """Record that the instances' threads have no work."""
+        for record in self.records if self.size > 1 else []:
             record.rest()
 
     def waiting(self) -> AbstractContextManager[object]:

@@ -86,7 +86,7 @@ def test_an_unknown_preset_is_an_error_that_lists_the_known_ones(
     assert "--preset" in error and "'caffe'" in error and all(name in error for name in PRESETS)
 
 
-@pytest.mark.parametrize("name", [name for name in PRESETS if name != "parax"])
+@pytest.mark.parametrize("name", PRESETS)
 def test_a_run_with_the_printed_flags_equals_one_with_the_preset(
     name: str, folder: Path, two_cores: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
