@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 
+import nets
 import pytest
 from mpi4py import MPI
 
+from scaffe.compute import Compute
 from scaffe.monitor.record import BACKWARD, SUMS, UPDATE, RankRecord
+from scaffe.monitor.watching import Watching
+from scaffe.net import Net
 from scaffe.parallel import stall
+from scaffe.parallel.instances.instances import Instances
+from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
+from scaffe.training.solver import Solver
 
 pytestmark = pytest.mark.mpi
 COMM = MPI.COMM_WORLD
+HOST = socket.gethostname()
 
 
 class FewLayers(stall.LayerNames):
@@ -72,3 +81,37 @@ def forge(beacon) -> None:
     if beacon._socket is not None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as foreign:
             foreign.sendto(bytes(96), ("127.0.0.1", beacon._socket.getsockname()[1]))
+
+
+@pytest.mark.mpi(min_size=2)
+def test_an_instance_that_computes_on_is_named_with_those_that_wait_for_it(tmp_path_factory, monkeypatch) -> None:
+    folder = nets.shared_folder(COMM, tmp_path_factory, "instances")
+    if COMM.rank == 0:
+        os.mkfifo(folder / "go")
+    COMM.Barrier()
+    stuck = "last seen in instance 1 in backward pass of layer ip2; instance 0 in backward pass, waiting for the other "
+    backward, lines = Net.backward_layer, []
+
+    def warn(text, line):
+        if f"rank 1 on {HOST}: {stuck}instances; iteration 1, " in line and not lines:
+            lines.append(line)
+            (folder / "go").write_text("on")
+
+    def wait(net, i):
+        backward(net, i)
+        if COMM.rank == 1 and (net.context.rank, net.context.batch_number, net.layers[i].name) == (3, 1, "ip2"):
+            (folder / "go").read_text()
+
+    monkeypatch.setattr(stall.log, "warning", warn)
+    monkeypatch.setattr(Net, "backward_layer", wait)
+    solver = Solver(
+        nets.solver_with(nets.tower(folder / "db"), base_lr=0.1),
+        world=World(COMM),
+        compute=Compute(engine="reference"),
+        run=Run(reduce="chain"),
+        instances=Instances(2, oversubscribe=True),
+        watching=Watching(stall_seconds=0.5),
+    )
+    solver.step(3)
+    solver.close()
+    assert len(lines) == (COMM.rank == 0)
