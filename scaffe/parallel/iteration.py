@@ -110,5 +110,6 @@ class Part:
                     self.gradients.submit(i)
             self.workflow.drive.between()
         if last:
+            self.record.at(BACKWARD)
             self.gradients.finish()
         self.net.context.batch_number += 1

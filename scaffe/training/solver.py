@@ -102,10 +102,10 @@ class Solver:
         self.lock = snapshot.lock(self.param.snapshot_prefix)
         self._keeps_prefix = self._touched = self.failed_alone = self.closed = False
         path, size = watching.timeline, self.world.size
-        self.timeline = timelines.Timeline(timelines.limit(size)) if path else None
+        self.timeline = timelines.Timeline(timelines.limit(size, self.team.size)) if path else None
         self._build()
         self._versions = self._parameter_versions()
-        display.start(self.world, self.net, run.scaling, self.param.iter_size, self.rate())
+        display.start(self.world, self.net, self.instance_nets, run.scaling, self.param.iter_size, self.rate())
 
     # Set-up.
 
@@ -142,7 +142,7 @@ class Solver:
         self.trial = self._make_workflows()
         self.watch = self._open_watch([self.net, *self.test_nets])
         if self.timeline:
-            self.timeline.watch(self.net, self.workflow, self.statistics)
+            self.timeline.watch(self.nets, self.workflow, self.statistics, self.team)
             for workflow in self.trial.workflows:
                 self.timeline.follow(workflow)
 
@@ -189,7 +189,8 @@ class Solver:
         if self.collectives is None or not self.watching.stall_seconds:
             return None
         node = self.collectives.node.comm
-        return StallWatch(self.world, node, nets, self.watching.stall_seconds, self.watching.stall_abort)
+        seconds, abort = self.watching.stall_seconds, self.watching.stall_abort
+        return StallWatch(self.world, node, nets, seconds, abort, self.team.all_records)
 
     def _agree_on(self, nets: Sequence[Net]) -> None:
         """Raise an error on all ranks unless they have built the same nets: files may differ between nodes."""
@@ -227,10 +228,11 @@ class Solver:
                     self.test_all()
                 shows = p.display > 0 and self.iter % p.display == 0
                 self._iterate(ends=not left)
+                self.team.tell_places(self.nets)
                 if shows:
                     self.losses.settle()
                     loss, rate = self.losses.mean, self.rate()
-                    shown = display.iteration(self.world, self.net, self.iter, loss, rate, shown)
+                    shown = display.iteration(self.world, self.nets, self.iter, loss, rate, shown)
                 self.iter += 1
                 bar.update()
                 self._act()
@@ -327,7 +329,7 @@ class Solver:
         first, start = self.iter, time.perf_counter()
         self.step(max(0, p.max_iter - first))
         seconds = time.perf_counter() - start
-        display.end(self.world, self.net, self.workflow, self.trial.iterations, seconds)
+        display.end(self.world, self.nets, self.workflow, self.trial.iterations, seconds)
         if p.snapshot_after_train and self.stopped != "requeue" and not (p.snapshot and self.iter % p.snapshot == 0):
             self.snapshot()
         if self.stopped:

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from scaffe.monitor.record import INSTANCES, RankRecord
 from scaffe.parallel.drive import Threads
 from scaffe.parallel.instances.crew import Crew
 from scaffe.parallel.instances.gradient_sums import BrokenOffError
@@ -15,13 +16,14 @@ class CrewDrive(Threads):
     """The instances' threads compute while the main thread advances messages.
 
     This is SingleCaffe's algorithm 1: the main thread is the scheduler, which starts the workers, and waits for all.
+    `main` says what the main thread is doing, and `records` what each instance is.
     """
 
     name = "crew"
 
-    def __init__(self, crew: Crew):
+    def __init__(self, crew: Crew, main: RankRecord, records: Sequence[RankRecord]):
         super().__init__()
-        self._crew = crew
+        self._crew, self._main, self._records = crew, main, records
         self._forwards_left = 0  # forward passes that have not ended
 
     def passes(
@@ -46,6 +48,11 @@ class CrewDrive(Threads):
             raise
         self.end()
 
+    def advance(self, is_done: Callable[[], bool]) -> None:
+        """Advance messages until the instances have come so far."""
+        with self._main.waiting(INSTANCES):
+            super().advance(is_done)
+
     def _pass(self, forward: Callable[[], None], backward: Callable[[], None]) -> None:
         forward()
         with self._moved:
@@ -56,7 +63,14 @@ class CrewDrive(Threads):
     def begin(self, works: Sequence[Callable[[], None]]) -> None:
         """Have each instance's thread call its work."""
         self._stop = None
-        self._crew.start(lambda instance: self.call(works[instance]))
+        self._crew.start(lambda instance: self._work(instance, works[instance]))
+
+    def _work(self, instance: int, work: Callable[[], None]) -> None:
+        """Call a work, after which the instance waits for the others."""
+        try:
+            self.call(work)
+        finally:
+            self._records[instance].rest()
 
     def end(self) -> None:
         """Wait for all, and raise the error of the instance that failed first."""

@@ -81,6 +81,8 @@ class Workflow:
         self._lock, self._begun, self._early = Lock(), False, list[int]()
         self.instance_sums = parts.instances.of(self.buckets, self._summed) if parts.instances else None
         self.replicas = self.instance_sums.replicas if self.instance_sums else self._single()
+        for transfer in (self.propagate, self.aggregate):
+            transfer.meter.instances = len(self.replicas)
         self.sums = None if parts.comm is None else Sums(parts.world, self.drive.wait)
         if self.sums is not None:
             self.drive.transfers = self.aggregate, self.propagate, self.sums

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from scaffe.errors import LaunchError
+from scaffe.errors import LaunchError, notes
 from scaffe.monitor.log import log
 from scaffe.parallel.instances.crew import Crew
 from scaffe.parallel.instances.gradient_sums import BrokenOffError
@@ -41,7 +41,7 @@ def test_the_caller_is_free_while_instances_work() -> None:
         assert crew.is_idle
 
 
-def test_the_first_error_is_raised_with_its_traceback_and_number(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_first_error_is_raised_with_its_traceback_and_number() -> None:
     broken = threading.Event()
 
     def work(instance: int) -> None:
@@ -50,10 +50,11 @@ def test_the_first_error_is_raised_with_its_traceback_and_number(caplog: pytest.
         broken.wait()  # until `failed` is called, by the thread that fails
         raise BrokenOffError
 
-    with caplog.at_level(logging.ERROR), Crew(PLACES, lambda error: broken.set()) as crew:
+    with Crew(PLACES, lambda error: broken.set()) as crew:
         with pytest.raises(ZeroDivisionError, match="in layer 'ip1'") as caught:
             crew.run(work)
         assert any(entry.name == "work" for entry in caught.traceback)
+        assert notes(caught.value) == [f"instance 2 of {len(PLACES)}"]
         crew.run(lambda i: None)  # it can go on
 
 

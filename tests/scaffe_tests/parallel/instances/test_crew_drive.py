@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 
+from scaffe.monitor.record import RankRecord
 from scaffe.parallel.instances.crew import Crew
 from scaffe.parallel.instances.drive import CrewDrive
 from scaffe.parallel.instances.gradient_sums import BrokenOffError
@@ -36,7 +37,7 @@ class Messages:
 def drive():
     found = []
     with Crew([Place(i, 0, CORES) for i in range(3)], lambda error: found[0].release(error)) as crew:
-        found.append(CrewDrive(crew))
+        found.append(CrewDrive(crew, RankRecord(), [RankRecord() for _ in crew.places]))
         yield found[0]
 
 
