@@ -45,7 +45,8 @@ class Timeline:
         self._buckets: list[str] = []
 
     def watch(self, net: Net, workflow: Workflow, statistics: Statistics) -> None:
-        """Record the spans of these objects from now on."""
+        """Record the spans of these objects from now on, and drop those of others, which have other buckets."""
+        self._spans.clear()
         self._layers = [layer.name for layer in net.layers]
         self._buckets = [bucket.label(net) for bucket in workflow.aggregate.buckets]
         owner: Any = net  # its methods are replaced by timed ones
