@@ -25,7 +25,7 @@ class Carried:
         self._losses, self._bad_records = solver.losses, solver.bad_records
 
     def give(self, solver: Solver) -> None:
-        """Hand it on to the solver's new nets, without communication. Users' arrays of the old parameters follow."""
+        """Hand it on to the solver's new nets, without communication. Old nets that a user holds share their parameters."""
         solver.net.packed.set_data(self._values)
         for new, old in zip(solver.rule.history, self._history, strict=True):
             new[...] = old
@@ -37,5 +37,6 @@ class Carried:
         solver.bad_records.follow(self._bad_records)
         for old, new in [(self._net, solver.net), *zip(self._tests, solver.test_nets, strict=True)]:
             new.keep_data, new.keep_diffs = old.keep_data, old.keep_diffs
-            old.share_with(solver.net)
             solver.former.add(old)
+        for old in solver.former:
+            old.share_with(solver.net)
