@@ -75,7 +75,8 @@ class Part:
 
     def __init__(self, replica: Replica, workflow: Workflow, passes: int):
         self.net, self.record, self.gradients = replica.net, replica.record, replica.gradients
-        self.workflow, self.passes = workflow, passes
+        self.weights, self.workflow, self.passes = replica.weights, workflow, passes
+        self.weights.begin()
         self.groups = self.net.engine.groups(self.net, workflow.starts)
         self.loss = self.net.engine.loss(self.net)
 
@@ -86,6 +87,7 @@ class Part:
             self.record.at(FORWARD, group[0])
             for i in group:
                 self.workflow.propagate.wait(i)
+                self.weights.fetch(i)
             self.net.engine.forward(self.net, group)
             self.workflow.drive.between()
         self.loss.add(self.passes)

@@ -19,6 +19,16 @@ class Gradients(Protocol):
         """Return when no sum over instances needs the calling thread."""
 
 
+class Weights:
+    """Where a net's parameters are: in the memory that is updated, which the net reads."""
+
+    def begin(self) -> None:
+        """Begin an iteration, or a pass after parameters have changed."""
+
+    def fetch(self, layer: int) -> None:
+        """Return once a layer's updated parameters are where the net reads them."""
+
+
 @dataclass(frozen=True)
 class Replica:
     """One of the nets that a rank computes in each pass: its only one, or an instance's."""
@@ -26,3 +36,4 @@ class Replica:
     net: Net
     gradients: Gradients
     record: RankRecord
+    weights: Weights

@@ -40,12 +40,14 @@ class NetBuilder:
     def train_nets(self, allsums: Callable[[Sequence[float]], np.ndarray]) -> list[Net]:
         """Return the train net of each instance; over several, or ranks, layers sum numbers by `allsums` over ranks.
 
-        Those of other instances than the first share its parameters.
+        Those of a NUMA domain's instances share their parameters: with the net of the first of them.
         """
         self.team.joined.over_ranks = allsums
         nets = self.team.build(self._train_net)
-        for net in nets[1:]:
-            net.share_with(nets[0])
+        firsts: dict[int, Net] = {}  # by domain
+        for place, net in zip(self.team.places, nets, strict=True):
+            if (first := firsts.setdefault(place.domain, net)) is not net:
+                net.share_with(first)
         return nets
 
     def _train_net(self, instance: int) -> Net:

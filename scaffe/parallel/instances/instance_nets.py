@@ -12,7 +12,8 @@ from scaffe.parallel.instances.gathers.gather import find_gather
 from scaffe.parallel.instances.gradient_sums import GradientSums
 from scaffe.parallel.instances.submissions import Submissions
 from scaffe.parallel.instances.team import Team
-from scaffe.parallel.replica import Replica
+from scaffe.parallel.instances.weight_copy import WeightCopy
+from scaffe.parallel.replica import Replica, Weights
 
 
 class InstanceNets:
@@ -46,13 +47,23 @@ class InstanceSums:
         domains = [place.domain for place in team.places]
         gather = kind(domains, [part.stop - part.start for part in parts], number, given.deterministic)
         diffs = [net.packed.diff for net in nets]
-        self.sums = GradientSums(gather, diffs, diffs[0], parts, summed)
+        self.sums = GradientSums(gather, diffs, parts, summed)
         team.breaks.append(self.sums.break_off)
         self._submissions = [Submissions(i, net.packed, buckets, self.sums) for i, net in enumerate(nets)]
-        self.replicas = [Replica(*one) for one in zip(nets, self._submissions, team.records, strict=True)]
+        weights = _weights(nets, domains, buckets)
+        self.replicas = [Replica(*one) for one in zip(nets, self._submissions, team.records, weights, strict=True)]
 
     def begin(self) -> None:
         """Expect the gradients of all instances."""
         self.sums.begin()
         for submissions in self._submissions:
             submissions.begin()
+
+
+def _weights(nets: Sequence[Net], domains: Sequence[int], buckets: Sequence[Bucket]) -> list[Weights]:
+    """Return each net's weights: those of net 0 in its NUMA domain, a copy of them in each other domain."""
+    found: dict[int, Weights] = {domains[0]: Weights()}
+    for net, domain in zip(nets, domains, strict=True):
+        if domain not in found:
+            found[domain] = WeightCopy(nets[0].packed.data, net.packed.data, buckets)
+    return [found[domain] for domain in domains]

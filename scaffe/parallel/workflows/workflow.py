@@ -21,7 +21,7 @@ from scaffe.parallel.drive import DRIVES, Hook
 from scaffe.parallel.instances.instance_nets import InstanceNets
 from scaffe.parallel.ordering import Ordering
 from scaffe.parallel.propagate import Propagate, StagedPropagate
-from scaffe.parallel.replica import Replica
+from scaffe.parallel.replica import Replica, Weights
 from scaffe.parallel.sums import Sums
 from scaffe.parallel.world import World
 from scaffe.solvers.rule import Rule
@@ -94,7 +94,7 @@ class Workflow:
 
     def _single(self) -> Sequence[Replica]:
         """Return the one net, which submits its gradients itself."""
-        return [Replica(self.parts.net, self.aggregate, self.parts.world.record)]
+        return [Replica(self.parts.net, self.aggregate, self.parts.world.record, Weights())]
 
     def _summed(self, k: int) -> None:
         """Pass on a bucket whose sum over the instances is complete."""
