@@ -25,7 +25,7 @@ class Carried:
         self._losses, self._bad_records = solver.losses, solver.bad_records
 
     def give(self, solver: Solver) -> None:
-        """Hand it on to the solver's new nets, without communication. Old nets that a user holds share their parameters."""
+        """Hand it on to the new nets, without communication. Old nets that a user holds share their parameters."""
         solver.net.packed.set_data(self._values)
         for new, old in zip(solver.rule.history, self._history, strict=True):
             new[...] = old

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -185,6 +186,8 @@ class Solver:
         """Return the workflow of the run, or those to time. Collective."""
         given = self.world, self.collectives, self.net, self.update_bucket, self.rule
         candidates = self.run.candidates if self.collectives else {"alone": self.run}
+        if self.team.total > self.world.size:  # whose threads are the drive
+            candidates = {run.workflow: run for run in candidates.values()}
         if not self.auto_instances.is_settled:  # whose trial comes first
             candidates = dict([candidates.popitem()])
         workflows = {name: make_workflow(run, *given, self.instance_nets) for name, run in candidates.items()}
@@ -305,6 +308,7 @@ class Solver:
         before, now = auto.present, auto.next(self.net, self.team)
         if now.n != before.n:
             self._rebuild()
+            gc.collect()  # the nets that were replaced, which refer to themselves
         elif now != before or auto.is_settled:
             self.trial.close()
             self.team.arrange(now)

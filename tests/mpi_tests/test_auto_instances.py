@@ -13,12 +13,12 @@ from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.instances.topology import Domain, Topology
 from scaffe.parallel.instances.trial import InstancesTrial
 from scaffe.parallel.run import Run
-from scaffe.parallel.world import World
+from scaffe.parallel.world import open_world
 from scaffe.training import auto_instances
+from scaffe.training.snapshots import Progress
 from scaffe.training.solver import Solver
 
 COMM = MPI.COMM_WORLD
-SIZES = [size for size in (1, 2, 3) if size <= COMM.size]
 FASTEST = {"1": 2.0, "numa": 1.0, "core": 3.0}  # seconds of an iteration
 AUTO = Instances("auto", gather="slices", oversubscribe=True)
 NUMBERS = 3 * InstancesTrial.ITERATIONS  # iterations
@@ -35,6 +35,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def cores(monkeypatch):
     """Let each rank have four cores in two domains, as far as auto knows; threads run where there are cores."""
+    open_world()  # with which the log begins that caplog reads
     found = Topology((Domain(0, (0, 1)), Domain(1, (2, 3))))
     monkeypatch.setattr(auto_instances, "own_topology", lambda world: found)
     monkeypatch.setattr("scaffe.parallel.instances.places.count", lambda n, *given: COUNTS.get(n) or int(n))
@@ -49,47 +50,41 @@ def net(folder):
 
 
 class Trained:
-    """A solver on the first `size` ranks, whose iterations take as long as `seconds(present)` says.
-
-    On other ranks it is None, and the methods do nothing.
-    """
+    """A solver whose iterations take as long as `seconds(present)` says on this rank."""
 
     def __init__(
-        self, folder, size, instances=AUTO, seconds=lambda present: FASTEST[present.n], run=None, text="", **fields
+        self, folder, instances=AUTO, seconds=lambda present: FASTEST.get(present.n), run=None, text="", **fields
     ):
-        self.comm = COMM.Split(0 if COMM.rank < size else MPI.UNDEFINED)
-        self.solver, self.keys, self.used = None, [], []
-        if self.comm == MPI.COMM_NULL:
-            return
         fields.setdefault("test_iter", [2])
         param = nets.solver_with(text or net(folder), test_interval=5, **fields)
         given = {"compute": Compute(engine="reference"), "run": run or Run()}
-        self.solver = Solver(param, world=World(self.comm), instances=instances, **given)
+        self.solver = Solver(param, instances=instances, **given)
+        self.keys, self.used = [], []
         auto = self.solver.auto_instances
         took = auto.took
         auto.took = lambda _: took(seconds(auto.present))
 
     def step(self, iterations):
         """Train, and note the records of each iteration over all ranks, and the instances that computed it."""
-        for _ in range(iterations if self.solver else 0):
+        for _ in range(iterations):
             self.solver.step(1)
             mine = [key for one in self.solver.nets for layer in one.data_layers() for key in layer.batch.keys]
-            self.keys.append(sorted(sum(self.comm.allgather(mine), [])))
+            self.keys.append(sorted(sum(COMM.allgather(mine), [])))
             self.used.append(self.solver.auto_instances.present)
         return self
 
-    def snapshot(self):
-        return COMM.bcast(self.solver and self.solver.snapshot())
+    def resume(self, path):
+        self.solver.restore(path)
+        return self
 
     def end(self):
-        """Return parameters with statistics, and history, on the ranks of the run."""
-        if not self.solver:
-            return None
-        self.solver.propagate.sync()
-        values = self.solver.net.packed.data.copy(), self.comm.bcast(self.solver.rule.history[0].copy())
-        self.solver.close()
-        self.comm.Free()
-        return values
+        """Return the parameters with the statistics, the root's history, and the next samples of all data layers."""
+        solver = self.solver
+        solver.propagate.sync()
+        values, history = solver.net.packed.data.copy(), COMM.bcast(solver.rule.history[0].copy())
+        state = solver.snapshots.state(Progress(solver.iter, solver.tests_done, solver.seed))
+        solver.close()
+        return values, history, np.array([position.samples for position in state.position])
 
 
 def assert_near(ours, expected):
@@ -98,19 +93,12 @@ def assert_near(ours, expected):
 
 
 @pytest.mark.parametrize("fields", [{}, {"iter_size": 2, "clip_gradients": 5.0}], ids=["plain", "two passes"])
-@pytest.mark.parametrize("size", SIZES)
-def test_a_run_whose_instances_change_computes_what_one_without_them_does(folder, size, fields):
-    iterations = NUMBERS + 3
-    auto = Trained(folder, size, **fields).step(iterations)
-    plain = Trained(folder, size, Instances(), **fields).step(iterations)
+def test_a_run_whose_instances_change_computes_what_one_without_them_does(folder, fields):
+    auto, plain = (Trained(folder, given, **fields).step(NUMBERS + 3) for given in (AUTO, Instances()))
+    assert [one.n for one in auto.used[:: InstancesTrial.ITERATIONS]] == ["1", "numa", "core", "numa"]
+    assert auto.solver.team.size == 2
     assert auto.keys == plain.keys  # no gap, no repetition
-    if auto.solver:
-        used = [present.n for present in auto.used[:: InstancesTrial.ITERATIONS]]
-        assert used == ["1", "numa", "core", "numa"]
-        assert auto.solver.team.size == 2 and auto.solver.tests_done <= plain.solver.tests_done
-    ours, expected = auto.end(), plain.end()
-    if ours:
-        assert_near(ours, expected)
+    assert_near(auto.end(), plain.end())
 
 
 def test_measured_statistics_go_on(folder):
@@ -118,7 +106,7 @@ def test_measured_statistics_go_on(folder):
     text = nets.softmax_regression(folder / "db", batch=14).replace('bottom: "data"', 'bottom: "norm"')
     head, tail = text.split('layer {\n  name: "ip"')
     text = f'{head}{NORM}\nlayer {{\n  name: "ip"{tail}'
-    runs = [Trained(folder, COMM.size, given, text=text, test_iter=[]) for given in (AUTO, Instances())]
+    runs = [Trained(folder, given, text=text, test_iter=[]) for given in (AUTO, Instances())]
     mean, _, factor = zip(
         *[[blob.data for blob in run.step(20).solver.net.params["norm"]] for run in runs], strict=True
     )
@@ -128,79 +116,64 @@ def test_measured_statistics_go_on(folder):
         run.end()
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_all_ranks_take_what_is_fastest_where_it_is_slowest(folder, size):
+def test_all_ranks_take_what_is_fastest_where_it_is_slowest(folder):
     """The ranks' clocks disagree: for the last one two instances are slow."""
-    last = COMM.rank == size - 1
+    last = COMM.rank == COMM.size - 1
     seconds = {"1": 1.5, "numa": 3.0, "core": 2.0} if last else {"1": 2.5, "numa": 1.0, "core": 2.0}
-    auto = Trained(folder, size, seconds=lambda present: seconds[present.n]).step(NUMBERS + 1)
-    taken = COMM.allgather(auto.used and auto.used[-1].n)[:size]
-    assert taken == ["1" if size == 1 else "core"] * size
+    auto = Trained(folder, seconds=lambda present: seconds[present.n]).step(NUMBERS + 1)
+    assert COMM.allgather(auto.used[-1].n) == ["1" if COMM.size == 1 else "core"] * COMM.size
     auto.end()
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_a_gather_and_a_delay_that_are_timed_leave_the_bits(folder, size):
+def test_a_gather_and_a_delay_that_are_timed_leave_the_bits(folder):
     """Of two instances' gradients each gather makes the same sums."""
     given = Instances(2, launch_groups=2, launch_delay="auto", oversubscribe=True)
     clock = {"slices": 2e-5, "tree:2": 1e-5, "server": 3e-5}
-    auto = Trained(folder, size, given, lambda one: clock[one.gather] + float(one.launch_delay)).step(45)
-    plain = Trained(folder, size, Instances(2, gather="slices", oversubscribe=True)).step(45)
-    if auto.solver:
-        assert auto.used[-1] == Instances(2, "tree:2", 2, "0", oversubscribe=True)
-        assert len({one.launch_delay for one in auto.used}) == 4
-    ours, expected = auto.end(), plain.end()
-    if ours:
-        assert all(map(np.array_equal, ours, expected))
+    auto = Trained(folder, given, lambda one: clock[one.gather] + float(one.launch_delay)).step(45)
+    plain = Trained(folder, Instances(2, gather="slices", oversubscribe=True)).step(45)
+    assert auto.used[-1] == Instances(2, "tree:2", 2, "0", oversubscribe=True)
+    assert len({one.launch_delay for one in auto.used}) == 4
+    assert all(map(np.array_equal, auto.end(), plain.end()))
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_a_resume_takes_what_was_taken_without_a_trial(folder, size):
-    prefix = str(folder / f"taken{size}")
-    first = Trained(folder, size, snapshot_prefix=prefix).step(NUMBERS + 2)
-    path = first.snapshot()
-    resumed = Trained(folder, size, snapshot_prefix=prefix)
-    if resumed.solver:
-        resumed.solver.restore(path)
+def test_a_resume_takes_what_was_taken_without_a_trial(folder):
+    prefix = str(folder / "taken")
+    first = Trained(folder, snapshot_prefix=prefix).step(NUMBERS + 2)
+    resumed = Trained(folder, snapshot_prefix=prefix).resume(first.solver.snapshot()).step(8)
     first.step(8)
-    resumed.step(8)
+    assert {one.n for one in resumed.used} == {"numa"}
     assert resumed.keys == first.keys[-8:]
-    assert {one.n for one in resumed.used} <= {"numa"}
-    ours, expected = resumed.end(), first.end()
-    if ours:
-        assert all(map(np.array_equal, ours, expected))
+    assert all(map(np.array_equal, resumed.end(), first.end()))
 
 
 def test_a_resume_on_other_cores_times_again_and_says_so(folder, monkeypatch, caplog):
     prefix = str(folder / "moved")
-    path = Trained(folder, COMM.size, snapshot_prefix=prefix).step(NUMBERS + 1).snapshot()
+    first = Trained(folder, snapshot_prefix=prefix).step(NUMBERS + 1)
+    path = first.solver.snapshot()
     monkeypatch.setattr(auto_instances, "own_topology", lambda world: Topology((Domain(0, (0, 1, 2, 3)),)))
-    resumed = Trained(folder, COMM.size, snapshot_prefix=prefix)
     caplog.set_level("INFO", "scaffe")
-    resumed.solver.restore(path)
-    again = [text for text in caplog.messages if "timed again" in text]
-    assert len(again) == 1 and "4 in 2 domain(s)" in again[0] and "4 in 1 domain(s)" in again[0]
+    resumed = Trained(folder, snapshot_prefix=prefix).resume(path)
+    [again] = [text for text in caplog.messages if "timed again" in text]
+    assert "4 in 2 domain(s)" in again and "4 in 1 domain(s)" in again
     assert [one.n for one in resumed.step(NUMBERS).used] == [
         n for n in COUNTS for _ in range(InstancesTrial.ITERATIONS)
     ]
     resumed.end()
+    first.end()
 
 
-def test_a_snapshot_within_the_trial_keeps_none(folder):
+def test_a_resume_within_the_trial_begins_it_again(folder):
     prefix = str(folder / "within")
-    first = Trained(folder, COMM.size, snapshot_prefix=prefix).step(8)
-    path = first.snapshot()
-    resumed = Trained(folder, COMM.size, snapshot_prefix=prefix)
-    resumed.solver.restore(path)
+    first = Trained(folder, snapshot_prefix=prefix).step(8)
+    resumed = Trained(folder, snapshot_prefix=prefix).resume(first.solver.snapshot()).step(12)
     first.step(12)
-    resumed.step(12)
+    assert [one.n for one in resumed.used] == ["1"] * 6 + ["numa"] * 6
     assert resumed.keys == first.keys[-12:]
-    assert {one.n for one in resumed.used} == {"1", "numa"}
     assert_near(resumed.end(), first.end())
 
 
 def test_workflows_are_timed_after_the_instances(folder):
-    auto = Trained(folder, COMM.size, run=Run("auto"))
+    auto = Trained(folder, run=Run("auto"))
     if COMM.size > 1:
         tried = len(auto.solver.run.candidates)
         assert tried > 1
@@ -212,7 +185,7 @@ def test_workflows_are_timed_after_the_instances(folder):
 
 
 def test_nets_that_a_user_holds_have_the_parameters_of_those_in_their_place(folder):
-    auto = Trained(folder, COMM.size)
+    auto = Trained(folder)
     held = auto.solver.net, auto.solver.test_nets[0]
     auto.step(NUMBERS + 1)
     assert held[0] is not auto.solver.net
