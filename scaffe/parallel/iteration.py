@@ -55,7 +55,9 @@ def forward(workflow: Workflow) -> Loss:
     workflow.drive.run([part.forward for part in parts])
     for part in parts:
         part.net.context.batch_number += 1
-    return joined([part.loss for part in parts])
+    loss = joined([part.loss for part in parts])
+    loss.send()
+    return loss
 
 
 def feed(workflow: Workflow, record: RankRecord) -> None:

@@ -490,8 +490,3 @@ class Solver:
     def _end_readers(self) -> None:
         for net in (*self.nets, *self.test_nets):
             net.close()
-
-
-def get_solver(path: str | os.PathLike[str], **settings: Any) -> Solver:
-    """Return the solver that a prototxt file describes; `settings` are Solver's keywords."""
-    return Solver(path, **settings)
