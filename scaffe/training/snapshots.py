@@ -40,14 +40,14 @@ class Progress(NamedTuple):
 class Snapshots:
     """Saves and restores what a run needs to continue: nets, history of the update rule, kernels and instances chosen.
 
-    `train_nets` are those of this rank's instances. `keep` is the number of newest snapshots that stay; 0 keeps all.
-    `lock` is the lock of the prefix. `instances` holds AutoInstances.kept, lines of a plan.
+    `train_nets` are those of this rank's instances, and so is each of `test_nets`. `keep` is the number of newest
+    snapshots that stay; 0 keeps all. `lock` is the lock of the prefix. `instances` is AutoInstances.kept.
     """
 
     param: SolverParameter
     world: World
     train_nets: Sequence[Net]
-    test_nets: Sequence[Net]
+    test_nets: Sequence[Sequence[Net]]
     rule: Rule
     choices: Choices
     lock: PrefixLock
@@ -94,7 +94,7 @@ class Snapshots:
 
     def _nets(self) -> list[tuple[str, Sequence[Net]]]:
         """Return the nets by name; those of one name read the same samples, divided over them."""
-        return [("train", self.train_nets), *((f"test {k}", [net]) for k, net in enumerate(self.test_nets))]
+        return [("train", self.train_nets), *((f"test {k}", nets) for k, nets in enumerate(self.test_nets))]
 
     def state(self, progress: Progress, model: str = "") -> SolverState:
         """Return the solver state, without its history, that goes with the weights in the file `model`."""
@@ -118,7 +118,7 @@ class Snapshots:
         """Return how many samples a data layer has consumed over all ranks."""
         if net is self.net:
             return layer.position
-        k = next(k for k, one in enumerate(self.test_nets) if one is net)
+        k = next(k for k, nets in enumerate(self.test_nets) if nets[0] is net)
         return layer.first + tests_done * self.param.test_iter[k] * layer.samples_per_batch
 
     def _shapes(self) -> snapshot.Shapes:
@@ -167,14 +167,14 @@ class Snapshots:
         for work, way in plan.items():
             taken = self.instances if work.startswith(INSTANCES) else self.choices.taken
             taken[work] = way
-        for net in (*self.train_nets, *self.test_nets):
+        for net in (net for _, nets in self._nets() for net in nets):
             net.replan()
 
     def restore_positions(self, state: SolverState, seed: int) -> None:
         """Move data layers to their next samples. A state of Caffe's has no positions: they follow from iterations."""
         stored = {(position.net, position.layer): position for position in state.position}
         passes = state.iter * self.param.iter_size
-        for name, net in ((name, net) for name, nets in self._nets() for net in nets):
+        for name, net, first in ((name, net, nets[0]) for name, nets in self._nets() for net in nets):
             net.context.seed = seed
             if name == "train":
                 net.context.batch_number = passes
@@ -182,7 +182,7 @@ class Snapshots:
                 position = stored.get((name, layer.name))
                 counted = passes * layer.samples_per_batch if name == "train" else 0
                 layer.seek(position.samples if position else counted)
-                if position and self.world.is_root and net.context.rank == 0:
+                if position and self.world.is_root and net is first:
                     _compare(layer, name, position)
 
 

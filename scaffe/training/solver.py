@@ -140,15 +140,14 @@ class Solver:
         self.collectives = open_communicator(world, run, self.net)
         world.together(lambda: self._build_rest(builder))
         self._agree_on(self.test_nets)
-        nets = [*self.nets, *self.test_nets]
-        self.bad_records = BadRecords(nets, self.reading)
+        self.bad_records = BadRecords(self._all_nets(), self.reading)
         self.losses = Losses(world, self.param, lambda: self.asked(), self.bad_records, self.rule)
         self.snapshots = Snapshots(
-            self.param, world, self.nets, self.test_nets, self.rule, self.choices, self.lock, run.keep_snapshots,
+            self.param, world, self.nets, self.tests, self.rule, self.choices, self.lock, run.keep_snapshots,
             self.auto_instances.kept,
         )  # fmt: skip
         self.trial = self._make_workflows()
-        self.watch = self._open_watch(nets)
+        self.watch = self._open_watch([self.net, *self.test_nets])
         if self.timeline:
             self.timeline.watch(self.net, self.workflow, self.statistics)
 
@@ -164,7 +163,8 @@ class Solver:
         self.statistics = Statistics(self.world, self.nets)
         self.net.packed.pinned = True
         self.rule = solvers.create(self.param, self.net.packed, self.net.engine)
-        self.test_nets = builder.test_nets(self.net, lambda: self.tests_done)
+        self.tests = builder.test_nets(self.net, lambda: self.tests_done)  # of each, a net for each instance
+        self.test_nets = [nets[0] for nets in self.tests]
         if self.world.is_root:
             snapshot.check_writable(self.param)
             if self.watching.timeline:
@@ -416,13 +416,14 @@ class Solver:
     def test_all(self) -> None:
         """Run all test nets and log the means of their outputs, exact over the ranks."""
         self.propagate.sync()
-        for k, net in enumerate(self.test_nets):
+        for k, nets in enumerate(self.tests):
             log.info("Iteration %d, Testing net (#%d)", self.iter, k)
-            self.world.record.begin(self.iter, k + 1)
-            mean = means(run_batches(net, self.param.test_iter[k], self.world))
+            for record in self.team.records:
+                record.begin(self.iter, k + 1)
+            mean = means(run_batches(nets, self.param.test_iter[k], self.world, self.team))
             if self.param.test_compute_loss:
                 log.info("Test loss: %.6g", mean.loss)
-            display.outputs("Test", net, mean.outputs)
+            display.outputs("Test", nets[0], mean.outputs)
         self.world.record.begin(self.iter)
         self.tests_done += 1
 
@@ -488,5 +489,9 @@ class Solver:
             self.collectives.free(windows=not any(self.world.allgather(held)))
 
     def _end_readers(self) -> None:
-        for net in (*self.nets, *self.test_nets):
+        for net in self._all_nets():
             net.close()
+
+    def _all_nets(self) -> list[Net]:
+        """Return the nets of all instances."""
+        return [*self.nets, *(net for nets in self.tests for net in nets)]

@@ -6,14 +6,17 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from threading import Condition, Thread, current_thread
 from time import sleep
+from typing import TypeVar
 
 import numpy as np
 
+from scaffe.monitor import log as logs
 from scaffe.monitor.log import log
 from scaffe.parallel.instances.binding import bind
 from scaffe.parallel.instances.gradient_sums import BrokenOffError
 from scaffe.parallel.instances.places import Place
 
+T = TypeVar("T")
 Work = Callable[[int], object]
 
 
@@ -42,6 +45,7 @@ class Crew:
         self._ends: dict[int, BaseException | None] = {}  # of the last work, by instance: its error, if any
         self._ended = Condition()
         self._running = False
+        self._has_failed = False  # a thread's work, or the caller that waits for it
         self._threads = [Thread(target=self._live, args=(place,), daemon=True) for place in places]
         for place, thread in zip(places, self._threads, strict=True):
             thread.name = f"instance {place.instance}"
@@ -50,7 +54,7 @@ class Crew:
     def start(self, work: Work) -> None:
         """Make each thread call `work(instance)`; the last work must have been joined."""
         assert not self._running, "the crew is at work"
-        self._ends, self._running = {}, True
+        self._ends, self._running, self._has_failed = {}, True, False
         for calls in self._calls:
             calls.put(work)
 
@@ -79,7 +83,7 @@ class Crew:
 
     def abandon(self, error: BaseException) -> None:
         """Call `failed(error)`, an error of the calling thread, and wait for all threads; theirs are not raised."""
-        self._failed(error)
+        self._fail(error)
         self._wait()
         self._running, self._ends = False, {}
 
@@ -99,6 +103,21 @@ class Crew:
         self.start(work)
         self.join()
 
+    def build(self, make: Callable[[int], T]) -> list[T]:
+        """Return make(instance) of all instances, each called in the instance's thread, so that it touches its memory.
+
+        Instance 0's comes first: it fills what the process loads once, and reports what is wrong with all.
+        """
+        made: dict[int, T] = {}
+
+        def build(instance: int) -> None:
+            if instance not in made:
+                made[instance] = make(instance)
+
+        self.run(lambda instance: None if instance else build(0))
+        self.run(build)
+        return [made[i] for i in range(len(self.places))]
+
     def close(self) -> None:
         """End the threads, once their work has ended."""
         for calls in self._calls:
@@ -116,6 +135,8 @@ class Crew:
         """Bind this thread, then do the work that comes until it is None."""
         late = place.instance % self.groups
         unbound: BaseException | None = None
+        if place.instance:
+            logs.warnings_only()  # instance 0 logs the rest
         try:
             bind(place.cores)
             self._prepare(place.instance)
@@ -130,10 +151,19 @@ class Crew:
                 with np.errstate(all="ignore"):  # which each thread has of its own
                     work(place.instance)
             except BaseException as error:
-                self._failed(error)
+                self._fail(error)
                 self._end(place.instance, error)
             else:
                 self._end(place.instance, None)
+
+    def check(self) -> None:
+        """Raise BrokenOffError where another instance's work has failed, or the caller that waits for all."""
+        if self._has_failed:
+            raise BrokenOffError
+
+    def _fail(self, error: BaseException) -> None:
+        self._has_failed = True
+        self._failed(error)
 
     def _end(self, instance: int, error: BaseException | None) -> None:
         with self._ended:

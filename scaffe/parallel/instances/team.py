@@ -69,25 +69,16 @@ class Team:
             record.begin(iteration)
 
     def build(self, make: Callable[[int], T]) -> list[T]:
-        """Return make(instance) of all instances, each called in the instance's thread, so that it touches its memory.
-
-        Instance 0's comes first: it fills what the process loads once, and reports what is wrong with all.
-        """
-        if self.crew is None:
-            return [make(0)]
-        made: dict[int, T] = {}
-
-        def build(instance: int) -> None:
-            if instance not in made:
-                made[instance] = make(instance)
-
-        self.crew.run(lambda instance: None if instance else build(0))
-        self.crew.run(build)
-        return [made[i] for i in range(self.size)]
+        """Return make(instance) of all instances, instance 0's first; see Crew.build."""
+        return self.crew.build(make) if self.crew else [make(0)]
 
     def threads(self, instance: int, given: int) -> int:
         """Return how many threads an instance computes with: those `given`, or one on each of its cores."""
         return given or len(self.places[instance].cores)
+
+    def file_mark(self, instance: int) -> str:
+        """Return the part of a file's name that differs between instances: .rank1of6, or "" for a single one."""
+        return f".rank{self.first + instance}of{self.total}" if self.total > 1 else ""
 
     def break_off(self, error: BaseException) -> None:
         """End all waits of instances for each other, since one has failed. Any thread can call it."""
@@ -107,10 +98,7 @@ def places_of(world: World, instances: Instances) -> list[Place]:
     mine = own_topology(world)
     places = place(instances.n, mine, instances.oversubscribe)
     if len(places) > 1 and world.gpu is not None:
-        raise ScaffeError(
-            f"{len(places)} instances on a GPU: a rank with a GPU has one; start a rank for each GPU, or "
-            "compute on the cores with --device cpu"
-        )
+        raise on_gpu(len(places))
     return places
 
 
@@ -120,6 +108,14 @@ def own_topology(world: World) -> Topology:
     masks = [world.places[rank][1] for rank in here]
     topology = read_topology(world.cores)
     return topology.only(rank_cores(masks, here.index(world.rank), topology))
+
+
+def on_gpu(count: int) -> ScaffeError:
+    """Return the error of several instances on a GPU."""
+    return ScaffeError(
+        f"{count} instances on a GPU: a rank with a GPU has one; start a rank for each GPU, or compute on the cores "
+        "with --device cpu"
+    )
 
 
 def _sharers(sizes: list[int]) -> str:
