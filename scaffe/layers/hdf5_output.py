@@ -22,6 +22,7 @@ class HDF5Output(Layer):
 
     bottoms = (2, 2)
     tops = (0, 0)
+    unsaved = "it writes a file"
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         name = self.param.hdf5_output_param.file_name

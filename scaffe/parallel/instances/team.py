@@ -21,7 +21,7 @@ from scaffe.parallel.instances.joined_sums import JoinedSums
 from scaffe.parallel.instances.memory import arrays_of
 from scaffe.parallel.instances.pages import where
 from scaffe.parallel.instances.places import Place, place, rank_cores
-from scaffe.parallel.instances.topology import read_topology
+from scaffe.parallel.instances.topology import Topology, read_topology
 from scaffe.parallel.world import World
 
 T = TypeVar("T")
@@ -64,6 +64,12 @@ class Team:
         self._world.take_record(self.records[instance])
         if self._world.size > 1:
             lower_priority()
+
+    def arrange(self, instances: Instances) -> None:
+        """Take another launch delay, and forget the workflows, which have been closed."""
+        del self.breaks[1:]
+        if self.crew is not None:
+            self.crew.delay = float(instances.launch_delay)
 
     def begin(self, iteration: int) -> None:
         """Begin an iteration."""
@@ -126,14 +132,19 @@ def places_of(world: World, instances: Instances) -> list[Place]:
     """Return the places of this rank's instances: a node's ranks divide its cores, then the instances their rank's."""
     if instances.n == "1":
         return [Place(0, 0, tuple(world.cores))]
-    here = [rank for rank, (host, _) in enumerate(world.places) if host == world.host]
-    masks = [world.places[rank][1] for rank in here]
-    topology = read_topology(world.cores)
-    mine = topology.only(rank_cores(masks, here.index(world.rank), topology))
+    mine = own_topology(world)
     places = place(instances.n, mine, instances.oversubscribe)
     if len(places) > 1 and world.gpu is not None:
         raise on_gpu(len(places))
     return places
+
+
+def own_topology(world: World) -> Topology:
+    """Return the domains of this rank's part of its node's cores."""
+    here = [rank for rank, (host, _) in enumerate(world.places) if host == world.host]
+    masks = [world.places[rank][1] for rank in here]
+    topology = read_topology(world.cores)
+    return topology.only(rank_cores(masks, here.index(world.rank), topology))
 
 
 def on_gpu(count: int) -> ScaffeError:
