@@ -17,7 +17,7 @@ def head_lines(passes: Passes, machine: Machine) -> Iterator[str]:
     one = sum(cost.seconds for cost in passes.costs)
     yield f"Measured: {passes.batch} images in {1e3 * one:.4g} ms on one core, {passes.batch / one:.4g} images/s"
     costs = on_machine(passes.costs, machine)
-    yield f"Simulated: {machine.cores} cores in {machine.domains} domains of {machine.bandwidth / 1e9:.4g} GB/s"
+    yield f"Simulated: {machine.cores} cores, domains: {machine.domains} of {machine.bandwidth / 1e9:.4g} GB/s"
     yield (
         f"A core does {compute_rate(costs) / 1e9:.3g} GFLOP/s in compute-intensive layers, and moves "
         f"{access_rate(costs) / 1e9:.3g} GB/s in others; {sum(passes.gradients) / 1e6:.4g} MB of gradients"
