@@ -148,8 +148,8 @@ class BuiltNet:
         for layer, bottom in zip(self.layers, self.bottoms, strict=True):
             if reason := layer.mixes_samples(bottom):
                 raise layer.error(
-                    f"{reason}, so the batch can't be divided over {self.context.size} ranks; "
-                    "give each rank the whole batch with --scal weak"
+                    f"{reason}, so the batch can't be divided over {self.context.divisors}; "
+                    "give each the whole batch with --scal weak"
                 )
 
     def _weigh_losses(self) -> None:

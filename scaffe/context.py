@@ -16,6 +16,7 @@ from scaffe.choices import Choices
 from scaffe.compute import DEFAULT, Compute
 from scaffe.engine import Engine
 from scaffe.errors import SplitError
+from scaffe.shared_forms import SharedForms
 
 TRAIN, TEST = 0, 1
 PHILOX_STEP = 8  # float32 numbers that one step of Philox's counter gives: 4 words of 64 bits
@@ -38,6 +39,9 @@ class Earlier:
 class Context:
     """Phase, engine, seed, and this rank's share of the global batch.
 
+    Where ranks have several instances, `rank` and `size` number and count all instances of all ranks, and `sharers`
+    names them in errors.
+
     With `scaling="strong"` the batch of the prototxt is divided over the ranks; with "weak" each rank takes
     it whole, so that the global batch is `size` times as large. `local_rows`, `total_rows` and `first_row`
     say which rows of the global batch are here; None until a data layer has said how large the batch is.
@@ -53,10 +57,12 @@ class Context:
     compute: Compute = DEFAULT  # the settings of the engine
     engine: Engine = field(default_factory=Engine)  # that computes the layers; a net gives its context one
     choices: Choices = field(default_factory=Choices)  # of the engine's kernels
+    forms: SharedForms | None = None  # of parameters, with the nets that share them; None for a net by itself
     batch_number: int = 0  # global batches consumed before this pass: what random layers are keyed by
     file_mark: str = ""  # what this rank puts into the names of files that layers write, "" where it is alone
     reading: Reading = Reading()  # how data layers read
     scatter: Callable[[Batch | None, Batch], None] | None = None  # of the root's batch, if it reads for all
+    sharers: str = ""  # those who divide a batch, as "2 ranks x 3 instances"; "" for `size` ranks
     spare_cores: int = 1  # of this rank: those that computing leaves, or 1
     local_rows: int | None = None
     total_rows: int | None = None
@@ -82,7 +88,7 @@ class Context:
         elif self._batch[1] != batch:
             raise SplitError(
                 f"layer '{layer}' has a batch of {batch} and layer '{self._batch[0]}' one of {self._batch[1]}: "
-                f"over {self.size} ranks all data layers need the same batch"
+                f"over {self.divisors} all data layers need the same batch"
             )
         if self.scaling == "weak":
             self.first_row, self.total_rows = self.rank * batch, self.size * batch
@@ -90,12 +96,20 @@ class Context:
             return batch
         if batch < self.size:
             raise SplitError(
-                f"layer '{layer}': {self.size} ranks for a batch of {batch} samples; "
-                f"start at most {batch} ranks, or give each rank the whole batch with --scal weak"
+                f"layer '{layer}': {self.divisors} for a batch of {batch} samples; "
+                f"{self._fewer(batch)}, or give each the whole batch with --scal weak"
             )
         self.first_row, stop = share(batch, self.rank, self.size)
         self.local_rows, self.total_rows = stop - self.first_row, batch
         return self.local_rows
+
+    @property
+    def divisors(self) -> str:
+        """Who divides a batch, for errors: "4 ranks", or "2 ranks x 3 instances"."""
+        return self.sharers or f"{self.size} ranks"
+
+    def _fewer(self, batch: int) -> str:
+        return f"ask for at most {batch} in all" if "instances" in self.sharers else f"start at most {batch} ranks"
 
     def allsum(self, value: float) -> float:
         """Return the sum of a number over the ranks, all of which call this."""

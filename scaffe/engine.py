@@ -90,6 +90,8 @@ class NetView(Protocol):
 
     def loss(self) -> float: ...
 
+    def suspects(self) -> list[str]: ...
+
 
 class Loss:
     """A rank's part of an iteration's loss, the mean over its passes.
@@ -113,6 +115,10 @@ class Loss:
     def value(self) -> float:
         """Return the loss. Raise LabelError where a pass met a label that is no class."""
         return self._sum
+
+    def suspects(self) -> list[str]:
+        """Return the layers whose part of the last pass's loss is not finite; if none is, all with one."""
+        return self.net.suspects()
 
 
 class Engine:

@@ -20,7 +20,7 @@ import numpy as np
 from scaffe.parallel.instances.crew import Crew
 from scaffe.parallel.instances.gradient_sums import GradientSums, add
 from scaffe.parallel.instances.instances import Instances
-from scaffe.parallel.instances.places import place
+from scaffe.parallel.instances.places import Place, place
 from scaffe.parallel.instances.topology import read_topology
 
 RESNET_50 = 25_600_000  # parameters
@@ -80,10 +80,10 @@ class Ours(Way):
 
     def __init__(self, instances: int, count: int, gather: str, domains: list[int]):
         super().__init__(instances, count)
-        self.result, self.weights = np.zeros(count, np.float32), np.zeros(count, np.float32)
+        self.weights = np.zeros(count, np.float32)
         lengths = [part.stop - part.start for part in self.buckets]
         made = Instances(str(instances), gather).make_gather(domains, lengths)
-        self.gradient_sums = GradientSums(made, self.diffs, self.result, self.buckets)
+        self.gradient_sums = GradientSums(made, self.diffs, self.buckets)
         self.slices = cut(count, instances)
 
     def begin(self) -> None:
@@ -97,7 +97,7 @@ class Ours(Way):
             self.gradient_sums.give(instance, bucket)
         self.gradient_sums.finish(instance)
         mine = self.slices[instance]
-        self.moves[instance] = update(self.weights[mine], self.result[mine])
+        self.moves[instance] = update(self.weights[mine], self.gradient_sums.result[mine])
         self.barrier.wait()
 
     @property
@@ -107,7 +107,7 @@ class Ours(Way):
 
     def sums(self) -> np.ndarray:
         """Return the sums."""
-        return self.result
+        return self.gradient_sums.result
 
 
 class ParameterServer(Way):
@@ -138,7 +138,10 @@ class ParameterServer(Way):
         part = self.buckets[bucket]
         received, total, length = self.received[part], self.total[part], part.stop - part.start
         np.copyto(received, self.diffs[instance][part])
-        add([total, received] if self.come[bucket] else [received], total)
+        if self.come[bucket]:
+            add(total, received)
+        else:
+            np.copyto(total, received)
         self.moves[instance] += (5 if self.come[bucket] else 4) * length
         self.come[bucket] += 1
         if self.come[bucket] == self.size:
@@ -162,7 +165,7 @@ class Ring(Way):
         mine, left = self.diffs[instance], self.diffs[instance - 1]
         for step in range(self.size - 1):
             chunk = self.chunks[(instance - step - 1) % self.size]
-            add([mine[chunk], left[chunk]], mine[chunk])
+            add(mine[chunk], left[chunk])
             self.moves[instance] += 3 * (chunk.stop - chunk.start)
             self.barrier.wait()
         for step in range(self.size - 1):
@@ -185,32 +188,31 @@ def ways(instances: int, count: int, domains: list[int]) -> Iterator[tuple[str, 
         yield gather, lambda gather=gather: Ours(instances, count, gather, domains)
 
 
-def timed(way: Way, crew: Crew, turns: int) -> float:
-    """Return the seconds of an iteration: the median of `turns`, after one that is not counted."""
+def timed(way: Way, places: list[Place], turns: int) -> tuple[float, int]:
+    """Return the seconds of an iteration, the median of `turns` after one that is not counted, and what one moved."""
     seconds = []
-    for _ in range(turns + 1):
-        way.begin()
-        begin = time.perf_counter()
-        crew.run(way.iterate)
-        seconds.append(time.perf_counter() - begin)
+    with Crew(places) as crew:
+        for _ in range(turns + 1):
+            way.begin()
+            begin = time.perf_counter()
+            crew.run(way.iterate)
+            seconds.append(time.perf_counter() - begin)
     np.testing.assert_allclose(way.sums(), way.size * RATE, rtol=1e-5)
-    return median(seconds[1:])
+    return median(seconds[1:]), way.moved
 
 
 def table(instances: int, count: int, turns: int) -> None:
-    """Print a line for each way."""
+    """Print a line for each way. One at a time has memory, since each has a copy of all gradients."""
     places = place(str(instances), read_topology(), oversubscribe=True)
-    with Crew(places) as crew:
-        base = 0.0
-        for name, make in ways(instances, count, [one.domain for one in places]):
-            way = make()  # one at a time, since each has a copy of all gradients
-            seconds = timed(way, crew, turns)
-            base = base or seconds
-            passes, gigabytes = way.moved / count, 4e-9 * way.moved
-            print(
-                f"{instances:>9}  {name:<17}{1e3 * seconds:>9.1f}{seconds / base:>8.2f}{passes:>9.1f}{gigabytes:>8.2f}",
-                flush=True,
-            )
+    base = 0.0
+    for name, make in ways(instances, count, [one.domain for one in places]):
+        seconds, moved = timed(make(), places, turns)
+        base = base or seconds
+        passes, gigabytes = moved / count, 4e-9 * moved
+        print(
+            f"{instances:>9}  {name:<17}{1e3 * seconds:>9.1f}{seconds / base:>8.2f}{passes:>9.1f}{gigabytes:>8.2f}",
+            flush=True,
+        )
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ from scaffe.monitor import log as logs
 from scaffe.monitor.log import log
 from scaffe.net import Net
 from scaffe.parallel.world import USER_ERRORS, World, launcher_rank, open_world
+from scaffe.training import presets
 from scaffe.training.settings import Settings, read_settings
 
 T = TypeVar("T")
@@ -86,9 +87,10 @@ def _chosen(a: argparse.Namespace) -> tuple[Settings, gpu.Gpu | None]:
 
 
 def settings(a: argparse.Namespace) -> Settings:
-    """Return the settings: those of the file --run-config, if the command takes one, replaced by the flags'."""
-    path = getattr(a, "run_config", None)
-    return (read_settings(path) if path else Settings()).with_flags(vars(a))
+    """Return the settings of the flags, else of the file --run-config, else of --preset, if the command takes these."""
+    preset, path = getattr(a, "preset", None), getattr(a, "run_config", None)
+    chosen = presets.find(preset).settings if preset else Settings()
+    return (read_settings(path, chosen) if path else chosen).with_flags(vars(a))
 
 
 def _outcome(work: Callable[[], T]) -> Callable[[], T]:

@@ -24,12 +24,19 @@ from scaffe.parallel.side import NoStream, SideStream
 from scaffe.parallel.world import World
 
 
+def in_turn(works: Sequence[Callable[[], object]]) -> None:
+    """Call all works in the calling thread."""
+    for work in works:
+        work()
+
+
 class Aggregate:
     """Base class: sum all gradients by `join` after the backward pass, then update all buckets.
 
     On a single rank it is used as it is, since its gradients are their own sums. `what` is "reduce", so that the root
     gets the sums and updates, or "allreduce", so that every rank does. `prepare()` is called once all sums are
-    complete, before the first update: gradient clipping needs the norm of them all.
+    complete, before the first update: gradient clipping needs the norm of them all. `each(works)` calls all works, in
+    any order and threads. A net submits its layers' gradients; of several instances `summed` gets their sums.
     """
 
     def __init__(
@@ -41,7 +48,9 @@ class Aggregate:
         update: Callable[[Bucket], None],
         prepare: Callable[[], object],
         what: str = "reduce",
+        each: Callable[[Sequence[Callable[[], object]]], object] = in_turn,
     ):
+        self.each = each
         self.world, self.packed, self.buckets, self.propagate = world, packed, buckets, propagate
         self.update, self.prepare, self.what = update, prepare, what
         self.meter = Meter(AGGREGATION)
@@ -52,6 +61,12 @@ class Aggregate:
 
     def submit(self, layer: int) -> None:
         """Do nothing: `drain` sums all layers at once."""
+
+    def summed(self, k: int) -> None:
+        """Mark bucket k's sum over this rank's instances as complete. Any thread may call it; it calls no MPI."""
+
+    def finish(self) -> None:
+        """Return at once: there are no instances' sums to help with."""
 
     def progress(self) -> bool:
         """Return False: no message is in flight outside `drain`."""
@@ -75,13 +90,35 @@ class Aggregate:
     def _update_all(self) -> None:
         if self.updates:
             self.prepare()
+            self.each([partial(self._compute, k) for k in range(len(self.buckets))])
         for k in range(len(self.buckets)):
-            self._update(k)
+            self.propagate.updated(k)
 
     def _update(self, k: int) -> None:
         if self.updates:
-            self.meter.compute(k, partial(self.update, self.buckets[k]))
+            self._compute(k)
         self.propagate.updated(k)
+
+    def _compute(self, k: int) -> None:
+        self.meter.compute(k, partial(self.update, self.buckets[k]))
+
+
+class LocalAggregate(Aggregate):
+    """The sums over the instances of a single rank; with `early` each thread updates the buckets it has summed."""
+
+    def __init__(self, *given: Any, early: bool):
+        super().__init__(*given)
+        self.early = early
+
+    def summed(self, k: int) -> None:
+        """With `early`, update a bucket whose sum is complete, while it is in the calling core's cache."""
+        if self.early:
+            self._update(k)
+
+    def drain(self) -> None:
+        """Complete all updates."""
+        if not self.early:
+            self._update_all()
 
 
 class BlockingAggregate(Aggregate):
@@ -161,6 +198,11 @@ class StagedAggregate(Aggregate):
                 for i in self.buckets[self._order[stage]].parameters:
                     self.packed.settle(i)
                 self._staged.ready(stage)
+        self._submitted = perf_counter()
+
+    def summed(self, k: int) -> None:
+        """Reduce a bucket whose sum over this rank's instances is complete."""
+        self._staged.ready(len(self._order) - 1 - k)
         self._submitted = perf_counter()
 
     def progress(self) -> bool:

@@ -2,14 +2,15 @@
 
 MPI advances messages only while a thread is inside it. With "hook" the one thread that computes calls it between
 layers. With "helper" a helper thread computes, and the main thread does nothing else than call MPI (S-Caffe section
-4.3). Which is faster depends on the device: a GPU leaves the processor to MPI, cores that compute do not.
+4.3). Which is faster depends on the device: a GPU leaves the processor to MPI, cores that compute do not. Several
+instances compute in as many threads; their drive is in scaffe/parallel/instances/drive.py.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Protocol
 
@@ -41,9 +42,25 @@ class Hook:
     def __init__(self, *transfers: Transfer):
         self.transfers = transfers
 
-    def run(self, work: Callable[[], None]) -> None:
-        """Call `work`, a pass over the layers."""
-        work()
+    def run(self, works: Sequence[Callable[[], None]]) -> None:
+        """Call the works, each a pass over the layers of a net."""
+        self.each(works)
+
+    def passes(
+        self,
+        forwards: Sequence[Callable[[], None]],
+        middle: Callable[[], object],
+        backwards: Sequence[Callable[[], None]],
+    ) -> None:
+        """Call the forward passes of all nets, `middle` in the calling thread, then their backward passes."""
+        self.run(forwards)
+        middle()
+        self.run(backwards)
+
+    def each(self, works: Sequence[Callable[[], object]]) -> None:
+        """Call all works, none of which waits for messages."""
+        for work in works:
+            work()
 
     def between(self) -> None:
         """Advance messages; `work` calls it between layers."""
@@ -60,7 +77,95 @@ class Hook:
         """Do nothing: there is no thread to end."""
 
 
-class Helper:
+class Threads(Hook):
+    """Base of drives in which other threads compute while the main thread advances messages."""
+
+    def __init__(self, *transfers: Transfer):
+        super().__init__(*transfers)
+        self._moved = threading.Condition()
+        self._left = 0  # works that have not ended
+        self._further = threading.Event()  # a thread has computed a layer, waits, or has finished
+        self._stop: BaseException | None = None  # of the main thread, to be raised in the threads that compute
+
+    def run(self, works: Sequence[Callable[[], None]]) -> None:
+        """Call the works in other threads while this thread advances messages; re-raise their exceptions here."""
+        self._left = len(works)
+        self.begin(works)
+        try:
+            self.advance(lambda: not self._left)
+        except BaseException as error:
+            self.abandon(error)
+            raise
+        self.end()
+
+    def advance(self, is_done: Callable[[], bool]) -> None:
+        """Advance messages until the threads that compute have come so far; each step of theirs sets `_further`."""
+        pause = Pause()
+        while not is_done():
+            moved = any([transfer.progress() for transfer in self.transfers])
+            if moved:
+                with self._moved:
+                    self._moved.notify_all()
+            if all(transfer.idle() for transfer in self.transfers):
+                self._further.wait()
+            else:
+                pause.after(moved, self._further.wait)
+            self._further.clear()
+
+    def call(self, work: Callable[[], None]) -> None:
+        """Call a work, in a thread that computes, and note its end."""
+        try:
+            work()
+        finally:
+            with self._moved:
+                self._left -= 1
+            self._further.set()
+
+    def between(self) -> None:
+        """Wake the main thread, which sleeps while no message can advance."""
+        self._further.set()
+
+    def wait(self, is_done: Callable[[], bool]) -> None:
+        """Return once `is_done()`: where layers are computed wait for the main thread, elsewhere advance messages."""
+        if not self.computes():
+            return super().wait(is_done)
+        self._further.set()
+        with self._moved:
+            self._moved.wait_for(lambda: is_done() or self._stop is not None)
+        if self._stop is not None:
+            raise self.stopped()
+
+    def release(self, error: BaseException) -> None:
+        """Wake the threads that compute, which may wait for messages that will not arrive, and raise there."""
+        with self._moved:
+            self._stop = self._stop or error
+            self._moved.notify_all()
+
+    # What differs with the number of threads that compute.
+
+    def begin(self, works: Sequence[Callable[[], None]]) -> None:
+        """Have the threads call `call` for their works."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Raise an error of a work, all of which have ended."""
+        raise NotImplementedError
+
+    def computes(self) -> bool:
+        """Return whether the calling thread is one that computes."""
+        raise NotImplementedError
+
+    def stopped(self) -> BaseException:
+        """Return the error to raise in a thread that computes, once `release` was called."""
+        assert self._stop is not None
+        return self._stop
+
+    def abandon(self, error: BaseException) -> None:
+        """End the waits of the threads that compute, since the main thread has failed."""
+        self.release(error)
+
+
+class Helper(Threads):
     """A helper thread computes while the main thread advances messages.
 
     If the two share a core, the main thread has the higher priority. With equal priorities a message that arrives
@@ -70,52 +175,25 @@ class Helper:
     name = "helper"
 
     def __init__(self, *transfers: Transfer):
-        self.transfers = transfers
+        super().__init__(*transfers)
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._moved = threading.Condition()
-        self._finished = False
-        self._further = threading.Event()  # the helper has computed a layer, waits, or has finished
-        self._failure: BaseException | None = None  # of the helper, to be raised in the main thread
-        self._stop: BaseException | None = None  # of the main thread, to be raised in the helper
+        self._ended: SimpleQueue[BaseException | None] = SimpleQueue()  # an item for each work: its error, if any
         self._thread = threading.Thread(target=self._compute, name="compute", daemon=True)
         self._thread.start()
 
-    def run(self, work: Callable[[], None]) -> None:
-        """Call `work` in the helper thread while this thread advances messages; re-raise its exceptions here."""
-        self._finished = False
+    def begin(self, works: Sequence[Callable[[], None]]) -> None:
+        """Have the helper thread call the work, of which there is one."""
+        (work,) = works
         self._work.put(work)
-        pause = Pause()
-        try:
-            while not self._finished:
-                moved = any([transfer.progress() for transfer in self.transfers])
-                if moved:
-                    with self._moved:
-                        self._moved.notify_all()
-                if all(transfer.idle() for transfer in self.transfers):
-                    self._further.wait()
-                else:
-                    pause.after(moved, self._further.wait)
-                self._further.clear()
-        except BaseException as error:
-            self._release(error)
-            raise
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
+
+    def end(self) -> None:
+        """Raise the work's error, if any."""
+        if (failure := self._ended.get()) is not None:
             raise failure
 
-    def between(self) -> None:
-        """Wake the main thread, which sleeps while no message can advance."""
-        self._further.set()
-
-    def wait(self, is_done: Callable[[], bool]) -> None:
-        """Return once `is_done()`: in the helper wait for the main thread, in any other thread advance messages."""
-        if threading.current_thread() is not self._thread:
-            return Hook(*self.transfers).wait(is_done)
-        self._further.set()
-        with self._moved:
-            self._moved.wait_for(lambda: is_done() or self._stop is not None)
-        if self._stop is not None:
-            raise self._stop
+    def computes(self) -> bool:
+        """Return whether the calling thread is the helper."""
+        return threading.current_thread() is self._thread
 
     def close(self) -> None:
         """End the helper thread, and join it."""
@@ -123,22 +201,21 @@ class Helper:
         self._thread.join()
 
     def _compute(self) -> None:
-        thread = threading.get_native_id()
-        os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)
+        lower_priority()
         while (work := self._work.get()) is not None:
+            failure: BaseException | None = None
             try:
                 with np.errstate(all="ignore"):
-                    work()
+                    self.call(work)
             except BaseException as error:  # re-raised in the main thread
-                self._failure = error
-            self._finished = True
-            self._further.set()
-
-    def _release(self, error: BaseException) -> None:
-        """Wake the helper, which may wait for messages that will not arrive, and raise the error there."""
-        with self._moved:
-            self._stop = error
-            self._moved.notify_all()
+                failure = error
+            self._ended.put(failure)
 
 
-DRIVES: dict[str, type[Hook] | type[Helper]] = {"hook": Hook, "helper": Helper}
+def lower_priority() -> None:
+    """Lower the calling thread's priority below that of the main thread, which calls MPI."""
+    thread = threading.get_native_id()
+    os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)
+
+
+DRIVES: dict[str, type[Hook]] = {"hook": Hook, "helper": Helper}

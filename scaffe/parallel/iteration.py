@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
-from scaffe.engine import Group, Loss
+from scaffe.engine import Loss
 from scaffe.monitor.record import BACKWARD, FORWARD, LOSS, UPDATE, RankRecord
-from scaffe.net import Net
+from scaffe.parallel.instances.joined_loss import joined
+from scaffe.parallel.replica import Replica
 from scaffe.parallel.statistics import Statistics
 from scaffe.parallel.workflows.workflow import Workflow
 
 
 @np.errstate(all="ignore")  # a loss that is not finite is reported once, with its layer
 def iterate(
-    net: Net,
     workflow: Workflow,
     statistics: Statistics,
     passes: int,
@@ -28,53 +28,87 @@ def iterate(
     `agree_on_loss` gets this rank's part of the mean loss after the last forward pass. It may raise on all ranks:
     before any gradient of this iteration has changed a parameter. `record` notes each step.
     """
-    groups, loss = net.engine.groups(net, workflow.starts), net.engine.loss(net)
-    net.clear_param_diffs()
+    parts = [Part(replica, workflow, passes) for replica in workflow.replicas]
+    loss = joined([part.loss for part in parts])
+
+    def agree() -> None:
+        record.at(LOSS)
+        loss.send()
+        agree_on_loss(loss)
+        workflow.begin()
+
+    workflow.expect()
     record.at(FORWARD)
     workflow.propagate.post()
     for left in reversed(range(passes)):
-        feed(net, record)
-        workflow.drive.run(partial(forward, net, groups, workflow, loss, passes, record))
-        if not left:
-            record.at(LOSS)
-            loss.send()
-            agree_on_loss(loss)
-            workflow.aggregate.begin()
-        workflow.drive.run(partial(backward, net, groups, workflow, not left, record))
-        net.context.batch_number += 1
+        feed(workflow, record)
+        backwards = [partial(part.backward, not left) for part in parts]
+        workflow.drive.passes([part.forward for part in parts], nothing if left else agree, backwards)
     record.at(UPDATE)
     workflow.aggregate.drain()
     statistics.average()
 
 
-def feed(net: Net, record: RankRecord) -> None:
+def nothing() -> None:
+    """Do nothing between the passes that are not the last."""
+
+
+@np.errstate(all="ignore")
+def forward(workflow: Workflow) -> Loss:
+    """Return the loss of one forward pass over the next batch, whose parameters are here."""
+    parts = [Part(replica, workflow, 1) for replica in workflow.replicas]
+    feed(workflow, workflow.replicas[0].record)
+    workflow.drive.run([part.forward for part in parts])
+    for part in parts:
+        part.net.context.batch_number += 1
+    loss = joined([part.loss for part in parts])
+    loss.send()
+    return loss
+
+
+def feed(workflow: Workflow, record: RankRecord) -> None:
     """Take the batches that the root reads for all ranks: in the main thread, which calls MPI."""
-    if net.context.scatter is None:
-        return
-    for i, layer in enumerate(net.layers):
-        if layer.reads_ahead:
-            record.at(FORWARD, i)
-            net.feed_layer(i)
+    for replica in workflow.replicas:
+        net = replica.net
+        if net.context.scatter is None:
+            continue
+        for i, layer in enumerate(net.layers):
+            if layer.reads_ahead:
+                record.at(FORWARD, i)
+                net.feed_layer(i)
 
 
-def forward(net: Net, groups: Sequence[Group], workflow: Workflow, loss: Loss, passes: int, record: RankRecord) -> None:
-    """Compute all layers, each once its parameters are here, and add to the loss."""
-    net.engine.enter()
-    for group in groups:
-        record.at(FORWARD, group[0])
-        for i in group:
-            workflow.propagate.wait(i)
-        net.engine.forward(net, group)
-        workflow.drive.between()
-    loss.add(passes)
+class Part:
+    """A net's part of an iteration of so many passes, computed by one thread at a time."""
 
+    def __init__(self, replica: Replica, workflow: Workflow, passes: int):
+        self.net, self.record, self.gradients = replica.net, replica.record, replica.gradients
+        self.weights, self.workflow, self.passes = replica.weights, workflow, passes
+        self.weights.begin()
+        self.groups = self.net.engine.groups(self.net, workflow.starts)
+        self.loss = self.net.engine.loss(self.net)
 
-def backward(net: Net, groups: Sequence[Group], workflow: Workflow, last: bool, record: RankRecord) -> None:
-    """Compute all gradients; in the last pass submit each layer's as soon as they are complete."""
-    for group in reversed(groups):
-        record.at(BACKWARD, group[-1])
-        net.engine.backward(net, group)
+    def forward(self) -> None:
+        """Compute all layers, each once its parameters are here, and add to the loss."""
+        self.net.engine.enter()
+        for group in self.groups:
+            self.record.at(FORWARD, group[0])
+            for i in group:
+                self.workflow.propagate.wait(i)
+                self.weights.fetch(i)
+            self.net.engine.forward(self.net, group)
+            self.workflow.drive.between()
+        self.loss.add(self.passes)
+
+    def backward(self, last: bool) -> None:
+        """Compute all gradients; in the last pass submit each layer's as soon as they are complete."""
+        for group in reversed(self.groups):
+            self.record.at(BACKWARD, group[-1])
+            self.net.engine.backward(self.net, group)
+            if last:
+                for i in reversed(group):
+                    self.gradients.submit(i)
+            self.workflow.drive.between()
         if last:
-            for i in reversed(group):
-                workflow.aggregate.submit(i)
-        workflow.drive.between()
+            self.gradients.finish()
+        self.net.context.batch_number += 1

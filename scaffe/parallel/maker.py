@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 from collectives import tuning
 from collectives.communicator import Communicator
@@ -11,12 +12,15 @@ from collectives.tuning.modelled import STEP
 from scaffe.monitor.log import log
 from scaffe.net import Net
 from scaffe.parallel.buckets import Bucket, suited_bytes
+from scaffe.parallel.instances.instance_nets import InstanceNets
 from scaffe.parallel.run import Run
 from scaffe.parallel.workflows.alone import Alone
 from scaffe.parallel.workflows.workflow import Parts, Workflow, registered
 from scaffe.parallel.world import World
 from scaffe.setting import parse_bytes
 from scaffe.solvers.rule import Rule
+
+GATHERED = "4M"  # bytes of a bucket that the instances of a single rank sum, and whose update one of them does
 
 
 def make_workflow(
@@ -26,16 +30,18 @@ def make_workflow(
     net: Net,
     update: Callable[[Bucket], None],
     rule: Rule,
+    instances: InstanceNets | None = None,
 ) -> Workflow:
     """Return the workflow of `run`, one of a run's candidates; a single rank gets `Alone`. Collective.
 
-    `update(bucket)` applies the `rule` to a bucket.
+    `update(bucket)` applies the `rule` to a bucket. `instances` has the nets of several, `net` first.
     """
     if comm is None or world.size == 1:
-        return Alone(Parts(world, None, net, update, rule))
+        nbytes = parse_bytes(GATHERED) if instances else inf
+        return Alone(Parts(world, None, net, update, rule, nbytes, instances=instances))
     nbytes = _bucket_bytes(run, world, comm, net)
     how = run.collective, run.how, run.how_down
-    return registered()[run.workflow](Parts(world, comm, net, update, rule, nbytes, run.drive, *how))
+    return registered()[run.workflow](Parts(world, comm, net, update, rule, nbytes, run.drive, *how, instances))
 
 
 def _bucket_bytes(run: Run, world: World, comm: Communicator, net: Net) -> float:

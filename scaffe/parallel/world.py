@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType, TracebackType
@@ -39,7 +40,7 @@ class World:
     - `host`, `cores`, `threads`: this rank's host name, the cores it is bound to, and the threads it computes with.
     - `places`: host and cores of all ranks, by rank. `gpus`: their GPUs' PCI bus addresses, "" for the CPU.
     - `gpu`: the GPU this rank computes on, None for the CPU.
-    - `record`: what this rank is doing, for the stall watchdog.
+    - `record`: what this rank, or the instance of the calling thread, is doing, for the stall watchdog.
 
     Making it is collective.
     """
@@ -49,7 +50,7 @@ class World:
     def __init__(self, comm: MPI.Intracomm):
         self.comm = comm
         self.rank, self.size = comm.rank, comm.size
-        self.record = RankRecord()
+        self._main, self._own = RankRecord(), threading.local()
         self.host = socket.gethostname()
         self.cores = sorted(os.sched_getaffinity(0))
         self.places = comm.allgather((self.host, self.cores))
@@ -63,6 +64,16 @@ class World:
 
         self.threads = check_threads(threads, 1)
         threadpool_limits(threads)
+
+    @property
+    def record(self) -> RankRecord:
+        """What the calling thread is doing; threads without a record of their own share the rank's."""
+        found: RankRecord = getattr(self._own, "record", self._main)
+        return found
+
+    def take_record(self, record: RankRecord) -> None:
+        """Give the calling thread a record of its own."""
+        self._own.record = record
 
     def take_gpu(self, gpu: Gpu | None) -> None:
         """Set this rank's GPU, None for the CPU. If any rank has none, all ranks compute on the CPU. Collective."""

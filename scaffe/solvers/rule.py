@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isinf, sqrt
+from threading import get_ident
 from typing import NamedTuple
 
 import numpy as np
@@ -18,12 +19,11 @@ Arrays = Sequence[np.ndarray]
 
 
 class Block(NamedTuple):
-    """Views of a range of elements of one parameter: values, gradients, history and scratch memory."""
+    """Views of a range of elements of one parameter: values, gradients and history."""
 
     data: np.ndarray
     diff: np.ndarray
     history: Arrays
-    scratch: Arrays
 
 
 class Rule:
@@ -31,7 +31,7 @@ class Rule:
 
     Subclasses set `slots`, the number of history values per element, and implement `step`. `history[k]` is a flat array
     with the layout of the packed parameters; a solver state stores them one after the other. Only a rank that holds
-    the complete sums of the gradients calls `update`.
+    the complete sums of the gradients calls `update`. Several threads may call it at once for different elements.
 
     An update consists of several elementwise operations. They run block by block, so that all but the first find
     their operands in the core's cache, and memory is read and written once. The block size does not change the
@@ -55,7 +55,7 @@ class Rule:
         if not isinstance(packed.data, np.ndarray):  # on a device one block: a launch costs more than a cache miss
             self.block = max(1, packed.data.size)
         self.history = [np.zeros_like(packed.data) for _ in range(self.slots)]
-        self._scratch = [np.empty_like(packed.data[: self.block]) for _ in range(2)]
+        self._memory: dict[int, Arrays] = {}  # scratch, by thread
         self._blocks: dict[tuple[int, int], list[Block]] = {}
         self._faulty: int | None = None
 
@@ -75,8 +75,13 @@ class Rule:
 
     def _view(self, part: slice) -> Block:
         history = [flat[part] for flat in self.history]
-        scratch = [flat[: part.stop - part.start] for flat in self._scratch]
-        return Block(self.packed.data[part], self.packed.diff_of(part), history, scratch)
+        return Block(self.packed.data[part], self.packed.diff_of(part), history)
+
+    def _scratch(self, count: int) -> Arrays:
+        """Return two arrays of `count` elements with any content, which belong to the calling thread."""
+        if (thread := get_ident()) not in self._memory:
+            self._memory[thread] = [np.empty_like(self.packed.data[: self.block]) for _ in range(2)]
+        return [flat[:count] for flat in self._memory[thread]]
 
     def _require(self, field: str, holds: bool, expected: str) -> None:
         """Raise ScaffeError unless `holds`, with the field's value and the expected one."""
@@ -122,8 +127,9 @@ class Rule:
     def apply_block(self, block: Block, rate: float, decay: float, iteration: int) -> None:
         """Update one block."""
         self._normalise(block.diff)
-        self._regularise(block.data, block.diff, np.float32(decay), block.scratch[0])
-        self.step(block.diff, block.history, block.scratch, rate, iteration)
+        scratch = self._scratch(block.data.size)
+        self._regularise(block.data, block.diff, np.float32(decay), scratch[0])
+        self.step(block.diff, block.history, scratch, rate, iteration)
         np.subtract(block.data, block.diff, out=block.data)
 
     def look_at(self, i: int, block: Block) -> None:

@@ -12,7 +12,6 @@ import numpy as np
 from scaffe.engine import Loss
 from scaffe.errors import DivergedError
 from scaffe.files import snapshot
-from scaffe.net import Net
 from scaffe.parallel.world import World
 from scaffe.proto import SolverParameter
 from scaffe.solvers import lr_policy
@@ -43,11 +42,10 @@ class Losses:
         param: SolverParameter,
         asked: Callable[[], Sequence[bool]],
         bad_records: BadRecords,
-        net: Net,
         rule: Rule,
     ):
         self._world, self._param, self._asked, self._bad_records = world, param, asked, bad_records
-        self._net, self._rule = net, rule
+        self._rule = rule
         self.last: deque[float] = deque(maxlen=param.average_loss)
         self.wishes: set[str] = set()
         self._sent: tuple[Loss, int] | None = None  # with its iteration
@@ -68,7 +66,7 @@ class Losses:
             before, self._sent = self._sent, (part, iteration)
             self._agree_late(before)
         else:
-            self._agree(part.value(), iteration, "no update was applied")
+            self._agree(part, iteration, "no update was applied")
         self._updated = iteration
 
     def settle(self) -> None:
@@ -82,14 +80,14 @@ class Losses:
         if before is None:
             self._sum(0.0, self._faults())
         else:
-            self._agree(before[0].value(), before[1], "its update was applied")
+            self._agree(*before, "its update was applied")
 
-    def _agree(self, part: float, iteration: int, consequence: str) -> None:
-        faults = self._faults()
-        if not isfinite(part):
-            layers = ", ".join(f"'{name}'" for name in self._net.suspects())
+    def _agree(self, part: Loss, iteration: int, consequence: str) -> None:
+        faults, value = self._faults(), part.value()
+        if not isfinite(value):
+            layers = ", ".join(f"'{name}'" for name in part.suspects())
             faults.insert(0, Fault(iteration, f"layer {layers}: the loss is not finite", consequence))
-        self.last.append(self._sum(part if isfinite(part) else 0.0, faults))
+        self.last.append(self._sum(value if isfinite(value) else 0.0, faults))
 
     def _faults(self) -> list[Fault]:
         """Return the values that are not finite after the last update of this rank."""

@@ -38,12 +38,13 @@ class Progress(NamedTuple):
 class Snapshots:
     """Saves and restores what a run needs to continue: nets, history of the update rule, kernels chosen.
 
-    `keep` is the number of newest snapshots that stay; 0 keeps all. `lock` is the lock of the prefix.
+    `train_nets` are those of this rank's instances. `keep` is the number of newest snapshots that stay; 0 keeps all.
+    `lock` is the lock of the prefix.
     """
 
     param: SolverParameter
     world: World
-    net: Net
+    train_nets: Sequence[Net]
     test_nets: Sequence[Net]
     rule: Rule
     choices: Choices
@@ -83,8 +84,14 @@ class Snapshots:
         self._restore_plan(self.world.together(lambda: parse(state.plan, source)))
         return Progress(state.iter, 0, seed)
 
-    def _nets(self) -> list[tuple[str, Net]]:
-        return [("train", self.net), *((f"test {k}", net) for k, net in enumerate(self.test_nets))]
+    @property
+    def net(self) -> Net:
+        """The train net of the first instance, whose parameters are those of all."""
+        return self.train_nets[0]
+
+    def _nets(self) -> list[tuple[str, Sequence[Net]]]:
+        """Return the nets by name; those of one name read the same samples, divided over them."""
+        return [("train", self.train_nets), *((f"test {k}", [net]) for k, net in enumerate(self.test_nets))]
 
     def _state(self, progress: Progress, model: str) -> SolverState:
         """Return the solver state, without its history, that goes with the weights in the file `model`."""
@@ -93,7 +100,7 @@ class Snapshots:
         state.random_seed = progress.seed
         state.solver_type = self.rule.kind
         state.plan.extend(self.choices.lines())
-        for name, net in self._nets():
+        for name, (net, *_) in self._nets():
             for layer in net.data_layers():
                 samples, records = self._position(net, layer, progress.tests_done), layer.records
                 state.position.add(net=name, layer=layer.name, samples=samples, records=records, shuffle=layer.shuffle)
@@ -155,21 +162,22 @@ class Snapshots:
     def _restore_plan(self, plan: dict[str, str]) -> None:
         """Make the engine compute with the same kernels, and so with the same bits."""
         self.choices.taken |= plan
-        for _, net in self._nets():
+        for net in (*self.train_nets, *self.test_nets):
             net.replan()
 
     def _restore_positions(self, state: SolverState, seed: int) -> None:
         """Move data layers to their next samples. A state of Caffe's has no positions: they follow from iterations."""
         stored = {(position.net, position.layer): position for position in state.position}
         passes = state.iter * self.param.iter_size
-        self.net.context.batch_number = passes
-        for name, net in self._nets():
+        for name, net in ((name, net) for name, nets in self._nets() for net in nets):
             net.context.seed = seed
+            if name == "train":
+                net.context.batch_number = passes
             for layer in net.data_layers():
-                counted = passes * layer.samples_per_batch if net is self.net else 0
                 position = stored.get((name, layer.name))
+                counted = passes * layer.samples_per_batch if name == "train" else 0
                 layer.seek(position.samples if position else counted)
-                if position and self.world.is_root:
+                if position and self.world.is_root and net.context.rank == 0:
                     _compare(layer, name, position)
 
 

@@ -15,7 +15,6 @@ from readers import Reading
 from scaffe import solvers
 from scaffe.choices import Choices
 from scaffe.compute import AUTO, Compute
-from scaffe.engine import Loss
 from scaffe.files import snapshot, weights
 from scaffe.held import Together, public
 from scaffe.monitor.log import log
@@ -28,8 +27,10 @@ from scaffe.packed import aligned_zeros
 from scaffe.parallel.buckets import Bucket
 from scaffe.parallel.choose import WorkflowTrial
 from scaffe.parallel.evaluate import means, run_batches
+from scaffe.parallel.instances.instance_nets import InstanceNets
 from scaffe.parallel.instances.instances import Instances
-from scaffe.parallel.iteration import iterate
+from scaffe.parallel.instances.team import Team
+from scaffe.parallel.iteration import forward, iterate
 from scaffe.parallel.maker import make_workflow
 from scaffe.parallel.propagate import Propagate
 from scaffe.parallel.run import Run
@@ -90,6 +91,7 @@ class Solver:
         self.param = self.world.together(lambda: self._checked(param))
         if compute.threads:
             self.world.together(lambda: self.world.take_threads(compute.threads))
+        self.team = Team(self.world, instances)
         if compute.graphs == AUTO and (watching.timeline or compute.profile):  # which go layer by layer
             self.compute = replace(compute, graphs="off")
         self.choices = self.world.on_root(lambda: Choices(compute.plan))
@@ -124,17 +126,19 @@ class Solver:
     def _build(self) -> None:
         """Build nets, collectives, update rule and workflows, and begin to watch. Collective."""
         run, world = self.run, self.world
-        builder = NetBuilder(self.param, world, self.seed, self.compute, run.scaling, self.reading, self.choices)
-        world.together(lambda: self._build_train_net(builder))
+        given = self.compute, run.scaling, self.reading, self.choices
+        builder = NetBuilder(self.param, world, self.team, self.seed, *given)
+        world.together(lambda: self._build_train_nets(builder))
         self._agree_on([self.net])
+        self.instance_nets = self._instance_nets()
         self.collectives = open_communicator(world, run, self.net)
         world.together(lambda: self._build_rest(builder))
         self._agree_on(self.test_nets)
-        nets = [self.net, *self.test_nets]
+        nets = [*self.nets, *self.test_nets]
         self.bad_records = BadRecords(nets, self.reading)
-        self.losses = Losses(world, self.param, lambda: self.asked(), self.bad_records, self.net, self.rule)
+        self.losses = Losses(world, self.param, lambda: self.asked(), self.bad_records, self.rule)
         self.snapshots = Snapshots(
-            self.param, world, self.net, self.test_nets, self.rule, self.choices, self.lock, run.keep_snapshots
+            self.param, world, self.nets, self.test_nets, self.rule, self.choices, self.lock, run.keep_snapshots
         )
         self.trial = self._make_workflows()
         self.watch = self._open_watch(nets)
@@ -143,15 +147,16 @@ class Solver:
             for workflow in self.trial.workflows:
                 self.timeline.follow(workflow)
 
-    def _build_train_net(self, builder: NetBuilder) -> None:
-        """Build the train net, without communication."""
-        self.net = builder.train_net(self._allsums)
+    def _build_train_nets(self, builder: NetBuilder) -> None:
+        """Build the train nets, without communication."""
+        self.nets = builder.train_nets(self._allsums)
+        self.net = self.nets[0]
         profile = self.compute.profile
         self.replay = replay.Replay(self.net, replay.load(profile)) if profile else None
 
     def _build_rest(self, builder: NetBuilder) -> None:
         """Build the update rule and the test nets, without communication."""
-        self.statistics = Statistics(self.world, self.net.packed, self.net.context.share)
+        self.statistics = Statistics(self.world, self.nets)
         self.net.packed.pinned = True
         self.rule = solvers.create(self.param, self.net.packed, self.net.engine)
         self.test_nets = builder.test_nets(self.net, lambda: self.tests_done)
@@ -159,6 +164,13 @@ class Solver:
             snapshot.check_writable(self.param)
             if self.watching.timeline:
                 trace.check_writable(self.watching.timeline)
+
+    def _instance_nets(self) -> InstanceNets | None:
+        """Return how the instances sum their gradients, None for a single instance."""
+        if self.team.size == 1:
+            return None
+        name = self.instances.gather
+        return InstanceNets(self.team, self.nets, "slices" if name == AUTO else name, self.compute.deterministic)
 
     def _allsums(self, values: Sequence[float]) -> np.ndarray:
         """Return sums of a layer's numbers over the ranks, whichever thread computes. Collective."""
@@ -169,7 +181,7 @@ class Solver:
         """Return the workflow of the run, or those to time. Collective."""
         given = self.world, self.collectives, self.net, self.update_bucket, self.rule
         candidates = self.run.candidates if self.collectives else {"alone": self.run}
-        workflows = {name: make_workflow(run, *given) for name, run in candidates.items()}
+        workflows = {name: make_workflow(run, *given, self.instance_nets) for name, run in candidates.items()}
         return WorkflowTrial(workflows, self.world.allgather)
 
     def _open_watch(self, nets: Sequence[Net]) -> StallWatch | None:
@@ -252,18 +264,19 @@ class Solver:
         """Choose the engine's kernels on the root, for all ranks. Collective."""
         nets = self.net, *self.test_nets
         self.choices.taken = self.world.on_root(lambda: self.choices.time(nets))
+        self.statistics.spread()
 
     def _iterate(self, ends: bool) -> None:
         """Run an iteration; after one that `ends` a step all ranks have the root's parameters."""
         record = self.world.record
-        record.begin(self.iter)
+        self.team.begin(self.iter)
         self.rate()  # raises on all ranks where there is none, also on ranks that update nothing
         run, start = iterate, time.perf_counter()
         agree: Callable[..., Any] = partial(self.losses.take, iteration=self.iter)
         if self.timeline:
             run = self.timeline.timed(ITERATION, self.iter, run)
             agree = self.timeline.timed(WAIT, 0, agree, LOSS)
-        run(self.net, self.workflow, self.statistics, self.param.iter_size, agree, record)
+        run(self.workflow, self.statistics, self.param.iter_size, agree, record)
         self.rule.look()
         if ends:
             self.propagate.sync()
@@ -333,11 +346,9 @@ class Solver:
         self.world.record.begin(self.iter)
         self.world.record.at(FORWARD)
         self.propagate.sync()
-        self.net.forward()
+        loss = forward(self.workflow)
         self.statistics.average()
         self.rule.look()
-        loss = Loss(self.net)
-        loss.add(1)
         self.losses.take(loss, self.iter)
         self.losses.settle()
         log.info("Iteration %d, loss = %.6g", self.iter, self.losses.mean)
@@ -412,11 +423,13 @@ class Solver:
             for workflow in self.trial.workflows:
                 workflow.drive.close()
             self._end_readers()
+            self.team.close()
             return
         self.closed = True
         self.write_timeline()
         self._end_readers()
         self.trial.close()
+        self.team.close()
         self.net.context.allsums = self.world.allsums  # the net may be used on
         self.net.packed.pinned = False
         if self.watch is not None:
@@ -427,10 +440,5 @@ class Solver:
             self.collectives.free(windows=not any(self.world.allgather(held)))
 
     def _end_readers(self) -> None:
-        for net in (self.net, *self.test_nets):
+        for net in (*self.nets, *self.test_nets):
             net.close()
-
-
-def get_solver(path: str | os.PathLike[str], **settings: Any) -> Solver:
-    """Return the solver that a prototxt file describes; `settings` are Solver's keywords."""
-    return Solver(path, **settings)

@@ -2,7 +2,8 @@
 
 An instance's thread is a generator. Between two of its events others run: while an addition is under way, and before
 the next gift. Additions take effect as unfavourably as threads allow: sources are read when the addition begins, the
-target is written when it ends. A race is an error, whether or not the sums come out right.
+target is written when it ends. A bucket's sum is read at once when it is complete, since messages to other ranks may
+begin then. A race is an error, whether or not the sums come out right.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ class RaceError(Exception):
 class Interleaving:
     """One iteration of a gather over the gradients `diffs`, one array for each instance.
 
-    `orders` holds the buckets of each instance in the order of its gifts. With `in_place` RESULT is buffer 0.
+    `orders` holds the buckets of each instance in the order of its gifts.
     """
 
-    def __init__(self, gather: Gather, diffs: Sequence[np.ndarray], in_place: bool, orders: Sequence[Sequence[int]]):
-        self.gather, self.in_place = gather, in_place
+    def __init__(self, gather: Gather, diffs: Sequence[np.ndarray], orders: Sequence[Sequence[int]]):
+        self.gather = gather
         self.starts = np.cumsum([0, *gather.lengths])
-        self.buffers = dict(enumerate(diff.copy() for diff in diffs))
-        self.buffers[RESULT] = self.buffers[0] if in_place else np.full_like(diffs[0], np.nan)
+        self.buffers = [diff.copy() for diff in diffs]
+        self.sums = np.full_like(diffs[0], np.nan)
         self.given: set[tuple[int, int]] = set()
         self.under_way: dict[int, tuple[Addition, np.ndarray]] = {}
         self.summed: list[int] = []
@@ -50,7 +51,7 @@ class Interleaving:
             raise RaceError(f"instances {sorted({*self.ready, *self.waiting})} wait forever")
         if sorted(self.summed) != list(range(len(self.gather.lengths))):
             raise RaceError(f"buckets {self.summed} are summed")
-        return self.buffers[RESULT]
+        return self.sums
 
     def _go_on(self, instance: int, thread: Iterator[None]) -> None:
         """Run a thread until others may run; at its end it waits, unless additions are left to it."""
@@ -88,12 +89,22 @@ class Interleaving:
             self._end(*self.under_way.pop(instance))
             due += self.gather.added(addition)
             if self.gather.complete[addition.bucket]:
-                self.summed.append(addition.bucket)
+                self._read(addition.bucket)
                 self._wake()
+
+    def _read(self, bucket: int) -> None:
+        """Read the bucket's sum."""
+        if any(other.bucket == bucket for other, _ in self.under_way.values()):
+            raise RaceError(f"bucket {bucket} is summed while additions to it are under way")
+        self.summed.append(bucket)
+        part = slice(self.starts[bucket], self.starts[bucket + 1])
+        self.sums[part] = self.buffers[RESULT][part]
 
     def _begin(self, addition: Addition) -> np.ndarray:
         """Check what an addition touches; return the sum of its sources as they are now."""
-        for instance in self._touched(addition) - {RESULT}:
+        if len({*addition.sources}) < len(addition.sources):
+            raise RaceError(f"{addition} adds a buffer twice")
+        for instance in addition.sources:
             if (instance, addition.bucket) not in self.given:
                 raise RaceError(f"{addition} touches instance {instance}'s gradients, which are not complete")
         for other, _ in self.under_way.values():
@@ -107,16 +118,10 @@ class Interleaving:
             total += values
         return total
 
-    def _touched(self, addition: Addition) -> set[int]:
-        return {self._memory(buffer) for buffer in (*addition.sources, addition.target)}
-
     def _conflict(self, one: Addition, two: Addition) -> bool:
         if one.bucket != two.bucket or one.start >= two.stop or two.start >= one.stop:
             return False
-        return self._memory(two.target) in self._touched(one) or self._memory(one.target) in self._touched(two)
-
-    def _memory(self, buffer: int) -> int:
-        return 0 if self.in_place and buffer == RESULT else buffer
+        return two.target in one.sources or one.target in two.sources
 
     def _end(self, addition: Addition, total: np.ndarray) -> None:
         self.buffers[addition.target][self._part(addition)] = total

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from threading import Lock, get_ident
 
 import numpy as np
 
@@ -26,8 +27,8 @@ class OnednnSGD(SGD):
     def __init__(self, param: SolverParameter, packed: PackedParameters, engine: Onednn):
         super().__init__(param, packed)
         self.engine = engine
-        self._rates = [Memory(engine, engine.plain((1,))) for _ in range(2)]
-        self._made: tuple[Primitive, list[Memory]] | None = None
+        self._additions: dict[int, BlockAddition] = {}  # by thread
+        self._lock = Lock()
         self._updated = [0] * len(packed.parameters)  # elements of each parameter since its update began
 
     def apply(self, i: int, blocks: Sequence[Block], rate: float, decay: float, iteration: int) -> None:
@@ -35,37 +36,55 @@ class OnednnSGD(SGD):
         if self.param.regularization_type != "L2" or parameter.sharers:
             return super().apply(i, blocks, rate, decay, iteration)
         self.engine.enter()
-        self._rates[0].buffer[...] = rate / self.param.iter_size
-        self._rates[1].buffer[...] = rate * decay
         for block in blocks:
             if block.data.size == self.block:
-                self._run(block)
+                self._add(block, rate / self.param.iter_size, rate * decay)
             else:
                 self.apply_block(block, rate, decay, iteration)
             self.look_at(i, block)
-        self._updated[i] += sum(block.data.size for block in blocks)
-        if self._updated[i] == parameter.blob.count:  # earlier, other parts of the gradient are still needed
-            self._updated[i] = 0
+        if self._is_complete(i, sum(block.data.size for block in blocks)):
             velocity = self.packed.view(self.history[0], i)
             parameter.blob.diff_values.defer(lambda array: np.copyto(array, velocity))
 
-    def _run(self, block: Block) -> None:
-        primitive, memories = self._made = self._made or self._make(block)
+    def _is_complete(self, i: int, count: int) -> bool:
+        """Note that `count` elements of parameter i are updated; return whether no other part of it is left.
+
+        Until then its gradient is still needed.
+        """
+        with self._lock:
+            self._updated[i] += count
+            complete = self._updated[i] == self.packed.parameters[i].blob.count
+            if complete:
+                self._updated[i] = 0
+            return complete
+
+    def _add(self, block: Block, rate: float, decay: float) -> None:
+        if (thread := get_ident()) not in self._additions:
+            self._additions[thread] = BlockAddition(self.engine, self.param.momentum, block)
         (velocity,) = block.history
-        for memory, array in zip(memories, (block.diff, block.data, velocity), strict=True):
-            memory.point(array)
-        primitive.run()
+        self._additions[thread].run(block, rate, decay)
         np.subtract(block.data, velocity, out=block.data)
 
-    def _make(self, block: Block) -> tuple[Primitive, list[Memory]]:
-        """Return the primitive dst = momentum * dst + rate * src + rate * decay * src_1, and the three memories."""
-        engine, arrays = self.engine, (block.diff, block.data, *block.history)
-        desc = engine.plain((self.block,))
-        given = engine.handle, lib.BINARY_ADD, desc, desc, desc, engine.scaling(self.param.momentum)
-        memories = [Memory(engine, desc, array) for array in arrays]
-        arguments = dict(zip((lib.ARG_SRC, lib.ARG_SRC_1, lib.ARG_DST), memories, strict=True))
+
+class BlockAddition:
+    """The primitive dst = momentum * dst + rate * src + decay * src_1, for one thread and blocks of one size."""
+
+    def __init__(self, engine: Onednn, momentum: float, block: Block):
+        desc = engine.plain(block.data.shape)
+        given = engine.handle, lib.BINARY_ADD, desc, desc, desc, engine.scaling(momentum)
+        self._rates = [Memory(engine, engine.plain((1,))) for _ in range(2)]
+        self._memories = [Memory(engine, desc, array) for array in (block.diff, block.data, *block.history)]
+        arguments = dict(zip((lib.ARG_SRC, lib.ARG_SRC_1, lib.ARG_DST), self._memories, strict=True))
         arguments |= {lib.ARG_SCALES | arg: rate for arg, rate in zip(arguments, self._rates, strict=False)}
-        return Primitive(engine, engine.describe("binary", *given, shapes=desc.shape), arguments), memories
+        self._primitive = Primitive(engine, engine.describe("binary", *given, shapes=desc.shape), arguments)
+
+    def run(self, block: Block, rate: float, decay: float) -> None:
+        """Set a block's history."""
+        self._rates[0].buffer[...] = rate
+        self._rates[1].buffer[...] = decay
+        for memory, array in zip(self._memories, (block.diff, block.data, *block.history), strict=True):
+            memory.point(array)
+        self._primitive.run()
 
 
 register(OnednnSGD, engine="onednn")

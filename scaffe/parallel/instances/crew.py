@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from threading import Condition, Thread
+from threading import Condition, Thread, current_thread
 from time import sleep
 
 import numpy as np
 
 from scaffe.monitor.log import log
-from scaffe.parallel.instances.binding import bind
+from scaffe.parallel.instances.binding import bind, bind_blas
 from scaffe.parallel.instances.gradient_sums import BrokenOffError
 from scaffe.parallel.instances.places import Place
 
@@ -18,12 +18,13 @@ Work = Callable[[int], object]
 
 
 class Crew:
-    """One thread for each place, bound to its cores for life.
+    """One thread for each place, bound to its cores for life, as are numpy's products that it computes.
 
     `start(work)` makes each thread call `work(instance)`; instances of group g of `groups` start g times `delay`
     seconds later (ParaX, section 4.4). The groups have instances of each domain. `join` waits for all. Meanwhile the
     calling thread is free, to advance messages. `failed(error)`, if given, is called at once by the thread whose work
-    raises, so that others stop waiting for it. Use it as a context manager, or call `close`.
+    raises, so that others stop waiting for it. Each thread calls `prepare(instance)` before its first work. Use the
+    crew as a context manager, or call `close`.
     """
 
     def __init__(
@@ -32,13 +33,16 @@ class Crew:
         failed: Callable[[BaseException], object] = lambda error: None,
         groups: int = 1,
         delay: float = 0.0,
+        prepare: Callable[[int], object] = lambda instance: None,
     ):
+        self._prepare = prepare
         self.places, self.groups, self.delay = tuple(places), groups, delay
         self._failed = failed
         self._calls: list[SimpleQueue[Work | None]] = [SimpleQueue() for _ in places]
         self._ends: dict[int, BaseException | None] = {}  # of the last work, by instance: its error, if any
         self._ended = Condition()
         self._running = False
+        self._unbind_blas = bind_blas()
         self._threads = [Thread(target=self._live, args=(place,), daemon=True) for place in places]
         for place, thread in zip(places, self._threads, strict=True):
             thread.name = f"instance {place.instance}"
@@ -64,9 +68,7 @@ class Crew:
         try:
             self._wait()
         except BaseException as error:
-            self._failed(error)
-            self._wait()
-            self._running = False
+            self.abandon(error)
             raise
         self._running = False
         failures = [(instance, failure) for instance, failure in self._ends.items() if failure is not None]
@@ -75,6 +77,16 @@ class Crew:
             instance, failure = min(failures, key=lambda one: isinstance(one[1], BrokenOffError))
             log.error("instance %d of %d failed: %s", instance, len(self.places), type(failure).__name__)
             raise failure
+
+    def abandon(self, error: BaseException) -> None:
+        """Call `failed(error)`, an error of the calling thread, and wait for all threads; theirs are not raised."""
+        self._failed(error)
+        self._wait()
+        self._running, self._ends = False, {}
+
+    def is_mine(self) -> bool:
+        """Return whether the calling thread is an instance's."""
+        return current_thread() in self._threads
 
     def _all_ended(self) -> bool:
         return len(self._ends) == len(self._threads)
@@ -94,6 +106,7 @@ class Crew:
             calls.put(None)
         for thread in self._threads:
             thread.join()
+        self._unbind_blas()
 
     def __enter__(self) -> Crew:
         return self
@@ -107,6 +120,7 @@ class Crew:
         unbound: BaseException | None = None
         try:
             bind(place.cores)
+            self._prepare(place.instance)
         except Exception as error:
             unbound = error
         while (work := self._calls[place.instance].get()) is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import combinations
 from threading import Condition
 
 import numpy as np
@@ -17,12 +18,14 @@ class BrokenOffError(RuntimeError):
 
 
 class GradientSums:
-    """Sum the flat gradients `diffs`, one array for each instance, into `result` as a gather allows.
+    """Sum the flat gradients `diffs`, one array for each instance, in the first of them, as a gather allows.
 
-    `parts` holds the slice of each bucket. `result` may be `diffs[0]` where `gather.in_place`. No other memory is
-    used; `diffs` can be overwritten with partial sums. `summed(bucket)` is called once for each bucket, by the thread
-    that completes its sum, and may run in several threads at once for different buckets. Raise ValueError for arrays
-    that don't fit.
+    `parts` holds the slice of each bucket. No other memory is used. The sums lie in `result`, which is instance 0's
+    array; the others hold their gradients or partial sums afterwards. Raise ValueError for arrays that don't fit.
+
+    `summed(bucket)` is called once for each bucket, by the thread that completes its sum. No lock is held, and several
+    threads can call it at once for different buckets. Nothing is added to the bucket any more. An error that it raises
+    ends all waits, and is raised by that thread.
 
     In each iteration the scheduler calls `begin`, each instance's thread `give` for each bucket, then `finish`.
     """
@@ -31,18 +34,18 @@ class GradientSums:
         self,
         gather: Gather,
         diffs: Sequence[np.ndarray],
-        result: np.ndarray,
         parts: Sequence[slice],
         summed: Callable[[int], object] = lambda bucket: None,
     ):
-        if len(diffs) != gather.size or any(diff.shape != result.shape for diff in diffs):
-            raise ValueError(f"{gather.size} gradients of shape {result.shape} are needed")
-        if any(np.may_share_memory(diff, result) for diff in diffs[gather.in_place :]):
-            raise ValueError(f"the result of gather '{gather.name}' needs memory of its own")
+        if len(diffs) != gather.size or len({diff.shape for diff in diffs}) > 1:
+            raise ValueError(f"{gather.size} gradients of one shape are needed")
+        if any(np.may_share_memory(one, two) for one, two in combinations(diffs, 2)):
+            raise ValueError("each instance needs memory of its own for its gradients")
         if tuple(part.stop - part.start for part in parts) != gather.lengths:
             raise ValueError("the buckets have other lengths than the gather's")
         self.gather, self.summed = gather, summed
-        self._buffers = {RESULT: result, **dict(enumerate(diffs))}
+        self.result = diffs[RESULT]
+        self._diffs = tuple(diffs)
         self._parts = tuple(parts)
         self._changed = Condition()
         self._error: BaseException | None = None
@@ -94,7 +97,14 @@ class GradientSums:
             raise BrokenOffError("another instance has failed") from self._error
 
     def _do(self, due: list[Addition]) -> None:
-        """Do additions, and those that follow from them."""
+        """Do additions, and those that follow from them. An error ends all waits."""
+        try:
+            self._do_all(due)
+        except BaseException as error:
+            self.break_off(error)
+            raise
+
+    def _do_all(self, due: list[Addition]) -> None:
         while due:
             addition = due.pop(0)
             self._add(addition)
@@ -109,21 +119,15 @@ class GradientSums:
     def _add(self, addition: Addition) -> None:
         start = self._parts[addition.bucket].start
         part = slice(start + addition.start, start + addition.stop)
-        add([self._buffers[source][part] for source in addition.sources], self._buffers[addition.target][part])
+        add(*(self._diffs[source][part] for source in addition.sources))
 
 
-def add(sources: Sequence[np.ndarray], out: np.ndarray, block: int = BLOCK) -> None:
-    """Write the sum of flat arrays into `out`, added in their order; `out` may be the first of them.
+def add(total: np.ndarray, *others: np.ndarray, block: int = BLOCK) -> None:
+    """Add other flat arrays to `total`, in their order.
 
-    Block by block, so that each source is read once from memory, and `out` is written once.
+    Block by block, so that `total` and each of the others are read once from memory, and `total` is written once.
     """
-    first, rest = sources[0], sources[1:]
-    for start in range(0, out.size, block):
+    for start in range(0, total.size, block):
         part = slice(start, start + block)
-        total = out[part]
-        if not rest:
-            total[...] = first[part]
-            continue
-        np.add(first[part], rest[0][part], out=total)
-        for other in rest[1:]:
-            np.add(total, other[part], out=total)
+        for other in others:
+            np.add(total[part], other[part], out=total[part])

@@ -25,7 +25,7 @@ class JoinedSums:
     """
 
     def __init__(self, instances: int, over_ranks: Summing = _here):
-        self.size, self._over_ranks = instances, over_ranks
+        self.size, self.over_ranks = instances, over_ranks
         self._come: dict[int, np.ndarray] = {}
         self._sums = np.zeros(0)
         self._round = 0
@@ -48,6 +48,8 @@ class JoinedSums:
             self._changed.notify_all()
 
     def _join(self, instance: int, values: Sequence[float]) -> np.ndarray:
+        if self.size == 1:
+            return self.over_ranks(values)
         with self._changed:
             self._come[instance] = np.array(values, np.float64)
             this_round, is_last = self._round, len(self._come) == self.size
@@ -61,7 +63,7 @@ class JoinedSums:
 
     def _share(self) -> None:
         """Sum what has come, and wake those who wait. The lock is free meanwhile, for `break_off`."""
-        sums = self._over_ranks(sum(self._come[i] for i in range(self.size)))  # type: ignore[arg-type]
+        sums = self.over_ranks(sum(self._come[i] for i in range(self.size)))  # type: ignore[arg-type]
         with self._changed:
             self._sums, self._come = sums, {}
             self._round += 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from threading import Lock
 from typing import Any, ClassVar
 
 from collectives.communicator import Communicator
@@ -17,9 +18,11 @@ from scaffe.net import Net
 from scaffe.packed import PackedParameters
 from scaffe.parallel.aggregate import Aggregate, BlockingAggregate, StagedAggregate
 from scaffe.parallel.buckets import Bucket, make_buckets
-from scaffe.parallel.drive import DRIVES, Helper, Hook
+from scaffe.parallel.drive import DRIVES, Hook
+from scaffe.parallel.instances.instance_nets import InstanceNets
 from scaffe.parallel.ordering import Ordering
 from scaffe.parallel.propagate import Propagate, StagedPropagate
+from scaffe.parallel.replica import Replica, Weights
 from scaffe.parallel.sums import Sums
 from scaffe.parallel.world import World
 from scaffe.solvers.rule import Rule
@@ -32,6 +35,7 @@ class Parts:
     - `update(bucket)`: applies the `rule` to a bucket of at most `bucket_bytes`.
     - `collective`: "reduce" or "allreduce", the sum of gradients; `how`: its keywords; `how_down`: a broadcast's.
     - `comm`: None on a single rank.
+    - `instances`: the nets of several instances, `net` first, None for the one net.
     """
 
     world: World
@@ -44,6 +48,7 @@ class Parts:
     collective: str = "reduce"
     how: Mapping[str, Any] = field(default_factory=dict)
     how_down: Mapping[str, Any] = field(default_factory=dict)
+    instances: InstanceNets | None = None
 
 
 class Workflow:
@@ -68,17 +73,39 @@ class Workflow:
         """Make buckets, propagation, aggregation and drive. Collective."""
         self.parts = parts
         self.early = self.updates_early and not parts.rule.clips
-        self.drive: Hook | Helper = DRIVES[parts.drive]() if self.drives else Hook()
+        self.drive = self._drive()
         self.buckets = self.cut()
         everywhere = parts.collective == "allreduce"
         self.propagate = self.updated_everywhere() if everywhere else self.propagation()
         self.aggregate = self.aggregation()
+        self._lock, self._begun, self._early = Lock(), False, list[int]()
+        self.instance_sums = parts.instances.of(self.buckets, self._summed) if parts.instances else None
+        self.replicas = self.instance_sums.replicas if self.instance_sums else self._single()
         self.sums = None if parts.comm is None else Sums(parts.world, self.drive.wait)
         if self.sums is not None:
             self.drive.transfers = self.aggregate, self.propagate, self.sums
         self.ordering = self.order()
         starts = [bucket.layers[0] for bucket in self.buckets] if self.drives else []
         self.starts = frozenset(starts)  # layers that start a bucket: the drive is called before them
+
+    def _drive(self) -> Hook:
+        """Return what advances this workflow's messages."""
+        if self.parts.instances:
+            return self.parts.instances.drive()
+        return DRIVES[self.parts.drive]() if self.drives else Hook()
+
+    def _single(self) -> Sequence[Replica]:
+        """Return the one net, which submits its gradients itself."""
+        return [Replica(self.parts.net, self.aggregate, self.parts.world.record, Weights())]
+
+    def _summed(self, k: int) -> None:
+        """Aggregate a bucket whose sum over the instances is complete, or keep it until `begin`."""
+        with self._lock:
+            if not self._begun:
+                self._early.append(k)
+                return
+        self.aggregate.summed(k)
+        self.drive.between()
 
     @classmethod
     def by_drive(cls, asked: str) -> dict[str, str]:
@@ -116,6 +143,11 @@ class Workflow:
         return self.parts.comm
 
     @property
+    def nets(self) -> Sequence[Net]:
+        """The nets that this rank computes: one, or those of its instances."""
+        return self.parts.instances.nets if self.parts.instances else [self.parts.net]
+
+    @property
     def packed(self) -> PackedParameters:
         """The net's parameters."""
         return self.parts.net.packed
@@ -124,7 +156,8 @@ class Workflow:
     def summing(self) -> tuple[Any, ...]:
         """The positional arguments of every Aggregate."""
         p = self.parts
-        return p.world, self.packed, self.buckets, self.propagate, p.update, p.rule.clip, p.collective
+        given = p.world, self.packed, self.buckets, self.propagate, p.update, p.rule.clip, p.collective
+        return *given, self.drive.each
 
     def updated_everywhere(self) -> Propagate:
         """Return a broadcast of changes made outside iterations, for ranks that all update their own parameters."""
@@ -152,6 +185,26 @@ class Workflow:
         return StagedAggregate(*self.summing, **given)
 
     # Called by the iterations.
+
+    def expect(self) -> None:
+        """Set the gradients of all nets to zero, and expect the instances'."""
+        for net in self.nets:
+            net.clear_param_diffs()
+        self._begun, self._early = False, []
+        if self.instance_sums is not None:
+            self.instance_sums.begin()
+
+    def begin(self) -> None:
+        """Begin aggregation, once the loss is known to be finite. Collective.
+
+        Instances may be in the backward pass already: what they have summed until now is aggregated first.
+        """
+        self.aggregate.begin()
+        with self._lock:
+            self._begun, early = True, self._early
+            self._early = []
+        for k in early:
+            self.aggregate.summed(k)
 
     def took(self) -> str:
         """Note the end of an iteration; return what it decided, in a sentence, or "". Collective."""

@@ -41,14 +41,14 @@ def test_work_waits_for_messages_that_the_main_thread_moves(drive):
         drive.wait(lambda: messages.moved == 20)
         seen.append((messages.moved, threading.current_thread().name))
 
-    drive.run(work)
+    drive.run([work])
     assert seen == [(20, "compute" if isinstance(drive, Helper) else "MainThread")]
     assert messages.threads == {"MainThread"}
 
 
 def test_the_thread_that_computes_lets_the_main_thread_go_first():
     drive, found = Helper(), []
-    drive.run(lambda: found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id())))
+    drive.run([lambda: found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))])
     drive.close()
     assert found[0] > os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
@@ -57,9 +57,9 @@ def test_what_the_work_raises_is_raised_to_the_caller_and_the_next_work_runs(dri
     drive.transfers = (Messages(),)
     for number in range(3):
         with pytest.raises(ZeroDivisionError):
-            drive.run(lambda: 1 // 0)
+            drive.run([lambda: 1 // 0])
         done = []
-        drive.run(lambda number=number, done=done: done.append(number))
+        drive.run([lambda number=number, done=done: done.append(number)])
         assert done == [number]
 
 
@@ -70,4 +70,4 @@ def test_a_failure_of_messages_ends_the_work_that_waits_for_them(drive):
 
     drive.transfers = (Broken(1),)
     with pytest.raises(ConnectionError, match="a rank is gone"):
-        drive.run(lambda: drive.wait(lambda: False))
+        drive.run([lambda: drive.wait(lambda: False)])

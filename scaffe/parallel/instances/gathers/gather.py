@@ -1,8 +1,9 @@
 """Gather: which additions sum the gradients of a rank's instances, and when each may be done.
 
 A gather is a state machine. It holds no array, no lock and no thread: `GradientSums` runs it with threads, and the
-tests run it with a made-up scheduler. Buffer i is instance i's `diff`, and RESULT is the buffer of the sums. A class
-in a module of its own in this package is registered by the module's last line; then --gather knows its name.
+tests run it with a made-up scheduler. Buffer i is instance i's `diff`; the sums are completed in buffer RESULT, which
+is instance 0's. A class in a module of its own in this package is registered by the module's last line; then --gather
+knows its name.
 """
 
 from __future__ import annotations
@@ -14,28 +15,32 @@ from typing import ClassVar
 
 from scaffe.errors import ScaffeError
 
-RESULT = -1
+RESULT = 0  # the buffer of the sums
 LINE = 16  # elements in 64 bytes: no two threads write one cache line
 
 
 @dataclass(frozen=True)
 class Addition:
-    """target[start:stop] = the sum of the sources' [start:stop], added in the order of `sources`.
+    """Add the other sources' [start:stop] to those of the first, `target`, in the order of `sources`.
 
-    `start` and `stop` count a bucket's elements. Sources and target are buffers; the target is the first source, or
-    no source.
+    `start` and `stop` count a bucket's elements. Sources are buffers, which hold gradients or partial sums. A single
+    source is a sum already, and nothing is done.
     """
 
     bucket: int
     start: int
     stop: int
     sources: tuple[int, ...]
-    target: int = RESULT
+
+    @property
+    def target(self) -> int:
+        """The buffer that is written: the first source."""
+        return self.sources[0]
 
     @property
     def moved(self) -> int:
         """Elements that it reads and writes."""
-        return (len(self.sources) + 1) * (self.stop - self.start)
+        return (len(self.sources) + 1) * (self.stop - self.start) if len(self.sources) > 1 else 0
 
 
 class Gather:
@@ -43,8 +48,9 @@ class Gather:
 
     `domains` holds the NUMA domain of each instance, `lengths` the elements of each bucket. `number` is the number in
     the gather's name, such as 2 in tree:2. With `deterministic` sums repeat bit for bit; without, only if `repeats`.
-    A caller makes all calls under one lock, and does the additions that a call
-    returns outside of it. Each addition is passed to `added` when it is complete.
+    A caller makes all calls under one lock, and does the additions that a call returns outside of it. Each addition is
+    passed to `added` when it is complete. The last addition to a bucket writes RESULT; other buffers can hold partial
+    sums then.
 
     A gather overrides `given` and `added`, `prepare` and `reset` where it has a state of its own, `owed` where `given`
     leaves additions to other threads, and these declarations:
@@ -52,13 +58,11 @@ class Gather:
     - `name`: for --gather; unique.
     - `number_by_default`: of the number in the name; 0 if the name has none.
     - `repeats`: whether sums repeat bit for bit without `deterministic` too.
-    - `in_place`: whether RESULT may be the buffer of instance 0.
     """
 
     name: ClassVar[str] = ""
     number_by_default: ClassVar[int] = 0
     repeats: ClassVar[bool] = True
-    in_place: ClassVar[bool] = True
 
     def __init__(self, domains: Sequence[int], lengths: Sequence[int], number: int = 0, deterministic: bool = False):
         self.domains, self.lengths = tuple(domains), tuple(lengths)

@@ -1,4 +1,4 @@
-"""Server: gradients are added to one buffer as they come (ParaX's gradient server, section 4.2)."""
+"""Server: gradients are added as they come (ParaX's gradient server, section 4.2)."""
 
 from __future__ import annotations
 
@@ -6,57 +6,56 @@ from scaffe.parallel.instances.gathers.gather import RESULT, Addition, Gather, r
 
 
 class ServerGather(Gather):
-    """Each bucket of RESULT is added to by one thread at a time, which adds all gradients that came meanwhile.
+    """Each bucket is added to by one thread at a time, which adds all gradients that came meanwhile.
+
+    A bucket's sum so far lies in the buffer of the lowest-numbered instance that is in it, at first of the instance
+    that came first. So it ends in instance 0's, and no other memory is used.
 
     A thread that finds its bucket in use leaves its gradients to the thread that uses it, and goes on. So gradients
     meet under mutual exclusion, but no thread waits. Sums depend on the order in which gradients come. With
     `deterministic` the order of adding is that of the instances' numbers; gradients that come before their turn wait.
 
-    Passes over the buffer: n reads of gradients, and at most n writes and n - 1 reads of RESULT; fewer where several
-    gradients are added at once.
+    Passes over the buffer (the paper's figure 17): n reads of gradients, m writes of the sum by m additions, and m - 1
+    reads of it: n + 2 m - 1. There are at most n - 1 additions, so 3 n - 3 passes, and fewer where several gradients
+    come meanwhile. The paper's algorithm 1 has 3 n, since each instance adds to a global G, and one more clears G.
     """
 
     name = "server"
     repeats = False
-    in_place = False
 
     def reset(self) -> None:
         """Expect the instances' gradients of each bucket."""
-        self._come: list[list[int]] = [[] for _ in self.lengths]  # and not added yet
+        self._come: list[list[int]] = [[] for _ in self.lengths]  # buffers to be added: gradients, and the sum so far
         self._used = [False] * len(self.lengths)
-        self._added = [0] * len(self.lengths)
+        self._turn = [0] * len(self.lengths)  # the instance whose turn is next, with `deterministic`
 
     def given(self, instance: int, bucket: int) -> list[Addition]:
         """Return the bucket's next addition, unless another thread adds to it."""
-        self._come[bucket].append(instance)
+        self._come[bucket] += self._in_turn(bucket) if self.deterministic else [instance]
         return [] if self._used[bucket] else self._next(bucket)
 
     def added(self, addition: Addition) -> list[Addition]:
         """Return the bucket's next addition, of what has come meanwhile."""
         bucket = addition.bucket
         self._used[bucket] = False
-        self._added[bucket] += sum(source != RESULT for source in addition.sources)
-        self.complete[bucket] = self._added[bucket] == self.size
-        return self._next(bucket)
+        self._come[bucket].append(addition.target)
+        self.complete[bucket] = self.all_given(bucket) and self._come[bucket] == [RESULT]
+        return [] if self.complete[bucket] else self._next(bucket)
 
     def _next(self, bucket: int) -> list[Addition]:
-        """Return an addition of all gradients whose turn it is; none if there are none."""
-        first = self._added[bucket]
-        taken = self._in_turn(first, self._come[bucket]) if self.deterministic else list(self._come[bucket])
-        if not taken:
+        """Return an addition of all that has come; none if there is nothing to add to another."""
+        if len(self._come[bucket]) < min(2, self.size):
             return []
+        sources, self._come[bucket] = sorted(self._come[bucket]), []
         self._used[bucket] = True
-        self._come[bucket] = [instance for instance in self._come[bucket] if instance not in taken]
-        sources = (RESULT, *taken) if first else tuple(taken)
-        return [Addition(bucket, 0, self.lengths[bucket], sources)]
+        return [Addition(bucket, 0, self.lengths[bucket], tuple(sources))]
 
-    @staticmethod
-    def _in_turn(first: int, come: list[int]) -> list[int]:
-        """Return the instances from `first` on that have come, without a gap."""
-        stop = first
-        while stop in come:
-            stop += 1
-        return list(range(first, stop))
+    def _in_turn(self, bucket: int) -> list[int]:
+        """Return, once, the instances whose turn it is: those next by number that have given, without a gap."""
+        first = self._turn[bucket]
+        while self._turn[bucket] in self._given[bucket]:
+            self._turn[bucket] += 1
+        return list(range(first, self._turn[bucket]))
 
 
 register(ServerGather)

@@ -11,7 +11,7 @@ class SlicesGather(Gather):
     An instance finds its slices when it gives its next bucket, or when it waits for the sums; so no thread waits during
     backward. The order of adding is fixed: by number of the instance.
 
-    Passes over the buffer: n reads and one write, n + 1; with a write that first reads the cache line, n + 2.
+    Passes over the buffer: n reads and one write, n + 1.
     """
 
     name = "slices"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scaffe.parallel.instances.gathers.gather import RESULT, Addition, Gather, register
+from scaffe.parallel.instances.gathers.gather import Addition, Gather, register
 
 
 class TreeGather(Gather):
@@ -16,8 +16,8 @@ class TreeGather(Gather):
     The last of a parent and its children to arrive does the parent's addition, so that no thread waits. The order of
     adding is fixed: the parent's gradients, then those of its children by number.
 
-    Passes over the buffer: n reads of gradients and partial sums, and a read and a write for each parent but the root,
-    which is written once.
+    Passes over the buffer: a read of each instance's gradients, a write of each parent's sum, and a read of each
+    parent's but the root's: with p parents n + 2 p - 1.
     """
 
     name = "tree"
@@ -48,8 +48,7 @@ class TreeGather(Gather):
         root = self.parents[node] < 0
         if not self.children[node] and not root:
             return self._leave(node, bucket)
-        sources = (node, *self.children[node])
-        return [Addition(bucket, 0, self.lengths[bucket], sources, RESULT if root else node)]
+        return [Addition(bucket, 0, self.lengths[bucket], (node, *self.children[node]))]
 
     def _leave(self, node: int, bucket: int) -> list[Addition]:
         """Pass a node's partial sum to its parent."""

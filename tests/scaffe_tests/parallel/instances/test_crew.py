@@ -7,6 +7,7 @@ from time import monotonic
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from scaffe.errors import LaunchError
 from scaffe.parallel.instances.crew import Crew
@@ -95,6 +96,20 @@ def test_groups_start_one_delay_apart() -> None:
 
 
 def test_close_ends_the_threads() -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     Crew(PLACES).close()
-    assert threading.active_count() == before
+    assert set(threading.enumerate()) <= before
+
+
+def blas_threads() -> list[int]:
+    """Return the number of threads of each BLAS library."""
+    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+
+def test_numpys_products_are_computed_by_the_instances_threads_alone() -> None:
+    found: dict[int, list[int]] = {}
+    with threadpool_limits(2, "blas"):
+        with Crew(PLACES[:2]) as crew:
+            crew.run(lambda i: found.__setitem__(i, blas_threads()))
+        assert set(found[0] + found[1]) == {1}
+        assert set(blas_threads()) == {2}

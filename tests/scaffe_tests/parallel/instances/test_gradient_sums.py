@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from threading import Event, Thread
 from time import sleep
 
@@ -22,13 +22,13 @@ def gradients(size: int) -> np.ndarray:
     return np.random.default_rng(size).normal(size=(size, 9000)).astype(np.float32)
 
 
-def made(name: str, size: int, deterministic: bool = True, in_place: bool = False) -> GradientSums:
+def made(name: str, size: int, deterministic: bool = True) -> GradientSums:
     """Return the sums of the gradients above, as tree:2 and two domains or another gather have them."""
     kind, number = find_gather(name)
     diffs = list(gradients(size).copy())
-    result = diffs[0] if in_place else np.full(9000, np.nan, np.float32)
+    diffs[0][100:112] = np.nan  # between the buckets
     domains = [i * 2 // size for i in range(size)]
-    return GradientSums(kind(domains, LENGTHS, number, deterministic), diffs, result, PARTS)
+    return GradientSums(kind(domains, LENGTHS, number, deterministic), diffs, PARTS)
 
 
 def together(size: int, work: Callable[[int], object]) -> list[Thread]:
@@ -52,7 +52,7 @@ def iterate(sums: GradientSums, size: int, seed: int) -> np.ndarray:
     sums.begin()
     for thread in together(size, work):
         thread.join()
-    return sums._buffers[-1]
+    return sums.result
 
 
 def packed(values: np.ndarray) -> np.ndarray:
@@ -66,18 +66,14 @@ def test_threads_sum_as_numpy_does(name: str, size: int) -> None:
         sums = iterate(made(name, size, deterministic), size, seed=0)
         expected = gradients(size).astype(np.float64).sum(axis=0)
         np.testing.assert_allclose(packed(sums), packed(expected), atol=1e-5)
-        assert np.isnan(sums[100:112]).all()  # between the buckets
+        assert np.isnan(sums[100:112]).all()
 
 
-@pytest.mark.parametrize("name", ["tree", "slices"])
-def test_the_result_may_be_the_first_gradients(name: str) -> None:
-    sums = packed(iterate(made(name, 4, in_place=True), 4, seed=1))
-    assert sums.tobytes() == packed(iterate(made(name, 4), 4, seed=2)).tobytes()
-
-
-@pytest.mark.parametrize("name", [*registered(), "tree:3"])
-def test_bits_repeat_over_20_runs_with_delays(name: str) -> None:
-    assert len({packed(iterate(made(name, 6), 6, seed)).tobytes() for seed in range(20)}) == 1
+def test_the_sums_lie_in_the_first_gradients() -> None:
+    for name in registered():
+        diffs = list(gradients(3).copy())
+        sums = GradientSums(registered()[name]([0, 0, 1], LENGTHS), diffs, PARTS)
+        assert sums.result is diffs[0]
 
 
 def test_slices_and_a_deterministic_server_add_in_the_order_of_instances() -> None:
@@ -89,26 +85,33 @@ def test_slices_and_a_deterministic_server_add_in_the_order_of_instances() -> No
 
 
 @pytest.mark.parametrize("name", registered())
-def test_many_iterations_on_16_threads(name: str) -> None:
-    sums, expected = made(name, 16), gradients(16).astype(np.float64).sum(axis=0)
-    for seed in range(10):
-        for i, diff in enumerate(gradients(16)):
-            sums._buffers[i][...] = diff
-        np.testing.assert_allclose(packed(iterate(sums, 16, seed)), packed(expected), atol=1e-5)
-
-
-@pytest.mark.parametrize("name", registered())
 def test_each_bucket_is_reported_once_when_its_sum_is_there(name: str) -> None:
     sums, expected = made(name, 4), gradients(4).astype(np.float64).sum(axis=0)
     reported: list[int] = []
 
     def summed(bucket: int) -> None:
-        np.testing.assert_allclose(sums._buffers[-1][PARTS[bucket]], expected[PARTS[bucket]], atol=1e-5)
+        np.testing.assert_allclose(sums.result[PARTS[bucket]], expected[PARTS[bucket]], atol=1e-5)
         reported.append(bucket)
 
     sums.summed = summed
     iterate(sums, 4, seed=4)
     assert sorted(reported) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("name", registered())
+def test_a_bucket_is_reported_without_the_lock(name: str) -> None:
+    sums, free = made(name, 1), list[bool]()
+
+    def look(_: int) -> None:
+        free.append(sums._changed.acquire(blocking=False))
+        sums._changed.release()
+
+    def summed(bucket: int) -> None:
+        together(1, look)[0].join()
+
+    sums.summed = summed
+    iterate(sums, 1, seed=5)
+    assert free == [True] * 4
 
 
 @pytest.mark.parametrize("name", registered())
@@ -153,38 +156,39 @@ def test_buffers_that_do_not_fit_are_refused() -> None:
     kind, diffs = registered()["server"], list(gradients(2))
     gather = kind([0, 0], [9000])
     for given, error in (
-        ((diffs[:1], diffs[0].copy(), [slice(0, 9000)]), "2 gradients"),
-        ((diffs, diffs[0][:5].copy(), [slice(0, 9000)]), "2 gradients"),
-        ((diffs, diffs[0], [slice(0, 9000)]), "'server' needs memory of its own"),
-        ((diffs, diffs[0].copy(), [slice(0, 8999)]), "other lengths"),
+        ((diffs[:1], [slice(0, 9000)]), "2 gradients"),
+        (([diffs[0], diffs[1][:5]], [slice(0, 9000)]), "2 gradients"),
+        (([diffs[0], diffs[0]], [slice(0, 9000)]), "needs memory of its own"),
+        ((diffs, [slice(0, 8999)]), "other lengths"),
     ):
         with pytest.raises(ValueError, match=error):
             GradientSums(gather, *given)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
-@pytest.mark.parametrize("in_place", [False, True])
-def test_blocks_add_as_whole_arrays_do(count: int, in_place: bool) -> None:
+def test_blocks_add_as_whole_arrays_do(count: int) -> None:
     sources = list(np.random.default_rng(5).normal(size=(count, 1001)).astype(np.float32))
     expected = sources[0].copy()
     for source in sources[1:]:
         expected = expected + source
-    out = sources[0] if in_place else np.empty_like(expected)
-    add(sources, out, block=64)
-    assert out.tobytes() == expected.tobytes()
+    add(*sources, block=64)
+    assert sources[0].tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize(("size", "inner"), [(2, 0), (3, 0), (8, 5)])  # that are parents, but not the root
 def test_what_its_additions_move(size: int, inner: int) -> None:
-    slices, tree, length = made("slices", size), made("tree:1", size), sum(LENGTHS)
+    slices, tree, server = (made(name, size) for name in ("slices", "tree:1", "server"))
+    length = sum(LENGTHS)
     for _ in range(2):
         iterate(slices, size, seed=6)
         assert slices.moved == (size + 1) * length
+    iterate(server, size, seed=6)
+    assert (size + 1) * length <= server.moved <= (3 * size - 3) * length
     iterate(tree, size, seed=6)
     assert tree.moved == (size + 1 + 2 * inner) * length
 
 
 def test_no_thread_is_left() -> None:
-    before: Sequence[Thread] = threading.enumerate()
+    before = set(threading.enumerate())
     iterate(made("slices", 4), 4, seed=5)
-    assert threading.enumerate() == before
+    assert set(threading.enumerate()) <= before

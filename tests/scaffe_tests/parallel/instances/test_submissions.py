@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import scaffe
@@ -33,7 +32,6 @@ def test_a_bucket_is_given_once_all_layers_that_use_it_are_submitted(tmp_path: P
     sums = GradientSums(
         Instances("1", "slices").make_gather([0], lengths),
         [net.packed.diff],
-        np.zeros_like(net.packed.diff),
         [bucket.part for bucket in buckets],
         given.append,
     )

@@ -8,6 +8,8 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from interleavings import Interleaving, RaceError, at_random, exhaustive
 from mutants import changed
 
@@ -25,7 +27,16 @@ MAKES: dict[str, Make] = {
     for fixed in (False, True)
 }
 MAKES |= {f"tree:{k}": partial(registered()["tree"], number=k) for k in (1, 3)}
-SMALL = [(1, [3]), (2, [40]), (2, [40, 5]), (3, [70]), (4, [70]), (2, [20, 40, 1])]  # instances, lengths
+SMALL = [
+    (1, [3]),
+    (1, [40, 5]),
+    (2, [40]),
+    (2, [40, 5]),
+    (3, [70]),
+    (3, [70, 5]),
+    (4, [70]),
+    (2, [20, 40, 1]),
+]  # instances, lengths
 LARGE = [(3, [40, 33]), (5, [100, 16, 3, 17]), (8, [200, 7, 64]), (16, [300, 31])]
 
 
@@ -43,37 +54,42 @@ def domains(size: int) -> list[int]:
 
 
 def interleaving(
-    make: Make, size: int, lengths: Sequence[int], in_place: bool = False, whole: bool = True, shuffled: bool = False
+    make: Make, size: int, lengths: Sequence[int], whole: bool = True, shuffled: bool = False
 ) -> Callable[[Callable[[int], int]], np.ndarray]:
     """Return what runs one iteration by a made-up scheduler."""
     diffs, rng = gradients(size, lengths, whole), np.random.default_rng(size)
     last_first = list(reversed(range(len(lengths))))
     orders = [rng.permutation(len(lengths)).tolist() if shuffled else last_first for _ in diffs]
-    return lambda choose: Interleaving(make(domains(size), lengths), diffs, in_place, orders).run(choose)
-
-
-def forms(make: Make) -> tuple[bool, ...]:
-    return (False, True) if make([0], [1]).in_place else (False,)
+    return lambda choose: Interleaving(make(domains(size), lengths), diffs, orders).run(choose)
 
 
 @pytest.mark.parametrize("name", MAKES)
 @pytest.mark.parametrize(("size", "lengths"), SMALL)
 def test_sums_are_right_in_every_interleaving(name: str, size: int, lengths: list[int]) -> None:
     expected = np.sum(gradients(size, lengths, whole=True), axis=0)
-    for in_place in forms(MAKES[name]):
-        for sums in exhaustive(interleaving(MAKES[name], size, lengths, in_place)):
-            np.testing.assert_array_equal(sums, expected)
+    for sums in exhaustive(interleaving(MAKES[name], size, lengths)):
+        np.testing.assert_array_equal(sums, expected)
 
 
 @pytest.mark.parametrize("name", MAKES)
 @pytest.mark.parametrize(("size", "lengths"), LARGE)
 def test_sums_are_right_in_interleavings_at_random(name: str, size: int, lengths: list[int]) -> None:
     expected = np.sum(gradients(size, lengths, whole=True), axis=0)
-    for in_place in forms(MAKES[name]):
-        for shuffled in (False, True):
-            run = interleaving(MAKES[name], size, lengths, in_place, shuffled=shuffled)
-            for sums in at_random(run, seed=size, runs=40):
-                np.testing.assert_array_equal(sums, expected)
+    for shuffled in (False, True):
+        run = interleaving(MAKES[name], size, lengths, shuffled=shuffled)
+        for sums in at_random(run, seed=size, runs=40):
+            np.testing.assert_array_equal(sums, expected)
+
+
+@given(st.sampled_from(sorted(MAKES)), st.data())
+def test_sums_are_right_for_any_domains_orders_and_schedule(name: str, data: st.DataObject) -> None:
+    where = data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=9), "domains")
+    lengths = data.draw(st.lists(st.integers(1, 200), min_size=1, max_size=4), "lengths")
+    orders = [data.draw(st.permutations(range(len(lengths))), "order") for _ in where]
+    diffs = gradients(len(where), lengths, whole=True)
+    seed = data.draw(st.integers(0, 1000), "schedule")
+    for sums in at_random(Interleaving(MAKES[name](where, lengths), diffs, orders).run, seed, runs=1):
+        np.testing.assert_array_equal(sums, np.sum(diffs, axis=0))
 
 
 def bits(name: str, size: int, lengths: Sequence[int]) -> set[bytes]:
@@ -94,8 +110,8 @@ def test_only_the_server_declares_that_its_sums_differ() -> None:
 MUTANTS: list[tuple[ModuleType, str, str]] = [
     (tree, "1 + len(children) for", "max(1, len(children)) for"),  # a parent does not wait for its own gradients
     (tree, "        if self._missing[bucket][node]:\n", "        if self._missing[bucket][node] > 1:\n"),
-    (tree, "RESULT if root else node", "RESULT"),
-    (tree, "sources = (node, *self.children[node])", "sources = (node, *self.children[node][:1])"),
+    (tree, "(node, *self.children[node])", "(node, *self.children[node][:1])"),
+    (tree, "(node, *self.children[node])", "(*self.children[node], node)"),  # ends in another buffer
     (tree, "            self.complete[bucket] = True\n", "            pass\n"),
     (slices, "if self.all_given(bucket):", "if len(self._given[bucket]) >= self.size - 1:"),
     (slices, "        self._left[addition.bucket] -= 1\n", "        self._left[addition.bucket] = 0\n"),
@@ -105,11 +121,18 @@ MUTANTS: list[tuple[ModuleType, str, str]] = [
     (slices, "for i, addition in self._slices[bucket]:", "for i, addition in self._slices[bucket][1:]:"),
     (server, "return [] if self._used[bucket] else self._next(bucket)", "return self._next(bucket)"),
     (server, "        self._used[bucket] = True\n", "        pass\n"),
-    (server, "        self._used[bucket] = False\n        self._added", "        self._added"),
-    (server, "        return self._next(bucket)\n\n    def _next", "        return []\n\n    def _next"),
-    (server, "(RESULT, *taken) if first else tuple(taken)", "tuple(taken)"),
-    (server, "(RESULT, *taken) if first else tuple(taken)", "(RESULT, *taken)"),
-    (server, "        self._added[bucket] += sum(", "        self._added[bucket] = self.size - 1 + sum("),
+    (server, "        self._used[bucket] = False\n        self._come", "        self._come"),
+    (server, "return [] if self.complete[bucket] else self._next(bucket)", "return []"),
+    (
+        server,
+        "        self._come[bucket].append(addition.target)\n",
+        "        self._come[bucket] += addition.sources\n",
+    ),
+    (server, "sources, self._come[bucket] = sorted(self._come[bucket]), []", "sources = sorted(self._come[bucket])"),
+    (server, "= sorted(self._come[bucket])", "= sorted(self._come[bucket], reverse=True)"),  # ends in another buffer
+    (server, "self.all_given(bucket) and self._come[bucket] == [RESULT]", "RESULT in self._come[bucket]"),
+    (server, "self.all_given(bucket) and self._come[bucket] == [RESULT]", "self.all_given(bucket)"),
+    (server, "min(2, self.size)", "2"),  # one instance waits forever
 ]
 
 
@@ -119,10 +142,11 @@ def test_a_gather_with_one_line_wrong_is_caught(
 ) -> None:
     monkeypatch.setattr(gather_module, "register", lambda kind: None)
     wrong = changed(module, old, new)[module.__name__.rpartition(".")[2].capitalize() + "Gather"]
-    expected = np.sum(gradients(4, [70, 40], whole=True), axis=0)
     with pytest.raises((RaceError, AssertionError)):
-        for sums in at_random(interleaving(wrong, 4, [70, 40]), seed=2, runs=100):
-            np.testing.assert_array_equal(sums, expected)
+        for size in (4, 1):
+            expected = np.sum(gradients(size, [70, 40], whole=True), axis=0)
+            for sums in at_random(interleaving(wrong, size, [70, 40]), seed=2, runs=100):
+                np.testing.assert_array_equal(sums, expected)
 
 
 def test_an_order_of_adding_that_changes_is_seen_in_the_bits(monkeypatch: pytest.MonkeyPatch) -> None:

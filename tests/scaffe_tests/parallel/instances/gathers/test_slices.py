@@ -33,13 +33,13 @@ def test_the_order_of_adding_is_that_of_the_instances() -> None:
     expected = diffs[0]
     for diff in diffs[1:]:
         expected = expected + diff
-    sums = Interleaving(SlicesGather([0, 1, 0, 1, 0], [100]), diffs, True, [[0]] * 5).run(lambda count: 0)
+    sums = Interleaving(SlicesGather([0, 1, 0, 1, 0], [100]), diffs, [[0]] * 5).run(lambda count: 0)
     assert sums.tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize("size", [2, 3, 8, 56])
-def test_at_most_n_plus_2_passes_over_the_buffer(size: int) -> None:
+def test_n_plus_1_passes_over_the_buffer(size: int) -> None:
     gather, length = SlicesGather([0] * size, [10_000]), 10_000
     given = [gather.give(i, 0) for i in range(size)]
     moved = sum(one.moved for i in range(size) for one in given[i] + gather.owed(i))
-    assert moved == (size + 1) * length  # and one more where a write reads the cache line first
+    assert moved == (size + 1) * length  # n gradients read, the sums written over the first of them
