@@ -193,6 +193,9 @@ FLAGS = [
     ("timeline no.json", "no.json: no such file"),
     ("timeline net.prototxt", "net.prototxt: not a timeline: no JSON at line 2"),
     ("timeline image.png", "image.png: not a timeline, but a binary file"),
+    ("simulate-instances no.json", "no.json: no such file"),
+    ("simulate-instances net.prototxt", "net.prototxt is no profile of scaffe time --profile"),
+    ("simulate-instances net.prototxt --cores 7", "7 cores can't be divided over 2 domains"),
     ("device-query --gpu first", "--gpu takes .*'first'"),
 ]
 

@@ -7,4 +7,5 @@
 - `submissions`: an instance marks its layers as complete, as the iteration does.
 - `joined_sums`: numbers that layers sum over the instances.
 - `crew`: the instances' threads.
+- `simulation/`: their throughput on a machine with more cores, predicted.
 """

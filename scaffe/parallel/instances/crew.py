@@ -10,7 +10,7 @@ from time import sleep
 import numpy as np
 
 from scaffe.errors import add_note
-from scaffe.parallel.instances.binding import bind
+from scaffe.parallel.instances.binding import bind, bind_blas
 from scaffe.parallel.instances.gradient_sums import BrokenOffError
 from scaffe.parallel.instances.places import Place
 
@@ -18,7 +18,7 @@ Work = Callable[[int], object]
 
 
 class Crew:
-    """One thread for each place, bound to its cores for life.
+    """One thread for each place, bound to its cores for life, as are numpy's products that it computes.
 
     `start(work)` makes each thread call `work(instance)`; instances of group g of `groups` start g times `delay`
     seconds later (ParaX, section 4.4). The groups have instances of each domain. `join` waits for all. Meanwhile the
@@ -42,6 +42,7 @@ class Crew:
         self._ends: dict[int, BaseException | None] = {}  # of the last work, by instance: its error, if any
         self._ended = Condition()
         self._running = False
+        self._unbind_blas = bind_blas()
         self._threads = [Thread(target=self._live, args=(place,), daemon=True) for place in places]
         for place, thread in zip(places, self._threads, strict=True):
             thread.name = f"instance {place.instance}"
@@ -105,6 +106,7 @@ class Crew:
             calls.put(None)
         for thread in self._threads:
             thread.join()
+        self._unbind_blas()
 
     def __enter__(self) -> Crew:
         return self

@@ -6,6 +6,7 @@ from time import monotonic
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from scaffe.errors import LaunchError, notes
 from scaffe.parallel.instances.crew import Crew
@@ -98,3 +99,17 @@ def test_close_ends_the_threads() -> None:
     before = set(threading.enumerate())
     Crew(PLACES).close()
     assert set(threading.enumerate()) <= before
+
+
+def blas_threads() -> list[int]:
+    """Return the number of threads of each BLAS library."""
+    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+
+def test_numpys_products_are_computed_by_the_instances_threads_alone() -> None:
+    found: dict[int, list[int]] = {}
+    with threadpool_limits(2, "blas"):
+        with Crew(PLACES[:2]) as crew:
+            crew.run(lambda i: found.__setitem__(i, blas_threads()))
+        assert set(found[0] + found[1]) == {1}
+        assert set(blas_threads()) == {2}
