@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -11,10 +10,7 @@ from functools import partial
 from typing import Any
 from weakref import WeakSet
 
-import numpy as np
-
 from readers import Reading
-from scaffe import solvers
 from scaffe.choices import Choices
 from scaffe.compute import AUTO, Compute
 from scaffe.files import snapshot, weights
@@ -25,41 +21,27 @@ from scaffe.monitor.record import FORWARD, SNAPSHOT
 from scaffe.monitor.spans import ITERATION, LOSS, WAIT
 from scaffe.monitor.watching import Watching
 from scaffe.net import Net
-from scaffe.packed import aligned_zeros
-from scaffe.parallel.buckets import Bucket
-from scaffe.parallel.choose import WorkflowTrial
 from scaffe.parallel.evaluate import means, run_batches
-from scaffe.parallel.instances.instance_nets import InstanceNets
 from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.instances.team import Team
 from scaffe.parallel.iteration import forward, iterate
-from scaffe.parallel.maker import make_workflow
-from scaffe.parallel.propagate import Propagate
 from scaffe.parallel.run import Run
-from scaffe.parallel.stall import StallWatch
-from scaffe.parallel.statistics import Statistics
-from scaffe.parallel.workflows.workflow import Workflow
 from scaffe.parallel.world import World, open_world
 from scaffe.proto import SolverParameter
 from scaffe.setting import moved
-from scaffe.solvers import lr_policy
 from scaffe.timeline import timeline as timelines
 from scaffe.timeline import trace
-from scaffe.training import display, replay
+from scaffe.training import display
 from scaffe.training.auto_instances import AutoInstances
-from scaffe.training.bad_records import BadRecords
-from scaffe.training.carried import Carried
+from scaffe.training.built_solver import BuiltSolver
 from scaffe.training.collective import collective
-from scaffe.training.communicator import open_communicator
-from scaffe.training.losses import Losses
-from scaffe.training.nets import NetBuilder
 from scaffe.training.settings import Settings, moved_keywords
 from scaffe.training.signals import ACTIONS
-from scaffe.training.snapshots import Progress, Snapshots
+from scaffe.training.snapshots import Progress
 from scaffe.training.solver_param import checked
 
 
-class Solver:
+class Solver(BuiltSolver):
     """Train the net of a solver file, together with the other ranks of `world`.
 
     `param` is the file or its fields, `world` the ranks, by default those of this job. The settings are records:
@@ -113,101 +95,11 @@ class Solver:
         self._versions = self._parameter_versions()
         display.start(self.world, self.net, run.scaling, self.param.iter_size, self.rate())
 
-    # Set-up.
-
     def _checked(self, param: str | os.PathLike[str] | SolverParameter) -> SolverParameter:
         """Return the solver's fields, all arguments checked. Raise ScaffeError for a wrong value."""
         self.settings = Settings(self.compute, self.run, self.instances, self.reading, self.watching)
         self.run.check_reduce()
         return checked(param)
-
-    def _choose_seed(self) -> int:
-        """Return the solver file's seed, or one drawn by the root and shared."""
-        if self.param.random_seed >= 0:
-            return self.param.random_seed
-        seed: int = self.world.comm.bcast(int.from_bytes(os.urandom(4), "big") >> 1, self.world.root)
-        log.info("Random seed %d: drawn, since the solver sets none; random_seed: %d repeats this run", seed, seed)
-        return seed
-
-    def _build(self) -> None:
-        """Build nets, collectives, update rule and workflows, and begin to watch. Collective."""
-        run, world = self.run, self.world
-        given = self.compute, run.scaling, self.reading, self.choices
-        builder = NetBuilder(self.param, world, self.team, self.seed, *given)
-        world.together(lambda: self._build_train_nets(builder))
-        self._agree_on([self.net])
-        self.instance_nets = self._instance_nets()
-        self.collectives = open_communicator(world, run, self.net)
-        world.together(lambda: self._build_rest(builder))
-        self._agree_on(self.test_nets)
-        self.bad_records = BadRecords(self._all_nets(), self.reading)
-        self.losses = Losses(world, self.param, lambda: self.asked(), self.bad_records, self.rule)
-        self.snapshots = Snapshots(
-            self.param, world, self.nets, self.tests, self.rule, self.choices, self.lock, run.keep_snapshots,
-            self.auto_instances.kept,
-        )  # fmt: skip
-        self.trial = self._make_workflows()
-        self.watch = self._open_watch([self.net, *self.test_nets])
-        if self.timeline:
-            self.timeline.watch(self.net, self.workflow, self.statistics)
-
-    def _build_train_nets(self, builder: NetBuilder) -> None:
-        """Build the train nets, without communication."""
-        self.nets = builder.train_nets(self._allsums)
-        self.net = self.nets[0]
-        profile = self.compute.profile
-        self.replay = replay.Replay(self.net, replay.load(profile)) if profile else None
-
-    def _build_rest(self, builder: NetBuilder) -> None:
-        """Build the update rule and the test nets, without communication."""
-        self.statistics = Statistics(self.world, self.nets)
-        self.net.packed.pinned = True
-        self.rule = solvers.create(self.param, self.net.packed, self.net.engine)
-        self.tests = builder.test_nets(self.net, lambda: self.tests_done)  # of each, a net for each instance
-        self.test_nets = [nets[0] for nets in self.tests]
-        if self.world.is_root:
-            snapshot.check_writable(self.param)
-            if self.watching.timeline:
-                trace.check_writable(self.watching.timeline)
-
-    def _instance_nets(self) -> InstanceNets | None:
-        """Return how the instances sum their gradients, None for a single instance."""
-        if self.team.size == 1:
-            return None
-        gather = self.auto_instances.present.gather
-        return InstanceNets(self.team, self.nets, gather, self.compute.deterministic)
-
-    def _allsums(self, values: Sequence[float]) -> np.ndarray:
-        """Return sums of a layer's numbers over the ranks, whichever thread computes. Collective."""
-        sums = self.workflow.sums
-        return np.array(values) if sums is None else sums(values)
-
-    def _make_workflows(self) -> WorkflowTrial:
-        """Return the workflow of the run, or those to time. Collective."""
-        given = self.world, self.collectives, self.net, self.update_bucket, self.rule
-        candidates = self.run.candidates if self.collectives else {"alone": self.run}
-        if self.team.total > self.world.size:  # whose threads are the drive
-            candidates = {run.workflow: run for run in candidates.values()}
-        if not self.auto_instances.is_settled:  # whose trial comes first
-            candidates = dict([candidates.popitem()])
-        workflows = {name: make_workflow(run, *given, self.instance_nets) for name, run in candidates.items()}
-        if self.timeline:
-            for workflow in workflows.values():
-                self.timeline.follow(workflow)
-        return WorkflowTrial(workflows, self.world.allgather)
-
-    def _open_watch(self, nets: Sequence[Net]) -> StallWatch | None:
-        """Return the watch over stalls; one rank alone waits for no other. Collective."""
-        if self.collectives is None or not self.watching.stall_seconds:
-            return None
-        node = self.collectives.node.comm
-        return StallWatch(self.world, node, nets, self.watching.stall_seconds, self.watching.stall_abort)
-
-    def _agree_on(self, nets: Sequence[Net]) -> None:
-        """Raise an error on all ranks unless they have built the same nets: files may differ between nodes."""
-        parameters = [parameter for net in nets for parameter in net.parameters]
-        self.world.agree({"the parameters": "\n".join(f"{p.label} {p.blob.shape}" for p in parameters)})
-        self.world.agree({"the nets": "\n".join(str(net.param) for net in nets)})
 
     @property
     def held(self) -> Together:
@@ -274,12 +166,6 @@ class Solver:
         )
         return sum(blob.values.version for blob in blobs)
 
-    def _plan(self) -> None:
-        """Choose the engine's kernels on the root, for all ranks. Collective."""
-        nets = self.net, *self.test_nets
-        self.choices.taken = self.world.on_root(lambda: self.choices.time(nets))
-        self.statistics.spread()
-
     def _iterate(self, ends: bool) -> None:
         """Run an iteration; after one that `ends` a step all ranks have the root's parameters."""
         self._arrange()
@@ -299,55 +185,6 @@ class Solver:
         for decided in (self.workflow.took(), self.auto_instances.took(seconds), self.trial.took(seconds)):
             if decided:
                 log.info("%s", decided)
-
-    def _arrange(self) -> None:
-        """Go on with other instances, if their trial or a snapshot says so. Collective."""
-        auto = self.auto_instances
-        if auto.is_settled:
-            return
-        before, now = auto.present, auto.next(self.net, self.team)
-        if now.n != before.n:
-            self._rebuild()
-            gc.collect()  # the nets that were replaced, which refer to themselves
-        elif now != before or auto.is_settled:
-            self.trial.close()
-            self.team.arrange(now)
-            self.instance_nets = self._instance_nets()
-            self.trial = self._make_workflows()
-
-    def _rebuild(self) -> None:
-        """Build new nets for other instances; they go on where the nets are. Collective."""
-        self.losses.settle()
-        self.propagate.sync()
-        carried = Carried(self)
-        self._free()
-        self.closed = True  # until all is built
-        self.team = Team(self.world, self.auto_instances.present)
-        self._build()
-        self.closed = False
-        carried.give(self)
-        self._plan()
-
-    def update_bucket(self, bucket: Bucket) -> None:
-        """Update the parameters of a bucket from their summed gradients, at the current rate. Not collective."""
-        if self.replay:
-            self.replay.update(bucket.part)
-        else:
-            self.rule.update(bucket.parameters, self.rate(), self.iter, bucket.part)
-
-    @property
-    def workflow(self) -> Workflow:
-        """The workflow of the next iteration."""
-        return self.trial.workflow
-
-    @property
-    def propagate(self) -> Propagate:
-        """How the root's parameters reach the other ranks."""
-        return self.workflow.propagate
-
-    def rate(self) -> float:
-        """Return the learning rate of the current iteration, before any lr_mult."""
-        return lr_policy.rate(self.param, self.iter)
 
     def _act(self) -> None:
         """Snapshot if it is due or a rank requests it, and stop if a rank requests that."""
@@ -473,25 +310,3 @@ class Solver:
         self.closed = True
         self.write_timeline()
         self._free()
-
-    def _free(self) -> None:
-        """End all threads, and free the communicators. Collective."""
-        self._end_readers()
-        self.trial.close()
-        self.team.close()
-        self.net.context.allsums = self.world.allsums  # the net may be used on
-        self.net.packed.pinned = False
-        if self.watch is not None:
-            self.watch.close()
-        if self.collectives is not None:
-            # Users' arrays over shared memory may be used on too.
-            held = self.net.engine.in_host_memory and self.net.move_parameters(aligned_zeros)
-            self.collectives.free(windows=not any(self.world.allgather(held)))
-
-    def _end_readers(self) -> None:
-        for net in self._all_nets():
-            net.close()
-
-    def _all_nets(self) -> list[Net]:
-        """Return the nets of all instances."""
-        return [*self.nets, *(net for nets in self.tests for net in nets)]
