@@ -12,10 +12,30 @@ import threading
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
+from scaffe.monitor.spans import instance_of
+
 log = logging.getLogger("scaffe")
 LOGGERS = log, logging.getLogger("collectives")
 _least = threading.local()  # what a thread logs: lines of this level and above
 log.addFilter(lambda record: record.levelno >= getattr(_least, "level", logging.NOTSET))
+
+
+class OfOneInstance(logging.Filter):
+    """Pass a line that several instances of a rank log from the first of them alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._first: dict[str, str | None] = {}  # the thread that logged a line first
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether to log a line."""
+        if instance_of(record.threadName or "") is None:
+            return True
+        return self._first.setdefault(record.getMessage(), record.threadName) == record.threadName
+
+
+for _logger in LOGGERS:
+    _logger.addFilter(OfOneInstance())
 
 
 def one_line(text: str) -> str:

@@ -30,21 +30,27 @@ def iterate(
     """
     parts = [Part(replica, workflow, passes) for replica in workflow.replicas]
     loss = joined([part.loss for part in parts])
-    workflow.clear_diffs()
+
+    def agree() -> None:
+        record.at(LOSS)
+        loss.send()
+        agree_on_loss(loss)
+        workflow.begin()
+
+    workflow.expect()
     record.at(FORWARD)
     workflow.propagate.post()
     for left in reversed(range(passes)):
         feed(workflow, record)
-        workflow.drive.run([part.forward for part in parts])
-        if not left:
-            record.at(LOSS)
-            loss.send()
-            agree_on_loss(loss)
-            workflow.begin()
-        workflow.drive.run([partial(part.backward, not left) for part in parts])
+        backwards = [partial(part.backward, not left) for part in parts]
+        workflow.drive.passes([part.forward for part in parts], nothing if left else agree, backwards)
     record.at(UPDATE)
     workflow.aggregate.drain()
     statistics.average()
+
+
+def nothing() -> None:
+    """Do nothing between the passes that are not the last."""
 
 
 @np.errstate(all="ignore")
@@ -104,5 +110,6 @@ class Part:
                     self.gradients.submit(i)
             self.workflow.drive.between()
         if last:
+            self.record.at(BACKWARD)
             self.gradients.finish()
         self.net.context.batch_number += 1

@@ -101,7 +101,7 @@ class BuiltSolver:
         self.trial = self._make_workflows()
         self.watch = self._open_watch([self.net, *self.test_nets])
         if self.timeline:
-            self.timeline.watch(self.net, self.workflow, self.statistics)
+            self.timeline.watch(self.nets, self.workflow, self.statistics, self.team)
 
     def _build_train_nets(self, builder: NetBuilder) -> None:
         """Build the train nets, without communication."""
@@ -153,7 +153,8 @@ class BuiltSolver:
         if self.collectives is None or not self.watching.stall_seconds:
             return None
         node = self.collectives.node.comm
-        return StallWatch(self.world, node, nets, self.watching.stall_seconds, self.watching.stall_abort)
+        seconds, abort = self.watching.stall_seconds, self.watching.stall_abort
+        return StallWatch(self.world, node, nets, seconds, abort, self.team.all_records)
 
     def _agree_on(self, nets: Sequence[Net]) -> None:
         """Raise an error on all ranks unless they have built the same nets: files may differ between nodes."""

@@ -90,10 +90,10 @@ class Solver(BuiltSolver):
         self.former: WeakSet[Net] = WeakSet()  # nets that others have replaced, but users hold
         self._keeps_prefix = self._touched = self.failed_alone = self.closed = False
         path, size = watching.timeline, self.world.size
-        self.timeline = timelines.Timeline(timelines.limit(size)) if path else None
+        self.timeline = timelines.Timeline(timelines.limit(size, self.team.size)) if path else None
         self._build()
         self._versions = self._parameter_versions()
-        display.start(self.world, self.net, run.scaling, self.param.iter_size, self.rate())
+        display.start(self.world, self.net, self.instance_nets, run.scaling, self.param.iter_size, self.rate())
 
     def _checked(self, param: str | os.PathLike[str] | SolverParameter) -> SolverParameter:
         """Return the solver's fields, all arguments checked. Raise ScaffeError for a wrong value."""
@@ -131,10 +131,12 @@ class Solver(BuiltSolver):
                     self.test_all()
                 shows = p.display > 0 and self.iter % p.display == 0
                 self._iterate(ends=not left)
+                if self.auto_instances.is_settled:
+                    self.team.tell_places(self.nets)
                 if shows:
                     self.losses.settle()
                     loss, rate = self.losses.mean, self.rate()
-                    shown = display.iteration(self.world, self.net, self.iter, loss, rate, shown)
+                    shown = display.iteration(self.world, self.nets, self.iter, loss, rate, shown)
                 self.iter += 1
                 bar.update()
                 self._act()
@@ -207,7 +209,7 @@ class Solver(BuiltSolver):
         first, start = self.iter, time.perf_counter()
         self.step(max(0, p.max_iter - first))
         seconds = time.perf_counter() - start
-        display.end(self.world, self.net, self.workflow, self.trial.iterations, seconds)
+        display.end(self.world, self.nets, self.workflow, self.trial.iterations, seconds)
         if p.snapshot_after_train and self.stopped != "requeue" and not (p.snapshot and self.iter % p.snapshot == 0):
             self.snapshot()
         if self.stopped:

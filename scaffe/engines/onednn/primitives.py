@@ -175,6 +175,10 @@ class Onednn(Reference):
         queries = lib.QUERY_SRC, lib.QUERY_WEIGHTS, lib.QUERY_DST
         return found if all(found.desc(query) == described.desc(query) for query in queries) else None
 
+    def buffers(self) -> list[np.ndarray]:
+        """Return the memory that it keeps for temporary values."""
+        return [*super().buffers(), *self.gradients.free, *([] if self._scratch is None else [self._scratch])]
+
     def scratchpad(self, desc: Desc) -> Memory:
         """Return a memory over the shared scratchpad, which grows to hold it."""
         nbytes = desc.nbytes

@@ -8,4 +8,5 @@
 - `joined_sums`: numbers that layers sum over the instances.
 - `shared_parameters`: one copy of the parameters in each domain.
 - `crew`: the instances' threads.
+- `simulation/`: their throughput on a machine with more cores, predicted.
 """

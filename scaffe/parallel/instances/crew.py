@@ -10,9 +10,9 @@ from typing import TypeVar
 
 import numpy as np
 
+from scaffe.errors import add_note
 from scaffe.monitor import log as logs
-from scaffe.monitor.log import log
-from scaffe.parallel.instances.binding import bind
+from scaffe.parallel.instances.binding import bind, bind_blas
 from scaffe.parallel.instances.gradient_sums import BrokenOffError
 from scaffe.parallel.instances.places import Place
 
@@ -21,7 +21,7 @@ Work = Callable[[int], object]
 
 
 class Crew:
-    """One thread for each place, bound to its cores for life.
+    """One thread for each place, bound to its cores for life, as are numpy's products that it computes.
 
     `start(work)` makes each thread call `work(instance)`; instances of group g of `groups` start g times `delay`
     seconds later (ParaX, section 4.4). The groups have instances of each domain. `join` waits for all. Meanwhile the
@@ -45,6 +45,7 @@ class Crew:
         self._ends: dict[int, BaseException | None] = {}  # of the last work, by instance: its error, if any
         self._ended = Condition()
         self._running = False
+        self._unbind_blas = bind_blas()
         self._has_failed = False  # a thread's work, or the caller that waits for it
         self._threads = [Thread(target=self._live, args=(place,), daemon=True) for place in places]
         for place, thread in zip(places, self._threads, strict=True):
@@ -64,7 +65,7 @@ class Crew:
         return not self._running or self._all_ended()
 
     def join(self) -> None:
-        """Wait for all threads' work. Raise the error of the instance that failed first, and log its number.
+        """Wait for all threads' work. Raise the error of the instance that failed first, with a note of its number.
 
         An error that is raised in this thread meanwhile, such as KeyboardInterrupt, ends the others' waits too.
         """
@@ -78,7 +79,7 @@ class Crew:
         self._ends = {}
         if failures:
             instance, failure = min(failures, key=lambda one: isinstance(one[1], BrokenOffError))
-            log.error("instance %d of %d failed: %s", instance, len(self.places), type(failure).__name__)
+            add_note(failure, f"instance {instance} of {len(self.places)}")
             raise failure
 
     def abandon(self, error: BaseException) -> None:
@@ -109,12 +110,22 @@ class Crew:
         Instance 0's comes first: it fills what the process loads once, and reports what is wrong with all.
         """
         made: dict[int, T] = {}
+        wrong: list[Exception] = []  # with all of them
+
+        def build_first(instance: int) -> None:
+            if instance == 0:
+                try:
+                    made[0] = make(0)
+                except Exception as error:
+                    wrong.append(error)
 
         def build(instance: int) -> None:
             if instance not in made:
                 made[instance] = make(instance)
 
-        self.run(lambda instance: None if instance else build(0))
+        self.run(build_first)
+        if wrong:
+            raise wrong[0]
         self.run(build)
         return [made[i] for i in range(len(self.places))]
 
@@ -124,6 +135,7 @@ class Crew:
             calls.put(None)
         for thread in self._threads:
             thread.join()
+        self._unbind_blas()
 
     def __enter__(self) -> Crew:
         return self

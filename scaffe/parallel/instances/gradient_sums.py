@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import combinations
 from threading import Condition
 
@@ -27,6 +28,8 @@ class GradientSums:
     threads can call it at once for different buckets. Nothing is added to the bucket any more. An error that it raises
     ends all waits, and is raised by that thread.
 
+    `waiting()` returns a context manager, in which a thread waits for other instances.
+
     In each iteration the scheduler calls `begin`, each instance's thread `give` for each bucket, then `finish`.
     """
 
@@ -36,6 +39,7 @@ class GradientSums:
         diffs: Sequence[np.ndarray],
         parts: Sequence[slice],
         summed: Callable[[int], object] = lambda bucket: None,
+        waiting: Callable[[], AbstractContextManager[object]] = nullcontext,
     ):
         if len(diffs) != gather.size or len({diff.shape for diff in diffs}) > 1:
             raise ValueError(f"{gather.size} gradients of one shape are needed")
@@ -43,7 +47,7 @@ class GradientSums:
             raise ValueError("each instance needs memory of its own for its gradients")
         if tuple(part.stop - part.start for part in parts) != gather.lengths:
             raise ValueError("the buckets have other lengths than the gather's")
-        self.gather, self.summed = gather, summed
+        self.gather, self.summed, self._waiting = gather, summed, waiting
         self.result = diffs[RESULT]
         self._diffs = tuple(diffs)
         self._parts = tuple(parts)
@@ -80,10 +84,13 @@ class GradientSums:
     def _wait(self, instance: int) -> list[Addition]:
         """Return the additions that are left to an instance, once there are some; none once all sums are complete."""
         with self._changed:
-            while not (due := self.gather.owed(instance)) and not self.gather.is_complete:
-                self._check()
-                self._changed.wait()
             self._check()
+            if (due := self.gather.owed(instance)) or self.gather.is_complete:
+                return due
+            with self._waiting():
+                while not (due := self.gather.owed(instance)) and not self.gather.is_complete:
+                    self._changed.wait()
+                    self._check()
             return due
 
     def break_off(self, error: BaseException) -> None:
@@ -107,7 +114,7 @@ class GradientSums:
     def _do_all(self, due: list[Addition]) -> None:
         while due:
             addition = due.pop(0)
-            self._add(addition)
+            self.add(addition)
             with self._changed:
                 due += self.gather.added(addition)
                 self.moved += addition.moved
@@ -116,7 +123,8 @@ class GradientSums:
             if complete:
                 self.summed(addition.bucket)
 
-    def _add(self, addition: Addition) -> None:
+    def add(self, addition: Addition) -> None:
+        """Do an addition. A timeline replaces this method by a timed one."""
         start = self._parts[addition.bucket].start
         part = slice(start + addition.start, start + addition.stop)
         add(*(self._diffs[source][part] for source in addition.sources))

@@ -6,20 +6,26 @@ rank, so that shards, crops, dropout masks and shares of the loss are those of a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from scaffe.errors import ScaffeError
-from scaffe.monitor.record import RankRecord
+from scaffe.monitor.log import log
+from scaffe.monitor.record import INSTANCES, RankRecord
+from scaffe.net import Net
 from scaffe.parallel.drive import lower_priority
 from scaffe.parallel.instances.crew import Crew
 from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.instances.joined_sums import JoinedSums
+from scaffe.parallel.instances.memory import arrays_of
+from scaffe.parallel.instances.pages import where
 from scaffe.parallel.instances.places import Place, place, rank_cores
 from scaffe.parallel.instances.topology import Topology, read_topology
 from scaffe.parallel.world import World
 
 T = TypeVar("T")
+MOST_LINES = 64  # of instances in the log
 
 
 class Team:
@@ -28,7 +34,7 @@ class Team:
     - `places`: where they run, by instance; `size`: their number.
     - `first`, `total`: the number of this rank's first instance among all ranks' instances, and how many these are.
     - `crew`: their threads, None for a single instance, which the rank computes as ever.
-    - `records`: what each is doing, by instance; instance 0's is the rank's.
+    - `main`: what the rank's main thread is doing; `records`: what each instance is, for a single one the same.
     - `joined`: the sums over all instances of numbers that layers ask for.
 
     If one fails, all `breaks` are called with its error, so that no other waits for it. Raise ScaffeError where the
@@ -41,9 +47,12 @@ class Team:
         sizes = [1] * world.size if instances.n == "1" else world.allgather(self.size)
         self.first, self.total = sum(sizes[: world.rank]), sum(sizes)
         self.sharers = _sharers(sizes)
-        self.joined = JoinedSums(self.size)
+        self.joined = JoinedSums(self.size, waiting=lambda: self.waiting())
         self.breaks: list[Callable[[BaseException], object]] = [self.joined.break_off]
-        self.records = [world.record, *(RankRecord() for _ in self.places[1:])]
+        self.main = world.record
+        self.records = [self.main] if self.size == 1 else [RankRecord() for _ in self.places]
+        self._rest()
+        self._told_places = False
         self.crew: Crew | None = None
         if self.size > 1:
             self.crew = Crew(
@@ -65,8 +74,23 @@ class Team:
     def begin(self, iteration: int) -> None:
         """Begin an iteration."""
         self.joined.begin()
-        for record in self.records:
+        for record in self.all_records:
             record.begin(iteration)
+        self._rest()
+
+    @property
+    def all_records(self) -> list[RankRecord]:
+        """That of the main thread, then those of the instances where there are several."""
+        return [self.main, *(self.records if self.crew else [])]
+
+    def _rest(self) -> None:
+        """Record that the instances' threads have no work."""
+        for record in self.records if self.size > 1 else []:
+            record.rest()
+
+    def waiting(self) -> AbstractContextManager[object]:
+        """Return a context manager in which the calling thread, an instance's, waits for other instances."""
+        return self._world.record.waiting(INSTANCES)
 
     def build(self, make: Callable[[int], T]) -> list[T]:
         """Return make(instance) of all instances, instance 0's first; see Crew.build."""
@@ -79,6 +103,19 @@ class Team:
     def file_mark(self, instance: int) -> str:
         """Return the part of a file's name that differs between instances: .rank1of6, or "" for a single one."""
         return f".rank{self.first + instance}of{self.total}" if self.total > 1 else ""
+
+    def tell_places(self, nets: Sequence[Net]) -> None:
+        """Log, the first time, where each instance of each rank runs, and where its net's memory lies. Collective."""
+        if self.total == self._world.size or self._told_places:
+            return
+        self._told_places = True
+        mine = [where(one, arrays_of(net)) for one, net in zip(self.places, nets, strict=True)]
+        ranks = enumerate(self._world.allgather(mine))
+        lines = [f"rank {rank}, {line}" if self._world.size > 1 else line for rank, mine in ranks for line in mine]
+        for line in lines[:MOST_LINES]:
+            log.info("%s", line)
+        if len(lines) > MOST_LINES:
+            log.info("and %d more instances", len(lines) - MOST_LINES)
 
     def break_off(self, error: BaseException) -> None:
         """End all waits of instances for each other, since one has failed. Any thread can call it."""

@@ -7,8 +7,9 @@ from time import monotonic
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
-from scaffe.errors import LaunchError
+from scaffe.errors import LaunchError, notes
 from scaffe.monitor.log import log
 from scaffe.parallel.instances.crew import Crew
 from scaffe.parallel.instances.gradient_sums import BrokenOffError
@@ -40,7 +41,7 @@ def test_the_caller_is_free_while_instances_work() -> None:
         assert crew.is_idle
 
 
-def test_the_first_error_is_raised_with_its_traceback_and_number(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_first_error_is_raised_with_its_traceback_and_number() -> None:
     broken = threading.Event()
 
     def work(instance: int) -> None:
@@ -49,10 +50,11 @@ def test_the_first_error_is_raised_with_its_traceback_and_number(caplog: pytest.
         broken.wait()  # until `failed` is called, by the thread that fails
         raise BrokenOffError
 
-    with caplog.at_level(logging.ERROR), Crew(PLACES, lambda error: broken.set()) as crew:
+    with Crew(PLACES, lambda error: broken.set()) as crew:
         with pytest.raises(ZeroDivisionError, match="in layer 'ip1'") as caught:
             crew.run(work)
         assert any(entry.name == "work" for entry in caught.traceback)
+        assert notes(caught.value) == [f"instance 2 of {len(PLACES)}"]
         crew.run(lambda i: None)  # it can go on
 
 
@@ -137,3 +139,17 @@ def test_close_ends_the_threads() -> None:
     before = set(threading.enumerate())
     Crew(PLACES).close()
     assert set(threading.enumerate()) <= before
+
+
+def blas_threads() -> list[int]:
+    """Return the number of threads of each BLAS library."""
+    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+
+def test_numpys_products_are_computed_by_the_instances_threads_alone() -> None:
+    found: dict[int, list[int]] = {}
+    with threadpool_limits(2, "blas"):
+        with Crew(PLACES[:2]) as crew:
+            crew.run(lambda i: found.__setitem__(i, blas_threads()))
+        assert set(found[0] + found[1]) == {1}
+        assert set(blas_threads()) == {2}
