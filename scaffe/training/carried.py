@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from scaffe.training.snapshots import Progress
 
 if TYPE_CHECKING:
-    from scaffe.training.solver import Solver
+    from scaffe.training.built_solver import BuiltSolver
 
 
 class Carried:
@@ -17,14 +17,14 @@ class Carried:
     kept of blobs. Made before the nets are given up; all ranks have the root's parameters then.
     """
 
-    def __init__(self, solver: Solver):
+    def __init__(self, solver: BuiltSolver):
         self._nets, self._net, self._tests = solver.nets, solver.net, solver.test_nets
         self._values = solver.net.packed.host_data().copy()
         self._history = [flat.copy() for flat in solver.rule.history]
         self._positions = solver.snapshots.state(Progress(solver.iter, solver.tests_done, solver.seed))
         self._losses, self._bad_records = solver.losses, solver.bad_records
 
-    def give(self, solver: Solver) -> None:
+    def give(self, solver: BuiltSolver) -> None:
         """Hand it on to the new nets, without communication. Old nets that a user holds share their parameters."""
         solver.net.packed.set_data(self._values)
         for new, old in zip(solver.rule.history, self._history, strict=True):
