@@ -67,6 +67,7 @@ class Context:
     local_rows: int | None = None
     total_rows: int | None = None
     first_row: int = 0
+    batches: set[int] = field(default_factory=set)  # of the data layers, in rows; one rank alone can have several
     _batch: tuple[str, int] | None = None
 
     gpu = Earlier("engine.gpu")
@@ -83,6 +84,7 @@ class Context:
 
     def take_share(self, layer: str, batch: int) -> int:
         """Return how many of a data layer's `batch` rows this rank computes. Raise SplitError if it has none."""
+        self.batches.add(batch)
         if self._batch is None or self.size == 1:
             self._batch = (layer, batch)
         elif self._batch[1] != batch:

@@ -1,6 +1,6 @@
 """Log lines in glog's format, so that Caffe's own parse_log.py and extract_seconds.py read them.
 
-Rank 0 logs everything; other ranks log warnings and errors only.
+Rank 0 logs everything; other ranks log warnings and errors only. A line of several instances of a rank is logged once.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import numpy as np
 
 from collectives import CollectiveError, abort, agree
 from readers import ReaderError
-from scaffe.devices.threads import check_threads, given_threads
+from scaffe.devices.threads import check_threads, given_threads, limit_blas
 from scaffe.errors import AgreedError, DeviceError, LaunchError, ScaffeError, notes
 from scaffe.monitor import log as logs
 from scaffe.monitor.record import RANKS, RankRecord
@@ -60,10 +60,8 @@ class World:
 
     def take_threads(self, threads: int) -> None:
         """Set the number of threads that this rank computes with and numpy's BLAS. Raise LaunchError if invalid."""
-        from threadpoolctl import threadpool_limits
-
         self.threads = check_threads(threads, 1)
-        threadpool_limits(threads)
+        limit_blas(threads)
 
     @property
     def record(self) -> RankRecord:

@@ -51,7 +51,11 @@ class Timeline:
         self._buckets: list[str] = []
 
     def watch(self, nets: Sequence[Net], workflow: Workflow, statistics: Statistics, team: Team) -> None:
-        """Record the spans of these objects from now on; `nets` are those of the team's instances."""
+        """Record the spans of these objects from now on; `nets` are those of the team's instances.
+
+        Spans of others are dropped: their buckets are others.
+        """
+        self._spans.clear()
         self._layers = [layer.name for layer in nets[0].layers]
         self._buckets = [bucket.label(nets[0]) for bucket in workflow.aggregate.buckets]
         for instance, net in enumerate(nets):

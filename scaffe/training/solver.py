@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -44,7 +46,9 @@ from scaffe.solvers import lr_policy
 from scaffe.timeline import timeline as timelines
 from scaffe.timeline import trace
 from scaffe.training import display, replay
+from scaffe.training.auto_instances import AutoInstances
 from scaffe.training.bad_records import BadRecords
+from scaffe.training.carried import Carried
 from scaffe.training.collective import collective
 from scaffe.training.communicator import open_communicator
 from scaffe.training.losses import Losses
@@ -91,7 +95,8 @@ class Solver:
         self.param = self.world.together(lambda: self._checked(param))
         if compute.threads:
             self.world.together(lambda: self.world.take_threads(compute.threads))
-        self.team = Team(self.world, instances)
+        self.auto_instances = AutoInstances(self.world, instances, compute.deterministic)
+        self.team = Team(self.world, self.auto_instances.present)
         if compute.graphs == AUTO and (watching.timeline or compute.profile):  # which go layer by layer
             self.compute = replace(compute, graphs="off")
         self.choices = self.world.on_root(lambda: Choices(compute.plan))
@@ -100,6 +105,7 @@ class Solver:
         self.iter = self.tests_done = 0
         self.stopped = ""  # the request that ended solve() early: "stop" or "requeue"
         self.lock = snapshot.lock(self.param.snapshot_prefix)
+        self.former: WeakSet[Net] = WeakSet()  # nets that others have replaced, but users hold
         self._keeps_prefix = self._touched = self.failed_alone = self.closed = False
         path, size = watching.timeline, self.world.size
         self.timeline = timelines.Timeline(timelines.limit(size, self.team.size)) if path else None
@@ -134,18 +140,16 @@ class Solver:
         self.collectives = open_communicator(world, run, self.net)
         world.together(lambda: self._build_rest(builder))
         self._agree_on(self.test_nets)
-        nets = [*self.nets, *self.test_nets]
-        self.bad_records = BadRecords(nets, self.reading)
+        self.bad_records = BadRecords(self._all_nets(), self.reading)
         self.losses = Losses(world, self.param, lambda: self.asked(), self.bad_records, self.rule)
         self.snapshots = Snapshots(
-            self.param, world, self.nets, self.test_nets, self.rule, self.choices, self.lock, run.keep_snapshots
-        )
+            self.param, world, self.nets, self.tests, self.rule, self.choices, self.lock, run.keep_snapshots,
+            self.auto_instances.kept,
+        )  # fmt: skip
         self.trial = self._make_workflows()
         self.watch = self._open_watch([self.net, *self.test_nets])
         if self.timeline:
             self.timeline.watch(self.nets, self.workflow, self.statistics, self.team)
-            for workflow in self.trial.workflows:
-                self.timeline.follow(workflow)
 
     def _build_train_nets(self, builder: NetBuilder) -> None:
         """Build the train nets, without communication."""
@@ -159,7 +163,8 @@ class Solver:
         self.statistics = Statistics(self.world, self.nets)
         self.net.packed.pinned = True
         self.rule = solvers.create(self.param, self.net.packed, self.net.engine)
-        self.test_nets = builder.test_nets(self.net, lambda: self.tests_done)
+        self.tests = builder.test_nets(self.net, lambda: self.tests_done)  # of each, a net for each instance
+        self.test_nets = [nets[0] for nets in self.tests]
         if self.world.is_root:
             snapshot.check_writable(self.param)
             if self.watching.timeline:
@@ -169,8 +174,8 @@ class Solver:
         """Return how the instances sum their gradients, None for a single instance."""
         if self.team.size == 1:
             return None
-        name = self.instances.gather
-        return InstanceNets(self.team, self.nets, "slices" if name == AUTO else name, self.compute.deterministic)
+        gather = self.auto_instances.present.gather
+        return InstanceNets(self.team, self.nets, gather, self.compute.deterministic)
 
     def _allsums(self, values: Sequence[float]) -> np.ndarray:
         """Return sums of a layer's numbers over the ranks, whichever thread computes. Collective."""
@@ -181,7 +186,14 @@ class Solver:
         """Return the workflow of the run, or those to time. Collective."""
         given = self.world, self.collectives, self.net, self.update_bucket, self.rule
         candidates = self.run.candidates if self.collectives else {"alone": self.run}
+        if self.team.total > self.world.size:  # whose threads are the drive
+            candidates = {run.workflow: run for run in candidates.values()}
+        if not self.auto_instances.is_settled:  # whose trial comes first
+            candidates = dict([candidates.popitem()])
         workflows = {name: make_workflow(run, *given, self.instance_nets) for name, run in candidates.items()}
+        if self.timeline:
+            for workflow in workflows.values():
+                self.timeline.follow(workflow)
         return WorkflowTrial(workflows, self.world.allgather)
 
     def _open_watch(self, nets: Sequence[Net]) -> StallWatch | None:
@@ -201,7 +213,7 @@ class Solver:
     @property
     def held(self) -> Together:
         """The arrays of its nets' blobs that users hold."""
-        return Together(net.held for net in (self.net, *self.test_nets))
+        return Together(net.held for net in (self.net, *self.test_nets, *self.former))
 
     # Training.
 
@@ -259,7 +271,9 @@ class Solver:
 
     def _parameter_versions(self) -> int:
         """Return a number that grows whenever a parameter's array is handed out."""
-        blobs = (blob for net in (self.net, *self.test_nets) for layer in net.layers for blob in layer.blobs)
+        blobs = (
+            blob for net in (self.net, *self.test_nets, *self.former) for layer in net.layers for blob in layer.blobs
+        )
         return sum(blob.values.version for blob in blobs)
 
     def _plan(self) -> None:
@@ -270,6 +284,7 @@ class Solver:
 
     def _iterate(self, ends: bool) -> None:
         """Run an iteration; after one that `ends` a step all ranks have the root's parameters."""
+        self._arrange()
         record = self.world.record
         self.team.begin(self.iter)
         self.rate()  # raises on all ranks where there is none, also on ranks that update nothing
@@ -283,9 +298,37 @@ class Solver:
         if ends:
             self.propagate.sync()
         seconds = time.perf_counter() - start
-        for decided in (self.workflow.took(), self.trial.took(seconds)):
+        for decided in (self.workflow.took(), self.auto_instances.took(seconds), self.trial.took(seconds)):
             if decided:
                 log.info("%s", decided)
+
+    def _arrange(self) -> None:
+        """Go on with other instances, if their trial or a snapshot says so. Collective."""
+        auto = self.auto_instances
+        if auto.is_settled:
+            return
+        before, now = auto.present, auto.next(self.net, self.team)
+        if now.n != before.n:
+            self._rebuild()
+            gc.collect()  # the nets that were replaced, which refer to themselves
+        elif now != before or auto.is_settled:
+            self.trial.close()
+            self.team.arrange(now)
+            self.instance_nets = self._instance_nets()
+            self.trial = self._make_workflows()
+
+    def _rebuild(self) -> None:
+        """Build new nets for other instances; they go on where the nets are. Collective."""
+        self.losses.settle()
+        self.propagate.sync()
+        carried = Carried(self)
+        self._free()
+        self.closed = True  # until all is built
+        self.team = Team(self.world, self.auto_instances.present)
+        self._build()
+        self.closed = False
+        carried.give(self)
+        self._plan()
 
     def update_bucket(self, bucket: Bucket) -> None:
         """Update the parameters of a bucket from their summed gradients, at the current rate. Not collective."""
@@ -375,13 +418,14 @@ class Solver:
     def test_all(self) -> None:
         """Run all test nets and log the means of their outputs, exact over the ranks."""
         self.propagate.sync()
-        for k, net in enumerate(self.test_nets):
+        for k, nets in enumerate(self.tests):
             log.info("Iteration %d, Testing net (#%d)", self.iter, k)
-            self.world.record.begin(self.iter, k + 1)
-            mean = means(run_batches(net, self.param.test_iter[k], self.world))
+            for record in self.team.records:
+                record.begin(self.iter, k + 1)
+            mean = means(run_batches(nets, self.param.test_iter[k], self.world, self.team))
             if self.param.test_compute_loss:
                 log.info("Test loss: %.6g", mean.loss)
-            display.outputs("Test", net, mean.outputs)
+            display.outputs("Test", nets[0], mean.outputs)
         self.world.record.begin(self.iter)
         self.tests_done += 1
 
@@ -400,6 +444,7 @@ class Solver:
         """Continue where the snapshot was taken, or at the newest whole one of the prefix for the path "auto"."""
         if restored := self.snapshots.restore(path, self.seed):
             self.iter, self.tests_done, self.seed = restored
+            self.auto_instances.restored()
             self.propagate.changed()
         self.propagate.sync()
 
@@ -429,6 +474,10 @@ class Solver:
             return
         self.closed = True
         self.write_timeline()
+        self._free()
+
+    def _free(self) -> None:
+        """End all threads, and free the communicators. Collective."""
         self._end_readers()
         self.trial.close()
         self.team.close()
@@ -442,5 +491,9 @@ class Solver:
             self.collectives.free(windows=not any(self.world.allgather(held)))
 
     def _end_readers(self) -> None:
-        for net in (*self.nets, *self.test_nets):
+        for net in self._all_nets():
             net.close()
+
+    def _all_nets(self) -> list[Net]:
+        """Return the nets of all instances."""
+        return [*self.nets, *(net for nets in self.tests for net in nets)]

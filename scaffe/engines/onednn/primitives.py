@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from functools import cache
 from math import prod
 from threading import get_ident
 from typing import Any, cast
@@ -61,7 +62,7 @@ class Onednn(Reference):
         if not isa & lib.ISA_AVX512:
             raise OnednnError("bf16 needs a CPU with AVX-512, which this one lacks; compute in float32")
         if not isa & lib.ISA_BF16:
-            log.warning("This CPU has no instructions for bf16: it will be slower than float32.")
+            _warn_of_emulation()
 
     @property
     def suffix(self) -> str:
@@ -188,6 +189,12 @@ class Onednn(Reference):
         memory = Memory(self, desc, self._scratch)
         self._scratchpads.add(memory)
         return memory
+
+
+@cache
+def _warn_of_emulation() -> None:
+    """Log once that bfloat16 is emulated."""
+    log.warning("This CPU has no instructions for bf16: it will be slower than float32.")
 
 
 def engine_of(layer: Layer) -> Onednn:

@@ -1,4 +1,4 @@
-"""Weights: a layer's weights in the layout that a primitive reads, in a form that nets share or an own copy."""
+"""WeightForm: a layer's weights in the layout that a primitive reads, in a form that nets share or an own copy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PART = 1 << 18  # bytes of a part, at least
 ROWS = 64  # a multiple of the blocks in layouts of weights
 
 
-class Weights(Operand):
+class WeightForm(Operand):
     """A layer's weights: in a block of the context's `forms.keep` a form that all nets share, else an own copy.
 
     The own copy is made anew in each fetch, since an update changes the weights without changing their version. Weights

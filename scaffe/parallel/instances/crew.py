@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from threading import Condition, Thread, current_thread
 from time import sleep
+from typing import TypeVar
 
 import numpy as np
 
@@ -13,7 +14,9 @@ from scaffe.errors import add_note
 from scaffe.parallel.instances.binding import bind, bind_blas
 from scaffe.parallel.instances.gradient_sums import BrokenOffError
 from scaffe.parallel.instances.places import Place
+from scaffe.parallel.world import USER_ERRORS
 
+T = TypeVar("T")
 Work = Callable[[int], object]
 
 
@@ -43,6 +46,7 @@ class Crew:
         self._ended = Condition()
         self._running = False
         self._unbind_blas = bind_blas()
+        self._has_failed = False  # a thread's work, or the caller that waits for it
         self._threads = [Thread(target=self._live, args=(place,), daemon=True) for place in places]
         for place, thread in zip(places, self._threads, strict=True):
             thread.name = f"instance {place.instance}"
@@ -51,7 +55,7 @@ class Crew:
     def start(self, work: Work) -> None:
         """Make each thread call `work(instance)`; the last work must have been joined."""
         assert not self._running, "the crew is at work"
-        self._ends, self._running = {}, True
+        self._ends, self._running, self._has_failed = {}, True, False
         for calls in self._calls:
             calls.put(work)
 
@@ -80,7 +84,7 @@ class Crew:
 
     def abandon(self, error: BaseException) -> None:
         """Call `failed(error)`, an error of the calling thread, and wait for all threads; theirs are not raised."""
-        self._failed(error)
+        self._fail(error)
         self._wait()
         self._running, self._ends = False, {}
 
@@ -99,6 +103,31 @@ class Crew:
         """Call `work(instance)` in each thread, and wait for all."""
         self.start(work)
         self.join()
+
+    def build(self, make: Callable[[int], T]) -> list[T]:
+        """Return make(instance) of all instances, each called in the instance's thread, so that it touches its memory.
+
+        Instance 0's comes first: it fills what the process loads once, and reports what is wrong with all.
+        """
+        made: dict[int, T] = {}
+        wrong: list[Exception] = []  # with all of them
+
+        def build_first(instance: int) -> None:
+            if instance == 0:
+                try:
+                    made[0] = make(0)
+                except USER_ERRORS as error:
+                    wrong.append(error)
+
+        def build(instance: int) -> None:
+            if instance not in made:
+                made[instance] = make(instance)
+
+        self.run(build_first)
+        if wrong:
+            raise wrong[0]
+        self.run(build)
+        return [made[i] for i in range(len(self.places))]
 
     def close(self) -> None:
         """End the threads, once their work has ended."""
@@ -132,10 +161,19 @@ class Crew:
                 with np.errstate(all="ignore"):  # which each thread has of its own
                     work(place.instance)
             except BaseException as error:
-                self._failed(error)
+                self._fail(error)
                 self._end(place.instance, error)
             else:
                 self._end(place.instance, None)
+
+    def check(self) -> None:
+        """Raise BrokenOffError where another instance's work has failed, or the caller that waits for all."""
+        if self._has_failed:
+            raise BrokenOffError
+
+    def _fail(self, error: BaseException) -> None:
+        self._has_failed = True
+        self._failed(error)
 
     def _end(self, instance: int, error: BaseException | None) -> None:
         with self._ended:

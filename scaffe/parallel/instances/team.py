@@ -21,8 +21,8 @@ from scaffe.parallel.instances.joined_sums import JoinedSums
 from scaffe.parallel.instances.memory import arrays_of
 from scaffe.parallel.instances.pages import where
 from scaffe.parallel.instances.places import Place, place, rank_cores
-from scaffe.parallel.instances.topology import read_topology
-from scaffe.parallel.world import USER_ERRORS, World
+from scaffe.parallel.instances.topology import Topology, read_topology
+from scaffe.parallel.world import World
 
 T = TypeVar("T")
 MOST_LINES = 64  # of instances in the log
@@ -65,6 +65,12 @@ class Team:
         if self._world.size > 1:
             lower_priority()
 
+    def arrange(self, instances: Instances) -> None:
+        """Take another launch delay, and forget the workflows, which have been closed."""
+        del self.breaks[1:]
+        if self.crew is not None:
+            self.crew.delay = float(instances.launch_delay)
+
     def begin(self, iteration: int) -> None:
         """Begin an iteration."""
         self.joined.begin()
@@ -87,35 +93,16 @@ class Team:
         return self._world.record.waiting(INSTANCES)
 
     def build(self, make: Callable[[int], T]) -> list[T]:
-        """Return make(instance) of all instances, each called in the instance's thread, so that it touches its memory.
-
-        Instance 0's comes first: it fills what the process loads once, and reports what is wrong with all.
-        """
-        if self.crew is None:
-            return [make(0)]
-        made: dict[int, T] = {}
-        wrong: list[Exception] = []  # with all of them
-
-        def build_first(instance: int) -> None:
-            if instance == 0:
-                try:
-                    made[0] = make(0)
-                except USER_ERRORS as error:
-                    wrong.append(error)
-
-        def build(instance: int) -> None:
-            if instance not in made:
-                made[instance] = make(instance)
-
-        self.crew.run(build_first)
-        if wrong:
-            raise wrong[0]
-        self.crew.run(build)
-        return [made[i] for i in range(self.size)]
+        """Return make(instance) of all instances, instance 0's first; see Crew.build."""
+        return self.crew.build(make) if self.crew else [make(0)]
 
     def threads(self, instance: int, given: int) -> int:
         """Return how many threads an instance computes with: those `given`, or one on each of its cores."""
         return given or len(self.places[instance].cores)
+
+    def file_mark(self, instance: int) -> str:
+        """Return the part of a file's name that differs between instances: .rank1of6, or "" for a single one."""
+        return f".rank{self.first + instance}of{self.total}" if self.total > 1 else ""
 
     def tell_places(self, nets: Sequence[Net]) -> None:
         """Log, the first time, where each instance of each rank runs, and where its net's memory lies. Collective."""
@@ -145,17 +132,27 @@ def places_of(world: World, instances: Instances) -> list[Place]:
     """Return the places of this rank's instances: a node's ranks divide its cores, then the instances their rank's."""
     if instances.n == "1":
         return [Place(0, 0, tuple(world.cores))]
+    mine = own_topology(world)
+    places = place(instances.n, mine, instances.oversubscribe)
+    if len(places) > 1 and world.gpu is not None:
+        raise on_gpu(len(places))
+    return places
+
+
+def own_topology(world: World) -> Topology:
+    """Return the domains of this rank's part of its node's cores."""
     here = [rank for rank, (host, _) in enumerate(world.places) if host == world.host]
     masks = [world.places[rank][1] for rank in here]
     topology = read_topology(world.cores)
-    mine = topology.only(rank_cores(masks, here.index(world.rank), topology))
-    places = place(instances.n, mine, instances.oversubscribe)
-    if len(places) > 1 and world.gpu is not None:
-        raise ScaffeError(
-            f"{len(places)} instances on a GPU: a rank with a GPU has one; start a rank for each GPU, or "
-            "compute on the cores with --device cpu"
-        )
-    return places
+    return topology.only(rank_cores(masks, here.index(world.rank), topology))
+
+
+def on_gpu(count: int) -> ScaffeError:
+    """Return the error of several instances on a GPU."""
+    return ScaffeError(
+        f"{count} instances on a GPU: a rank with a GPU has one; start a rank for each GPU, or compute on the cores "
+        "with --device cpu"
+    )
 
 
 def _sharers(sizes: list[int]) -> str:

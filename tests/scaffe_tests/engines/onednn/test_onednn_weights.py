@@ -135,11 +135,11 @@ def test_weights_are_reordered_once_in_an_iteration(path: Path, numbers: str, mo
     assert all((part._copy is None) == (part._plain.nbytes >= shared.SMALL) for part in weights)
 
 
-def weights_of(net: Net) -> list[shared.Weights]:
+def weights_of(net: Net) -> list[shared.WeightForm]:
     """Return a net's weights in the layouts that the passes read."""
     made: list[Any] = [layer._primitives for layer in net.layers if getattr(layer, "_primitives", None)]
     found = [getattr(one, name, None) for one in made for name in ("weights", "back_weights")]
-    return [one for one in found if isinstance(one, shared.Weights)]
+    return [one for one in found if isinstance(one, shared.WeightForm)]
 
 
 def test_outside_a_block_each_pass_reorders_its_own(path: Path) -> None:

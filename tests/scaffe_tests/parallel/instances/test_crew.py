@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from time import monotonic
@@ -9,6 +10,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from scaffe.errors import LaunchError, notes
+from scaffe.monitor.log import log
 from scaffe.parallel.instances.crew import Crew
 from scaffe.parallel.instances.gradient_sums import BrokenOffError
 from scaffe.parallel.instances.places import Place
@@ -73,6 +75,44 @@ def test_a_signal_while_the_caller_waits_ends_the_work_of_all(monkeypatch: pytes
             crew.run(lambda i: broken.wait())
         assert crew.is_idle and told == [KeyboardInterrupt]
         crew.run(lambda i: None)
+
+
+def test_work_that_checks_ends_when_another_instance_fails() -> None:
+    started = threading.Semaphore(0)
+
+    def work(instance: int) -> None:
+        if instance == 2:
+            for _ in range(3):
+                started.acquire()
+            raise ZeroDivisionError
+        started.release()
+        while True:
+            crew.check()
+
+    with Crew(PLACES) as crew:
+        with pytest.raises(ZeroDivisionError):
+            crew.run(work)
+        crew.run(lambda i: crew.check())  # forgotten
+
+
+def test_what_instance_0_builds_comes_first_and_alone() -> None:
+    begun: list[str] = []
+
+    def make(instance: int) -> str:
+        assert instance == 0 or "0" in begun
+        begun.append(threading.current_thread().name.removeprefix("instance "))
+        return f"net {instance}"
+
+    with Crew(PLACES) as crew:
+        assert crew.build(make) == [f"net {i}" for i in range(4)]
+    assert begun[0] == "0" and sorted(begun) == list("0123")
+
+
+def test_only_instance_0_logs_what_all_would_say(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO), Crew(PLACES) as crew:
+        crew.run(lambda i: log.info("layer 'x' computes in numpy"))
+        crew.run(lambda i: log.warning("of instance %d", i))
+    assert sorted(caplog.messages) == ["layer 'x' computes in numpy", *(f"of instance {i}" for i in range(4))]
 
 
 def test_a_core_that_is_not_there_is_an_error_of_the_work() -> None:
