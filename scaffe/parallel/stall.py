@@ -35,7 +35,9 @@ from scaffe.monitor.record import (
     RankRecord,
     threads,
 )
+from scaffe.monitor.watching import Watching
 from scaffe.parallel.beacon import Beacon
+from scaffe.parallel.instances.team import Team
 from scaffe.parallel.instances.topology import ranges
 from scaffe.parallel.world import World
 from scaffe.proto import LayerParameter
@@ -302,3 +304,15 @@ def watching(
     yield
     watch.close()
     comm.free()
+
+
+def open_watch(
+    world: World, comm: Communicator | None, nets: Sequence[_Watched], watching: Watching, team: Team
+) -> StallWatch | None:
+    """Return the watch over stalls that the settings ask for; a single rank, without `comm`, waits for no other.
+
+    Collective.
+    """
+    if comm is None or not watching.stall_seconds:
+        return None
+    return StallWatch(world, comm.node.comm, nets, watching.stall_seconds, watching.stall_abort, team.all_records)

@@ -33,10 +33,10 @@ from scaffe.parallel.instances.instance_nets import InstanceNets
 from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.instances.team import Team
 from scaffe.parallel.iteration import forward, iterate
-from scaffe.parallel.maker import make_workflow
+from scaffe.parallel.maker import candidates, make_workflow
 from scaffe.parallel.propagate import Propagate
 from scaffe.parallel.run import Run
-from scaffe.parallel.stall import StallWatch
+from scaffe.parallel.stall import open_watch
 from scaffe.parallel.statistics import Statistics
 from scaffe.parallel.workflows.workflow import Workflow
 from scaffe.parallel.world import World, open_world
@@ -52,11 +52,12 @@ from scaffe.training.carried import Carried
 from scaffe.training.collective import collective
 from scaffe.training.communicator import open_communicator
 from scaffe.training.losses import Losses
-from scaffe.training.nets import NetBuilder
+from scaffe.training.nets import NetBuilder, agree_on
 from scaffe.training.settings import Settings, moved_keywords
 from scaffe.training.signals import ACTIONS
 from scaffe.training.snapshots import Progress, Snapshots
-from scaffe.training.solver_param import checked
+from scaffe.training.solver_param import checked, chosen_seed
+from scaffe.training.written import Written
 
 
 class Solver:
@@ -101,16 +102,17 @@ class Solver:
             self.compute = replace(compute, graphs="off")
         self.choices = self.world.on_root(lambda: Choices(compute.plan))
         self.world.agree({"the solver": str(self.param)} | self.settings.agreed())
-        self.seed = self._choose_seed()
+        self.seed = chosen_seed(self.world, self.param)
         self.iter = self.tests_done = 0
         self.stopped = ""  # the request that ended solve() early: "stop" or "requeue"
         self.lock = snapshot.lock(self.param.snapshot_prefix)
         self.former: WeakSet[Net] = WeakSet()  # nets that others have replaced, but users hold
-        self._keeps_prefix = self._touched = self.failed_alone = self.closed = False
+        self._keeps_prefix = self.failed_alone = self.closed = False
         path, size = watching.timeline, self.world.size
         self.timeline = timelines.Timeline(timelines.limit(size, self.team.size)) if path else None
         self._build()
-        self._versions = self._parameter_versions()
+        self.written = Written(self.world)
+        self.written.note(self._users_nets())
         display.start(self.world, self.net, self.instance_nets, run.scaling, self.param.iter_size, self.rate())
 
     # Set-up.
@@ -121,25 +123,17 @@ class Solver:
         self.run.check_reduce()
         return checked(param)
 
-    def _choose_seed(self) -> int:
-        """Return the solver file's seed, or one drawn by the root and shared."""
-        if self.param.random_seed >= 0:
-            return self.param.random_seed
-        seed: int = self.world.comm.bcast(int.from_bytes(os.urandom(4), "big") >> 1, self.world.root)
-        log.info("Random seed %d: drawn, since the solver sets none; random_seed: %d repeats this run", seed, seed)
-        return seed
-
     def _build(self) -> None:
         """Build nets, collectives, update rule and workflows, and begin to watch. Collective."""
         run, world = self.run, self.world
         given = self.compute, run.scaling, self.reading, self.choices
         builder = NetBuilder(self.param, world, self.team, self.seed, *given)
         world.together(lambda: self._build_train_nets(builder))
-        self._agree_on([self.net])
+        agree_on(world, [self.net])
         self.instance_nets = self._instance_nets()
         self.collectives = open_communicator(world, run, self.net)
         world.together(lambda: self._build_rest(builder))
-        self._agree_on(self.test_nets)
+        agree_on(world, self.test_nets)
         self.bad_records = BadRecords(self._all_nets(), self.reading)
         self.losses = Losses(world, self.param, lambda: self.asked(), self.bad_records, self.rule)
         self.snapshots = Snapshots(
@@ -147,7 +141,7 @@ class Solver:
             self.auto_instances.kept,
         )  # fmt: skip
         self.trial = self._make_workflows()
-        self.watch = self._open_watch([self.net, *self.test_nets])
+        self.watch = open_watch(world, self.collectives, [self.net, *self.test_nets], self.watching, self.team)
         if self.timeline:
             self.timeline.watch(self.nets, self.workflow, self.statistics, self.team)
 
@@ -185,35 +179,21 @@ class Solver:
     def _make_workflows(self) -> WorkflowTrial:
         """Return the workflow of the run, or those to time. Collective."""
         given = self.world, self.collectives, self.net, self.update_bucket, self.rule
-        candidates = self.run.candidates if self.collectives else {"alone": self.run}
-        if self.team.total > self.world.size:  # whose threads are the drive
-            candidates = {run.workflow: run for run in candidates.values()}
-        if not self.auto_instances.is_settled:  # whose trial comes first
-            candidates = dict([candidates.popitem()])
-        workflows = {name: make_workflow(run, *given, self.instance_nets) for name, run in candidates.items()}
+        runs = candidates(self.run, self.world, self.team, self.auto_instances.is_settled)
+        workflows = {name: make_workflow(run, *given, self.instance_nets) for name, run in runs.items()}
         if self.timeline:
             for workflow in workflows.values():
                 self.timeline.follow(workflow)
         return WorkflowTrial(workflows, self.world.allgather)
 
-    def _open_watch(self, nets: Sequence[Net]) -> StallWatch | None:
-        """Return the watch over stalls; one rank alone waits for no other. Collective."""
-        if self.collectives is None or not self.watching.stall_seconds:
-            return None
-        node = self.collectives.node.comm
-        seconds, abort = self.watching.stall_seconds, self.watching.stall_abort
-        return StallWatch(self.world, node, nets, seconds, abort, self.team.all_records)
-
-    def _agree_on(self, nets: Sequence[Net]) -> None:
-        """Raise an error on all ranks unless they have built the same nets: files may differ between nodes."""
-        parameters = [parameter for net in nets for parameter in net.parameters]
-        self.world.agree({"the parameters": "\n".join(f"{p.label} {p.blob.shape}" for p in parameters)})
-        self.world.agree({"the nets": "\n".join(str(net.param) for net in nets)})
-
     @property
     def held(self) -> Together:
         """The arrays of its nets' blobs that users hold."""
-        return Together(net.held for net in (self.net, *self.test_nets, *self.former))
+        return Together(net.held for net in self._users_nets())
+
+    def _users_nets(self) -> list[Net]:
+        """Return the nets that users see, or have seen."""
+        return [self.net, *self.test_nets, *self.former]
 
     # Training.
 
@@ -223,9 +203,10 @@ class Solver:
 
         At its start and at its end all ranks have the root's parameters.
         """
-        self._share()
+        if self.written.by_users(self._users_nets()):
+            self.propagate.changed()
         self._run(iterations)
-        self._versions = self._parameter_versions()
+        self.written.note(self._users_nets())
 
     def _run(self, iterations: int) -> None:
         p = self.param
@@ -259,23 +240,6 @@ class Solver:
             self.world.on_root(self.lock.take)
             self._keeps_prefix = True
 
-    def _share(self) -> None:
-        """Send the root's parameters, if a user can have written into any rank's since the last step. Collective.
-
-        A user who has asked for a parameter's array can keep it, and write into it later.
-        """
-        if self.world.size > 1 and not self._touched:
-            self._touched = bool(self.world.allsum(self._parameter_versions() != self._versions))
-        if self._touched:
-            self.propagate.changed()
-
-    def _parameter_versions(self) -> int:
-        """Return a number that grows whenever a parameter's array is handed out."""
-        blobs = (
-            blob for net in (self.net, *self.test_nets, *self.former) for layer in net.layers for blob in layer.blobs
-        )
-        return sum(blob.values.version for blob in blobs)
-
     def _plan(self) -> None:
         """Choose the engine's kernels on the root, for all ranks. Collective."""
         nets = self.net, *self.test_nets
@@ -293,7 +257,8 @@ class Solver:
         if self.timeline:
             run = self.timeline.timed(ITERATION, self.iter, run)
             agree = self.timeline.timed(WAIT, 0, agree, LOSS)
-        run(self.workflow, self.statistics, self.param.iter_size, agree, record)
+        with self.team.keep_forms():
+            run(self.workflow, self.statistics, self.param.iter_size, agree, record)
         self.rule.look()
         if ends:
             self.propagate.sync()
@@ -310,7 +275,6 @@ class Solver:
         before, now = auto.present, auto.next(self.net, self.team)
         if now.n != before.n:
             self._rebuild()
-            gc.collect()  # the nets that were replaced, which refer to themselves
         elif now != before or auto.is_settled:
             self.trial.close()
             self.team.arrange(now)
@@ -329,6 +293,7 @@ class Solver:
         self.closed = False
         carried.give(self)
         self._plan()
+        gc.collect()  # the nets that were replaced, which refer to themselves
 
     def update_bucket(self, bucket: Bucket) -> None:
         """Update the parameters of a bucket from their summed gradients, at the current rate. Not collective."""
@@ -400,14 +365,10 @@ class Solver:
 
     def write_timeline(self) -> None:
         """Write the timeline up to now, if there is one. Raise SnapshotError where it can't be written. Collective."""
-        timeline, path = self.timeline, self.watching.timeline
-        if timeline is None:
-            return
-        buckets = self.workflow.aggregate.buckets
-        nbytes = {b.label(self.net): self.net.packed.data[b.part].nbytes for b in buckets}
-        about = {"run": asdict(self.run), "buckets": nbytes}
-        trace.write(self.world, path, timeline.spans(), about)
-        log.info("Timeline in %s; scaffe timeline %s summarises it", path, path)
+        if self.timeline is not None:
+            path, about = self.watching.timeline, {"run": asdict(self.run), "buckets": self.workflow.nbytes()}
+            trace.write(self.world, path, self.timeline.spans(), about)
+            log.info("Timeline in %s; scaffe timeline %s summarises it", path, path)
 
     # Tests.
 
