@@ -89,7 +89,7 @@ def run_batches(nets: Sequence[Net], iterations: int, world: World, team: Team) 
         )
 
     shares = [range(team.first + i, iterations, team.total) for i in range(team.size)]
-    with team.keep_forms():
+    with team.at_work(TEST), team.keep_forms():
         mine = run_each(nets, team.crew, shares, forward)
     for net in nets:
         net.context.batch_number += iterations

@@ -91,8 +91,7 @@ class LayerNames:
 
         A test outside of training has no iteration.
         """
-        alone = row[OPERATION] == TEST and not row[NET]
-        return self.work(row) if alone else f"{self.work(row)}, iteration {row[ITERATION]}"
+        return self.work(row) if _is_alone(row) else f"{self.work(row)}, iteration {row[ITERATION]}"
 
     def places(self, one: Observation) -> str:
         """Return what a rank is doing, by instance where several compute: those that do not wait come first.
@@ -107,7 +106,8 @@ class LayerNames:
             alike.setdefault(self.work(row), []).append(instance)
         parts = [f"instance{'s' * (len(who) > 1)} {ranges(who)} in {what}" for what, who in alike.items()]
         main = [] if one.row[WAIT] == INSTANCES else [self.work(one.row)]
-        return f"{'; '.join([*main, *parts])}; iteration {one.row[ITERATION]}"
+        when = [] if _is_alone(one.row) else [f"iteration {one.row[ITERATION]}"]
+        return "; ".join([*main, *parts, *when])
 
     def work(self, row: Sequence[int]) -> str:
         """Return what a rank, or an instance, is doing, without the iteration."""
@@ -122,6 +122,11 @@ class LayerNames:
         if row[WAIT]:
             what += f", {WAITS[row[WAIT]]}"
         return what
+
+
+def _is_alone(row: Sequence[int]) -> bool:
+    """Return whether a test runs outside of training."""
+    return row[OPERATION] == TEST and not row[NET]
 
 
 def report(me: Observation, others: Sequence[Observation], layers: LayerNames, patience: float) -> list[str]:
@@ -281,7 +286,9 @@ class StallWatch:
 
 
 @contextmanager
-def watching(world: World, nets: Sequence[_Watched], seconds: float, abort: bool) -> Iterator[None]:
+def watching(
+    world: World, nets: Sequence[_Watched], seconds: float, abort: bool, records: Sequence[RankRecord] = ()
+) -> Iterator[None]:
     """Run a StallWatch while the block runs, unless `seconds` is 0 or there is a single rank. Collective.
 
     Raise ScaffeError unless `seconds` is a waiting time, and DisagreementError unless it is the same on all ranks. An
@@ -293,7 +300,7 @@ def watching(world: World, nets: Sequence[_Watched], seconds: float, abort: bool
         yield
         return
     comm = Communicator(world.comm)
-    watch = StallWatch(world, comm.node.comm, nets, seconds, abort)
+    watch = StallWatch(world, comm.node.comm, nets, seconds, abort, records)
     yield
     watch.close()
     comm.free()

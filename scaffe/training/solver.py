@@ -244,8 +244,7 @@ class Solver(BuiltSolver):
         self.propagate.sync()
         for k, nets in enumerate(self.tests):
             log.info("Iteration %d, Testing net (#%d)", self.iter, k)
-            for record in self.team.records:
-                record.begin(self.iter, k + 1)
+            self.team.begin(self.iter, k + 1)
             mean = means(run_batches(nets, self.param.test_iter[k], self.world, self.team))
             if self.param.test_compute_loss:
                 log.info("Test loss: %.6g", mean.loss)

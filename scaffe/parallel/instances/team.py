@@ -6,8 +6,8 @@ rank, so that shards, crops, dropout masks and shares of the loss are those of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TypeVar
 
 from scaffe.errors import ScaffeError
@@ -78,11 +78,11 @@ class Team:
         """Return a block in which the instances share their parameters' reordered forms: an iteration, or a test."""
         return self.forms.keep() if self.forms else nullcontext()
 
-    def begin(self, iteration: int) -> None:
-        """Begin an iteration."""
+    def begin(self, iteration: int, net: int = 0) -> None:
+        """Begin an iteration of the train net, or a test by another net, numbered as in RankRecord."""
         self.joined.begin()
         for record in self.all_records:
-            record.begin(iteration)
+            record.begin(iteration, net)
         self._rest()
 
     @property
@@ -94,6 +94,17 @@ class Team:
         """Record that the instances' threads have no work."""
         for record in self.records if self.size > 1 else []:
             record.rest()
+
+    @contextmanager
+    def at_work(self, operation: int) -> Iterator[None]:
+        """Record that the instances do an operation, for which the main thread waits, and that they rest afterwards."""
+        if self.crew is None:
+            yield
+            return
+        self.main.at(operation)
+        with self.main.waiting(INSTANCES):
+            yield
+        self._rest()
 
     def waiting(self) -> AbstractContextManager[object]:
         """Return a context manager in which the calling thread, an instance's, waits for other instances."""
