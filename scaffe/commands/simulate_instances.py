@@ -71,7 +71,7 @@ def _print(a: argparse.Namespace) -> None:
         raise ScaffeError(f"--total {a.total}: fewer images than instances for every size")
     _show(report.size_lines(rows, gathers), "Images/s by gather")
     found = [report.best_of(row) for row in rows]
-    best = report.best_of(found + _try_delays(a, passes, machine, found, delays))
+    best = report.chosen(found, _try_delays(a, passes, machine, found, delays))
     scaling = list(over_cores(passes, machine, found[0].division, a.iterations))
     _show(report.core_lines(scaling), "Images/s of an instance on each core, and of one instance on all")
     print(report.best_line(best))

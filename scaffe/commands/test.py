@@ -40,7 +40,8 @@ def _score(world: World, a: argparse.Namespace, settings: Settings) -> int:
     team = open_team(world, settings.instances)
     nets = open_nets(world, team, a, settings.compute, TEST, a.iterations)
     log.info("Running for %d iterations.", a.iterations)
-    with watching(world, nets[:1], settings.watching.stall_seconds, settings.watching.stall_abort):
+    seconds, abort = settings.watching.stall_seconds, settings.watching.stall_abort
+    with watching(world, nets[:1], seconds, abort, team.all_records):
         batches = run_batches(nets, a.iterations, world, team)
     _report(nets[0], batches)
     close(team, nets)

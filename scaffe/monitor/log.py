@@ -1,6 +1,6 @@
 """Log lines in glog's format, so that Caffe's own parse_log.py and extract_seconds.py read them.
 
-Rank 0 logs everything; other ranks log warnings and errors only. So do the instances of a rank, which run in threads.
+Rank 0 logs everything; other ranks log warnings and errors only. A line of several instances of a rank is logged once.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import threading
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
@@ -16,8 +15,6 @@ from scaffe.monitor.spans import instance_of
 
 log = logging.getLogger("scaffe")
 LOGGERS = log, logging.getLogger("collectives")
-_least = threading.local()  # what a thread logs: lines of this level and above
-log.addFilter(lambda record: record.levelno >= getattr(_least, "level", logging.NOTSET))
 
 
 class OfOneInstance(logging.Filter):
@@ -84,11 +81,6 @@ def start(rank: int = 0) -> None:
         logger.handlers = [handler]
         logger.propagate = False
         logger.setLevel(logging.INFO if rank == 0 else logging.WARNING)
-
-
-def warnings_only() -> None:
-    """Log warnings and errors only of what the calling thread does from now on."""
-    _least.level = logging.WARNING
 
 
 def stop() -> None:

@@ -89,7 +89,8 @@ def run_batches(nets: Sequence[Net], iterations: int, world: World, team: Team) 
         )
 
     shares = [range(team.first + i, iterations, team.total) for i in range(team.size)]
-    mine = run_each(nets, team.crew, shares, forward)
+    with team.at_work(TEST), team.keep_forms():
+        mine = run_each(nets, team.crew, shares, forward)
     for net in nets:
         net.context.batch_number += iterations
     return sorted((batch for part in world.allgather(mine) for batch in part), key=attrgetter("number"))

@@ -35,7 +35,9 @@ from scaffe.monitor.record import (
     RankRecord,
     threads,
 )
+from scaffe.monitor.watching import Watching
 from scaffe.parallel.beacon import Beacon
+from scaffe.parallel.instances.team import Team
 from scaffe.parallel.instances.topology import ranges
 from scaffe.parallel.world import World
 from scaffe.proto import LayerParameter
@@ -89,8 +91,7 @@ class LayerNames:
 
         A test outside of training has no iteration.
         """
-        alone = row[OPERATION] == TEST and not row[NET]
-        return self.work(row) if alone else f"{self.work(row)}, iteration {row[ITERATION]}"
+        return self.work(row) if _is_alone(row) else f"{self.work(row)}, iteration {row[ITERATION]}"
 
     def places(self, one: Observation) -> str:
         """Return what a rank is doing, by instance where several compute: those that do not wait come first.
@@ -105,7 +106,8 @@ class LayerNames:
             alike.setdefault(self.work(row), []).append(instance)
         parts = [f"instance{'s' * (len(who) > 1)} {ranges(who)} in {what}" for what, who in alike.items()]
         main = [] if one.row[WAIT] == INSTANCES else [self.work(one.row)]
-        return f"{'; '.join([*main, *parts])}; iteration {one.row[ITERATION]}"
+        when = [] if _is_alone(one.row) else [f"iteration {one.row[ITERATION]}"]
+        return "; ".join([*main, *parts, *when])
 
     def work(self, row: Sequence[int]) -> str:
         """Return what a rank, or an instance, is doing, without the iteration."""
@@ -120,6 +122,11 @@ class LayerNames:
         if row[WAIT]:
             what += f", {WAITS[row[WAIT]]}"
         return what
+
+
+def _is_alone(row: Sequence[int]) -> bool:
+    """Return whether a test runs outside of training."""
+    return row[OPERATION] == TEST and not row[NET]
 
 
 def report(me: Observation, others: Sequence[Observation], layers: LayerNames, patience: float) -> list[str]:
@@ -279,7 +286,9 @@ class StallWatch:
 
 
 @contextmanager
-def watching(world: World, nets: Sequence[_Watched], seconds: float, abort: bool) -> Iterator[None]:
+def watching(
+    world: World, nets: Sequence[_Watched], seconds: float, abort: bool, records: Sequence[RankRecord] = ()
+) -> Iterator[None]:
     """Run a StallWatch while the block runs, unless `seconds` is 0 or there is a single rank. Collective.
 
     Raise ScaffeError unless `seconds` is a waiting time, and DisagreementError unless it is the same on all ranks. An
@@ -291,7 +300,19 @@ def watching(world: World, nets: Sequence[_Watched], seconds: float, abort: bool
         yield
         return
     comm = Communicator(world.comm)
-    watch = StallWatch(world, comm.node.comm, nets, seconds, abort)
+    watch = StallWatch(world, comm.node.comm, nets, seconds, abort, records)
     yield
     watch.close()
     comm.free()
+
+
+def open_watch(
+    world: World, comm: Communicator | None, nets: Sequence[_Watched], watching: Watching, team: Team
+) -> StallWatch | None:
+    """Return the watch over stalls that the settings ask for; a single rank, without `comm`, waits for no other.
+
+    Collective.
+    """
+    if comm is None or not watching.stall_seconds:
+        return None
+    return StallWatch(world, comm.node.comm, nets, watching.stall_seconds, watching.stall_abort, team.all_records)

@@ -121,7 +121,7 @@ def _mean(times: Sequence[IterationTimes]) -> IterationTimes:
         busy={kind: fmean(one.busy[kind] for one in times) for kind in PHASES},
         exposed={kind: fmean(one.exposed[kind] for one in times) for kind in OVERLAPPED},
         waits={key: fmean(one.waits.get(key, 0.0) for one in times) for key in keys},
-        loss=times[0].loss,
+        loss=fmean(one.loss for one in times),
         instances=fmean(one.instances for one in times),
     )
 
@@ -138,13 +138,13 @@ def _times(window: Span, spans: Sequence[Span]) -> IterationTimes:
                 waits[span.awaited, span.name].append((begin, end))
     awaited = {kind: [t for (what, _), ts in waits.items() if what == kind for t in ts] for kind in (READ, *MESSAGES)}
     awaited[TRANSFORM] = awaited[READ]  # a wait for records is a wait for both
-    updates = times[UPDATE]
+    updates, computing = times[UPDATE], [*times[FORWARD], *times[BACKWARD], *times[GATHER]]
     return IterationTimes(
         total=window.end - window.begin,
         busy={kind: length(union(times[kind])) for kind in PHASES},
         exposed={kind: _exposed(awaited[kind], times[kind], updates) for kind in OVERLAPPED},
         waits={key: _exposed(ts, times[key[0]], updates) for key, ts in waits.items() if key[0] in MESSAGES},
-        loss=sum(length(ts) for (what, _), ts in waits.items() if what == LOSS),
+        loss=_uncovered([t for (what, _), ts in waits.items() if what == LOSS for t in ts], computing),
         instances=sum(length(ts) for (what, _), ts in waits.items() if what == INSTANCES),
     )
 
@@ -153,6 +153,11 @@ def _exposed(waits: Sequence[Interval], times: Sequence[Interval], updates: Sequ
     """Return the seconds that waits and times have in common, without those of updates."""
     both = intersection(waits, times)
     return length(both) - length(intersection(both, updates))
+
+
+def _uncovered(waits: Sequence[Interval], computing: Sequence[Interval]) -> float:
+    """Return the seconds of waits in which nothing is computed: instances compute while the main thread waits."""
+    return length(union(waits)) - length(intersection(waits, computing))
 
 
 # Summaries.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Callable, Sequence
 from weakref import WeakSet
 
@@ -15,7 +14,6 @@ from scaffe.choices import Choices
 from scaffe.compute import Compute
 from scaffe.files import snapshot
 from scaffe.files.prefix_lock import PrefixLock
-from scaffe.monitor.log import log
 from scaffe.monitor.watching import Watching
 from scaffe.net import Net
 from scaffe.packed import aligned_zeros
@@ -23,10 +21,10 @@ from scaffe.parallel.buckets import Bucket
 from scaffe.parallel.choose import WorkflowTrial
 from scaffe.parallel.instances.instance_nets import InstanceNets
 from scaffe.parallel.instances.team import Team
-from scaffe.parallel.maker import make_workflow
+from scaffe.parallel.maker import candidates, make_workflow
 from scaffe.parallel.propagate import Propagate
 from scaffe.parallel.run import Run
-from scaffe.parallel.stall import StallWatch
+from scaffe.parallel.stall import open_watch
 from scaffe.parallel.statistics import Statistics
 from scaffe.parallel.workflows.workflow import Workflow
 from scaffe.parallel.world import World
@@ -40,7 +38,7 @@ from scaffe.training.bad_records import BadRecords
 from scaffe.training.carried import Carried
 from scaffe.training.communicator import open_communicator
 from scaffe.training.losses import Losses
-from scaffe.training.nets import NetBuilder
+from scaffe.training.nets import NetBuilder, agree_on
 from scaffe.training.snapshots import Snapshots
 
 
@@ -73,25 +71,17 @@ class BuiltSolver:
     watching: Watching
     world: World
 
-    def _choose_seed(self) -> int:
-        """Return the solver file's seed, or one drawn by the root and shared."""
-        if self.param.random_seed >= 0:
-            return self.param.random_seed
-        seed: int = self.world.comm.bcast(int.from_bytes(os.urandom(4), "big") >> 1, self.world.root)
-        log.info("Random seed %d: drawn, since the solver sets none; random_seed: %d repeats this run", seed, seed)
-        return seed
-
     def _build(self) -> None:
         """Build nets, collectives, update rule and workflows, and begin to watch. Collective."""
         run, world = self.run, self.world
         given = self.compute, run.scaling, self.reading, self.choices
         builder = NetBuilder(self.param, world, self.team, self.seed, *given)
         world.together(lambda: self._build_train_nets(builder))
-        self._agree_on([self.net])
+        agree_on(world, [self.net])
         self.instance_nets = self._instance_nets()
         self.collectives = open_communicator(world, run, self.net)
         world.together(lambda: self._build_rest(builder))
-        self._agree_on(self.test_nets)
+        agree_on(world, self.test_nets)
         self.bad_records = BadRecords(self._all_nets(), self.reading)
         self.losses = Losses(world, self.param, lambda: self.asked(), self.bad_records, self.rule)
         self.snapshots = Snapshots(
@@ -99,7 +89,7 @@ class BuiltSolver:
             self.auto_instances.kept,
         )  # fmt: skip
         self.trial = self._make_workflows()
-        self.watch = self._open_watch([self.net, *self.test_nets])
+        self.watch = open_watch(world, self.collectives, [self.net, *self.test_nets], self.watching, self.team)
         if self.timeline:
             self.timeline.watch(self.nets, self.workflow, self.statistics, self.team)
 
@@ -137,30 +127,12 @@ class BuiltSolver:
     def _make_workflows(self) -> WorkflowTrial:
         """Return the workflow of the run, or those to time. Collective."""
         given = self.world, self.collectives, self.net, self.update_bucket, self.rule
-        candidates = self.run.candidates if self.collectives else {"alone": self.run}
-        if self.team.total > self.world.size:  # whose threads are the drive
-            candidates = {run.workflow: run for run in candidates.values()}
-        if not self.auto_instances.is_settled:  # whose trial comes first
-            candidates = dict([candidates.popitem()])
-        workflows = {name: make_workflow(run, *given, self.instance_nets) for name, run in candidates.items()}
+        runs = candidates(self.run, self.world, self.team, self.auto_instances.is_settled)
+        workflows = {name: make_workflow(run, *given, self.instance_nets) for name, run in runs.items()}
         if self.timeline:
             for workflow in workflows.values():
                 self.timeline.follow(workflow)
         return WorkflowTrial(workflows, self.world.allgather)
-
-    def _open_watch(self, nets: Sequence[Net]) -> StallWatch | None:
-        """Return the watch over stalls; one rank alone waits for no other. Collective."""
-        if self.collectives is None or not self.watching.stall_seconds:
-            return None
-        node = self.collectives.node.comm
-        seconds, abort = self.watching.stall_seconds, self.watching.stall_abort
-        return StallWatch(self.world, node, nets, seconds, abort, self.team.all_records)
-
-    def _agree_on(self, nets: Sequence[Net]) -> None:
-        """Raise an error on all ranks unless they have built the same nets: files may differ between nodes."""
-        parameters = [parameter for net in nets for parameter in net.parameters]
-        self.world.agree({"the parameters": "\n".join(f"{p.label} {p.blob.shape}" for p in parameters)})
-        self.world.agree({"the nets": "\n".join(str(net.param) for net in nets)})
 
     # Computing.
 

@@ -77,6 +77,14 @@ class NetBuilder:
         numbers = "float32" if self.compute.profile else self.compute.numbers
         threads = self.team.threads(instance, self.compute.threads) if self.team.crew else self.world.threads
         context.compute = replace(self.compute, numbers=numbers, threads=threads)
+        context.forms = self.team.forms
         context.choices, context.reading = self.choices, self.reading
         context.spare_cores, context.file_mark = self.world.spare_cores, self.team.file_mark(instance)
         return Net(param, context=context, gpu=self.world.gpu)
+
+
+def agree_on(world: World, nets: Sequence[Net]) -> None:
+    """Raise an error on all ranks unless they have built the same nets: files may differ between nodes. Collective."""
+    parameters = [parameter for net in nets for parameter in net.parameters]
+    world.agree({"the parameters": "\n".join(f"{p.label} {p.blob.shape}" for p in parameters)})
+    world.agree({"the nets": "\n".join(str(net.param) for net in nets)})

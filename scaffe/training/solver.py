@@ -38,7 +38,8 @@ from scaffe.training.collective import collective
 from scaffe.training.settings import Settings, moved_keywords
 from scaffe.training.signals import ACTIONS
 from scaffe.training.snapshots import Progress
-from scaffe.training.solver_param import checked
+from scaffe.training.solver_param import checked, chosen_seed
+from scaffe.training.written import Written
 
 
 class Solver(BuiltSolver):
@@ -76,6 +77,7 @@ class Solver(BuiltSolver):
         self.compute, self.run, self.instances = compute, run, instances
         self.reading, self.watching = reading, watching
         self.param = self.world.together(lambda: self._checked(param))
+        self.world.agree({"the solver": str(self.param)} | self.settings.agreed())
         if compute.threads:
             self.world.together(lambda: self.world.take_threads(compute.threads))
         self.auto_instances = AutoInstances(self.world, instances, compute.deterministic)
@@ -83,17 +85,17 @@ class Solver(BuiltSolver):
         if compute.graphs == AUTO and (watching.timeline or compute.profile):  # which go layer by layer
             self.compute = replace(compute, graphs="off")
         self.choices = self.world.on_root(lambda: Choices(compute.plan))
-        self.world.agree({"the solver": str(self.param)} | self.settings.agreed())
-        self.seed = self._choose_seed()
+        self.seed = chosen_seed(self.world, self.param)
         self.iter = self.tests_done = 0
         self.stopped = ""  # the request that ended solve() early: "stop" or "requeue"
         self.lock = snapshot.lock(self.param.snapshot_prefix)
         self.former: WeakSet[Net] = WeakSet()  # nets that others have replaced, but users hold
-        self._keeps_prefix = self._touched = self.failed_alone = self.closed = False
+        self._keeps_prefix = self.failed_alone = self.closed = False
         path, size = watching.timeline, self.world.size
         self.timeline = timelines.Timeline(timelines.limit(size, self.team.size)) if path else None
         self._build()
-        self._versions = self._parameter_versions()
+        self.written = Written(self.world)
+        self.written.note(self._users_nets())
         display.start(self.world, self.net, self.instance_nets, run.scaling, self.param.iter_size, self.rate())
 
     def _checked(self, param: str | os.PathLike[str] | SolverParameter) -> SolverParameter:
@@ -105,7 +107,11 @@ class Solver(BuiltSolver):
     @property
     def held(self) -> Together:
         """The arrays of its nets' blobs that users hold."""
-        return Together(net.held for net in (self.net, *self.test_nets, *self.former))
+        return Together(net.held for net in self._users_nets())
+
+    def _users_nets(self) -> list[Net]:
+        """Return the nets that users see, or have seen."""
+        return [self.net, *self.test_nets, *self.former]
 
     # Training.
 
@@ -115,9 +121,10 @@ class Solver(BuiltSolver):
 
         At its start and at its end all ranks have the root's parameters.
         """
-        self._share()
+        if self.written.by_users(self._users_nets()):
+            self.propagate.changed()
         self._run(iterations)
-        self._versions = self._parameter_versions()
+        self.written.note(self._users_nets())
 
     def _run(self, iterations: int) -> None:
         p = self.param
@@ -152,23 +159,6 @@ class Solver(BuiltSolver):
             self.world.on_root(self.lock.take)
             self._keeps_prefix = True
 
-    def _share(self) -> None:
-        """Send the root's parameters, if a user can have written into any rank's since the last step. Collective.
-
-        A user who has asked for a parameter's array can keep it, and write into it later.
-        """
-        if self.world.size > 1 and not self._touched:
-            self._touched = bool(self.world.allsum(self._parameter_versions() != self._versions))
-        if self._touched:
-            self.propagate.changed()
-
-    def _parameter_versions(self) -> int:
-        """Return a number that grows whenever a parameter's array is handed out."""
-        blobs = (
-            blob for net in (self.net, *self.test_nets, *self.former) for layer in net.layers for blob in layer.blobs
-        )
-        return sum(blob.values.version for blob in blobs)
-
     def _iterate(self, ends: bool) -> None:
         """Run an iteration; after one that `ends` a step all ranks have the root's parameters."""
         self._arrange()
@@ -180,7 +170,8 @@ class Solver(BuiltSolver):
         if self.timeline:
             run = self.timeline.timed(ITERATION, self.iter, run)
             agree = self.timeline.timed(WAIT, 0, agree, LOSS)
-        run(self.workflow, self.statistics, self.param.iter_size, agree, record)
+        with self.team.keep_forms():
+            run(self.workflow, self.statistics, self.param.iter_size, agree, record)
         self.rule.look()
         if ends:
             self.propagate.sync()
@@ -238,14 +229,10 @@ class Solver(BuiltSolver):
 
     def write_timeline(self) -> None:
         """Write the timeline up to now, if there is one. Raise SnapshotError where it can't be written. Collective."""
-        timeline, path = self.timeline, self.watching.timeline
-        if timeline is None:
-            return
-        buckets = self.workflow.aggregate.buckets
-        nbytes = {b.label(self.net): self.net.packed.data[b.part].nbytes for b in buckets}
-        about = {"run": asdict(self.run), "buckets": nbytes}
-        trace.write(self.world, path, timeline.spans(), about)
-        log.info("Timeline in %s; scaffe timeline %s summarises it", path, path)
+        if self.timeline is not None:
+            path, about = self.watching.timeline, {"run": asdict(self.run), "buckets": self.workflow.nbytes()}
+            trace.write(self.world, path, self.timeline.spans(), about)
+            log.info("Timeline in %s; scaffe timeline %s summarises it", path, path)
 
     # Tests.
 
@@ -258,8 +245,7 @@ class Solver(BuiltSolver):
         self.propagate.sync()
         for k, nets in enumerate(self.tests):
             log.info("Iteration %d, Testing net (#%d)", self.iter, k)
-            for record in self.team.records:
-                record.begin(self.iter, k + 1)
+            self.team.begin(self.iter, k + 1)
             mean = means(run_batches(nets, self.param.test_iter[k], self.world, self.team))
             if self.param.test_compute_loss:
                 log.info("Test loss: %.6g", mean.loss)

@@ -11,10 +11,10 @@ from typing import TypeVar
 import numpy as np
 
 from scaffe.errors import add_note
-from scaffe.monitor import log as logs
 from scaffe.parallel.instances.binding import bind, bind_blas
 from scaffe.parallel.instances.gradient_sums import BrokenOffError
 from scaffe.parallel.instances.places import Place
+from scaffe.parallel.world import USER_ERRORS
 
 T = TypeVar("T")
 Work = Callable[[int], object]
@@ -116,7 +116,7 @@ class Crew:
             if instance == 0:
                 try:
                     made[0] = make(0)
-                except Exception as error:
+                except USER_ERRORS as error:
                     wrong.append(error)
 
         def build(instance: int) -> None:
@@ -147,8 +147,6 @@ class Crew:
         """Bind this thread, then do the work that comes until it is None."""
         late = place.instance % self.groups
         unbound: BaseException | None = None
-        if place.instance:
-            logs.warnings_only()  # instance 0 logs the rest
         try:
             bind(place.cores)
             self._prepare(place.instance)

@@ -6,8 +6,8 @@ rank, so that shards, crops, dropout masks and shares of the loss are those of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TypeVar
 
 from scaffe.errors import ScaffeError
@@ -23,6 +23,7 @@ from scaffe.parallel.instances.pages import where
 from scaffe.parallel.instances.places import Place, place, rank_cores
 from scaffe.parallel.instances.topology import Topology, read_topology
 from scaffe.parallel.world import World
+from scaffe.shared_forms import SharedForms
 
 T = TypeVar("T")
 MOST_LINES = 64  # of instances in the log
@@ -35,6 +36,7 @@ class Team:
     - `first`, `total`: the number of this rank's first instance among all ranks' instances, and how many these are.
     - `crew`: their threads, None for a single instance, which the rank computes as ever.
     - `main`: what the rank's main thread is doing; `records`: what each instance is, for a single one the same.
+    - `forms`: the parameters' reordered forms that the instances share, None for a single one.
     - `joined`: the sums over all instances of numbers that layers ask for.
 
     If one fails, all `breaks` are called with its error, so that no other waits for it. Raise ScaffeError where the
@@ -53,6 +55,7 @@ class Team:
         self.records = [self.main] if self.size == 1 else [RankRecord() for _ in self.places]
         self._rest()
         self._told_places = False
+        self.forms = SharedForms() if self.size > 1 else None
         self.crew: Crew | None = None
         if self.size > 1:
             self.crew = Crew(
@@ -71,11 +74,15 @@ class Team:
         if self.crew is not None:
             self.crew.delay = float(instances.launch_delay)
 
-    def begin(self, iteration: int) -> None:
-        """Begin an iteration."""
+    def keep_forms(self) -> AbstractContextManager[None]:
+        """Return a block in which the instances share their parameters' reordered forms: an iteration, or a test."""
+        return self.forms.keep() if self.forms else nullcontext()
+
+    def begin(self, iteration: int, net: int = 0) -> None:
+        """Begin an iteration of the train net, or a test by another net, numbered as in RankRecord."""
         self.joined.begin()
         for record in self.all_records:
-            record.begin(iteration)
+            record.begin(iteration, net)
         self._rest()
 
     @property
@@ -87,6 +94,17 @@ class Team:
         """Record that the instances' threads have no work."""
         for record in self.records if self.size > 1 else []:
             record.rest()
+
+    @contextmanager
+    def at_work(self, operation: int) -> Iterator[None]:
+        """Record that the instances do an operation, for which the main thread waits, and that they rest afterwards."""
+        if self.crew is None:
+            yield
+            return
+        self.main.at(operation)
+        with self.main.waiting(INSTANCES):
+            yield
+        self._rest()
 
     def waiting(self) -> AbstractContextManager[object]:
         """Return a context manager in which the calling thread, an instance's, waits for other instances."""

@@ -217,6 +217,10 @@ class Workflow:
         """Whether nothing is left to be decided."""
         return self.ordering is None or self.ordering.is_over
 
+    def nbytes(self) -> dict[str, int]:
+        """Return the bytes of each bucket, by its label."""
+        return {one.label(self.parts.net): self.packed.data[one.part].nbytes for one in self.buckets}
+
     def close(self) -> None:
         """End the drive's thread, and free the communication resources once no message is in flight. Collective."""
         self.drive.close()

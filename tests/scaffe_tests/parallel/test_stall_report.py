@@ -94,6 +94,13 @@ def test_the_instances_of_a_missing_rank_are_named_those_that_compute_first() ->
     ]
 
 
+def test_a_test_by_instances_outside_of_training_has_no_iteration() -> None:
+    one = with_instances(1, (TEST, -1, INSTANCES), (TEST, 1), (TEST, 2))
+    assert said(WAITING, one)[1] == (
+        "rank 1 on host1: last seen in instance 0 in test, layer conv1; instance 1 in test, layer loss, 70 s ago"
+    )
+
+
 def test_a_rank_moves_as_long_as_one_of_its_instances_does() -> None:
     row, moving = seen(1, BACKWARD, 1).row, seen(1, BACKWARD, 1, idle=2).row
     one = Observation(1, "host1", row, NOW, [moving, row])

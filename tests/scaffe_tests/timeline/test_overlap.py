@@ -59,6 +59,7 @@ def test_of_several_instances_the_means_count():
         wait("instances", "instances", 7, 9, "instance 0"),
         span("gather", "fc", 9, 10, "instance 0"),
         span("gather", "fc", 9, 14, "instance 10"),
+        wait("loss", "loss", 6, 8),  # while instance 10 computes, and instance 0 for half of it
         wait("loss", "loss", 16, 18),
     ]
     [costs] = iterations(trace(spans).ranks[0]).values()
@@ -66,7 +67,7 @@ def test_of_several_instances_the_means_count():
     assert costs.busy == in_ms(busy)
     assert costs.exposed == in_ms(dict(read=1.5, transform=0, propagation=4, aggregation=0))
     assert costs.waits == in_ms({("propagation", "fc"): 4})
-    assert (costs.total, costs.loss, costs.instances) == pytest.approx((0.020, 0.002, 0.001))
+    assert (costs.total, costs.loss, costs.instances) == pytest.approx((0.020, 0.0025, 0.001))
 
 
 def test_waiting_while_no_such_message_is_under_way_is_not_for_them():

@@ -9,6 +9,7 @@ from scaffe.parallel.instances.simulation.machine import Machine
 from scaffe.parallel.instances.simulation.predict import Predicted
 from scaffe.parallel.instances.simulation.training import Passes
 
+WORTH = 1.01  # how many times as fast a run with a launch delay must be: less can be chance
 USE = "cores busy", "bandwidth", "its peak"
 
 
@@ -17,7 +18,7 @@ def head_lines(passes: Passes, machine: Machine) -> Iterator[str]:
     one = sum(cost.seconds for cost in passes.costs)
     yield f"Measured: {passes.batch} images in {1e3 * one:.4g} ms on one core, {passes.batch / one:.4g} images/s"
     costs = on_machine(passes.costs, machine)
-    yield f"Simulated: {machine.cores} cores in {machine.domains} domains of {machine.bandwidth / 1e9:.4g} GB/s"
+    yield f"Simulated: {machine.cores} cores, domains: {machine.domains} of {machine.bandwidth / 1e9:.4g} GB/s"
     yield (
         f"A core does {compute_rate(costs) / 1e9:.3g} GFLOP/s in compute-intensive layers, and moves "
         f"{access_rate(costs) / 1e9:.3g} GB/s in others; {sum(passes.gradients) / 1e6:.4g} MB of gradients"
@@ -65,6 +66,13 @@ def best_line(best: Predicted) -> str:
 def best_of(rows: Sequence[Predicted]) -> Predicted:
     """Return the prediction of most images a second, the first of equal ones."""
     return max(rows, key=lambda one: one.rate)
+
+
+def chosen(in_step: Sequence[Predicted], late: Sequence[Predicted]) -> Predicted:
+    """Return the best prediction; one with a launch delay only where that is worth it."""
+    best = best_of(in_step)
+    later = best_of([best, *late])
+    return later if later.rate >= WORTH * best.rate else best
 
 
 def use(one: Predicted) -> tuple[str, str, str]:

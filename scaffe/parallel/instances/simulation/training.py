@@ -135,7 +135,6 @@ class Training:
             return
         if self.gather:
             yield from self._finish(i, self.gather)
-            yield self._meeting()
         parts = self.pools.count(self.pools[i])
         yield self._memory(UPDATE * sum(self.gradients) / parts, self.division.x)
         if self.gather:
@@ -155,10 +154,10 @@ class Training:
         seen = self.changes
         return lambda: self.changes > seen
 
-    def _meeting(self, begins: Gather | None = None) -> Condition:
+    def _meeting(self, gather: Gather) -> Condition:
         """Return the condition that all instances have come here; the last one begins the gather's next iteration."""
         self.met += 1
-        if begins and self.met % self.size == 0:
-            begins.begin()
+        if self.met % self.size == 0:
+            gather.begin()
         goal = -(-self.met // self.size) * self.size
         return lambda: self.met >= goal

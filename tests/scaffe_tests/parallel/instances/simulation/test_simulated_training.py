@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from scaffe.parallel.instances.gathers.gather import registered
 from scaffe.parallel.instances.simulation.layers import LayerCost
 from scaffe.parallel.instances.simulation.machine import Machine
 from scaffe.parallel.instances.simulation.predict import over_cores, over_delays, over_sizes, predict
+from scaffe.parallel.instances.simulation.report import chosen
 from scaffe.parallel.instances.simulation.training import UPDATE, Division, Passes, Training
 
 INFINITE = float("inf")
@@ -78,6 +81,12 @@ def test_a_delay_makes_unlike_layers_meet(repeats: int) -> None:
     assert in_step.seconds == pytest.approx(repeats * (3 + 2 * 2))
     [late] = over_delays(net, where, in_step, 2, [2.0], 1)
     assert late.seconds == pytest.approx(repeats * (3 + 2) + 2)
+    assert chosen([in_step], [late]) is (late if repeats > 1 else in_step)
+
+
+def test_a_delay_that_gains_less_than_chance_is_not_chosen() -> None:
+    in_step = predict(COMPUTE, machine(2), Division(1, 8), 1)
+    assert chosen([in_step], [replace(in_step, rate=1.005 * in_step.rate)]) is in_step
 
 
 def learning(gradients: float = 4e3) -> Passes:
