@@ -22,7 +22,7 @@ class AutoInstances:
 
     - `present`: the instances of this iteration, without "auto".
     - `is_settled`: whether they stay.
-    - `kept`: what was taken, by the settings and cores that it was taken for: a snapshot keeps it.
+    - `kept`: what was taken, by the settings, batch and cores that it was taken for: a snapshot keeps it.
 
     The trial ends before that of workflows begins. Making it is collective, as are its methods.
     """
@@ -30,23 +30,27 @@ class AutoInstances:
     def __init__(self, world: World, given: Instances, deterministic: bool):
         self.world, self.given, self.deterministic = world, given, deterministic
         self.present = without_auto(given)
-        self.is_settled = given.n == "1" or self.present == given
+        self.is_settled = self._is_given = given.n == "1" or self.present == given
         self.kept: dict[str, str] = {}
         self._trial: InstancesTrial | None = None
         self._taken: Instances | None = None
-        self._work = "" if self.is_settled else self._key()
+        self._work = ""
 
-    def _key(self) -> str:
-        """Return the settings and the ranks' cores, as a plan's piece of work."""
+    def _key(self, net: Net) -> str:
+        """Return the settings, the batch and the ranks' cores, as a plan's piece of work."""
+        given, batch = self.given, " and ".join(map(str, sorted(net.context.batches)))
         topology = self.world.together(lambda: own_topology(self.world))
         ranks = self.world.allgather((len(topology.cores), len(topology.domains)))
-        cores = ", ".join(f"{cores} in {domains} domain(s)" for cores, domains in sorted(set(ranks)))
-        given = f"{self.given.n} {self.given.gather} {self.given.launch_groups} {self.given.launch_delay}"
-        return f"{INSTANCES}{given} on {len(ranks)} rank(s), cores {cores}"
+        cores = " or ".join(f"{cores} core(s) in {domains} domain(s)" for cores, domains in sorted(set(ranks)))
+        return (
+            f"{INSTANCES}{given.n}, gather {given.gather}, {given.launch_groups} launch group(s), "
+            f"delay {given.launch_delay}, for a batch of {batch} on {len(ranks)} rank(s) with {cores}"
+        )
 
     def next(self, net: Net, team: Team) -> Instances:
         """Go on to the instances of the next iteration, and return them. `net` and `team` are those of the last."""
         if self._trial is None and self._taken is None:
+            self._work = self._key(net)
             trial = InstancesTrial(self.given, self._counts(net, team), self._gathers(), self.world.allgather)
             self._trial, self._taken = (None, trial.present) if trial.is_over else (trial, None)
         self.is_settled = self._trial is None
@@ -62,16 +66,17 @@ class AutoInstances:
             self.kept[self._work] = as_text(self._taken)
         return decided
 
-    def restored(self) -> None:
-        """Take what a snapshot has kept for these settings and cores; without that, go on timing."""
+    def restored(self, net: Net) -> None:
+        """Take what a snapshot has kept for these settings, batch and cores; without that, go on timing."""
+        if self._is_given or not self.kept:
+            return
+        self._work = self._key(net)
         if way := self.kept.get(self._work):
             self._taken, self._trial = self.world.together(lambda: parsed(way, self.given)), None
             self.is_settled = False
             log.info("Instances: %s, as the snapshot says", way)
-        elif self.kept and not self.is_settled:
-            log.info(
-                "Instances: timed again; the snapshot has %s, and these are %s", " and ".join(self.kept), self._work
-            )
+        elif not self.is_settled:
+            log.info("Instances: timed again; the snapshot has %s; these are %s", " and ".join(self.kept), self._work)
 
     def _gathers(self) -> Sequence[str]:
         """Return the gathers to try; where bits must repeat one, since each adds in another order."""
@@ -91,10 +96,8 @@ class AutoInstances:
             if of_n not in counts.values() and sum(of_n) <= max(net.context.batches):
                 counts[n] = of_n
         if len(counts) == 1:
-            text = "Instances: 1, since %d rank(s) have a batch of %d, and %s cores"
-            log.info(
-                text, self.world.size, max(net.context.batches), " and ".join(str(one["core"]) for one in of_ranks)
-            )
+            text = "Instances: 1, since %d rank(s) with at most %d core(s) each have a batch of %d"
+            log.info(text, self.world.size, max(one["core"] for one in of_ranks), max(net.context.batches))
         return counts
 
 

@@ -54,9 +54,10 @@ class Solver(BuiltSolver):
     - `watching` (scaffe.monitor.watching.Watching): what is recorded.
 
     `asked()`, an attribute to replace, returns for each of signals.ACTIONS whether this rank requests it; a request of
-    any rank counts for all. pycaffe's attributes: `net`, `test_nets`, `iter`. All methods are collective: every rank
-    calls them alike. From the start of training, or the first snapshot, to `close` no other job can write snapshots of
-    this prefix (see PrefixLock). Raise ScaffeError, or an error derived from it, for what the user can correct.
+    any rank counts for all. pycaffe's attributes: `net`, `test_nets`, `iter`; the nets are replaced while instances
+    that are "auto" are timed (see AutoInstances). All methods are collective: every rank calls them alike. From the
+    start of training, or the first snapshot, to `close` no other job can write snapshots of this prefix (see
+    PrefixLock). Raise ScaffeError, or an error derived from it, for what the user can correct.
     """
 
     @moved(moved_keywords())
@@ -267,7 +268,7 @@ class Solver(BuiltSolver):
         """Continue where the snapshot was taken, or at the newest whole one of the prefix for the path "auto"."""
         if restored := self.snapshots.restore(path, self.seed):
             self.iter, self.tests_done, self.seed = restored
-            self.auto_instances.restored()
+            self.auto_instances.restored(self.net)
             self.propagate.changed()
         self.propagate.sync()
 

@@ -154,7 +154,7 @@ def test_a_resume_on_other_cores_times_again_and_says_so(folder, monkeypatch, ca
     caplog.set_level("INFO", "scaffe")
     resumed = Trained(folder, snapshot_prefix=prefix).resume(path)
     [again] = [text for text in caplog.messages if "timed again" in text]
-    assert "4 in 2 domain(s)" in again and "4 in 1 domain(s)" in again
+    assert "4 core(s) in 2 domain(s)" in again and "4 core(s) in 1 domain(s)" in again
     assert [one.n for one in resumed.step(NUMBERS).used] == [
         n for n in COUNTS for _ in range(InstancesTrial.ITERATIONS)
     ]

@@ -86,7 +86,7 @@ def test_as_many_are_tried_as_the_batch_has_samples(make, batch, tried):
 def test_a_batch_of_one_has_one_instance_and_the_log_says_why(make, caplog):
     caplog.set_level("INFO", "scaffe")
     make(batch=1).step(2)
-    assert "Instances: 1, since 1 rank(s) have a batch of 1, and 4 cores" in caplog.text
+    assert "Instances: 1, since 1 rank(s) with at most 4 core(s) each have a batch of 1" in caplog.text
 
 
 def test_where_bits_must_repeat_no_clock_chooses_the_order_of_adding(make):
