@@ -30,6 +30,7 @@ from scaffe import models
 from scaffe.compute import Compute
 
 BUCKET = 25 << 18  # floats, DDP's default
+PORT = 29511
 ALONE, TALKING, DDP = "computing alone", "communicating alone", "DDP"
 
 
@@ -51,7 +52,7 @@ def main() -> None:
     if a.interface:
         os.environ["GLOO_SOCKET_IFNAME"] = a.interface
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    dist.init_process_group("gloo", init_method=f"tcp://{a.master}:29511", rank=rank, world_size=ranks)
+    dist.init_process_group("gloo", init_method=f"tcp://{a.master}:{PORT}", rank=rank, world_size=ranks)
     spent = measure(steps(a), a)
     if rank == 0:
         print(table(ranks, a, spent))

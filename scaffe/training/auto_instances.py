@@ -8,7 +8,7 @@ from dataclasses import replace
 from scaffe.errors import PlanError, ScaffeError
 from scaffe.monitor.log import log
 from scaffe.net import Net
-from scaffe.parallel.instances.gathers.gather import find_gather, known
+from scaffe.parallel.instances.gathers.gather import known
 from scaffe.parallel.instances.instances import AUTO, Instances
 from scaffe.parallel.instances.places import candidates
 from scaffe.parallel.instances.team import Team, own_topology
@@ -74,8 +74,8 @@ class AutoInstances:
             )
 
     def _gathers(self) -> Sequence[str]:
-        """Return the gathers to try: if sums must repeat, those whose sums do."""
-        return [name for name in known().split(", ") if find_gather(name)[0].repeats or not self.deterministic]
+        """Return the gathers to try; where bits must repeat one, since each adds in another order."""
+        return [self.present.gather] if self.deterministic else known().split(", ")
 
     def _counts(self, net: Net, team: Team) -> Mapping[str, Sequence[int]]:
         """Return the numbers to try, each with the instances of each rank; only 1 where no more are possible."""

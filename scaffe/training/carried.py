@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
+from weakref import WeakSet
 
-from scaffe.training.snapshots import Progress
+from scaffe.net import Net
+from scaffe.solvers.rule import Rule
+from scaffe.training.bad_records import BadRecords
+from scaffe.training.losses import Losses
+from scaffe.training.snapshots import Progress, Snapshots
 
-if TYPE_CHECKING:
-    from scaffe.training.solver import Solver
+
+class HasNets(Protocol):
+    """A solver, as far as its nets and what belongs to them."""
+
+    nets: list[Net]
+    net: Net
+    test_nets: list[Net]
+    former: WeakSet[Net]
+    rule: Rule
+    snapshots: Snapshots
+    losses: Losses
+    bad_records: BadRecords
+    iter: int
+    tests_done: int
+    seed: int
 
 
 class Carried:
@@ -17,14 +35,14 @@ class Carried:
     kept of blobs. Made before the nets are given up; all ranks have the root's parameters then.
     """
 
-    def __init__(self, solver: Solver):
+    def __init__(self, solver: HasNets):
         self._nets, self._net, self._tests = solver.nets, solver.net, solver.test_nets
         self._values = solver.net.packed.host_data().copy()
         self._history = [flat.copy() for flat in solver.rule.history]
         self._positions = solver.snapshots.state(Progress(solver.iter, solver.tests_done, solver.seed))
         self._losses, self._bad_records = solver.losses, solver.bad_records
 
-    def give(self, solver: Solver) -> None:
+    def give(self, solver: HasNets) -> None:
         """Hand it on to the new nets, without communication. Old nets that a user holds share their parameters."""
         solver.net.packed.set_data(self._values)
         for new, old in zip(solver.rule.history, self._history, strict=True):

@@ -159,6 +159,14 @@ def test_delays_anywhere_change_no_bit(folder, gather):
     assert len(bits) == 1
 
 
+@pytest.mark.parametrize("workflow", ["SC-B", "SC-OBR"])
+def test_sixteen_instances_with_delays_give_the_bits_of_a_run_without(folder, workflow):
+    ranks, net, run = min(2, COMM.size), nets.tower(folder / "db", 40), in_buckets(WORKFLOWS[workflow])
+    expected, found = (train(net, ranks, instances(16), prepare=one, run=run) for one in (None, delays(5)))
+    for label, values in (found or {}).items():
+        assert values.tobytes() == expected[label].tobytes(), label
+
+
 BATCH_NORM = """
 layer {{ name: "data" type: "Data" top: "data" top: "label" transform_param {{ scale: 0.0078125 }}
   data_param {{ source: "{source}" batch_size: 12 backend: LMDB }} }}

@@ -63,7 +63,7 @@ class InstancesTrial:
         most = max(self._counts[self.present.n])
         if most == 1:
             return
-        if self.given.gather == AUTO:
+        if self.given.gather == AUTO and len(self._gathers) > 1:
             yield from self._choose("gather", self._gathers, {})
         groups = min(most, self.given.launch_groups)
         if self.given.launch_delay == AUTO and groups > 1:

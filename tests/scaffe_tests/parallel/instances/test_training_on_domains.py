@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -136,3 +137,12 @@ def test_an_instance_s_gradients_lie_in_its_domain(trained: Trained) -> None:
 
 def test_an_instance_s_blobs_lie_in_its_domain(trained: Trained) -> None:
     assert min(trained.blobs) >= NEAR
+
+
+def test_the_log_says_where_instances_run_and_how_much_of_their_memory_lies_there(
+    trained: Trained, topology: Topology
+) -> None:
+    said = [re.fullmatch(r"(instance .*), (\d+) % of [\d.]+ GB there", line) for line in trained.lines]
+    found = {one[1]: int(one[2]) for one in said if one}
+    assert list(found) == [str(one) for one in place("numa", topology)]
+    assert min(found.values()) >= 100 * NEAR
