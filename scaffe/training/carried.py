@@ -36,7 +36,7 @@ class Carried:
     """
 
     def __init__(self, solver: HasNets):
-        self._nets, self._net, self._tests = solver.nets, solver.net, solver.test_nets
+        self._net, self._tests = solver.net, solver.test_nets
         self._values = solver.net.packed.host_data().copy()
         self._history = [flat.copy() for flat in solver.rule.history]
         self._positions = solver.snapshots.state(Progress(solver.iter, solver.tests_done, solver.seed))
