@@ -27,6 +27,16 @@ class CrewDrive(Threads):
         self._stop = None
         self._crew.start(lambda instance: self.call(works[instance]))
 
+    def _advance(self) -> None:
+        """Advance messages until all works have ended; on a single rank, which has none, `end` waits for them."""
+        if self.transfers:
+            super()._advance()
+
+    def between(self) -> None:
+        """Wake the main thread, if there are messages that it advances."""
+        if self.transfers:
+            super().between()
+
     def end(self) -> None:
         """Wait for all, and raise the error of the instance that failed first."""
         self._crew.join()
