@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import combinations
 from threading import Condition
@@ -23,9 +24,10 @@ class GradientSums:
     `parts` holds the slice of each bucket. No other memory is used. The sums lie in `result`, which is instance 0's
     array; the others hold their gradients or partial sums afterwards. Raise ValueError for arrays that don't fit.
 
-    `summed(bucket)` is called once for each bucket, by the thread that completes its sum. No lock is held, and several
-    threads can call it at once for different buckets. Nothing is added to the bucket any more. An error that it raises
-    ends all waits, and is raised by that thread.
+    `summed(bucket)` is called once for each bucket whose sum is complete: by the thread that completed it, unless
+    another waits in `finish`, which then takes it. No lock is held, and several threads can call it at once for
+    different buckets. Nothing is added to the bucket any more. An error that it raises ends all waits, and is raised by
+    that thread.
 
     In each iteration the scheduler calls `begin`, each instance's thread `give` for each bucket, then `finish`.
     """
@@ -49,13 +51,16 @@ class GradientSums:
         self._parts = tuple(parts)
         self._changed = Condition()
         self._error: BaseException | None = None
+        self._summed: deque[int] = deque()  # buckets for which `summed` is still to be called
+        self._idle = 0  # threads that wait in `finish`
         self.moved = 0  # elements that the additions of this iteration have read and written
 
     def begin(self) -> None:
         """Begin an iteration. No instance's thread may be in `give` or `finish`."""
         with self._changed:
             self.gather.begin()
-            self._error = None
+            self._error, self._idle = None, 0
+            self._summed.clear()
             self.moved = 0
 
     def give(self, instance: int, bucket: int) -> None:
@@ -70,21 +75,27 @@ class GradientSums:
         self._do(due)
 
     def finish(self, instance: int) -> None:
-        """Do the additions that are left to an instance, until all sums are complete.
+        """Do the additions that are left to an instance, and calls of `summed`, until all sums are complete.
 
         Called by the instance's thread. Raise BrokenOffError after `break_off`.
         """
-        while due := self._wait(instance):
-            self._do(due)
+        while work := self._wait(instance):
+            self._do(*work)
 
-    def _wait(self, instance: int) -> list[Addition]:
-        """Return the additions that are left to an instance, once there are some; none once all sums are complete."""
+    def _wait(self, instance: int) -> tuple[list[Addition], int | None] | None:
+        """Wait for work: the additions that are left to an instance, or a bucket to call `summed` for.
+
+        Return None once there is no more.
+        """
         with self._changed:
-            while not (due := self.gather.owed(instance)) and not self.gather.is_complete:
+            self._idle += 1
+            while not ((due := self.gather.owed(instance)) or self._summed or self.gather.is_complete):
                 self._check()
                 self._changed.wait()
+            self._idle -= 1
             self._check()
-            return due
+            bucket = self._summed.popleft() if self._summed and not due else None
+            return None if bucket is None and not due else (due, bucket)
 
     def break_off(self, error: BaseException) -> None:
         """End all waits with BrokenOffError, whose cause is an instance's error. Any thread can call it."""
@@ -96,9 +107,11 @@ class GradientSums:
         if self._error is not None:
             raise BrokenOffError("another instance has failed") from self._error
 
-    def _do(self, due: list[Addition]) -> None:
-        """Do additions, and those that follow from them. An error ends all waits."""
+    def _do(self, due: list[Addition], bucket: int | None = None) -> None:
+        """Call `summed` for a bucket; do additions, and what follows from them. An error ends all waits."""
         try:
+            if bucket is not None:
+                self.summed(bucket)
             self._do_all(due)
         except BaseException as error:
             self.break_off(error)
@@ -108,13 +121,17 @@ class GradientSums:
         while due:
             addition = due.pop(0)
             self._add(addition)
+            bucket = None
             with self._changed:
                 due += self.gather.added(addition)
                 self.moved += addition.moved
-                if complete := self.gather.complete[addition.bucket]:
+                if self.gather.complete[addition.bucket]:
+                    self._summed.append(addition.bucket)
                     self._changed.notify_all()
-            if complete:
-                self.summed(addition.bucket)
+                if len(self._summed) > self._idle:  # the rest is taken by those who wait in `finish`
+                    bucket = self._summed.popleft()
+            if bucket is not None:
+                self.summed(bucket)
 
     def _add(self, addition: Addition) -> None:
         start = self._parts[addition.bucket].start
