@@ -17,4 +17,8 @@ for workflow in SC-B SC-OBR; do
   scaffe timeline "build/$name.json" --plot "$out/$name.png"
 done
 jobs/mpirun.sh -n 2 python -m collectives.bench reduce -m 1024:16777216 -i 20 --algorithm auto,mpi,binomial --plot "$out/reduce.png"
+scaffe models resnet50 --batch 8 --data dummy >build/resnet50.prototxt
+scaffe time --model build/resnet50.prototxt --threads 1 --iterations 5 --profile build/resnet50.json
+scaffe simulate-instances build/resnet50.json --batch 64 --core-bandwidth 20e9 --gathers slices --launch-groups 1 \
+  --plot "$out/simulated_instances.png"
 dot -Tsvg docs/house.dot -o "$out/house.svg"

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from scaffe.monitor.watching import Watching
     from scaffe.net import Net
     from scaffe.netspec import NetSpec, to_proto
+    from scaffe.parallel.instances.instances import Instances
     from scaffe.parallel.run import Run
-    from scaffe.training.solver import Solver, get_solver
+    from scaffe.training.get_solver import get_solver
+    from scaffe.training.solver import Solver
 
 __all__ = [
     "TEST",
@@ -35,6 +37,7 @@ __all__ = [
     "Blob",
     "Classifier",
     "Compute",
+    "Instances",
     "Layer",
     "Net",
     "NetSpec",
@@ -53,6 +56,7 @@ _MODULES = {
     "Blob": "blob",
     "Classifier": "classifier",
     "Compute": "compute",
+    "Instances": "parallel.instances.instances",
     "Layer": "layers.layer",
     "Net": "net",
     "NetSpec": "netspec",
@@ -60,7 +64,7 @@ _MODULES = {
     "ScaffeError": "errors",
     "Solver": "training.solver",
     "Watching": "monitor.watching",
-    "get_solver": "training.solver",
+    "get_solver": "training.get_solver",
     "to_proto": "netspec",
 }
 

@@ -64,27 +64,41 @@ class Classifier(Net):
 
         With `oversample` the output is the mean over ten crops, else that of the center crop.
         """
+        batches = self.batches(self.crops(inputs, oversample))
+        return self.means([self.scores(batch) for batch in batches], len(inputs))
+
+    # The steps of predict.
+
+    def crops(self, inputs: Sequence[np.ndarray], oversample: bool = True) -> np.ndarray:
+        """Return the crops (M x H x W x K) of images, of each image in turn. Raise ShapeError for other arrays."""
         channels = self.blobs[self.input].shape[1]
         for image in inputs:
             if image.ndim != 3 or image.shape[2] != channels:
                 raise ShapeError(f"net '{self.name}' takes images (H x W x {channels}), got shape {image.shape}")
         images = [io.resize_image(image, self.image_dims) for image in inputs]
-        crops = io.oversample(images, self.crop_dims) if oversample else self._middle(np.array(images))
-        outputs = self._outputs(np.array([self.transformer.preprocess(self.input, crop) for crop in crops]))
-        means: np.ndarray = outputs.reshape(len(inputs), len(crops) // len(inputs), -1).mean(1)
-        return means
+        return io.oversample(images, self.crop_dims) if oversample else self._middle(np.array(images))
 
     def _middle(self, images: np.ndarray) -> np.ndarray:
         sizes = zip(self.image_dims, self.crop_dims, strict=True)
         top, left = (int(image / 2 - crop / 2) for image, crop in sizes)
         return images[:, top : top + self.crop_dims[0], left : left + self.crop_dims[1]]
 
-    def _outputs(self, values: np.ndarray) -> np.ndarray:
-        """Return the net's first output for any number of inputs, in batches of the net's own size."""
-        target, found = self.blobs[self.input], []
-        for start in range(0, len(values), target.num):
-            part = values[start : start + target.num]
-            target.data[...] = 0
-            target.data[: len(part)] = part
-            found.append(self.forward()[self.outputs[0]][: len(part)].copy())
-        return np.concatenate(found)
+    def batches(self, crops: np.ndarray) -> list[np.ndarray]:
+        """Return the crops in batches of the net's own size; the last can have fewer."""
+        size = self.blobs[self.input].num
+        return [crops[start : start + size] for start in range(0, len(crops), size)]
+
+    def scores(self, crops: np.ndarray, net: Net | None = None) -> np.ndarray:
+        """Return the first output (M x ...) for a batch of crops, of this net or of another of the same model."""
+        net = net or self
+        target = net.blobs[self.input].data
+        target[...] = 0
+        for row, crop in zip(target, crops, strict=False):
+            row[...] = self.transformer.preprocess(self.input, crop)
+        return net.forward()[self.outputs[0]][: len(crops)].copy()
+
+    def means(self, scores: Sequence[np.ndarray], count: int) -> np.ndarray:
+        """Return the mean over the crops of each of `count` images (count x outputs); `scores` are of all batches."""
+        found: np.ndarray = np.concatenate(scores)
+        means: np.ndarray = found.reshape(count, len(found) // count, -1).mean(1)
+        return means

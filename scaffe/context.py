@@ -16,6 +16,7 @@ from scaffe.choices import Choices
 from scaffe.compute import DEFAULT, Compute
 from scaffe.engine import Engine
 from scaffe.errors import SplitError
+from scaffe.shared_forms import SharedForms
 
 TRAIN, TEST = 0, 1
 PHILOX_STEP = 8  # float32 numbers that one step of Philox's counter gives: 4 words of 64 bits
@@ -56,6 +57,7 @@ class Context:
     compute: Compute = DEFAULT  # the settings of the engine
     engine: Engine = field(default_factory=Engine)  # that computes the layers; a net gives its context one
     choices: Choices = field(default_factory=Choices)  # of the engine's kernels
+    forms: SharedForms | None = None  # of parameters, with the nets that share them; None for a net by itself
     batch_number: int = 0  # global batches consumed before this pass: what random layers are keyed by
     file_mark: str = ""  # what this rank puts into the names of files that layers write, "" where it is alone
     reading: Reading = Reading()  # how data layers read
@@ -65,6 +67,7 @@ class Context:
     local_rows: int | None = None
     total_rows: int | None = None
     first_row: int = 0
+    batches: set[int] = field(default_factory=set)  # of the data layers, in rows; one rank alone can have several
     _batch: tuple[str, int] | None = None
 
     gpu = Earlier("engine.gpu")
@@ -81,6 +84,7 @@ class Context:
 
     def take_share(self, layer: str, batch: int) -> int:
         """Return how many of a data layer's `batch` rows this rank computes. Raise SplitError if it has none."""
+        self.batches.add(batch)
         if self._batch is None or self.size == 1:
             self._batch = (layer, batch)
         elif self._batch[1] != batch:

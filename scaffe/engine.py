@@ -164,6 +164,10 @@ class Engine:
         """Return a sum for an iteration's loss, 0 so far."""
         return Loss(net)
 
+    def buffers(self) -> list[Any]:
+        """Return the memory that it keeps for temporary values."""
+        return list(self._scratch_memory.values())
+
     def begin_pass(self) -> None:
         """Prepare memory for a forward pass. Raise MemoryError where there is too little."""
 

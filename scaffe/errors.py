@@ -122,3 +122,14 @@ class DivergedError(AgreedError):
 
 class BadRecordsError(AgreedError):
     """More bad records over all ranks than the run allows."""
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Add a note on where an error was raised, once, as BaseException.add_note does from Python 3.11 on."""
+    if note not in notes(error):
+        error.__dict__["__notes__"] = [*notes(error), note]
+
+
+def notes(error: BaseException) -> list[str]:
+    """Return an error's notes, such as "instance 1 of 2"."""
+    return list(getattr(error, "__notes__", []))

@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 from argparse import ArgumentTypeError
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
@@ -12,11 +15,18 @@ import readers
 from scaffe import io
 from scaffe.classifier import Classifier
 from scaffe.commands.gflags import Parser
-from scaffe.commands.parser import add_command, add_net_flags
-from scaffe.commands.running import alone, log_device, settings, stages
+from scaffe.commands.parser import add_command, add_instances, add_net_flags
+from scaffe.commands.running import alone, log_device, open_crew, settings, stages
+from scaffe.compute import FIXED, Compute
+from scaffe.context import TEST
 from scaffe.devices import gpu
+from scaffe.devices.threads import limit_blas
 from scaffe.errors import ScaffeError
 from scaffe.monitor.log import one_line
+from scaffe.net import Net
+from scaffe.parallel.evaluate import run_each
+from scaffe.parallel.instances.crew import Crew
+from scaffe.parallel.instances.shared_parameters import share
 from scaffe.proto.files import read_bytes
 
 RANK = 15
@@ -39,6 +49,7 @@ def add(top: Parser) -> None:
     command.flag("center-only", action="store_true", help="one crop of the middle, not the mean over ten")
     command.flag("top", type=int, default=5, metavar="N", help="classes to print for each image")
     add_net_flags(command)
+    add_instances(command)
 
 
 def _dims(text: str) -> tuple[int, int]:
@@ -60,8 +71,7 @@ def _classify(a: argparse.Namespace) -> None:
         raise ScaffeError(f"--top must be 1 or more, got {a.top}")
     images = [io.load_image(path, not a.gray) for path in a.images]
     labels = _labels(a.labels) if a.labels else None
-    classifier = _classifier(a, _mean(a.mean) if a.mean else None)
-    scores = classifier.predict(images, not a.center_only)
+    scores = _scores(a, images, _mean(a.mean) if a.mean else None)
     if labels is not None and len(labels) != scores.shape[1]:
         raise ScaffeError(f"{a.labels}: {len(labels)} labels for a net with {scores.shape[1]} outputs")
     for path, row in zip(a.images, scores, strict=True):
@@ -70,10 +80,44 @@ def _classify(a: argparse.Namespace) -> None:
             print(one_line(f'{row[k]:.4f} - "{labels[k] if labels else k}"'))
 
 
-def _classifier(a: argparse.Namespace, mean: np.ndarray | None) -> Classifier:
-    compute = settings(a).compute
-    chosen = gpu.choose(compute.device, a.gpu)
-    log_device(chosen, compute.device)
+def _scores(a: argparse.Namespace, images: Sequence[np.ndarray], mean: np.ndarray | None) -> np.ndarray:
+    """Return the scores of all classes for each image (N x classes)."""
+    given = settings(a)
+    chosen = gpu.choose(given.compute.device, a.gpu)
+    log_device(chosen, given.compute.device)
+    crew = open_crew(given.instances, chosen)
+    if crew is None:
+        return _classifier(a, mean, given.compute, chosen).predict(images, not a.center_only)
+    with crew:
+        return _divided(a, images, mean, given.compute, crew)
+
+
+def _divided(
+    a: argparse.Namespace, images: Sequence[np.ndarray], mean: np.ndarray | None, compute: Compute, crew: Crew
+) -> np.ndarray:
+    """Return the scores, the batches of crops divided over a crew's instances, which share the parameters."""
+    threads = [compute.threads or len(place.cores) for place in crew.places]
+    limit_blas(threads[0])
+
+    def build(instance: int) -> Net:
+        mine = replace(compute, threads=threads[instance])
+        if not instance:
+            return _classifier(a, mean, mine, None)
+        return Net(a.model, TEST, compute=replace(mine, plan=FIXED), level=a.level, stages=stages(a))
+
+    nets = crew.build(build)
+    classifier = cast(Classifier, nets[0])
+    for first in share(crew.places, nets)[1:]:
+        first.packed.set_data(classifier.packed.data)
+    for net in nets:
+        net.context.choices = classifier.context.choices
+    batches = classifier.batches(classifier.crops(images, not a.center_only))
+    numbers = [range(i, len(batches), len(nets)) for i in range(len(nets))]
+    scores = run_each(nets, crew, numbers, lambda net, number: classifier.scores(batches[number], net))
+    return classifier.means(scores, len(images))
+
+
+def _classifier(a: argparse.Namespace, mean: np.ndarray | None, compute: Compute, chosen: gpu.Gpu | None) -> Classifier:
     swap = a.channel_swap or (None if a.gray else (2, 1, 0))
     return Classifier(
         a.model, a.weights, a.images_dim, mean, a.input_scale, a.raw_scale, swap,

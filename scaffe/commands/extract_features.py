@@ -5,22 +5,21 @@ from __future__ import annotations
 import argparse
 
 from scaffe.commands.gflags import Parser
-from scaffe.commands.parser import add_command, add_net_flags
-from scaffe.commands.running import on_devices, open_net
-from scaffe.compute import Compute
+from scaffe.commands.parser import add_command, add_instances, add_net_flags
+from scaffe.commands.running import close, on_devices, open_nets, open_team
 from scaffe.context import TEST
 from scaffe.errors import ScaffeError
 from scaffe.monitor.log import log
-from scaffe.parallel.evaluate import batch_numbers
 from scaffe.parallel.world import World
 from scaffe.tools.features import FORMATS, extract
+from scaffe.training.settings import Settings
 
 RANK = 16
 
 
 def add(top: Parser) -> None:
     """Add `extract-features`."""
-    text = "Write what blobs hold for a net's test data, the batches divided over all ranks."
+    text = "Write what blobs hold for a net's test data, divided over all ranks and instances."
     command = add_command(top, "extract-features", _extract, text)
     command.add_argument("weights", metavar="WEIGHTS", help=".caffemodel files, A,B")
     command.add_argument("model", metavar="NET", help="net prototxt with a data layer, run in the TEST phase")
@@ -32,11 +31,12 @@ def add(top: Parser) -> None:
     command.add_argument("device_id", metavar="DEVICE_ID", nargs="?", type=_device_id, help="of GPU; the same as --gpu")
     command.flag("db", choices=tuple(FORMATS), help="lmdb of Datums (the default), hdf5 or npy")
     add_net_flags(command)
+    add_instances(command)
 
 
 def _extract(arguments: argparse.Namespace) -> int:
     _take_mode(arguments)
-    return on_devices(lambda world, settings: _write(world, arguments, settings.compute), arguments)
+    return on_devices(lambda world, settings: _write(world, arguments, settings), arguments)
 
 
 def _device_id(text: str) -> str:
@@ -59,14 +59,15 @@ def _take_mode(a: argparse.Namespace) -> None:
         a.device, a.gpu = "cuda", a.device_id or a.gpu
 
 
-def _write(world: World, a: argparse.Namespace, compute: Compute) -> int:
+def _write(world: World, a: argparse.Namespace, settings: Settings) -> int:
     outputs, db = world.together(lambda: _outputs(a))
-    net = open_net(world, a, compute, TEST, batch_numbers(world, a.iterations))
+    team = open_team(world, settings.instances)
+    nets = open_nets(world, team, a, settings.compute, TEST, a.iterations)
     log.info("Extracting features of %d batches", a.iterations)
-    for name, count in extract(net, outputs, a.iterations, world, db).items():
+    for name, count in extract(nets, outputs, a.iterations, world, team, db).items():
         log.info("Extracted features of %d query images for feature blob %s", count, name)
     log.info("Successfully extracted the features!")
-    net.close()
+    close(team, nets)
     return 0
 
 

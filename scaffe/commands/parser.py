@@ -9,6 +9,7 @@ from typing import Any
 
 from scaffe.commands.gflags import Parser
 from scaffe.compute import Compute
+from scaffe.parallel.instances.instances import Instances
 from scaffe.setting import Setting, settings_of
 from scaffe.training.settings import titles
 
@@ -64,6 +65,11 @@ def add_net_flags(command: Parser) -> None:
     command.flag("level", group=CAFFES, rare=True, type=_level, metavar="N", help="level of the net's state")
     command.flag("stage", group=CAFFES, rare=True, default="", metavar="A,B", help="stages of the net's state")
     add_settings(command, Compute)
+
+
+def add_instances(command: Parser) -> None:
+    """Add the flags of a command whose instances run nets forward alone."""
+    add_settings(command, Instances, "n", "oversubscribe")
 
 
 def _given(text: str) -> str | None:

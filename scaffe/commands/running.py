@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import count
 from typing import TypeVar
@@ -17,7 +17,15 @@ from scaffe.files import weights as weight_files
 from scaffe.monitor import log as logs
 from scaffe.monitor.log import log
 from scaffe.net import Net
+from scaffe.parallel.evaluate import batch_numbers
+from scaffe.parallel.instances.crew import Crew
+from scaffe.parallel.instances.instances import Instances
+from scaffe.parallel.instances.places import place
+from scaffe.parallel.instances.shared_parameters import share
+from scaffe.parallel.instances.team import Team, on_gpu
+from scaffe.parallel.instances.topology import read_topology
 from scaffe.parallel.world import USER_ERRORS, World, launcher_rank, open_world
+from scaffe.training import presets
 from scaffe.training.settings import Settings, read_settings
 
 T = TypeVar("T")
@@ -86,9 +94,10 @@ def _chosen(a: argparse.Namespace) -> tuple[Settings, gpu.Gpu | None]:
 
 
 def settings(a: argparse.Namespace) -> Settings:
-    """Return the settings: those of the file --run-config, if the command takes one, replaced by the flags'."""
-    path = getattr(a, "run_config", None)
-    return (read_settings(path) if path else Settings()).with_flags(vars(a))
+    """Return the settings of the flags, else of the file --run-config, else of --preset, if the command takes these."""
+    preset, path = getattr(a, "preset", None), getattr(a, "run_config", None)
+    chosen = presets.find(preset).settings if preset else Settings()
+    return (read_settings(path, chosen) if path else chosen).with_flags(vars(a))
 
 
 def _outcome(work: Callable[[], T]) -> Callable[[], T]:
@@ -120,35 +129,76 @@ def stages(a: argparse.Namespace) -> list[str]:
     return list(filter(None, a.stage.split(",")))
 
 
-def open_net(
-    world: World,
-    a: argparse.Namespace,
-    compute: Compute,
-    phase: int,
-    numbers: Callable[[], Iterator[int]] = count,
-) -> Net:
-    """Return the net of --model with --weights, if any, on all ranks. Collective.
+def open_team(world: World, instances: Instances) -> Team:
+    """Return the instances of a command that runs nets forward alone: "auto" is one on each core. Collective."""
+    team = Team(world, _counted(instances))
+    for one in team.places if team.crew else ():
+        log.info("%s", one)
+    return team
 
-    `numbers` are the batches that this rank's data layers read. Raise ScaffeError where a flag has a wrong value.
+
+def open_crew(instances: Instances, chosen: gpu.Gpu | None) -> Crew | None:
+    """Return the instances' threads of a command that one rank does without MPI, None for a single instance."""
+    if instances.n == "1":
+        return None
+    places = place(_counted(instances).n, read_topology(), instances.oversubscribe)
+    if len(places) > 1 and chosen is not None:
+        raise on_gpu(len(places))
+    return Crew(places) if len(places) > 1 else None
+
+
+def _counted(instances: Instances) -> Instances:
+    """Return the instances with "auto" replaced: nets that run forward alone need no trial."""
+    return replace(instances, n="core") if instances.n == AUTO else instances
+
+
+def open_nets(
+    world: World, team: Team, a: argparse.Namespace, compute: Compute, phase: int, iterations: int = 0
+) -> list[Net]:
+    """Return the net of --model for each instance, with the parameters of --weights. Collective.
+
+    The nets of a NUMA domain share their parameters. Their data layers read the batches of a test of so many
+    iterations, or, for 0, all batches. Raise ScaffeError where a flag has a wrong value.
     """
-    context = Context(phase, batch_numbers=numbers, file_mark=world.file_mark)
-    net = world.together(lambda: _net(world, a, compute, context))
-    world.agree({"the net": str(net.param)})
+    world.together(lambda: _prepare(world, team, a, compute))
+    nets = world.together(lambda: team.build(lambda i: _net(world, team, a, compute, phase, iterations, i)))
+    world.agree({"the net": str(nets[0].param)})
+    firsts = share(team.places, nets)
     if a.weights:
-        world.on_root(lambda: weight_files.load_all(net, a.weights.split(",")))
-        values = net.packed.host_data()
+        world.on_root(lambda: weight_files.load_all(nets[0], a.weights.split(",")))
+        values = nets[0].packed.host_data()
         world.comm.Bcast(values, world.root)
-        net.packed.set_data(values)
+        for net in firsts:
+            net.packed.set_data(values)
     choices = world.on_root(lambda: Choices(compute.plan))
-    context.choices.taken = world.on_root(lambda: choices.time([net]))
-    return net
+    taken = world.on_root(lambda: choices.time(nets[:1]))
+    for net in nets:
+        net.context.choices.taken = taken
+    return nets
 
 
-def _net(world: World, a: argparse.Namespace, compute: Compute, context: Context) -> Net:
+def close(team: Team, nets: Iterable[Net]) -> None:
+    """End the threads, and complete the files that layers write."""
+    for net in nets:
+        net.close()
+    team.close()
+
+
+def _prepare(world: World, team: Team, a: argparse.Namespace, compute: Compute) -> None:
+    """Check the flags, and set the threads of numpy's BLAS: those of one instance, since each calls it."""
     if a.iterations < 1:
         raise ScaffeError(f"--iterations must be 1 or more, got {a.iterations}")
     log_device(world.gpu, compute.device)
-    if compute.threads:
-        world.take_threads(compute.threads)
-    context.compute = replace(compute, threads=world.threads)
+    if compute.threads or team.crew:
+        world.take_threads(team.threads(0, compute.threads))
+
+
+def _net(
+    world: World, team: Team, a: argparse.Namespace, compute: Compute, phase: int, iterations: int, instance: int
+) -> Net:
+    number = team.first + instance
+    numbers = batch_numbers(number, team.total, iterations) if iterations else count
+    context = Context(phase, batch_numbers=numbers, file_mark=team.file_mark(instance))
+    threads = team.threads(instance, compute.threads) if team.crew else world.threads
+    context.compute = replace(compute, threads=threads)
     return Net(a.model, context=context, gpu=world.gpu, level=a.level, stages=stages(a))

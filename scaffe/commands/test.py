@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 
 from scaffe.commands.gflags import CAFFE, Parser
-from scaffe.commands.parser import CAFFES, add_command, add_net_flags, add_settings
-from scaffe.commands.running import on_devices, open_net
+from scaffe.commands.parser import CAFFES, add_command, add_instances, add_net_flags, add_settings
+from scaffe.commands.running import close, on_devices, open_nets, open_team
 from scaffe.context import TEST
 from scaffe.monitor import log as logs
 from scaffe.monitor.log import log
 from scaffe.monitor.watching import Watching
 from scaffe.net import Net
-from scaffe.parallel.evaluate import BatchResult, batch_numbers, means, run_batches
+from scaffe.parallel.evaluate import BatchResult, means, run_batches
 from scaffe.parallel.stall import watching
 from scaffe.parallel.world import World
 from scaffe.training.settings import Settings
@@ -22,11 +22,12 @@ RANK = 11
 
 def add(top: Parser) -> None:
     """Add `test`."""
-    command = add_command(top, "test", _test, "Score a net on its test data, divided over all ranks.")
+    command = add_command(top, "test", _test, "Score a net on its test data, divided over all ranks and instances.")
     command.flag("model", group=CAFFES, required=True, metavar="FILE", help="net prototxt")
     command.flag("weights", group=CAFFES, required=True, metavar="A,B", help=".caffemodel files")
     command.flag("iterations", group=CAFFES, type=int, default=50, metavar="N", help="batches to run")
     add_net_flags(command)
+    add_instances(command)
     add_settings(command, Watching, "stall_seconds", "stall_abort")
     command.add_caffes(CAFFE)
 
@@ -36,12 +37,14 @@ def _test(arguments: argparse.Namespace) -> int:
 
 
 def _score(world: World, a: argparse.Namespace, settings: Settings) -> int:
-    net = open_net(world, a, settings.compute, TEST, batch_numbers(world, a.iterations))
+    team = open_team(world, settings.instances)
+    nets = open_nets(world, team, a, settings.compute, TEST, a.iterations)
     log.info("Running for %d iterations.", a.iterations)
-    with watching(world, [net], settings.watching.stall_seconds, settings.watching.stall_abort):
-        batches = run_batches(net, a.iterations, world)
-    _report(net, batches)
-    net.close()
+    seconds, abort = settings.watching.stall_seconds, settings.watching.stall_abort
+    with watching(world, nets[:1], seconds, abort, team.all_records):
+        batches = run_batches(nets, a.iterations, world, team)
+    _report(nets[0], batches)
+    close(team, nets)
     return 0
 
 

@@ -17,6 +17,7 @@ from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
 from scaffe.proto import SolverParameter
 from scaffe.proto.files import read_solver
+from scaffe.training.presets import PRESETS
 from scaffe.training.settings import Settings, titles
 from scaffe.training.signals import REQUEUE_EXIT_CODE, Signals
 from scaffe.training.solver import Solver
@@ -36,6 +37,8 @@ def add(top: Parser) -> None:
         text = f"action at the signal {name.upper()} (default: {default})"
         command.flag(f"{name}-effect", group=CAFFES, rare=True, choices=EFFECTS, default=default, help=text)
     add_net_flags(command)
+    text = f"a paper's choices: {', '.join(PRESETS)}"
+    command.flag("preset", group=titles()[Run], metavar="NAME", choices=tuple(PRESETS), help=text)
     text = "TOML file of settings; a flag has precedence"
     command.flag("run-config", group=titles()[Run], metavar="FILE", help=text)
     for record in titles():
@@ -55,6 +58,8 @@ def _with_signals(world: World, a: argparse.Namespace, settings: Settings) -> in
 
 def _solve(world: World, a: argparse.Namespace, settings: Settings, signals: Signals) -> int:
     param = world.together(lambda: _solver_param(a))
+    if a.preset:
+        log.info("Preset %s: %s", a.preset, PRESETS[a.preset])
     compute = settings.compute
     if param.solver_mode == param.CPU and compute.device == AUTO and a.gpu is None:
         world.gpu, compute = None, replace(compute, device="cpu")

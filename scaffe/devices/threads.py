@@ -25,3 +25,10 @@ def given_threads(environment: Mapping[str, str] = os.environ) -> int:
     if not text.isdecimal():
         raise LaunchError(f"{name} must be a number of threads, got '{text}'")
     return check_threads(int(text), 1, name)
+
+
+def limit_blas(threads: int) -> None:
+    """Set the number of threads of numpy's BLAS, for all threads that call it."""
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(threads)

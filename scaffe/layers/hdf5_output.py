@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from readers import HDF5Writer
+from scaffe.context import TRAIN
 from scaffe.layers.layer import Blobs, Layer, register
 
 
@@ -21,6 +22,7 @@ class HDF5Output(Layer):
 
     bottoms = (2, 2)
     tops = (0, 0)
+    unsaved = "it writes a file"
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         name = self.param.hdf5_output_param.file_name
@@ -52,7 +54,8 @@ class HDF5Output(Layer):
     def _rows(self, count: int) -> np.ndarray:
         """Return the indices, over all ranks and since the first batch, of this pass's rows (n, int64)."""
         if self._numbers is None:
-            self._numbers, self._first_number = self.context.batch_numbers(), self.context.batch_number
+            self._numbers = self.context.batch_numbers()  # in a test those of all its batches, in training from 0 on
+            self._first_number = self.context.batch_number if self.context.phase == TRAIN else 0
         number = self._first_number + next(self._numbers)
         return number * self.context.total(count) + self.context.first_row + np.arange(count)
 

@@ -16,6 +16,7 @@ class Input(Layer):
 
     bottoms = (0, 0)
     tops = (1, ANY[1])
+    unsaved = "the program sets its values"
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         shapes = [tuple(shape.dim) for shape in self.param.input_param.shape]

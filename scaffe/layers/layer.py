@@ -47,6 +47,7 @@ class Layer:
     reads_ahead = False  # whether threads read its records ahead, into `batch`; then `waited` counts the waits for them
     batch: Batch | None = None
     waited: Waited | None = None
+    unsaved: str = ""  # why a net built anew, with its parameters and position, would not go on as it does
     statistics: tuple[int, ...] = ()  # blobs that are measured, not learned: without gradient, averaged over ranks
 
     def __init__(self, param: LayerParameter, context: Context):

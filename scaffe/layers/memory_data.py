@@ -19,6 +19,7 @@ class MemoryData(BaseData):
     """
 
     tops = (2, 2)
+    unsaved = "the program sets its arrays"
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         p = self.param.memory_data_param

@@ -26,6 +26,7 @@ class Python(Layer):
     tops = ANY
     in_place = True
     reshapes_always = True
+    unsaved = "its object can have a state"
 
     def setup(self, bottom: Blobs, top: Blobs) -> None:
         if not self.context.compute.allow_python_layers:

@@ -49,6 +49,7 @@ class Recurrent(Layer):
             )
         self.inputs = [X, STATIC] if len(bottom) - exposed == 3 else [X]
         self.exposed = range(len(bottom) - exposed, len(bottom))
+        self.unsaved = "" if exposed else "its state carries over from one pass to the next"
         self._add_blobs(bottom)
 
     def _add_blobs(self, bottom: Blobs) -> None:

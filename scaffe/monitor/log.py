@@ -1,6 +1,6 @@
 """Log lines in glog's format, so that Caffe's own parse_log.py and extract_seconds.py read them.
 
-Rank 0 logs everything; other ranks log warnings and errors only.
+Rank 0 logs everything; other ranks log warnings and errors only. A line of several instances of a rank is logged once.
 """
 
 from __future__ import annotations
@@ -11,8 +11,28 @@ import sys
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
+from scaffe.monitor.spans import instance_of
+
 log = logging.getLogger("scaffe")
 LOGGERS = log, logging.getLogger("collectives")
+
+
+class OfOneInstance(logging.Filter):
+    """Pass a line that several instances of a rank log from the first of them alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._first: dict[str, str | None] = {}  # the thread that logged a line first
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether to log a line."""
+        if instance_of(record.threadName or "") is None:
+            return True
+        return self._first.setdefault(record.getMessage(), record.threadName) == record.threadName
+
+
+for _logger in LOGGERS:
+    _logger.addFilter(OfOneInstance())
 
 
 def one_line(text: str) -> str:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 FIELDS = ("iteration", "net", "operation", "layer", "wait", "since", "beat")
 ITERATION, NET, OPERATION, LAYER, WAIT, SINCE, BEAT = range(len(FIELDS))
-# A published row is a few int64, each of which a processor reads and writes whole. All that says what the rank does
-# is in one of them, so that a reader never sees a net with another net's layer. Times are in ns of the node's
-# monotonic clock, 0 for never.
+# A published row has a few int64 for the main thread, and for each of several instances. A processor reads and writes
+# each of them whole. All that says what a thread does is in one of them, so that a reader never sees a net with another
+# net's layer. Times are in ns of the node's monotonic clock, 0 for never. The beat is that of the main thread.
 WORDS = ("what", "since", "beat")
 WHAT_WORD, SINCE_WORD, BEAT_WORD = range(len(WORDS))
 NBYTES = 8 * len(WORDS)
@@ -18,8 +18,14 @@ BITS = NET_BITS, OPERATION_BITS, LAYER_BITS, WAIT_BITS = 10, 3, 16, 3  # of "wha
 
 OPERATIONS = ("set-up", "forward pass", "backward pass", "agreement on the loss", "update", "test", "snapshot")
 SET_UP, FORWARD, BACKWARD, LOSS, UPDATE, TEST, SNAPSHOT = range(len(OPERATIONS))
-WAITS = ("", "waiting for the other ranks", "waiting for the root's parameters", "waiting for the sums of gradients")
-_, RANKS, PARAMETERS, SUMS = range(len(WAITS))
+WAITS = (
+    "",
+    "waiting for the other ranks",
+    "waiting for the root's parameters",
+    "waiting for the sums of gradients",
+    "waiting for the other instances",
+)
+_, RANKS, PARAMETERS, SUMS, INSTANCES = range(len(WAITS))
 
 
 def packed(iteration: int, net: int, operation: int, layer: int, wait: int) -> int:
@@ -42,8 +48,13 @@ def unpacked(words: Sequence[int]) -> tuple[int, ...]:
     return word, net, operation, layer - 1, wait, since, beat
 
 
+def threads(words: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return the FIELDS of each thread in a published row."""
+    return [unpacked(words[k : k + len(WORDS)]) for k in range(0, len(words), len(WORDS))]
+
+
 class RankRecord:
-    """What this rank is doing, written as a few int64 by the one thread that does the rank's work.
+    """What this rank, or one of its several instances, is doing, written by the one thread that does its work.
 
     `row` is where it is written: WORDS, int64. The net is 0 for the train net and k for test net k - 1; the layer is
     -1 if no layer is computed.
@@ -70,6 +81,11 @@ class RankRecord:
         self._iteration, self._net, self._layer = iteration, net, -1
         self._store(0)
 
+    def rest(self) -> None:
+        """Record that an instance of this rank has no work until the others have ended theirs too."""
+        self._layer = -1
+        self._store(INSTANCES)
+
     def waiting(self, wait: int) -> _Waiting:
         """Return a context manager in which this rank waits, `wait` being one of WAITS by index."""
         return self._waiting[wait]
@@ -93,12 +109,21 @@ class _Waiting:
 
 @dataclass(frozen=True)
 class Observation:
-    """A rank's record as read at time `now`, in ns: `row` holds its FIELDS."""
+    """A rank's record as read at time `now`, in ns.
+
+    `row` holds the FIELDS of its main thread, and `instances` those of its instances where it has several.
+    """
 
     rank: int
     host: str
     row: Sequence[int]
     now: int
+    instances: Sequence[Sequence[int]] = ()
+
+    @property
+    def rows(self) -> Sequence[Sequence[int]]:
+        """The FIELDS of all threads."""
+        return [self.row, *self.instances]
 
     @property
     def is_known(self) -> bool:
@@ -107,13 +132,13 @@ class Observation:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the rank waits for other ranks."""
-        return self.row[WAIT] > 0
+        """Whether the rank waits for other ranks: each of its threads does, or waits for one that does."""
+        return all(row[WAIT] > 0 for row in self.rows)
 
     @property
     def idle(self) -> float:
-        """Seconds since the rank last changed its record."""
-        return (self.now - self.row[SINCE]) / 1e9
+        """Seconds since any thread of the rank last changed its record."""
+        return (self.now - max(row[SINCE] for row in self.rows)) / 1e9
 
     @property
     def silent(self) -> float:

@@ -44,13 +44,16 @@ def of_net(net: Layered) -> Waited:
     return total
 
 
-def describe(world: Gathering, net: Layered, seconds: float, threads: int) -> str:
+def describe(world: Gathering, nets: Sequence[Layered], seconds: float, threads: int) -> str:
     """Return the share of `seconds` of training that all ranks waited for records, with advice. Collective.
 
-    `threads` is the number of reader threads of each data layer. Return "" if no rank has a data layer.
+    `nets` are those of this rank's instances, the mean of whose waits counts. `threads` is the number of reader threads
+    of each data layer. Return "" if no rank has a data layer.
     """
-    mine = of_net(net)
-    ranks = world.allgather((mine.seconds, mine.reading, mine.transforming, seconds))
+    mine = [of_net(net) for net in nets]
+    seconds_waited = sum(one.seconds for one in mine) / len(mine)
+    reading, transforming = sum(one.reading for one in mine), sum(one.transforming for one in mine)
+    ranks = world.allgather((seconds_waited, reading, transforming, seconds))
     return _describe(ranks, threads) if any(reading for _, reading, _, _ in ranks) else ""
 
 

@@ -22,7 +22,7 @@ class Watching:
     """
 
     timeline: str | os.PathLike[str] = setting("", "write what each thread did when, for Perfetto", metavar="FILE.json")
-    stall_seconds: float = setting(STALL_SECONDS, "name ranks that are missing for S seconds; 0: never", metavar="S")
+    stall_seconds: float = setting(STALL_SECONDS, "name ranks missing for S seconds; 0: never", metavar="S")
     stall_abort: bool = setting(False, "end the job at the first report of a stall", rare=True)
 
     def __post_init__(self) -> None:

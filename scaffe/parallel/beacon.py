@@ -34,6 +34,7 @@ class Beacon:
 
     `local` holds this node's ranks; if these are all ranks, no socket is opened. `fits(row)` returns whether a row can
     be a record of this job. `refused` counts the datagrams that were dropped: from another job, or without such a row.
+    Each row has WORDS for each of as many `threads` on all ranks.
     """
 
     def __init__(
@@ -42,7 +43,9 @@ class Beacon:
         local: Collection[int],
         seconds: float,
         fits: Callable[[Sequence[int]], bool] = lambda row: True,
+        threads: int = 1,
     ):
+        self._length = threads * len(WORDS)
         self.seconds, self._fits, self._sent, self.refused = seconds, fits, 0.0, 0
         self._socket: socket.socket | None = None
         self._peers: list[tuple[str, int]] = []
@@ -81,7 +84,7 @@ class Beacon:
 
     def _store(self, datagram: bytes, rows: Sequence[memoryview]) -> None:
         try:
-            received = unpack(self._token, datagram, time.monotonic_ns())
+            received = unpack(self._token, datagram, time.monotonic_ns(), self._length)
         except ForeignError:
             received = []
         fitting = [(rank, row) for rank, row in received if rank in self._foreign and self._fits(row)]
@@ -108,20 +111,20 @@ def pack(token: bytes, rows: Sequence[Sequence[int]], ranks: Sequence[int], now:
     numbers: list[int] = []
     for rank in ranks:
         row = list(rows[rank])
-        for word in (SINCE_WORD, BEAT_WORD):
+        for word in _times(row):
             row[word] = now - row[word]
         numbers += [rank, *row]
     body = array("q", numbers).tobytes()
     return hmac.digest(token, body, DIGEST) + body
 
 
-def unpack(token: bytes, datagram: bytes, now: int) -> list[tuple[int, list[int]]]:
-    """Return ranks and their records, with times of this node's clock, of which `now` is the time, ns.
+def unpack(token: bytes, datagram: bytes, now: int, length: int = len(WORDS)) -> list[tuple[int, list[int]]]:
+    """Return ranks and their records of `length` words, with times of this node's clock; `now` is its time, ns.
 
     Raise ForeignError unless the datagram is signed with `token` and holds whole records.
     """
     digest, body = datagram[:DIGEST_BYTES], datagram[DIGEST_BYTES:]
-    numbers, one = array("q"), len(WORDS) + 1
+    numbers, one = array("q"), length + 1
     if not hmac.compare_digest(digest, hmac.digest(token, body, DIGEST)) or len(body) % (one * numbers.itemsize):
         raise ForeignError
     numbers.frombytes(body)
@@ -131,9 +134,14 @@ def unpack(token: bytes, datagram: bytes, now: int) -> list[tuple[int, list[int]
 def _arrived(row: Sequence[int], now: int) -> list[int]:
     """Return a record with times of this node's clock in place of ages."""
     row = list(row)
-    for word in (SINCE_WORD, BEAT_WORD):
+    for word in _times(row):
         row[word] = now - max(0, row[word])
     return row
+
+
+def _times(row: Sequence[int]) -> list[int]:
+    """Return which words of a record, which holds WORDS for each thread, are times."""
+    return [k for k in range(len(row)) if k % len(WORDS) in (SINCE_WORD, BEAT_WORD)]
 
 
 def addresses() -> list[str]:

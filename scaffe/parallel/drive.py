@@ -46,6 +46,17 @@ class Hook:
         """Call the works, each a pass over the layers of a net."""
         self.each(works)
 
+    def passes(
+        self,
+        forwards: Sequence[Callable[[], None]],
+        middle: Callable[[], object],
+        backwards: Sequence[Callable[[], None]],
+    ) -> None:
+        """Call the forward passes of all nets, `middle` in the calling thread, then their backward passes."""
+        self.run(forwards)
+        middle()
+        self.run(backwards)
+
     def each(self, works: Sequence[Callable[[], object]]) -> None:
         """Call all works, none of which waits for messages."""
         for work in works:
@@ -81,16 +92,16 @@ class Threads(Hook):
         self._left = len(works)
         self.begin(works)
         try:
-            self._advance()
+            self.advance(lambda: not self._left)
         except BaseException as error:
             self.abandon(error)
             raise
         self.end()
 
-    def _advance(self) -> None:
-        """Advance messages until all works have ended."""
+    def advance(self, is_done: Callable[[], bool]) -> None:
+        """Advance messages until the threads that compute have come so far; each step of theirs sets `_further`."""
         pause = Pause()
-        while self._left:
+        while not is_done():
             moved = any([transfer.progress() for transfer in self.transfers])
             if moved:
                 with self._moved:
@@ -127,7 +138,7 @@ class Threads(Hook):
     def release(self, error: BaseException) -> None:
         """Wake the threads that compute, which may wait for messages that will not arrive, and raise there."""
         with self._moved:
-            self._stop = error
+            self._stop = self._stop or error
             self._moved.notify_all()
 
     # What differs with the number of threads that compute.

@@ -30,21 +30,27 @@ def iterate(
     """
     parts = [Part(replica, workflow, passes) for replica in workflow.replicas]
     loss = joined([part.loss for part in parts])
-    workflow.clear_diffs()
+
+    def agree() -> None:
+        record.at(LOSS)
+        loss.send()
+        agree_on_loss(loss)
+        workflow.begin()
+
+    workflow.expect()
     record.at(FORWARD)
     workflow.propagate.post()
     for left in reversed(range(passes)):
         feed(workflow, record)
-        workflow.drive.run([part.forward for part in parts])
-        if not left:
-            record.at(LOSS)
-            loss.send()
-            agree_on_loss(loss)
-            workflow.begin()
-        workflow.drive.run([partial(part.backward, not left) for part in parts])
+        backwards = [partial(part.backward, not left) for part in parts]
+        workflow.drive.passes([part.forward for part in parts], nothing if left else agree, backwards)
     record.at(UPDATE)
     workflow.aggregate.drain()
     statistics.average()
+
+
+def nothing() -> None:
+    """Do nothing between the passes that are not the last."""
 
 
 @np.errstate(all="ignore")
@@ -55,7 +61,9 @@ def forward(workflow: Workflow) -> Loss:
     workflow.drive.run([part.forward for part in parts])
     for part in parts:
         part.net.context.batch_number += 1
-    return joined([part.loss for part in parts])
+    loss = joined([part.loss for part in parts])
+    loss.send()
+    return loss
 
 
 def feed(workflow: Workflow, record: RankRecord) -> None:
@@ -102,5 +110,6 @@ class Part:
                     self.gradients.submit(i)
             self.workflow.drive.between()
         if last:
+            self.record.at(BACKWARD)
             self.gradients.finish()
         self.net.context.batch_number += 1

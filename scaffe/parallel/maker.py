@@ -13,6 +13,7 @@ from scaffe.monitor.log import log
 from scaffe.net import Net
 from scaffe.parallel.buckets import Bucket, suited_bytes
 from scaffe.parallel.instances.instance_nets import InstanceNets
+from scaffe.parallel.instances.team import Team
 from scaffe.parallel.run import Run
 from scaffe.parallel.workflows.alone import Alone
 from scaffe.parallel.workflows.workflow import Parts, Workflow, registered
@@ -49,6 +50,14 @@ def _gathered_bytes(total: int, instances: int) -> float:
     """Return the bytes of a bucket that suit instances with so many bytes of gradients: a power of two of them."""
     least, most = GATHERED
     return min(most, max(least, 1 << (total // (PARTS * instances)).bit_length()))
+
+
+def candidates(run: Run, world: World, team: Team, is_settled: bool) -> dict[str, Run]:
+    """Return the runs to time, by name; a single one unless the instances, whose trial comes first, are settled."""
+    found = run.candidates if world.size > 1 else {"alone": run}
+    if team.total > world.size:  # their threads are the drive
+        found = {one.workflow: one for one in found.values()}
+    return found if is_settled else dict([found.popitem()])
 
 
 def _bucket_bytes(run: Run, world: World, comm: Communicator, net: Net) -> float:

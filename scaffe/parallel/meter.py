@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from threading import Lock, get_ident, local
 from time import perf_counter
 
 from collectives.staged import Staged
@@ -14,21 +15,31 @@ ALL = -1  # one message of all buckets
 HANDLING = -2  # messages of any bucket, handled between layers
 
 
+class _Worked(local):
+    """Seconds that the calling thread has spent on updates."""
+
+    seconds = 0.0
+
+
 class Meter:
     """Count the seconds of one kind of messages, such as monitor.spans.PROPAGATION or AGGREGATION.
 
     `exposed` is the time in which computation waited for such messages or its thread handled them; `busy` is the time
-    in which at least one was in flight. `note(kind, bucket, begin, end, lane)`, if set, is called for each wait, with
-    lane None, and for each message.
+    in which at least one was in flight. Where several instances compute, `instances` is their number, and the mean of
+    their waits counts; a wait of the thread that made the meter, which calls MPI, holds up all.
+
+    `note(kind, bucket, begin, end, lane)`, if set, is called for each wait, with lane None, and for each message.
     """
 
     def __init__(self, kind: str):
         self.kind = kind
         self.exposed = 0.0
+        self.instances = 1
         self.note: Callable[[str, int, float, float, int | None], object] | None = None
         self._blocked = 0.0
-        self._worked = 0.0
+        self._worked = _Worked()
         self._staged: Staged | None = None
+        self._main, self._lock = get_ident(), Lock()
 
     @property
     def busy(self) -> float:
@@ -37,19 +48,21 @@ class Meter:
 
     def wait(self, bucket: int, work: Callable[[], object]) -> None:
         """Call `work`, which waits for a bucket's message; time computed within it is not counted as waiting."""
-        worked, begin = self._worked, perf_counter()
+        worked, begin = self._worked.seconds, perf_counter()
         work()
         self._waited(bucket, begin, worked)
 
     def handle(self, progress: Callable[[], bool]) -> None:
         """Call `progress` between layers; its time is exposed if it advanced a message."""
-        worked, begin = self._worked, perf_counter()
+        worked, begin = self._worked.seconds, perf_counter()
         if progress():
             self._waited(HANDLING, begin, worked)
 
     def _waited(self, bucket: int, begin: float, worked: float) -> None:
         end = perf_counter()
-        self.exposed += end - begin - (self._worked - worked)
+        held_up = 1 if get_ident() == self._main else self.instances
+        with self._lock:
+            self.exposed += (end - begin - (self._worked.seconds - worked)) / held_up
         if self.note:
             self.note(self.kind, bucket, begin, end, None)
 
@@ -69,7 +82,7 @@ class Meter:
         begin = perf_counter()
         work()
         end = perf_counter()
-        self._worked += end - begin
+        self._worked.seconds += end - begin
         if self.note:
             self.note(UPDATE, bucket, begin, end, None)
 

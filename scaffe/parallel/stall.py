@@ -20,6 +20,7 @@ from scaffe.monitor.log import log, one_line
 from scaffe.monitor.record import (
     BEAT_WORD,
     FORWARD,
+    INSTANCES,
     ITERATION,
     LAYER,
     NBYTES,
@@ -29,11 +30,15 @@ from scaffe.monitor.record import (
     TEST,
     WAIT,
     WAITS,
+    WORDS,
     Observation,
     RankRecord,
-    unpacked,
+    threads,
 )
+from scaffe.monitor.watching import Watching
 from scaffe.parallel.beacon import Beacon
+from scaffe.parallel.instances.team import Team
+from scaffe.parallel.instances.topology import ranges
 from scaffe.parallel.world import World
 from scaffe.proto import LayerParameter
 
@@ -86,9 +91,28 @@ class LayerNames:
 
         A test outside of training has no iteration.
         """
+        return self.work(row) if _is_alone(row) else f"{self.work(row)}, iteration {row[ITERATION]}"
+
+    def places(self, one: Observation) -> str:
+        """Return what a rank is doing, by instance where several compute: those that do not wait come first.
+
+        For example "instance 2 in backward pass of layer conv1; instances 0-1,3 in backward pass, waiting for the other
+        instances; iteration 7". What the main thread does stands before them, unless it waits for them too.
+        """
+        if all(row[WAIT] == INSTANCES for row in one.instances):
+            return self.place(one.row)
+        alike: dict[str, list[int]] = {}
+        for instance, row in sorted(enumerate(one.instances), key=lambda item: item[1][WAIT] > 0):
+            alike.setdefault(self.work(row), []).append(instance)
+        parts = [f"instance{'s' * (len(who) > 1)} {ranges(who)} in {what}" for what, who in alike.items()]
+        main = [] if one.row[WAIT] == INSTANCES else [self.work(one.row)]
+        when = [] if _is_alone(one.row) else [f"iteration {one.row[ITERATION]}"]
+        return "; ".join([*main, *parts, *when])
+
+    def work(self, row: Sequence[int]) -> str:
+        """Return what a rank, or an instance, is doing, without the iteration."""
         what = OPERATIONS[row[OPERATION]]
-        alone = row[OPERATION] == TEST and not row[NET]
-        if row[OPERATION] == TEST and not alone:
+        if row[OPERATION] == TEST and row[NET]:
             what += f" net #{row[NET] - 1}"
         name = self.names[row[NET]][row[LAYER]] if row[LAYER] >= 0 else ""
         if self.is_reading(row) and not row[WAIT]:
@@ -97,7 +121,12 @@ class LayerNames:
             what += f", layer {name}" if row[OPERATION] == TEST else f" of layer {name}"
         if row[WAIT]:
             what += f", {WAITS[row[WAIT]]}"
-        return what if alone else f"{what}, iteration {row[ITERATION]}"
+        return what
+
+
+def _is_alone(row: Sequence[int]) -> bool:
+    """Return whether a test runs outside of training."""
+    return row[OPERATION] == TEST and not row[NET]
 
 
 def report(me: Observation, others: Sequence[Observation], layers: LayerNames, patience: float) -> list[str]:
@@ -127,7 +156,7 @@ def report(me: Observation, others: Sequence[Observation], layers: LayerNames, p
         lines, title = [], "no other rank is missing"
     if len(lines) > MOST_LINES:
         lines[MOST_LINES:] = [f"and {len(lines) - MOST_LINES} more ranks"]
-    return [f"rank {me.rank} has not moved for {me.idle:.0f} s: {layers.place(me.row)}; {title}", *lines]
+    return [f"rank {me.rank} has not moved for {me.idle:.0f} s: {layers.places(me)}; {title}", *lines]
 
 
 def _line(one: Observation, layers: LayerNames, patience: float) -> str:
@@ -135,7 +164,7 @@ def _line(one: Observation, layers: LayerNames, patience: float) -> str:
     if not one.is_known:
         return f"{who}: unknown, no record has arrived from its node"
     stopped = f"; its process has not run for {one.silent:.0f} s" if one.silent > patience / 2 else ""
-    return f"{who}: last seen in {layers.place(one.row)}, {one.idle:.0f} s ago{stopped}"
+    return f"{who}: last seen in {layers.places(one)}, {one.idle:.0f} s ago{stopped}"
 
 
 class StallWatch:
@@ -143,22 +172,32 @@ class StallWatch:
 
     Of the ranks that wait, the lowest reports. With `abort` the first report ends the job. `nets` are the train net and
     the test nets, and `node` is the communicator of the ranks that share memory with this one. Records of other nodes
-    arrive by datagrams; a rank of which none has arrived is reported as unknown. Collective; so is `close`.
+    arrive by datagrams; a rank of which none has arrived is reported as unknown. `records` are that of the
+    main thread and those of several instances, by default the first alone. Collective; so is `close`.
     """
 
     def __init__(
-        self, world: World, node: MPI.Intracomm, nets: Sequence[_Watched], seconds: float, abort: bool = False
+        self,
+        world: World,
+        node: MPI.Intracomm,
+        nets: Sequence[_Watched],
+        seconds: float,
+        abort: bool = False,
+        records: Sequence[RankRecord] = (),
     ):
         self.world, self.layers, self.seconds, self.abort = world, LayerNames(nets), seconds, abort
         self.rank, self.hosts = world.rank, [host for host, _ in world.places]
-        self._window = SharedWindow(node, NBYTES)
+        self.records = records or [world.record]
+        self._counts = world.allgather(len(self.records))  # by rank
+        nbytes = max(self._counts) * NBYTES
+        self._window = SharedWindow(node, nbytes)
         self.local = node.allgather(world.rank)
-        self.rows = [memoryview(bytearray(NBYTES)).cast("q") for _ in range(world.size)]
+        self.rows = [memoryview(bytearray(nbytes)).cast("q") for _ in range(world.size)]
         for rank, segment in zip(self.local, self._window.segments, strict=True):
             self.rows[rank] = segment.data.cast("q")
-        self.record: RankRecord = world.record
-        self.record.move(self.rows[self.rank])
-        self.beacon = Beacon(world.comm, set(self.local), seconds / 4, self._fits)
+        for k, record in enumerate(self.records):
+            record.move(self.rows[self.rank][k * len(WORDS) : (k + 1) * len(WORDS)])
+        self.beacon = Beacon(world.comm, set(self.local), seconds / 4, self._fits, max(self._counts))
         self._reported = 0  # the time of the last report, ns
         self._refused, self._failure = 0, ""  # already reported: dropped datagrams, the watchdog's own failure
         self._stop = threading.Event()
@@ -170,7 +209,8 @@ class StallWatch:
         """End the thread, and free the shared memory. Collective."""
         self._stop.set()
         self._thread.join()
-        self.record.move(memoryview(bytearray(NBYTES)).cast("q"))
+        for record in self.records:
+            record.move(memoryview(bytearray(NBYTES)).cast("q"))
         self.rows = []
         self.beacon.close()
         self._window.free()
@@ -197,7 +237,7 @@ class StallWatch:
         self.rows[self.rank][BEAT_WORD] = time.monotonic_ns()
 
     def _fits(self, row: Sequence[int]) -> bool:
-        return self.layers.has(unpacked(row))
+        return all(self.layers.has(one) for one in threads(row))
 
     def _is_first(self, ranks: Sequence[int], chosen: Callable[[Observation], bool] = lambda one: True) -> bool:
         """Return whether this rank is the lowest of those in `ranks` that are `chosen` and whose watchdogs run."""
@@ -206,7 +246,8 @@ class StallWatch:
 
     def seen(self, rank: int) -> Observation:
         """Return a rank's record as it is now."""
-        return Observation(rank, self.hosts[rank], unpacked(self.rows[rank]), time.monotonic_ns())
+        row, *instances = threads(self.rows[rank])[: self._counts[rank]]
+        return Observation(rank, self.hosts[rank], row, time.monotonic_ns(), instances)
 
     def look(self) -> None:
         """Report if this rank has waited for `seconds`, the last report is as old, and no lower rank reports."""
@@ -232,7 +273,7 @@ class StallWatch:
 
     def _is_stuck(self, one: Observation) -> bool:
         """Return whether a rank waits, for other ranks or for its reader."""
-        return one.is_known and (one.is_waiting or self.layers.is_reading(one.row))
+        return one.is_known and all(row[WAIT] > 0 or self.layers.is_reading(row) for row in one.rows)
 
     def _end(self, lines: Sequence[str]) -> None:
         """End the job from this thread: the main thread may never return from MPI."""
@@ -245,7 +286,9 @@ class StallWatch:
 
 
 @contextmanager
-def watching(world: World, nets: Sequence[_Watched], seconds: float, abort: bool) -> Iterator[None]:
+def watching(
+    world: World, nets: Sequence[_Watched], seconds: float, abort: bool, records: Sequence[RankRecord] = ()
+) -> Iterator[None]:
     """Run a StallWatch while the block runs, unless `seconds` is 0 or there is a single rank. Collective.
 
     Raise ScaffeError unless `seconds` is a waiting time, and DisagreementError unless it is the same on all ranks. An
@@ -257,7 +300,19 @@ def watching(world: World, nets: Sequence[_Watched], seconds: float, abort: bool
         yield
         return
     comm = Communicator(world.comm)
-    watch = StallWatch(world, comm.node.comm, nets, seconds, abort)
+    watch = StallWatch(world, comm.node.comm, nets, seconds, abort, records)
     yield
     watch.close()
     comm.free()
+
+
+def open_watch(
+    world: World, comm: Communicator | None, nets: Sequence[_Watched], watching: Watching, team: Team
+) -> StallWatch | None:
+    """Return the watch over stalls that the settings ask for; a single rank, without `comm`, waits for no other.
+
+    Collective.
+    """
+    if comm is None or not watching.stall_seconds:
+        return None
+    return StallWatch(world, comm.node.comm, nets, watching.stall_seconds, watching.stall_abort, team.all_records)

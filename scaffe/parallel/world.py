@@ -15,8 +15,8 @@ import numpy as np
 
 from collectives import CollectiveError, abort, agree
 from readers import ReaderError
-from scaffe.devices.threads import check_threads, given_threads
-from scaffe.errors import AgreedError, DeviceError, LaunchError, ScaffeError
+from scaffe.devices.threads import check_threads, given_threads, limit_blas
+from scaffe.errors import AgreedError, DeviceError, LaunchError, ScaffeError, notes
 from scaffe.monitor import log as logs
 from scaffe.monitor.record import RANKS, RankRecord
 from scaffe.parallel.instances.topology import ranges
@@ -60,10 +60,8 @@ class World:
 
     def take_threads(self, threads: int) -> None:
         """Set the number of threads that this rank computes with and numpy's BLAS. Raise LaunchError if invalid."""
-        from threadpoolctl import threadpool_limits
-
         self.threads = check_threads(threads, 1)
-        threadpool_limits(threads)
+        limit_blas(threads)
 
     @property
     def record(self) -> RankRecord:
@@ -128,7 +126,7 @@ class World:
             result = work()
         except USER_ERRORS as error:
             failure = error
-        failures = self.allgather(failure and str(failure))
+        failures = self.allgather(failure and ": ".join([*notes(failure), str(failure)]))
         failed = [rank for rank, one in enumerate(failures) if one]
         if not failed:
             return cast(T, result)
@@ -201,11 +199,11 @@ class World:
         code = 2 if expected else 1
         alike = self.is_alike(error)
         if self.is_root or not alike:
-            rank = "" if alike else f"rank {self.rank}: "
+            where = [*([] if alike else [f"rank {self.rank}"]), *notes(error)]
             text = str(error) if expected else "".join(traceback.format_exception(error)).rstrip()
             lines = [text] if expected else text.split("\n")
             text = "\n".join(map(logs.one_line, lines))
-            abort.write(f"scaffe: {rank}{text}\n")
+            abort.write(f"scaffe: {''.join(f'{logs.one_line(one)}: ' for one in where)}{text}\n")
         if not alike:
             self.comm.Abort(code)
         self.comm.Barrier()

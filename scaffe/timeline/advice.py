@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from scaffe.monitor.spans import BACKWARD, BETWEEN, FORWARD, MESSAGES, READ, TRANSFORM
+from scaffe.monitor.spans import BACKWARD, BETWEEN, FORWARD, GATHER, MESSAGES, READ, TRANSFORM
 from scaffe.monitor.waited import remedy
 from scaffe.parallel.workflows.workflow import registered
 from scaffe.timeline.overlap import OVERLAPPED, PHASES, Summary
@@ -22,12 +22,16 @@ def lines(summary: Summary) -> Iterator[str]:
     yield f"{'phase':<13}{'busy':>12}{'exposed':>12}{'hidden':>12}{'':>7}  exposed on the worst rank"
     for kind in PHASES:
         phase = summary.phases[kind]
+        if kind == GATHER and not phase.busy:  # ranks without several instances
+            continue
         if kind in OVERLAPPED and phase.busy:
             share = f"{phase.hidden / phase.busy:.0%}"
             times = f"{_ms(phase.busy):>12}{_ms(phase.exposed):>12}{_ms(phase.hidden):>12}{share:>7}"
             yield f"{kind:<13}{times}  {_ms(phase.worst_exposed)}, rank {phase.worst_rank}"
         else:
             yield f"{kind:<13}{_ms(phase.busy) if phase.busy else '-':>12}"
+    if summary.instances:
+        yield f"{'instances':<13}{'':>12}{_ms(summary.instances):>12}  waiting for other instances of the same rank"
     if ranks > 1:
         yield f"{'loss':<13}{'':>12}{_ms(summary.loss):>12}  waiting for all ranks' losses"
         name, own = summary.trace.ranks[summary.slowest].name, _ms(summary.own[summary.slowest])
@@ -68,6 +72,11 @@ def _about_rest(summary: Summary) -> str:
         return (
             f"ranks wait {_ms(summary.loss)} an iteration for each other's loss, though none is always the slowest: "
             "look for other work on their cores."
+        )
+    if summary.instances > THRESHOLD * summary.total:
+        return (
+            f"instances wait {_ms(summary.instances)} an iteration for each other: see whether they share cores, or "
+            "have shares of the batch of different sizes."
         )
     return "nothing to gain from overlap: computation hardly waits for messages or records."
 

@@ -13,6 +13,8 @@ from scaffe.monitor.spans import (
     AGGREGATION,
     BACKWARD,
     FORWARD,
+    GATHER,
+    INSTANCES,
     ITERATION,
     LOSS,
     MESSAGES,
@@ -22,10 +24,11 @@ from scaffe.monitor.spans import (
     UPDATE,
     WAIT,
     Span,
+    instance_of,
 )
 from scaffe.timeline.trace import RankTrace, Trace
 
-PHASES = READ, TRANSFORM, FORWARD, PROPAGATION, BACKWARD, AGGREGATION, UPDATE
+PHASES = READ, TRANSFORM, FORWARD, PROPAGATION, BACKWARD, GATHER, AGGREGATION, UPDATE
 OVERLAPPED = READ, TRANSFORM, PROPAGATION, AGGREGATION  # phases that run beside computation
 
 Interval = tuple[float, float]
@@ -71,13 +74,14 @@ def intersection(some: Iterable[Interval], others: Iterable[Interval]) -> list[I
 
 @dataclass
 class IterationTimes:
-    """Seconds of one rank in one iteration."""
+    """Seconds of one rank in one iteration; where it has several instances, means over these."""
 
     total: float
     busy: dict[str, float]  # by phase
     exposed: dict[str, float]  # by phase of OVERLAPPED: computation waited for it
     waits: dict[tuple[str, str], float]  # by (kind, bucket)
     loss: float  # waiting for all ranks' losses
+    instances: float  # waiting for other instances of the rank
 
     @property
     def own(self) -> float:
@@ -94,7 +98,32 @@ def iterations(rank: RankTrace) -> dict[str, IterationTimes]:
         first = max(0, bisect_right(begins, span.begin) - 1)
         for k in range(first, bisect_right(begins, span.end)):
             inside[k].append(span)
-    return {window.name: _times(window, spans) for window, spans in zip(windows, inside, strict=True)}
+    return {
+        window.name: _mean([_times(window, seen) for seen in _views(spans)])
+        for window, spans in zip(windows, inside, strict=True)
+    }
+
+
+def _views(spans: Sequence[Span]) -> list[list[Span]]:
+    """Return the spans of a rank as each of its instances has them: without those of the others' tracks."""
+    by_instance: defaultdict[int | None, list[Span]] = defaultdict(list)
+    for span in spans:
+        by_instance[instance_of(span.track)].append(span)
+    shared = by_instance.pop(None, [])
+    return [[*shared, *own] for own in by_instance.values()] or [shared]
+
+
+def _mean(times: Sequence[IterationTimes]) -> IterationTimes:
+    """Return the means of the instances' times."""
+    keys = {key for one in times for key in one.waits}
+    return IterationTimes(
+        total=times[0].total,
+        busy={kind: fmean(one.busy[kind] for one in times) for kind in PHASES},
+        exposed={kind: fmean(one.exposed[kind] for one in times) for kind in OVERLAPPED},
+        waits={key: fmean(one.waits.get(key, 0.0) for one in times) for key in keys},
+        loss=fmean(one.loss for one in times),
+        instances=fmean(one.instances for one in times),
+    )
 
 
 def _times(window: Span, spans: Sequence[Span]) -> IterationTimes:
@@ -109,13 +138,14 @@ def _times(window: Span, spans: Sequence[Span]) -> IterationTimes:
                 waits[span.awaited, span.name].append((begin, end))
     awaited = {kind: [t for (what, _), ts in waits.items() if what == kind for t in ts] for kind in (READ, *MESSAGES)}
     awaited[TRANSFORM] = awaited[READ]  # a wait for records is a wait for both
-    updates = times[UPDATE]
+    updates, computing = times[UPDATE], [*times[FORWARD], *times[BACKWARD], *times[GATHER]]
     return IterationTimes(
         total=window.end - window.begin,
         busy={kind: length(union(times[kind])) for kind in PHASES},
         exposed={kind: _exposed(awaited[kind], times[kind], updates) for kind in OVERLAPPED},
         waits={key: _exposed(ts, times[key[0]], updates) for key, ts in waits.items() if key[0] in MESSAGES},
-        loss=sum(length(ts) for (what, _), ts in waits.items() if what == LOSS),
+        loss=_uncovered([t for (what, _), ts in waits.items() if what == LOSS for t in ts], computing),
+        instances=sum(length(ts) for (what, _), ts in waits.items() if what == INSTANCES),
     )
 
 
@@ -123,6 +153,11 @@ def _exposed(waits: Sequence[Interval], times: Sequence[Interval], updates: Sequ
     """Return the seconds that waits and times have in common, without those of updates."""
     both = intersection(waits, times)
     return length(both) - length(intersection(both, updates))
+
+
+def _uncovered(waits: Sequence[Interval], computing: Sequence[Interval]) -> float:
+    """Return the seconds of waits in which nothing is computed: instances compute while the main thread waits."""
+    return length(union(waits)) - length(intersection(waits, computing))
 
 
 # Summaries.
@@ -149,7 +184,10 @@ class PhaseTimes:
 
 @dataclass
 class Summary:
-    """Times of a trace, in seconds: medians over the iterations, and means over the ranks unless given by rank."""
+    """Times of a trace, in seconds: medians over the iterations, and means over the ranks unless given by rank.
+
+    Those of a rank with several instances are means over these.
+    """
 
     trace: Trace
     names: list[str]  # of the iterations that all ranks have
@@ -157,6 +195,7 @@ class Summary:
     phases: dict[str, PhaseTimes]
     own: dict[int, float]  # by rank: computing and waiting for records
     loss: float  # waiting for all ranks' losses
+    instances: float  # waiting for other instances of the same rank
     waits: dict[tuple[str, str], float]  # by (kind, bucket)
 
     @property
@@ -195,6 +234,7 @@ def summarise(trace: Trace) -> Summary:
         phases={kind: _phase(rows, kind) for kind in PHASES},
         own=_medians(rows, lambda row: row.own),
         loss=fmean(_medians(rows, lambda row: row.loss).values()),
+        instances=fmean(_medians(rows, lambda row: row.instances).values()),
         waits=_waits(rows),
     )
 

@@ -13,6 +13,7 @@ from scaffe.monitor.spans import (
     AGGREGATION,
     BACKWARD,
     FORWARD,
+    GATHER,
     ITERATION,
     PROPAGATION,
     READ,
@@ -30,6 +31,7 @@ NARROW = 0.009  # of the picture's width, per letter: a name is left out if its 
 COLOURS = {
     FORWARD: "#4C9F70",
     BACKWARD: "#3F72AF",
+    GATHER: "#7FC8D8",
     UPDATE: "#8E5EA2",
     PROPAGATION: "#F2A541",
     AGGREGATION: "#E07A5F",

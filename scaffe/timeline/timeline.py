@@ -1,13 +1,14 @@
 """Timeline: when each thread of a rank computed layers, read, exchanged messages, updated and waited.
 
-A run without a timeline has no cost: a timeline wraps the methods of the net and of the statistics that it observes.
+A run without a timeline has no cost: a timeline wraps methods of what it observes.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from threading import current_thread
 from time import perf_counter
 from typing import Any
@@ -16,6 +17,9 @@ from scaffe.monitor.spans import (
     BACKWARD,
     BETWEEN,
     FORWARD,
+    GATHER,
+    INSTANCE,
+    INSTANCES,
     ITERATION,
     LOSS,
     MESSAGES,
@@ -27,11 +31,13 @@ from scaffe.monitor.spans import (
     Span,
 )
 from scaffe.net import Net
+from scaffe.parallel.instances.gathers.gather import Addition
+from scaffe.parallel.instances.team import Team
 from scaffe.parallel.meter import HANDLING
 from scaffe.parallel.statistics import Statistics
 from scaffe.parallel.workflows.workflow import Workflow
 
-LIMIT = 50_000  # spans that a rank keeps
+LIMIT = 50_000  # spans that a rank keeps for each of its instances
 TOTAL = 1_000_000  # spans that all ranks keep together, some 130 MB in a file
 
 
@@ -44,18 +50,29 @@ class Timeline:
         self._layers: list[str] = []
         self._buckets: list[str] = []
 
-    def watch(self, net: Net, workflow: Workflow, statistics: Statistics) -> None:
-        """Record the spans of these objects from now on."""
-        self._layers = [layer.name for layer in net.layers]
-        self._buckets = [bucket.label(net) for bucket in workflow.aggregate.buckets]
-        owner: Any = net  # its methods are replaced by timed ones
-        if net.context.scatter:
-            owner.feed_layer = self._watch_reading(net, net.feed_layer)
-        owner.forward_layer = self._watch_forward(net)
-        owner.backward_layer = self._watch_backward(net)
+    def watch(self, nets: Sequence[Net], workflow: Workflow, statistics: Statistics, team: Team) -> None:
+        """Record the spans of these objects from now on; `nets` are those of the team's instances.
+
+        Spans of others are dropped: their buckets are others.
+        """
+        self._spans.clear()
+        self._layers = [layer.name for layer in nets[0].layers]
+        self._buckets = [bucket.label(nets[0]) for bucket in workflow.aggregate.buckets]
+        for instance, net in enumerate(nets):
+            self._watch_net(net, f"{INSTANCE}{instance}, " if team.crew else "")
         measured: Any = statistics
         measured.average = self.timed(WAIT, 0, statistics.average, STATISTICS)
+        waiting: Any = team
+        waiting.waiting = self._watch_waiting(team.waiting)
         self.follow(workflow)
+
+    def _watch_net(self, net: Net, who: str) -> None:
+        """Record the spans of a net; its readers' tracks begin with `who`."""
+        owner: Any = net  # its methods are replaced by timed ones
+        if net.context.scatter:
+            owner.feed_layer = self._watch_reading(net, net.feed_layer, who)
+        owner.forward_layer = self._watch_forward(net, who)
+        owner.backward_layer = self._watch_backward(net)
 
     def timed(self, kind: str, number: int, work: Callable[..., Any], awaited: str = "") -> Callable[..., Any]:
         """Return a function that calls `work` and records a span of it.
@@ -72,12 +89,35 @@ class Timeline:
         return timed
 
     def follow(self, workflow: Workflow) -> None:
-        """Record the spans of a workflow's messages too."""
+        """Record the spans of a workflow's messages, and of its additions of instances' gradients, too."""
         workflow.propagate.meter.note = workflow.aggregate.meter.note = self._note
+        if workflow.instance_sums is not None:
+            sums: Any = workflow.instance_sums.sums
+            sums.add = self._watch_adding(sums.add)
 
-    def _watch_forward(self, net: Net) -> Callable[[int], None]:
+    def _watch_adding(self, add: Callable[[Addition], None]) -> Callable[[Addition], None]:
+        def timed(addition: Addition) -> None:
+            begin = perf_counter()
+            add(addition)
+            self._spans.append((GATHER, addition.bucket, begin, perf_counter(), current_thread().name, ""))
+
+        return timed
+
+    def _watch_waiting(
+        self, waiting: Callable[[], AbstractContextManager[object]]
+    ) -> Callable[[], AbstractContextManager[object]]:
+        @contextmanager
+        def timed() -> Iterator[None]:
+            begin = perf_counter()
+            with waiting():
+                yield
+            self._spans.append((WAIT, 0, begin, perf_counter(), current_thread().name, INSTANCES))
+
+        return timed
+
+    def _watch_forward(self, net: Net, who: str) -> Callable[[int], None]:
         forward, add = net.forward_layer, self._spans.append
-        read = self._watch_reading(net, forward)
+        read = self._watch_reading(net, forward, who)
         readers = {i for i, layer in enumerate(net.layers) if layer.reads_ahead and not net.context.scatter}
 
         def timed(i: int) -> None:
@@ -89,14 +129,14 @@ class Timeline:
 
         return timed
 
-    def _watch_reading(self, net: Net, take: Callable[[int], None]) -> Callable[[int], None]:
+    def _watch_reading(self, net: Net, take: Callable[[int], None], who: str) -> Callable[[int], None]:
         """Return `take`, which gets layer i's next batch, recorded as a wait for records."""
 
         def timed(i: int) -> None:
             begin = perf_counter()
             take(i)
             self._spans.append((WAIT, i, begin, perf_counter(), current_thread().name, READ))
-            self._note_batch(i, net.layers[i])
+            self._note_batch(i, net.layers[i], who)
 
         return timed
 
@@ -112,9 +152,9 @@ class Timeline:
 
         return timed
 
-    def _note_batch(self, i: int, layer: Any) -> None:
+    def _note_batch(self, i: int, layer: Any, who: str) -> None:
         begin, middle, end = layer.batch.seconds
-        track = f"reader {layer.name}" + (f", thread {layer.batch.thread}" if layer.batch.thread else "")
+        track = f"{who}reader {layer.name}" + (f", thread {layer.batch.thread}" if layer.batch.thread else "")
         self._spans.append((READ, i, begin, middle or end, track, ""))
         if middle:
             self._spans.append((TRANSFORM, i, middle, end, track, ""))
@@ -152,13 +192,13 @@ class Timeline:
         return [(begin, end) for kind, _, begin, end, *_ in self._spans if kind == ITERATION and begin >= since]
 
     def _name(self, kind: str, number: int, awaited: str) -> str:
-        if kind in (UPDATE, *MESSAGES) or awaited in MESSAGES:
+        if kind in (UPDATE, GATHER, *MESSAGES) or awaited in MESSAGES:
             return self._buckets[number] if number >= 0 else BETWEEN if number == HANDLING else "all"
         if kind == ITERATION:
             return f"iteration {number}"
-        return awaited if awaited in (LOSS, STATISTICS) else self._layers[number]
+        return awaited if awaited in (LOSS, STATISTICS, INSTANCES) else self._layers[number]
 
 
-def limit(ranks: int) -> int:
-    """Return the number of spans that each of `ranks` ranks may keep."""
-    return min(LIMIT, TOTAL // ranks)
+def limit(ranks: int, instances: int = 1) -> int:
+    """Return the number of spans that each of `ranks` ranks with so many `instances` may keep."""
+    return min(LIMIT * instances, TOTAL // ranks)

@@ -16,13 +16,13 @@ from typing import Any
 
 from scaffe.atomic import write_atomically
 from scaffe.errors import ScaffeError, TimelineError
-from scaffe.monitor.spans import ITERATION, Span
+from scaffe.monitor.spans import ITERATION, Span, instance_of
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
 from scaffe.version import __version__
 
 ROUNDS = 32  # pings of each rank, of which the fastest is used
-FIRST_TRACKS = ("iterations", "MainThread", "compute")  # the others follow, sorted by name
+FIRST_TRACKS = ("iterations", "MainThread", "compute")  # then those of the instances, then the others, by name
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
@@ -93,7 +93,7 @@ def events(spans: Sequence[Span], rank: int, host: str, offset: float) -> list[d
 
     `offset` is added to the spans' times, in seconds.
     """
-    names = sorted({_track(span) for span in spans}, key=lambda name: (_position(name), name))
+    names = sorted({_track(span) for span in spans}, key=_position)
     tracks = {name: number for number, name in enumerate(names)}
     named = [
         _meta("process_name", rank, 0, name=f"rank {rank} on {host}"),
@@ -111,8 +111,12 @@ def _track(span: Span) -> str:
     return "iterations" if span.kind == ITERATION else span.track
 
 
-def _position(track: str) -> int:
-    return FIRST_TRACKS.index(track) if track in FIRST_TRACKS else len(FIRST_TRACKS)
+def _position(track: str) -> tuple[int, int, str]:
+    """Return what tracks are sorted by."""
+    if track in FIRST_TRACKS:
+        return FIRST_TRACKS.index(track), 0, track
+    instance = instance_of(track)
+    return (len(FIRST_TRACKS) + 1, 0, track) if instance is None else (len(FIRST_TRACKS), instance, track)
 
 
 def _meta(what: str, rank: int, track: int, **values: object) -> dict[str, Any]:

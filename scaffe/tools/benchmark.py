@@ -79,12 +79,20 @@ def lines(net: Net, times: Times, iterations: int) -> Iterator[str]:
     yield f"Average Backward pass: {times.backward_pass:.6g} ms."
     yield f"Average Forward-Backward: {times.total:.6g} ms."
     yield f"Total Time: {times.total * iterations:.6g} ms."
-    if batch := _batch(net):
+    if batch := batch_size(net):
         yield f"Images per second: {1e3 * batch / times.total:.6g}"
     yield f"GFLOP/s forward: {operations(net) / max(times.forward_pass, 1e-9) / 1e6:.4g}"
 
 
-def _batch(net: Net) -> int:
-    """Return the number of images in a pass: axis 0 of the first blob that has several axes."""
+def joint_line(net: Net, times: Sequence[Times]) -> str:
+    """Return the images per second of instances that were timed at the same time; the table has instance 0's times."""
+    batch = 1e3 * batch_size(net)
+    forward = sum(batch / one.forward_pass for one in times)
+    both = sum(batch / one.total for one in times)
+    return f"Images per second of {len(times)} instances: {both:.6g}, forward alone {forward:.6g}"
+
+
+def batch_size(net: Net) -> int:
+    """Return the number of images in a pass: axis 0 of the first blob that has several axes; 0 without one."""
     first = next((blob for blob in net.blobs.values() if len(blob.shape) > 1), None)
     return first.shape[0] if first else 0

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
+from itertools import chain
 from types import TracebackType
 from typing import Protocol
 
@@ -15,26 +17,32 @@ from readers import LMDBWriter
 from scaffe.atomic import write_atomically
 from scaffe.errors import ScaffeError
 from scaffe.net import Net
+from scaffe.parallel.evaluate import run_each
+from scaffe.parallel.instances.team import Team
 from scaffe.parallel.world import World
 from scaffe.proto import Datum, hdf5
 
 DATUM_AXES = 3  # channels, height, width
 
 
-def extract(net: Net, outputs: Mapping[str, str], iterations: int, world: World, db: str = "lmdb") -> dict[str, int]:
-    """Run `iterations` batches, divided over the ranks, and write the values of blobs to files. Collective.
+def extract(
+    nets: Sequence[Net], outputs: Mapping[str, str], iterations: int, world: World, team: Team, db: str = "lmdb"
+) -> dict[str, int]:
+    """Run `iterations` batches, divided over the instances of all ranks, and write the values of blobs to files.
 
-    `outputs` holds a path for each blob's name, and `db` is one of FORMATS. The root writes the files, in the order of
-    samples that one rank has; they appear complete or not at all. Return the number of samples of each blob, 0 on ranks
-    other than the root. Raise ScaffeError for an unknown blob or format, or if a file can't be written.
+    `nets` has one for each instance of this rank. `outputs` holds a path for each blob's name, and `db` is one of
+    FORMATS. The root writes the files, in the order of samples that one instance has; they appear complete or not at
+    all. Return the number of samples of each blob, 0 on ranks other than the root. Raise ScaffeError for an unknown
+    blob or format, or if a file can't be written. Collective.
     """
-    world.together(lambda: _check(net, outputs, db))
+    world.together(lambda: _check(nets[0], outputs, db))
     counts = dict.fromkeys(outputs, 0)
     with ExitStack() as stack:
         files = world.together(lambda: _open(stack, outputs, db) if world.is_root else {})
-        for first in range(0, iterations, world.size):
-            mine = _forward(net, outputs) if first + world.rank < iterations else None
-            for batch in filter(None, world.comm.gather(mine, world.root) or []):
+        for first in range(0, iterations, team.total):
+            numbers = range(first, iterations)[team.first : team.first + team.size]
+            mine = run_each(nets, team.crew, [numbers[i : i + 1] for i in range(team.size)], partial(_forward, outputs))
+            for batch in chain.from_iterable(world.comm.gather(mine, world.root) or []):
                 for name, file in files.items():
                     file.append(batch[name])
                     counts[name] += len(batch[name])
@@ -58,7 +66,7 @@ def _open(stack: ExitStack, outputs: Mapping[str, str], db: str) -> dict[str, Fe
     return {name: stack.enter_context(FORMATS[db](path, name)) for name, path in outputs.items()}
 
 
-def _forward(net: Net, names: Mapping[str, str]) -> dict[str, np.ndarray]:
+def _forward(names: Iterable[str], net: Net, number: int) -> dict[str, np.ndarray]:
     """Return copies of the blobs after a forward pass, (N x ...); a scalar blob is one sample."""
     net.forward()
     return {name: np.atleast_1d(net.blobs[name].data.copy()) for name in names}

@@ -22,6 +22,11 @@ class BadRecords:
         self._fraction = settings.max_bad_records
         self._layers = [layer for net in nets for layer in net.data_layers()] if settings.bad_records == "skip" else []
         self._told: dict[BaseData, set[str]] = {}
+        self._earlier = [0.0, 0.0]  # bad records and records read by nets that these have replaced
+
+    def follow(self, earlier: BadRecords) -> None:
+        """Go on from the counts of nets that these replace."""
+        self._earlier = earlier.counts() or self._earlier
 
     def counts(self) -> list[float]:
         """Return this rank's bad records and records read, [] where bad records are errors. Log the first bad ones."""
@@ -30,7 +35,9 @@ class BadRecords:
         for layer in self._layers:
             if layer.complaints:
                 self._tell(layer)
-        return [sum(layer.bad_read for layer in self._layers), sum(layer.records_read for layer in self._layers)]
+        bad, read = self._earlier
+        mine = [(layer.bad_read, layer.records_read) for layer in self._layers]
+        return [bad + sum(one for one, _ in mine), read + sum(one for _, one in mine)]
 
     def _tell(self, layer: BaseData) -> None:
         """Log the first bad records of a layer, each once."""

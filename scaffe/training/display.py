@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from scaffe.monitor import waited
 from scaffe.monitor.log import log, output_lines
 from scaffe.net import Net
 from scaffe.parallel import meter
+from scaffe.parallel.instances.instance_nets import InstanceNets
 from scaffe.parallel.workflows.workflow import Workflow
 from scaffe.parallel.world import World
 
@@ -23,41 +24,51 @@ class Shown(NamedTuple):
     seconds: float
 
 
-def start(world: World, net: Net, scaling: str, iter_size: int, rate: float) -> None:
-    """Log the ranks' cores, the net, its global batch, the learning rate, and the parameters' size."""
+def start(world: World, net: Net, instances: InstanceNets | None, scaling: str, iter_size: int, rate: float) -> None:
+    """Log the ranks' cores and instances, the net, its global batch, the learning rate, and the parameters' size.
+
+    `net` is that of the first of the `instances`, which are None for a single one; its shapes are logged.
+    """
     context = net.context
     for line in world.describe():
-        log.info("%s, %d thread(s) each", line, world.threads)
+        log.info("%s%s", line, "" if instances else f", {world.threads} thread(s) each")
+    if instances:
+        threads = " or ".join(map(str, sorted({one.context.compute.threads for one in instances.nets})))
+        log.info("%s, gather %s, %s thread(s) each", context.sharers, instances.gather, threads)
     for crowding in filter(None, (world.crowding(), world.gpu_crowding())):
         log.warning("%s", crowding)
     for line in net.describe():
         log.info("%s", line)
     if context.total_rows:
         division = "divides it over" if scaling == "strong" else f"gives {context.local_rows} to each of"
-        text = "Global batch %d: %d sample(s) in each of %d pass(es); %s scaling %s %d rank(s)"
+        text = "Global batch %d: %d sample(s) in each of %d pass(es); %s scaling %s %s"
         samples = context.total_rows
-        log.info(text, samples * iter_size, samples, iter_size, scaling, division, world.size)
+        who = context.sharers if context.size > world.size else f"{world.size} rank(s)"
+        log.info(text, samples * iter_size, samples, iter_size, scaling, division, who)
     log.info("Learning rate %g, as given: not scaled by the number of ranks", rate)
     log.info("%d parameters in %d bytes", sum(p.blob.count for p in net.parameters), net.packed.nbytes)
 
 
-def iteration(world: World, net: Net, iter: int, loss: float, rate: float, last: Shown) -> Shown:
-    """Log the smoothed loss, the train net's outputs and the rate, with the pace since the `last` display."""
+def iteration(world: World, nets: Sequence[Net], iter: int, loss: float, rate: float, last: Shown) -> Shown:
+    """Log the smoothed loss, the train net's outputs and the rate, with the pace since the `last` display.
+
+    `nets` are those of this rank's instances.
+    """
     now, done = time.monotonic(), iter - last.iter
     seconds = now - last.seconds
     pace = f" ({done / seconds:.6g} iter/s, {seconds:.6g}s/{done} iters)" if done else ""
     log.info("Iteration %d%s, loss = %.6g", iter, pace, loss)
-    outputs("Train", net, _train_outputs(world, net))
+    outputs("Train", nets[0], _train_outputs(world, nets))
     log.info("Iteration %d, lr = %.6g", iter, rate)
     return Shown(iter, now)
 
 
-def end(world: World, net: Net, workflow: Workflow, iterations: int, seconds: float) -> None:
+def end(world: World, nets: Sequence[Net], workflow: Workflow, iterations: int, seconds: float) -> None:
     """Log the communication hidden in `iterations`, and the share of `seconds` that ranks waited for data."""
     if world.size > 1 and iterations:
         meters = workflow.propagate.meter, workflow.aggregate.meter
         log.info("Overlap: %s", meter.describe(world, meters, iterations))
-    if text := waited.describe(world, net, seconds, net.context.reader_threads):
+    if text := waited.describe(world, nets, seconds, nets[0].context.reader_threads):
         log.info("Reading: %s", text)
 
 
@@ -67,8 +78,19 @@ def outputs(kind: str, net: Net, values: Mapping[str, np.ndarray]) -> None:
         log.info("    %s net output #%d: %s", kind, k, line)
 
 
-def _train_outputs(world: World, net: Net) -> dict[str, np.ndarray]:
-    """Return the train net's outputs; parts of a sum over the global batch are summed over the ranks."""
+def _train_outputs(world: World, nets: Sequence[Net]) -> dict[str, np.ndarray]:
+    """Return the train net's outputs; parts of a sum over the global batch are summed over the instances and ranks.
+
+    Other outputs are those of this rank's first instance.
+    """
+    net = nets[0]
     parts = {name for layer in net.layers for name in layer.param.top[: layer.summed_tops]}
-    values = {name: net.blobs[name].data.reshape(-1) for name in net.outputs}
-    return {name: world.allsums(value) if name in parts else value for name, value in values.items()}
+    return {name: _summed(world, nets, name) if name in parts else _flat(net, name) for name in net.outputs}
+
+
+def _summed(world: World, nets: Sequence[Net], name: str) -> np.ndarray:
+    return world.allsums(sum(_flat(net, name).astype(np.float64) for net in nets))  # type: ignore[arg-type]
+
+
+def _flat(net: Net, name: str) -> np.ndarray:
+    return net.blobs[name].data.reshape(-1)

@@ -14,6 +14,7 @@ from scaffe.compute import Compute
 from scaffe.context import TEST, TRAIN, Context
 from scaffe.net import Net
 from scaffe.parallel.evaluate import batch_numbers
+from scaffe.parallel.instances.shared_parameters import share
 from scaffe.parallel.instances.team import Team
 from scaffe.parallel.scatter import scatter
 from scaffe.parallel.world import World
@@ -44,10 +45,7 @@ class NetBuilder:
         """
         self.team.joined.over_ranks = allsums
         nets = self.team.build(self._train_net)
-        firsts: dict[int, Net] = {}  # by domain
-        for place, net in zip(self.team.places, nets, strict=True):
-            if (first := firsts.setdefault(place.domain, net)) is not net:
-                net.share_with(first)
+        share(self.team.places, nets)
         return nets
 
     def _train_net(self, instance: int) -> Net:
@@ -61,18 +59,17 @@ class NetBuilder:
         net.keep_diffs = False
         return net
 
-    def test_nets(self, train_net: Net, tests_done: Callable[[], int]) -> list[Net]:
-        """Return the test nets, over the train net's parameters."""
-        params = solver_nets.test_nets(self.param)
-        return [
-            self._test_net(param, iterations, train_net, tests_done)
-            for param, iterations in zip(params, self.param.test_iter, strict=True)
-        ]
+    def test_nets(self, train_net: Net, tests_done: Callable[[], int]) -> list[list[Net]]:
+        """Return each test net, one for each instance, over the train net's parameters."""
+        params = zip(solver_nets.test_nets(self.param), self.param.test_iter, strict=True)
+        found = [self.team.build(partial(self._test_net, *given, tests_done)) for given in params]
+        for net in (net for nets in found for net in nets):
+            net.share_with(train_net)
+        return found
 
-    def _test_net(self, param: NetParameter, iterations: int, train_net: Net, tests_done: Callable[[], int]) -> Net:
-        numbers = batch_numbers(self.world, iterations, tests_done)
-        net = self._built(param, Context(TEST, seed=self.seed, batch_numbers=numbers))
-        net.share_with(train_net)
+    def _test_net(self, param: NetParameter, iterations: int, tests_done: Callable[[], int], instance: int) -> Net:
+        numbers = batch_numbers(self.team.first + instance, self.team.total, iterations, tests_done)
+        net = self._built(param, Context(TEST, seed=self.seed, batch_numbers=numbers), instance)
         net.keep_data = False
         return net
 
@@ -80,6 +77,14 @@ class NetBuilder:
         numbers = "float32" if self.compute.profile else self.compute.numbers
         threads = self.team.threads(instance, self.compute.threads) if self.team.crew else self.world.threads
         context.compute = replace(self.compute, numbers=numbers, threads=threads)
+        context.forms = self.team.forms
         context.choices, context.reading = self.choices, self.reading
-        context.spare_cores, context.file_mark = self.world.spare_cores, self.world.file_mark
+        context.spare_cores, context.file_mark = self.world.spare_cores, self.team.file_mark(instance)
         return Net(param, context=context, gpu=self.world.gpu)
+
+
+def agree_on(world: World, nets: Sequence[Net]) -> None:
+    """Raise an error on all ranks unless they have built the same nets: files may differ between nodes. Collective."""
+    parameters = [parameter for net in nets for parameter in net.parameters]
+    world.agree({"the parameters": "\n".join(f"{p.label} {p.blob.shape}" for p in parameters)})
+    world.agree({"the nets": "\n".join(str(net.param) for net in nets)})

@@ -10,14 +10,16 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from numbers import Real
 from pathlib import Path
+from typing import Any
 
 from readers.files import replace_file
 from scaffe.errors import ScaffeError
 from scaffe.net import Net
-from scaffe.tools.benchmark import Times
+from scaffe.tools.benchmark import Times, batch_size
+from scaffe.tools.work import LayerWork, layer_works
 
 PREFIX = "replay:"  # of what --compute names
 SLACK = 1e-3  # seconds that a layer may be short where the one before it has slept too long
@@ -25,26 +27,40 @@ SLACK = 1e-3  # seconds that a layer may be short where the one before it has sl
 
 @dataclass(frozen=True)
 class Profile:
-    """Seconds of each layer's forward and backward, by its name, and of an update of all parameters."""
+    """Seconds of each layer's forward and backward, by its name, and of an update of all parameters.
+
+    `works` counts the layers' work, `batch` the samples and `threads` the threads of the measured passes. A profile
+    that was made otherwise need not have them: then they are empty and 0.
+    """
 
     layers: Mapping[str, tuple[float, float]]
     update: float = 0.0
     source: str = ""
+    works: Mapping[str, LayerWork] = field(default_factory=dict)
+    batch: int = 0
+    threads: int = 0
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the profile as JSON."""
-        layers = [{"name": name, "forward_s": f, "backward_s": b} for name, (f, b) in self.layers.items()]
-        text = json.dumps({"update_s": self.update, "layers": layers}, indent=1) + "\n"
+        """Write the profile as JSON, a layer a line."""
+        rows = [json.dumps(self._row(name)) for name in self.layers]
+        head = {"update_s": self.update, "batch": self.batch, "threads": self.threads}
+        text = json.dumps(head)[:-1] + ', "layers": [\n' + ",\n".join(rows) + "\n]}\n"
         try:
             replace_file(path, text.encode())
         except OSError as error:
             raise ScaffeError(f"{path}: {(error.strerror or str(error)).lower()}") from None
 
+    def _row(self, name: str) -> dict[str, Any]:
+        forward, backward = self.layers[name]
+        work = asdict(self.works[name]) if name in self.works else {}
+        return {"name": name, "forward_s": forward, "backward_s": backward, **work}
+
 
 def profile(net: Net, times: Times) -> Profile:
-    """Return a net's measured times as a profile."""
+    """Return a net's measured times as a profile, with the work of its layers."""
     seconds = ((1e-3 * f, 1e-3 * b) for f, b in zip(times.forward, times.backward, strict=True))
-    return Profile(dict(zip((layer.name for layer in net.layers), seconds, strict=True)))
+    layers = dict(zip((layer.name for layer in net.layers), seconds, strict=True))
+    return Profile(layers, works=layer_works(net), batch=batch_size(net), threads=net.context.compute.threads)
 
 
 def load(path: str | os.PathLike[str]) -> Profile:
@@ -54,7 +70,9 @@ def load(path: str | os.PathLike[str]) -> Profile:
         layers = {
             str(row["name"]): (_seconds(row["forward_s"]), _seconds(row["backward_s"])) for row in given["layers"]
         }
-        return Profile(layers, _seconds(given.get("update_s", 0.0)), os.fspath(path))
+        works = {str(row["name"]): _work(row) for row in given["layers"] if "flops" in row}
+        batch, threads = (_count(given.get(name, 0)) for name in ("batch", "threads"))
+        return Profile(layers, _seconds(given.get("update_s", 0.0)), os.fspath(path), works, batch, threads)
     except OSError as error:
         raise ScaffeError(f"{path}: {(error.strerror or str(error)).lower()}") from None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -63,9 +81,35 @@ def load(path: str | os.PathLike[str]) -> Profile:
 
 
 def _seconds(value: object) -> float:
+    return _amount(value, "seconds")
+
+
+def _amount(value: object, what: str = "a number, 0 or more") -> float:
     if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < float("inf"):
-        raise ValueError(f"expected seconds, got {value!r}")
+        raise ValueError(f"expected {what}, got {value!r}")
     return float(value)
+
+
+def _work(row: Mapping[str, Any]) -> LayerWork:
+    return LayerWork(
+        flops=_pair(row["flops"]),
+        moved=_pair(row["moved"]),
+        parameters=_amount(row["parameters"]),
+        gradients=_amount(row["gradients"]),
+        units=_count(row["units"]),
+    )
+
+
+def _pair(value: object) -> tuple[float, float]:
+    if not isinstance(value, list) or len(value) != 2:
+        raise ValueError(f"expected numbers for forward and backward, got {value!r}")
+    return _amount(value[0]), _amount(value[1])
+
+
+def _count(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"expected a count, got {value!r}")
+    return value
 
 
 class Replay:

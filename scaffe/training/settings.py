@@ -96,16 +96,17 @@ def titles() -> dict[type, str]:
     return {type(one.default): one.metadata["title"] for one in fields(Settings)}
 
 
-def read_settings(path: str | os.PathLike[str]) -> Settings:
+def read_settings(path: str | os.PathLike[str], defaults: Settings = Settings()) -> Settings:  # noqa: B008  frozen
     """Return the settings of a TOML file: a table for each record, whose keys are the fields' names.
 
-    Keys above the first table are those of `run`. Raise ScaffeError, with the path, where the file is wrong.
+    Keys above the first table are those of `run`. A field that the file leaves out is that of `defaults`. Raise
+    ScaffeError, with the path, where the file is wrong.
     """
-    given, kinds = _parsed(path), {one.name: type(one.default) for one in fields(Settings)}
+    given, records = _parsed(path), vars(defaults)
     try:
-        tables = {name: list(_table(name, given.pop(name, {})).items()) for name in kinds}
+        tables = {name: list(_table(name, given.pop(name, {})).items()) for name in records}
         tables["run"] += given.items()
-        return Settings(**{name: _filled(name, kind, tables[name]) for name, kind in kinds.items()})
+        return Settings(**{name: _filled(name, record, tables[name]) for name, record in records.items()})
     except (ScaffeError, ReaderError) as error:
         raise ScaffeError(f"{path}: {error}") from None
 
@@ -122,13 +123,14 @@ def _parsed(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _table(name: str, given: object) -> dict[str, Any]:
     if not isinstance(given, dict):
-        raise ScaffeError(f"{name} must be a table, [{name}], got {given!r}")
+        keys = _right_keys(name)
+        raise ScaffeError(f"{name} must be a table, [{name}], got {given!r}{'; ' if keys else ''}{keys}")
     return given
 
 
-def _filled(name: str, record: type, table: Iterable[tuple[str, Any]]) -> Any:
-    """Return a record with the keys and values of table `name`."""
-    known = {one.key: one for one in settings_of(record)}
+def _filled(name: str, record: Any, table: Iterable[tuple[str, Any]]) -> Any:
+    """Return the record with the fields replaced that table `name` gives."""
+    known = {one.key: one for one in settings_of(type(record))}
     values: dict[str, Any] = {}
     for key, value in table:
         one = known.get(key.replace("_", "-"))
@@ -137,19 +139,21 @@ def _filled(name: str, record: type, table: Iterable[tuple[str, Any]]) -> Any:
         if one.name in values:
             raise ScaffeError(f"key '{key}' is given twice")
         values[one.name] = one.from_file(value)
-    return record(**values)
+    return replace(record, **values)
 
 
 def _refusal(name: str, key: str, value: object, known: str) -> str:
     """Return the error's text for a key that table `name` does not have, with what to write instead."""
     if isinstance(value, dict):
         return f"unknown table [{key}]; known: {' '.join(f'[{one.name}]' for one in fields(Settings))}"
-    given = key.replace("_", "-")
-    records = [(one.name, type(one.default)) for one in fields(Settings)]
-    pairs = [(other, one) for other, record in records for one in settings_of(record)]
-    places = [f"{one.key} in [{other}]" for other, one in pairs if given in (one.key, one.flag_name)]
-    hint = f"write {' or '.join(places)}" if places else f"known: {known}"
-    return f"unknown key '{key}' in [{name}]; {hint}"
+    return f"unknown key '{key}' in [{name}]; {_right_keys(key) or f'known: {known}'}"
+
+
+def _right_keys(given: str) -> str:
+    """Return what to write for a word that is the key or the flag of a setting, "" for any other."""
+    known = [(record.name, one) for record in fields(Settings) for one in settings_of(type(record.default))]
+    right = [f"{one.key} in [{name}]" for name, one in known if given.replace("_", "-") in (one.key, one.flag_name)]
+    return f"write {' or '.join(right)}" if right else ""
 
 
 def table() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +25,8 @@ from scaffe.proto import ReaderPosition, SolverParameter, SolverState
 from scaffe.solvers import lr_policy
 from scaffe.solvers.rule import Rule
 
+INSTANCES = "instances "  # begins the lines of a plan about instances
+
 
 class Progress(NamedTuple):
     """How far a run has come: iterations, tests of all nets, and the seed that both depend on."""
@@ -36,20 +38,21 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True)
 class Snapshots:
-    """Saves and restores what a run needs to continue: nets, history of the update rule, kernels chosen.
+    """Saves and restores what a run needs to continue: nets, history of the update rule, kernels and instances chosen.
 
-    `train_nets` are those of this rank's instances. `keep` is the number of newest snapshots that stay; 0 keeps all.
-    `lock` is the lock of the prefix.
+    `train_nets` are those of this rank's instances, and so is each of `test_nets`. `keep` is the number of newest
+    snapshots that stay; 0 keeps all. `lock` is the lock of the prefix. `instances` is AutoInstances.kept.
     """
 
     param: SolverParameter
     world: World
     train_nets: Sequence[Net]
-    test_nets: Sequence[Net]
+    test_nets: Sequence[Sequence[Net]]
     rule: Rule
     choices: Choices
     lock: PrefixLock
     keep: int = 0
+    instances: dict[str, str] = field(default_factory=dict)
 
     def save(self, progress: Progress) -> str:
         """Write the two files, remove older snapshots beyond `keep`, and return the state's path. On the root alone."""
@@ -61,7 +64,7 @@ class Snapshots:
         log.info("Snapshotting to %s file %s", form.name, model)
         weights.save(self.net, model, diffs=self.param.snapshot_diff)
         log.info("Snapshotting solver state to %s file %s", form.name, state)
-        write_atomically(state, form.encode(self._state(progress, model), self._history()))
+        write_atomically(state, form.encode(self.state(progress, model), self._history()))
         if self.keep:
             snapshot.prune(state, self.param.snapshot_prefix, self.keep)
         return state
@@ -80,7 +83,7 @@ class Snapshots:
         source, state = restored
         log.info("Restored iteration %d from %s", state.iter, source)
         seed = state.random_seed if state.HasField("random_seed") else seed
-        self._restore_positions(state, seed)
+        self.restore_positions(state, seed)
         self._restore_plan(self.world.together(lambda: parse(state.plan, source)))
         return Progress(state.iter, 0, seed)
 
@@ -91,15 +94,15 @@ class Snapshots:
 
     def _nets(self) -> list[tuple[str, Sequence[Net]]]:
         """Return the nets by name; those of one name read the same samples, divided over them."""
-        return [("train", self.train_nets), *((f"test {k}", [net]) for k, net in enumerate(self.test_nets))]
+        return [("train", self.train_nets), *((f"test {k}", nets) for k, nets in enumerate(self.test_nets))]
 
-    def _state(self, progress: Progress, model: str) -> SolverState:
+    def state(self, progress: Progress, model: str = "") -> SolverState:
         """Return the solver state, without its history, that goes with the weights in the file `model`."""
         step = lr_policy.current_step(self.param, progress.iter)
         state = SolverState(iter=progress.iter, learned_net=model, current_step=step)
         state.random_seed = progress.seed
         state.solver_type = self.rule.kind
-        state.plan.extend(self.choices.lines())
+        state.plan.extend([*self.choices.lines(), *(f"{work}: {way}" for work, way in self.instances.items())])
         for name, (net, *_) in self._nets():
             for layer in net.data_layers():
                 samples, records = self._position(net, layer, progress.tests_done), layer.records
@@ -115,7 +118,7 @@ class Snapshots:
         """Return how many samples a data layer has consumed over all ranks."""
         if net is self.net:
             return layer.position
-        k = next(k for k, one in enumerate(self.test_nets) if one is net)
+        k = next(k for k, nets in enumerate(self.test_nets) if nets[0] is net)
         return layer.first + tests_done * self.param.test_iter[k] * layer.samples_per_batch
 
     def _shapes(self) -> snapshot.Shapes:
@@ -160,16 +163,18 @@ class Snapshots:
             packed.view(flat, i)[...] = self.net.context.xp.asarray(value)
 
     def _restore_plan(self, plan: dict[str, str]) -> None:
-        """Make the engine compute with the same kernels, and so with the same bits."""
-        self.choices.taken |= plan
-        for net in (*self.train_nets, *self.test_nets):
+        """Make the engine compute with the same kernels, and so with the same bits; note the instances."""
+        for work, way in plan.items():
+            taken = self.instances if work.startswith(INSTANCES) else self.choices.taken
+            taken[work] = way
+        for net in (net for _, nets in self._nets() for net in nets):
             net.replan()
 
-    def _restore_positions(self, state: SolverState, seed: int) -> None:
+    def restore_positions(self, state: SolverState, seed: int) -> None:
         """Move data layers to their next samples. A state of Caffe's has no positions: they follow from iterations."""
         stored = {(position.net, position.layer): position for position in state.position}
         passes = state.iter * self.param.iter_size
-        for name, net in ((name, net) for name, nets in self._nets() for net in nets):
+        for name, net, first in ((name, net, nets[0]) for name, nets in self._nets() for net in nets):
             net.context.seed = seed
             if name == "train":
                 net.context.batch_number = passes
@@ -177,7 +182,7 @@ class Snapshots:
                 position = stored.get((name, layer.name))
                 counted = passes * layer.samples_per_batch if name == "train" else 0
                 layer.seek(position.samples if position else counted)
-                if position and self.world.is_root and net.context.rank == 0:
+                if position and self.world.is_root and net is first:
                     _compare(layer, name, position)
 
 

@@ -8,11 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
-
-import numpy as np
+from weakref import WeakSet
 
 from readers import Reading
-from scaffe import solvers
 from scaffe.choices import Choices
 from scaffe.compute import AUTO, Compute
 from scaffe.files import snapshot, weights
@@ -23,39 +21,28 @@ from scaffe.monitor.record import FORWARD, SNAPSHOT
 from scaffe.monitor.spans import ITERATION, LOSS, WAIT
 from scaffe.monitor.watching import Watching
 from scaffe.net import Net
-from scaffe.packed import aligned_zeros
-from scaffe.parallel.buckets import Bucket
-from scaffe.parallel.choose import WorkflowTrial
 from scaffe.parallel.evaluate import means, run_batches
-from scaffe.parallel.instances.instance_nets import InstanceNets
 from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.instances.team import Team
 from scaffe.parallel.iteration import forward, iterate
-from scaffe.parallel.maker import make_workflow
-from scaffe.parallel.propagate import Propagate
 from scaffe.parallel.run import Run
-from scaffe.parallel.stall import StallWatch
-from scaffe.parallel.statistics import Statistics
-from scaffe.parallel.workflows.workflow import Workflow
 from scaffe.parallel.world import World, open_world
 from scaffe.proto import SolverParameter
 from scaffe.setting import moved
-from scaffe.solvers import lr_policy
 from scaffe.timeline import timeline as timelines
 from scaffe.timeline import trace
-from scaffe.training import display, replay
-from scaffe.training.bad_records import BadRecords
+from scaffe.training import display
+from scaffe.training.auto_instances import AutoInstances
+from scaffe.training.built_solver import BuiltSolver
 from scaffe.training.collective import collective
-from scaffe.training.communicator import open_communicator
-from scaffe.training.losses import Losses
-from scaffe.training.nets import NetBuilder
 from scaffe.training.settings import Settings, moved_keywords
 from scaffe.training.signals import ACTIONS
-from scaffe.training.snapshots import Progress, Snapshots
-from scaffe.training.solver_param import checked
+from scaffe.training.snapshots import Progress
+from scaffe.training.solver_param import checked, chosen_seed
+from scaffe.training.written import Written
 
 
-class Solver:
+class Solver(BuiltSolver):
     """Train the net of a solver file, together with the other ranks of `world`.
 
     `param` is the file or its fields, `world` the ranks, by default those of this job. The settings are records:
@@ -67,9 +54,10 @@ class Solver:
     - `watching` (scaffe.monitor.watching.Watching): what is recorded.
 
     `asked()`, an attribute to replace, returns for each of signals.ACTIONS whether this rank requests it; a request of
-    any rank counts for all. pycaffe's attributes: `net`, `test_nets`, `iter`. All methods are collective: every rank
-    calls them alike. From the start of training, or the first snapshot, to `close` no other job can write snapshots of
-    this prefix (see PrefixLock). Raise ScaffeError, or an error derived from it, for what the user can correct.
+    any rank counts for all. pycaffe's attributes: `net`, `test_nets`, `iter`; the nets are replaced while instances
+    that are "auto" are timed (see AutoInstances). All methods are collective: every rank calls them alike. From the
+    start of training, or the first snapshot, to `close` no other job can write snapshots of this prefix (see
+    PrefixLock). Raise ScaffeError, or an error derived from it, for what the user can correct.
     """
 
     @moved(moved_keywords())
@@ -89,25 +77,26 @@ class Solver:
         self.compute, self.run, self.instances = compute, run, instances
         self.reading, self.watching = reading, watching
         self.param = self.world.together(lambda: self._checked(param))
+        self.world.agree({"the solver": str(self.param)} | self.settings.agreed())
         if compute.threads:
             self.world.together(lambda: self.world.take_threads(compute.threads))
-        self.team = Team(self.world, instances)
+        self.auto_instances = AutoInstances(self.world, instances, compute.deterministic)
+        self.team = Team(self.world, self.auto_instances.present)
         if compute.graphs == AUTO and (watching.timeline or compute.profile):  # which go layer by layer
             self.compute = replace(compute, graphs="off")
         self.choices = self.world.on_root(lambda: Choices(compute.plan))
-        self.world.agree({"the solver": str(self.param)} | self.settings.agreed())
-        self.seed = self._choose_seed()
+        self.seed = chosen_seed(self.world, self.param)
         self.iter = self.tests_done = 0
         self.stopped = ""  # the request that ended solve() early: "stop" or "requeue"
         self.lock = snapshot.lock(self.param.snapshot_prefix)
-        self._keeps_prefix = self._touched = self.failed_alone = self.closed = False
+        self.former: WeakSet[Net] = WeakSet()  # nets that others have replaced, but users hold
+        self._keeps_prefix = self.failed_alone = self.closed = False
         path, size = watching.timeline, self.world.size
-        self.timeline = timelines.Timeline(timelines.limit(size)) if path else None
+        self.timeline = timelines.Timeline(timelines.limit(size, self.team.size)) if path else None
         self._build()
-        self._versions = self._parameter_versions()
-        display.start(self.world, self.net, run.scaling, self.param.iter_size, self.rate())
-
-    # Set-up.
+        self.written = Written(self.world)
+        self.written.note(self._users_nets())
+        display.start(self.world, self.net, self.instance_nets, run.scaling, self.param.iter_size, self.rate())
 
     def _checked(self, param: str | os.PathLike[str] | SolverParameter) -> SolverParameter:
         """Return the solver's fields, all arguments checked. Raise ScaffeError for a wrong value."""
@@ -115,92 +104,14 @@ class Solver:
         self.run.check_reduce()
         return checked(param)
 
-    def _choose_seed(self) -> int:
-        """Return the solver file's seed, or one drawn by the root and shared."""
-        if self.param.random_seed >= 0:
-            return self.param.random_seed
-        seed: int = self.world.comm.bcast(int.from_bytes(os.urandom(4), "big") >> 1, self.world.root)
-        log.info("Random seed %d: drawn, since the solver sets none; random_seed: %d repeats this run", seed, seed)
-        return seed
-
-    def _build(self) -> None:
-        """Build nets, collectives, update rule and workflows, and begin to watch. Collective."""
-        run, world = self.run, self.world
-        given = self.compute, run.scaling, self.reading, self.choices
-        builder = NetBuilder(self.param, world, self.team, self.seed, *given)
-        world.together(lambda: self._build_train_nets(builder))
-        self._agree_on([self.net])
-        self.instance_nets = self._instance_nets()
-        self.collectives = open_communicator(world, run, self.net)
-        world.together(lambda: self._build_rest(builder))
-        self._agree_on(self.test_nets)
-        nets = [*self.nets, *self.test_nets]
-        self.bad_records = BadRecords(nets, self.reading)
-        self.losses = Losses(world, self.param, lambda: self.asked(), self.bad_records, self.rule)
-        self.snapshots = Snapshots(
-            self.param, world, self.nets, self.test_nets, self.rule, self.choices, self.lock, run.keep_snapshots
-        )
-        self.trial = self._make_workflows()
-        self.watch = self._open_watch(nets)
-        if self.timeline:
-            self.timeline.watch(self.net, self.workflow, self.statistics)
-            for workflow in self.trial.workflows:
-                self.timeline.follow(workflow)
-
-    def _build_train_nets(self, builder: NetBuilder) -> None:
-        """Build the train nets, without communication."""
-        self.nets = builder.train_nets(self._allsums)
-        self.net = self.nets[0]
-        profile = self.compute.profile
-        self.replay = replay.Replay(self.net, replay.load(profile)) if profile else None
-
-    def _build_rest(self, builder: NetBuilder) -> None:
-        """Build the update rule and the test nets, without communication."""
-        self.statistics = Statistics(self.world, self.nets)
-        self.net.packed.pinned = True
-        self.rule = solvers.create(self.param, self.net.packed, self.net.engine)
-        self.test_nets = builder.test_nets(self.net, lambda: self.tests_done)
-        if self.world.is_root:
-            snapshot.check_writable(self.param)
-            if self.watching.timeline:
-                trace.check_writable(self.watching.timeline)
-
-    def _instance_nets(self) -> InstanceNets | None:
-        """Return how the instances sum their gradients, None for a single instance."""
-        if self.team.size == 1:
-            return None
-        name = self.instances.gather
-        return InstanceNets(self.team, self.nets, "slices" if name == AUTO else name, self.compute.deterministic)
-
-    def _allsums(self, values: Sequence[float]) -> np.ndarray:
-        """Return sums of a layer's numbers over the ranks, whichever thread computes. Collective."""
-        sums = self.workflow.sums
-        return np.array(values) if sums is None else sums(values)
-
-    def _make_workflows(self) -> WorkflowTrial:
-        """Return the workflow of the run, or those to time. Collective."""
-        given = self.world, self.collectives, self.net, self.update_bucket, self.rule
-        candidates = self.run.candidates if self.collectives else {"alone": self.run}
-        workflows = {name: make_workflow(run, *given, self.instance_nets) for name, run in candidates.items()}
-        return WorkflowTrial(workflows, self.world.allgather)
-
-    def _open_watch(self, nets: Sequence[Net]) -> StallWatch | None:
-        """Return the watch over stalls; one rank alone waits for no other. Collective."""
-        if self.collectives is None or not self.watching.stall_seconds:
-            return None
-        node = self.collectives.node.comm
-        return StallWatch(self.world, node, nets, self.watching.stall_seconds, self.watching.stall_abort)
-
-    def _agree_on(self, nets: Sequence[Net]) -> None:
-        """Raise an error on all ranks unless they have built the same nets: files may differ between nodes."""
-        parameters = [parameter for net in nets for parameter in net.parameters]
-        self.world.agree({"the parameters": "\n".join(f"{p.label} {p.blob.shape}" for p in parameters)})
-        self.world.agree({"the nets": "\n".join(str(net.param) for net in nets)})
-
     @property
     def held(self) -> Together:
         """The arrays of its nets' blobs that users hold."""
-        return Together(net.held for net in (self.net, *self.test_nets))
+        return Together(net.held for net in self._users_nets())
+
+    def _users_nets(self) -> list[Net]:
+        """Return the nets that users see, or have seen."""
+        return [self.net, *self.test_nets, *self.former]
 
     # Training.
 
@@ -210,9 +121,10 @@ class Solver:
 
         At its start and at its end all ranks have the root's parameters.
         """
-        self._share()
+        if self.written.by_users(self._users_nets()):
+            self.propagate.changed()
         self._run(iterations)
-        self._versions = self._parameter_versions()
+        self.written.note(self._users_nets())
 
     def _run(self, iterations: int) -> None:
         p = self.param
@@ -227,10 +139,12 @@ class Solver:
                     self.test_all()
                 shows = p.display > 0 and self.iter % p.display == 0
                 self._iterate(ends=not left)
+                if self.auto_instances.is_settled:
+                    self.team.tell_places(self.nets)
                 if shows:
                     self.losses.settle()
                     loss, rate = self.losses.mean, self.rate()
-                    shown = display.iteration(self.world, self.net, self.iter, loss, rate, shown)
+                    shown = display.iteration(self.world, self.nets, self.iter, loss, rate, shown)
                 self.iter += 1
                 bar.update()
                 self._act()
@@ -245,29 +159,9 @@ class Solver:
             self.world.on_root(self.lock.take)
             self._keeps_prefix = True
 
-    def _share(self) -> None:
-        """Send the root's parameters, if a user can have written into any rank's since the last step. Collective.
-
-        A user who has asked for a parameter's array can keep it, and write into it later.
-        """
-        if self.world.size > 1 and not self._touched:
-            self._touched = bool(self.world.allsum(self._parameter_versions() != self._versions))
-        if self._touched:
-            self.propagate.changed()
-
-    def _parameter_versions(self) -> int:
-        """Return a number that grows whenever a parameter's array is handed out."""
-        blobs = (blob for net in (self.net, *self.test_nets) for layer in net.layers for blob in layer.blobs)
-        return sum(blob.values.version for blob in blobs)
-
-    def _plan(self) -> None:
-        """Choose the engine's kernels on the root, for all ranks. Collective."""
-        nets = self.net, *self.test_nets
-        self.choices.taken = self.world.on_root(lambda: self.choices.time(nets))
-        self.statistics.spread()
-
     def _iterate(self, ends: bool) -> None:
         """Run an iteration; after one that `ends` a step all ranks have the root's parameters."""
+        self._arrange()
         record = self.world.record
         self.team.begin(self.iter)
         self.rate()  # raises on all ranks where there is none, also on ranks that update nothing
@@ -276,35 +170,15 @@ class Solver:
         if self.timeline:
             run = self.timeline.timed(ITERATION, self.iter, run)
             agree = self.timeline.timed(WAIT, 0, agree, LOSS)
-        run(self.workflow, self.statistics, self.param.iter_size, agree, record)
+        with self.team.keep_forms():
+            run(self.workflow, self.statistics, self.param.iter_size, agree, record)
         self.rule.look()
         if ends:
             self.propagate.sync()
         seconds = time.perf_counter() - start
-        for decided in (self.workflow.took(), self.trial.took(seconds)):
+        for decided in (self.workflow.took(), self.auto_instances.took(seconds), self.trial.took(seconds)):
             if decided:
                 log.info("%s", decided)
-
-    def update_bucket(self, bucket: Bucket) -> None:
-        """Update the parameters of a bucket from their summed gradients, at the current rate. Not collective."""
-        if self.replay:
-            self.replay.update(bucket.part)
-        else:
-            self.rule.update(bucket.parameters, self.rate(), self.iter, bucket.part)
-
-    @property
-    def workflow(self) -> Workflow:
-        """The workflow of the next iteration."""
-        return self.trial.workflow
-
-    @property
-    def propagate(self) -> Propagate:
-        """How the root's parameters reach the other ranks."""
-        return self.workflow.propagate
-
-    def rate(self) -> float:
-        """Return the learning rate of the current iteration, before any lr_mult."""
-        return lr_policy.rate(self.param, self.iter)
 
     def _act(self) -> None:
         """Snapshot if it is due or a rank requests it, and stop if a rank requests that."""
@@ -327,7 +201,7 @@ class Solver:
         first, start = self.iter, time.perf_counter()
         self.step(max(0, p.max_iter - first))
         seconds = time.perf_counter() - start
-        display.end(self.world, self.net, self.workflow, self.trial.iterations, seconds)
+        display.end(self.world, self.nets, self.workflow, self.trial.iterations, seconds)
         if p.snapshot_after_train and self.stopped != "requeue" and not (p.snapshot and self.iter % p.snapshot == 0):
             self.snapshot()
         if self.stopped:
@@ -355,14 +229,10 @@ class Solver:
 
     def write_timeline(self) -> None:
         """Write the timeline up to now, if there is one. Raise SnapshotError where it can't be written. Collective."""
-        timeline, path = self.timeline, self.watching.timeline
-        if timeline is None:
-            return
-        buckets = self.workflow.aggregate.buckets
-        nbytes = {b.label(self.net): self.net.packed.data[b.part].nbytes for b in buckets}
-        about = {"run": asdict(self.run), "buckets": nbytes}
-        trace.write(self.world, path, timeline.spans(), about)
-        log.info("Timeline in %s; scaffe timeline %s summarises it", path, path)
+        if self.timeline is not None:
+            path, about = self.watching.timeline, {"run": asdict(self.run), "buckets": self.workflow.nbytes()}
+            trace.write(self.world, path, self.timeline.spans(), about)
+            log.info("Timeline in %s; scaffe timeline %s summarises it", path, path)
 
     # Tests.
 
@@ -373,13 +243,13 @@ class Solver:
     def test_all(self) -> None:
         """Run all test nets and log the means of their outputs, exact over the ranks."""
         self.propagate.sync()
-        for k, net in enumerate(self.test_nets):
+        for k, nets in enumerate(self.tests):
             log.info("Iteration %d, Testing net (#%d)", self.iter, k)
-            self.world.record.begin(self.iter, k + 1)
-            mean = means(run_batches(net, self.param.test_iter[k], self.world))
+            self.team.begin(self.iter, k + 1)
+            mean = means(run_batches(nets, self.param.test_iter[k], self.world, self.team))
             if self.param.test_compute_loss:
                 log.info("Test loss: %.6g", mean.loss)
-            display.outputs("Test", net, mean.outputs)
+            display.outputs("Test", nets[0], mean.outputs)
         self.world.record.begin(self.iter)
         self.tests_done += 1
 
@@ -398,6 +268,7 @@ class Solver:
         """Continue where the snapshot was taken, or at the newest whole one of the prefix for the path "auto"."""
         if restored := self.snapshots.restore(path, self.seed):
             self.iter, self.tests_done, self.seed = restored
+            self.auto_instances.restored(self.net)
             self.propagate.changed()
         self.propagate.sync()
 
@@ -427,23 +298,4 @@ class Solver:
             return
         self.closed = True
         self.write_timeline()
-        self._end_readers()
-        self.trial.close()
-        self.team.close()
-        self.net.context.allsums = self.world.allsums  # the net may be used on
-        self.net.packed.pinned = False
-        if self.watch is not None:
-            self.watch.close()
-        if self.collectives is not None:
-            # Users' arrays over shared memory may be used on too.
-            held = self.net.engine.in_host_memory and self.net.move_parameters(aligned_zeros)
-            self.collectives.free(windows=not any(self.world.allgather(held)))
-
-    def _end_readers(self) -> None:
-        for net in (*self.nets, *self.test_nets):
-            net.close()
-
-
-def get_solver(path: str | os.PathLike[str], **settings: Any) -> Solver:
-    """Return the solver that a prototxt file describes; `settings` are Solver's keywords."""
-    return Solver(path, **settings)
+        self._free()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 
 from scaffe.errors import ScaffeError
+from scaffe.monitor.log import log
+from scaffe.parallel.world import World
 from scaffe.proto import SolverParameter, numbers, strings
 from scaffe.proto.files import read_solver
 from scaffe.solvers import lr_policy
@@ -26,3 +28,12 @@ def checked(given: str | os.PathLike[str] | SolverParameter) -> SolverParameter:
     if any(number < 1 for number in param.test_iter):
         raise ScaffeError(f"test_iter must be 1 or more, got {' '.join(map(str, param.test_iter))}")
     return param
+
+
+def chosen_seed(world: World, param: SolverParameter) -> int:
+    """Return the solver file's seed, or one drawn by the root and shared. Collective."""
+    if param.random_seed >= 0:
+        return param.random_seed
+    seed: int = world.comm.bcast(int.from_bytes(os.urandom(4), "big") >> 1, world.root)
+    log.info("Random seed %d: drawn, since the solver sets none; random_seed: %d repeats this run", seed, seed)
+    return seed

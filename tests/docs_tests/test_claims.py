@@ -62,7 +62,7 @@ def test_a_name_of_no_test_is_found_out(cell: str) -> None:
 
 
 def test_each_page_that_a_claim_names_exists() -> None:
-    pages = {page for _, cell, _ in ROWS for page in re.findall(r"[\w.]+", cell)}
+    pages = {page for _, cell, _ in ROWS for page in re.findall(r"[\w.-]+", cell)}
     assert not [page for page in pages if not (DOCS / page).is_file() and not (ROOT / page).is_file()]
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -188,3 +189,12 @@ def test_a_lab_that_somebody_else_prepared_is_refused(tmp_path: Path) -> None:
     run = own_lab(tmp_path)
     assert (run.returncode, run.stdout) == (2, "")
     assert "is not this user's own folder" in run.stderr
+
+
+def test_a_lab_s_script_names_the_package_that_is_missing(tmp_path: Path) -> None:
+    for tool in ("bash", "dirname", "id"):
+        (tmp_path / tool).symlink_to(shutil.which(tool) or "")
+    command = ["bash", JOBS / "lab/numa-vm.sh"]
+    run = subprocess.run(command, capture_output=True, text=True, env={"PATH": str(tmp_path)})
+    advice = "there is no qemu-system-x86_64 here; on Debian or Ubuntu: apt-get install --no-install-recommends"
+    assert (run.returncode, run.stdout, run.stderr) == (2, "", f"numa-vm.sh: {advice} qemu-system-x86\n")

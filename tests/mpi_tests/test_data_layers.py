@@ -11,6 +11,8 @@ from PIL import Image
 
 from scaffe.compute import Compute
 from scaffe.parallel.evaluate import batch_numbers, run_batches
+from scaffe.parallel.instances.instances import Instances
+from scaffe.parallel.instances.team import Team
 from scaffe.parallel.world import World
 from scaffe.training.solver import Solver
 
@@ -96,8 +98,9 @@ def test_ranks_train_as_one_and_go_on_on_another_number(folder, kind):
 
 def test_a_test_writes_every_row_once_with_its_number(folder):
     world = World(COMM)
-    tested = net_of(WRITING, phase=1, batch_numbers=batch_numbers(world, 7), file_mark=world.file_mark)
-    run_batches(tested, 7, world)
+    numbers = batch_numbers(world.rank, world.size, 7)
+    tested = net_of(WRITING, phase=1, batch_numbers=numbers, file_mark=world.file_mark)
+    run_batches([tested], 7, world, Team(world, Instances()))
     tested.close()
     with h5py.File(f"o{world.file_mark}.h5") as file:
         mine = {name: dataset[()] for name, dataset in file.items()}

@@ -9,6 +9,8 @@ import scaffe
 from scaffe.compute import Compute
 from scaffe.context import Context
 from scaffe.parallel.evaluate import batch_numbers
+from scaffe.parallel.instances.instances import Instances
+from scaffe.parallel.instances.team import Team
 from scaffe.parallel.world import World
 from scaffe.tools.features import extract
 
@@ -28,10 +30,11 @@ def features(folder, comm, iterations):
     if world.is_root:
         net.write_text(nets.lenet(folder / "db", 8))
     comm.Barrier()
-    context = Context(scaffe.TEST, seed=3, compute=Compute("reference"), batch_numbers=batch_numbers(world, iterations))
+    numbers = batch_numbers(world.rank, world.size, iterations)
+    context = Context(scaffe.TEST, seed=3, compute=Compute("reference"), batch_numbers=numbers)
     built = scaffe.Net(net, context=context)
     path = folder / f"{comm.size}_{iterations}.npy"
-    counts = extract(built, {"ip1": str(path)}, iterations, world, "npy")
+    counts = extract([built], {"ip1": str(path)}, iterations, world, Team(world, Instances()), "npy")
     built.close()
     assert counts == {"ip1": 8 * iterations if world.is_root else 0}
     return np.load(path) if world.is_root else None

@@ -21,7 +21,7 @@ from scaffe.proto import SolverParameter
 from scaffe.training.solver import Solver
 
 COMM = MPI.COMM_WORLD
-SHAPES = [(ranks, n) for ranks, n in ((1, 2), (1, 3), (1, 4), (2, 2), (3, 2)) if ranks <= COMM.size]
+SHAPES = {1: [(1, 2), (1, 3), (1, 4)], 2: [(1, 2), (1, 3), (1, 4), (2, 2)]}.get(COMM.size, [(3, 2)])  # ranks, instances
 WORKFLOWS = {
     "SC-B": Run(workflow="SC-B"),
     "SC-OB": Run(workflow="SC-OB"),
@@ -78,13 +78,21 @@ VARIANTS: dict[str, tuple[dict, dict]] = {
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("gather", registered())
-def test_instances_equal_one_rank(folder, variant, gather):
+def test_instances_equal_one_rank(folder, variant):
     options, fields = VARIANTS[variant]
     net = lenet(folder, **options)
     expected = COMM.bcast(train(net, 1, **fields))
     for ranks, n in SHAPES:
-        assert_equal(train(net, ranks, instances(n, gather), **fields), expected)
+        assert_equal(train(net, ranks, instances(n), **fields), expected)
+
+
+@pytest.mark.parametrize("fields", [{}, {"iter_size": 2}, {"clip_gradients": 0.05}], ids=str)
+def test_every_gather_gives_the_parameters_of_one_rank(folder, fields):
+    net = nets.tower(folder / "db", BATCH)
+    expected = COMM.bcast(train(net, 1, **fields))
+    for gather in registered():
+        for ranks, n in SHAPES:
+            assert_equal(train(net, ranks, instances(n, gather), **fields), expected)
 
 
 @needs_onednn
@@ -149,6 +157,14 @@ def test_delays_anywhere_change_no_bit(folder, gather):
         found = train(net, ranks, instances(4, gather), prepare=delays(seed), run=run)
         bits.add(b"".join(values.tobytes() for values in (found or {}).values()))
     assert len(bits) == 1
+
+
+@pytest.mark.parametrize("workflow", ["SC-B", "SC-OBR"])
+def test_sixteen_instances_with_delays_give_the_bits_of_a_run_without(folder, workflow):
+    ranks, net, run = min(2, COMM.size), nets.tower(folder / "db", 40), in_buckets(WORKFLOWS[workflow])
+    expected, found = (train(net, ranks, instances(16), prepare=one, run=run) for one in (None, delays(5)))
+    for label, values in (found or {}).items():
+        assert values.tobytes() == expected[label].tobytes(), label
 
 
 BATCH_NORM = """

@@ -65,7 +65,7 @@ class Run:
             "parameters": solver.net.packed.data.copy(),
             "history": world.comm.bcast(solver.rule.history[0].copy()),
             "position": [layer.position for layer in solver.net.data_layers()],
-            "tests": run_batches(solver.test_nets[0], TESTS["test_iter"][0], world),
+            "tests": run_batches(solver.tests[0], TESTS["test_iter"][0], world, solver.team),
         }
         solver.step(1)
         keys = [key for layer in solver.net.data_layers() for key in layer.batch.keys]

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 
+import nets
 import pytest
 from mpi4py import MPI
 
-from scaffe.monitor.record import BACKWARD, SUMS, UPDATE
+from scaffe.compute import Compute
+from scaffe.monitor.record import BACKWARD, SUMS, UPDATE, RankRecord
+from scaffe.monitor.watching import Watching
+from scaffe.net import Net
 from scaffe.parallel import stall
+from scaffe.parallel.instances.instances import Instances
+from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
+from scaffe.training.solver import Solver
 
 pytestmark = pytest.mark.mpi
 COMM = MPI.COMM_WORLD
+HOST = socket.gethostname()
 
 
 class FewLayers(stall.LayerNames):
@@ -22,24 +31,34 @@ class FewLayers(stall.LayerNames):
 
 
 @pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("others", [0, 2])
 @pytest.mark.parametrize("node", ["all", "each its own"])
-def test_a_rank_that_computes_on_is_named_by_the_lowest_that_waits(node, monkeypatch) -> None:
+def test_a_rank_that_computes_on_is_named_by_the_lowest_that_waits(node, others, monkeypatch) -> None:
     monkeypatch.setattr(stall, "LayerNames", FewLayers)
     told = threading.Event()
     lines: list[str] = []
 
     def warn(text, line):
         lines.append(line)
-        if "rank 1 on" in line and "conv1" in line:
+        if "rank 1 on" in line and "conv1" in line and ("instance 0 in" in line) == (others > 0):
             told.set()
 
     monkeypatch.setattr(stall.log, "warning", warn)
     world = World(COMM.Dup())
     world.record.begin(7)
-    watch = stall.StallWatch(world, world.comm if node == "all" else MPI.COMM_SELF, [], 0.5)
+    records = [world.record, *(RankRecord() for _ in range(others * world.rank))]  # of other instances
+    for record in records[1:]:
+        record.begin(7)
+        record.rest()
+    watch = stall.StallWatch(world, world.comm if node == "all" else MPI.COMM_SELF, [], 0.5, records=records)
     forge(watch.beacon)
     if world.rank == 1:
-        world.record.at(BACKWARD, 1)
+        for record in records[1:]:
+            record.at(BACKWARD)
+            record.rest()
+        if others:
+            world.record.rest()
+        records[-1].at(BACKWARD, 1)
         COMM.Barrier()
     else:
         world.record.at(UPDATE)
@@ -50,7 +69,8 @@ def test_a_rank_that_computes_on_is_named_by_the_lowest_that_waits(node, monkeyp
     watch.close()
     if world.rank == 0:
         assert any("update, waiting for the sums of gradients, iteration 7; missing:" in line for line in lines)
-        named = f"rank 1 on {world.host}: last seen in backward pass of layer conv1, iteration 7"
+        who = f"instance {others - 1} in " if others else ""
+        named = f"rank 1 on {world.host}: last seen in {who}backward pass of layer conv1"
         assert any(named in line for line in lines)
         dropped = "dropped 1 datagram(s) that are not from this job"
         assert lines.count(dropped) == (node != "all")
@@ -61,3 +81,37 @@ def forge(beacon) -> None:
     if beacon._socket is not None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as foreign:
             foreign.sendto(bytes(96), ("127.0.0.1", beacon._socket.getsockname()[1]))
+
+
+@pytest.mark.mpi(min_size=2)
+def test_an_instance_that_computes_on_is_named_with_those_that_wait_for_it(tmp_path_factory, monkeypatch) -> None:
+    folder = nets.shared_folder(COMM, tmp_path_factory, "instances")
+    if COMM.rank == 0:
+        os.mkfifo(folder / "go")
+    COMM.Barrier()
+    stuck = "last seen in instance 1 in backward pass of layer ip2; instance 0 in backward pass, waiting for the other "
+    backward, lines = Net.backward_layer, []
+
+    def warn(text, line):
+        if f"rank 1 on {HOST}: {stuck}instances; iteration 1, " in line and not lines:
+            lines.append(line)
+            (folder / "go").write_text("on")
+
+    def wait(net, i):
+        backward(net, i)
+        if COMM.rank == 1 and (net.context.rank, net.context.batch_number, net.layers[i].name) == (3, 1, "ip2"):
+            (folder / "go").read_text()
+
+    monkeypatch.setattr(stall.log, "warning", warn)
+    monkeypatch.setattr(Net, "backward_layer", wait)
+    solver = Solver(
+        nets.solver_with(nets.tower(folder / "db"), base_lr=0.1),
+        world=World(COMM),
+        compute=Compute(engine="reference"),
+        run=Run(reduce="chain"),
+        instances=Instances(2, oversubscribe=True),
+        watching=Watching(stall_seconds=0.5),
+    )
+    solver.step(3)
+    solver.close()
+    assert len(lines) == (COMM.rank == 0)

@@ -9,7 +9,9 @@ from mpi4py import MPI
 
 from scaffe.compute import Compute
 from scaffe.errors import ScaffeError
+from scaffe.monitor.spans import instance_of
 from scaffe.monitor.watching import Watching
+from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.meter import describe
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
@@ -100,6 +102,52 @@ def test_every_layer_stands_once_in_each_iteration(shown):
             assert [span[1] for span in named(inside, "forward")] == layers[1:]
             assert [span[1] for span in named(inside, "backward")] == needed[::-1]
         assert len(named(one_rank, "forward")) == ITERATIONS * len(layers[1:])
+
+
+INSTANCES = 2
+
+
+@pytest.fixture(scope="module", params=["SC-OBR, helper", "SC-B"])
+def with_instances(request, folder):
+    """Return a way, its solver of several instances on each rank, and the trace of its run."""
+    path = folder / f"{request.param} with instances.json"
+    given = Instances(INSTANCES, gather="slices", oversubscribe=True)
+    return request.param, train(folder, request.param, instances=given, watching=Watching(timeline=path)), path
+
+
+def test_each_instance_has_a_track_with_every_layer_and_its_readers(with_instances):
+    _, solver, path = with_instances
+    layers = [layer.name for layer in solver.net.layers]
+    needed = [layer for layer, node in zip(layers, solver.net.nodes, strict=True) if node.backward]
+    for one in read_trace(path).ranks.values():
+        tracks = list(one.tracks.values())
+        assert [track for track in tracks if instance_of(track) is not None] == [
+            f"instance {i}{part}" for i in range(INSTANCES) for part in ("", ", reader images")
+        ]
+        for i in range(INSTANCES):
+            mine = [span for span in one.spans if span.track == f"instance {i}"]
+            assert [span.name for span in mine if span.kind == "forward"] == ITERATIONS * layers[1:]
+            assert [span.name for span in mine if span.kind == "backward"] == ITERATIONS * needed[::-1]
+            read = [span for span in one.spans if span.track == f"instance {i}, reader images"]
+            assert sum(span.kind == "read" for span in read) >= ITERATIONS
+
+
+def test_each_buckets_gradients_are_added_in_the_instances_threads(with_instances):
+    _, solver, path = with_instances
+    buckets = {bucket.label(solver.net) for bucket in solver.workflow.aggregate.buckets}
+    for one in read_trace(path).ranks.values():
+        additions = [span for span in one.spans if span.kind == "gather"]
+        assert {span.name for span in additions} == buckets
+        assert all(instance_of(span.track) is not None for span in additions)
+        assert {span.track for span in one.spans if span.awaited == "instances"} <= set(one.tracks.values())
+
+
+def test_the_summary_has_the_means_of_the_instances(with_instances):
+    told = summarise(read_trace(with_instances[2]))
+    assert len(told.names) == ITERATIONS
+    work = told.phases["forward"].busy + told.phases["backward"].busy + told.phases["gather"].busy
+    assert 0 < work < told.total
+    assert all(told.phases[kind].exposed < told.total for kind in ("propagation", "aggregation"))
 
 
 def test_spans_of_a_track_are_apart_or_one_holds_the_other(shown):

@@ -16,6 +16,7 @@ from scaffe.engines.onednn.layer_primitives import LayerPrimitives, OnednnLayer
 from scaffe.engines.onednn.operands import Gradient, Operand, assign
 from scaffe.engines.onednn.pooled_memory import pooled
 from scaffe.engines.onednn.primitives import Memory, Primitive
+from scaffe.engines.onednn.weights import WeightForm
 from scaffe.layers.base_convolution import BaseConvolution
 from scaffe.layers.convolution import Convolution
 from scaffe.layers.layer import Blobs, register
@@ -37,10 +38,10 @@ class ConvolutionPrimitives(LayerPrimitives):
         engine = self.engine
         self.passes = self._describe(bottom[0].shape, top[0].shape)
         layouts = [desc.desc(lib.QUERY_WEIGHTS, self.weights_shape) for desc in (self.passes.forward, self.passes.data)]
-        self.weights = Operand(engine, layouts[0], self.plain_weights)
+        self.weights = WeightForm(layer, layouts[0], self.plain_weights)
         self.back_weights = self.weights
         if layouts[0] != layouts[1]:
-            self.back_weights = Operand(engine, layouts[1], self.plain_weights, brief=True)
+            self.back_weights = WeightForm(layer, layouts[1], self.plain_weights, brief=True)
         self.bias = Operand(engine, engine.plain((layer.outputs,))) if layer.bias_term else None
         self.weight_diff: Gradient | None = None
         self.bias_diff = Gradient(engine, engine.plain((layer.outputs,))) if layer.bias_term else None

@@ -13,6 +13,7 @@ from scaffe.engines.onednn.descriptors import NoFastForm, PrimitiveDesc
 from scaffe.engines.onednn.layer_primitives import LayerPrimitives, OnednnLayer
 from scaffe.engines.onednn.operands import Gradient, Operand
 from scaffe.engines.onednn.primitives import Memory, Onednn, Primitive, engine_of
+from scaffe.engines.onednn.weights import WeightForm
 from scaffe.layers.inner_product import InnerProduct
 from scaffe.layers.layer import Blobs, register
 
@@ -61,10 +62,10 @@ class Bf16Primitives(LayerPrimitives):
         forward, data, weights = self._describe(src, dst)
         self.x, self.dy = (Rows(engine, shape) for shape in (src, dst))
         self.y, self.dx = (Memory(engine, engine.plain(shape)) for shape in (dst, src))
-        self.weights = Operand(engine, forward.desc(lib.QUERY_WEIGHTS, self.weights_shape))
+        self.weights = WeightForm(layer, forward.desc(lib.QUERY_WEIGHTS, self.weights_shape))
         same = data.desc(lib.QUERY_WEIGHTS, self.weights_shape) == self.weights.desc
         desc = data.desc(lib.QUERY_WEIGHTS, self.weights_shape)
-        self.back_weights = self.weights if same else Operand(engine, desc, brief=True)
+        self.back_weights = self.weights if same else WeightForm(layer, desc, brief=True)
         self.weight_diff = Gradient(engine, weights.desc(lib.QUERY_DIFF_WEIGHTS, self.weights_shape))
         self.run_forward = Primitive(engine, forward, {lib.ARG_DST: self.y})
         self.run_data = Primitive(engine, data, {lib.ARG_DIFF_SRC: self.dx})

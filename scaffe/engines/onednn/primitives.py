@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from functools import cache
 from math import prod
 from threading import get_ident
 from typing import Any, cast
@@ -61,7 +62,7 @@ class Onednn(Reference):
         if not isa & lib.ISA_AVX512:
             raise OnednnError("bf16 needs a CPU with AVX-512, which this one lacks; compute in float32")
         if not isa & lib.ISA_BF16:
-            log.warning("This CPU has no instructions for bf16: it will be slower than float32.")
+            _warn_of_emulation()
 
     @property
     def suffix(self) -> str:
@@ -174,6 +175,10 @@ class Onednn(Reference):
         queries = lib.QUERY_SRC, lib.QUERY_WEIGHTS, lib.QUERY_DST
         return found if all(found.desc(query) == described.desc(query) for query in queries) else None
 
+    def buffers(self) -> list[np.ndarray]:
+        """Return the memory that it keeps for temporary values."""
+        return [*super().buffers(), *self.gradients.free, *([] if self._scratch is None else [self._scratch])]
+
     def scratchpad(self, desc: Desc) -> Memory:
         """Return a memory over the shared scratchpad, which grows to hold it."""
         nbytes = desc.nbytes
@@ -184,6 +189,12 @@ class Onednn(Reference):
         memory = Memory(self, desc, self._scratch)
         self._scratchpads.add(memory)
         return memory
+
+
+@cache
+def _warn_of_emulation() -> None:
+    """Log once that bfloat16 is emulated."""
+    log.warning("This CPU has no instructions for bf16: it will be slower than float32.")
 
 
 def engine_of(layer: Layer) -> Onednn:

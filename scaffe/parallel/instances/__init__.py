@@ -6,5 +6,7 @@
 - `gradient_sums`: the threads' additions, as a gather allows them.
 - `submissions`: an instance marks its layers as complete, as the iteration does.
 - `joined_sums`: numbers that layers sum over the instances.
+- `shared_parameters`: one copy of the parameters in each domain.
 - `crew`: the instances' threads.
+- `simulation/`: their throughput on a machine with more cores, predicted.
 """

@@ -6,19 +6,22 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from threading import Condition, Thread, current_thread
 from time import sleep
+from typing import TypeVar
 
 import numpy as np
 
-from scaffe.monitor.log import log
-from scaffe.parallel.instances.binding import bind
+from scaffe.errors import add_note
+from scaffe.parallel.instances.binding import bind, bind_blas
 from scaffe.parallel.instances.gradient_sums import BrokenOffError
 from scaffe.parallel.instances.places import Place
+from scaffe.parallel.world import USER_ERRORS
 
+T = TypeVar("T")
 Work = Callable[[int], object]
 
 
 class Crew:
-    """One thread for each place, bound to its cores for life.
+    """One thread for each place, bound to its cores for life, as are numpy's products that it computes.
 
     `start(work)` makes each thread call `work(instance)`; instances of group g of `groups` start g times `delay`
     seconds later (ParaX, section 4.4). The groups have instances of each domain. `join` waits for all. Meanwhile the
@@ -42,6 +45,8 @@ class Crew:
         self._ends: dict[int, BaseException | None] = {}  # of the last work, by instance: its error, if any
         self._ended = Condition()
         self._running = False
+        self._unbind_blas = bind_blas()
+        self._has_failed = False  # a thread's work, or the caller that waits for it
         self._threads = [Thread(target=self._live, args=(place,), daemon=True) for place in places]
         for place, thread in zip(places, self._threads, strict=True):
             thread.name = f"instance {place.instance}"
@@ -50,7 +55,7 @@ class Crew:
     def start(self, work: Work) -> None:
         """Make each thread call `work(instance)`; the last work must have been joined."""
         assert not self._running, "the crew is at work"
-        self._ends, self._running = {}, True
+        self._ends, self._running, self._has_failed = {}, True, False
         for calls in self._calls:
             calls.put(work)
 
@@ -60,7 +65,7 @@ class Crew:
         return not self._running or self._all_ended()
 
     def join(self) -> None:
-        """Wait for all threads' work. Raise the error of the instance that failed first, and log its number.
+        """Wait for all threads' work. Raise the error of the instance that failed first, with a note of its number.
 
         An error that is raised in this thread meanwhile, such as KeyboardInterrupt, ends the others' waits too.
         """
@@ -74,12 +79,12 @@ class Crew:
         self._ends = {}
         if failures:
             instance, failure = min(failures, key=lambda one: isinstance(one[1], BrokenOffError))
-            log.error("instance %d of %d failed: %s", instance, len(self.places), type(failure).__name__)
+            add_note(failure, f"instance {instance} of {len(self.places)}")
             raise failure
 
     def abandon(self, error: BaseException) -> None:
         """Call `failed(error)`, an error of the calling thread, and wait for all threads; theirs are not raised."""
-        self._failed(error)
+        self._fail(error)
         self._wait()
         self._running, self._ends = False, {}
 
@@ -99,12 +104,38 @@ class Crew:
         self.start(work)
         self.join()
 
+    def build(self, make: Callable[[int], T]) -> list[T]:
+        """Return make(instance) of all instances, each called in the instance's thread, so that it touches its memory.
+
+        Instance 0's comes first: it fills what the process loads once, and reports what is wrong with all.
+        """
+        made: dict[int, T] = {}
+        wrong: list[Exception] = []  # with all of them
+
+        def build_first(instance: int) -> None:
+            if instance == 0:
+                try:
+                    made[0] = make(0)
+                except USER_ERRORS as error:
+                    wrong.append(error)
+
+        def build(instance: int) -> None:
+            if instance not in made:
+                made[instance] = make(instance)
+
+        self.run(build_first)
+        if wrong:
+            raise wrong[0]
+        self.run(build)
+        return [made[i] for i in range(len(self.places))]
+
     def close(self) -> None:
         """End the threads, once their work has ended."""
         for calls in self._calls:
             calls.put(None)
         for thread in self._threads:
             thread.join()
+        self._unbind_blas()
 
     def __enter__(self) -> Crew:
         return self
@@ -130,10 +161,19 @@ class Crew:
                 with np.errstate(all="ignore"):  # which each thread has of its own
                     work(place.instance)
             except BaseException as error:
-                self._failed(error)
+                self._fail(error)
                 self._end(place.instance, error)
             else:
                 self._end(place.instance, None)
+
+    def check(self) -> None:
+        """Raise BrokenOffError where another instance's work has failed, or the caller that waits for all."""
+        if self._has_failed:
+            raise BrokenOffError
+
+    def _fail(self, error: BaseException) -> None:
+        self._has_failed = True
+        self._failed(error)
 
     def _end(self, instance: int, error: BaseException | None) -> None:
         with self._ended:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import combinations
 from threading import Condition
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from scaffe.parallel.instances.gathers.gather import RESULT, Addition, Gather
 
+Work = tuple[list[Addition], int | None]  # additions, or a bucket whose sum is complete
 BLOCK = 1 << 15  # elements that are added at once: the sum's 128 KB stay in the core's cache
 
 
@@ -29,6 +31,8 @@ class GradientSums:
     different buckets. Nothing is added to the bucket any more. An error that it raises ends all waits, and is raised by
     that thread.
 
+    `waiting()` returns a context manager, in which a thread waits for other instances.
+
     In each iteration the scheduler calls `begin`, each instance's thread `give` for each bucket, then `finish`.
     """
 
@@ -38,6 +42,7 @@ class GradientSums:
         diffs: Sequence[np.ndarray],
         parts: Sequence[slice],
         summed: Callable[[int], object] = lambda bucket: None,
+        waiting: Callable[[], AbstractContextManager[object]] = nullcontext,
     ):
         if len(diffs) != gather.size or len({diff.shape for diff in diffs}) > 1:
             raise ValueError(f"{gather.size} gradients of one shape are needed")
@@ -45,7 +50,7 @@ class GradientSums:
             raise ValueError("each instance needs memory of its own for its gradients")
         if tuple(part.stop - part.start for part in parts) != gather.lengths:
             raise ValueError("the buckets have other lengths than the gather's")
-        self.gather, self.summed = gather, summed
+        self.gather, self.summed, self._waiting = gather, summed, waiting
         self.result = diffs[RESULT]
         self._diffs = tuple(diffs)
         self._parts = tuple(parts)
@@ -82,20 +87,25 @@ class GradientSums:
         while work := self._wait(instance):
             self._do(*work)
 
-    def _wait(self, instance: int) -> tuple[list[Addition], int | None] | None:
-        """Wait for work: the additions that are left to an instance, or a bucket to call `summed` for.
-
-        Return None once there is no more.
-        """
+    def _wait(self, instance: int) -> Work | None:
+        """Return what is left to an instance, once there is something; None once there is no more."""
         with self._changed:
-            self._idle += 1
-            while not ((due := self.gather.owed(instance)) or self._summed or self.gather.is_complete):
-                self._check()
-                self._changed.wait()
-            self._idle -= 1
             self._check()
-            bucket = self._summed.popleft() if self._summed and not due else None
-            return None if bucket is None and not due else (due, bucket)
+            if (work := self._left(instance)) or self.gather.is_complete:
+                return work
+            with self._waiting():
+                self._idle += 1
+                while not (work := self._left(instance)) and not self.gather.is_complete:
+                    self._changed.wait()
+                    self._check()
+                self._idle -= 1
+            return work
+
+    def _left(self, instance: int) -> Work | None:
+        """Return the additions that are left to an instance, or a bucket to call `summed` for, if there is any."""
+        if due := self.gather.owed(instance):
+            return due, None
+        return ([], self._summed.popleft()) if self._summed else None
 
     def break_off(self, error: BaseException) -> None:
         """End all waits with BrokenOffError, whose cause is an instance's error. Any thread can call it."""
@@ -120,7 +130,7 @@ class GradientSums:
     def _do_all(self, due: list[Addition]) -> None:
         while due:
             addition = due.pop(0)
-            self._add(addition)
+            self.add(addition)
             bucket = None
             with self._changed:
                 due += self.gather.added(addition)
@@ -133,7 +143,8 @@ class GradientSums:
             if bucket is not None:
                 self.summed(bucket)
 
-    def _add(self, addition: Addition) -> None:
+    def add(self, addition: Addition) -> None:
+        """Do an addition. A timeline replaces this method by a timed one."""
         start = self._parts[addition.bucket].start
         part = slice(start + addition.start, start + addition.stop)
         add(*(self._diffs[source][part] for source in addition.sources))

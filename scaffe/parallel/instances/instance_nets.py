@@ -28,7 +28,7 @@ class InstanceNets:
     def drive(self) -> Hook:
         """Return a drive by the team's threads."""
         assert self.team.crew is not None
-        drive = CrewDrive(self.team.crew)
+        drive = CrewDrive(self.team.crew, self.team.main, self.team.records)
         self.team.breaks.append(drive.release)
         return drive
 
@@ -47,7 +47,7 @@ class InstanceSums:
         domains = [place.domain for place in team.places]
         gather = kind(domains, [part.stop - part.start for part in parts], number, given.deterministic)
         diffs = [net.packed.diff for net in nets]
-        self.sums = GradientSums(gather, diffs, parts, summed)
+        self.sums = GradientSums(gather, diffs, parts, summed, lambda: team.waiting())
         team.breaks.append(self.sums.break_off)
         self._submissions = [Submissions(i, net.packed, buckets, self.sums) for i, net in enumerate(nets)]
         weights = _weights(nets, domains, buckets)

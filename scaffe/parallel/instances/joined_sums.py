@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from threading import Condition
 
@@ -21,11 +22,16 @@ class JoinedSums:
     """Sum the instances' numbers, in the order of the instances, then the result over the ranks.
 
     `over_ranks(values)` is called by one instance's thread, the last that comes. All instances ask for the same sums in
-    the same order, as ranks do.
+    the same order, as ranks do. `waiting()` returns a context manager, in which a thread waits for other instances.
     """
 
-    def __init__(self, instances: int, over_ranks: Summing = _here):
-        self.size, self.over_ranks = instances, over_ranks
+    def __init__(
+        self,
+        instances: int,
+        over_ranks: Summing = _here,
+        waiting: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ):
+        self.size, self.over_ranks, self._waiting = instances, over_ranks, waiting
         self._come: dict[int, np.ndarray] = {}
         self._sums = np.zeros(0)
         self._round = 0
@@ -54,7 +60,8 @@ class JoinedSums:
             self._come[instance] = np.array(values, np.float64)
             this_round, is_last = self._round, len(self._come) == self.size
             if not is_last:
-                self._changed.wait_for(lambda: self._round != this_round or self._error)
+                with self._waiting():
+                    self._changed.wait_for(lambda: self._round != this_round or self._error)
             if self._error:
                 raise BrokenOffError("another instance has failed") from self._error
         if is_last:

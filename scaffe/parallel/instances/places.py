@@ -62,9 +62,9 @@ def _of_size(size: int, topology: Topology, oversubscribe: bool) -> int:
     raise ScaffeError(f"an instance on each {size} cores needs a domain with {size}; this rank has {most} in one")
 
 
-def candidates(topology: Topology) -> list[int]:
-    """Return the numbers of instances that "auto" tries: 1, one for each domain, one for each core."""
-    return sorted({1, len(topology.domains), len(topology.cores)})
+def candidates(topology: Topology) -> dict[str, int]:
+    """Return what "auto" tries, each with its number of instances: one, one for each domain, one for each core."""
+    return {n: count(n, topology) for n in ("1", "numa", "core")}
 
 
 def place(n: str, topology: Topology, oversubscribe: bool = False) -> list[Place]:

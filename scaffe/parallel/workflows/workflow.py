@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from threading import Lock
 from typing import Any, ClassVar
 
 from collectives.communicator import Communicator
@@ -77,8 +78,11 @@ class Workflow:
         everywhere = parts.collective == "allreduce"
         self.propagate = self.updated_everywhere() if everywhere else self.propagation()
         self.aggregate = self.aggregation()
+        self._lock, self._begun, self._early = Lock(), False, list[int]()
         self.instance_sums = parts.instances.of(self.buckets, self._summed) if parts.instances else None
         self.replicas = self.instance_sums.replicas if self.instance_sums else self._single()
+        for transfer in (self.propagate, self.aggregate):
+            transfer.meter.instances = len(self.replicas)
         self.sums = None if parts.comm is None else Sums(parts.world, self.drive.wait)
         if self.sums is not None:
             self.drive.transfers = self.aggregate, self.propagate, self.sums
@@ -97,7 +101,11 @@ class Workflow:
         return [Replica(self.parts.net, self.aggregate, self.parts.world.record, Weights())]
 
     def _summed(self, k: int) -> None:
-        """Pass on a bucket whose sum over the instances is complete."""
+        """Aggregate a bucket whose sum over the instances is complete, or keep it until `begin`."""
+        with self._lock:
+            if not self._begun:
+                self._early.append(k)
+                return
         self.aggregate.summed(k)
         self.drive.between()
 
@@ -180,16 +188,25 @@ class Workflow:
 
     # Called by the iterations.
 
-    def clear_diffs(self) -> None:
-        """Set the gradients of all nets to zero."""
+    def expect(self) -> None:
+        """Set the gradients of all nets to zero, and expect the instances'."""
         for net in self.nets:
             net.clear_param_diffs()
-
-    def begin(self) -> None:
-        """Expect the gradients of the last pass. Collective."""
-        self.aggregate.begin()
+        self._begun, self._early = False, []
         if self.instance_sums is not None:
             self.instance_sums.begin()
+
+    def begin(self) -> None:
+        """Begin aggregation, once the loss is known to be finite. Collective.
+
+        Instances may be in the backward pass already: what they have summed until now is aggregated first.
+        """
+        self.aggregate.begin()
+        with self._lock:
+            self._begun, early = True, self._early
+            self._early = []
+        for k in early:
+            self.aggregate.summed(k)
 
     def took(self) -> str:
         """Note the end of an iteration; return what it decided, in a sentence, or "". Collective."""
@@ -199,6 +216,10 @@ class Workflow:
     def is_settled(self) -> bool:
         """Whether nothing is left to be decided."""
         return self.ordering is None or self.ordering.is_over
+
+    def nbytes(self) -> dict[str, int]:
+        """Return the bytes of each bucket, by its label."""
+        return {one.label(self.parts.net): self.packed.data[one.part].nbytes for one in self.buckets}
 
     def close(self) -> None:
         """End the drive's thread, and free the communication resources once no message is in flight. Collective."""

@@ -133,3 +133,15 @@ def test_a_gpu_that_is_lost_outside_a_layer_is_told_in_one_line(folder, capfd, m
     assert "Traceback" not in said
     assert said.splitlines()[-1].startswith(f"scaffe: GPU 0 (0000:00:00.0) failed: {text}; ")
     assert advice in said.splitlines()[-1] and said.endswith("--snapshot auto\n")
+
+
+@pytest.mark.parametrize("command", ["test --weights w", "time", "classify a.png --weights w", "extract-features w"])
+def test_several_instances_on_a_gpu_are_refused_in_one_line(folder, capfd, command):
+    from PIL import Image
+
+    Image.new("L", (28, 28)).save("a.png")
+    model = ["net.prototxt", "ip1", "f", "1"] if "extract" in command else ["--model", "net.prototxt"]
+    flags = ["--device", "cuda", "--instances", "2", "--oversubscribe"]
+    assert main([*command.split(), *model, *flags]) == 2
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert "2 instances on a GPU: a rank with a GPU has one; start a rank for each GPU, or compute on the cores" in last

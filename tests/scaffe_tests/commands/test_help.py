@@ -47,11 +47,13 @@ def test_the_help_of_train_is_a_page_of_common_flags_in_groups(capsys, monkeypat
         "Caffe's",
         "computing",
         "ranks",
+        "instances of a rank",
         "data",
         "watching",
     ]
-    assert {"--solver", "--workflow", "--threads", "--shuffle", "--timeline"} <= set(flags(text))
-    assert not {"--chunk-bytes", "--graphs", "--sigint-effect"} & set(flags(text))
+    common = {"--solver", "--workflow", "--threads", "--instances", "--gather", "--shuffle", "--timeline"}
+    assert common <= set(flags(text))
+    assert not {"--chunk-bytes", "--graphs", "--sigint-effect", "--launch-delay"} & set(flags(text))
 
 
 def names() -> list[str]:

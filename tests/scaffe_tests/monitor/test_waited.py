@@ -23,7 +23,7 @@ class Net:
 
 
 def told(*ranks: tuple[float, float, float, float], threads: int = 2) -> str:
-    return waited.describe(World(*ranks), Net(), 1.0, threads)
+    return waited.describe(World(*ranks), [Net()], 1.0, threads)
 
 
 def batch(begin: float, middle: float, end: float) -> Batch:
@@ -42,6 +42,23 @@ def test_the_first_batch_is_not_counted():
 
 def test_who_hardly_waits_gets_a_share_and_no_advice():
     assert told((0.1, 5, 1, 100)) == "0.10% of the time spent waiting for records"
+
+
+def test_of_several_instances_the_mean_wait_counts():
+    class Layer:
+        def __init__(self, seconds):
+            self.waited = waited.Waited()
+            self.waited.add(seconds, batch(0, 3, 5), first=False)
+
+    class Alone:
+        def allgather(self, mine):
+            return [mine]
+
+    nets = [Net(), Net(), Net()]
+    for net, seconds in zip(nets, (1.0, 2.0, 6.0), strict=True):
+        net.layers = (Layer(seconds),)
+    text = waited.describe(Alone(), nets, 100.0, 1)
+    assert text == "3.00% of the time spent waiting for records"
 
 
 def test_ranks_that_read_nothing_are_told_nothing():

@@ -1,6 +1,7 @@
 """Meters add up what is waited for and what is under way; the numbers here follow from a clock that we turn."""
 
 import itertools
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -48,6 +49,28 @@ def test_messages_handled_between_layers_are_exposed_if_any_moved(clock):
 
     meter.handle(lambda: progress(2, True))
     meter.handle(lambda: progress(4, False))
+    assert meter.exposed == 2
+
+
+def in_a_thread(work, *arguments):
+    thread = Thread(target=work, args=arguments)
+    thread.start()
+    thread.join()
+
+
+def test_of_the_waits_of_several_instances_the_mean_counts_and_the_main_threads_holds_up_all(clock):
+    meter = Meter("propagation")
+    meter.instances = 3
+    for seconds in (3, 6):
+        in_a_thread(meter.wait, 0, lambda seconds=seconds: turn(clock, seconds))
+    assert meter.exposed == 3
+    meter.wait(ALL, lambda: turn(clock, 5))
+    assert meter.exposed == 3 + 5
+
+
+def test_an_update_in_another_thread_shortens_no_wait(clock):
+    meter = Meter("aggregation")
+    meter.wait(1, lambda: in_a_thread(meter.compute, 0, lambda: turn(clock, 2)))
     assert meter.exposed == 2
 
 

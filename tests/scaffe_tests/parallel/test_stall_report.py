@@ -16,6 +16,7 @@ from scaffe.errors import ScaffeError
 from scaffe.monitor.record import (
     BACKWARD,
     FORWARD,
+    INSTANCES,
     LOSS,
     NBYTES,
     PARAMETERS,
@@ -30,6 +31,7 @@ from scaffe.monitor.record import (
     Observation,
     RankRecord,
     packed,
+    threads,
     unpacked,
 )  # fmt: skip
 from scaffe.monitor.watching import Watching
@@ -69,6 +71,49 @@ def test_a_rank_that_computes_is_missing_and_one_that_waits_is_not() -> None:
         UNMOVED + "missing:",
         "rank 1 on host1: last seen in backward pass of layer conv1, iteration 7, 70 s ago",
     ]
+
+
+def with_instances(rank: int, *rows: tuple[int, ...], idle: int = 70) -> Observation:
+    """Return a rank whose main thread and instances have these operations, layers and waits."""
+    row, *instances = (seen(rank, *row, idle=idle).row for row in rows)
+    return Observation(rank, f"host{rank}", row, NOW, instances)
+
+
+def test_the_instances_of_a_missing_rank_are_named_those_that_compute_first() -> None:
+    resting = BACKWARD, -1, INSTANCES
+    drives = FORWARD, -1, INSTANCES
+    stuck = with_instances(1, drives, resting, resting, (BACKWARD, 1), resting)
+    waits = with_instances(2, drives, resting, (FORWARD, 1, PARAMETERS))
+    agrees = with_instances(3, (LOSS, -1, RANKS), (BACKWARD, 1), resting)
+    assert said(WAITING, stuck, waits, agrees) == [
+        UNMOVED + "missing:",
+        "rank 1 on host1: last seen in instance 2 in backward pass of layer conv1; instances 0-1,3 in backward pass, "
+        "waiting for the other instances; iteration 7, 70 s ago",
+        "rank 3 on host3: last seen in agreement on the loss, waiting for the other ranks; instance 0 in backward pass "
+        "of layer conv1; instance 1 in backward pass, waiting for the other instances; iteration 7, 70 s ago",
+    ]
+
+
+def test_a_test_by_instances_outside_of_training_has_no_iteration() -> None:
+    one = with_instances(1, (TEST, -1, INSTANCES), (TEST, 1), (TEST, 2))
+    assert said(WAITING, one)[1] == (
+        "rank 1 on host1: last seen in instance 0 in test, layer conv1; instance 1 in test, layer loss, 70 s ago"
+    )
+
+
+def test_a_rank_moves_as_long_as_one_of_its_instances_does() -> None:
+    row, moving = seen(1, BACKWARD, 1).row, seen(1, BACKWARD, 1, idle=2).row
+    one = Observation(1, "host1", row, NOW, [moving, row])
+    assert one.idle == 2 and not one.is_waiting
+
+
+def test_instances_that_all_rest_are_not_named() -> None:
+    resting = BACKWARD, -1, INSTANCES
+    me = with_instances(0, (UPDATE, -1, SUMS), resting, resting, idle=62)
+    assert said(me, seen(1, BACKWARD, 1))[0] == UNMOVED + "missing:"
+    me = with_instances(0, (FORWARD, -1, INSTANCES), (FORWARD, 1, PARAMETERS), (FORWARD, 1, PARAMETERS), idle=62)
+    place = "instances 0-1 in forward pass of layer conv1, waiting for the root's parameters; iteration 7"
+    assert said(me, seen(1, BACKWARD, 1))[0] == f"rank 0 has not moved for 62 s: {place}; missing:"
 
 
 def test_a_rank_that_was_stopped_while_it_waited_is_missing() -> None:
@@ -205,6 +250,15 @@ def test_times_of_a_node_with_another_clock_become_ours() -> None:
     assert unpacked(received[1]) == (*fields[1], NOW - 30 * S, NOW)
 
 
+def test_a_datagram_has_the_records_of_all_instances() -> None:
+    token = os.urandom(TOKEN_BYTES)
+    first, second = (7, 0, BACKWARD, 1, 0), (7, 0, BACKWARD, -1, INSTANCES)
+    row = (packed(*first), 40 * S, 45 * S, packed(*second), 30 * S, 0)
+    [(rank, received)] = unpack(token, pack(token, {3: row}, [3], 50 * S), NOW, len(row))  # type: ignore[arg-type]
+    assert rank == 3
+    assert threads(received) == [(*first, NOW - 10 * S, NOW - 5 * S), (*second, NOW - 20 * S, NOW - 50 * S)]
+
+
 def test_what_is_not_this_jobs_datagram_is_refused() -> None:
     token = os.urandom(TOKEN_BYTES)
     datagram = pack(token, [(0,) * 3], [0], NOW)
@@ -237,7 +291,7 @@ def test_a_datagram_is_taken_for_ranks_elsewhere_alone_and_where_it_fits() -> No
 def test_a_record_that_no_rank_of_this_job_can_have_does_not_fit() -> None:
     layers = Named()
     assert layers.has((7, 1, TEST, 2, RANKS, NOW, NOW)) and layers.has((7, 0, LOSS, -1, 0, NOW, NOW))
-    for row in ((7, 2, TEST, 0, 0), (7, 1, TEST, 3, 0), (7, 0, 7, 0, 0), (7, 0, LOSS, 0, 4)):
+    for row in ((7, 2, TEST, 0, 0), (7, 1, TEST, 3, 0), (7, 0, 7, 0, 0), (7, 0, LOSS, 0, 5)):
         assert not layers.has((*row, NOW, NOW))
 
 

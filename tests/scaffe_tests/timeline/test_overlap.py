@@ -37,12 +37,37 @@ def in_ms(seconds):
 
 def test_an_iterations_costs():
     [costs] = iterations(trace(traces.root()).ranks[0]).values()
-    busy = dict(read=8, transform=4, forward=20, propagation=10, backward=30, aggregation=40, update=7)
+    busy = dict(read=8, transform=4, forward=20, propagation=10, backward=30, gather=0, aggregation=40, update=7)
     assert costs.busy == in_ms(busy)
     assert costs.exposed == in_ms(dict(read=3, transform=1, propagation=5, aggregation=8))
     assert costs.waits == in_ms({("propagation", "conv1"): 5, ("aggregation", "fc"): 8})
     assert costs.loss == pytest.approx(2 * traces.MS)
     assert costs.own == pytest.approx((20 + 30 + 3 + 1) * traces.MS)
+
+
+def test_of_several_instances_the_means_count():
+    spans = [
+        span("iteration", "iteration 0", 0, 20),
+        message("propagation", "fc", 0, 6),
+        wait("propagation", "fc", 0, 2, "instance 0"),
+        wait("propagation", "fc", 0, 6, "instance 10"),
+        span("read", "data", 0, 1, "instance 0, reader data"),
+        span("read", "data", 0, 4, "instance 10, reader data"),
+        wait("read", "data", 0, 3, "instance 10"),
+        span("forward", "fc", 2, 7, "instance 0"),
+        span("forward", "fc", 6, 9, "instance 10"),
+        wait("instances", "instances", 7, 9, "instance 0"),
+        span("gather", "fc", 9, 10, "instance 0"),
+        span("gather", "fc", 9, 14, "instance 10"),
+        wait("loss", "loss", 6, 8),  # while instance 10 computes, and instance 0 for half of it
+        wait("loss", "loss", 16, 18),
+    ]
+    [costs] = iterations(trace(spans).ranks[0]).values()
+    busy = dict(read=2.5, transform=0, forward=4, propagation=6, backward=0, gather=3, aggregation=0, update=0)
+    assert costs.busy == in_ms(busy)
+    assert costs.exposed == in_ms(dict(read=1.5, transform=0, propagation=4, aggregation=0))
+    assert costs.waits == in_ms({("propagation", "fc"): 4})
+    assert (costs.total, costs.loss, costs.instances) == pytest.approx((0.020, 0.0025, 0.001))
 
 
 def test_waiting_while_no_such_message_is_under_way_is_not_for_them():

@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 
 import nets
 import pytest
@@ -10,6 +11,7 @@ from bad_input import Refused, train, trainable
 from scaffe.cli import main
 from scaffe.compute import Compute
 from scaffe.errors import ScaffeError
+from scaffe.tools.work import LayerWork
 from scaffe.training import replay
 from scaffe.training.solver import Solver
 
@@ -45,6 +47,13 @@ def test_what_time_writes_can_be_replayed(folder):
     assert main(train("--compute", "replay:p.json")) == 0
 
 
+def test_a_profile_keeps_the_work_of_its_layers(tmp_path):
+    work = {"ip": LayerWork((6.0, 8.0), (10.0, 20.0), 4.0, 2.0, 3)}
+    saved = replay.Profile({"ip": (1.0, 2.0), "loss": (0.5, 0.0)}, 0.25, works=work, batch=8, threads=2)
+    saved.save(tmp_path / "p.json")
+    assert replay.load(tmp_path / "p.json") == replace(saved, source=str(tmp_path / "p.json"))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -55,6 +64,9 @@ def test_what_time_writes_can_be_replayed(folder):
         ('{"layers": [{"name": "ip", "forward_s": "1", "backward_s": 0}]}', "expected seconds, got '1'"),
         ('{"layers": [{"name": "ip", "forward_s": -1, "backward_s": 0}]}', "expected seconds, got -1"),
         ('{"layers": [], "update_s": true}', "expected seconds, got True"),
+        ('{"layers": [], "batch": 1.5}', "expected a count, got 1.5"),
+        ('{"layers": [{"name": "ip", "forward_s": 0, "backward_s": 0, "flops": [1]}]}', "expected numbers for forward"),
+        ('{"layers": [{"name": "ip", "forward_s": 0, "backward_s": 0, "flops": [1, 1]}]}', "no 'moved'"),
     ],
 )
 def test_a_file_that_is_no_profile_is_told(tmp_path, text, message):

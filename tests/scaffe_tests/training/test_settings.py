@@ -16,6 +16,7 @@ from scaffe.cli import parser
 from scaffe.compute import Compute
 from scaffe.errors import ScaffeError
 from scaffe.monitor.watching import Watching
+from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.run import Run
 from scaffe.setting import Setting, settings_of
 from scaffe.training.settings import Settings, read_settings, table
@@ -24,6 +25,7 @@ from scaffe.training.solver import Solver
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 RECORDS = {one.name: type(one.default) for one in fields(Settings)}
 ALL = [(name, one) for name, record in RECORDS.items() for one in settings_of(record)]
+TABLES = "[compute] [run] [instances] [reading] [watching]"
 IDS = [f"{name}.{one.name}" for name, one in ALL]
 
 
@@ -32,7 +34,7 @@ def other_value(one: Setting) -> object:
     if one.values:
         return next(value for value in one.values if value != one.default)
     texts = {"numbers": "bf16", "plan": "timed", "reduce": "chain", "bucket_bytes": "8K", "supernodes": "a;b"}
-    texts |= {"shuffle": "full", "timeline": "t.json"}
+    texts |= {"shuffle": "full", "timeline": "t.json", "n": "numa", "gather": "slices", "launch_delay": "0.5"}
     given = {str: texts.get(one.name), int: 3, float: 0.5, bool: True}[type(one.default)]
     return 2.0**20 if one.name == "workspace_bytes" else given
 
@@ -54,6 +56,12 @@ def test_a_switch_of_a_file_is_turned_off_by_its_flag(tmp_path: Path) -> None:
     assert read_settings(tmp_path / "run.toml").with_flags(given) == Settings()
 
 
+def test_a_number_of_instances_or_of_seconds_is_a_number_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text("[instances]\nn = 4\nlaunch-delay = 0.005\n")
+    expected = Settings(instances=Instances("4", launch_delay="0.005"))
+    assert read_settings(tmp_path / "run.toml") == expected
+
+
 def test_keys_above_the_tables_are_the_runs(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text(
         'reduce = "chain"\nchunk_bytes = 5\n[reading]\nthreads = 2\n[run]\nsync = "allreduce"'
@@ -66,13 +74,17 @@ def test_keys_above_the_tables_are_the_runs(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("[compute]\nspeed = 9", "unknown key 'speed' in [compute]; known: engine device numbers threads plan"),
-        ("[computing]\nthreads = 9", "unknown table [computing]; known: [compute] [run] [reading] [watching]"),
+        ("[computing]\nthreads = 9", f"unknown table [computing]; known: {TABLES}"),
         ('engine = "onednn"', "unknown key 'engine' in [run]; write engine in [compute]"),
         ("[run]\nthreads = 2", "unknown key 'threads' in [run]; write threads in [compute] or threads in [reading]"),
         ("[reading]\nreader_threads = 2", "unknown key 'reader_threads' in [reading]; write threads in [reading]"),
         ('scal = "weak"', "unknown key 'scal' in [run]; write scaling in [run]"),
-        ("[run.more]\nthreads = 9", "unknown table [more]; known: [compute] [run] [reading] [watching]"),
+        ("[run.more]\nthreads = 9", f"unknown table [more]; known: {TABLES}"),
         ("compute = 3", "compute must be a table, [compute], got 3"),
+        ("instances = 3", "instances must be a table, [instances], got 3; write n in [instances]"),
+        ("[instances]\ninstances = 3", "unknown key 'instances' in [instances]; write n in [instances]"),
+        ("[run]\nn = 3", "unknown key 'n' in [run]; write n in [instances]"),
+        ("[instances]\nn = 0", "instances must be a number, numa, core, x:C such as x:4, or auto; got '0'"),
         ("[[reading]]\nprefetch = 3", "reading must be a table, [reading], got [{'prefetch': 3}]"),
         ("reduce = 'cb'\n[run]\nreduce = 'chain'", "key 'reduce' is given twice"),
         ("[run]\nchunk-bytes = 1\nchunk_bytes = 2", "key 'chunk_bytes' is given twice"),
@@ -136,7 +148,7 @@ def test_the_documentations_table_is_printed_by_the_module() -> None:
 def test_solver_takes_its_records_and_little_else() -> None:
     taken = [name for name in inspect.signature(Solver).parameters]
     assert taken == ["param", "world", *RECORDS]
-    assert len(taken) + len(("instances", "faults")) <= 8
+    assert len(taken) + len(("faults",)) <= 8
 
 
 @pytest.mark.parametrize(
@@ -150,6 +162,8 @@ def test_solver_takes_its_records_and_little_else() -> None:
         ({"prefetch": 2}, "prefetch= has moved: write reading=Reading(prefetch=...)"),
         ({"asked": list}, "asked= has moved: write solver.asked = ..."),
         ({"compute": "bf16"}, "compute= takes a record, Compute(...), got 'bf16'"),
+        ({"instances": 2}, "instances= takes a record, Instances(...), got 2"),
+        ({"n": 2}, "n= has moved: write instances=Instances(n=...)"),
         ({"run": None}, "run= takes a record, Run(...), got None"),
         ({"watching": Compute()}, "watching= takes a record, Watching(...), got Compute("),
     ],

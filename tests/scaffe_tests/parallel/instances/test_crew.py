@@ -7,8 +7,10 @@ from time import monotonic
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
-from scaffe.errors import LaunchError
+from scaffe.errors import LaunchError, notes
+from scaffe.monitor.log import log
 from scaffe.parallel.instances.crew import Crew
 from scaffe.parallel.instances.gradient_sums import BrokenOffError
 from scaffe.parallel.instances.places import Place
@@ -39,7 +41,7 @@ def test_the_caller_is_free_while_instances_work() -> None:
         assert crew.is_idle
 
 
-def test_the_first_error_is_raised_with_its_traceback_and_number(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_first_error_is_raised_with_its_traceback_and_number() -> None:
     broken = threading.Event()
 
     def work(instance: int) -> None:
@@ -48,10 +50,11 @@ def test_the_first_error_is_raised_with_its_traceback_and_number(caplog: pytest.
         broken.wait()  # until `failed` is called, by the thread that fails
         raise BrokenOffError
 
-    with caplog.at_level(logging.ERROR), Crew(PLACES, lambda error: broken.set()) as crew:
+    with Crew(PLACES, lambda error: broken.set()) as crew:
         with pytest.raises(ZeroDivisionError, match="in layer 'ip1'") as caught:
             crew.run(work)
         assert any(entry.name == "work" for entry in caught.traceback)
+        assert notes(caught.value) == [f"instance 2 of {len(PLACES)}"]
         crew.run(lambda i: None)  # it can go on
 
 
@@ -72,6 +75,44 @@ def test_a_signal_while_the_caller_waits_ends_the_work_of_all(monkeypatch: pytes
             crew.run(lambda i: broken.wait())
         assert crew.is_idle and told == [KeyboardInterrupt]
         crew.run(lambda i: None)
+
+
+def test_work_that_checks_ends_when_another_instance_fails() -> None:
+    started = threading.Semaphore(0)
+
+    def work(instance: int) -> None:
+        if instance == 2:
+            for _ in range(3):
+                started.acquire()
+            raise ZeroDivisionError
+        started.release()
+        while True:
+            crew.check()
+
+    with Crew(PLACES) as crew:
+        with pytest.raises(ZeroDivisionError):
+            crew.run(work)
+        crew.run(lambda i: crew.check())  # forgotten
+
+
+def test_what_instance_0_builds_comes_first_and_alone() -> None:
+    begun: list[str] = []
+
+    def make(instance: int) -> str:
+        assert instance == 0 or "0" in begun
+        begun.append(threading.current_thread().name.removeprefix("instance "))
+        return f"net {instance}"
+
+    with Crew(PLACES) as crew:
+        assert crew.build(make) == [f"net {i}" for i in range(4)]
+    assert begun[0] == "0" and sorted(begun) == list("0123")
+
+
+def test_only_instance_0_logs_what_all_would_say(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO), Crew(PLACES) as crew:
+        crew.run(lambda i: log.info("layer 'x' computes in numpy"))
+        crew.run(lambda i: log.warning("of instance %d", i))
+    assert sorted(caplog.messages) == ["layer 'x' computes in numpy", *(f"of instance {i}" for i in range(4))]
 
 
 def test_a_core_that_is_not_there_is_an_error_of_the_work() -> None:
@@ -95,6 +136,20 @@ def test_groups_start_one_delay_apart() -> None:
 
 
 def test_close_ends_the_threads() -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     Crew(PLACES).close()
-    assert threading.active_count() == before
+    assert set(threading.enumerate()) <= before
+
+
+def blas_threads() -> list[int]:
+    """Return the number of threads of each BLAS library."""
+    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+
+def test_numpys_products_are_computed_by_the_instances_threads_alone() -> None:
+    found: dict[int, list[int]] = {}
+    with threadpool_limits(2, "blas"):
+        with Crew(PLACES[:2]) as crew:
+            crew.run(lambda i: found.__setitem__(i, blas_threads()))
+        assert set(found[0] + found[1]) == {1}
+        assert set(blas_threads()) == {2}

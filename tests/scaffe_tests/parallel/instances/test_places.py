@@ -107,9 +107,9 @@ def test_how_a_place_reads() -> None:
 
 
 def test_what_auto_tries() -> None:
-    assert candidates(TWO) == [1, 2, 8]
-    assert candidates(topology([0, 1])) == [1, 2]
-    assert candidates(topology([3])) == [1]
+    assert candidates(TWO) == {"1": 1, "numa": 2, "core": 8}
+    assert candidates(topology([0, 1])) == {"1": 1, "numa": 1, "core": 2}
+    assert candidates(topology([3])) == {"1": 1, "numa": 1, "core": 1}
 
 
 @pytest.mark.parametrize(

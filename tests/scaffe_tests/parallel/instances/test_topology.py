@@ -6,22 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
+from domains import made
 
 from scaffe.errors import LaunchError
 from scaffe.parallel.instances.topology import Domain, parse_ranges, ranges, read_topology
 
 pytestmark = pytest.mark.mpi_skip
-
-
-def made(folder: Path, **domains: tuple[str, str]) -> Path:
-    """Write a folder as /sys/devices/system/node; by domain the cores and the distances."""
-    (folder / "online").write_text("0")  # what else lies there is no domain
-    (folder / "power").mkdir()
-    for name, (cores, distance) in domains.items():
-        (folder / name).mkdir()
-        (folder / name / "cpulist").write_text(cores + "\n")
-        (folder / name / "distance").write_text(distance + "\n")
-    return folder
 
 
 def test_two_domains_with_threads_of_their_cores(tmp_path: Path) -> None:

@@ -1,0 +1,218 @@
+"""BuiltSolver: what a solver consists of: nets, update rule, collectives and workflows; built, rebuilt and freed."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from weakref import WeakSet
+
+import numpy as np
+
+from readers import Reading
+from scaffe import solvers
+from scaffe.choices import Choices
+from scaffe.compute import Compute
+from scaffe.files import snapshot
+from scaffe.files.prefix_lock import PrefixLock
+from scaffe.monitor.watching import Watching
+from scaffe.net import Net
+from scaffe.packed import aligned_zeros
+from scaffe.parallel.buckets import Bucket
+from scaffe.parallel.choose import WorkflowTrial
+from scaffe.parallel.instances.instance_nets import InstanceNets
+from scaffe.parallel.instances.team import Team
+from scaffe.parallel.maker import candidates, make_workflow
+from scaffe.parallel.propagate import Propagate
+from scaffe.parallel.run import Run
+from scaffe.parallel.stall import open_watch
+from scaffe.parallel.statistics import Statistics
+from scaffe.parallel.workflows.workflow import Workflow
+from scaffe.parallel.world import World
+from scaffe.proto import SolverParameter
+from scaffe.solvers import lr_policy
+from scaffe.timeline import timeline as timelines
+from scaffe.timeline import trace
+from scaffe.training import replay
+from scaffe.training.auto_instances import AutoInstances
+from scaffe.training.bad_records import BadRecords
+from scaffe.training.carried import Carried
+from scaffe.training.communicator import open_communicator
+from scaffe.training.losses import Losses
+from scaffe.training.nets import NetBuilder, agree_on
+from scaffe.training.snapshots import Snapshots
+
+
+class BuiltSolver:
+    """The parts of a solver, whose settings `Solver.__init__` checks and sets.
+
+    - `nets`: the train net of each of this rank's instances, `net` the first. `tests`: of each test net, a net for each
+      instance, `test_nets` the first of each.
+    - `rule`, `statistics`, `losses`, `bad_records`, `snapshots`, `choices`: what belongs to the nets.
+    - `trial`: the workflow of the next iteration, or several that are timed. `auto_instances`: the same for instances.
+    - `former`: nets that others have replaced, but users hold.
+    - `closed`: whether threads have ended and communicators are freed.
+    """
+
+    asked: Callable[[], Sequence[bool]]
+    auto_instances: AutoInstances
+    choices: Choices
+    closed: bool
+    compute: Compute
+    former: WeakSet[Net]
+    iter: int
+    lock: PrefixLock
+    param: SolverParameter
+    reading: Reading
+    run: Run
+    seed: int
+    team: Team
+    tests_done: int
+    timeline: timelines.Timeline | None
+    watching: Watching
+    world: World
+
+    def _build(self) -> None:
+        """Build nets, collectives, update rule and workflows, and begin to watch. Collective."""
+        run, world = self.run, self.world
+        given = self.compute, run.scaling, self.reading, self.choices
+        builder = NetBuilder(self.param, world, self.team, self.seed, *given)
+        world.together(lambda: self._build_train_nets(builder))
+        agree_on(world, [self.net])
+        self.instance_nets = self._instance_nets()
+        self.collectives = open_communicator(world, run, self.net)
+        world.together(lambda: self._build_rest(builder))
+        agree_on(world, self.test_nets)
+        self.bad_records = BadRecords(self._all_nets(), self.reading)
+        self.losses = Losses(world, self.param, lambda: self.asked(), self.bad_records, self.rule)
+        self.snapshots = Snapshots(
+            self.param, world, self.nets, self.tests, self.rule, self.choices, self.lock, run.keep_snapshots,
+            self.auto_instances.kept,
+        )  # fmt: skip
+        self.trial = self._make_workflows()
+        self.watch = open_watch(world, self.collectives, [self.net, *self.test_nets], self.watching, self.team)
+        if self.timeline:
+            self.timeline.watch(self.nets, self.workflow, self.statistics, self.team)
+
+    def _build_train_nets(self, builder: NetBuilder) -> None:
+        """Build the train nets, without communication."""
+        self.nets = builder.train_nets(self._allsums)
+        self.net = self.nets[0]
+        profile = self.compute.profile
+        self.replay = replay.Replay(self.net, replay.load(profile)) if profile else None
+
+    def _build_rest(self, builder: NetBuilder) -> None:
+        """Build the update rule and the test nets, without communication."""
+        self.statistics = Statistics(self.world, self.nets)
+        self.net.packed.pinned = True
+        self.rule = solvers.create(self.param, self.net.packed, self.net.engine)
+        self.tests = builder.test_nets(self.net, lambda: self.tests_done)  # of each, a net for each instance
+        self.test_nets = [nets[0] for nets in self.tests]
+        if self.world.is_root:
+            snapshot.check_writable(self.param)
+            if self.watching.timeline:
+                trace.check_writable(self.watching.timeline)
+
+    def _instance_nets(self) -> InstanceNets | None:
+        """Return how the instances sum their gradients, None for a single instance."""
+        if self.team.size == 1:
+            return None
+        gather = self.auto_instances.present.gather
+        return InstanceNets(self.team, self.nets, gather, self.compute.deterministic)
+
+    def _allsums(self, values: Sequence[float]) -> np.ndarray:
+        """Return sums of a layer's numbers over the ranks, whichever thread computes. Collective."""
+        sums = self.workflow.sums
+        return np.array(values) if sums is None else sums(values)
+
+    def _make_workflows(self) -> WorkflowTrial:
+        """Return the workflow of the run, or those to time. Collective."""
+        given = self.world, self.collectives, self.net, self.update_bucket, self.rule
+        runs = candidates(self.run, self.world, self.team, self.auto_instances.is_settled)
+        workflows = {name: make_workflow(run, *given, self.instance_nets) for name, run in runs.items()}
+        if self.timeline:
+            for workflow in workflows.values():
+                self.timeline.follow(workflow)
+        return WorkflowTrial(workflows, self.world.allgather)
+
+    # Computing.
+
+    def update_bucket(self, bucket: Bucket) -> None:
+        """Update the parameters of a bucket from their summed gradients, at the current rate. Not collective."""
+        if self.replay:
+            self.replay.update(bucket.part)
+        else:
+            self.rule.update(bucket.parameters, self.rate(), self.iter, bucket.part)
+
+    @property
+    def workflow(self) -> Workflow:
+        """The workflow of the next iteration."""
+        return self.trial.workflow
+
+    @property
+    def propagate(self) -> Propagate:
+        """How the root's parameters reach the other ranks."""
+        return self.workflow.propagate
+
+    def rate(self) -> float:
+        """Return the learning rate of the current iteration, before any lr_mult."""
+        return lr_policy.rate(self.param, self.iter)
+
+    def _plan(self) -> None:
+        """Choose the engine's kernels on the root, for all ranks. Collective."""
+        nets = self.net, *self.test_nets
+        self.choices.taken = self.world.on_root(lambda: self.choices.time(nets))
+        self.statistics.spread()
+
+    # Other instances.
+
+    def _arrange(self) -> None:
+        """Go on with other instances, if their trial or a snapshot says so. Collective."""
+        auto = self.auto_instances
+        if auto.is_settled:
+            return
+        before, now = auto.present, auto.next(self.net, self.team)
+        if now.n != before.n:
+            self._rebuild()
+            gc.collect()  # the nets that were replaced, which refer to themselves
+        elif now != before or auto.is_settled:
+            self.trial.close()
+            self.team.arrange(now)
+            self.instance_nets = self._instance_nets()
+            self.trial = self._make_workflows()
+
+    def _rebuild(self) -> None:
+        """Build new nets for other instances; they go on where the nets are. Collective."""
+        self.losses.settle()
+        self.propagate.sync()
+        carried = Carried(self)
+        self._free()
+        self.closed = True  # until all is built
+        self.team = Team(self.world, self.auto_instances.present)
+        self._build()
+        self.closed = False
+        carried.give(self)
+        self._plan()
+
+    # The end.
+
+    def _free(self) -> None:
+        """End all threads, and free the communicators. Collective."""
+        self._end_readers()
+        self.trial.close()
+        self.team.close()
+        self.net.context.allsums = self.world.allsums  # the net may be used on
+        self.net.packed.pinned = False
+        if self.watch is not None:
+            self.watch.close()
+        if self.collectives is not None:
+            # Users' arrays over shared memory may be used on too.
+            held = self.net.engine.in_host_memory and self.net.move_parameters(aligned_zeros)
+            self.collectives.free(windows=not any(self.world.allgather(held)))
+
+    def _end_readers(self) -> None:
+        for net in self._all_nets():
+            net.close()
+
+    def _all_nets(self) -> list[Net]:
+        """Return the nets of all instances."""
+        return [*self.nets, *(net for nets in self.tests for net in nets)]

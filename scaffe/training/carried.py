@@ -1,0 +1,60 @@
+"""Carried: what the nets of a solver hand on to nets that take their place."""
+
+from __future__ import annotations
+
+from typing import Protocol
+from weakref import WeakSet
+
+from scaffe.net import Net
+from scaffe.solvers.rule import Rule
+from scaffe.training.bad_records import BadRecords
+from scaffe.training.losses import Losses
+from scaffe.training.snapshots import Progress, Snapshots
+
+
+class HasNets(Protocol):
+    """A solver, as far as its nets and what belongs to them."""
+
+    nets: list[Net]
+    net: Net
+    test_nets: list[Net]
+    former: WeakSet[Net]
+    rule: Rule
+    snapshots: Snapshots
+    losses: Losses
+    bad_records: BadRecords
+    iter: int
+    tests_done: int
+    seed: int
+
+
+class Carried:
+    """All that later iterations depend on, for a solver whose nets, rule and workflows are built anew.
+
+    It is what a snapshot keeps, in memory, and what the solver's user sees: losses, counts of records, and what is
+    kept of blobs. Made before the nets are given up; all ranks have the root's parameters then.
+    """
+
+    def __init__(self, solver: HasNets):
+        self._nets, self._net, self._tests = solver.nets, solver.net, solver.test_nets
+        self._values = solver.net.packed.host_data().copy()
+        self._history = [flat.copy() for flat in solver.rule.history]
+        self._positions = solver.snapshots.state(Progress(solver.iter, solver.tests_done, solver.seed))
+        self._losses, self._bad_records = solver.losses, solver.bad_records
+
+    def give(self, solver: HasNets) -> None:
+        """Hand it on to the new nets, without communication. Old nets that a user holds share their parameters."""
+        solver.net.packed.set_data(self._values)
+        for new, old in zip(solver.rule.history, self._history, strict=True):
+            new[...] = old
+        solver.snapshots.restore_positions(self._positions, solver.seed)
+        solver.tests_done = 0  # counted from those positions
+        for net in solver.nets:
+            net.context.batch_number = self._net.context.batch_number
+        solver.losses.last, solver.losses.wishes = self._losses.last, self._losses.wishes
+        solver.bad_records.follow(self._bad_records)
+        for old, new in [(self._net, solver.net), *zip(self._tests, solver.test_nets, strict=True)]:
+            new.keep_data, new.keep_diffs = old.keep_data, old.keep_diffs
+            solver.former.add(old)
+        for old in solver.former:
+            old.share_with(solver.net)
