@@ -21,7 +21,8 @@ from scaffe.parallel.world import World
 from scaffe.setting import parse_bytes
 from scaffe.solvers.rule import Rule
 
-GATHERED = "4M"  # bytes of a bucket that the instances of a single rank sum, and whose update one of them does
+GATHERED = 1 << 20, 4 << 20  # least and most bytes of a bucket that instances sum, and whose update one of them does
+PARTS = 8  # buckets for each instance, if they have such sizes: a few, so that all have as much to do
 
 
 def make_workflow(
@@ -38,11 +39,17 @@ def make_workflow(
     `update(bucket)` applies the `rule` to a bucket. `instances` has the nets of several, `net` first.
     """
     if comm is None or world.size == 1:
-        nbytes = parse_bytes(GATHERED) if instances else inf
+        nbytes = _gathered_bytes(net.packed.nbytes, len(instances.nets)) if instances else inf
         return Alone(Parts(world, None, net, update, rule, nbytes, instances=instances))
     nbytes = _bucket_bytes(run, world, comm, net)
     how = run.collective, run.how, run.how_down
     return registered()[run.workflow](Parts(world, comm, net, update, rule, nbytes, run.drive, *how, instances))
+
+
+def _gathered_bytes(total: int, instances: int) -> float:
+    """Return the bytes of a bucket that suit instances with so many bytes of gradients: a power of two of them."""
+    least, most = GATHERED
+    return min(most, max(least, 1 << (total // (PARTS * instances)).bit_length()))
 
 
 def candidates(run: Run, world: World, team: Team, is_settled: bool) -> dict[str, Run]:

@@ -178,4 +178,5 @@ class Crew:
     def _end(self, instance: int, error: BaseException | None) -> None:
         with self._ended:
             self._ends[instance] = error
-            self._ended.notify()
+            if self._all_ended():
+                self._ended.notify()

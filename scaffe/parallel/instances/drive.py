@@ -72,6 +72,11 @@ class CrewDrive(Threads):
         finally:
             self._records[instance].rest()
 
+    def between(self) -> None:
+        """Wake the main thread, if there are messages that it advances."""
+        if self.transfers:
+            super().between()
+
     def end(self) -> None:
         """Wait for all, and raise the error of the instance that failed first."""
         self._crew.join()

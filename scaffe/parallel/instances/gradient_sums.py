@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import combinations
@@ -11,6 +12,7 @@ import numpy as np
 
 from scaffe.parallel.instances.gathers.gather import RESULT, Addition, Gather
 
+Work = tuple[list[Addition], int | None]  # additions, or a bucket whose sum is complete
 BLOCK = 1 << 15  # elements that are added at once: the sum's 128 KB stay in the core's cache
 
 
@@ -24,9 +26,10 @@ class GradientSums:
     `parts` holds the slice of each bucket. No other memory is used. The sums lie in `result`, which is instance 0's
     array; the others hold their gradients or partial sums afterwards. Raise ValueError for arrays that don't fit.
 
-    `summed(bucket)` is called once for each bucket, by the thread that completes its sum. No lock is held, and several
-    threads can call it at once for different buckets. Nothing is added to the bucket any more. An error that it raises
-    ends all waits, and is raised by that thread.
+    `summed(bucket)` is called once for each bucket whose sum is complete: by the thread that completed it, unless
+    another waits in `finish`, which then takes it. No lock is held, and several threads can call it at once for
+    different buckets. Nothing is added to the bucket any more. An error that it raises ends all waits, and is raised by
+    that thread.
 
     `waiting()` returns a context manager, in which a thread waits for other instances.
 
@@ -53,13 +56,16 @@ class GradientSums:
         self._parts = tuple(parts)
         self._changed = Condition()
         self._error: BaseException | None = None
+        self._summed: deque[int] = deque()  # buckets for which `summed` is still to be called
+        self._idle = 0  # threads that wait in `finish`
         self.moved = 0  # elements that the additions of this iteration have read and written
 
     def begin(self) -> None:
         """Begin an iteration. No instance's thread may be in `give` or `finish`."""
         with self._changed:
             self.gather.begin()
-            self._error = None
+            self._error, self._idle = None, 0
+            self._summed.clear()
             self.moved = 0
 
     def give(self, instance: int, bucket: int) -> None:
@@ -74,24 +80,32 @@ class GradientSums:
         self._do(due)
 
     def finish(self, instance: int) -> None:
-        """Do the additions that are left to an instance, until all sums are complete.
+        """Do the additions that are left to an instance, and calls of `summed`, until all sums are complete.
 
         Called by the instance's thread. Raise BrokenOffError after `break_off`.
         """
-        while due := self._wait(instance):
-            self._do(due)
+        while work := self._wait(instance):
+            self._do(*work)
 
-    def _wait(self, instance: int) -> list[Addition]:
-        """Return the additions that are left to an instance, once there are some; none once all sums are complete."""
+    def _wait(self, instance: int) -> Work | None:
+        """Return what is left to an instance, once there is something; None once there is no more."""
         with self._changed:
             self._check()
-            if (due := self.gather.owed(instance)) or self.gather.is_complete:
-                return due
+            if (work := self._left(instance)) or self.gather.is_complete:
+                return work
             with self._waiting():
-                while not (due := self.gather.owed(instance)) and not self.gather.is_complete:
+                self._idle += 1
+                while not (work := self._left(instance)) and not self.gather.is_complete:
                     self._changed.wait()
                     self._check()
-            return due
+                self._idle -= 1
+            return work
+
+    def _left(self, instance: int) -> Work | None:
+        """Return the additions that are left to an instance, or a bucket to call `summed` for, if there is any."""
+        if due := self.gather.owed(instance):
+            return due, None
+        return ([], self._summed.popleft()) if self._summed else None
 
     def break_off(self, error: BaseException) -> None:
         """End all waits with BrokenOffError, whose cause is an instance's error. Any thread can call it."""
@@ -103,9 +117,11 @@ class GradientSums:
         if self._error is not None:
             raise BrokenOffError("another instance has failed") from self._error
 
-    def _do(self, due: list[Addition]) -> None:
-        """Do additions, and those that follow from them. An error ends all waits."""
+    def _do(self, due: list[Addition], bucket: int | None = None) -> None:
+        """Call `summed` for a bucket; do additions, and what follows from them. An error ends all waits."""
         try:
+            if bucket is not None:
+                self.summed(bucket)
             self._do_all(due)
         except BaseException as error:
             self.break_off(error)
@@ -115,13 +131,17 @@ class GradientSums:
         while due:
             addition = due.pop(0)
             self.add(addition)
+            bucket = None
             with self._changed:
                 due += self.gather.added(addition)
                 self.moved += addition.moved
-                if complete := self.gather.complete[addition.bucket]:
+                if self.gather.complete[addition.bucket]:
+                    self._summed.append(addition.bucket)
                     self._changed.notify_all()
-            if complete:
-                self.summed(addition.bucket)
+                if len(self._summed) > self._idle:  # the rest is taken by those who wait in `finish`
+                    bucket = self._summed.popleft()
+            if bucket is not None:
+                self.summed(bucket)
 
     def add(self, addition: Addition) -> None:
         """Do an addition. A timeline replaces this method by a timed one."""

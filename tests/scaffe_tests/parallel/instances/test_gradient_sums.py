@@ -3,14 +3,14 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
-from threading import Event, Thread
+from threading import Barrier, Event, Thread
 from time import sleep
 
 import numpy as np
 import pytest
 
 import scaffe.parallel.instances.gathers  # noqa: F401  registers the gathers
-from scaffe.parallel.instances.gathers.gather import find_gather, registered
+from scaffe.parallel.instances.gathers.gather import Addition, find_gather, registered
 from scaffe.parallel.instances.gradient_sums import BrokenOffError, GradientSums, add
 
 pytestmark = pytest.mark.mpi_skip
@@ -150,6 +150,37 @@ def test_no_gift_waits_for_another_instance() -> None:
             sums.give(1, bucket)  # this one thread comes back from all
             sums.give(2, bucket)
         assert not sums.gather.is_complete
+
+
+def test_a_thread_that_waits_for_the_sums_takes_a_bucket_that_is_summed() -> None:
+    sums, waits, takers = made("server", 2), Event(), {}
+    both = Barrier(2, timeout=30)  # two threads are in `summed` at once
+
+    def owed(instance: int) -> list[Addition]:  # called under the lock, which the thread then leaves as it waits
+        waits.set()
+        return []
+
+    def summed(bucket: int) -> None:
+        takers[bucket] = threading.get_ident()
+        if len(takers) <= 2:
+            both.wait()
+
+    def first(instance: int) -> None:
+        for bucket in range(len(PARTS)):
+            sums.give(instance, bucket)
+        sums.gather.owed = owed
+        sums.finish(instance)
+
+    sums.summed = summed
+    sums.begin()
+    thread = Thread(target=first, args=(1,))
+    thread.start()
+    waits.wait()
+    for bucket in range(len(PARTS)):
+        sums.give(0, bucket)
+    sums.finish(0)
+    thread.join()
+    assert set(takers) == set(range(len(PARTS))) and len(set(takers.values())) == 2
 
 
 def test_buffers_that_do_not_fit_are_refused() -> None:
