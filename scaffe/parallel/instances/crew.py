@@ -44,7 +44,7 @@ class Crew:
         self._calls: list[SimpleQueue[Work | None]] = [SimpleQueue() for _ in places]
         self._ends: dict[int, BaseException | None] = {}  # of the last work, by instance: its error, if any
         self._ended = Condition()
-        self._running = False
+        self._running = self._delays = False
         self._unbind_blas = bind_blas()
         self._has_failed = False  # a thread's work, or the caller that waits for it
         self._threads = [Thread(target=self._live, args=(place,), daemon=True) for place in places]
@@ -52,10 +52,11 @@ class Crew:
             thread.name = f"instance {place.instance}"
             thread.start()
 
-    def start(self, work: Work) -> None:
-        """Make each thread call `work(instance)`; the last work must have been joined."""
+    def start(self, work: Work, delay: bool = True) -> None:
+        """Make each thread call `work(instance)`, without the groups' `delay` if False; the last must be joined."""
         assert not self._running, "the crew is at work"
         self._ends, self._running, self._has_failed = {}, True, False
+        self._delays = delay
         for calls in self._calls:
             calls.put(work)
 
@@ -100,8 +101,8 @@ class Crew:
             self._ended.wait_for(lambda: self.is_idle)
 
     def run(self, work: Work) -> None:
-        """Call `work(instance)` in each thread, and wait for all."""
-        self.start(work)
+        """Call `work(instance)` in each thread, all at once, and wait for all."""
+        self.start(work, delay=False)
         self.join()
 
     def build(self, make: Callable[[int], T]) -> list[T]:
@@ -156,7 +157,7 @@ class Crew:
             try:
                 if unbound is not None:
                     raise unbound
-                if late and self.delay:
+                if late and self.delay and self._delays:
                     sleep(late * self.delay)
                 with np.errstate(all="ignore"):  # which each thread has of its own
                     work(place.instance)

@@ -131,8 +131,16 @@ def test_groups_start_one_delay_apart() -> None:
     begun: dict[int, float] = {}
     with Crew(PLACES, groups=2, delay=0.02) as crew:
         called = monotonic()
-        crew.run(lambda i: begun.__setitem__(i, monotonic() - called))
+        crew.start(lambda i: begun.__setitem__(i, monotonic() - called))
+        crew.join()
     assert {i for i, seconds in begun.items() if seconds >= 0.02} >= {1, 3}  # never earlier, whatever the load
+
+
+def test_only_passes_are_delayed() -> None:
+    found: list[int] = []
+    with Crew(PLACES, groups=4, delay=3600) as crew:
+        crew.run(found.append)
+    assert sorted(found) == [0, 1, 2, 3]
 
 
 def test_close_ends_the_threads() -> None:
