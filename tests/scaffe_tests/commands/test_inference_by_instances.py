@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import nets
@@ -155,8 +156,13 @@ def test_a_record_that_can_not_be_read_ends_all_and_leaves_nothing(
 
 def test_ctrl_c_ends_all_instances(run: Run) -> None:
     command = [sys.executable, "-m", "scaffe", *f"{TEST} 1000000 {SHARED.format(2)}".split()]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as process:
-        while "Running for" not in process.stderr.readline():
-            pass
-        os.kill(process.pid, signal.SIGINT)
-        assert process.wait(60) == 130
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs ignore it
+    given = {"stderr": subprocess.PIPE, "text": True, "env": environment(), "preexec_fn": heard}
+    with subprocess.Popen(command, **given) as process:
+        try:
+            while "Running for" not in process.stderr.readline():
+                pass
+            os.kill(process.pid, signal.SIGINT)
+            assert process.wait(60) == 130
+        finally:
+            process.kill()
