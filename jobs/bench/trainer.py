@@ -76,6 +76,8 @@ class Training(Trainer):
         param = SolverParameter(snapshot_after_train=False, max_iter=1, **fields)
         param.net_param.MergeFrom(zoo(way.net, way.batch))
         self.solver = Solver(param, instances=Instances(str(way.instances), way.gather))
+        while not self.solver.auto_instances.is_settled:
+            self.solver.step(1)
         for i, net in enumerate(self.solver.nets):
             random_images(net, 1000 * rank + i)
 
