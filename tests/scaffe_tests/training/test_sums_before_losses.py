@@ -33,7 +33,7 @@ def opened(monkeypatch: pytest.MonkeyPatch, gather: str = "slices", error: Excep
         assert solver.workflow.instance_sums is not None
         sums = solver.workflow.instance_sums.sums
         with sums._changed:
-            sums._changed.wait_for(lambda: sums.gather.is_complete)
+            sums._changed.wait_for(lambda: sums.gather.is_complete or sums._error)
         take(losses, *given, **named)
         if error is not None and solver.iter:
             raise error
