@@ -130,6 +130,7 @@ class PackedParameters:
         self._data, self._diff = allocate(end), allocate(end)
         self._own, self._is_flat = self._data, True
         self.pinned = False  # whether a solver's rule or messages hold views of the arrays, so that they must not move
+        self.cleared = 0  # how often the gradients were set to zero
         self._on_host = isinstance(self._data, np.ndarray)
         for parameter, part in zip(self.parameters, self.slices, strict=True):
             self._data[part] = parameter.blob.array.reshape(-1)
@@ -236,6 +237,7 @@ class PackedParameters:
 
     def clear_diffs(self) -> None:
         """Set all gradients to zero; deferred, since a layer's first addition can overwrite the memory instead."""
+        self.cleared += 1
         for parameter, part in zip(self.parameters, self.slices, strict=True):
             if parameter.sharers:  # several blobs: only the first addition may overwrite
                 for blob in parameter.blobs:

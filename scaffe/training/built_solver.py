@@ -38,7 +38,7 @@ from scaffe.training.bad_records import BadRecords
 from scaffe.training.carried import Carried
 from scaffe.training.communicator import open_communicator
 from scaffe.training.losses import Losses
-from scaffe.training.nets import NetBuilder, agree_on
+from scaffe.training.nets import NetBuilder, agree_on, follow_first
 from scaffe.training.snapshots import Snapshots
 
 
@@ -72,6 +72,14 @@ class BuiltSolver:
     world: World
 
     def _build(self) -> None:
+        """Build all parts for the team, whose threads end if that fails. Collective."""
+        try:
+            self._build_parts()
+        except BaseException:
+            self.team.close()
+            raise
+
+    def _build_parts(self) -> None:
         """Build nets, collectives, update rule and workflows, and begin to watch. Collective."""
         run, world = self.run, self.world
         given = self.compute, run.scaling, self.reading, self.choices
@@ -158,10 +166,11 @@ class BuiltSolver:
         return lr_policy.rate(self.param, self.iter)
 
     def _plan(self) -> None:
-        """Choose the engine's kernels on the root, for all ranks. Collective."""
+        """Choose kernels on the root, for all ranks, and bring all instances to where the first is. Collective."""
         nets = self.net, *self.test_nets
         self.choices.taken = self.world.on_root(lambda: self.choices.time(nets))
         self.statistics.spread()
+        follow_first(self.nets)
 
     # Other instances.
 

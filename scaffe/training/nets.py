@@ -88,3 +88,16 @@ def agree_on(world: World, nets: Sequence[Net]) -> None:
     parameters = [parameter for net in nets for parameter in net.parameters]
     world.agree({"the parameters": "\n".join(f"{p.label} {p.blob.shape}" for p in parameters)})
     world.agree({"the nets": "\n".join(str(net.param) for net in nets)})
+
+
+def follow_first(nets: Sequence[Net]) -> None:
+    """Make the instances' nets go on with the batch of the first, which a user may have run alone.
+
+    They differ after an iteration that ended in an error too.
+    """
+    first, *others = nets
+    for net in others:
+        net.context.batch_number = first.context.batch_number
+        for layer, leader in zip(net.data_layers(), first.data_layers(), strict=True):
+            if layer.position != leader.position:
+                layer.seek(leader.position)

@@ -81,7 +81,6 @@ class Solver(BuiltSolver):
         if compute.threads:
             self.world.together(lambda: self.world.take_threads(compute.threads))
         self.auto_instances = AutoInstances(self.world, instances, compute.deterministic)
-        self.team = Team(self.world, self.auto_instances.present)
         if compute.graphs == AUTO and (watching.timeline or compute.profile):  # which go layer by layer
             self.compute = replace(compute, graphs="off")
         self.choices = self.world.on_root(lambda: Choices(compute.plan))
@@ -91,6 +90,7 @@ class Solver(BuiltSolver):
         self.lock = snapshot.lock(self.param.snapshot_prefix)
         self.former: WeakSet[Net] = WeakSet()  # nets that others have replaced, but users hold
         self._keeps_prefix = self.failed_alone = self.closed = False
+        self.team = Team(self.world, self.auto_instances.present)
         path, size = watching.timeline, self.world.size
         self.timeline = timelines.Timeline(timelines.limit(size, self.team.size)) if path else None
         self._build()

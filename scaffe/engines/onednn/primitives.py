@@ -8,8 +8,9 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from functools import cache
+from itertools import count
 from math import prod
-from threading import get_ident
+from threading import local
 from typing import Any, cast
 
 import numpy as np
@@ -23,6 +24,16 @@ from scaffe.errors import OnednnError
 from scaffe.layers.layer import Layer
 from scaffe.monitor.log import log
 from scaffe.packed import aligned_zeros
+
+
+class _Entered(local):
+    """The number of the engine that the calling thread has entered last, 0 for none."""
+
+    engine = 0
+
+
+_entered = _Entered()
+_numbers = count(1)
 
 
 class Onednn(Reference):
@@ -42,7 +53,7 @@ class Onednn(Reference):
         if self.kind == lib.BF16:
             self._check_bf16()
         self._openmp = lib.openmp()
-        self._thread = 0
+        self._number = next(_numbers)
         self.enter()
         self._engine = Handle(self.library, "engine", self.library.create("engine_create", lib.CPU, 0))
         self.handle = self._engine.handle
@@ -71,10 +82,15 @@ class Onednn(Reference):
 
     def enter(self) -> None:
         """Give the calling thread its number of OpenMP threads, which OpenMP keeps for each thread by itself."""
-        if self._thread != get_ident():
-            self._thread = get_ident()
+        if _entered.engine != self._number:
+            _entered.engine = self._number
             if self.threads and self._openmp is not None:
                 self._openmp.omp_set_num_threads(self.threads)
+
+    def visit(self) -> None:
+        """Enter only from a thread that has entered no engine: another may compute another engine's net."""
+        if not _entered.engine:
+            self.enter()
 
     def _attributes(self, post_ops: int = 0) -> Handle:
         library = self.library

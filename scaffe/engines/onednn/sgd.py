@@ -29,13 +29,14 @@ class OnednnSGD(SGD):
         self.engine = engine
         self._additions: dict[int, BlockAddition] = {}  # by thread
         self._lock = Lock()
-        self._updated = [0] * len(packed.parameters)  # elements of each parameter since its update began
+        self._updated = [0] * len(packed.parameters)  # elements of each parameter since gradients were cleared
+        self._cleared = packed.cleared
 
     def apply(self, i: int, blocks: Sequence[Block], rate: float, decay: float, iteration: int) -> None:
         parameter = self.packed.parameters[i]
         if self.param.regularization_type != "L2" or parameter.sharers:
             return super().apply(i, blocks, rate, decay, iteration)
-        self.engine.enter()
+        self.engine.visit()
         for block in blocks:
             if block.data.size == self.block:
                 self._add(block, rate / self.param.iter_size, rate * decay)
@@ -52,6 +53,8 @@ class OnednnSGD(SGD):
         Until then its gradient is still needed.
         """
         with self._lock:
+            if self._cleared != self.packed.cleared:  # the last updates may have ended in an error
+                self._updated, self._cleared = [0] * len(self._updated), self.packed.cleared
             self._updated[i] += count
             complete = self._updated[i] == self.packed.parameters[i].blob.count
             if complete:

@@ -23,6 +23,9 @@ class JoinedSums:
 
     `over_ranks(values)` is called by one instance's thread, the last that comes. All instances ask for the same sums in
     the same order, as ranks do. `waiting()` returns a context manager, in which a thread waits for other instances.
+
+    `computes()` returns whether the calling thread is an instance's. Another's, in which a user runs one net, waits for
+    no instance: it gets the sums of that net's numbers over the ranks.
     """
 
     def __init__(
@@ -30,7 +33,9 @@ class JoinedSums:
         instances: int,
         over_ranks: Summing = _here,
         waiting: Callable[[], AbstractContextManager[object]] = nullcontext,
+        computes: Callable[[], bool] = lambda: True,
     ):
+        self._computes = computes
         self.size, self.over_ranks, self._waiting = instances, over_ranks, waiting
         self._come: dict[int, np.ndarray] = {}
         self._sums = np.zeros(0)
@@ -54,7 +59,7 @@ class JoinedSums:
             self._changed.notify_all()
 
     def _join(self, instance: int, values: Sequence[float]) -> np.ndarray:
-        if self.size == 1:
+        if self.size == 1 or not self._computes():
             return self.over_ranks(values)
         with self._changed:
             self._come[instance] = np.array(values, np.float64)

@@ -49,7 +49,7 @@ class Team:
         sizes = [1] * world.size if instances.n == "1" else world.allgather(self.size)
         self.first, self.total = sum(sizes[: world.rank]), sum(sizes)
         self.sharers = _sharers(sizes)
-        self.joined = JoinedSums(self.size, waiting=lambda: self.waiting())
+        self.joined = JoinedSums(self.size, waiting=lambda: self.waiting(), computes=self._computes)
         self.breaks: list[Callable[[BaseException], object]] = [self.joined.break_off]
         self.main = world.record
         self.records = [self.main] if self.size == 1 else [RankRecord() for _ in self.places]
@@ -67,6 +67,10 @@ class Team:
         self._world.take_record(self.records[instance])
         if self._world.size > 1:
             lower_priority()
+
+    def _computes(self) -> bool:
+        """Return whether the calling thread is an instance's, of several."""
+        return self.crew is not None and self.crew.is_mine()
 
     def arrange(self, instances: Instances) -> None:
         """Take another launch delay, and forget the workflows, which have been closed."""

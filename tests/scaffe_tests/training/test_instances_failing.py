@@ -12,11 +12,13 @@ import bad_input
 import pytest
 
 from readers import BatchReader, Reading
+from scaffe import solvers
 from scaffe.cli import main
-from scaffe.errors import DivergedError, notes
+from scaffe.errors import DivergedError, ScaffeError, notes
 from scaffe.net import Net
 from scaffe.parallel.instances import gradient_sums
 from scaffe.parallel.instances.instances import Instances
+from scaffe.parallel.workflows.workflow import Workflow
 from scaffe.parallel.world import open_world
 from scaffe.proto import Datum
 from scaffe.solvers.rule import Rule
@@ -73,15 +75,22 @@ def test_an_error_of_an_instance_is_raised_with_its_number(folder, phase, instan
     solver.close()
 
 
-def test_an_error_of_an_update_has_the_number_of_the_instance_whose_thread_does_it(folder) -> None:
-    solver = Solver("solver.prototxt", instances=GIVEN)
-    everyone = ["MainThread", *(f"instance {i}" for i in range(SIZE))]  # the main thread updates what is summed early
+def test_an_error_of_an_update_is_raised_with_the_number_of_the_instance_whose_thread_does_it(folder) -> None:
+    solver, begun = Solver("solver.prototxt", instances=GIVEN), threading.Event()
+    begin, add = Workflow.begin, gradient_sums.add
+
+    def add_later(*given) -> None:  # what is summed before `begin` is updated by the main thread
+        begun.wait()
+        add(*given)
+
     with pytest.MonkeyPatch.context() as broken:
-        breaking(broken, "update", everyone)
+        broken.setattr(Workflow, "begin", lambda workflow: (begin(workflow), begun.set()))
+        broken.setattr(gradient_sums, "add", add_later)
+        breaking(broken, "update", [f"instance {i}" for i in range(SIZE)])
         with pytest.raises(RuntimeError) as caught:
             solver.step(1)
-    place = str(caught.value).removeprefix("a defect in ")
-    assert notes(caught.value) == [place] * (place != f"MainThread of {SIZE}")
+    [note] = notes(caught.value)
+    assert str(caught.value) == f"a defect in {note}"
     solver.close()
 
 
@@ -91,6 +100,17 @@ def test_an_error_while_a_net_is_built_has_the_instances_number(folder, monkeypa
     with pytest.raises(RuntimeError) as caught:
         Solver("solver.prototxt", instances=GIVEN)
     assert notes(caught.value) == [f"instance {instance} of {SIZE}"]
+
+
+def test_a_solver_that_can_not_be_built_leaves_no_thread(folder, monkeypatch) -> None:
+    def refuse(*given):
+        raise ScaffeError("no such solver")
+
+    before = threading.enumerate()
+    monkeypatch.setattr(solvers, "create", refuse)
+    with pytest.raises(ScaffeError, match="no such solver"):
+        Solver("solver.prototxt", instances=GIVEN)
+    assert threading.enumerate() == before
 
 
 def test_what_is_wrong_with_all_nets_is_no_instances_error(folder, capsys) -> None:
@@ -156,3 +176,28 @@ def test_bad_records_of_all_instances_are_counted_and_told(folder, caplog) -> No
     read = sum(layer.records_read for net in solver.nets for layer in net.data_layers())
     bad = sum(layer.bad_read for net in solver.nets for layer in net.data_layers())
     assert counts[:2] == [bad, read] and bad >= 6 and told[-1].startswith("Bad records: ")
+
+
+def positions(solver: Solver) -> list[tuple[int, int]]:
+    return [(net.context.batch_number, layer.position) for net in solver.nets for layer in net.data_layers()]
+
+
+def test_the_first_net_can_be_run_alone_and_the_others_go_on_where_it_is(folder) -> None:
+    bad_input.edit("net.prototxt", 'top: "loss"', 'top: "loss" loss_param { ignore_label: 3 }')
+    solver = Solver("solver.prototxt", instances=GIVEN)
+    solver.team.break_off(RuntimeError("it waits for another instance"))  # which ends a wait
+    solver.net.forward()
+    solver.step(1)
+    assert positions(solver) == [(2, 16)] * SIZE
+    solver.close()
+
+
+def test_instances_read_the_same_batch_after_an_error_of_one(folder) -> None:
+    solver = Solver("solver.prototxt", instances=GIVEN)
+    with pytest.MonkeyPatch.context() as broken:
+        breaking(broken, "forward", ["instance 1"])
+        with pytest.raises(RuntimeError, match="a defect"):
+            solver.step(1)
+    solver.step(1)
+    assert len(set(positions(solver))) == 1
+    solver.close()

@@ -1,11 +1,14 @@
 """Updates by oneDNN: the same as numpy's, and as it lies in the blobs."""
 
+import threading
+
 import numpy as np
 import pytest
 from both_engines import needs_onednn
 
 from scaffe import solvers
 from scaffe.blob import Blob
+from scaffe.engines.onednn import library
 from scaffe.engines.onednn.primitives import Onednn
 from scaffe.engines.onednn.sgd import OnednnSGD
 from scaffe.packed import PackedParameters, ParameterBlob
@@ -55,3 +58,52 @@ def test_updates_are_numpys(fields, cut):
         np.testing.assert_allclose(ours.history[0], theirs.history[0], atol=2e-6)
         for mine, reference in zip(ours.packed.parameters, theirs.packed.parameters, strict=True):
             np.testing.assert_allclose(mine.blob.diff, reference.blob.diff, atol=2e-6, err_msg="the update")
+
+
+def test_updates_that_ended_in_an_error_leave_nothing_behind():
+    cut = 2 * OnednnSGD.block
+    rules = rule_of(Onednn(1)), rule_of(None)
+    for rule in rules:
+        rule.packed.clear_diffs()
+        rule.packed.diff[...] = 1
+        rule.update([0], 0.1, 0, slice(cut, rule.packed.slices[0].stop))  # another thread fails
+    for rule in rules:
+        rule.packed.clear_diffs()
+        rule.packed.diff[...] = 2
+        update(rule, 0.1, 0, cut)
+    np.testing.assert_allclose(rules[0].packed.data, rules[1].packed.data, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(rules[0].packed.diff, rules[1].packed.diff, rtol=1e-6, atol=1e-6)
+
+
+def test_a_thread_that_updates_keeps_the_number_of_threads_that_it_computes_with():
+    openmp, rule, seen = library.openmp(), rule_of(Onednn(3)), []
+    if openmp is None:
+        pytest.skip("this libdnnl has threads of another kind than libgomp's")
+
+    def work():
+        own = Onednn(2)
+        update(rule, 0.1, 0, None)
+        seen.append(openmp.omp_get_max_threads())
+        own.enter()
+        seen.append(openmp.omp_get_max_threads())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [2, 2]
+
+
+def test_a_thread_computes_each_engine_s_net_with_its_number_of_threads():
+    openmp, seen = library.openmp(), []
+    if openmp is None:
+        pytest.skip("this libdnnl has threads of another kind than libgomp's")
+
+    def work():
+        for engine in [*(both := (Onednn(2), Onednn(3))), *both]:
+            engine.enter()
+            seen.append(openmp.omp_get_max_threads())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [2, 3, 2, 3]

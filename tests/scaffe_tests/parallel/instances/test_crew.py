@@ -11,6 +11,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from scaffe.errors import LaunchError, notes
 from scaffe.monitor.log import log
+from scaffe.parallel.instances import binding
 from scaffe.parallel.instances.crew import Crew
 from scaffe.parallel.instances.gradient_sums import BrokenOffError
 from scaffe.parallel.instances.places import Place
@@ -154,7 +155,8 @@ def blas_threads() -> list[int]:
     return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
 
 
-def test_numpys_products_are_computed_by_the_instances_threads_alone() -> None:
+def test_numpys_products_are_computed_by_the_instances_threads_alone(monkeypatch) -> None:
+    monkeypatch.setattr(binding, "_one_thread", binding._OneBlasThread())  # whatever solvers other tests have left open
     found: dict[int, list[int]] = {}
     with threadpool_limits(2, "blas"):
         with Crew(PLACES[:2]) as crew:

@@ -30,6 +30,11 @@ def test_one_instance_has_its_own_numbers() -> None:
     assert JoinedSums(1).of(0)([3, 4]).tolist() == [3, 4]
 
 
+def test_a_thread_that_is_no_instances_waits_for_none() -> None:
+    joined = JoinedSums(2, lambda values: 10 * np.asarray(values), computes=lambda: False)
+    assert joined.of(1)([3, 4]).tolist() == [30, 40]
+
+
 def test_an_instance_that_fails_ends_the_others_waits() -> None:
     joined, fault, asked, caught = JoinedSums(2), ValueError("no"), Event(), []
 
