@@ -36,10 +36,11 @@ class Compute:
 
     `engine` is one of ENGINES, `device` of DEVICES, `graphs` of GRAPHS. `numbers` is the number format of the factors
     in convolutions and inner products, one of NUMBERS; sums and parameters are float32. For a Solver `numbers` can be
-    "replay:FILE": layers take the times of that profile and compute nothing. `threads` counts a rank's threads; 0 is
-    OMP_NUM_THREADS, or the rank's share of the cores. `plan` is "fixed", "timed", a file, or "auto": timed on a GPU,
-    fixed on the CPU. `deterministic` allows only kernels whose results repeat bit for bit. On a GPU a kernel's
-    workspace has at most `workspace_bytes`. Raise EngineError, LaunchError or ScaffeError for other values.
+    "replay:FILE": layers take the times of that profile and compute nothing. `threads` counts those of each instance; 0
+    is one on each of its cores, or for a single instance OMP_NUM_THREADS, if set. `plan` is "fixed", "timed", a file,
+    or "auto": timed on a GPU, fixed on the CPU. `deterministic` allows only kernels whose results repeat bit for bit.
+    On a GPU a kernel's workspace has at most `workspace_bytes`. Raise EngineError, LaunchError or ScaffeError for other
+    values.
     """
 
     engine: str = setting(AUTO, "kernels of the layers", choices=ENGINES)
@@ -51,7 +52,7 @@ class Compute:
         flag="compute",
         parse=_numbers,
     )
-    threads: int = setting(0, "of each rank; 0: OMP_NUM_THREADS, or its cores", metavar="N")
+    threads: int = setting(0, "of each instance; 0: as many as its cores", metavar="N")
     plan: str = setting(AUTO, "choice of the kernels", metavar="auto|fixed|timed|FILE")
     deterministic: bool = setting(False, "only kernels whose results repeat bit for bit")
     workspace_bytes: float = setting(

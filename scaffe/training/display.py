@@ -35,8 +35,9 @@ def start(world: World, net: Net, instances: InstanceNets | None, scaling: str, 
     if instances:
         threads = " or ".join(map(str, sorted({one.context.compute.threads for one in instances.nets})))
         log.info("%s, gather %s, %s thread(s) each", context.sharers, instances.gather, threads)
-    for crowding in filter(None, (world.crowding(), world.gpu_crowding())):
-        log.warning("%s", crowding)
+    crowding = instances.crowding() if instances else world.crowding()
+    for warning in filter(None, (crowding, world.gpu_crowding(), *_filled(net, instances))):
+        log.warning("%s", warning)
     for line in net.describe():
         log.info("%s", line)
     if context.total_rows:
@@ -47,6 +48,15 @@ def start(world: World, net: Net, instances: InstanceNets | None, scaling: str, 
         log.info(text, samples * iter_size, samples, iter_size, scaling, division, who)
     log.info("Learning rate %g, as given: not scaled by the number of ranks", rate)
     log.info("%d parameters in %d bytes", sum(p.blob.count for p in net.parameters), net.packed.nbytes)
+
+
+def _filled(net: Net, instances: InstanceNets | None) -> list[str]:
+    """Return a warning for each layer whose tops a program fills, which it could do in the first instance alone."""
+    return [
+        f"layer '{layer.name}' (Input): fill its tops in each net of solver.nets; solver.net is the first instance's"
+        for layer in net.layers
+        if instances and layer.type == "Input"
+    ]
 
 
 def iteration(world: World, nets: Sequence[Net], iter: int, loss: float, rate: float, last: Shown) -> Shown:

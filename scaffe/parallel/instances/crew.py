@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from scaffe.errors import add_note
+from scaffe.errors import ScaffeError, add_note
 from scaffe.parallel.instances.binding import bind, bind_blas
 from scaffe.parallel.instances.gradient_sums import BrokenOffError
 from scaffe.parallel.instances.places import Place
@@ -44,7 +44,7 @@ class Crew:
         self._calls: list[SimpleQueue[Work | None]] = [SimpleQueue() for _ in places]
         self._ends: dict[int, BaseException | None] = {}  # of the last work, by instance: its error, if any
         self._ended = Condition()
-        self._running = self._delays = False
+        self._running = self._delays = self._closed = False
         self._unbind_blas = bind_blas()
         self._has_failed = False  # a thread's work, or the caller that waits for it
         self._threads = [Thread(target=self._live, args=(place,), daemon=True) for place in places]
@@ -53,8 +53,13 @@ class Crew:
             thread.start()
 
     def start(self, work: Work, delay: bool = True) -> None:
-        """Make each thread call `work(instance)`, without the groups' `delay` if False; the last must be joined."""
+        """Make each thread call `work(instance)`, without the groups' `delay` if False; the last must be joined.
+
+        Raise ScaffeError once closed, since no thread would answer.
+        """
         assert not self._running, "the crew is at work"
+        if self._closed:
+            raise ScaffeError("the instances' threads have ended, since the solver is closed; make another")
         self._ends, self._running, self._has_failed = {}, True, False
         self._delays = delay
         for calls in self._calls:
@@ -132,6 +137,7 @@ class Crew:
 
     def close(self) -> None:
         """End the threads, once their work has ended."""
+        self._closed = True
         for calls in self._calls:
             calls.put(None)
         for thread in self._threads:

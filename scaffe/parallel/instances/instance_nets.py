@@ -25,6 +25,17 @@ class InstanceNets:
     def __init__(self, team: Team, nets: Sequence[Net], gather: str, deterministic: bool):
         self.team, self.nets, self.gather, self.deterministic = team, nets, gather, deterministic
 
+    def crowding(self) -> str:
+        """Return a warning if an instance has more threads than cores; else ""."""
+        for net, place in zip(self.nets, self.team.places, strict=True):
+            threads, cores = net.context.compute.threads, len(place.cores)
+            if threads > cores:
+                return (
+                    f"instance {place.instance} has {threads} threads on {cores} core(s): they wait for each other; "
+                    "give each instance fewer with --threads, or leave it out"
+                )
+        return ""
+
     def drive(self) -> Hook:
         """Return a drive by the team's threads."""
         assert self.team.crew is not None

@@ -13,7 +13,7 @@ import pytest
 from scaffe.compute import Compute
 from scaffe.parallel.instances import memory
 from scaffe.parallel.instances.instances import Instances
-from scaffe.parallel.world import open_world
+from scaffe.parallel.world import World, open_world
 from scaffe.training.solver import Solver
 
 pytestmark = pytest.mark.mpi_skip
@@ -22,6 +22,11 @@ GIVEN = Instances(SIZE, gather="tree:2", oversubscribe=True)
 REDUCTION = """
 layer { name: "total" type: "Reduction" bottom: "ip" top: "total" loss_weight: 0.1 }
 layer { name: "rows" type: "Reduction" bottom: "ip" top: "rows" reduction_param { axis: 1 } }
+"""
+
+LEARNING = """
+layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" inner_product_param { num_output: 4 } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
 """
 
 
@@ -99,3 +104,21 @@ def test_the_memory_of_a_net_is_counted_once(folder) -> None:
     least = 2 * solver.net.packed.nbytes + solver.net.blobs["ip"].data.nbytes + solver.net.blobs["data"].data.nbytes
     assert sum(array.nbytes for array in arrays) >= least
     solver.close()
+
+
+def test_more_threads_than_an_instance_has_cores_are_a_warning(folder, lines, monkeypatch) -> None:
+    crowded = "instance 0 has 2 threads on 1 core(s)"
+    assert [line for line in lines(GIVEN, compute=Compute(threads=2)) if line.startswith(crowded)]
+    monkeypatch.setenv("OMP_NUM_THREADS", "64")  # of which several instances take no notice
+    said = lines(GIVEN, world=World(open_world().comm))
+    assert f"{SIZE} instances, gather tree:2, 1 thread(s) each" in said
+    assert not [line for line in said if "wait for each other" in line]
+
+
+def test_a_program_fills_the_inputs_of_each_instance(folder, lines) -> None:
+    shapes = "shape { dim: 6 dim: 3 } shape { dim: 6 }"
+    layer = f'layer {{ name: "in" type: "Input" top: "data" top: "label" input_param {{ {shapes} }} }}'
+    (folder / "net.prototxt").write_text(bad_input.NET[: bad_input.NET.index("layer")] + layer + LEARNING)
+    said = "layer 'in' (Input): fill its tops in each net of solver.nets; solver.net is the first instance's"
+    assert said in lines(GIVEN)
+    assert said not in lines(Instances())

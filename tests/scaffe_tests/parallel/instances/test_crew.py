@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from scaffe.errors import LaunchError, notes
+from scaffe.errors import LaunchError, ScaffeError, notes
 from scaffe.monitor.log import log
 from scaffe.parallel.instances import binding
 from scaffe.parallel.instances.crew import Crew
@@ -40,6 +40,13 @@ def test_the_caller_is_free_while_instances_work() -> None:
         go.set()
         crew.join()
         assert crew.is_idle
+
+
+def test_a_closed_crew_takes_no_work() -> None:
+    crew = Crew(PLACES)
+    crew.close()
+    with pytest.raises(ScaffeError, match="threads have ended, since the solver is closed; make another"):
+        crew.run(lambda i: None)
 
 
 def test_the_first_error_is_raised_with_its_traceback_and_number() -> None:
