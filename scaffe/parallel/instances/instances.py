@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from math import isfinite
 
 import scaffe.parallel.instances.gathers  # noqa: F401  registers the gathers
 from scaffe.errors import ScaffeError
@@ -12,6 +11,7 @@ from scaffe.parallel.instances.gathers.gather import Gather, find_gather, known
 from scaffe.setting import check_fields, setting
 
 AUTO = "auto"
+MOST_DELAY = 3600.0  # seconds; a signal waits that long
 WORDS = (AUTO, "numa", "core")
 HELP = "nets in threads: N, numa, core, x:C, auto"
 
@@ -44,7 +44,7 @@ class Instances:
 
     def __post_init__(self) -> None:
         check_fields(self, Instances)
-        if self.n not in WORDS and not re.fullmatch(r"(x:)?[1-9]\d{0,5}", self.n):
+        if self.n not in WORDS and not re.fullmatch(r"(x:)?[1-9]\d{0,3}", self.n):
             raise ScaffeError(f"instances must be a number, numa, core, x:C such as x:4, or auto; got '{self.n}'")
         if self.gather != AUTO:
             find_gather(self.gather)
@@ -61,6 +61,6 @@ class Instances:
 
 def _is_seconds(text: str) -> bool:
     try:
-        return isfinite(float(text)) and float(text) >= 0
+        return 0 <= float(text) <= MOST_DELAY
     except (TypeError, ValueError):
         return False

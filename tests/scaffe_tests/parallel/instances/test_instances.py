@@ -34,6 +34,8 @@ def test_a_number_is_taken_as_such() -> None:
         ({"launch_groups": 0}, "launch_groups must be 1 or more, got 0"),
         ({"launch_delay": "soon"}, "launch_delay must be seconds such as 0.005, or auto; got 'soon'"),
         ({"launch_delay": -1}, "launch_delay must be seconds such as 0.005, or auto; got '-1'"),
+        ({"launch_delay": 1e300}, "launch_delay must be seconds such as 0.005, or auto; got '1e+300'"),
+        ({"n": "10000"}, "instances must be a number, numa, core, x:C such as x:4, or auto; got '10000'"),
         ({"launch_delay": "inf"}, "launch_delay must be seconds such as 0.005, or auto; got 'inf'"),
     ],
 )
