@@ -71,3 +71,23 @@ def test_a_failure_of_messages_ends_the_work_that_waits_for_them(drive):
     drive.transfers = (Broken(1),)
     with pytest.raises(ConnectionError, match="a rank is gone"):
         drive.run([lambda: drive.wait(lambda: False)])
+
+
+class Counted(threading.Condition):
+    """A condition that counts how often all are woken."""
+
+    woken = 0
+
+    def notify_all(self):
+        self.woken += 1
+        super().notify_all()
+
+
+def test_threads_that_wait_for_messages_are_woken_when_one_moves():
+    drive, messages, moved = Helper(), Messages(1), threading.Event()
+    progress = messages.progress
+    messages.progress = lambda: (progress(), moved.set())[0]
+    drive._moved, drive.transfers = Counted(), (messages,)
+    drive.run([lambda: moved.wait() and drive.between()])
+    assert drive._moved.woken
+    drive.close()

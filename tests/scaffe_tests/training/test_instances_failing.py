@@ -17,6 +17,7 @@ from scaffe.cli import main
 from scaffe.errors import DivergedError, ScaffeError, notes
 from scaffe.net import Net
 from scaffe.parallel.instances import gradient_sums
+from scaffe.parallel.instances.drive import CrewDrive
 from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.workflows.workflow import Workflow
 from scaffe.parallel.world import open_world
@@ -200,4 +201,28 @@ def test_instances_read_the_same_batch_after_an_error_of_one(folder) -> None:
             solver.step(1)
     solver.step(1)
     assert len(set(positions(solver))) == 1
+    solver.close()
+
+
+def errors(solver: Solver) -> list[BaseException | None]:
+    """Return what ends the waits of instances for messages, gradients and joined numbers."""
+    workflow, drive = solver.workflow, solver.workflow.drive
+    assert workflow.instance_sums is not None and isinstance(drive, CrewDrive)
+    return [drive._stop, workflow.instance_sums.sums._error, solver.team.joined._error]
+
+
+def test_an_error_ends_waits_of_all_kinds_until_the_next_iteration(folder) -> None:
+    solver, error = Solver("solver.prototxt", instances=GIVEN), RuntimeError("an instance has failed")
+    solver.team.break_off(error)
+    assert errors(solver) == [error] * 3
+    solver.step(1)
+    assert errors(solver) == [None] * 3
+    solver.close()
+
+
+def test_a_team_takes_another_delay_and_forgets_closed_workflows(folder) -> None:
+    solver = Solver("solver.prototxt", instances=GIVEN)
+    solver.team.arrange(Instances(SIZE, launch_delay="0.25", oversubscribe=True))
+    assert solver.team.crew is not None and solver.team.crew.delay == 0.25
+    assert solver.team.breaks == [solver.team.joined.break_off]
     solver.close()
