@@ -1,5 +1,7 @@
 """Update rules: against plain numpy in double precision, blocked and not, and what they refuse."""
 
+from threading import Barrier, Thread
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -77,6 +79,23 @@ def test_an_update_leaves_the_gradients_of_other_parameters_to_the_thread_that_c
     blobs[3].diff[...] = 1
     rule.update([3], 0.1, 0)
     assert [blob.diff_values.is_zero for blob in blobs] == [True, True, True, False, True]
+
+
+def test_threads_that_update_at_once_have_scratch_memory_of_their_own(monkeypatch):
+    rule, both, seen = rule_of("SGD"), Barrier(2), []
+
+    def step(diff, history, scratch, rate, iteration):
+        both.wait(60)  # until the other thread is here too
+        seen.append(scratch)
+
+    monkeypatch.setattr(rule, "step", step)
+    threads = [Thread(target=rule.update, args=([i], 0.1, 0)) for i in (0, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (one, _), (other, _) = seen
+    assert not np.shares_memory(one, other)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in solvers.kinds() if kind != "LARS"])
