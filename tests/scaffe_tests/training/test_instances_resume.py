@@ -32,7 +32,7 @@ def given(n: int) -> Instances:
 @pytest.mark.parametrize("n", [1, 3])
 def test_a_resumed_run_reads_and_draws_on_in_all_instances(tmp_path: Path, n: int) -> None:
     nets.write_images(tmp_path / "db")
-    param = nets.solver_with(nets.tower(tmp_path / "db"), snapshot_prefix=str(tmp_path / "snap"))
+    param = nets.solver_with(nets.tower(tmp_path / "db"), snapshot_prefix=str(tmp_path / "snap"), random_seed=-1)
     whole = Solver(param, instances=given(3))
     whole.step(3)
     state = whole.snapshot()

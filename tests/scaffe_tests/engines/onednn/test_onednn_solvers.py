@@ -10,7 +10,7 @@ from scaffe import solvers
 from scaffe.blob import Blob
 from scaffe.engines.onednn import library
 from scaffe.engines.onednn.primitives import Onednn
-from scaffe.engines.onednn.sgd import OnednnSGD
+from scaffe.engines.onednn.sgd import BlockAddition, OnednnSGD
 from scaffe.packed import PackedParameters, ParameterBlob
 from scaffe.proto import SolverParameter
 
@@ -107,3 +107,21 @@ def test_a_thread_computes_each_engine_s_net_with_its_number_of_threads():
     thread.start()
     thread.join()
     assert seen == [2, 3, 2, 3]
+
+
+def test_threads_that_update_at_once_have_primitives_of_their_own(monkeypatch):
+    rule, both, seen = rule_of(Onednn(1)), threading.Barrier(2), []
+
+    def run(addition, *given):
+        both.wait(60)  # until the other thread is here too
+        seen.append(addition)
+
+    monkeypatch.setattr(BlockAddition, "run", run)
+    part = slice(0, OnednnSGD.block)
+    threads = [threading.Thread(target=rule.update, args=([i], 0.1, 0, part if i == 0 else None)) for i in (0, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    one, other = seen
+    assert one is not other
