@@ -110,18 +110,19 @@ def test_a_thread_computes_each_engine_s_net_with_its_number_of_threads():
 
 
 def test_threads_that_update_at_once_have_primitives_of_their_own(monkeypatch):
-    rule, both, seen = rule_of(Onednn(1)), threading.Barrier(2), []
+    rule, seen, begun, may_end = rule_of(Onednn(1)), [], threading.Event(), threading.Event()
 
     def run(addition, *given):
-        both.wait(60)  # until the other thread is here too
         seen.append(addition)
+        begun.set()
+        assert may_end.wait(60)
 
     monkeypatch.setattr(BlockAddition, "run", run)
-    part = slice(0, OnednnSGD.block)
-    threads = [threading.Thread(target=rule.update, args=([i], 0.1, 0, part if i == 0 else None)) for i in (0, 2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    one, other = seen
-    assert one is not other
+    thread = threading.Thread(target=rule.update, args=([0], 0.1, 0, slice(0, OnednnSGD.block)))
+    thread.start()
+    assert begun.wait(60)
+    monkeypatch.setattr(BlockAddition, "run", lambda addition, *given: seen.append(addition))
+    rule.update([2], 0.1, 0)
+    may_end.set()
+    thread.join()
+    assert seen[0] is not seen[1]
