@@ -199,6 +199,5 @@ def _net(
     number = team.first + instance
     numbers = batch_numbers(number, team.total, iterations) if iterations else count
     context = Context(phase, batch_numbers=numbers, file_mark=team.file_mark(instance))
-    threads = team.threads(instance, compute.threads) if team.crew else world.threads
-    context.compute = replace(compute, threads=threads)
+    context.compute = replace(compute, threads=team.threads(instance, compute.threads))
     return Net(a.model, context=context, gpu=world.gpu, level=a.level, stages=stages(a))

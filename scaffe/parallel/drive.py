@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Protocol
 
@@ -89,10 +90,16 @@ class Threads(Hook):
 
     def run(self, works: Sequence[Callable[[], None]]) -> None:
         """Call the works in other threads while this thread advances messages; re-raise their exceptions here."""
+        with self._under_way(works):
+            self.advance(lambda: not self._left)
+
+    @contextmanager
+    def _under_way(self, works: Sequence[Callable[[], None]]) -> Iterator[None]:
+        """Call the works in other threads during a block; then wait for all, or abandon them if the block fails."""
         self._left = len(works)
         self.begin(works)
         try:
-            self.advance(lambda: not self._left)
+            yield
         except BaseException as error:
             self.abandon(error)
             raise

@@ -75,7 +75,7 @@ class NetBuilder:
 
     def _built(self, param: NetParameter, context: Context, instance: int = 0) -> Net:
         numbers = "float32" if self.compute.profile else self.compute.numbers
-        threads = self.team.threads(instance, self.compute.threads) if self.team.crew else self.world.threads
+        threads = self.team.threads(instance, self.compute.threads)
         context.compute = replace(self.compute, numbers=numbers, threads=threads)
         context.forms = self.team.forms
         context.choices, context.reading = self.choices, self.reading

@@ -36,17 +36,12 @@ class CrewDrive(Threads):
 
         If one fails, `middle` may not be called.
         """
-        self._left = self._forwards_left = len(forwards)
-        self.begin([partial(self._pass, *both) for both in zip(forwards, backwards, strict=True)])
-        try:
+        self._forwards_left = len(forwards)
+        with self._under_way([partial(self._pass, *both) for both in zip(forwards, backwards, strict=True)]):
             self.advance(lambda: not self._forwards_left or not self._left)
             if not self._forwards_left:
                 middle()
             self.advance(lambda: not self._left)
-        except BaseException as error:
-            self.abandon(error)
-            raise
-        self.end()
 
     def advance(self, is_done: Callable[[], bool]) -> None:
         """Advance messages until the instances have come so far."""

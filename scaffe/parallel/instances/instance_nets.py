@@ -8,7 +8,7 @@ from scaffe.net import Net
 from scaffe.parallel.buckets import Bucket
 from scaffe.parallel.drive import Hook
 from scaffe.parallel.instances.drive import CrewDrive
-from scaffe.parallel.instances.gathers.gather import find_gather
+from scaffe.parallel.instances.gathers.gather import make_gather
 from scaffe.parallel.instances.gradient_sums import GradientSums
 from scaffe.parallel.instances.submissions import Submissions
 from scaffe.parallel.instances.team import Team
@@ -53,10 +53,10 @@ class InstanceSums:
 
     def __init__(self, given: InstanceNets, buckets: Sequence[Bucket], summed: Callable[[int], object]):
         team, nets = given.team, given.nets
-        kind, number = find_gather(given.gather)
         parts = [bucket.part for bucket in buckets]
         domains = [place.domain for place in team.places]
-        gather = kind(domains, [part.stop - part.start for part in parts], number, given.deterministic)
+        lengths = [part.stop - part.start for part in parts]
+        gather = make_gather(given.gather, domains, lengths, given.deterministic)
         diffs = [net.packed.diff for net in nets]
         self.sums = GradientSums(gather, diffs, parts, summed, lambda: team.waiting())
         team.breaks.append(self.sums.break_off)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import scaffe.parallel.instances.gathers  # noqa: F401  registers the gathers
 from scaffe.errors import ScaffeError
-from scaffe.parallel.instances.gathers.gather import Gather, find_gather, known
+from scaffe.parallel.instances.gathers.gather import Gather, find_gather, known, make_gather
 from scaffe.setting import check_fields, setting
 
 AUTO = "auto"
@@ -55,8 +55,7 @@ class Instances:
 
     def make_gather(self, domains: list[int], lengths: list[int], deterministic: bool = False) -> Gather:
         """Return the gather, which is not "auto"; `domains` by instance, `lengths` of the buckets in elements."""
-        kind, number = find_gather(self.gather)
-        return kind(domains, lengths, number, deterministic)
+        return make_gather(self.gather, domains, lengths, deterministic)
 
 
 def _is_seconds(text: str) -> bool:

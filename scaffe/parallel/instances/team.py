@@ -119,8 +119,11 @@ class Team:
         return self.crew.build(make) if self.crew else [make(0)]
 
     def threads(self, instance: int, given: int) -> int:
-        """Return how many threads an instance computes with: those `given`, or one on each of its cores."""
-        return given or len(self.places[instance].cores)
+        """Return how many threads an instance computes with: those `given`, or one on each of its cores.
+
+        A single instance computes with the rank's.
+        """
+        return given or (len(self.places[instance].cores) if self.crew else self._world.threads)
 
     def file_mark(self, instance: int) -> str:
         """Return the part of a file's name that differs between instances: .rank1of6, or "" for a single one."""

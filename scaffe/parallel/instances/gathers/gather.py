@@ -149,6 +149,12 @@ def known() -> str:
     )
 
 
+def make_gather(text: str, domains: Sequence[int], lengths: Sequence[int], deterministic: bool = False) -> Gather:
+    """Return the gather of a name such as "tree:2"; the other arguments are Gather's. Raise ScaffeError."""
+    kind, number = find_gather(text)
+    return kind(domains, lengths, number, deterministic)
+
+
 def find_gather(text: str) -> tuple[type[Gather], int]:
     """Return the gather of a name such as "tree:2", and the number in it, 0 for none. Raise ScaffeError."""
     parts = re.fullmatch(r"(\w+)(?::(\d{1,6}))?", text)
