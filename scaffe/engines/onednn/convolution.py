@@ -36,7 +36,7 @@ class ConvolutionPrimitives(LayerPrimitives):
         if not spatial(layer, bottom):
             raise NoFastForm(f"a bottom of shape {bottom[0].shape} with {len(layer.window.size)} spatial axes")
         engine = self.engine
-        self.passes = self._describe(bottom[0].shape, top[0].shape)
+        self.passes = self._describe(bottom[0], top[0])
         layouts = [desc.desc(lib.QUERY_WEIGHTS, self.weights_shape) for desc in (self.passes.forward, self.passes.data)]
         self.weights = WeightForm(layer, layouts[0], self.plain_weights)
         self.back_weights = self.weights
@@ -47,9 +47,9 @@ class ConvolutionPrimitives(LayerPrimitives):
         self.bias_diff = Gradient(engine, engine.plain((layer.outputs,))) if layer.bias_term else None
         self.pairs = [Pair(self, x.shape, y.shape) for x, y in zip(bottom, top, strict=True)]
 
-    def _describe(self, src: Shape, dst: Shape) -> PassDescs:
+    def _describe(self, bottom: Blob, top: Blob) -> PassDescs:
         """Set `weights_shape`, oneDNN's shape of the weights, and return the primitives of the three passes."""
-        layouts = ConvolutionLayouts(self.layer, src, dst)
+        layouts = ConvolutionLayouts(self.layer, bottom, top)
         self.weights_shape = layouts.weights_shape
         return layouts.take(self.layer.context.choices.of(layouts.work, layouts.fixed()))
 
@@ -197,7 +197,7 @@ class OnednnConvolution(OnednnLayer, Convolution):
     def works(self, bottom: Blobs, top: Blobs, down: bool) -> dict[str, Callable[[], dict[str, float]]]:
         if not spatial(self, bottom):
             return {}
-        layouts = ConvolutionLayouts(self, bottom[0].shape, top[0].shape)
+        layouts = ConvolutionLayouts(self, bottom[0], top[0])
         learns = self.context.phase == TRAIN and any(self.param_propagate_down)
         return {layouts.work: lambda: layouts.time(down, learns)}
 

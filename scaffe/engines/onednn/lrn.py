@@ -19,9 +19,9 @@ class LRNPrimitives(OneToOne):
         param, engine, shape = self.layer.param.lrn_param, self.engine, bottom.shape
         if param.norm_region == param.WITHIN_CHANNEL:
             raise NoFastForm("norm_region WITHIN_CHANNEL")
-        desc = layout_of(engine, bottom.values, shape)
-        if desc == engine.channels_last(shape):  # oneDNN 3.2 crashes in creating some of these backward primitives
-            desc = engine.blocked(shape)[0]
+        desc = layout_of(engine, bottom.values, shape, self.kind)
+        if desc == engine.channels_last(shape, self.kind):  # oneDNN 3.2 crashes in creating some backward primitives
+            desc = engine.blocked(shape, self.kind)[0]
         numbers = param.local_size, param.alpha, param.beta, param.k
         across = lib.LRN_ACROSS_CHANNELS
         given = engine.handle, lib.FORWARD_TRAINING, across, desc, desc, *numbers, engine.attributes

@@ -34,7 +34,7 @@ class PoolingPrimitives(OneToOne):
         end = [(axis.out - 1) * axis.stride + axis.kernel - axis.size - axis.pad for axis in axes]
         pairs = [(axis.stride, axis.kernel, 0, axis.pad) for axis in axes]
         geometry = [lib.dims(pair) for pair in zip(*pairs, strict=True)] + [lib.dims(end)]
-        x, y = layout_of(engine, bottom.values, bottom.shape), engine.any(top.shape)
+        x, y = layout_of(engine, bottom.values, bottom.shape, self.kind), engine.any(top.shape, self.kind)
         given = engine.handle, lib.FORWARD_TRAINING, algorithm, x, y, *geometry, engine.attributes
         forward = engine.describe("pooling_forward", *given, shapes=bottom.shape)
         y = forward.desc(lib.QUERY_DST, top.shape)

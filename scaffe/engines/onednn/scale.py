@@ -11,6 +11,8 @@ from scaffe.layers.scale import Scale
 class OnednnScale(FusableLayer, Scale):
     """Scale; a BatchNorm that only this layer follows computes it where there is one factor per channel."""
 
+    takes_bf16 = True
+
     def by_channel(self, shape: Shape) -> bool:
         """Return whether a bottom of this shape (N x C x ...) is scaled by one learned factor per channel."""
         axis = self.param.scale_param.axis
