@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from scaffe.blob import Blob
 from scaffe.engines.onednn import library as lib
-from scaffe.engines.onednn.descriptors import NoFastForm, PrimitiveDesc
+from scaffe.engines.onednn.descriptors import Desc, NoFastForm, PrimitiveDesc
 from scaffe.engines.onednn.layer_primitives import OnednnLayer
 from scaffe.engines.onednn.one_to_one import OneToOne
 from scaffe.engines.onednn.operands import layout_of
@@ -16,12 +18,25 @@ class LRNPrimitives(OneToOne):
     """LRN of a bottom (N x C x H x W); the workspace holds the scales for the backward pass."""
 
     def describe(self, bottom: Blob, top: Blob) -> tuple[PrimitiveDesc, PrimitiveDesc]:
-        param, engine, shape = self.layer.param.lrn_param, self.engine, bottom.shape
+        param, shape = self.layer.param.lrn_param, bottom.shape
         if param.norm_region == param.WITHIN_CHANNEL:
             raise NoFastForm("norm_region WITHIN_CHANNEL")
-        desc = layout_of(engine, bottom.values, shape, self.kind)
+        for desc in self._layouts(bottom):
+            with suppress(NoFastForm):
+                return self._in(desc)
+        raise NoFastForm(f"LRN of {shape} in the layout of its bottom")
+
+    def _layouts(self, bottom: Blob) -> list[Desc]:
+        """Return the layouts to try: the bottom's own, and in bfloat16, which has few fast ones, a blocked one."""
+        engine, shape = self.engine, bottom.shape
+        desc, blocked = layout_of(engine, bottom.values, shape, self.kind), engine.blocked(shape, self.kind)
         if desc == engine.channels_last(shape, self.kind):  # oneDNN 3.2 crashes in creating some backward primitives
-            desc = engine.blocked(shape, self.kind)[0]
+            return blocked[:1]
+        return [desc] if self.kind == lib.F32 else [desc, *blocked]
+
+    def _in(self, desc: Desc) -> tuple[PrimitiveDesc, PrimitiveDesc]:
+        """Return both primitives for values in a layout. Raise NoFastForm where one is not fast."""
+        param, engine, shape = self.layer.param.lrn_param, self.engine, desc.shape
         numbers = param.local_size, param.alpha, param.beta, param.k
         across = lib.LRN_ACROSS_CHANNELS
         given = engine.handle, lib.FORWARD_TRAINING, across, desc, desc, *numbers, engine.attributes

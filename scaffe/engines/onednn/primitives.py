@@ -172,10 +172,14 @@ class Onednn(Reference):
 
     def retyped(self, desc: Desc, kind: int) -> Desc:
         """Return the same layout with another data type; C order for a layout that is none of the usual ones."""
-        old, shape = desc.kind, desc.shape
-        if old == kind:
-            return desc
-        usual = zip(self._usual(shape, old), self._usual(shape, kind), strict=True)
+        return desc if desc.kind == kind else self.like(desc, desc.shape, kind)
+
+    def like(self, desc: Desc, shape: Sequence[int], kind: int) -> Desc:
+        """Return the layout of `desc` for another shape or type; C order for a layout that is none of the usual ones.
+
+        These are channels last and the blocked ones.
+        """
+        usual = zip(self._usual(desc.shape, desc.kind), self._usual(shape, kind), strict=True)
         return next((new for now, new in usual if now == desc), self.plain(shape, kind))
 
     def _usual(self, shape: Sequence[int], kind: int) -> list[Desc]:
