@@ -31,12 +31,12 @@ class LRNPrimitives(OneToOne):
 
         With channels last oneDNN 3.2 crashes in creating the backward primitive of windows below 3 channels.
         """
-        engine, shape, low = self.engine, bottom.shape, self.kind != lib.F32
+        engine, shape, wide = self.engine, bottom.shape, self.layer.param.lrn_param.local_size > 2
         desc, blocked = layout_of(engine, bottom.values, shape, self.kind), engine.blocked(shape, self.kind)
-        last = desc == engine.channels_last(shape, self.kind)
-        if last and not (low and self.layer.param.lrn_param.local_size > 2):
-            return blocked[:1]
-        return [desc, *blocked] if low else [desc]
+        last = engine.channels_last(shape, self.kind)
+        if self.kind == lib.F32:
+            return blocked[:1] if desc == last else [desc]
+        return [*([desc] if wide or desc != last else []), *blocked, *([last] if wide else [])]
 
     def _in(self, desc: Desc) -> tuple[PrimitiveDesc, PrimitiveDesc]:
         """Return both primitives for values in a layout. Raise NoFastForm where one is not fast."""
