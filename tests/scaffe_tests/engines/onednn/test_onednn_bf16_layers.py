@@ -6,6 +6,8 @@ The tolerance is 2^-8 of a number, for the rounding, and TOLERANCE of the larges
 gradients of parameters are not rounded: for them TOLERANCE alone holds.
 """
 
+from functools import partial
+
 import numpy as np
 import pytest
 from both_engines import TOLERANCE, build, is_fast, needs_onednn
@@ -41,9 +43,9 @@ def between(text, bottoms, tops, before=same):
     return inner + text + "".join(same(t, f"{t}_1") + same(f"{t}_1", f"{t}_2") for t in tops.split())
 
 
-def mixed(bottom, top):
-    """Return a convolution that keeps the shape (N x 16 x ...): its top has the engine's layout."""
-    return convolution("num_output: 16 kernel_size: 1", bottoms=bottom, tops=top, name=f"{bottom} to {top}")
+def mixed(bottom, top, channels=16):
+    """Return a convolution that keeps the shape: its top has the engine's layout."""
+    return convolution(f"num_output: {channels} kernel_size: 1", bottoms=bottom, tops=top, name=f"{bottom} to {top}")
 
 
 def low(values):
@@ -214,11 +216,18 @@ def test_logarithm():
 
 
 @both_layouts
-@pytest.mark.parametrize("size", [3, 5])
-def test_lrn(size, before):
+@pytest.mark.parametrize("size", [3, 5, 7])
+@pytest.mark.parametrize("channels", [16, 20, 48])
+def test_lrn(channels, size, before):
     """Its gradient is a difference of terms that oneDNN rounds before it subtracts."""
     text = layer("LRN", f"lrn_param {{ local_size: {size} alpha: 0.5 }}")
-    assert is_fast(assert_rounded_once(text, SHAPE, before=before, beside=ROUNDED), "it")
+    make = partial(before, channels=channels) if before is mixed else before
+    shape = (2, channels, 9, 7)
+    net = run(build(between(text, "x", "y", make), shape, numbers="bf16"))
+    values, _ = by_reference(net, text, "x", "y")
+    for name, found in (("y", net.blobs["y"].data), ("x diff", net.blobs["x"].diff)):
+        scale = float(np.abs(values[name]).max())
+        np.testing.assert_allclose(found, values[name], rtol=ROUNDED, atol=ROUNDED * scale, err_msg=name)
 
 
 NORM = layer("BatchNorm", tops="n", name="bn") + layer("Scale", "scale_param { bias_term: true }", "n", "s", "scale")
