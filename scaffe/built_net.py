@@ -71,6 +71,7 @@ class BuiltNet:
         self._check_batch_splits()
         self.params = OrderedDict((layer.name, layer.blobs) for layer in self.layers if layer.blobs)
         self.packed = PackedParameters(self.parameters, self.engine.allocate)
+        self.packed.forms = self.context.forms
         self.outputs = _outputs(self.nodes)
         self.inputs = [top for layer in self.param.layer if layer.type == "Input" for top in layer.top]
         self._weigh_losses()

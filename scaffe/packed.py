@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,6 +19,16 @@ from scaffe.proto import ParamSpec
 
 ALIGNMENT = 64  # bytes
 _STEP = ALIGNMENT // 4  # elements of float32
+
+
+class Forms(Protocol):
+    """Forms that engines have made of parameters: a SharedForms."""
+
+    def changed(self, values: Any) -> None:
+        """Note that a range of the values was overwritten."""
+
+    def updated(self, values: Any) -> None:
+        """Note that an update has written a range of the values, which are in the cache."""
 
 
 @dataclass
@@ -118,8 +128,11 @@ class PackedParameters:
 
     `allocate(count)` returns an array of `count` zeros: host memory, an MPI shared-memory window or device memory.
     `slices[i]` is the range of parameter i in both arrays, `learned` the range of all learned parameters,
-    `statistics` that of all statistics.
+    `statistics` that of all statistics. What writes values in training calls `changed` or `updated`, so that engines'
+    `forms` of them are made anew.
     """
+
+    forms: Forms | None = None
 
     def __init__(self, parameters: Sequence[ParameterBlob], allocate: Callable[[int], Any] = aligned_zeros):
         self.parameters = list(parameters)
@@ -206,6 +219,16 @@ class PackedParameters:
         """Copy values from an array where the layers compute; also the end of `data *= 2`."""
         if values is not self._data:
             self._data[...] = values
+
+    def changed(self, part: slice) -> None:
+        """Note that the values in this range were overwritten."""
+        if self.forms is not None:
+            self.forms.changed(self._data[part])
+
+    def updated(self, values: Any) -> None:
+        """Note that an update has written `values`, a range of the flat array."""
+        if self.forms is not None:
+            self.forms.updated(values)
 
     def host_data(self) -> np.ndarray:
         """Return the values on the host."""

@@ -1,7 +1,7 @@
-"""SharedForms: parameters in an engine's own layout, made once for all nets that share the parameters' memory.
+"""SharedForms: parameters in an engine's own form, made once for each version of their values.
 
-A net by itself reorders its weights in each pass, since an update changes them in place. Instances would all do that
-same work.
+A form serves all nets over the parameters' memory, and all passes until the values change. An update changes them in
+place. So every write of training's own is noted here, and users' calls begin with `changed`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scaffe.packed import aligned_zeros
 
 
 class SharedForms:
-    """The forms of the parameters that several nets share. The contexts of these nets have the same object.
+    """The forms of the parameters that nets share. The contexts of these nets have the same object.
 
     The scheduler opens a block `with forms.keep()` around an iteration or a test pass. In the block each form is made
     once, by the threads that need it first, and serves all passes of all nets. Outside of it each net makes its own.
@@ -31,21 +31,63 @@ class SharedForms:
     def __init__(self) -> None:
         self.version = 0  # the number of the block that is open; 0 outside
         self._versions = count(1)
+        self._lasting = next(self._versions)
         self._forms: WeakSet[SharedForm] = WeakSet()
+        self._found: dict[tuple[int, int], list[tuple[SharedForm, int]]] = {}  # by address and size of a write
         self._lock = Lock()
 
     @contextmanager
-    def keep(self) -> Iterator[None]:
+    def keep(self, lasting: bool = False) -> Iterator[None]:
         """Keep each form from its first use to the end of the block, which all nets' passes are in.
 
         No parameter changes between its first and its last use in the block. Training allows that: a parameter is
         received before its first layer's forward pass, and updated after all instances have given its gradient.
+        Forms of a `lasting` block serve later ones too, until `changed` or `updated` is called for their parameter.
         """
-        self.version = next(self._versions)
+        self.version = self._lasting if lasting else next(self._versions)
         try:
             yield
         finally:
             self.version = 0
+
+    def changed(self, values: np.ndarray | None = None) -> None:
+        """Note that these parameters, a range of a flat array, were overwritten; without `values`, that any may be.
+
+        Any thread can call it when no thread needs a form of theirs.
+        """
+        if values is None:
+            self._lasting = next(self._versions)
+            self.version = self.version and self._lasting
+            return
+        for form, _ in self._of(values):
+            form.expire()
+
+    def updated(self, values: np.ndarray) -> None:
+        """Note that an update has written these parameters, a range of a flat array: while they are in the cache.
+
+        Forms that can follow are brought up to date here, others when they are needed. Several threads can call it for
+        different ranges.
+        """
+        for form, start in self._of(values):
+            if form.follow is None or not form.is_made(self.version):
+                form.expire()
+                continue
+            try:
+                form.follow(values, start)
+            except BaseException:
+                form.expire()
+                raise
+
+    def _of(self, values: np.ndarray) -> list[tuple[SharedForm, int]]:
+        """Return the forms of parameters within a range, each with the element at which the range begins."""
+        key = _address(values), values.size
+        found = self._found.get(key)
+        if found is None:
+            with self._lock:
+                spans = [(form, (key[0] - _address(form.source)) // values.itemsize) for form in self._forms]
+                found = [(form, start) for form, start in spans if -values.size < start < form.source.size]
+                self._found[key] = found
+        return found
 
     def of(self, source: np.ndarray, layouts: Any, size: int, parts: int) -> SharedForm:
         """Return the form of a parameter, in `parts` parts and with memory for `size` float32 numbers.
@@ -59,11 +101,18 @@ class SharedForms:
                     return form
             form = SharedForm(source, layouts, size, parts)
             self._forms.add(form)
+            self._found.clear()
             return form
 
 
 class SharedForm:
-    """A parameter in one layout: `array`, in parts that several threads can make at the same time."""
+    """A parameter in one layout: `array`, in parts that several threads can make at the same time.
+
+    `follow(values, start)`, if set, writes the form of a range of the parameter that begins at element `start`, which
+    is below 0 where the range begins before the parameter.
+    """
+
+    follow: Callable[[np.ndarray, int], object] | None = None
 
     def __init__(self, source: np.ndarray, layouts: Any, size: int, parts: int):
         self.source, self.layouts, self.parts = source, layouts, parts
@@ -75,7 +124,15 @@ class SharedForm:
 
     def is_of(self, source: np.ndarray, layouts: Any) -> bool:
         """Return whether this is the form of the parameter in the memory of `source`, with these layouts."""
-        return bool(source.ctypes.data == self.source.ctypes.data and layouts == self.layouts)
+        return _address(source) == _address(self.source) and bool(layouts == self.layouts)
+
+    def is_made(self, version: int) -> bool:
+        """Return whether all parts are of this version, which is not 0."""
+        return bool(version) and version == self._version and not self._missing
+
+    def expire(self) -> None:
+        """Note that the parameter has changed, so that all parts are made anew. No thread may be making them."""
+        self._version = 0
 
     def complete(self, version: int, make: Callable[[int], object]) -> None:
         """Return once all parts are of this version: call `make(part)` for those that no other thread has taken.
@@ -110,3 +167,8 @@ class SharedForm:
             self._missing -= 1
             if not self._missing:
                 self._changed.notify_all()
+
+
+def _address(array: np.ndarray) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address

@@ -54,6 +54,12 @@ class Propagate:
             comm = self._comm
             with self.world.record.waiting(PARAMETERS):
                 self.meter.block(lambda: comm.bcast(self.packed.data, self.world.root, **self._how))
+            self._note_received(slice(None))
+
+    def _note_received(self, part: slice) -> None:
+        """Note that this rank has other parameters now, or will have before they are read, unless it is the root."""
+        if not self.world.is_root:
+            self.packed.changed(part)
 
     def wait(self, layer: int) -> None:
         """Return at once: `post` has waited for all parameters."""
@@ -114,6 +120,7 @@ class StagedPropagate(Propagate):
         super().__init__(world, packed, comm, **how)
         self.early, self.wait_until = early, wait_until
         self._comm: Communicator = comm
+        self._parts = [bucket.part for bucket in buckets]
         self._arrays = [packed.data[bucket.part] for bucket in buckets]
         self._names = [f"parameters of {bucket.owners(packed)}" for bucket in buckets]
         self._make_stages(ahead if early else 0.0)
@@ -176,6 +183,7 @@ class StagedPropagate(Propagate):
 
     def updated(self, bucket: int) -> None:
         """With `early`, make a bucket's broadcast ready; without it, note that broadcasts are due."""
+        self._note_received(self._parts[bucket])
         if self.early:
             self.staged.ready(self.stages[bucket])
         else:

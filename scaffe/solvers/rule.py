@@ -122,7 +122,7 @@ class Rule:
         """Update the `blocks` of parameter i with its own rate and decay."""
         for block in blocks:
             self.apply_block(block, rate, decay, iteration)
-            self.look_at(i, block)
+            self.finish(i, block)
 
     def apply_block(self, block: Block, rate: float, decay: float, iteration: int) -> None:
         """Update one block."""
@@ -131,6 +131,11 @@ class Rule:
         self._regularise(block.data, block.diff, np.float32(decay), scratch[0])
         self.step(block.diff, block.history, scratch, rate, iteration)
         np.subtract(block.data, block.diff, out=block.data)
+
+    def finish(self, i: int, block: Block) -> None:
+        """Look at an updated block of parameter i, and update engines' forms of it, while it is in the cache."""
+        self.look_at(i, block)
+        self.packed.updated(block.data)
 
     def look_at(self, i: int, block: Block) -> None:
         """Record parameter i as faulty if an updated block of it is not finite."""
