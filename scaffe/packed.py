@@ -27,8 +27,8 @@ class Forms(Protocol):
     def changed(self, values: Any) -> None:
         """Note that a range of the values was overwritten."""
 
-    def updated(self, values: Any) -> None:
-        """Note that an update has written a range of the values, which are in the cache."""
+    def expose(self) -> None:
+        """Note that values can be written without notice from now on."""
 
 
 @dataclass
@@ -128,8 +128,8 @@ class PackedParameters:
 
     `allocate(count)` returns an array of `count` zeros: host memory, an MPI shared-memory window or device memory.
     `slices[i]` is the range of parameter i in both arrays, `learned` the range of all learned parameters,
-    `statistics` that of all statistics. What writes values in training calls `changed` or `updated`, so that engines'
-    `forms` of them are made anew.
+    `statistics` that of all statistics. What writes values in training calls `changed`, so that engines' `forms` of
+    them are made anew.
     """
 
     forms: Forms | None = None
@@ -151,7 +151,7 @@ class PackedParameters:
 
     def move(self, allocate: Callable[[int], Any]) -> tuple[Any, Any]:
         """Move to new memory; return the old arrays, values and gradients. Views of the old arrays are not updated."""
-        values, gradients = self.data, self.diff
+        values, gradients = self.flat, self.diff
         self._data, self._diff = allocate(values.size), allocate(values.size)
         self._data[...], self._diff[...] = values, gradients
         self._own = self._data
@@ -198,13 +198,11 @@ class PackedParameters:
                 blob.values, blob.diff_values = parameter.blob.values, parameter.blob.diff_values  # copies on the host
             blob.array = data.reshape(blob.shape)
             blob.diff_array = diff.reshape(blob.shape)
+            blob.values.exposed = False
 
     @property
-    def data(self) -> Any:
-        """The values, flat. On a device, what was written into host copies is copied to the device first.
-
-        Raise NetError if the values are not in one array.
-        """
+    def flat(self) -> Any:
+        """The values as `data` returns them, for what calls `changed` after writing."""
         if not self._is_flat:
             raise NetError(
                 "the net shares some of its parameters with another net, so that they lie in no one array; "
@@ -214,21 +212,32 @@ class PackedParameters:
             self.settle_values()
         return self._data
 
+    @property
+    def data(self) -> Any:
+        """The values, flat. Who keeps the array can write it without notice, so that no form of the values lasts.
+
+        On a device, what was written into host copies is copied to the device first. Raise NetError if the values are
+        not in one array.
+        """
+        self.expose()
+        return self.flat
+
     @data.setter
     def data(self, values: Any) -> None:
         """Copy values from an array where the layers compute; also the end of `data *= 2`."""
         if values is not self._data:
             self._data[...] = values
+        self.changed(slice(None))
 
     def changed(self, part: slice) -> None:
         """Note that the values in this range were overwritten."""
         if self.forms is not None:
             self.forms.changed(self._data[part])
 
-    def updated(self, values: Any) -> None:
-        """Note that an update has written `values`, a range of the flat array."""
+    def expose(self) -> None:
+        """Note that values can be written without notice from now on."""
         if self.forms is not None:
-            self.forms.updated(values)
+            self.forms.expose()
 
     def host_data(self) -> np.ndarray:
         """Return the values on the host."""

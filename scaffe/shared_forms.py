@@ -26,14 +26,17 @@ class SharedForms:
 
     A form's memory is first written, and so placed, by the threads that make it. Nets whose parameters lie in different
     memory, such as those of different NUMA domains, have different forms.
+
+    With `private` they are those of one net, whose forms last outside of blocks too, until `expose` is called.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, private: bool = False) -> None:
+        self.private = private
         self.version = 0  # the number of the block that is open; 0 outside
         self._versions = count(1)
-        self._lasting = next(self._versions)
+        self.lasting = next(self._versions)  # the number of lasting blocks, until any parameter may have changed
         self._forms: WeakSet[SharedForm] = WeakSet()
-        self._found: dict[tuple[int, int], list[tuple[SharedForm, int]]] = {}  # by address and size of a write
+        self._found: dict[tuple[int, int], list[SharedForm]] = {}  # by the first and last address of a write
         self._lock = Lock()
 
     @contextmanager
@@ -42,9 +45,9 @@ class SharedForms:
 
         No parameter changes between its first and its last use in the block. Training allows that: a parameter is
         received before its first layer's forward pass, and updated after all instances have given its gradient.
-        Forms of a `lasting` block serve later ones too, until `changed` or `updated` is called for their parameter.
+        Forms of a `lasting` block serve later ones too, until `changed` is called for their parameter.
         """
-        self.version = self._lasting if lasting else next(self._versions)
+        self.version = self.lasting if lasting else next(self._versions)
         try:
             yield
         finally:
@@ -56,37 +59,24 @@ class SharedForms:
         Any thread can call it when no thread needs a form of theirs.
         """
         if values is None:
-            self._lasting = next(self._versions)
-            self.version = self.version and self._lasting
+            self.lasting = next(self._versions)
+            self.version = self.version and self.lasting
             return
-        for form, _ in self._of(values):
+        for form in self._of(values):
             form.expire()
 
-    def updated(self, values: np.ndarray) -> None:
-        """Note that an update has written these parameters, a range of a flat array: while they are in the cache.
+    def expose(self) -> None:
+        """Note that parameters can be written without notice from now on."""
+        self.private = False
 
-        Forms that can follow are brought up to date here, others when they are needed. Several threads can call it for
-        different ranges.
-        """
-        for form, start in self._of(values):
-            if form.follow is None or not form.is_made(self.version):
-                form.expire()
-                continue
-            try:
-                form.follow(values, start)
-            except BaseException:
-                form.expire()
-                raise
-
-    def _of(self, values: np.ndarray) -> list[tuple[SharedForm, int]]:
-        """Return the forms of parameters within a range, each with the element at which the range begins."""
-        key = _address(values), values.size
-        found = self._found.get(key)
+    def _of(self, values: np.ndarray) -> list[SharedForm]:
+        """Return the forms of parameters that have elements in a range."""
+        start, stop = _address(values), _address(values) + values.nbytes
+        found = self._found.get((start, stop))
         if found is None:
             with self._lock:
-                spans = [(form, (key[0] - _address(form.source)) // values.itemsize) for form in self._forms]
-                found = [(form, start) for form, start in spans if -values.size < start < form.source.size]
-                self._found[key] = found
+                found = [form for form in self._forms if form.lies_in(start, stop)]
+                self._found[start, stop] = found
         return found
 
     def of(self, source: np.ndarray, layouts: Any, size: int, parts: int) -> SharedForm:
@@ -106,13 +96,7 @@ class SharedForms:
 
 
 class SharedForm:
-    """A parameter in one layout: `array`, in parts that several threads can make at the same time.
-
-    `follow(values, start)`, if set, writes the form of a range of the parameter that begins at element `start`, which
-    is below 0 where the range begins before the parameter.
-    """
-
-    follow: Callable[[np.ndarray, int], object] | None = None
+    """A parameter in one layout: `array`, in parts that several threads can make at the same time."""
 
     def __init__(self, source: np.ndarray, layouts: Any, size: int, parts: int):
         self.source, self.layouts, self.parts = source, layouts, parts
@@ -126,9 +110,10 @@ class SharedForm:
         """Return whether this is the form of the parameter in the memory of `source`, with these layouts."""
         return _address(source) == _address(self.source) and bool(layouts == self.layouts)
 
-    def is_made(self, version: int) -> bool:
-        """Return whether all parts are of this version, which is not 0."""
-        return bool(version) and version == self._version and not self._missing
+    def lies_in(self, start: int, stop: int) -> bool:
+        """Return whether the parameter has elements between two addresses."""
+        first = _address(self.source)
+        return first < stop and start < first + self.source.nbytes
 
     def expire(self) -> None:
         """Note that the parameter has changed, so that all parts are made anew. No thread may be making them."""

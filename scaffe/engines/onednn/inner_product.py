@@ -13,7 +13,7 @@ from scaffe.engines.onednn.descriptors import NoFastForm, PrimitiveDesc
 from scaffe.engines.onednn.layer_primitives import LayerPrimitives, OnednnLayer
 from scaffe.engines.onednn.operands import Gradient, Operand
 from scaffe.engines.onednn.primitives import Memory, Onednn, Primitive, engine_of
-from scaffe.engines.onednn.weights import WeightForm, product_layout
+from scaffe.engines.onednn.weights import WeightForm
 from scaffe.layers.inner_product import InnerProduct
 from scaffe.layers.layer import Blobs, register
 
@@ -75,7 +75,7 @@ class Bf16Primitives(LayerPrimitives):
         """Return the primitives of the three passes, forward, data, weights. Raise NoFastForm where one is not fast."""
         engine, low = self.engine, self.engine.kind
         x, dx, y, dy = engine.plain(src, low), engine.plain(src), engine.plain(dst), engine.plain(dst, low)
-        w, dw = product_layout(self.layer, self.weights_shape), engine.any(self.weights_shape)
+        w, dw = engine.any(self.weights_shape, low), engine.any(self.weights_shape)
 
         def describe(name: str, *arguments: Any) -> PrimitiveDesc:
             given = engine.handle, *arguments, engine.attributes

@@ -42,7 +42,7 @@ class OnednnSGD(SGD):
                 self._add(block, rate / self.param.iter_size, rate * decay)
             else:
                 self.apply_block(block, rate, decay, iteration)
-            self.finish(i, block)
+            self.look_at(i, block)
         if self._is_complete(i, sum(block.data.size for block in blocks)):
             velocity = self.packed.view(self.history[0], i)
             parameter.blob.diff_values.defer(lambda array: np.copyto(array, velocity))

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from threading import get_ident
 from typing import Any
 
 import numpy as np
 
-from scaffe.blob import Shape, Values
-from scaffe.context import TRAIN
-from scaffe.engines.onednn import library as lib
+from scaffe.blob import Blob, Values
 from scaffe.engines.onednn.descriptors import Desc, NoFastForm
 from scaffe.engines.onednn.operands import Operand
 from scaffe.engines.onednn.primitives import Memory, Onednn, Primitive, engine_of, reorder
-from scaffe.errors import OnednnError
 from scaffe.shared_forms import SharedForms
 
 SMALL = 1 << 17  # bytes; fewer are reordered in less time than a thread takes to wait for another
@@ -22,10 +18,10 @@ ROWS = 64  # a multiple of the blocks in layouts of weights
 
 
 class WeightForm(Operand):
-    """A layer's weights: in a block of the context's `forms.keep` a form that all nets share, else an own copy.
+    """A layer's weights: a form that all nets share, where the context's `forms` last, else an own copy.
 
     The form is made once for each version of the weights. The own copy is made anew in each fetch, since an update or a
-    user changes the weights without changing their Values' version. Weights smaller than SMALL are always copied so.
+    user can change the weights without changing their Values' version. Weights smaller than SMALL are always copied so.
     """
 
     def __init__(self, layer: Any, desc: Desc, plain: Desc | None = None, brief: bool = False):
@@ -33,15 +29,30 @@ class WeightForm(Operand):
         is_copied = desc != self._plain and self._plain.nbytes >= SMALL
         self._forms: SharedForms | None = layer.context.forms if is_copied else None
         self._shared: SharedCopy | None = None
+        self._blob: Blob = layer.blobs[0]
+        self._seen = -1  # the version of the values in the last fetch from private forms
 
     def fetch(self, values: Values) -> Memory:
         """Return the weights as a memory, which is valid until they change."""
-        if self._forms is None or not self._forms.version:
+        version = self._number(values)
+        if self._forms is None or not version:
             return super().fetch(values)
         self._version = -1  # the own copy becomes invalid
         if self._shared is None or self._shared.array is not values.array:
             self._shared = SharedCopy(self.engine, self._forms, values.array, self._plain, self.desc)
-        return self._shared.fetch(self._forms.version)
+        return self._shared.fetch(version)
+
+    def _number(self, values: Values) -> int:
+        """Return the number of the form's version, 0 where the weights may have been written without notice."""
+        forms, blob = self._forms, self._blob
+        if forms is None or forms.version or not forms.private:
+            return forms.version if forms else 0
+        if values.exposed or blob.held.holds(blob, "array"):
+            return 0
+        if values.version != self._seen:
+            self._seen = values.version
+            forms.changed(values.array)
+        return forms.lasting
 
 
 class SharedCopy:
@@ -53,8 +64,6 @@ class SharedCopy:
         self.form = forms.of(array, (plain, desc), -(-desc.nbytes // 4), len(self.areas))
         self.memory = Memory(engine, desc, self.form.array)
         self._reorders: list[Primitive | None] = [None] * len(self.areas)
-        if rounds(engine, plain, desc):
-            self.form.follow = self.form.follow or Rounding(engine, self.form.array, array.size)
 
     def fetch(self, version: int) -> Memory:
         """Return the form of this version, of which this net makes what no other one has begun."""
@@ -68,50 +77,6 @@ class SharedCopy:
             run = reorder(Memory(self.engine, source, self.array), Memory(self.engine, target, self.form.array))
             self._reorders[part] = run
         run.run()
-
-
-def product_layout(layer: Any, shape: Shape) -> Desc:
-    """Return the layout of an inner product's weights in bfloat16: in training C order, which an update rounds into.
-
-    A reorder into the library's own layout takes longer than its faster products save, unless they run many times.
-    """
-    engine = engine_of(layer)
-    return (engine.plain if layer.context.phase == TRAIN else engine.any)(shape, engine.kind)
-
-
-class Rounding:
-    """Round a range of a parameter's elements to bfloat16, where the form has their order: in the update's cache.
-
-    Each thread has primitives of its own, one for each number of elements.
-    """
-
-    def __init__(self, engine: Onednn, target: np.ndarray, count: int):
-        self.engine, self.target, self.count = engine, target, count
-        self._reorders: dict[tuple[int, int], Primitive] = {}
-
-    def __call__(self, values: np.ndarray, start: int) -> None:
-        """Round `values`, whose first is element `start` of the parameter; those outside of it are left out."""
-        first, stop = max(start, 0), min(start + values.size, self.count)
-        if first % 2:
-            raise OnednnError(f"a range of bfloat16 numbers begins at element {first}; expected an even one")
-        self.engine.visit()
-        run = self._reorder(stop - first)
-        run.memories[lib.ARG_SRC].point(values[first - start : stop - start])
-        run.memories[lib.ARG_DST].point(self.target[first // 2 : -(-stop // 2)])
-        run.run()
-
-    def _reorder(self, count: int) -> Primitive:
-        key = get_ident(), count
-        if key not in self._reorders:
-            descs = [self.engine.plain((count,), kind) for kind in (lib.F32, lib.BF16)]
-            source, target = (Memory(self.engine, desc, np.empty(0, np.float32)) for desc in descs)
-            self._reorders[key] = reorder(source, target)
-        return self._reorders[key]
-
-
-def rounds(engine: Onednn, plain: Desc, desc: Desc) -> bool:
-    """Return whether a form has the order of the parameter's array, C order, and bfloat16 numbers."""
-    return plain == engine.plain(desc.shape) and desc == engine.plain(desc.shape, lib.BF16)
 
 
 def areas(engine: Onednn, plain: Desc, desc: Desc) -> list[tuple[Desc, Desc]]:

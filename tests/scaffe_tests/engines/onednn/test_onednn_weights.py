@@ -126,8 +126,7 @@ def test_weights_are_reordered_once_in_an_iteration(path: Path, numbers: str, mo
             with forms.keep():
                 crew.run(lambda i: replicas.step(i, passes=2))
             assert Counter(made) == {(id(form), part): 1 for form in forms._forms for part in range(form.parts)}
-    most = 8 if numbers == "bf16" else 3  # C order can be divided between any rows, blocks of rows cannot
-    assert max(form.parts for form in forms._forms) == most
+    assert max(form.parts for form in forms._forms) == 3
     weights = [part for net in replicas.nets for part in weights_of(net)]
     assert len(forms._forms) == len({part._shared.form for part in weights if part._shared})
     parameters = {form.source.ctypes.data for form in forms._forms}
