@@ -102,6 +102,7 @@ class Solver(BuiltSolver):
         """Return the solver's fields, all arguments checked. Raise ScaffeError for a wrong value."""
         self.settings = Settings(self.compute, self.run, self.instances, self.reading, self.watching)
         self.run.check_reduce()
+        self.settings.check_broadcasts()
         return checked(param)
 
     @property
