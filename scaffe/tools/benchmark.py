@@ -12,6 +12,7 @@ from scaffe.blob import Blob
 from scaffe.layers.inner_product import InnerProduct
 from scaffe.layers.layer import Layer
 from scaffe.net import Net
+from scaffe.tools.layer_kernels import LayerKernels, layer_lines, sums
 
 WARM_UP = 2  # passes before the clock starts: engines prepare themselves in the first
 
@@ -69,19 +70,27 @@ def layer_operations(layer: Layer, tops: Sequence[Blob]) -> int:
     return sum(2 * top.count * layer.blobs[0].count // outputs for top in tops)
 
 
-def lines(net: Net, times: Times, iterations: int) -> Iterator[str]:
-    """Iterate over the lines that `caffe time` logs, images and operations a second added."""
+def lines(net: Net, times: Times, iterations: int, kernels: Sequence[LayerKernels] = ()) -> Iterator[str]:
+    """Iterate over the lines that `caffe time` logs, images and operations a second added.
+
+    With the layers' `kernels` there are also each layer's number format and reorders, and the sums of their times.
+    """
     yield "Average time per layer: "
-    for layer, forward, backward in zip(net.layers, times.forward, times.backward, strict=True):
+    for i, (layer, forward, backward) in enumerate(zip(net.layers, times.forward, times.backward, strict=True)):
         yield f"{layer.name:>10}\tforward: {forward:.6g} ms."
         yield f"{layer.name:>10}\tbackward: {backward:.6g} ms."
+        yield from layer_lines(layer.name, kernels[i]) if kernels else ()
     yield f"Average Forward pass: {times.forward_pass:.6g} ms."
     yield f"Average Backward pass: {times.backward_pass:.6g} ms."
     yield f"Average Forward-Backward: {times.total:.6g} ms."
     yield f"Total Time: {times.total * iterations:.6g} ms."
     if batch := batch_size(net):
         yield f"Images per second: {1e3 * batch / times.total:.6g}"
+        yield f"Images per second forward: {1e3 * batch / times.forward_pass:.6g}"
     yield f"GFLOP/s forward: {operations(net) / max(times.forward_pass, 1e-9) / 1e6:.4g}"
+    if kernels:
+        computing, reordering = sums(kernels)
+        yield f"Kernels: {1e3 * computing:.6g} ms, reorders {1e3 * reordering:.6g} ms."
 
 
 def joint_line(net: Net, times: Sequence[Times]) -> str:

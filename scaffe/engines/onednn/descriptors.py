@@ -5,10 +5,12 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Sequence
-from ctypes import c_char_p, c_float, c_void_p
+from ctypes import c_char_p, c_float, c_int, c_int64, c_void_p
 from typing import Any
 
 from scaffe.engines.onednn import library as lib
+
+NUMBERS = {lib.F32: "float32", lib.BF16: "bf16"}
 
 
 class NoFastForm(Exception):
@@ -37,6 +39,33 @@ class Desc(Handle):
         size: int = self.library.dll.dnnl_memory_desc_get_size(self.handle)
         return size
 
+    @property
+    def format(self) -> str:
+        """The number format, and the layout unless it is C order, such as "bf16 aBcd16b".
+
+        A layout is named by the axes from the outer to the inner: a, b, ..., in capitals where an axis is divided into
+        blocks, and then the sizes and axes of the blocks, as oneDNN names it.
+        """
+        numbers = NUMBERS.get(self._number(lib.QUERY_DATA_TYPE), "other numbers")
+        strides = self._numbers(lib.QUERY_STRIDES, len(self.shape))
+        blocks = self._number(lib.QUERY_INNER_BLOCKS)
+        sizes, inner = (self._numbers(query, blocks) for query in (lib.QUERY_INNER_SIZES, lib.QUERY_INNER_AXES))
+        axes = sorted(range(len(self.shape)), key=lambda axis: -strides[axis])
+        outer = "".join(_letter(axis).upper() if axis in inner else _letter(axis) for axis in axes)
+        layout = outer + "".join(f"{size}{_letter(axis)}" for size, axis in zip(sizes, inner, strict=True))
+        long = [axis for axis in axes if self.shape[axis] > 1]
+        return numbers if long == sorted(long) and not blocks else f"{numbers} {layout}"
+
+    def _number(self, query: int) -> int:
+        found = c_int()
+        self.library.call("memory_desc_query", self.handle, query, ctypes.byref(found))
+        return found.value
+
+    def _numbers(self, query: int, count: int) -> list[int]:
+        found = ctypes.POINTER(c_int64)()
+        self.library.call("memory_desc_query", self.handle, query, ctypes.byref(found))
+        return found[:count]
+
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Desc) and self.library.equal(self.handle, other.handle))
 
@@ -57,6 +86,10 @@ class PrimitiveDesc(Handle):
         """Return the descriptor of an argument of this shape, in the layout that the library chose for it."""
         borrowed = self.library.dll.dnnl_primitive_desc_query_md(self.handle, query, index)
         return Desc(self.library, self.library.create("memory_desc_clone", borrowed), shape)
+
+
+def _letter(axis: int) -> str:
+    return chr(ord("a") + axis)
 
 
 def handles(descs: Sequence[Desc]) -> Any:
