@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from core_rate import CoreRate, core_rate
-from iteration import build, forward, ours, theirs, theirs_forward, zoo
+from iteration import build, forward, normalise, ours, theirs, theirs_forward, zoo
 from iteration_times import CLOCKS, IterationTimes, over_kernels
 from memory import peaks
 from threadpoolctl import threadpool_limits
@@ -107,7 +107,9 @@ class Bench:
         return " ".join(columns)
 
     def _net(self, name: str, batch: int, numbers: str) -> scaffe.Net:
-        return build(zoo(name, batch), self.engine, self.plan, numbers, PHASES[self.phase])
+        net = build(zoo(name, batch), self.engine, self.plan, numbers, PHASES[self.phase])
+        normalise(net, zoo(name, batch))
+        return net
 
     def _iteration(self, net: scaffe.Net) -> Callable[[], None]:
         return ours(net) if self.phase == "TRAIN" else forward(net)
@@ -131,6 +133,7 @@ class Bench:
             if layer.type == "Dropout":
                 layer.dropout_param.dropout_ratio = 0
         net = build(param, self.engine, FIXED, self.numbers, PHASES[self.phase])
+        normalise(net, param)
         x, y = batch(net)
         with torch.no_grad(), autocast(self.numbers):
             loss = TorchNet(net).train(self.phase == "TRAIN")(data=x, label=y).item()

@@ -27,30 +27,49 @@ def zoo(name: str, batch: int) -> NetParameter:
 def build(
     param: NetParameter, engine: str, plan: str = FIXED, numbers: str = "float32", phase: int = scaffe.TRAIN
 ) -> scaffe.Net:
-    """Return the net over random images of class 0; its statistics are those of normalised values."""
+    """Return the net over random images of class 0."""
     net = scaffe.Net(param, phase, compute=Compute(engine, plan=plan, numbers=numbers))
     net.blobs["data"].data[...] = np.random.default_rng(0).standard_normal(net.blobs["data"].shape)
-    for layer in net.layers:
-        if layer.type == "BatchNorm":
-            for blob, value in zip(layer.blobs, (0, 1, 1), strict=True):  # mean, variance, their factor
-                blob.data[...] = value
     return net
+
+
+def normalise(net: scaffe.Net, param: NetParameter) -> None:
+    """Give a net of inference the parameters and statistics of a training pass, if it has a BatchNorm."""
+    if not net.trains and any(layer.type == "BatchNorm" for layer in net.layers):
+        training = build(param, net.engine.name)
+        training.forward()
+        net.share_with(training)
 
 
 def ours(net: scaffe.Net) -> Callable[[], None]:
     """Return one iteration of scaffe."""
-    fields = {"base_lr": RATE, "momentum": MOMENTUM, "weight_decay": DECAY}
-    rule = solvers.create(SolverParameter(type="SGD", lr_policy="fixed", **fields), net.packed, net.engine)
-    parameters = range(len(net.packed.parameters))
+    both, apply = passes(net), update(net)
+
+    def iteration() -> None:
+        both()
+        apply()
+
+    return iteration
+
+
+def passes(net: scaffe.Net) -> Callable[[], None]:
+    """Return a forward and a backward pass, as in training."""
     net.keep_diffs = False
 
     def iteration() -> None:
         net.clear_param_diffs()
         net.forward()
         net.backward()
-        rule.update(parameters, RATE, 0)
 
     return iteration
+
+
+def update(net: scaffe.Net) -> Callable[[], None]:
+    """Return one update of all parameters."""
+    fields = {"base_lr": RATE, "momentum": MOMENTUM, "weight_decay": DECAY}
+    rule = solvers.create(SolverParameter(type="SGD", lr_policy="fixed", **fields), net.packed, net.engine)
+    parameters = range(len(net.packed.parameters))
+    return lambda: rule.update(parameters, RATE, 0)
 
 
 def forward(net: scaffe.Net) -> Callable[[], None]:

@@ -101,7 +101,8 @@ def _module(
     if layer.type == "BatchNorm":
         p = layer.batch_norm_param
         affine = [] if scale is None else net.params[scale.name]
-        return _with(nn.BatchNorm2d(shape[1], p.eps, 1 - p.moving_average_fraction, affine=scale is not None), affine)
+        module = nn.BatchNorm2d(shape[1], p.eps, 1 - p.moving_average_fraction, affine=scale is not None)
+        return _with(_with_statistics(module, params), affine)
     if layer.type == "Pooling":
         return _pooling(layer.pooling_param, shape)
     if layer.type == "LRN":
@@ -123,6 +124,15 @@ def _with(module: nn.Module, params: list) -> nn.Module:
     with torch.no_grad():
         for tensor, blob in zip((module.weight, module.bias), params, strict=False):
             tensor.copy_(torch.from_numpy(blob.data.copy()))
+    return module
+
+
+def _with_statistics(module: nn.BatchNorm2d, params: list) -> nn.BatchNorm2d:
+    """Copy Caffe's mean and variance, sums with a common factor; 0 is the factor of none."""
+    mean, variance, factor = (torch.from_numpy(blob.data.copy()) for blob in params)
+    if factor.item():
+        module.running_mean.copy_(mean / factor)
+        module.running_var.copy_(variance / factor)
     return module
 
 

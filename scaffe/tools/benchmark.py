@@ -29,30 +29,36 @@ class Times:
 
 
 @np.errstate(all="ignore")
-def measure(net: Net, iterations: int) -> Times:
-    """Run the net `iterations` times forward and backward, and return the mean times."""
+def measure(net: Net, iterations: int, clock: Callable[[], float] = time.perf_counter) -> Times:
+    """Run the net `iterations` times forward and backward, and return the mean times by `clock`, seconds."""
     layers, wait = len(net.layers), net.engine.wait
     forward, backward = np.zeros(layers), np.zeros(layers)
     for k in range(-WARM_UP, iterations):
         if k == 0:
-            forward[:], backward[:], start = 0, 0, time.perf_counter()
-        _pass(range(layers), net.forward_layer, forward, wait)
+            forward[:], backward[:], start = 0, 0, clock()
+        _pass(range(layers), net.forward_layer, forward, wait, clock)
         net.context.batch_number += 1
-        _pass(reversed(range(layers)), net.backward_layer, backward, wait)
-    total = time.perf_counter() - start
+        _pass(reversed(range(layers)), net.backward_layer, backward, wait, clock)
+    total = clock() - start
     scale = 1e3 / iterations
     forward *= scale
     backward *= scale
     return Times([*forward], [*backward], float(forward.sum()), float(backward.sum()), total * scale)
 
 
-def _pass(indices: Iterable[int], step: Callable[[int], None], seconds: np.ndarray, wait: Callable[[], None]) -> None:
+def _pass(
+    indices: Iterable[int],
+    step: Callable[[int], None],
+    seconds: np.ndarray,
+    wait: Callable[[], None],
+    clock: Callable[[], float],
+) -> None:
     """Run `step` for each layer in turn and add its time; `wait` returns when the computation it began is done."""
-    then = time.perf_counter()
+    then = clock()
     for i in indices:
         step(i)
         wait()
-        now = time.perf_counter()
+        now = clock()
         seconds[i] += now - then
         then = now
 
