@@ -15,7 +15,7 @@ product. The head has the core's rates: GFLOP/s of a large matrix product by one
 - the whole iteration's part of the core's rate, all passes of a layer counted like the forward one,
 - with --compute bf16 float32's part of its rate, and the memory of blobs over float32's, all values and gradients kept,
 - the iteration over the sum of its kernels, the engine's primitives and products; the part of that sum in reorders,
-- with --memory the peak memory of each, in MiB, measured in a process of its own.
+- with --memory the peak memory of each, in MiB, measured in a process of its own; with --rounds 0 nothing else.
 
 Without PyTorch its columns are empty. PyTorch is faster with MALLOC_MMAP_THRESHOLD_=2000000000 and
 MALLOC_TRIM_THRESHOLD_=2000000000 in the environment. --count prints each layer's operations and bytes instead, as is
@@ -71,6 +71,9 @@ class Bench:
 
     def line(self, name: str, batch: int) -> str:
         """Return a net's line of the table."""
+        peaks_found = [f"{size:6.0f}" for size in self._peaks(name, batch)]
+        if not self.rounds:
+            return " ".join([f"{name:14} {batch:5}", *peaks_found])
         if HAS_TORCH:
             self._check(name)
         nets = {numbers: self._net(name, batch, numbers) for numbers in self.kinds}
@@ -93,15 +96,16 @@ class Bench:
         if net.engine.name != "reference":
             ratio, reorders = over_kernels(net, iterations[self.numbers], min(3, self.rounds))
             parts.append(f"{ratio:12.2f} {reorders:8.0%} ")
-        parts += [f"{size:6.0f}" for size in self._peaks(name, batch)]
-        return " ".join(parts)
+        return " ".join(parts + peaks_found)
 
     def head(self) -> str:
         """Return the names of the columns."""
         low, beside = self.numbers, len(self.kinds) > 1
-        columns = ["net            batch        ms     img/s"]
-        columns += [f"  float32 {'over float32':22}"] * beside + [f"  PyTorch {'over PyTorch':22}", " of rate"]
-        columns += [" float32  blobs"] * beside + ["over kernels reorders "]
+        columns = ["net            batch"]
+        if self.rounds:
+            columns += ["       ms     img/s"] + [f"  float32 {'over float32':22}"] * beside
+            columns += [f"  PyTorch {'over PyTorch':22}", " of rate"] + [" float32  blobs"] * beside
+            columns += ["over kernels reorders "]
         if self.memory:
             columns.append(f"peak MiB: {f'{low}, float32' if beside else low}{', PyTorch' if HAS_TORCH else ''}")
         return " ".join(columns)
@@ -208,7 +212,9 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nets", default=",".join(NETS), help="default: all of %(default)s")
-    parser.add_argument("--rounds", type=int, default=7, help="turns of each (default: %(default)s)")
+    parser.add_argument(
+        "--rounds", type=int, default=7, help="turns of each (default: %(default)s); 0: none, for --memory"
+    )
     parser.add_argument("--batch", type=int, default=0, help="images, in place of each net's own number")
     parser.add_argument("--compute", default="float32", choices=TOLERANCES)
     parser.add_argument("--phase", default="TRAIN", choices=PHASES)

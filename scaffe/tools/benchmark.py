@@ -36,6 +36,7 @@ def measure(net: Net, iterations: int, clock: Callable[[], float] = time.perf_co
     for k in range(-WARM_UP, iterations):
         if k == 0:
             forward[:], backward[:], start = 0, 0, clock()
+        net.clear_param_diffs()  # as training does; the first gradient then overwrites
         _pass(range(layers), net.forward_layer, forward, wait, clock)
         net.context.batch_number += 1
         _pass(reversed(range(layers)), net.backward_layer, backward, wait, clock)
