@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Sequence
-from ctypes import c_char_p, c_float, c_int, c_int64, c_void_p
+from ctypes import c_char_p, c_float, c_int, c_void_p
 from typing import Any
 
 from scaffe.engines.onednn import library as lib
@@ -40,36 +40,39 @@ class Desc(Handle):
         return size
 
     @property
+    def kind(self) -> int:
+        """The data type: library.F32 or library.BF16."""
+        kind = c_int()
+        self.library.call("memory_desc_query", self.handle, lib.QUERY_DATA_TYPE, ctypes.byref(kind))
+        return kind.value
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Desc) and self.library.equal(self.handle, other.handle))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
     def format(self) -> str:
         """The number format, and the layout unless it is C order, such as "bf16 aBcd16b".
 
         A layout is named by the axes from the outer to the inner: a, b, ..., in capitals where an axis is divided into
         blocks, and then the sizes and axes of the blocks, as oneDNN names it.
         """
-        numbers = NUMBERS.get(self._number(lib.QUERY_DATA_TYPE), "other numbers")
+        numbers = NUMBERS.get(self.kind, "other numbers")
         strides = self._numbers(lib.QUERY_STRIDES, len(self.shape))
-        blocks = self._number(lib.QUERY_INNER_BLOCKS)
-        sizes, inner = (self._numbers(query, blocks) for query in (lib.QUERY_INNER_SIZES, lib.QUERY_INNER_AXES))
+        blocks = c_int()
+        self.library.call("memory_desc_query", self.handle, lib.QUERY_INNER_BLOCKS, ctypes.byref(blocks))
+        sizes, inner = (self._numbers(query, blocks.value) for query in (lib.QUERY_INNER_SIZES, lib.QUERY_INNER_AXES))
         axes = sorted(range(len(self.shape)), key=lambda axis: -strides[axis])
         outer = "".join(_letter(axis).upper() if axis in inner else _letter(axis) for axis in axes)
         layout = outer + "".join(f"{size}{_letter(axis)}" for size, axis in zip(sizes, inner, strict=True))
         long = [axis for axis in axes if self.shape[axis] > 1]
-        return numbers if long == sorted(long) and not blocks else f"{numbers} {layout}"
-
-    def _number(self, query: int) -> int:
-        found = c_int()
-        self.library.call("memory_desc_query", self.handle, query, ctypes.byref(found))
-        return found.value
+        return numbers if long == sorted(long) and not sizes else f"{numbers} {layout}"
 
     def _numbers(self, query: int, count: int) -> list[int]:
-        found = ctypes.POINTER(c_int64)()
+        found = ctypes.POINTER(ctypes.c_int64)()
         self.library.call("memory_desc_query", self.handle, query, ctypes.byref(found))
         return found[:count]
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Desc) and self.library.equal(self.handle, other.handle))
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 class PrimitiveDesc(Handle):

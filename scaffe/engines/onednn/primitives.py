@@ -5,13 +5,13 @@ All are made once per shape. Later iterations bind memories and run primitives, 
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Sequence
 from functools import cache
 from itertools import count
 from math import prod
 from threading import local
-from time import perf_counter
 from typing import Any, cast
 
 import numpy as np
@@ -131,11 +131,11 @@ class Onednn(Reference):
         (rows, depth), columns = a.shape, b.shape[1]
         (a_order, a_step), (b_order, b_step) = _order(a), _order(b)
         given = a_order, b_order, rows, columns, depth, 1.0, address(a), a_step, address(b), b_step
-        start = perf_counter()
+        start = time.perf_counter()
         self.library.call("sgemm", *given, float(add), address(_float32(out)), max(1, columns))
         if self.watcher:
             tensors = (Tensor(address(array), "float32") for array in (a, out))
-            self.watcher(KernelRun("sgemm", perf_counter() - start, *tensors))
+            self.watcher(KernelRun("sgemm", time.perf_counter() - start, *tensors))
 
     # Descriptors.
 
@@ -307,12 +307,12 @@ class Primitive(Handle):
 
     def run(self) -> None:
         """Compute. Raise OnednnError with the library's status where it fails."""
-        start = perf_counter()
+        start = time.perf_counter()
         status = self._execute(self.handle, self.engine.stream, len(self._arguments), self._arguments)
         if status:
             self.library.check(status, "primitive_execute", f"{self.desc.operation} {self.desc.implementation}")
         if self.engine.watcher:
-            self.engine.watcher(self._seen(perf_counter() - start))
+            self.engine.watcher(self._seen(time.perf_counter() - start))
 
     def _seen(self, seconds: float) -> KernelRun:
         """Return this run for the engine's watcher."""
