@@ -43,23 +43,14 @@ def normalise(net: scaffe.Net, param: NetParameter) -> None:
 
 def ours(net: scaffe.Net) -> Callable[[], None]:
     """Return one iteration of scaffe."""
-    both, apply = passes(net), update(net)
-
-    def iteration() -> None:
-        both()
-        apply()
-
-    return iteration
-
-
-def passes(net: scaffe.Net) -> Callable[[], None]:
-    """Return a forward and a backward pass, as in training."""
+    apply = update(net)
     net.keep_diffs = False
 
     def iteration() -> None:
         net.clear_param_diffs()
         net.forward()
         net.backward()
+        apply()
 
     return iteration
 

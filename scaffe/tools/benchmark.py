@@ -37,9 +37,9 @@ def measure(net: Net, iterations: int, clock: Callable[[], float] = time.perf_co
         if k == 0:
             forward[:], backward[:], start = 0, 0, clock()
         net.clear_param_diffs()  # as training does; the first gradient then overwrites
-        _pass(range(layers), net.forward_layer, forward, wait, clock)
+        time_layers(range(layers), net.forward_layer, forward, wait, clock)
         net.context.batch_number += 1
-        _pass(reversed(range(layers)), net.backward_layer, backward, wait, clock)
+        time_layers(reversed(range(layers)), net.backward_layer, backward, wait, clock)
     total = clock() - start
     scale = 1e3 / iterations
     forward *= scale
@@ -47,7 +47,7 @@ def measure(net: Net, iterations: int, clock: Callable[[], float] = time.perf_co
     return Times([*forward], [*backward], float(forward.sum()), float(backward.sum()), total * scale)
 
 
-def _pass(
+def time_layers(
     indices: Iterable[int],
     step: Callable[[int], None],
     seconds: np.ndarray,
