@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,15 +11,16 @@ from scaffe.blob import Blob, Shape, Values
 from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn.descriptors import NoFastForm, PrimitiveDesc
 from scaffe.engines.onednn.layer_primitives import LayerPrimitives, OnednnLayer
-from scaffe.engines.onednn.operands import Gradient, Operand
+from scaffe.engines.onednn.operands import Operand
 from scaffe.engines.onednn.pooled_memory import pooled
 from scaffe.engines.onednn.primitives import Memory, Onednn, Primitive, engine_of
+from scaffe.engines.onednn.row_product import RowProduct
 from scaffe.engines.onednn.weights import WeightForm
 from scaffe.layers.inner_product import InnerProduct
 from scaffe.layers.layer import Blobs, register
 
 SMALL = 32  # outputs; below this numpy's product is faster
-LARGE = 1 << 19  # weights; from this on the reorder of a gradient takes longer than a slower product
+FEW_ROWS = 32  # up to this, float32's product gives the weights' gradient as fast as bfloat16's
 
 
 class SgemmPrimitives(LayerPrimitives):
@@ -56,7 +56,8 @@ class SgemmPrimitives(LayerPrimitives):
 class Bf16Primitives(LayerPrimitives):
     """Products of bfloat16 numbers, accumulated in float32: x (rows x inputs), y (rows x outputs).
 
-    The bias and the gradients of weights and bias are float32; y and the gradient of x have their blobs' types.
+    The bias and the gradients of weights and bias are float32; y and the gradient of x have their blobs' types. With
+    few rows the weights' gradient takes as long as its diff takes to be written: sgemm does that best.
     """
 
     def __init__(self, layer: Any, bottom: Blobs, top: Blobs):
@@ -66,9 +67,9 @@ class Bf16Primitives(LayerPrimitives):
         engine, self.weights_shape = self.engine, layer.blobs[0].shape
         src, dst = (layer.rows, layer.inputs), (layer.rows, layer.outputs)
         down = engine.kind_of(bottom[0])
-        forward, data, self.on_weights = self._describe(src, dst, down)
+        forward, data = self._describe(src, dst, down)
         self.x, self.dy = Rows(engine, bottom[0].shape, src), Rows(engine, top[0].shape, dst, brief=True)
-        self.dy_sums = Operand(engine, engine.plain(top[0].shape), brief=True)
+        self.full_x, self.full_dy = (Operand(engine, engine.plain(b.shape), brief=True) for b in (bottom[0], top[0]))
         self.y, self.dx = Product(engine, top[0].shape, dst, self.kind), Product(engine, bottom[0].shape, src, down)
         self.bias = Operand(engine, engine.plain((layer.outputs,))) if layer.bias_term else None
         self.weights = WeightForm(layer, forward.desc(lib.QUERY_WEIGHTS, self.weights_shape))
@@ -77,18 +78,13 @@ class Bf16Primitives(LayerPrimitives):
         self.back_weights = self.weights if same else WeightForm(layer, desc, brief=True)
         self.run_forward = Primitive(engine, forward, {lib.ARG_DST: self.y.matrix})
         self.run_data = Primitive(engine, data, {lib.ARG_DIFF_SRC: self.dx.matrix})
-        self.weight_diff: BlockedProduct | PlainProduct | None = None
+        self.product = RowProduct(engine, layer.rows, layer.inputs, layer.outputs) if layer.rows > FEW_ROWS else None
 
     def _describe(self, src: Shape, dst: Shape, down: int) -> list[PrimitiveDesc]:
-        """Return the primitives of the three passes, forward, data, weights. Raise NoFastForm where one is not fast."""
+        """Return the primitives forward and backward by data. Raise NoFastForm where one is not fast."""
         engine, low = self.engine, self.engine.kind
-        x, dx, y, dy = (
-            engine.plain(src, low),
-            engine.plain(src, down),
-            engine.plain(dst, self.kind),
-            engine.plain(dst, low),
-        )
-        w, dw = engine.any(self.weights_shape, low), engine.any(self.weights_shape)
+        x, dx, w = engine.plain(src, low), engine.plain(src, down), engine.any(self.weights_shape, low)
+        y, dy = engine.plain(dst, self.kind), engine.plain(dst, low)
         b = engine.plain(dst[1:]) if self.layer.bias_term else None
 
         def describe(name: str, *arguments: Any) -> PrimitiveDesc:
@@ -96,8 +92,7 @@ class Bf16Primitives(LayerPrimitives):
             return engine.describe(f"inner_product_{name}", *given, shapes=f"{src} by {self.weights_shape}")
 
         forward = describe("forward", lib.FORWARD_TRAINING, x, w, b, y)
-        data = describe("backward_data", dx, w, dy, forward)
-        return [forward, data, describe("backward_weights", x, dw, None, dy, forward)]
+        return [forward, describe("backward_data", dx, w, dy, forward)]
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         run, blobs = self.run_forward, self.layer.blobs
@@ -110,23 +105,25 @@ class Bf16Primitives(LayerPrimitives):
         self.y.assign(top[0].values)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
-        layer, values = self.layer, top[0].diff_values
-        if layer.bias_term and layer.param_propagate_down[1]:
-            layer.add_bias_diff(self.dy_sums.fetch(values).buffer)
-            self.dy_sums.release()
-        dy = self.dy.fetch(values)
-        if layer.param_propagate_down[0]:
-            self._gradient().add(dy, self.x.recall(bottom[0].values), layer.blobs[0])
+        dy = self.dy.fetch(top[0].diff_values)
+        self._add_gradients(bottom[0], top[0])
         if propagate_down[0]:
             self._backward_data(dy, bottom[0])
         self.dy.release()
 
-    def _gradient(self) -> BlockedProduct | PlainProduct:
-        """Return what computes the weights' gradient, made when first needed."""
-        if self.weight_diff is None:
-            large = prod(self.weights_shape) >= LARGE
-            self.weight_diff = PlainProduct(self) if large else BlockedProduct(self)
-        return self.weight_diff
+    def _add_gradients(self, bottom: Blob, top: Blob) -> None:
+        """Add the gradients of weights and bias to their diffs."""
+        layer, (weights, *_) = self.layer, self.layer.blobs
+        dy = self.full_dy.fetch(top.diff_values).buffer.reshape(layer.rows, -1)
+        layer.add_bias_diff(dy)
+        if layer.param_propagate_down[0] and self.product:
+            self.product.add(self.x.recall(bottom.values), self.dy.recall(top.diff_values), weights)
+        elif layer.param_propagate_down[0]:
+            x = self.full_x.fetch(bottom.values).buffer.reshape(layer.rows, -1)
+            diff, zeros = weights.diff_values.to_add(weights.shape, np)
+            self.engine.gemm(dy.T, x, diff, add=not zeros)
+            self.full_x.release()
+        self.full_dy.release()
 
     def _backward_data(self, dy: Memory, bottom: Blob) -> None:
         """Compute the gradient of the bottom."""
@@ -183,51 +180,6 @@ class Product:
         """Assign the written product to the blob's values, unless they are in the plain array already."""
         if self.form:
             values.take_form(self.form)
-
-
-class BlockedProduct:
-    """dy^T x by oneDNN's inner product, in the library's own layout, reordered into the weights' diff."""
-
-    def __init__(self, owner: Bf16Primitives):
-        described = owner.on_weights
-        self.gradient = Gradient(owner.engine, described.desc(lib.QUERY_DIFF_WEIGHTS, owner.weights_shape))
-        self.run = Primitive(owner.engine, described, {lib.ARG_DIFF_WEIGHTS: self.gradient.memory})
-
-    def add(self, dy: Memory, x: Memory, blob: Blob) -> None:
-        """Add dy^T x to the blob's diff."""
-        self.run.bind(lib.ARG_SRC, x)
-        self.run.bind(lib.ARG_DIFF_DST, dy)
-        self.gradient.memory.acquire()
-        self.run.run()
-        self.gradient.add_to(blob)
-
-
-class PlainProduct:
-    """dy^T x by oneDNN's matmul, straight into the weights' diff: a reorder of large weights costs more than that."""
-
-    def __init__(self, owner: Bf16Primitives):
-        engine, (outputs, inputs), rows = owner.engine, owner.weights_shape, owner.layer.rows
-        turned, x = (
-            engine.strided((outputs, rows), (1, outputs), engine.kind),
-            engine.plain((rows, inputs), engine.kind),
-        )
-        target = engine.plain(owner.weights_shape)
-        self.dy, self.diff = (Memory(engine, desc, np.empty(0, np.float32)) for desc in (turned, target))
-        memories = {lib.ARG_SRC: self.dy, lib.ARG_DST: self.diff}
-        given = engine.handle, turned, x, None, target
-        self.writing, self.adding = (
-            Primitive(engine, engine.describe("matmul", *given, attributes, shapes=owner.weights_shape), memories)
-            for attributes in (engine.attributes, engine.adding())
-        )
-
-    def add(self, dy: Memory, x: Memory, blob: Blob) -> None:
-        """Add dy^T x to the blob's diff."""
-        diff, zeros = blob.diff_values.to_add(blob.shape, np)
-        run = self.writing if zeros else self.adding
-        self.dy.point(dy.buffer)
-        self.diff.point(diff)
-        run.bind(lib.ARG_WEIGHTS, x)
-        run.run()
 
 
 class OnednnInnerProduct(OnednnLayer, InnerProduct):

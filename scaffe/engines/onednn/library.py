@@ -114,7 +114,6 @@ _CREATE = {
     "batch_normalization_forward_primitive_desc_create": _forms("pi", "pp", "fu", "p"),
     "batch_normalization_backward_primitive_desc_create": _forms("pi", "ppp", "fu", "pp"),
     "binary_primitive_desc_create": _forms("pi", "ppp", "p"),
-    "matmul_primitive_desc_create": _forms("p", "pppp", "p"),
     "deconvolution_forward_primitive_desc_create": _forms("pii", "pppp", "dddd", "p"),
     "deconvolution_backward_data_primitive_desc_create": _forms("pi", "ppp", "dddd", "pp"),
     "deconvolution_backward_weights_primitive_desc_create": _forms("pi", "pppp", "dddd", "pp"),

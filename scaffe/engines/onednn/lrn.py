@@ -27,12 +27,16 @@ class LRNPrimitives(OneToOne):
         raise NoFastForm(f"LRN of {shape} in the layout of its bottom")
 
     def _layouts(self, bottom: Blob) -> list[Desc]:
-        """Return the layouts to try: the bottom's own, and in bfloat16, which has few fast ones, a blocked one."""
-        engine, shape = self.engine, bottom.shape
+        """Return the layouts to try: the bottom's own, and in bfloat16, which has no plain one, blocked ones.
+
+        With channels last oneDNN 3.2 crashes in creating the backward primitive of windows below 3 channels.
+        """
+        engine, shape, low = self.engine, bottom.shape, self.kind != lib.F32
         desc, blocked = layout_of(engine, bottom.values, shape, self.kind), engine.blocked(shape, self.kind)
-        if desc == engine.channels_last(shape, self.kind):  # oneDNN 3.2 crashes in creating some backward primitives
+        last = desc == engine.channels_last(shape, self.kind)
+        if last and not (low and self.layer.param.lrn_param.local_size > 2):
             return blocked[:1]
-        return [desc] if self.kind == lib.F32 else [desc, *blocked]
+        return [desc, *blocked] if low else [desc]
 
     def _in(self, desc: Desc) -> tuple[PrimitiveDesc, PrimitiveDesc]:
         """Return both primitives for values in a layout. Raise NoFastForm where one is not fast."""
