@@ -105,7 +105,7 @@ def test_an_iteration_in_bf16_rounds_the_same_numbers_on_any_number_of_ranks(fol
 
 @needs_bf16
 def test_training_in_bf16_on_ranks_stays_within_bf16s_rounding(folder):
-    """A weight that float32's rounding takes past the middle of two bfloat16 numbers has another copy: 2^-8 apart."""
+    """A weight that float32's rounding takes past the middle of two bfloat16 numbers is multiplied as the other."""
     options = {"engine": "onednn", "numbers": "bf16", "net_options": {"smooth": True}}
     expected = COMM.bcast(train(folder, 1, **options))
     for size in SIZES[1:]:
