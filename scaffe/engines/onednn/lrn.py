@@ -27,16 +27,18 @@ class LRNPrimitives(OneToOne):
         raise NoFastForm(f"LRN of {shape} in the layout of its bottom")
 
     def _layouts(self, bottom: Blob) -> list[Desc]:
-        """Return the layouts to try: the bottom's own, and in bfloat16, which has no plain one, blocked ones.
+        """Return the layouts to try: the bottom's own, and in bfloat16, which has no plain one, the usual ones.
 
-        With channels last oneDNN 3.2 crashes in creating the backward primitive of windows below 3 channels.
+        With channels last oneDNN 3.2 crashes in creating the backward primitive of windows below 3 channels. Of more
+        than 16 channels in bfloat16 its gradients are wrong for windows above 5, and for channels that fill no blocks.
         """
-        engine, shape, low = self.engine, bottom.shape, self.kind != lib.F32
+        engine, shape = self.engine, bottom.shape
         desc, blocked = layout_of(engine, bottom.values, shape, self.kind), engine.blocked(shape, self.kind)
-        last = desc == engine.channels_last(shape, self.kind)
-        if last and not (low and self.layer.param.lrn_param.local_size > 2):
-            return blocked[:1]
-        return [desc, *blocked] if low else [desc]
+        last, size = engine.channels_last(shape, self.kind), self.layer.param.lrn_param.local_size
+        if self.kind == lib.F32:
+            return blocked[:1] if desc == last else [desc]
+        right = size > 2 and (shape[1] <= 16 or (shape[1] % 16 == 0 and size <= 5))
+        return [*([last] if right else []), *([] if desc == last else [desc]), *blocked]
 
     def _in(self, desc: Desc) -> tuple[PrimitiveDesc, PrimitiveDesc]:
         """Return both primitives for values in a layout. Raise NoFastForm where one is not fast."""
