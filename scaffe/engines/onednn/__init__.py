@@ -13,6 +13,7 @@ from scaffe.engines.onednn import (
     pooling,
     scale,
     sgd,
+    slice,
     softmax,
     split,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "pooling",
     "scale",
     "sgd",
+    "slice",
     "softmax",
     "split",
 ]

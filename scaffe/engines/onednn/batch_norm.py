@@ -36,7 +36,7 @@ class BatchNormPrimitives(LayerPrimitives):
         if len(self.shape) < 2:
             raise NoFastForm("a bottom without channels on axis 1")
         self.in_place = bottom[0] is top[0]
-        self.desc = layout_of(engine, bottom[0].values, self.shape)
+        self.desc = layout_of(engine, bottom[0].values, self.shape, self.kind)
         channels = engine.plain(self.shape[1:2])
         self.mean, self.variance = Memory(engine, channels), Memory(engine, channels)
         self.x, self.dy = Operand(engine, self.desc), Operand(engine, self.desc)
@@ -62,7 +62,7 @@ class BatchNormPrimitives(LayerPrimitives):
         """Return the layers that may be fused with this one; none where the values are in the plain layout."""
         scale: Any = self.layer.follower
         chain: list[Any] = []
-        if self.desc == self.engine.plain(self.shape):
+        if self.desc == self.engine.plain(self.shape, self.kind):
             return chain
         if isinstance(scale, OnednnScale) and scale.by_channel(self.shape):
             chain.append(scale)

@@ -25,7 +25,7 @@ class ConcatPrimitives(LayerPrimitives):
         forms = [blob.values.form for blob in bottom]
         if not all(isinstance(form, Memory) for form in forms):
             raise NoFastForm("a bottom in the plain layout")
-        descs = [form.desc for form in forms if isinstance(form, Memory)]
+        descs = [engine.retyped(form.desc, self.kind) for form in forms if isinstance(form, Memory)]
         described = self._describe(descs)
         self.operands = [Operand(engine, desc) for desc in descs]
         self.y = Memory(engine, described.desc(lib.QUERY_DST, self.dst))
@@ -39,7 +39,7 @@ class ConcatPrimitives(LayerPrimitives):
         The library takes the first bottom's layout for the top's, which may not be fast. Raise NoFastForm.
         """
         engine, shapes = self.engine, [desc.shape for desc in descs]
-        for top in (engine.any(self.dst), *engine.blocked(self.dst)):
+        for top in (engine.any(self.dst, self.kind), *engine.blocked(self.dst, self.kind)):
             given = engine.handle, top, len(descs), self.axis, handles(descs), engine.attributes
             with suppress(NoFastForm):
                 return engine.describe("concat", *given, shapes=shapes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from scaffe.blob import Blob, Shape
@@ -16,6 +17,7 @@ from scaffe.engines.onednn.layer_primitives import LayerPrimitives, OnednnLayer
 from scaffe.engines.onednn.operands import Gradient, Operand, assign
 from scaffe.engines.onednn.pooled_memory import pooled
 from scaffe.engines.onednn.primitives import Memory, Primitive, engine_of
+from scaffe.engines.onednn.row_product import PixelProduct
 from scaffe.engines.onednn.weights import WeightForm
 from scaffe.layers.base_convolution import BaseConvolution
 from scaffe.layers.convolution import Convolution
@@ -36,7 +38,7 @@ class ConvolutionPrimitives(LayerPrimitives):
         if not spatial(layer, bottom):
             raise NoFastForm(f"a bottom of shape {bottom[0].shape} with {len(layer.window.size)} spatial axes")
         engine = self.engine
-        self.passes = self._describe(bottom[0].shape, top[0].shape)
+        self.passes = self._describe(bottom[0], top[0])
         layouts = [desc.desc(lib.QUERY_WEIGHTS, self.weights_shape) for desc in (self.passes.forward, self.passes.data)]
         self.weights = WeightForm(layer, layouts[0], self.plain_weights)
         self.back_weights = self.weights
@@ -47,9 +49,9 @@ class ConvolutionPrimitives(LayerPrimitives):
         self.bias_diff = Gradient(engine, engine.plain((layer.outputs,))) if layer.bias_term else None
         self.pairs = [Pair(self, x.shape, y.shape) for x, y in zip(bottom, top, strict=True)]
 
-    def _describe(self, src: Shape, dst: Shape) -> PassDescs:
+    def _describe(self, bottom: Blob, top: Blob) -> PassDescs:
         """Set `weights_shape`, oneDNN's shape of the weights, and return the primitives of the three passes."""
-        layouts = ConvolutionLayouts(self.layer, src, dst)
+        layouts = ConvolutionLayouts(self.layer, bottom, top)
         self.weights_shape = layouts.weights_shape
         return layouts.take(self.layer.context.choices.of(layouts.work, layouts.fixed()))
 
@@ -68,6 +70,13 @@ class ConvolutionPrimitives(LayerPrimitives):
             if down:
                 pair.backward_data(x, y)
             pair.release()
+
+    def has_pixels(self, *sides: tuple[Desc, Shape]) -> bool:
+        """Return whether the weights' gradient is a PixelProduct: learned filters of one pixel, channels last."""
+        layer, engine = self.layer, self.engine
+        plain = layer.group == 1 and set(layer.window.kernel) == {1} and not any(layer.window.pad)
+        last = all(desc == engine.channels_last(shape, lib.BF16) for desc, shape in sides)
+        return isinstance(layer, Convolution) and plain and last and layer.param_propagate_down[0]
 
     def weights_for_data(self) -> Memory:
         """Return the weights in the layout that the backward pass by data reads."""
@@ -108,6 +117,7 @@ class Pair:
         self.run_forward = Primitive(engine, rectified or described, {lib.ARG_DST: self.y})
         self.run_unrectified: Primitive | None = None
         self.run_weights: Primitive | None = None
+        self.pixels: PixelProduct | None = None  # in the place of `run_weights`
         self.run_data: Primitive | None = None
         self.read: list[Operand] = []  # by the backward pass
 
@@ -136,21 +146,29 @@ class Pair:
 
     def backward_weights(self, bottom: Blob, top: Blob) -> None:
         """Compute the gradients of weights and bias and add them to the parameters' diffs."""
-        if self.run_weights is None:
+        if self.run_weights is None and self.pixels is None:
             self._prepare_weights()
-        assert self.run_weights is not None
-        self.run_weights.bind(lib.ARG_SRC, self.x_for_weights.recall(bottom.values))
-        self.run_weights.bind(lib.ARG_DIFF_DST, self.dy_for_weights.fetch(top.diff_values))
-        self.owner.gradients()[0].memory.acquire()
-        self.run_weights.run()
+        x, dy = self.x_for_weights.recall(bottom.values), self.dy_for_weights.fetch(top.diff_values)
+        if self.pixels:
+            self.pixels.add(x, dy, self.owner.layer.blobs[0])
+        elif self.run_weights:
+            self.run_weights.bind(lib.ARG_SRC, x)
+            self.run_weights.bind(lib.ARG_DIFF_DST, dy)
+            self.owner.gradients()[0].memory.acquire()
+            self.run_weights.run()
         self.owner.add_gradients()
 
     def _prepare_weights(self) -> None:
         owner, described = self.owner, self.owner.passes.weights
-        desc = described.desc(lib.QUERY_SRC, self.src)
+        desc, back = described.desc(lib.QUERY_SRC, self.src), described.desc(lib.QUERY_DIFF_DST, self.dst)
         self.x_for_weights = self.x if desc == self.x.desc else Operand(owner.engine, desc, brief=True)
-        self.dy_for_weights = Operand(owner.engine, described.desc(lib.QUERY_DIFF_DST, self.dst), brief=True)
+        self.dy_for_weights = Operand(owner.engine, back, brief=True)
         self.read += [self.x_for_weights, self.dy_for_weights]
+        if owner.has_pixels((desc, self.src), (back, self.dst)):
+            sums = owner.bias_diff.memory if owner.bias_diff else None
+            with suppress(NoFastForm):
+                self.pixels = PixelProduct(owner.engine, self.src, self.dst, owner.layer.window.stride, sums)
+                return
         weights, bias = owner.gradients()
         memories = {lib.ARG_DIFF_WEIGHTS: weights.memory}
         if bias is not None:
@@ -176,7 +194,7 @@ class Pair:
     def _prepare_data(self) -> None:
         engine, described = self.owner.engine, self.owner.passes.data
         desc = described.desc(lib.QUERY_DIFF_DST, self.dst)
-        shared = self.run_weights is not None and desc == self.dy_for_weights.desc
+        shared = len(self.read) > 1 and desc == self.dy_for_weights.desc
         self.dy_for_data = self.dy_for_weights if shared else Operand(engine, desc, brief=True)
         self.read += [self.dy_for_data, self.owner.back_weights]
         self.dx = pooled(engine, described.desc(lib.QUERY_DIFF_SRC, self.src))
@@ -201,7 +219,7 @@ class OnednnConvolution(OnednnLayer, Convolution):
     def works(self, bottom: Blobs, top: Blobs, down: bool) -> dict[str, Callable[[], dict[str, float]]]:
         if not spatial(self, bottom):
             return {}
-        layouts = ConvolutionLayouts(self, bottom[0].shape, top[0].shape)
+        layouts = ConvolutionLayouts(self, bottom[0], top[0])
         learns = self.context.phase == TRAIN and any(self.param_propagate_down)
         return {layouts.work: lambda: layouts.time(down, learns)}
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from scaffe.blob import Shape
+from scaffe.blob import Blob
 from scaffe.choices import seconds
 from scaffe.context import TRAIN
 from scaffe.engines.onednn import library as lib
@@ -32,12 +32,14 @@ class PassDescs(NamedTuple):
 class ConvolutionLayouts:
     """The layouts that oneDNN offers for one bottom of shape `src` and its top of shape `dst`.
 
-    `weights_shape` is oneDNN's: (group x) F / group x C / group x size...
+    `weights_shape` is oneDNN's: (group x) F / group x C / group x size... The products are of the engine's data type;
+    the top, and the bottom's gradient, are of the type that the blob has.
     """
 
-    def __init__(self, layer: Convolution, src: Shape, dst: Shape):
-        self.layer, self.src, self.dst = layer, src, dst
+    def __init__(self, layer: Convolution, bottom: Blob, top: Blob):
+        self.layer, self.src, self.dst = layer, bottom.shape, top.shape
         self.engine = engine_of(layer)
+        self.bottom_kind, self.top_kind = self.engine.kind_of(bottom), self.engine.kind_of(top)
         groups = (layer.group,) if layer.group > 1 else ()
         self.weights_shape = (
             *groups,
@@ -71,7 +73,7 @@ class ConvolutionLayouts:
         """
         engine, on_forward = self.engine, self.describe(BLOCKED).forward
         x, y = on_forward.desc(lib.QUERY_SRC, self.src), on_forward.desc(lib.QUERY_DST, self.dst)
-        plain = engine.plain(self.src, engine.kind).nbytes * engine.plain(self.dst).nbytes
+        plain = engine.plain(self.src, engine.kind).nbytes * engine.plain(self.dst, self.top_kind).nbytes
         if self.layer.group == 1 and x.nbytes * y.nbytes > PADDING * plain:
             with suppress(NoFastForm):
                 self.describe(CHANNELS_LAST)
@@ -85,9 +87,9 @@ class ConvolutionLayouts:
         end = [(out - 1) * s + extent - n - p for n, extent, s, p, out in ends]
         geometry = [lib.dims(v) for v in (window.stride, [d - 1 for d in window.dilation], window.pad, end)]
         made = LAYOUTS[layout]
-        x, dx, w, dw = (made(engine, self.src, low), made(engine, self.src),
+        x, dx, w, dw = (made(engine, self.src, low), made(engine, self.src, self.bottom_kind),
                         engine.any(self.weights_shape, low), engine.any(self.weights_shape))  # fmt: skip
-        y, dy = made(engine, self.dst), made(engine, self.dst, low)
+        y, dy = made(engine, self.dst, self.top_kind), made(engine, self.dst, low)
         b = engine.plain((layer.outputs,)) if layer.bias_term else None
         kind = lib.FORWARD_TRAINING if layer.context.phase == TRAIN else lib.FORWARD_INFERENCE
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from scaffe.blob import Blob, Shape
+from scaffe.blob import Blob
 from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn.convolution import ConvolutionPrimitives
 from scaffe.engines.onednn.convolution_layouts import PassDescs
@@ -20,7 +20,7 @@ from scaffe.layers.layer import register
 class DeconvolutionPrimitives(ConvolutionPrimitives):
     """Other primitives than a convolution's; reorders swap the two axes of channels of weights and their gradient."""
 
-    def _describe(self, src: Shape, dst: Shape) -> PassDescs:
+    def _describe(self, bottom: Blob, top: Blob) -> PassDescs:
         """Set the shape and the layout of the weights, and return the primitives in the library's own layouts.
 
         Raise NoFastForm where one of them is not fast.
@@ -28,7 +28,9 @@ class DeconvolutionPrimitives(ConvolutionPrimitives):
         self._set_weights()
         layer, engine, window = self.layer, self.engine, self.layer.window
         geometry = [lib.dims(v) for v in (window.stride, [d - 1 for d in window.dilation], window.pad, window.pad)]
-        x, w, y = (engine.any(shape) for shape in (src, self.weights_shape, dst))
+        low, bottom_kind, src = engine.kind, engine.kind_of(bottom), bottom.shape
+        x, w, dy = (engine.any(shape, low) for shape in (src, self.weights_shape, top.shape))
+        dx, dw, y = engine.any(src, bottom_kind), engine.any(self.weights_shape), engine.any(top.shape, self.kind)
         b = engine.plain((layer.outputs,)) if layer.bias_term else None
 
         def describe(name: str, *arguments: Any) -> PrimitiveDesc:
@@ -41,8 +43,8 @@ class DeconvolutionPrimitives(ConvolutionPrimitives):
 
         direct = lib.DECONVOLUTION_DIRECT
         forward = describe("forward", lib.FORWARD_TRAINING, direct, x, w, b, y, *geometry)
-        data = describe("backward_data", direct, x, w, y, *geometry, forward)
-        return PassDescs(forward, data, describe("backward_weights", direct, x, w, b, y, *geometry, forward))
+        data = describe("backward_data", direct, dx, w, dy, *geometry, forward)
+        return PassDescs(forward, data, describe("backward_weights", direct, x, dw, b, dy, *geometry, forward))
 
     def _set_weights(self) -> None:
         """Set the weights' shape (group x) F / group x C / group x size..., and the layout of Caffe's array in it."""

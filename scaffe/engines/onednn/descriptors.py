@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Sequence
-from ctypes import c_char_p, c_float, c_void_p
+from ctypes import c_char_p, c_float, c_int, c_void_p
 from typing import Any
 
 from scaffe.engines.onednn import library as lib
@@ -36,6 +36,13 @@ class Desc(Handle):
         """Bytes of a buffer with this layout, padding included."""
         size: int = self.library.dll.dnnl_memory_desc_get_size(self.handle)
         return size
+
+    @property
+    def kind(self) -> int:
+        """The data type: library.F32 or library.BF16."""
+        kind = c_int()
+        self.library.call("memory_desc_query", self.handle, lib.QUERY_DATA_TYPE, ctypes.byref(kind))
+        return kind.value
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Desc) and self.library.equal(self.handle, other.handle))

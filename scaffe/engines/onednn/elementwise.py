@@ -102,7 +102,7 @@ class ElementwisePrimitives(OneToOne):
         if function is None:
             raise NoFastForm("oneDNN does not have the function with these parameters")
         self.reads = (lib.ARG_DST if function.of_y else lib.ARG_SRC,)
-        desc = layout_of(engine, bottom.values, shape)
+        desc = layout_of(engine, bottom.values, shape, self.kind)
         given = engine.handle, lib.FORWARD_TRAINING, function.algorithm, desc, desc, function.alpha, function.beta
         forward = engine.describe("eltwise_forward", *given, engine.attributes, shapes=shape)
         alpha = function.alpha if function.back_alpha is None else function.back_alpha

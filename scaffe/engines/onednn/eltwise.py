@@ -33,7 +33,7 @@ class EltwisePrimitives(LayerPrimitives):
             raise NoFastForm("products and largest values")
         self.coeffs = layer.coeffs or [1.0] * len(bottom)
         first = next((blob for blob in bottom if isinstance(blob.values.form, Memory)), bottom[0])
-        self.desc = best_layout(engine, layout_of(engine, first.values, shape), self.coeffs)
+        self.desc = best_layout(engine, layout_of(engine, first.values, shape, self.kind), self.coeffs)
         relu = fusable_relu(layer) if can_rectify(self.coeffs) else None
         self.deferred = DeferredValues(None, self._write_sum) if relu else None
         self.sum = SumPrimitive(engine, self.desc, self.coeffs, relu.slope if relu else None)

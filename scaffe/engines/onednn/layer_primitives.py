@@ -14,12 +14,14 @@ from scaffe.monitor.log import log
 class LayerPrimitives:
     """The primitives and memories of a layer for the shapes of its blobs.
 
-    The constructor raises NoFastForm where oneDNN has no fast primitive for the forward or the backward pass.
+    The constructor raises NoFastForm where oneDNN has no fast primitive for the forward or the backward pass. `kind` is
+    the data type of the first top, in which layers without products compute.
     """
 
     def __init__(self, layer: Any, bottom: Blobs, top: Blobs):
         self.layer = layer
         self.engine = engine_of(layer)
+        self.kind = self.engine.kind_of(top[0])
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         """Compute the tops' values."""
@@ -37,6 +39,7 @@ class OnednnLayer(Layer):
     """
 
     primitives_type: type[LayerPrimitives]
+    takes_bf16 = True  # whether it reads and writes bfloat16 values and gradients
     _primitives: LayerPrimitives | None = None
     _prepared = False
     _shapes: list[tuple[int, ...]] | None = None

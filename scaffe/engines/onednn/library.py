@@ -48,6 +48,7 @@ ISA_AVX512, ISA_BF16, ISA_AMX = 0x20, 0x80, 0x800  # bits of dnnl_cpu_isa_t
 QUERY_IMPL_INFO_STR = 8
 QUERY_SRC, QUERY_DIFF_SRC, QUERY_WEIGHTS, QUERY_DIFF_WEIGHTS, QUERY_DST, QUERY_DIFF_DST = range(129, 135)
 QUERY_WORKSPACE, QUERY_SCRATCHPAD = 135, 136
+QUERY_DATA_TYPE = 258
 
 ARG_SRC, ARG_SRC_1, ARG_DST, ARG_WEIGHTS, ARG_BIAS, ARG_WORKSPACE, ARG_SCRATCHPAD = 1, 2, 17, 33, 41, 64, 80
 ARG_DIFF_SRC, ARG_DIFF_DST, ARG_DIFF_WEIGHTS, ARG_DIFF_BIAS = 129, 145, 161, 169
@@ -128,6 +129,7 @@ _CALL = {
     "memory_set_data_handle": _forms("pp"),
     "primitive_execute": _forms("ppip"),
     "primitive_desc_query": _forms("piip"),
+    "memory_desc_query": _forms("pip"),
     "sgemm": [c_char, c_char, c_int64, c_int64, c_int64, c_float, c_void_p, c_int64, c_void_p, c_int64, c_float,
               c_void_p, c_int64],
 }  # fmt: skip

@@ -27,6 +27,7 @@ class OneToOne(LayerPrimitives):
     def __init__(self, layer: Any, bottom: Blobs, top: Blobs):
         super().__init__(layer, bottom, top)
         self.in_place = bottom[0] is top[0]
+        self.back_kind = self.kind
         on_forward, self.on_backward = self.describe(bottom[0], top[0])
         self.x_desc = on_forward.desc(lib.QUERY_SRC, bottom[0].shape)
         self.y_desc = on_forward.desc(lib.QUERY_DST, top[0].shape)
@@ -83,7 +84,7 @@ class OneToOne(LayerPrimitives):
         self.dy.release()
 
     def _prepare_backward(self) -> Primitive:
-        self.dy = Operand(self.engine, self.y_desc, brief=True)
+        self.dy = Operand(self.engine, self.engine.retyped(self.y_desc, self.back_kind), brief=True)
         self.run_backward = Primitive(self.engine, self.on_backward, self.workspace)
         return self.run_backward
 
@@ -92,5 +93,5 @@ class OneToOne(LayerPrimitives):
         if self.in_place and not values.lent:
             return dy
         if self.dx is None:
-            self.dx = pooled(self.engine, self.x_desc)
+            self.dx = pooled(self.engine, self.engine.retyped(self.x_desc, self.back_kind))
         return self.dx.acquire()

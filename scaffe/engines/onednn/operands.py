@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from scaffe.blob import Blob, Values
+from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn.descriptors import Desc
 from scaffe.engines.onednn.pooled_memory import pooled
 from scaffe.engines.onednn.primitives import Memory, Onednn, Primitive, reorder
@@ -79,9 +80,9 @@ def assign(values: Values, memory: Memory) -> None:
         values.take_form(memory)
 
 
-def layout_of(engine: Onednn, values: Values, shape: Sequence[int]) -> Desc:
-    """Return the current layout of a blob's values."""
-    return values.form.desc if isinstance(values.form, Memory) else engine.plain(shape)
+def layout_of(engine: Onednn, values: Values, shape: Sequence[int], kind: int = lib.F32) -> Desc:
+    """Return the current layout of a blob's values, with the data type `kind`."""
+    return engine.retyped(values.form.desc if isinstance(values.form, Memory) else engine.plain(shape), kind)
 
 
 class Gradient:

@@ -15,9 +15,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from scaffe.blob import Form
-from scaffe.engine import Rounding
+from scaffe.blob import Blob, Form
+from scaffe.engine import NetView, Rounding
 from scaffe.engines.onednn import library as lib
+from scaffe.engines.onednn.blob_types import low_blobs
 from scaffe.engines.onednn.buffer_pool import BufferPool
 from scaffe.engines.onednn.descriptors import Desc, Handle, NoFastForm, PrimitiveDesc
 from scaffe.engines.reference import Reference
@@ -41,8 +42,8 @@ class Onednn(Reference):
     """Make descriptors, memories and primitives for one net, and run them on its thread.
 
     A net's instances each have their own. `threads` is how many OpenMP threads a primitive uses, 0 for OpenMP's own
-    choice. `compute` "bf16" has convolutions and inner products multiply bfloat16 numbers. All primitives share one
-    scratchpad, since they run one after the other.
+    choice. With `compute` "bf16" products multiply bfloat16 numbers, and blobs between layers that take these hold
+    them (blob_types.py). All primitives share one scratchpad, since they run one after the other.
     """
 
     name = "onednn"
@@ -64,6 +65,7 @@ class Onednn(Reference):
         self._scratch: np.ndarray | None = None
         self._scratchpads: weakref.WeakSet[Memory] = weakref.WeakSet()
         self.gradients = BufferPool()
+        self._low: weakref.WeakSet[Blob] = weakref.WeakSet()
 
     def __str__(self) -> str:
         return f"oneDNN {self.library.release} ({self.library.path}){self.suffix}"
@@ -83,6 +85,14 @@ class Onednn(Reference):
 
     def rounding(self) -> Rounding | None:
         return None if self.kind == lib.F32 else OnednnRounding(self)
+
+    def adopt(self, net: NetView) -> None:
+        if self.kind != lib.F32:
+            self._low = weakref.WeakSet(low_blobs(net))
+
+    def kind_of(self, blob: Blob) -> int:
+        """Return the data type of a blob's values and gradient in the engine's own memories."""
+        return self.kind if blob in self._low else lib.F32
 
     def enter(self) -> None:
         """Give the calling thread its number of OpenMP threads, which OpenMP keeps for each thread by itself."""
@@ -117,6 +127,12 @@ class Onednn(Reference):
             self.library.call("primitive_attr_set_scales_mask", attributes.handle, arg, 0)
         return attributes
 
+    def factored(self, arg: int) -> Handle:
+        """Return attributes of a primitive whose source `arg` has a factor, given at run."""
+        attributes = self._attributes()
+        self.library.call("primitive_attr_set_scales_mask", attributes.handle, arg, 0)
+        return attributes
+
     def rectifying(self, slope: float) -> Handle:
         """Return attributes of a primitive that applies a (leaky) ReLU to its result."""
         post_ops = Handle(self.library, "post_ops", self.library.create("post_ops_create"))
@@ -137,10 +153,10 @@ class Onednn(Reference):
         arguments = len(shape), lib.dims(shape), kind, lib.TAG_ANY
         return Desc(self.library, self.library.create("memory_desc_create_with_tag", *arguments), shape)
 
-    def blocked(self, shape: Sequence[int]) -> list[Desc]:
+    def blocked(self, shape: Sequence[int], kind: int = lib.F32) -> list[Desc]:
         """Return the descriptors of a blob whose channels lie in blocks, as convolutions like it."""
         tags = lib.TAGS_BLOCKED.get(len(shape), ())
-        arguments = [(len(shape), lib.dims(shape), lib.F32, tag) for tag in tags]
+        arguments = [(len(shape), lib.dims(shape), kind, tag) for tag in tags]
         return [Desc(self.library, self.library.create("memory_desc_create_with_tag", *a), shape) for a in arguments]
 
     def plain(self, shape: Sequence[int], kind: int = lib.F32) -> Desc:
@@ -156,6 +172,22 @@ class Onednn(Reference):
         """Return the descriptor of an array with these strides, elements."""
         arguments = len(shape), lib.dims(shape), kind, lib.dims(strides)
         return Desc(self.library, self.library.create("memory_desc_create_with_strides", *arguments), shape)
+
+    def retyped(self, desc: Desc, kind: int) -> Desc:
+        """Return the same layout with another data type; C order for a layout that is none of the usual ones."""
+        return desc if desc.kind == kind else self.like(desc, desc.shape, kind)
+
+    def like(self, desc: Desc, shape: Sequence[int], kind: int) -> Desc:
+        """Return the layout of `desc` for another shape or type; C order for a layout that is none of the usual ones.
+
+        These are channels last and the blocked ones.
+        """
+        usual = zip(self._usual(desc.shape, desc.kind), self._usual(shape, kind), strict=True)
+        return next((new for now, new in usual if now == desc), self.plain(shape, kind))
+
+    def _usual(self, shape: Sequence[int], kind: int) -> list[Desc]:
+        last = [self.channels_last(shape, kind)] if len(shape) > 2 else []
+        return [*last, *self.blocked(shape, kind)]
 
     def part(self, desc: Desc, shape: Sequence[int], offsets: Sequence[int]) -> Desc:
         """Return the descriptor of a part of a memory. Raise NoFastForm where its layout has no such part."""

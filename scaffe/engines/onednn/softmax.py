@@ -42,6 +42,7 @@ class OnednnSoftmax(OnednnLayer, Softmax):
     """Softmax over an axis of classes."""
 
     primitives_type = SoftmaxPrimitives
+    takes_bf16 = False
 
 
 register("Softmax", OnednnSoftmax, engine="onednn")

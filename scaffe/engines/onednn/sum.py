@@ -50,7 +50,7 @@ def best_layout(engine: Onednn, desc: Desc, coeffs: Sequence[float]) -> Desc:
             _sum(engine, desc, coeffs)
         return desc
     except NoFastForm:
-        return engine.plain(desc.shape)
+        return engine.plain(desc.shape, desc.kind)
 
 
 def _sum(engine: Onednn, desc: Desc, coeffs: Sequence[float]) -> PrimitiveDesc:
