@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from scaffe.blob import Blob, Shape, Values
 from scaffe.engines.onednn import library as lib
-from scaffe.engines.onednn.descriptors import NoFastForm, PrimitiveDesc
+from scaffe.engines.onednn.descriptors import Desc, NoFastForm, PrimitiveDesc
 from scaffe.engines.onednn.layer_primitives import LayerPrimitives, OnednnLayer
 from scaffe.engines.onednn.operands import Operand
 from scaffe.engines.onednn.pooled_memory import pooled
@@ -70,7 +70,8 @@ class Bf16Primitives(LayerPrimitives):
         forward, data = self._describe(src, dst, down)
         self.x, self.dy = Rows(engine, bottom[0].shape, src), Rows(engine, top[0].shape, dst, brief=True)
         self.full_x, self.full_dy = (Operand(engine, engine.plain(b.shape), brief=True) for b in (bottom[0], top[0]))
-        self.y, self.dx = Product(engine, top[0].shape, dst, self.kind), Product(engine, bottom[0].shape, src, down)
+        self.y = Product(engine, top[0].shape, dst, self.kind)
+        self.dx = Product(engine, bottom[0].shape, src, down, pooled)
         self.bias = Operand(engine, engine.plain((layer.outputs,))) if layer.bias_term else None
         self.weights = WeightForm(layer, forward.desc(lib.QUERY_WEIGHTS, self.weights_shape))
         same = data.desc(lib.QUERY_WEIGHTS, self.weights_shape) == self.weights.desc
@@ -168,9 +169,11 @@ class Rows:
 class Product:
     """A product, written into `matrix`, which a blob holds in its own shape: as its plain array, or in bfloat16."""
 
-    def __init__(self, engine: Onednn, shape: Shape, matrix: Shape, kind: int):
+    def __init__(
+        self, engine: Onednn, shape: Shape, matrix: Shape, kind: int, make: Callable[[Onednn, Desc], Memory] = Memory
+    ):
         self.matrix = Memory(engine, engine.plain(matrix, kind), np.empty(0, np.float32))
-        self.form = None if kind == lib.F32 else pooled(engine, engine.plain(shape, kind))
+        self.form = None if kind == lib.F32 else make(engine, engine.plain(shape, kind))
 
     def acquire(self, blob: Blob, part: str) -> None:
         """Point the matrix at the memory for the blob's `part`, "array" or "diff_array"."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
+import numpy as np
+
 from scaffe.engines.onednn import library as lib
-from scaffe.engines.onednn.descriptors import NoFastForm, handles
+from scaffe.engines.onednn.descriptors import Desc, NoFastForm, handles
 from scaffe.engines.onednn.layer_primitives import LayerPrimitives, OnednnLayer
 from scaffe.engines.onednn.operands import Operand, assign
 from scaffe.engines.onednn.pooled_memory import pooled
@@ -20,22 +23,34 @@ class SlicePrimitives(LayerPrimitives):
 
     def __init__(self, layer: Any, bottom: Blobs, top: Blobs):
         super().__init__(layer, bottom, top)
-        engine, form, shape = self.engine, bottom[0].values.form, bottom[0].shape
+        form, shape = bottom[0].values.form, bottom[0].shape
         if not isinstance(form, Memory):
             raise NoFastForm("a bottom in the plain layout")
-        self.x = Operand(engine, engine.retyped(form.desc, self.kind))
-        tops = [engine.like(self.x.desc, blob.shape, self.kind) for blob in top]
-        offsets = [[start if axis == layer.axis else 0 for axis in range(len(shape))] for start in layer.ends[:-1]]
-        self.parts = [
-            Memory(engine, engine.part(self.x.desc, blob.shape, offset), form.buffer)
-            for blob, offset in zip(top, offsets, strict=True)
-        ]
-        self.y = [Memory(engine, desc) for desc in tops]
-        self.copies = [reorder(part, y) for part, y in zip(self.parts, self.y, strict=True)]
-        given = engine.handle, self.x.desc, len(tops), layer.axis, handles(tops), engine.attributes
-        self.joined = engine.describe("concat", *given, shapes=[desc.shape for desc in tops])
-        self.dy = [Operand(engine, desc, brief=True) for desc in tops]
+        self.offsets = [[start if axis == layer.axis else 0 for axis in range(len(shape))] for start in layer.ends[:-1]]
+        layouts = [self.engine.retyped(form.desc, self.kind)]
+        if self.kind != lib.F32:  # blocks of channels can't be cut anywhere
+            layouts.append(self.engine.plain(shape, self.kind))
+        self._prepare(layouts, top)
         self.run_backward: Primitive | None = None
+
+    def _prepare(self, layouts: Sequence[Desc], top: Blobs) -> None:
+        """Make the memories and the primitives in the first layout that has the tops as parts. Raise NoFastForm."""
+        for desc in layouts:
+            with suppress(NoFastForm):
+                places = zip(top, self.offsets, strict=True)
+                windows = [self.engine.part(desc, blob.shape, offset) for blob, offset in places]
+                tops = [self.engine.like(desc, blob.shape, self.kind) for blob in top]
+                given = self.engine.handle, desc, len(tops), self.layer.axis, handles(tops), self.engine.attributes
+                self.joined = self.engine.describe("concat", *given, shapes=[one.shape for one in tops])
+                break
+        else:
+            raise NoFastForm(f"parts {[blob.shape for blob in top]} of a bottom in its layout")
+        self.x = Operand(self.engine, desc)
+        empty = np.empty(0, np.float32)
+        self.parts = [Memory(self.engine, window, empty) for window in windows]
+        self.y = [Memory(self.engine, one) for one in tops]
+        self.copies = [reorder(part, y) for part, y in zip(self.parts, self.y, strict=True)]
+        self.dy = [Operand(self.engine, one, brief=True) for one in tops]
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         x = self.x.fetch(bottom[0].values)

@@ -37,6 +37,10 @@ def conversions(net, monkeypatch):
     found, current = Counter(), []
     run, forward, backward = Primitive.run, net.forward_layer, net.backward_layer
     weights = {blob.count for blobs in net.params.values() for blob in blobs}
+    counts = {
+        layer: {blob.count for blob in (*bottom, *top)} - weights
+        for layer, bottom, top in zip(net.layers, net.bottoms, net.tops, strict=True)
+    }
 
     def noted(step):
         return lambda i: (current.append(net.layers[i]), step(i), current.pop())
@@ -45,7 +49,7 @@ def conversions(net, monkeypatch):
         run(primitive)
         ends = [primitive.memories.get(arg) for arg in (lib.ARG_SRC, lib.ARG_DST)]
         if primitive.desc.operation == "reorder" and lib.F32 in [end.desc.kind for end in ends]:
-            found[current[-1]] += int(np.prod(ends[0].desc.shape)) not in weights
+            found[current[-1]] += int(np.prod(ends[0].desc.shape)) in counts[current[-1]]
 
     monkeypatch.setattr(Primitive, "run", noting_run)
     monkeypatch.setattr(net, "forward_layer", noted(forward))
@@ -55,18 +59,17 @@ def conversions(net, monkeypatch):
 
 
 def sizes(net):
-    """Return the bytes that the net's blobs hold, and those of the same numbers in float32 without padding."""
-    held: dict[int, tuple[int, int]] = {}
-    full = 0
+    """Return the bytes that the net's blobs hold, and those of as many numbers in float32."""
+    held, full = {}, {}
     for blob in net.blobs.values():
         for values in (blob.values, blob.diff_values):
-            memory = values.form.buffer if isinstance(values.form, Memory) else values.array
-            if memory is not None and id(values) not in held:
-                held[id(values)] = memory.ctypes.data, memory.nbytes
-                full += 4 * blob.count
-            if isinstance(values.form, Memory):
-                assert values.array is None
-    return sum(dict(held.values()).values()), full
+            form = values.form if isinstance(values.form, Memory) else None
+            assert form is None or values.array is None
+            memory = values.array if form is None else form.buffer
+            if memory is not None:
+                held[memory.ctypes.data] = memory.nbytes
+                full[id(values)] = memory.nbytes * (2 if form and form.desc.kind == lib.BF16 else 1)
+    return sum(held.values()), sum(full.values())
 
 
 @pytest.mark.parametrize("name", FULL)
