@@ -35,6 +35,8 @@ def measure(net: Net, iterations: int) -> Times:
     for k in range(-WARM_UP, iterations):
         if k == 0:
             forward[:], backward[:], start = 0, 0, time.perf_counter()
+        if net.trains:
+            net.packed.changed(slice(None))  # as an update does, after which layers reorder their weights
         _pass(range(layers), net.forward_layer, forward, wait)
         net.context.batch_number += 1
         _pass(reversed(range(layers)), net.backward_layer, backward, wait)
