@@ -6,16 +6,17 @@ stands here, below the layers, which get their engine with their context.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from types import ModuleType
 from typing import Any, Protocol
 
 import numpy as np
 
-from scaffe.blob import Blob, Shape
+from scaffe.blob import Blob, Shape, Values
 from scaffe.delivery import Delivery
 from scaffe.errors import LabelError
+from scaffe.kernel_run import KernelRun
 
 REFERENCE = "reference"
 NO_GRAPHS = "--graphs on takes a GPU, engine auto, and a net whose shapes stay; take auto"
@@ -148,6 +149,7 @@ class Engine:
     def __init__(self) -> None:
         self._scratch_memory: dict[str, Any] = {}
         self.scratch_version = 0  # changes when scratch memory comes to lie elsewhere
+        self.watcher: Callable[[KernelRun], object] | None = None  # called after each run of a kernel, for tools
 
     # What a net asks.
 
@@ -237,6 +239,15 @@ class Engine:
     def wait(self) -> None:
         """Return when all that the calling thread has begun is done."""
 
+    def format_of(self, values: Values) -> str:
+        """Return the number format of a blob's values and their layout, where that is not C order."""
+        return "float32"
+
+    def memory_of(self, values: Values) -> dict[int, int]:
+        """Return the memory of a blob's values: bytes by address. Values of several blobs may lie in the same."""
+        array = values.array
+        return {} if array is None else {address(array): array.nbytes}
+
     def explain(self, error: BaseException) -> str:
         """Say in a line what a device's error means and what to do, "" for any other error."""
         return ""
@@ -244,3 +255,9 @@ class Engine:
     def room(self, rows: int) -> str:
         """Say which batch would fit in memory where one of `rows` rows does not, "" where that is unknown."""
         return ""
+
+
+def address(array: Any) -> int:
+    """Return the address of an array's first element, on the host or on a device."""
+    found: int = array.__array_interface__["data"][0] if isinstance(array, np.ndarray) else array.data.ptr
+    return found

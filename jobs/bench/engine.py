@@ -1,139 +1,242 @@
 """Images per second of scaffe and of PyTorch on the CPU, over the same nets of the model zoo.
 
-    OMP_NUM_THREADS=1 python jobs/bench/engine.py [--nets lenet,alexnet] [--rounds 7] [--engine auto] [--memory]
+    OMP_NUM_THREADS=1 python jobs/bench/engine.py [--nets lenet,alexnet] [--rounds 7] [--compute bf16] [--phase TEST]
+        [--memory] [--batch 32] [--engine auto] [--count]
 
-An iteration is forward, backward and update by SGD with momentum and weight decay, in float32, on constant random
-images. PyTorch's net is built from the same prototxt and must compute the same loss from the same weights. In a round
-scaffe and PyTorch take turns. Columns:
+An iteration is forward, backward and update by SGD with momentum and weight decay, on constant random images; with
+--phase TEST a forward pass. PyTorch's net is built from the same prototxt and must compute the same loss from the same
+weights; it computes bf16 under autocast, and TEST under inference_mode. In a round all take turns, with the core's own
+product. The head has the core's rates: GFLOP/s of a large matrix product by oneDNN. Columns:
 
 - median ms and images per second of scaffe,
-- images per second of PyTorch in its faster memory format,
-- the ratio of scaffe to PyTorch, with the 10th and 90th percentile over the rounds,
-- GFLOP/s of scaffe and of a large matrix product,
-- with --memory the peak memory of each, in MiB, measured in a process of its own.
+- with --compute bf16 those of scaffe in float32, and the ratio to it,
+- images per second of PyTorch in its faster memory format, and the ratio to it; ratios with the 10th and 90th
+  percentile over the rounds,
+- the whole iteration's part of the core's rate, all passes of a layer counted like the forward one,
+- with --compute bf16 float32's part of its rate, and the memory of blobs over float32's, all values and gradients kept,
+- the iteration over the sum of its kernels, the engine's primitives and products; the part of that sum in reorders,
+- with --memory the peak memory of each, in MiB, measured in a process of its own; with --rounds 0 nothing else.
 
 Without PyTorch its columns are empty. PyTorch is faster with MALLOC_MMAP_THRESHOLD_=2000000000 and
-MALLOC_TRIM_THRESHOLD_=2000000000 in the environment.
+MALLOC_TRIM_THRESHOLD_=2000000000 in the environment. --count prints each layer's operations and bytes instead, as is
+also done where the CPU can't compute bf16.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from importlib.util import find_spec
 
-import numpy as np
-from iteration import build, ours, theirs, zoo
+from core_rate import CoreRate, core_rate
+from iteration import build, forward, normalise, ours, theirs, theirs_forward, zoo
+from iteration_times import CLOCKS, IterationTimes, over_kernels
 from memory import peaks
 from threadpoolctl import threadpool_limits
 
 import scaffe
 from scaffe.choices import FIXED
 from scaffe.compute import ENGINES
+from scaffe.errors import OnednnError
 from scaffe.tools import benchmark
+from scaffe.tools.layer_kernels import blob_bytes
+from scaffe.tools.work import layer_works
 
 HAS_TORCH = find_spec("torch") is not None
 NETS = {"lenet": 64, "cifar10_quick": 100, "alexnet": 32, "caffenet": 32, "googlenet": 16, "resnet50": 8, "vgg16": 4}
+PHASES = {"TRAIN": scaffe.TRAIN, "TEST": scaffe.TEST}
+TOLERANCES = {"float32": 1e-3, "bf16": 2e-2}  # of the loss; a bf16 number has 8 bits, and errors add over layers
+FORMATS = ("PyTorch", "PyTorch, channels last")
 
 
-def check(name: str, engine: str) -> None:
-    """Raise SystemExit unless both nets have the same loss, from the same weights, without dropout."""
-    from torch_net import TorchNet, batch
+@dataclass
+class Bench:
+    """What is measured, and how."""
 
-    param = zoo(name, 2)
-    for layer in param.layer:
-        if layer.type == "Dropout":
-            layer.dropout_param.dropout_ratio = 0
-    net = build(param, engine)
-    x, y = batch(net)
-    loss = TorchNet(net)(data=x, label=y).item()
+    numbers: str
+    phase: str
+    engine: str
+    plan: str
+    rounds: int
+    clock: Callable[[], float]
+    memory: bool
+    rates: dict[str, CoreRate]  # by number format
+
+    @property
+    def kinds(self) -> list[str]:
+        """The number formats that scaffe computes in: the one asked for, and float32 beside it."""
+        return list(dict.fromkeys((self.numbers, "float32")))
+
+    def line(self, name: str, batch: int) -> str:
+        """Return a net's line of the table."""
+        peaks_found = [f"{size:6.0f}" for size in self._peaks(name, batch)]
+        if not self.rounds:
+            return " ".join([f"{name:14} {batch:5}", *peaks_found])
+        if HAS_TORCH:
+            self._check(name)
+        nets = {numbers: self._net(name, batch, numbers) for numbers in self.kinds}
+        blobs = {numbers: _kept_bytes(net, self.phase) for numbers, net in nets.items()}
+        iterations = {numbers: self._iteration(net) for numbers, net in nets.items()}
+        net, passes = nets[self.numbers], 3 if self.phase == "TRAIN" else 1
+        times = IterationTimes(iterations | self._torch(net), self.rates, self.rounds, self.clock)
+        median = times.median(self.numbers)
+        parts = [f"{name:14} {batch:5} {median * 1e3:9.1f} {batch / median:9.1f}"]
+        if len(nets) > 1:
+            parts.append(f"{batch / times.median('float32'):9.1f} {times.ratio(self.numbers, 'float32'):22}")
+        parts.append(_torch_columns(times, self.numbers, batch))
+        work = passes * benchmark.operations(net)
+        parts += [
+            f"{times.fraction(numbers, numbers, work):8.2f}" if numbers in self.rates else " " * 8
+            for numbers in self.kinds
+        ]
+        if len(nets) > 1:
+            parts.append(f"{blobs[self.numbers] / blobs['float32']:6.2f}")
+        if net.engine.name != "reference":
+            ratio, reorders = over_kernels(net, iterations[self.numbers], min(3, self.rounds))
+            parts.append(f"{ratio:12.2f} {reorders:8.0%} ")
+        return " ".join(parts + peaks_found)
+
+    def head(self) -> str:
+        """Return the names of the columns."""
+        low, beside = self.numbers, len(self.kinds) > 1
+        columns = ["net            batch"]
+        if self.rounds:
+            columns += ["       ms     img/s"] + [f"  float32 {'over float32':22}"] * beside
+            columns += [f"  PyTorch {'over PyTorch':22}", " of rate"] + [" float32  blobs"] * beside
+            columns += ["over kernels reorders "]
+        if self.memory:
+            columns.append(f"peak MiB: {f'{low}, float32' if beside else low}{', PyTorch' if HAS_TORCH else ''}")
+        return " ".join(columns)
+
+    def _net(self, name: str, batch: int, numbers: str) -> scaffe.Net:
+        net = build(zoo(name, batch), self.engine, self.plan, numbers, PHASES[self.phase])
+        normalise(net, zoo(name, batch))
+        return net
+
+    def _iteration(self, net: scaffe.Net) -> Callable[[], None]:
+        return ours(net) if self.phase == "TRAIN" else forward(net)
+
+    def _torch(self, net: scaffe.Net) -> dict[str, Callable[[], None]]:
+        """Return an iteration of PyTorch on the same net in each memory format; none without PyTorch."""
+        if not HAS_TORCH:
+            return {}
+        from torch_net import TorchNet, batch
+
+        made = theirs if self.phase == "TRAIN" else theirs_forward
+        return {name: made(TorchNet(net), *batch(net), name != FORMATS[0], self.numbers) for name in FORMATS}
+
+    def _check(self, name: str) -> None:
+        """Raise SystemExit unless both nets have the same loss, from the same weights, without dropout."""
+        import torch
+        from torch_net import TorchNet, autocast, batch
+
+        param = zoo(name, 2)
+        for layer in param.layer:
+            if layer.type == "Dropout":
+                layer.dropout_param.dropout_ratio = 0
+        net = build(param, self.engine, FIXED, self.numbers, PHASES[self.phase])
+        normalise(net, param)
+        x, y = batch(net)
+        with torch.no_grad(), autocast(self.numbers):
+            loss = TorchNet(net).train(self.phase == "TRAIN")(data=x, label=y).item()
+        net.forward()
+        if abs(net.loss() - loss) > TOLERANCES[self.numbers] * abs(loss):
+            raise SystemExit(f"{name}: the loss is {net.loss():.6g} here and {loss:.6g} in PyTorch; the nets differ")
+
+    def _peaks(self, name: str, batch: int) -> list[float]:
+        """Return the peak memory in each number format, MiB, and PyTorch's in the one asked for."""
+        if not self.memory:
+            return []
+        found = [
+            peaks(name, batch, self.engine, numbers, self.phase, HAS_TORCH and numbers == self.numbers)
+            for numbers in self.kinds
+        ]
+        return [sizes[0] for sizes in found] + found[0][1:]
+
+
+def _kept_bytes(net: scaffe.Net, phase: str) -> int:
+    """Return the bytes of blobs' values, and in training gradients, after a pass in which all are kept."""
     net.forward()
-    if abs(net.loss() - loss) > 1e-3 * abs(loss):
-        raise SystemExit(f"{name}: the loss is {net.loss():.6g} here and {loss:.6g} in PyTorch; expected the same net")
+    if phase == "TRAIN":
+        net.backward()
+    return blob_bytes(net)
 
 
-CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}  # cpu: for a machine with other work
+def _torch_columns(times: IterationTimes, numbers: str, batch: int) -> str:
+    if not HAS_TORCH:
+        return " " * 32
+    best = times.best(*FORMATS)
+    return f"{batch / times.median(best):9.1f} {times.ratio(numbers, best):22}"
 
 
-def seconds(iteration: Callable[[], object], clock: Callable[[], float]) -> float:
-    """Return the seconds of one iteration."""
-    start = clock()
-    iteration()
-    return clock() - start
+def counts(name: str, batch: int, phase: str) -> Iterator[str]:
+    """Iterate over the lines of each layer's operations and bytes in a pass, which no CPU changes.
 
-
-def peak(clock: Callable[[], float], size: int = 2048) -> float:
-    """Return the GFLOP/s of a large float32 matrix product."""
-    a, b = (np.random.default_rng(i).standard_normal((size, size), np.float32) for i in range(2))
-    out = np.empty_like(a)
-    return max(2e-9 * size**3 / seconds(lambda: np.matmul(a, b, out=out), clock) for _ in range(5))
-
-
-def torch_iterations(net: scaffe.Net) -> list[Callable[[], None]]:
-    """Return one iteration of PyTorch on the same net, in each memory format."""
-    from torch_net import TorchNet, batch
-
-    return [theirs(TorchNet(net), *batch(net), channels_last) for channels_last in (False, True)]
-
-
-def bench(name: str, rounds: int, engine: str, plan: str, top: float, clock: Callable[[], float]) -> str:
-    """Return a line of the table."""
-    batch = NETS[name]
-    if HAS_TORCH:
-        check(name, engine)
-    net = build(zoo(name, batch), engine, plan)
-    iterations = [ours(net), *(torch_iterations(net) if HAS_TORCH else [])]
-    for iteration in iterations * 2:
-        iteration()
-    times = np.array([[seconds(iteration, clock) for iteration in iterations] for _ in range(rounds)])
-    mine = float(np.median(times[:, 0]))
-    speed = 3e-9 * benchmark.operations(net) / mine
-    line = f"{name:14} {batch:5} {mine * 1e3:9.1f} {batch / mine:9.1f}"
-    if HAS_TORCH:
-        best = times[:, 1:][:, np.argmin(np.median(times[:, 1:], 0))]
-        low, middle, high = np.percentile(best / times[:, 0], (10, 50, 90))
-        line += f" {batch / float(np.median(best)):9.1f}   {middle:5.2f} ({low:.2f} to {high:.2f})"
-    else:
-        line += " " * 31
-    return f"{line} {speed:8.0f} of {top:.0f}"
+    Bytes of blobs, each read or written once, in float32 and in bf16; parameters stay float32.
+    """
+    yield f"{name}, batch {batch}: MFLOP forward, backward; MB in float32 forward, backward; in bf16"
+    net = build(zoo(name, batch), "reference", phase=PHASES[phase])
+    for layer, work in layer_works(net).items():
+        flops, moved = ([value / 1e6 for value in pair] for pair in (work.flops, work.moved))
+        half = [value / 2 for value in moved]
+        yield f"{layer:32}" + "".join(f" {value:10.2f}" for value in (*flops, *moved, *half))
 
 
 def main() -> None:
     """Print the table."""
+    a = _arguments()
+    threads = int(os.environ.get("OMP_NUM_THREADS", "1"))
+    threadpool_limits(threads)
+    clock = CLOCKS[a.clock]
+    batches = {name: a.batch or NETS[name] for name in a.nets.split(",")}
+    try:
+        products = {numbers: core_rate(numbers) for numbers in dict.fromkeys((a.compute, "float32"))}
+    except OnednnError as error:
+        print(error)
+        a.count = True
+    if a.count:
+        for name, batch in batches.items():
+            print(*counts(name, batch, a.phase), sep="\n", flush=True)
+        return
+    rates = {numbers: product for numbers, product in products.items() if product}
+    bench = Bench(a.compute, a.phase, a.engine, a.plan, a.rounds, clock, a.memory, rates)
+    core = ", ".join(f"{product.best(clock):.0f} GFLOP/s in {numbers}" for numbers, product in rates.items())
+    print(f"{threads} thread(s), {a.phase}, {a.compute}; this core: {core or 'no oneDNN'}{_torch_version(threads)}")
+    print(bench.head())
+    for name, batch in batches.items():
+        print(bench.line(name, batch), flush=True)
+
+
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nets", default=",".join(NETS), help="default: all of %(default)s")
-    parser.add_argument("--rounds", type=int, default=7, help="turns of each (default: %(default)s)")
+    parser.add_argument(
+        "--rounds", type=int, default=7, help="turns of each (default: %(default)s); 0: none, for --memory"
+    )
+    parser.add_argument("--batch", type=int, default=0, help="images, in place of each net's own number")
+    parser.add_argument("--compute", default="float32", choices=TOLERANCES)
+    parser.add_argument("--phase", default="TRAIN", choices=PHASES)
     parser.add_argument("--engine", default="auto", choices=ENGINES)
     parser.add_argument("--plan", default=FIXED, metavar="fixed|timed|FILE")
     parser.add_argument("--clock", default="wall", choices=CLOCKS, help="cpu: for a machine with other work")
     parser.add_argument("--memory", action="store_true", help="measure the peak memory too")
+    parser.add_argument("--count", action="store_true", help="print the operations and bytes of each layer alone")
     arguments = parser.parse_args()
-    names = arguments.nets.split(",")
-    if unknown := [name for name in names if name not in NETS]:
+    if unknown := [name for name in arguments.nets.split(",") if name not in NETS]:
         parser.error(f"unknown nets {' '.join(unknown)}; known: {' '.join(NETS)}")
-    threads = int(os.environ.get("OMP_NUM_THREADS", "1"))
-    threadpool_limits(threads)
-    clock = CLOCKS[arguments.clock]
-    top = peak(clock)
-    print(f"{threads} thread(s), float32{_torch(threads)}")
-    memory = "  peak MiB, PyTorch's" if arguments.memory else ""
-    print(f"net            batch        ms     img/s   PyTorch   ratio                GFLOP/s   {memory}")
-    for name in names:
-        line = bench(name, arguments.rounds, arguments.engine, arguments.plan, top, clock)
-        sizes = peaks(name, NETS[name], arguments.engine, HAS_TORCH) if arguments.memory else []
-        print(line, *(f"{size:8.0f}" for size in sizes), flush=True)
+    return arguments
 
 
-def _torch(threads: int) -> str:
+def _torch_version(threads: int) -> str:
     """Set the number of PyTorch's threads; return its version for the head of the table."""
     if not HAS_TORCH:
-        return ", no PyTorch here"
+        return "; no PyTorch here"
     import torch
 
     torch.set_num_threads(threads)
-    return f", PyTorch {torch.__version__}"
+    return f"; PyTorch {torch.__version__}"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Training iterations of scaffe and of PyTorch over the same net, for engine.py and memory.py.
+"""Iterations of scaffe and of PyTorch over the same net, for engine.py and memory.py, on constant random images.
 
-Both update by SGD with momentum and weight decay, on constant random images.
+One of training updates by SGD with momentum and weight decay; one of inference is a forward pass.
 """
 
 from __future__ import annotations
@@ -24,31 +24,65 @@ def zoo(name: str, batch: int) -> NetParameter:
     return models.get(name).train_val(batch=batch, data="input")
 
 
-def build(param: NetParameter, engine: str, plan: str = FIXED) -> scaffe.Net:
+def build(
+    param: NetParameter, engine: str, plan: str = FIXED, numbers: str = "float32", phase: int = scaffe.TRAIN
+) -> scaffe.Net:
     """Return the net over random images of class 0."""
-    net = scaffe.Net(param, scaffe.TRAIN, compute=Compute(engine, plan=plan))
+    net = scaffe.Net(param, phase, compute=Compute(engine, plan=plan, numbers=numbers))
     net.blobs["data"].data[...] = np.random.default_rng(0).standard_normal(net.blobs["data"].shape)
     return net
 
 
+def normalise(net: scaffe.Net, param: NetParameter) -> None:
+    """Give a net of inference the parameters and statistics of a training pass, if it has a BatchNorm."""
+    if not net.trains and any(layer.type == "BatchNorm" for layer in net.layers):
+        training = build(param, net.engine.name)
+        training.forward()
+        net.share_with(training)
+
+
 def ours(net: scaffe.Net) -> Callable[[], None]:
     """Return one iteration of scaffe."""
-    fields = {"base_lr": RATE, "momentum": MOMENTUM, "weight_decay": DECAY}
-    rule = solvers.create(SolverParameter(type="SGD", lr_policy="fixed", **fields), net.packed, net.engine)
-    parameters = range(len(net.packed.parameters))
+    apply = update(net)
     net.keep_diffs = False
 
     def iteration() -> None:
         net.clear_param_diffs()
         net.forward()
         net.backward()
-        rule.update(parameters, RATE, 0)
+        apply()
 
     return iteration
 
 
-def theirs(model: Any, x: Any, y: Any, channels_last: bool) -> Callable[[], None]:
-    """Return one iteration of PyTorch on a TorchNet and its batch, in a memory format."""
+def update(net: scaffe.Net) -> Callable[[], None]:
+    """Return one update of all parameters."""
+    fields = {"base_lr": RATE, "momentum": MOMENTUM, "weight_decay": DECAY}
+    rule = solvers.create(SolverParameter(type="SGD", lr_policy="fixed", **fields), net.packed, net.engine)
+    parameters = range(len(net.packed.parameters))
+    return lambda: rule.update(parameters, RATE, 0)
+
+
+def forward(net: scaffe.Net) -> Callable[[], None]:
+    """Return one forward pass of scaffe, which keeps no blobs, as `scaffe test` runs it."""
+    net.keep_data = False
+    every = tuple(range(len(net.layers)))
+
+    def iteration() -> None:
+        net.engine.forward(net, every)
+
+    return iteration
+
+
+def theirs(model: Any, x: Any, y: Any, channels_last: bool, numbers: str = "float32") -> Callable[[], None]:
+    """Return one iteration of PyTorch on a TorchNet and its batch, in a memory format; "bf16" is under autocast."""
     from torch_net import training
 
-    return training(model, x, y, channels_last, lr=RATE, momentum=MOMENTUM, weight_decay=DECAY)
+    return training(model, x, y, channels_last, numbers, lr=RATE, momentum=MOMENTUM, weight_decay=DECAY)
+
+
+def theirs_forward(model: Any, x: Any, y: Any, channels_last: bool, numbers: str = "float32") -> Callable[[], None]:
+    """Return one forward pass of PyTorch, likewise, under inference_mode."""
+    from torch_net import inference
+
+    return inference(model, x, y, channels_last, numbers)

@@ -1,6 +1,7 @@
 """Peak memory of a net's training iterations in scaffe and in PyTorch, each measured in a process of its own.
 
-    python jobs/bench/memory.py ours NET BATCH ENGINE | save NET BATCH FILE | theirs FILE nchw|channels_last
+    python jobs/bench/memory.py ours NET BATCH ENGINE NUMBERS PHASE | save NET BATCH FILE |
+        theirs FILE nchw|channels_last NUMBERS PHASE
 
 engine.py --memory starts these processes. A process that has run one net can't measure the peak of the other.
 """
@@ -12,20 +13,26 @@ import subprocess
 import sys
 import tempfile
 
-from iteration import build, ours, theirs, zoo
+from iteration import build, forward, ours, theirs, theirs_forward, zoo
+
+import scaffe
 
 ITERATIONS = 3
-USAGE = "usage: memory.py ours NET BATCH ENGINE | save NET BATCH FILE | theirs FILE nchw|channels_last"
+USAGE = (
+    "usage: memory.py ours NET BATCH ENGINE NUMBERS PHASE | save NET BATCH FILE | "
+    "theirs FILE nchw|channels_last NUMBERS PHASE"
+)
 
 
-def peaks(name: str, batch: int, engine: str, torch: bool) -> list[float]:
+def peaks(name: str, batch: int, engine: str, numbers: str, phase: str, torch: bool) -> list[float]:
     """Return the peak resident memory (MiB) of scaffe and, if `torch`, of PyTorch in its smaller memory format."""
-    found = [_run("ours", name, str(batch), engine)]
+    found = [_run("ours", name, str(batch), engine, numbers, phase)]
     if torch:
         with tempfile.TemporaryDirectory() as folder:
             file = os.path.join(folder, "net.pt")
             _run("save", name, str(batch), file)
-            found.append(min(_run("theirs", file, layout) for layout in ("nchw", "channels_last")))
+            layouts = "nchw", "channels_last"
+            found.append(min(_run("theirs", file, layout, numbers, phase) for layout in layouts))
     return found
 
 
@@ -41,9 +48,10 @@ def peak() -> float:
     return int(fields["VmHWM"].split()[0]) / 1024
 
 
-def run_ours(name: str, batch: str, engine: str) -> None:
+def run_ours(name: str, batch: str, engine: str, numbers: str, phase: str) -> None:
     """Run scaffe's iterations."""
-    iteration = ours(build(zoo(name, int(batch)), engine))
+    net = build(zoo(name, int(batch)), engine, numbers=numbers, phase=getattr(scaffe, phase))
+    iteration = ours(net) if phase == "TRAIN" else forward(net)
     for _ in range(ITERATIONS):
         iteration()
 
@@ -57,19 +65,20 @@ def save(name: str, batch: str, file: str) -> None:
     torch.save((torch_net.TorchNet(net), *torch_net.batch(net)), file)
 
 
-def run_theirs(file: str, layout: str) -> None:
+def run_theirs(file: str, layout: str, numbers: str, phase: str) -> None:
     """Run PyTorch's iterations on the net of a file that `save` wrote."""
     import torch
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    iteration = theirs(*torch.load(file, weights_only=False), layout == "channels_last")
+    made = theirs if phase == "TRAIN" else theirs_forward
+    iteration = made(*torch.load(file, weights_only=False), layout == "channels_last", numbers)
     for _ in range(ITERATIONS):
         iteration()
 
 
 def main(arguments: list[str]) -> None:
     """Run what the first argument names, and print the peak."""
-    runs = {"ours": (run_ours, 4), "save": (save, 4), "theirs": (run_theirs, 3)}
+    runs = {"ours": (run_ours, 6), "save": (save, 4), "theirs": (run_theirs, 5)}
     if arguments in (["-h"], ["--help"]):
         print(USAGE)
         return

@@ -101,7 +101,8 @@ def _module(
     if layer.type == "BatchNorm":
         p = layer.batch_norm_param
         affine = [] if scale is None else net.params[scale.name]
-        return _with(nn.BatchNorm2d(shape[1], p.eps, 1 - p.moving_average_fraction, affine=scale is not None), affine)
+        module = nn.BatchNorm2d(shape[1], p.eps, 1 - p.moving_average_fraction, affine=scale is not None)
+        return _with(_with_statistics(module, params), affine)
     if layer.type == "Pooling":
         return _pooling(layer.pooling_param, shape)
     if layer.type == "LRN":
@@ -126,6 +127,15 @@ def _with(module: nn.Module, params: list) -> nn.Module:
     return module
 
 
+def _with_statistics(module: nn.BatchNorm2d, params: list) -> nn.BatchNorm2d:
+    """Copy Caffe's mean and variance, sums with a common factor; 0 is the factor of none."""
+    mean, variance, factor = (torch.from_numpy(blob.data.copy()) for blob in params)
+    if factor.item():
+        module.running_mean.copy_(mean / factor)
+        module.running_var.copy_(variance / factor)
+    return module
+
+
 def _convolution(p, channels: int) -> nn.Module:
     one = {"pad": 0, "stride": 1, "dilation": 1}
     kernel, pad, stride, dilation = (
@@ -147,18 +157,42 @@ def _lrn(p) -> nn.Module:
     return nn.LocalResponseNorm(p.local_size, p.alpha, p.beta, p.k)
 
 
-def training(model: nn.Module, x: torch.Tensor, y: torch.Tensor, channels_last: bool, **fields: float):
+def training(
+    model: nn.Module, x: torch.Tensor, y: torch.Tensor, channels_last: bool, numbers: str = "float32", **fields: float
+):
     """Return one iteration of SGD on a batch, in a memory format; `fields` are the optimiser's."""
-    layout = torch.channels_last if channels_last else torch.contiguous_format
-    model, x = model.to(memory_format=layout), x.to(memory_format=layout)
+    model, x = _laid_out(model, x, channels_last)
     optimiser = torch.optim.SGD(model.parameters(), **fields)
 
     def iteration() -> None:
         optimiser.zero_grad()
-        model(data=x, label=y).backward()
+        with autocast(numbers):
+            loss = model(data=x, label=y)
+        loss.backward()
         optimiser.step()
 
     return iteration
+
+
+def inference(model: nn.Module, x: torch.Tensor, y: torch.Tensor, channels_last: bool, numbers: str = "float32"):
+    """Return one forward pass on a batch under inference_mode, in a memory format."""
+    model, x = _laid_out(model.eval(), x, channels_last)
+
+    def iteration() -> None:
+        with torch.inference_mode(), autocast(numbers):
+            model(data=x, label=y)
+
+    return iteration
+
+
+def autocast(numbers: str):
+    """Return the context in which PyTorch computes in these numbers: for "bf16" its autocast on the CPU."""
+    return torch.autocast("cpu", torch.bfloat16, enabled=numbers == "bf16")
+
+
+def _laid_out(model: nn.Module, x: torch.Tensor, channels_last: bool) -> tuple[nn.Module, torch.Tensor]:
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    return model.to(memory_format=layout), x.to(memory_format=layout)
 
 
 def batch(net: scaffe.Net) -> tuple[torch.Tensor, torch.Tensor]:

@@ -12,10 +12,12 @@ from scaffe.monitor.log import log
 from scaffe.parallel.evaluate import run_each
 from scaffe.parallel.world import World
 from scaffe.tools import benchmark
+from scaffe.tools.layer_kernels import watch
 from scaffe.training import replay
 from scaffe.training.settings import Settings
 
 RANK = 12
+WATCHED = 3  # iterations at most in which kernels are watched, which takes time
 
 
 def add(top: Parser) -> None:
@@ -42,7 +44,8 @@ def _measure(world: World, a: argparse.Namespace, settings: Settings) -> int:
     log.info("Testing for %d iterations.", a.iterations)
     each = [[i] for i in range(team.size)]
     times = run_each(nets, team.crew, each, lambda net, _: benchmark.measure(net, a.iterations))
-    for line in benchmark.lines(nets[0], times[0], a.iterations):
+    kernels = watch(nets[0], min(a.iterations, WATCHED)) if nets[0].engine.in_host_memory else []
+    for line in benchmark.lines(nets[0], times[0], a.iterations, kernels):
         log.info("%s", line)
     if team.crew:
         log.info("%s", benchmark.joint_line(nets[0], times))

@@ -12,6 +12,7 @@ from scaffe.blob import Blob
 from scaffe.layers.inner_product import InnerProduct
 from scaffe.layers.layer import Layer
 from scaffe.net import Net
+from scaffe.tools.layer_kernels import LayerKernels, layer_lines, sums
 
 WARM_UP = 2  # passes before the clock starts: engines prepare themselves in the first
 
@@ -28,32 +29,39 @@ class Times:
 
 
 @np.errstate(all="ignore")
-def measure(net: Net, iterations: int) -> Times:
-    """Run the net `iterations` times forward and backward, and return the mean times."""
+def measure(net: Net, iterations: int, clock: Callable[[], float] = time.perf_counter) -> Times:
+    """Run the net `iterations` times forward and backward, and return the mean times by `clock`, seconds."""
     layers, wait = len(net.layers), net.engine.wait
     forward, backward = np.zeros(layers), np.zeros(layers)
     for k in range(-WARM_UP, iterations):
         if k == 0:
-            forward[:], backward[:], start = 0, 0, time.perf_counter()
+            forward[:], backward[:], start = 0, 0, clock()
+        net.clear_param_diffs()  # as training does; the first gradient then overwrites
         if net.trains:
             net.packed.changed(slice(None))  # as an update does, after which layers reorder their weights
-        _pass(range(layers), net.forward_layer, forward, wait)
+        time_layers(range(layers), net.forward_layer, forward, wait, clock)
         net.context.batch_number += 1
-        _pass(reversed(range(layers)), net.backward_layer, backward, wait)
-    total = time.perf_counter() - start
+        time_layers(reversed(range(layers)), net.backward_layer, backward, wait, clock)
+    total = clock() - start
     scale = 1e3 / iterations
     forward *= scale
     backward *= scale
     return Times([*forward], [*backward], float(forward.sum()), float(backward.sum()), total * scale)
 
 
-def _pass(indices: Iterable[int], step: Callable[[int], None], seconds: np.ndarray, wait: Callable[[], None]) -> None:
+def time_layers(
+    indices: Iterable[int],
+    step: Callable[[int], None],
+    seconds: np.ndarray,
+    wait: Callable[[], None],
+    clock: Callable[[], float],
+) -> None:
     """Run `step` for each layer in turn and add its time; `wait` returns when the computation it began is done."""
-    then = time.perf_counter()
+    then = clock()
     for i in indices:
         step(i)
         wait()
-        now = time.perf_counter()
+        now = clock()
         seconds[i] += now - then
         then = now
 
@@ -71,19 +79,27 @@ def layer_operations(layer: Layer, tops: Sequence[Blob]) -> int:
     return sum(2 * top.count * layer.blobs[0].count // outputs for top in tops)
 
 
-def lines(net: Net, times: Times, iterations: int) -> Iterator[str]:
-    """Iterate over the lines that `caffe time` logs, images and operations a second added."""
+def lines(net: Net, times: Times, iterations: int, kernels: Sequence[LayerKernels] = ()) -> Iterator[str]:
+    """Iterate over the lines that `caffe time` logs, images and operations a second added.
+
+    With the layers' `kernels` there are also each layer's number format and reorders, and the sums of their times.
+    """
     yield "Average time per layer: "
-    for layer, forward, backward in zip(net.layers, times.forward, times.backward, strict=True):
+    for i, (layer, forward, backward) in enumerate(zip(net.layers, times.forward, times.backward, strict=True)):
         yield f"{layer.name:>10}\tforward: {forward:.6g} ms."
         yield f"{layer.name:>10}\tbackward: {backward:.6g} ms."
+        yield from layer_lines(layer.name, kernels[i]) if kernels else ()
     yield f"Average Forward pass: {times.forward_pass:.6g} ms."
     yield f"Average Backward pass: {times.backward_pass:.6g} ms."
     yield f"Average Forward-Backward: {times.total:.6g} ms."
     yield f"Total Time: {times.total * iterations:.6g} ms."
     if batch := batch_size(net):
         yield f"Images per second: {1e3 * batch / times.total:.6g}"
+        yield f"Images per second forward: {1e3 * batch / times.forward_pass:.6g}"
     yield f"GFLOP/s forward: {operations(net) / max(times.forward_pass, 1e-9) / 1e6:.4g}"
+    if kernels:
+        computing, reordering = sums(kernels)
+        yield f"Kernels: {1e3 * computing:.6g} ms, reorders {1e3 * reordering:.6g} ms."
 
 
 def joint_line(net: Net, times: Sequence[Times]) -> str:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import nets
 import numpy as np
 import pytest
-from both_engines import needs_onednn
+from both_engines import needs_bf16, needs_onednn
 from mpi4py import MPI
 
 from scaffe.compute import Compute
@@ -24,14 +24,25 @@ def folder(tmp_path_factory):
     return nets.shared_folder(COMM, tmp_path_factory, "ranks")
 
 
-def train(folder, size, *, iterations=20, scaling="strong", engine="reference", net_options=None, run=None, **fields):
+def train(
+    folder,
+    size,
+    *,
+    iterations=20,
+    scaling="strong",
+    engine="reference",
+    numbers="float32",
+    net_options=None,
+    run=None,
+    **fields,
+):
     """Return the parameters after training on `size` ranks, on those ranks; None on the others."""
     comm = COMM.Split(0 if COMM.rank < size else MPI.UNDEFINED)
     if comm == MPI.COMM_NULL:
         return None
     param = nets.solver_with(nets.lenet(folder / "db", **{"pool": "AVE", **(net_options or {})}), **fields)
     given = replace(run or Run(), scaling=scaling)
-    solver = Solver(param, world=World(comm), run=given, compute=Compute(engine=engine))
+    solver = Solver(param, world=World(comm), run=given, compute=Compute(engine=engine, numbers=numbers))
     solver.step(iterations)
     solver.propagate.sync()
     solver.close()
@@ -39,9 +50,9 @@ def train(folder, size, *, iterations=20, scaling="strong", engine="reference", 
     return {p.label: p.blob.data.copy() for p in solver.net.parameters}
 
 
-def assert_equal(ours, expected):
+def assert_equal(ours, expected, tolerance=1e-5):
     for label, values in (ours or {}).items():
-        assert np.abs(values - expected[label]).max() <= 1e-5 * np.abs(expected[label]).max(), label
+        assert np.abs(values - expected[label]).max() <= tolerance * np.abs(expected[label]).max(), label
 
 
 # Where two inputs of a max pooling window nearly tie, rounding, and so the order of adding, decides which one gets the
@@ -74,6 +85,31 @@ def test_strong_scaling_equals_one_rank_on_onednn(folder, variant):
     expected = COMM.bcast(train(folder, 1, **options))
     for size in SIZES[1:]:
         assert_equal(train(folder, size, **options), expected)
+
+
+@needs_bf16
+@pytest.mark.parametrize("variant", ["max pooling", "dropout", "crop and mirror", "valid labels only"])
+def test_an_iteration_in_bf16_rounds_the_same_numbers_on_any_number_of_ranks(folder, variant):
+    """Each image's values and gradients are rounded alike, whichever rank has it; sums over images are float32.
+
+    With a rate of 1 the parameters move far enough for their own rounding not to hide a difference.
+    """
+    options = {"engine": "onednn", "numbers": "bf16", **VARIANTS[variant], "iterations": 1, "base_lr": 1}
+    start = COMM.bcast(train(folder, 1, **{**options, "iterations": 0}))
+    expected = COMM.bcast(train(folder, 1, **options))
+    moved = {label: values - start[label] for label, values in expected.items()}
+    for size in SIZES[1:]:
+        ours = train(folder, size, **options)
+        assert_equal(ours and {label: values - start[label] for label, values in ours.items()}, moved)
+
+
+@needs_bf16
+def test_training_in_bf16_on_ranks_stays_within_bf16s_rounding(folder):
+    """A weight that float32's rounding takes past the middle of two bfloat16 numbers is multiplied as the other."""
+    options = {"engine": "onednn", "numbers": "bf16", "net_options": {"smooth": True}}
+    expected = COMM.bcast(train(folder, 1, **options))
+    for size in SIZES[1:]:
+        assert_equal(train(folder, size, **options), expected, tolerance=2**-7)
 
 
 def test_weak_scaling_equals_one_rank_with_all_batches(folder):

@@ -30,6 +30,14 @@ def why_missing() -> str:
 needs_onednn = pytest.mark.skipif(bool(why_missing()), reason=why_missing() or "oneDNN is there")
 
 
+def why_no_bf16() -> str:
+    """Return why oneDNN can't compute in bfloat16 here, "" if it can."""
+    return why_missing() or ("" if library.load().isa & library.ISA_AVX512 else "bfloat16 takes AVX-512")
+
+
+needs_bf16 = pytest.mark.skipif(bool(why_no_bf16()), reason=why_no_bf16() or "oneDNN computes in bfloat16")
+
+
 def build(
     layers: str,
     *shapes: Sequence[int],

@@ -10,6 +10,8 @@ from typing import Any
 
 from scaffe.engines.onednn import library as lib
 
+NUMBERS = {lib.F32: "float32", lib.BF16: "bf16"}
+
 
 class NoFastForm(Exception):
     """oneDNN has no fast implementation for a layer; the text, if any, names what is missing, for the log."""
@@ -49,6 +51,29 @@ class Desc(Handle):
 
     __hash__ = None  # type: ignore[assignment]
 
+    @property
+    def format(self) -> str:
+        """The number format, and the layout unless it is C order, such as "bf16 aBcd16b".
+
+        A layout is named by the axes from the outer to the inner: a, b, ..., in capitals where an axis is divided into
+        blocks, and then the sizes and axes of the blocks, as oneDNN names it.
+        """
+        numbers = NUMBERS.get(self.kind, "other numbers")
+        strides = self._numbers(lib.QUERY_STRIDES, len(self.shape))
+        blocks = c_int()
+        self.library.call("memory_desc_query", self.handle, lib.QUERY_INNER_BLOCKS, ctypes.byref(blocks))
+        sizes, inner = (self._numbers(query, blocks.value) for query in (lib.QUERY_INNER_SIZES, lib.QUERY_INNER_AXES))
+        axes = sorted(range(len(self.shape)), key=lambda axis: -strides[axis])
+        outer = "".join(_letter(axis).upper() if axis in inner else _letter(axis) for axis in axes)
+        layout = outer + "".join(f"{size}{_letter(axis)}" for size, axis in zip(sizes, inner, strict=True))
+        long = [axis for axis in axes if self.shape[axis] > 1]
+        return numbers if long == sorted(long) and not sizes else f"{numbers} {layout}"
+
+    def _numbers(self, query: int, count: int) -> list[int]:
+        found = ctypes.POINTER(ctypes.c_int64)()
+        self.library.call("memory_desc_query", self.handle, query, ctypes.byref(found))
+        return found[:count]
+
 
 class PrimitiveDesc(Handle):
     """A primitive's descriptor, dnnl_primitive_desc_t; `implementation` is the library's name of the kernel."""
@@ -64,6 +89,10 @@ class PrimitiveDesc(Handle):
         """Return the descriptor of an argument of this shape, in the layout that the library chose for it."""
         borrowed = self.library.dll.dnnl_primitive_desc_query_md(self.handle, query, index)
         return Desc(self.library, self.library.create("memory_desc_clone", borrowed), shape)
+
+
+def _letter(axis: int) -> str:
+    return chr(ord("a") + axis)
 
 
 def handles(descs: Sequence[Desc]) -> Any:

@@ -5,6 +5,7 @@ All are made once per shape. Later iterations bind memories and run primitives, 
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Sequence
 from functools import cache
@@ -15,17 +16,20 @@ from typing import Any, cast
 
 import numpy as np
 
-from scaffe.blob import Blob, Form
-from scaffe.engine import NetView, Rounding
+from scaffe.blob import Blob, Form, Values
+from scaffe.engine import NetView, Rounding, address
 from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn.blob_types import low_blobs
 from scaffe.engines.onednn.buffer_pool import BufferPool
 from scaffe.engines.onednn.descriptors import Desc, Handle, NoFastForm, PrimitiveDesc
 from scaffe.engines.reference import Reference
 from scaffe.errors import OnednnError
+from scaffe.kernel_run import KernelRun, Tensor
 from scaffe.layers.layer import Layer
 from scaffe.monitor.log import log
 from scaffe.packed import aligned_zeros
+
+FUSED = "fused, not computed"  # the format of values that a primitive of several layers leaves out
 
 
 class _Entered(local):
@@ -35,6 +39,8 @@ class _Entered(local):
 
 
 _entered = _Entered()
+_READ = lib.ARG_SRC, lib.ARG_MULTIPLE_SRC, lib.ARG_DIFF_DST  # arguments of which every primitive has one
+_WRITTEN = lib.ARG_DIFF_SRC, lib.ARG_DIFF_WEIGHTS, lib.ARG_DST
 _numbers = count(1)
 
 
@@ -83,9 +89,6 @@ class Onednn(Reference):
         """What sets apart the work that is done in other numbers than float32."""
         return "" if self.kind == lib.F32 else f", {self.compute}"
 
-    def rounding(self) -> Rounding | None:
-        return None if self.kind == lib.F32 else OnednnRounding(self)
-
     def adopt(self, net: NetView) -> None:
         if self.kind != lib.F32:
             self._low = weakref.WeakSet(low_blobs(net))
@@ -93,6 +96,9 @@ class Onednn(Reference):
     def kind_of(self, blob: Blob) -> int:
         """Return the data type of a blob's values and gradient in the engine's own memories."""
         return self.kind if blob in self._low else lib.F32
+
+    def rounding(self) -> Rounding | None:
+        return None if self.kind == lib.F32 else OnednnRounding(self)
 
     def enter(self) -> None:
         """Give the calling thread its number of OpenMP threads, which OpenMP keeps for each thread by itself."""
@@ -144,7 +150,11 @@ class Onednn(Reference):
         (rows, depth), columns = a.shape, b.shape[1]
         (a_order, a_step), (b_order, b_step) = _order(a), _order(b)
         given = a_order, b_order, rows, columns, depth, 1.0, address(a), a_step, address(b), b_step
+        start = time.perf_counter()
         self.library.call("sgemm", *given, float(add), address(_float32(out)), max(1, columns))
+        if self.watcher:
+            tensors = (Tensor(address(array), "float32") for array in (a, out))
+            self.watcher(KernelRun("sgemm", time.perf_counter() - start, *tensors))
 
     # Descriptors.
 
@@ -226,6 +236,15 @@ class Onednn(Reference):
             return None
         queries = lib.QUERY_SRC, lib.QUERY_WEIGHTS, lib.QUERY_DST
         return found if all(found.desc(query) == described.desc(query) for query in queries) else None
+
+    def format_of(self, values: Values) -> str:
+        if values.form is None:
+            return super().format_of(values)
+        return values.form.desc.format if isinstance(values.form, Memory) else FUSED
+
+    def memory_of(self, values: Values) -> dict[int, int]:
+        form = {address(values.form.buffer): values.form.desc.nbytes} if isinstance(values.form, Memory) else {}
+        return super().memory_of(values) | form
 
     def buffers(self) -> list[np.ndarray]:
         """Return the memory that it keeps for temporary values."""
@@ -323,9 +342,18 @@ class Primitive(Handle):
 
     def run(self) -> None:
         """Compute. Raise OnednnError with the library's status where it fails."""
+        start = time.perf_counter()
         status = self._execute(self.handle, self.engine.stream, len(self._arguments), self._arguments)
         if status:
             self.library.check(status, "primitive_execute", f"{self.desc.operation} {self.desc.implementation}")
+        if self.engine.watcher:
+            self.engine.watcher(self._seen(time.perf_counter() - start))
+
+    def _seen(self, seconds: float) -> KernelRun:
+        """Return this run for the engine's watcher."""
+        first, last = (next(a for a in given if a in self.memories) for given in (_READ, _WRITTEN))
+        tensors = (Tensor(address(m.buffer), m.desc.format) for m in (self.memories[first], self.memories[last]))
+        return KernelRun(self.desc.operation, seconds, *tensors)
 
 
 def reorder(source: Memory, target: Memory, add: bool = False) -> Primitive:
@@ -389,9 +417,3 @@ def _float32(array: np.ndarray) -> np.ndarray:
     if array.dtype != np.float32:
         raise OnednnError(f"oneDNN computes in float32, got an array of {array.dtype}")
     return array
-
-
-def address(array: np.ndarray) -> int:
-    """Return the address of an array's first element."""
-    found: int = array.__array_interface__["data"][0]
-    return found

@@ -4,8 +4,10 @@ import json
 import re
 
 import pytest
+from both_engines import needs_onednn
 
 from scaffe import cli
+from scaffe.engines.onednn import library as lib
 
 NET = """
 layer { name: "data" type: "DummyData" top: "x0" dummy_data_param { shape { dim: 4 dim: 3 dim: 8 dim: 6 } } }
@@ -32,6 +34,22 @@ def test_time_prints_caffes_table(tmp_path, capsys, phase, engine):
     for total in ("Average Forward pass", "Average Backward pass", "Average Forward-Backward", "Total Time"):
         assert re.search(rf"{total}: [\d.e+-]+ ms\.$", printed, re.M)
     assert re.search(r"Images per second: [\d.e+]+$", printed, re.M)
+    assert re.search(r"Images per second forward: [\d.e+]+$", printed, re.M)
+
+
+@needs_onednn
+def test_time_names_number_formats_and_reorders(tmp_path, capsys):
+    if not lib.load().isa & lib.ISA_AVX512:
+        pytest.skip("bf16 needs AVX-512")
+    model = tmp_path / "net.prototxt"
+    model.write_text(NET.replace("group: 3 ", ""))
+    assert cli.main(["time", "--model", str(model), "--iterations", "1", "--compute", "bf16"]) == 0
+    printed = capsys.readouterr().err
+    assert re.search(r"\] +data\ttype: float32, x0 float32\.$", printed, re.M)
+    assert re.search(r"\] +conv\ttype: bf16, conv [\w ]+\.$", printed, re.M)
+    assert re.search(r"\] +conv\treorder: forward, conv\[0\] float32 to bf16[ \w]*: [\d.e-]+ ms\.$", printed, re.M)
+    assert re.search(r"\] +loss\ttype: float32, loss float32\.$", printed, re.M)
+    assert re.search(r"Kernels: [\d.e-]+ ms, reorders [\d.e-]+ ms\.$", printed, re.M)
 
 
 DEEP = 'layer { name: "deep" type: "AbsVal" bottom: "conv" top: "deep" include { min_level: 1 } }'

@@ -5,9 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from both_engines import build
+import pytest
+from both_engines import build, needs_onednn
 
 import scaffe
+from scaffe.engines.onednn import library as lib
 from scaffe.tools import benchmark
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -29,11 +31,39 @@ def test_operations_are_counted_by_hand():
     assert benchmark.operations(net) == convolution + inner_product
 
 
-def test_the_benchmark_prints_its_table():
-    command = [sys.executable, str(ROOT / "jobs/bench/engine.py"), "--nets", "lenet", "--rounds", "1"]
+def run_engine(*arguments: str) -> str:
+    """Return what the benchmark of engines prints for LeNet."""
+    command = [sys.executable, str(ROOT / "jobs/bench/engine.py"), "--nets", "lenet", *arguments]
     environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=True)
-    assert re.search(r"^lenet +64 .* of \d+$", done.stdout, re.M)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=True).stdout
+
+
+RATIO = r"\d+\.\d\d \([\d.]+ to [\d.]+\)"
+
+
+@needs_onednn
+@pytest.mark.parametrize("phase", ["TRAIN", "TEST"])
+def test_the_benchmark_prints_its_table(phase):
+    printed = run_engine("--rounds", "1", "--phase", phase)
+    assert re.search(rf"^1 thread\(s\), {phase}, float32; this core: \d+ GFLOP/s in float32", printed, re.M)
+    assert re.search(r"^lenet +64 +[\d.]+ +[\d.]+ .*\d\.\d\d +\d+\.\d\d +\d+%", printed, re.M)
+
+
+@needs_onednn
+def test_the_benchmark_compares_bf16_with_float32():
+    if not lib.load().isa & lib.ISA_AVX512:
+        pytest.skip("bf16 needs AVX-512")
+    printed = run_engine("--rounds", "1", "--compute", "bf16", "--batch", "8")
+    assert re.search(r"this core: \d+ GFLOP/s in bf16, \d+ GFLOP/s in float32", printed)
+    assert re.search(rf"^lenet +8 +[\d.]+ +[\d.]+ +[\d.]+ +{RATIO} .*( +\d+\.\d\d){{4}} +\d+%", printed, re.M)
+
+
+def test_the_benchmark_counts_operations_and_bytes():
+    """Of conv2: 64 images, 50 x 8 x 8 outputs of 20 x 5 x 5 weights, from 20 x 12 x 12 values."""
+    products, x, y = 2 * 64 * 50 * 8 * 8 * 20 * 5 * 5 / 1e6, 64 * 20 * 12 * 12 * 4 / 1e6, 64 * 50 * 8 * 8 * 4 / 1e6
+    numbers = products, 2 * products, x + y, 2 * x + y, (x + y) / 2, x + y / 2
+    found = re.search(r"^conv2 +(.*)$", run_engine("--count"), re.M)
+    assert found and [float(part) for part in found[1].split()] == pytest.approx(numbers, abs=6e-3)
 
 
 def test_a_net_can_be_timed_where_it_has_no_images():
