@@ -37,6 +37,8 @@ def measure(net: Net, iterations: int, clock: Callable[[], float] = time.perf_co
         if k == 0:
             forward[:], backward[:], start = 0, 0, clock()
         net.clear_param_diffs()  # as training does; the first gradient then overwrites
+        if net.trains:
+            net.packed.changed(slice(None))  # as an update does, after which layers reorder their weights
         time_layers(range(layers), net.forward_layer, forward, wait, clock)
         net.context.batch_number += 1
         time_layers(reversed(range(layers)), net.backward_layer, backward, wait, clock)

@@ -36,16 +36,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def make(folder: Path, n: str = "1", **fields: object) -> Solver:
+def make(folder: Path, n: str = "1", numbers: str = "bf16", **fields: object) -> Solver:
     param = nets.solver_with(nets.lenet(folder / "db", 8), **fields)
     param.snapshot_prefix = str(folder / "snap")
-    compute, given = Compute("onednn", numbers="bf16", threads=1), Instances(n, gather="slices", oversubscribe=True)
+    compute, given = Compute("onednn", numbers=numbers, threads=1), Instances(n, gather="slices", oversubscribe=True)
     return Solver(param, compute=compute, instances=given)
 
 
-def train(folder: Path, between: Between = lambda solver: None, n: str = "1", **fields: object) -> list[bytes]:
+def train(
+    folder: Path, between: Between = lambda solver: None, n: str = "1", numbers: str = "bf16", **fields: object
+) -> list[bytes]:
     """Return the parameters after steps of 2 iterations, with `between` called between them."""
-    solver, found = make(folder, n, **fields), []
+    solver, found = make(folder, n, numbers, **fields), []
     kept = between(solver)
     for _ in range(3):
         solver.step(2)
@@ -64,10 +66,12 @@ def assert_same_with_and_without_forms(monkeypatch: pytest.MonkeyPatch, run: Cal
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("n", ["1", "2"])
+@pytest.mark.parametrize(("n", "numbers"), [("1", "bf16"), ("2", "bf16"), ("2", "float32")])
 @pytest.mark.parametrize("fields", [{}, {"iter_size": 2}, {"clip_gradients": 0.1}], ids=str)
-def test_updates(folder: Path, monkeypatch: pytest.MonkeyPatch, n: str, fields: dict[str, object]) -> None:
-    assert_same_with_and_without_forms(monkeypatch, lambda: train(folder, n=n, **fields))
+def test_updates(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, n: str, numbers: str, fields: dict[str, object]
+) -> None:
+    assert_same_with_and_without_forms(monkeypatch, lambda: train(folder, n=n, numbers=numbers, **fields))
 
 
 @pytest.mark.parametrize("kind", solvers.kinds())
