@@ -39,6 +39,7 @@ from threadpoolctl import threadpool_limits
 import scaffe
 from scaffe.choices import FIXED
 from scaffe.compute import ENGINES
+from scaffe.engines.onednn import library as lib
 from scaffe.errors import OnednnError
 from scaffe.tools import benchmark
 from scaffe.tools.layer_kernels import blob_bytes
@@ -204,6 +205,8 @@ def main() -> None:
     bench = Bench(a.compute, a.phase, a.engine, a.plan, a.rounds, clock, a.memory, rates)
     core = ", ".join(f"{product.best(clock):.0f} GFLOP/s in {numbers}" for numbers, product in rates.items())
     print(f"{threads} thread(s), {a.phase}, {a.compute}; this core: {core or 'no oneDNN'}{_torch_version(threads)}")
+    if a.compute == "bf16" and not lib.load().isa & lib.ISA_BF16:
+        print("This CPU emulates bf16: the times say nothing; --count prints the operations and bytes of each layer")
     print(bench.head())
     for name, batch in batches.items():
         print(bench.line(name, batch), flush=True)
