@@ -43,14 +43,6 @@ class IterationTimes:
         """Return the median seconds of an iteration."""
         return float(np.median(self._seconds[name]))
 
-    def best(self, *names: str) -> str:
-        """Return the iteration of the least median among these."""
-        return min(names, key=self.median)
-
-    def rate(self, numbers: str) -> float:
-        """Return the core's median rate in the rounds, GFLOP/s."""
-        return float(np.median(self._rates[numbers]))
-
     def ratio(self, name: str, other: str) -> str:
         """Return the speed of an iteration over another's: the median, the 10th and the 90th percentile of rounds."""
         low, middle, high = np.percentile(np.divide(self._seconds[other], self._seconds[name]), (10, 50, 90))

@@ -31,9 +31,9 @@ def test_operations_are_counted_by_hand():
     assert benchmark.operations(net) == convolution + inner_product
 
 
-def run_engine(*arguments: str) -> str:
-    """Return what the benchmark of engines prints for LeNet."""
-    command = [sys.executable, str(ROOT / "jobs/bench/engine.py"), "--nets", "lenet", *arguments]
+def run_engine(*arguments: str, script: str = "engine.py") -> str:
+    """Return what a benchmark of engines prints for LeNet."""
+    command = [sys.executable, str(ROOT / "jobs/bench" / script), "--nets", "lenet", *arguments]
     environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=True).stdout
 
@@ -64,6 +64,17 @@ def test_the_benchmark_counts_operations_and_bytes():
     numbers = products, 2 * products, x + y, 2 * x + y, (x + y) / 2, x + y / 2
     found = re.search(r"^conv2 +(.*)$", run_engine("--count"), re.M)
     assert found and [float(part) for part in found[1].split()] == pytest.approx(numbers, abs=6e-3)
+
+
+@needs_onednn
+def test_lost_time_is_what_products_do_not_explain():
+    printed = run_engine("--iterations", "1", "--all", script="lost.py")
+    rows = dict(re.findall(r"^ *(\w+) .*?([-\d.]+ +[-\d.]+ +[-\d.]+) +[-\d.]+%", printed, re.M))
+    assert {"Convolution", "update", "conv2", "relu1"} <= rows.keys()
+    for row in rows.values():
+        total, products, lost = map(float, row.split())
+        assert lost == pytest.approx(total - products, abs=0.21)  # each is rounded to 0.1
+    assert float(rows["relu1"].split()[1]) == 0 < float(rows["conv2"].split()[1])
 
 
 def test_a_net_can_be_timed_where_it_has_no_images():
