@@ -61,14 +61,15 @@ class Values:
     - `gone`: the values were released.
     - `shared`: the memory serves other blobs when these values are not in use.
     - `borrowed`: the memory belongs to an owner that overwrites it after this pass.
+    - `exposed`: the blob's `array` was returned, so that it can be written later without a new version.
     """
 
-    __slots__ = ("_write", "array", "borrowed", "form", "gone", "lent", "shared", "version")
+    __slots__ = ("_write", "array", "borrowed", "exposed", "form", "gone", "lent", "shared", "version")
 
     def __init__(self, array: Any = None):
         self.array = array
         self.form: Form | None = None
-        self.lent = self.gone = self.shared = self.borrowed = False
+        self.lent = self.gone = self.shared = self.borrowed = self.exposed = False
         self._write: Callable[[Any], object] | None = None
         self.version = 0
 
@@ -217,6 +218,7 @@ class Blob:
     @property
     def array(self) -> Any:
         """The values where the layers compute, in C order."""
+        self.values.exposed = True
         return self.values.plain(self.shape, self.xp)
 
     @array.setter
@@ -242,7 +244,7 @@ class Blob:
 
     def own(self, part: str) -> np.ndarray:
         """Return the plain `part`, "array" or "diff_array", copied first if its memory is borrowed."""
-        array: np.ndarray = getattr(self, part)
+        array: np.ndarray = self.values.plain(self.shape, self.xp) if part == "array" else self.diff_array
         if part == "array" and self.values.borrowed:
             array = array.copy()
             self.values.take(array)

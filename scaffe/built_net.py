@@ -21,6 +21,7 @@ from scaffe.monitor.log import log
 from scaffe.packed import PackedParameters, ParameterBlob
 from scaffe.proto import LayerParameter, NetParameter, NetState, Phase, numbers, strings
 from scaffe.proto.files import read_net
+from scaffe.shared_forms import SharedForms
 from scaffe.sharing import Sharing
 
 AUTOMATIC = "(automatic)"  # Caffe's name of a top that the prototxt leaves out
@@ -43,6 +44,8 @@ class BuiltNet:
     ):
         self.context = context
         self.engine = self.context.engine = engines.create(self.context.compute, gpu)
+        if context.forms is None and context.compute.numbers == "bf16":
+            context.forms = SharedForms(private=True)
         param = model if isinstance(model, NetParameter) else read_net(model)
         numbers.check(param, NetError)
         strings.check(param, NetError)
@@ -71,6 +74,9 @@ class BuiltNet:
         self._check_batch_splits()
         self.params = OrderedDict((layer.name, layer.blobs) for layer in self.layers if layer.blobs)
         self.packed = PackedParameters(self.parameters, self.engine.allocate)
+        self.packed.forms = self.context.forms
+        if any(parameter.sharers for parameter in self.parameters):  # of which one's array does not show another's use
+            self.packed.expose()
         self.outputs = _outputs(self.nodes)
         self.inputs = [top for layer in self.param.layer if layer.type == "Input" for top in layer.top]
         self._weigh_losses()

@@ -57,7 +57,7 @@ class Context:
     compute: Compute = DEFAULT  # the settings of the engine
     engine: Engine = field(default_factory=Engine)  # that computes the layers; a net gives its context one
     choices: Choices = field(default_factory=Choices)  # of the engine's kernels
-    forms: SharedForms | None = None  # of parameters, with the nets that share them; None for a net by itself
+    forms: SharedForms | None = None  # of parameters, with the nets that share them; None: each pass makes them
     batch_number: int = 0  # global batches consumed before this pass: what random layers are keyed by
     file_mark: str = ""  # what this rank puts into the names of files that layers write, "" where it is alone
     reading: Reading = Reading()  # how data layers read

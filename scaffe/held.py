@@ -104,6 +104,10 @@ class Held:
         """Return whether a user holds an array of that part of the blob."""
         return bool(self._loans) and bool(self._of(blob, part))
 
+    def holds_any(self, blobs: Iterable[Lender], part: str) -> bool:
+        """Return whether a user holds an array of that part of one of the blobs."""
+        return bool(self._loans) and any(self.holds(blob, part) for blob in blobs)
+
     def _of(self, blob: Lender, part: str) -> list[HeldArray]:
         return [loan for loan in self._all() if loan.blob is blob and loan.part == part] if self._loans else []
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,6 +19,16 @@ from scaffe.proto import ParamSpec
 
 ALIGNMENT = 64  # bytes
 _STEP = ALIGNMENT // 4  # elements of float32
+
+
+class Forms(Protocol):
+    """Forms that engines have made of parameters: a SharedForms."""
+
+    def changed(self, values: Any) -> None:
+        """Note that a range of the values was overwritten."""
+
+    def expose(self) -> None:
+        """Note that values can be written without notice from now on."""
 
 
 @dataclass
@@ -118,8 +128,11 @@ class PackedParameters:
 
     `allocate(count)` returns an array of `count` zeros: host memory, an MPI shared-memory window or device memory.
     `slices[i]` is the range of parameter i in both arrays, `learned` the range of all learned parameters,
-    `statistics` that of all statistics.
+    `statistics` that of all statistics. What writes values in training calls `changed`, so that engines' `forms` of
+    them are made anew.
     """
+
+    forms: Forms | None = None
 
     def __init__(self, parameters: Sequence[ParameterBlob], allocate: Callable[[int], Any] = aligned_zeros):
         self.parameters = list(parameters)
@@ -138,7 +151,7 @@ class PackedParameters:
 
     def move(self, allocate: Callable[[int], Any]) -> tuple[Any, Any]:
         """Move to new memory; return the old arrays, values and gradients. Views of the old arrays are not updated."""
-        values, gradients = self.data, self.diff
+        values, gradients = self.flat, self.diff
         self._data, self._diff = allocate(values.size), allocate(values.size)
         self._data[...], self._diff[...] = values, gradients
         self._own = self._data
@@ -185,13 +198,11 @@ class PackedParameters:
                 blob.values, blob.diff_values = parameter.blob.values, parameter.blob.diff_values  # copies on the host
             blob.array = data.reshape(blob.shape)
             blob.diff_array = diff.reshape(blob.shape)
+            blob.values.exposed = False
 
     @property
-    def data(self) -> Any:
-        """The values, flat. On a device, what was written into host copies is copied to the device first.
-
-        Raise NetError if the values are not in one array.
-        """
+    def flat(self) -> Any:
+        """The values as `data` returns them, for what calls `changed` after writing."""
         if not self._is_flat:
             raise NetError(
                 "the net shares some of its parameters with another net, so that they lie in no one array; "
@@ -201,11 +212,32 @@ class PackedParameters:
             self.settle_values()
         return self._data
 
+    @property
+    def data(self) -> Any:
+        """The values, flat. Who keeps the array can write it without notice, so that no form of the values lasts.
+
+        On a device, what was written into host copies is copied to the device first. Raise NetError if the values are
+        not in one array.
+        """
+        self.expose()
+        return self.flat
+
     @data.setter
     def data(self, values: Any) -> None:
         """Copy values from an array where the layers compute; also the end of `data *= 2`."""
         if values is not self._data:
             self._data[...] = values
+        self.changed(slice(None))
+
+    def changed(self, part: slice) -> None:
+        """Note that the values in this range were overwritten."""
+        if self.forms is not None:
+            self.forms.changed(self._data[part])
+
+    def expose(self) -> None:
+        """Note that values can be written without notice from now on."""
+        if self.forms is not None:
+            self.forms.expose()
 
     def host_data(self) -> np.ndarray:
         """Return the values on the host."""

@@ -82,6 +82,8 @@ class Sharing:
 
     def _view(self, other: Sharing, pairs: Pairs) -> None:
         """Make the first of each pair, a parameter of this net, a view of the second, which is `other`'s."""
+        self.packed.expose()
+        other.packed.expose()
         for mine, theirs in pairs:
             self.engine.view(mine, theirs)
         self.packed.lie_in(other.packed, pairs)

@@ -200,4 +200,5 @@ def _net(
     numbers = batch_numbers(number, team.total, iterations) if iterations else count
     context = Context(phase, batch_numbers=numbers, file_mark=team.file_mark(instance))
     context.compute = replace(compute, threads=team.threads(instance, compute.threads))
+    context.forms = team.forms
     return Net(a.model, context=context, gpu=world.gpu, level=a.level, stages=stages(a))

@@ -48,6 +48,7 @@ class Layer:
     batch: Batch | None = None
     waited: Waited | None = None
     unsaved: str = ""  # why a net built anew, with its parameters and position, would not go on as it does
+    rounded_blobs: Sequence[int] = ()  # blobs of which each pass reads copies alone that are rounded to bfloat16
     statistics: tuple[int, ...] = ()  # blobs that are measured, not learned: without gradient, averaged over ranks
 
     def __init__(self, param: LayerParameter, context: Context):

@@ -9,11 +9,13 @@ from collectives import tuning
 from collectives.communicator import Communicator
 from collectives.model.clusters import find_cluster
 from collectives.tuning.modelled import STEP
+from scaffe.errors import ScaffeError
 from scaffe.monitor.log import log
 from scaffe.net import Net
 from scaffe.parallel.buckets import Bucket, suited_bytes
 from scaffe.parallel.instances.instance_nets import InstanceNets
 from scaffe.parallel.instances.team import Team
+from scaffe.parallel.rounded import RoundedParameters
 from scaffe.parallel.run import Run
 from scaffe.parallel.workflows.alone import Alone
 from scaffe.parallel.workflows.workflow import Parts, Workflow, registered
@@ -43,7 +45,19 @@ def make_workflow(
         return Alone(Parts(world, None, net, update, rule, nbytes, instances=instances))
     nbytes = _bucket_bytes(run, world, comm, net)
     how = run.collective, run.how, run.how_down
-    return registered()[run.workflow](Parts(world, comm, net, update, rule, nbytes, run.drive, *how, instances))
+    parts = Parts(world, comm, net, update, rule, nbytes, run.drive, *how, instances, _rounded(run, net))
+    return registered()[run.workflow](parts)
+
+
+def _rounded(run: Run, net: Net) -> RoundedParameters | None:
+    """Return what is broadcast in place of the parameters where the run says so. Raise ScaffeError on a GPU."""
+    if run.broadcast_numbers == "float32":
+        return None
+    if (rounded := RoundedParameters.of(net)) is None:
+        raise ScaffeError(f"--broadcast-numbers {run.broadcast_numbers} on a GPU: the CPU alone has it; leave it out")
+    few, all_ = rounded.words.nbytes, net.packed.nbytes
+    log.info("Broadcasts of an iteration carry weights in bf16: %d bytes, where float32 has %d", few, all_)
+    return rounded
 
 
 def _gathered_bytes(total: int, instances: int) -> float:

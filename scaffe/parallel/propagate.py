@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from threading import Lock
 from typing import Any
 
 from collectives.communicator import Communicator
@@ -19,6 +20,7 @@ from scaffe.monitor.spans import PROPAGATION
 from scaffe.packed import PackedParameters
 from scaffe.parallel.buckets import Bucket
 from scaffe.parallel.meter import ALL, Meter
+from scaffe.parallel.rounded import RoundedParameters
 from scaffe.parallel.world import World
 
 
@@ -26,7 +28,9 @@ class Propagate:
     """One broadcast of all parameters before the forward pass (SC-B, S-Caffe section 4.1).
 
     With `everywhere`, every rank updates its own parameters, so that only changes made outside iterations are
-    broadcast. A single rank has no `comm` and sends nothing. `how` holds the keywords of the broadcast.
+    broadcast. A single rank has no `comm` and sends nothing. `how` holds the keywords of the broadcast. With `rounded`,
+    iterations broadcast weights in bfloat16, and `sync` the parameters themselves. `nbytes` counts the bytes of all
+    broadcasts.
     """
 
     def __init__(
@@ -35,32 +39,58 @@ class Propagate:
         packed: PackedParameters,
         comm: Communicator | None,
         everywhere: bool = False,
+        rounded: RoundedParameters | None = None,
         **how: Any,
     ):
-        self.world, self.packed, self.everywhere = world, packed, everywhere
+        self.world, self.packed, self.everywhere, self.rounded = world, packed, everywhere, rounded
         self.meter = Meter(PROPAGATION)
         self.stale = True
+        self.exact = True  # whether all ranks have the root's parameters unrounded, where none are stale
+        self.nbytes = 0
         self._comm, self._how = comm, how
 
     def post(self) -> None:
         """Broadcast the parameters if they have changed since the last broadcast. Collective."""
         if self.stale:
-            self.broadcast()
+            self.broadcast_rounded(self.rounded) if self.rounded else self.broadcast()
             self.stale = False
 
     def broadcast(self) -> None:
         """Broadcast all of the root's parameters. Collective."""
+        self._bcast(self.packed.data)
+        self._note_received(slice(None))
+        self.exact = True
+
+    def broadcast_rounded(self, rounded: RoundedParameters) -> None:
+        """Broadcast all of the root's parameters, weights in bfloat16. Collective."""
+        if self.world.is_root:
+            rounded.pack(slice(None))
+        self._bcast(rounded.words)
+        if not self.world.is_root:
+            rounded.unpack(slice(None))
+        self._note_received(slice(None))
+        self.exact = False
+
+    def _bcast(self, array: Any) -> None:
         if self._comm is not None:
             comm = self._comm
+            self.nbytes += array.nbytes
             with self.world.record.waiting(PARAMETERS):
-                self.meter.block(lambda: comm.bcast(self.packed.data, self.world.root, **self._how))
+                self.meter.block(lambda: comm.bcast(array, self.world.root, **self._how))
+
+    def _note_received(self, part: slice) -> None:
+        """Note that this rank has other parameters now, or will have before they are read, unless it is the root."""
+        if not self.world.is_root:
+            self.packed.changed(part)
 
     def wait(self, layer: int) -> None:
         """Return at once: `post` has waited for all parameters."""
 
     def sync(self) -> None:
         """Make all ranks' parameters equal to the root's, before a test or a snapshot. Collective."""
-        self.post()
+        if self.stale or not self.exact:
+            self.broadcast()
+            self.stale = False
 
     def changed(self) -> None:
         """Note that parameters have been changed outside an iteration. All ranks call it alike."""
@@ -109,12 +139,16 @@ class StagedPropagate(Propagate):
         early: bool,
         wait_until: Callable[[Callable[[], bool]], None],
         ahead: float = 0.0,
+        rounded: RoundedParameters | None = None,
         **how: Any,
     ):
-        super().__init__(world, packed, comm, **how)
+        super().__init__(world, packed, comm, rounded=rounded, **how)
         self.early, self.wait_until = early, wait_until
         self._comm: Communicator = comm
-        self._arrays = [packed.data[bucket.part] for bucket in buckets]
+        self._parts = [bucket.part for bucket in buckets]
+        self._arrays = [rounded.words[rounded.part(one)] if rounded else packed.data[one] for one in self._parts]
+        self._received = [True] * len(buckets)  # whether a bucket's message has replaced its parameters
+        self._locks = [Lock() for _ in buckets]
         self._names = [f"parameters of {bucket.owners(packed)}" for bucket in buckets]
         self._make_stages(ahead if early else 0.0)
         self._needed: dict[int, list[int]] = {}  # by layer: the buckets that it uses
@@ -147,7 +181,23 @@ class StagedPropagate(Propagate):
             self.stale = self._pending = False
         elif self._pending:
             self.staged.start(ready=True)
+            self._expect()
             self._pending = False
+
+    def _expect(self) -> None:
+        """Note that the broadcasts of all buckets have been started."""
+        self.nbytes += sum(array.nbytes for array in self._arrays)
+        if self.rounded:
+            self.exact = False
+            self._received = [self.world.is_root] * len(self._arrays)
+
+    def _receive(self, k: int) -> None:
+        """Replace the parameters of a bucket by those of its message, which is here. Any thread may call it."""
+        if self.rounded and not self._received[k]:
+            with self._locks[k]:
+                if not self._received[k]:
+                    self.rounded.unpack(self._parts[k])
+                    self._received[k] = True
 
     def wait(self, layer: int) -> None:
         """Return once a layer's parameters have arrived. Called by the computing thread."""
@@ -157,25 +207,35 @@ class StagedPropagate(Propagate):
                 with self.world.record.waiting(PARAMETERS):
                     self.meter.wait(k, partial(self.wait_until, is_done))
             self.staged.follow(self.stages[k])
+            self._receive(k)
 
     def sync(self) -> None:
         """Make all ranks' parameters equal to the root's, and wait for them. Collective."""
+        self.stale = self.stale or (self._pending and self.rounded is not None)  # no rounded ones first
         self.post()
         self._wait_for_all()
+        if not self.exact:
+            self.broadcast()
 
     def _wait_for_all(self) -> None:
         if not self.staged.done():
             with self.world.record.waiting(PARAMETERS):
                 self.meter.wait(ALL, partial(self.wait_until, self.staged.done))
         self.staged.follow()
+        for k in range(len(self._parts)):
+            self._receive(k)
 
     def begin(self) -> None:
         """With `early`, start the stages; each broadcasts once its bucket is updated. Collective."""
         if self.early:
             self.staged.start()
+            self._expect()
 
     def updated(self, bucket: int) -> None:
         """With `early`, make a bucket's broadcast ready; without it, note that broadcasts are due."""
+        self._note_received(self._parts[bucket])
+        if self.rounded and self.world.is_root:
+            self.rounded.pack(self._parts[bucket])  # which the update has left in the cache
         if self.early:
             self.staged.ready(self.stages[bucket])
         else:

@@ -17,6 +17,7 @@ from scaffe.setting import check_fields, parse_bytes, setting, settings_of
 
 AUTO = "auto"
 SYNCS = {"reduce-bcast": "reduce", "allreduce": "allreduce"}  # with the collective that sums gradients
+BROADCAST_NUMBERS = ("float32", "bf16")
 SCALINGS = ("strong", "weak")
 
 
@@ -43,10 +44,11 @@ class Run:
     `workflow` names a registered one, or "auto"; `sync` is one of SYNCS, `drive` of DRIVES or "auto". `reduce` names
     the algorithm of the collectives ("auto", "mpi", "chain", "cb", ...), `chain_size` its groups in ranks (0: as in
     the name), `chunk_bytes` its messages (0: as tuned). Buckets have up to `bucket_bytes` ("0", "4M", "inf", "auto").
-    `supernodes` gives the hosts of each supernode ("n0,n1;n2,n3", a pattern, "slurm": collectives.supernodes).
-    `scaling` "strong" divides the batch over the ranks, "weak" gives each rank the whole batch. All complete snapshots
-    but the newest `keep_snapshots` are removed (0: all stay). Raise ScaffeError for other values; `check_reduce` checks
-    `reduce`, since a flag can complete what a file says.
+    `broadcast_numbers` "bf16" broadcasts weights that layers multiply in bfloat16 as such. `supernodes` gives the hosts
+    of each supernode ("n0,n1;n2,n3", a pattern, "slurm": collectives.supernodes). `scaling` "strong" divides the batch
+    over the ranks, "weak" gives each rank the whole batch. All complete snapshots but the newest `keep_snapshots` are
+    removed (0: all stay). Raise ScaffeError for other values; `check_reduce` checks `reduce`, since a flag can complete
+    what a file says.
     """
 
     workflow: str = setting(ScB.name, "what overlaps with computing", choices=_workflows)
@@ -59,6 +61,10 @@ class Run:
     bucket_bytes: str = setting("4M", "gradients that travel together: 0, 4M, inf, auto", metavar="N", parse=_text)
     drive: str = setting(
         AUTO, "how messages progress: between layers, or while a helper thread computes", choices=(AUTO, *DRIVES),
+        rare=True,
+    )  # fmt: skip
+    broadcast_numbers: str = setting(
+        "float32", "of weights on their way from the root; bf16 takes --compute bf16", choices=BROADCAST_NUMBERS,
         rare=True,
     )  # fmt: skip
     supernodes: str = setting(

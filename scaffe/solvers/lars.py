@@ -30,7 +30,7 @@ class LARS(SGD):
     def _ratio(self, i: int) -> float:
         part, decay = self.packed.slices[i], self.param.weight_decay * self.packed.parameters[i].decay
         data, diff = (
-            norm_of(self.packed.data[part]),
+            norm_of(self.packed.flat[part]),
             norm_of(self.packed.parameters[i].blob.diff_array.reshape(-1)) / self.param.iter_size,
         )
         return data / (diff + decay * data) if data and diff else 1.0

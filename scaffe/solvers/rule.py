@@ -52,21 +52,25 @@ class Rule:
         self._require(
             "regularization_type", param.regularization_type in REGULARIZATIONS, f"one of {' '.join(REGULARIZATIONS)}"
         )
-        if not isinstance(packed.data, np.ndarray):  # on a device one block: a launch costs more than a cache miss
-            self.block = max(1, packed.data.size)
-        self.history = [np.zeros_like(packed.data) for _ in range(self.slots)]
+        if not isinstance(packed.flat, np.ndarray):  # on a device one block: a launch costs more than a cache miss
+            self.block = max(1, packed.flat.size)
+        self.history = [np.zeros_like(packed.flat) for _ in range(self.slots)]
         self._memory: dict[int, Arrays] = {}  # scratch, by thread
         self._blocks: dict[tuple[int, int], list[Block]] = {}
         self._faulty: int | None = None
 
     def blocks(self, i: int, part: slice | None = None) -> list[Block]:
         """Return the blocks of parameter i, or of its elements within `part` of the packed arrays."""
-        whole = self.packed.slices[i]
-        start = max(whole.start, part.start) if part else whole.start
-        stop = min(whole.stop, part.stop) if part else whole.stop
+        within = self._within(i, part)
+        start, stop = within.start, within.stop
         if (start, stop) not in self._blocks:
-            self._blocks[start, stop] = self._cut(slice(start, stop))
+            self._blocks[start, stop] = self._cut(within)
         return self._blocks[start, stop]
+
+    def _within(self, i: int, part: slice | None) -> slice:
+        """Return the range of parameter i's elements in the packed arrays, or of those within `part`."""
+        whole = self.packed.slices[i]
+        return slice(max(whole.start, part.start), min(whole.stop, part.stop)) if part else whole
 
     def _cut(self, whole: slice) -> list[Block]:
         """Return a slice of the packed arrays as blocks."""
@@ -75,12 +79,12 @@ class Rule:
 
     def _view(self, part: slice) -> Block:
         history = [flat[part] for flat in self.history]
-        return Block(self.packed.data[part], self.packed.diff_of(part), history)
+        return Block(self.packed.flat[part], self.packed.diff_of(part), history)
 
     def _scratch(self, count: int) -> Arrays:
         """Return two arrays of `count` elements with any content, which belong to the calling thread."""
         if (thread := get_ident()) not in self._memory:
-            self._memory[thread] = [np.empty_like(self.packed.data[: self.block]) for _ in range(2)]
+            self._memory[thread] = [np.empty_like(self.packed.flat[: self.block]) for _ in range(2)]
         return [flat[:count] for flat in self._memory[thread]]
 
     def _require(self, field: str, holds: bool, expected: str) -> None:
@@ -116,6 +120,7 @@ class Rule:
         for i in indices:
             self.packed.settle(i)
             decay = self.param.weight_decay * self.packed.parameters[i].decay
+            self.packed.changed(self._within(i, part))
             self.apply(i, self.blocks(i, part), self.local_rate(i, rate), decay, iteration)
 
     def apply(self, i: int, blocks: Sequence[Block], rate: float, decay: float, iteration: int) -> None:
@@ -141,7 +146,7 @@ class Rule:
     def look(self) -> None:
         """Record the first statistic that is not finite as faulty. Called at the end of each iteration."""
         if self._faulty is None:
-            self._faulty = first_faulty(self.packed, self.packed.data, self.packed.statistics)
+            self._faulty = first_faulty(self.packed, self.packed.flat, self.packed.statistics)
 
     def faulty(self) -> ParameterBlob | None:
         """Return a parameter found not finite since the last call, None if there is none."""

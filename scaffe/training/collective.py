@@ -9,6 +9,7 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 from collectives import Communicator
 from scaffe.errors import AgreedError
 from scaffe.held import Together, public
+from scaffe.parallel.instances.team import Team
 from scaffe.parallel.world import World
 
 
@@ -19,6 +20,7 @@ class Trainer(Protocol):
     """
 
     world: World
+    team: Team
     collectives: Communicator | None
     closed: bool
     failed_alone: bool
@@ -40,6 +42,7 @@ def collective(method: Callable[Concatenate[T, P], Result]) -> Callable[Concaten
     def call(self: T, /, *args: P.args, **kwargs: P.kwargs) -> Result:
         if self.closed and self.collectives is not None:
             raise AgreedError("the solver is closed, and its ranks' communicators are freed; make another")
+        self.team.forms.changed()  # a user may have written parameters since the last call
         try:
             result = method(self, *args, **kwargs)
         except BaseException as error:

@@ -77,7 +77,7 @@ class NetBuilder:
         numbers = "float32" if self.compute.profile else self.compute.numbers
         threads = self.team.threads(instance, self.compute.threads)
         context.compute = replace(self.compute, numbers=numbers, threads=threads)
-        context.forms = self.team.forms
+        context.forms = self.team.forms if self.team.size > 1 or numbers == "bf16" else None
         context.choices, context.reading = self.choices, self.reading
         context.spare_cores, context.file_mark = self.world.spare_cores, self.team.file_mark(instance)
         return Net(param, context=context, gpu=self.world.gpu)

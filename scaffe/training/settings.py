@@ -64,6 +64,22 @@ class Settings:
         if self.compute.profile:
             raise ScaffeError(f"--compute replay with --instances {n}: a replay has one instance")
 
+    def check_broadcasts(self) -> None:
+        """Raise ScaffeError for broadcasts in numbers that layers do not multiply, or of parameters not broadcast."""
+        given = f"--broadcast-numbers {self.run.broadcast_numbers}"
+        if self.run.broadcast_numbers == "float32":
+            return
+        if self.run.sync == "allreduce":
+            raise ScaffeError(
+                f"{given} with --sync allreduce: every rank updates its own parameters, and none are broadcast; "
+                "leave --broadcast-numbers out"
+            )
+        if self.compute.numbers != "bf16":
+            raise ScaffeError(
+                f"{given} with --compute {self.compute.numbers}: layers would multiply weights that the root's do not "
+                "have; give --compute bf16, or leave --broadcast-numbers out"
+            )
+
     def agreed(self) -> dict[str, str]:
         """Return what all ranks must have alike, for World.agree; a rank's number of threads is its own."""
         watching = self.watching

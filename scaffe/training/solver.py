@@ -102,6 +102,7 @@ class Solver(BuiltSolver):
         """Return the solver's fields, all arguments checked. Raise ScaffeError for a wrong value."""
         self.settings = Settings(self.compute, self.run, self.instances, self.reading, self.watching)
         self.run.check_reduce()
+        self.settings.check_broadcasts()
         return checked(param)
 
     @property
@@ -170,7 +171,7 @@ class Solver(BuiltSolver):
         if self.timeline:
             run = self.timeline.timed(ITERATION, self.iter, run)
             agree = self.timeline.timed(WAIT, 0, agree, LOSS)
-        with self.team.keep_forms():
+        with self.team.keep_forms(lasting=not self._lends_parameters()):
             run(self.workflow, self.statistics, self.param.iter_size, agree, record)
         self.rule.look()
         if ends:
@@ -179,6 +180,10 @@ class Solver(BuiltSolver):
         for decided in (self.workflow.took(), self.auto_instances.took(seconds), self.trial.took(seconds)):
             if decided:
                 log.info("%s", decided)
+
+    def _lends_parameters(self) -> bool:
+        """Return whether a user holds a parameter's array, into which layers of the user's own can write."""
+        return any(net.held.holds_any(blobs, "array") for net in self._users_nets() for blobs in net.params.values())
 
     def _act(self) -> None:
         """Snapshot if it is due or a rank requests it, and stop if a rank requests that."""

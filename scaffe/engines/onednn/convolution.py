@@ -16,7 +16,7 @@ from scaffe.engines.onednn.fusion import DeferredValues
 from scaffe.engines.onednn.layer_primitives import LayerPrimitives, OnednnLayer
 from scaffe.engines.onednn.operands import Gradient, Operand, assign
 from scaffe.engines.onednn.pooled_memory import pooled
-from scaffe.engines.onednn.primitives import Memory, Primitive
+from scaffe.engines.onednn.primitives import Memory, Primitive, engine_of
 from scaffe.engines.onednn.row_product import PixelProduct
 from scaffe.engines.onednn.weights import WeightForm
 from scaffe.layers.base_convolution import BaseConvolution
@@ -211,6 +211,10 @@ class OnednnConvolution(OnednnLayer, Convolution):
     """Convolution in one to three spatial axes."""
 
     primitives_type = ConvolutionPrimitives
+
+    @property
+    def rounded_blobs(self) -> Sequence[int]:  # type: ignore[override]
+        return (0,) if engine_of(self).kind != lib.F32 and 1 <= len(self.window.size) <= 3 else ()
 
     def works(self, bottom: Blobs, top: Blobs, down: bool) -> dict[str, Callable[[], dict[str, float]]]:
         if not spatial(self, bottom):

@@ -189,5 +189,9 @@ class OnednnInnerProduct(OnednnLayer, InnerProduct):
     def primitives_type(self) -> type[LayerPrimitives]:  # type: ignore[override]
         return SgemmPrimitives if engine_of(self).kind == lib.F32 else Bf16Primitives
 
+    @property
+    def rounded_blobs(self) -> Sequence[int]:  # type: ignore[override]
+        return () if engine_of(self).kind == lib.F32 or self.transpose else (0,)
+
 
 register("InnerProduct", OnednnInnerProduct, engine="onednn")

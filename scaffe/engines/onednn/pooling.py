@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from scaffe.blob import Blob
@@ -14,6 +15,7 @@ from scaffe.engines.onednn.operands import Operand, assign, layout_of
 from scaffe.layers.layer import Blobs, register
 from scaffe.layers.pooling import Pooling
 
+FEW_WINDOWS = 4  # that share an element: up to this, sums in float32 cost more than they gain
 Passes = tuple[PrimitiveDesc, PrimitiveDesc]  # forward, backward
 
 
@@ -39,7 +41,8 @@ class PoolingPrimitives(OneToOne):
         geometry = [lib.dims(pair) for pair in zip(*pairs, strict=True)] + [lib.dims(end)]
         x = layout_of(engine, bottom.values, bottom.shape, self.kind)
         passes = self._passes(algorithm, x, engine.any(top.shape, self.kind), geometry)
-        if self.kind != lib.F32 and any(axis.stride < axis.kernel and axis.out > 1 for axis in axes):
+        sharers = prod(min(axis.out, -(-axis.kernel // axis.stride)) for axis in axes)
+        if self.kind != lib.F32 and sharers > FEW_WINDOWS:
             y = passes[0].desc(lib.QUERY_DST, top.shape)
             return self._with_float32_sums(algorithm, passes, (x, y), geometry)
         return passes
@@ -55,9 +58,9 @@ class PoolingPrimitives(OneToOne):
     def _with_float32_sums(
         self, algorithm: int, passes: Passes, descs: Sequence[Desc], geometry: Sequence[Any]
     ) -> Passes:
-        """Return the passes with a backward one in float32: in bfloat16 oneDNN rounds each sum of windows that overlap.
+        """Return the passes with a backward one in float32, or as they are if the workspaces differ.
 
-        They stay as they are if the workspaces differ.
+        In bfloat16 oneDNN rounds after each window that it adds to an element's gradient.
         """
         engine, forward = self.engine, passes[0]
         x, y = (engine.retyped(desc, lib.F32) for desc in descs)

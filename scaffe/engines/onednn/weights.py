@@ -18,10 +18,10 @@ ROWS = 64  # a multiple of the blocks in layouts of weights
 
 
 class WeightForm(Operand):
-    """A layer's weights: in a block of the context's `forms.keep` a form that all nets share, else an own copy.
+    """A layer's weights: a form that all nets share, where the context's `forms` last, else an own copy.
 
-    The own copy is made anew in each fetch, since an update changes the weights without changing their version. Weights
-    smaller than SMALL are always copied so.
+    The form is made once for each version of the weights. The own copy is made anew in each fetch, since an update or a
+    user can change the weights without changing their Values' version. Weights smaller than SMALL are always copied so.
     """
 
     def __init__(self, layer: Any, desc: Desc, plain: Desc | None = None, brief: bool = False):
@@ -29,15 +29,29 @@ class WeightForm(Operand):
         is_copied = desc != self._plain and self._plain.nbytes >= SMALL
         self._forms: SharedForms | None = layer.context.forms if is_copied else None
         self._shared: SharedCopy | None = None
+        self._seen = -1  # the version of the values in the last fetch from private forms
 
     def fetch(self, values: Values) -> Memory:
         """Return the weights as a memory, which is valid until they change."""
-        if self._forms is None or not self._forms.version:
+        version = self._number(values)
+        if self._forms is None or not version:
             return super().fetch(values)
         self._version = -1  # the own copy becomes invalid
         if self._shared is None or self._shared.array is not values.array:
             self._shared = SharedCopy(self.engine, self._forms, values.array, self._plain, self.desc)
-        return self._shared.fetch(self._forms.version)
+        return self._shared.fetch(version)
+
+    def _number(self, values: Values) -> int:
+        """Return the number of the form's version, 0 where the weights may have been written without notice."""
+        forms = self._forms
+        if forms is None or forms.version or not forms.private:
+            return forms.version if forms else 0
+        if values.exposed:  # by a user's call, or at its end, where an array that a user keeps is shown
+            return 0
+        if values.version != self._seen:
+            self._seen = values.version
+            forms.changed(values.array)
+        return forms.lasting
 
 
 class SharedCopy:

@@ -76,5 +76,5 @@ def _weights(nets: Sequence[Net], domains: Sequence[int], buckets: Sequence[Buck
     found: dict[int, Weights] = {domains[0]: Weights()}
     for net, domain in zip(nets, domains, strict=True):
         if domain not in found:
-            found[domain] = WeightCopy(nets[0].packed.data, net.packed.data, buckets)
+            found[domain] = WeightCopy(nets[0].packed.data, net.packed.data, buckets, net.packed.changed)
     return [found[domain] for domain in domains]

@@ -36,7 +36,7 @@ class Team:
     - `first`, `total`: the number of this rank's first instance among all ranks' instances, and how many these are.
     - `crew`: their threads, None for a single instance, which the rank computes as ever.
     - `main`: what the rank's main thread is doing; `records`: what each instance is, for a single one the same.
-    - `forms`: the parameters' reordered forms that the instances share, None for a single one.
+    - `forms`: the parameters' forms that the instances' nets share.
     - `joined`: the sums over all instances of numbers that layers ask for.
 
     If one fails, all `breaks` are called with its error, so that no other waits for it. Raise ScaffeError where the
@@ -55,7 +55,7 @@ class Team:
         self.records = [self.main] if self.size == 1 else [RankRecord() for _ in self.places]
         self._rest()
         self._told_places = False
-        self.forms = SharedForms() if self.size > 1 else None
+        self.forms = SharedForms()
         self.crew: Crew | None = None
         if self.size > 1:
             self.crew = Crew(
@@ -78,9 +78,12 @@ class Team:
         if self.crew is not None:
             self.crew.delay = float(instances.launch_delay)
 
-    def keep_forms(self) -> AbstractContextManager[None]:
-        """Return a block in which the instances share their parameters' reordered forms: an iteration, or a test."""
-        return self.forms.keep() if self.forms else nullcontext()
+    def keep_forms(self, lasting: bool = True) -> AbstractContextManager[None]:
+        """Return a block in which nets share their parameters' forms: an iteration, or a test.
+
+        Unless `lasting`, users may write parameters meanwhile: a single instance then makes its own in each pass.
+        """
+        return self.forms.keep(lasting) if lasting or self.size > 1 else nullcontext()
 
     def begin(self, iteration: int, net: int = 0) -> None:
         """Begin an iteration of the train net, or a test by another net, numbered as in RankRecord."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Lock
 
 import numpy as np
@@ -19,11 +19,18 @@ class WeightCopy(Weights):
     that reads the sum and reads and writes history and parameters in each domain, 20 bytes for each parameter where
     a fetch moves 8. The bits are the same.
 
-    `source` and `copy` are flat and have the layout of the packed parameters.
+    `source` and `copy` are flat and have the layout of the packed parameters. `changed(part)` is called for each part
+    of the copy that was fetched.
     """
 
-    def __init__(self, source: np.ndarray, copy: np.ndarray, buckets: Sequence[Bucket]):
-        self.source, self.copy = source, copy
+    def __init__(
+        self,
+        source: np.ndarray,
+        copy: np.ndarray,
+        buckets: Sequence[Bucket],
+        changed: Callable[[slice], object] = lambda part: None,
+    ):
+        self.source, self.copy, self._changed = source, copy, changed
         self._parts = [bucket.part for bucket in buckets]
         self._locks = [Lock() for _ in buckets]
         self._fetched = [0] * len(buckets)  # the iteration, by bucket
@@ -49,4 +56,5 @@ class WeightCopy(Weights):
     def _copy(self, k: int) -> None:
         if self._fetched[k] != self._iteration:
             np.copyto(self.copy[self._parts[k]], self.source[self._parts[k]])
+            self._changed(self._parts[k])
             self._fetched[k] = self._iteration

@@ -23,6 +23,7 @@ from scaffe.parallel.instances.instance_nets import InstanceNets
 from scaffe.parallel.ordering import Ordering
 from scaffe.parallel.propagate import Propagate, StagedPropagate
 from scaffe.parallel.replica import Replica, Weights
+from scaffe.parallel.rounded import RoundedParameters
 from scaffe.parallel.sums import Sums
 from scaffe.parallel.world import World
 from scaffe.solvers.rule import Rule
@@ -36,6 +37,7 @@ class Parts:
     - `collective`: "reduce" or "allreduce", the sum of gradients; `how`: its keywords; `how_down`: a broadcast's.
     - `comm`: None on a single rank.
     - `instances`: the nets of several instances, `net` first, None for the one net.
+    - `rounded`: what iterations broadcast, None for the parameters themselves.
     """
 
     world: World
@@ -49,6 +51,7 @@ class Parts:
     how: Mapping[str, Any] = field(default_factory=dict)
     how_down: Mapping[str, Any] = field(default_factory=dict)
     instances: InstanceNets | None = None
+    rounded: RoundedParameters | None = None
 
 
 class Workflow:
@@ -167,7 +170,7 @@ class Workflow:
 
     def one_broadcast(self) -> Propagate:
         """Return one broadcast of all parameters before the forward pass."""
-        return Propagate(self.parts.world, self.packed, self.comm, **self.parts.how_down)
+        return Propagate(self.parts.world, self.packed, self.comm, rounded=self.parts.rounded, **self.parts.how_down)
 
     def broadcast_by_bucket(self, ahead: float = 0.0) -> Propagate:
         """Return one broadcast per bucket; with early updates a share `ahead` of all bytes starts at once. Collective.
@@ -175,7 +178,7 @@ class Workflow:
         The rest starts after the reduces.
         """
         given = self.parts.world, self.packed, self.buckets, self.comm, self.early, self.drive.wait, ahead
-        return StagedPropagate(*given, **self.parts.how_down)
+        return StagedPropagate(*given, self.parts.rounded, **self.parts.how_down)
 
     def one_reduce(self) -> Aggregate:
         """Return one reduce, or allreduce, of all gradients after the backward pass."""
