@@ -33,6 +33,9 @@ class LayerView(Protocol):
     def capturable(self) -> bool: ...
 
     @property
+    def takes_bf16(self) -> bool: ...
+
+    @property
     def views(self) -> bool: ...
 
     @property

@@ -42,6 +42,7 @@ class Layer:
     makes_top = False  # whether a top that the prototxt omits is added, as for Caffe's losses
     in_place = False  # whether a top may be a bottom
     capturable = False  # whether a GPU graph can record a pass: the same launches each time, no work on the host
+    takes_bf16 = False  # whether it reads and writes values and gradients in bfloat16, in a form of the CPU's engine
     views = False  # whether the tops are views of bottom 0
     reshapes_always = False  # whether the tops' shapes depend on the bottoms' values: `reshape` precedes each forward
     reads_ahead = False  # whether threads read its records ahead, into `batch`; then `waited` counts the waits for them

@@ -21,7 +21,7 @@ def low_blobs(net: NetView) -> list[Blob]:
         blobs += top
         if isinstance(layer, Split):
             shared.update((blob, shared.get(bottom[0], bottom[0])) for blob in top)
-        if not getattr(layer, "takes_bf16", False):
+        if not layer.takes_bf16:
             full.update(bottom, top)
     full = {shared.get(blob, blob) for blob in full}
     return [blob for blob in blobs if shared.get(blob, blob) not in full]

@@ -39,7 +39,7 @@ class OnednnLayer(Layer):
     """
 
     primitives_type: type[LayerPrimitives]
-    takes_bf16 = True  # whether it reads and writes bfloat16 values and gradients
+    takes_bf16 = True
     _primitives: LayerPrimitives | None = None
     _prepared = False
     _shapes: list[tuple[int, ...]] | None = None
