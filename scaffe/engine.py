@@ -199,6 +199,16 @@ class Engine:
             self.scratch_version += 1
         return memory[:nbytes].view(dtype).reshape(shape)
 
+    def multiply(self, a: Any, b: Any, out: Any, add: bool = False) -> None:
+        """Write the product of `a` (M x K) and `b` (K x N) into `out` (M x N), or add it to `out`.
+
+        With three axes, the first counts independent products; a `b` of two axes serves them all.
+        """
+        if add:
+            out += self.xp.matmul(a, b)
+        else:
+            self.xp.matmul(a, b, out=out)
+
     def sound_labels(self, layer: LayerView, labels: Blob, good: Any, classes: int, ignore: int | None) -> Any:
         """Return the labels' array, of which those that are not `good` are wrong: neither a class nor `ignore`.
 

@@ -125,6 +125,8 @@ class Gpu:
             return f"a CUDA library is missing: {text[:200]}; install those of cupy's CUDA version, as cupy[ctk] does"
         if kind == "CudnnError":
             return f"cuDNN failed: {text[:200]}; --plan fixed takes another plan, nvidia-smi tells how the GPU is"
+        if kind == "CublasError":
+            return f"cuBLAS failed: {text[:300]}; nvidia-smi tells how the GPU is"
         if kind in FAILURES:
             return (
                 f"GPU {self.number} ({self.bus}) failed: {text}; {_advice(text, LOOK)}, then go on from the newest "

@@ -172,7 +172,7 @@ class Kernel:
         given = (ctypes.c_void_p * len(held))(*[one.ctypes.data for one in held])
         sides = (ctypes.c_uint * 2)(*grid, *[1] * (2 - len(grid)))
         arrays = [one.values for one in arguments if hasattr(one, "values")]
-        act(arrays, lambda: (held, self.function(sides, ctypes.c_uint(block[0]), given)))
+        act(arrays, lambda: (held, arrays, self.function(sides, ctypes.c_uint(block[0]), given)))
 
     def slot(self, kind, argument):
         """Return memory that holds an argument as the kernel declares it."""

@@ -67,9 +67,6 @@ class ColumnConvolution(BaseConvolution):
             columns = self._columns[len(images)] = CudaColumns(self, len(images), self.channels, self.window)
         return columns
 
-    def _multiply(self, a: Any, b: Any, out: Any) -> None:
-        engine_of(self).multiply(a, b, out)
-
     def _gather(self, maps: Any) -> Any:
         if len(self.window.size) != 2:
             return super()._gather(maps)

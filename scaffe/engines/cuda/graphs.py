@@ -22,16 +22,20 @@ KNOWN = 1000  # states of groups that are counted: bottoms may lie elsewhere in 
 
 
 class Recorder:
-    """Record what a piece of work launches; temporary arrays of recordings have a pool of their own."""
+    """Record what a piece of work launches; temporary arrays of recordings have a pool of their own.
 
-    def __init__(self, gpu: Gpu):
-        self._cuda = gpu.xp.cuda
+    `prepare` makes what libraries need on the stream, which they can't make while it records.
+    """
+
+    def __init__(self, gpu: Gpu, prepare: Callable[[], object]):
+        self._cuda, self._prepare = gpu.xp.cuda, prepare
         self._stream = self._cuda.Stream(non_blocking=True)  # so that other threads' work is not recorded
         self._pool = self._cuda.MemoryPool()
 
     def record(self, work: Callable[[], object]) -> Any:
         """Return what `work` puts on the current stream, to be launched; nothing of it is done yet."""
         with self._cuda.using_allocator(self._pool.malloc), self._stream:
+            self._prepare()
             self._stream.begin_capture()
             try:
                 work()
@@ -73,7 +77,7 @@ class Graphs:
 
     def __init__(self, engine: Launcher, net: NetView, insists: bool = False):
         self.engine, self.net, self.insists = engine, net, insists
-        self._recorder = Recorder(engine.gpu)
+        self._recorder = Recorder(engine.gpu, engine.products.prepare)
         self._groups: dict[frozenset[int], list[Group]] = {}
         self._recordings: dict[tuple[Any, ...], Recording] = {}
         self._seen: Counter[tuple[Any, ...]] = Counter()

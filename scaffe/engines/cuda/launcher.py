@@ -40,7 +40,7 @@ class Launcher(Cupy):
 
     def __init__(self, gpu: Gpu, compute: Compute = DEFAULT):
         super().__init__(gpu, compute)
-        self.multiply = Products(gpu.xp, compute.numbers)
+        self.products = Products(gpu, compute.numbers)
         self.recording = False  # are launches being recorded, to be repeated?
         self._modules: dict[str, Any] = {}
 
@@ -76,6 +76,9 @@ class Launcher(Cupy):
         stop.record()
         stop.synchronize()
         return float(cuda.get_elapsed_time(start, stop)) / 1000
+
+    def multiply(self, a: Any, b: Any, out: Any, add: bool = False, bias: Any = None) -> None:
+        self.products(a, b, out, add, bias)
 
     def over(self, file: str, kernel: str, count: int, *arguments: Any) -> None:
         """Launch a kernel over `count` elements, its first argument; ints are C's int, floats C's float."""

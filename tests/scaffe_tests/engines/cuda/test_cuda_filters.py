@@ -52,8 +52,7 @@ def a_net(kind, fields, shape, engine="auto", frontend=None, **how):
         gpu.libraries["cudnn"] = Cudnn(frontend, frontend.handle)
         gpu.explain = partial(Gpu.explain, gpu)
         event = type("Event", (FakeEvent,), {"frontend": frontend})
-        stream = SimpleNamespace(ptr=77)
-        more = {"Event": event, "get_elapsed_time": fake_cudnn.elapsed_time, "get_current_stream": lambda: stream}
+        more = {"Event": event, "get_elapsed_time": fake_cudnn.elapsed_time}
         gpu.xp = SimpleNamespace(**vars(xp) | {"cuda": SimpleNamespace(**vars(xp.cuda) | more)})
     choices = Choices(how.pop("plan", "auto"))
     context = Context(how.pop("phase", scaffe.TRAIN), choices=choices, compute=Compute(engine, **how))
