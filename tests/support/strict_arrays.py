@@ -336,7 +336,7 @@ class StrictGpu:
 
     explain = Gpu.explain
     number, bus, shared, free = 0, "0000:00:00.0", False, 1 << 30
-    capability = 90
+    capability, model = 90, "a stand-in"
 
     def __init__(self, device=None):
         self.xp, self.device = xp, device or StrictDevice()
@@ -346,6 +346,9 @@ class StrictGpu:
         pass
 
     def wait(self):
+        pass
+
+    def trim(self):
         pass
 
     def late(self, count):
