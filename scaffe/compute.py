@@ -56,7 +56,7 @@ class Compute:
     threads: int = setting(0, "of each instance; 0: as many as its cores", metavar="N")
     plan: str = setting(AUTO, "choice of the kernels", metavar="auto|fixed|timed|FILE")
     plan_seconds: float = setting(
-        PLAN_SECONDS, "on a GPU, for timing kernels before iteration 0", metavar="S", rare=True
+        PLAN_SECONDS, "seconds for timing a GPU's kernels before iteration 0", metavar="S", rare=True
     )
     deterministic: bool = setting(False, "only kernels whose results repeat bit for bit")
     workspace_bytes: float = setting(
