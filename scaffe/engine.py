@@ -141,6 +141,11 @@ class Engine:
 
     # What a net asks.
 
+    @property
+    def machine(self) -> str:
+        """The device and libraries for which the user's file keeps timed kernels; "" where they are not kept."""
+        return ""
+
     def allocate(self, count: int) -> Any:
         """Return `count` float32 zeros, flat, where parameters and their gradients lie."""
         raise NotImplementedError

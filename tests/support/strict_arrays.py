@@ -364,12 +364,15 @@ class StrictGpu:
 
     explain, use, wait, late, place = Gpu.explain, Gpu.use, Gpu.wait, Gpu.late, Gpu.place
     number, bus, shared, free = 0, "0000:00:00.0", False, 1 << 30
-    capability = 90
+    capability, model = 90, "a stand-in"
 
     def __init__(self, device=None):
         self.xp, self.device, self.stream = xp, device or StrictDevice(), COMPUTES
         self.libraries = {"cudnn": None, "cublas": Cublas(FakeCublas(), self)}
         self.use()
+
+    def trim(self):
+        pass
 
     def __str__(self):
         return "a stand-in for a GPU"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from scaffe.choices import Work
 from scaffe.context import TRAIN
 from scaffe.engines.cuda.cudnn import CORRELATE, IMAGES, MAPS, SPREAD, WEIGH, WEIGHTS, Pass
 from scaffe.engines.cuda.engine import engine_of
@@ -109,13 +109,13 @@ class CudnnConvolution(ColumnConvolution):
         if self._filters:
             self._filters = self._filters_for(self._filters.problem)
 
-    def works(self, bottom: Blobs, top: Blobs, down: bool) -> dict[str, Callable[[], dict[str, float]]]:
+    def works(self, bottom: Blobs, top: Blobs, down: bool) -> dict[str, Work]:
         if self._filters is None:
             return {}
         passes = [(self.straight, self.bias_term)]
         if self.context.phase == TRAIN:
             passes += [(self.back, False)] * down + [(WEIGH, False)] * self.param_propagate_down[0]
-        return {self._filters.work(*one): partial(self._filters.time, *one) for one in passes}
+        return {self._filters.work(*one): self._filters.timing(*one) for one in passes}
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         filters = self._with((self.straight, self.bias_term))

@@ -27,6 +27,10 @@ class Cuda(Launcher):
         self.times_kernels = not compute.deterministic
         self.graphs: Graphs | None = None
 
+    @property
+    def machine(self) -> str:
+        return "" if self.cudnn is None else f"{self.gpu.model}, {self.cudnn.version}"
+
     def adopt(self, net: NetView) -> None:
         super().adopt(net)
         insists = self.compute.graphs == "on"

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache, partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from scaffe.blob import Shape
-from scaffe.choices import Choices
+from scaffe.choices import Choices, Work
 from scaffe.engines.cuda import kernel_choice
 from scaffe.engines.cuda.cudnn import BIAS, FIRST, IMAGES, LAST, MAPS, UIDS, WEIGHTS, Cudnn, CudnnKernel, Pass, Problem
 from scaffe.engines.cuda.launcher import Launcher
 from scaffe.engines.cuda.layouts import BF16, channels_first, channels_last
 
 ALIGNMENT = 16  # bytes, of operands of the library's kernels
+PERIOD = 1_000_003  # of the random numbers over which kernels are timed
+# Of a result's largest magnitude: twice what sums of rounded numbers differ by, and far less than a wrong kernel does.
+TOLERANCE = {"float32": 1e-3, "tf32": 1e-2, "bf16": 5e-2}
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,10 @@ class FilterKernel:
     @property
     def name(self) -> str:
         return f"{_prefix(self.layout, self.biased)} {self.kernel.name}"
+
+    @property
+    def variant(self) -> str:
+        return _prefix(self.layout, self.biased)
 
     @property
     def nbytes(self) -> int:
@@ -97,20 +105,32 @@ class Filters:
             self._chosen[one, biased] = known[key]
         return self._chosen[one, biased]
 
+    def timing(self, one: Pass, biased: bool) -> Work:
+        """Return what times the kernels of a pass."""
+        circumstances = f"batch {self.problem.images[0]}, workspace {self.limit:.0f}"
+        return Work(partial(self.time, one, biased), self.problem.products, circumstances)
+
     def time(self, one: Pass, biased: bool) -> dict[str, float]:
         """Return the seconds of a pass by each kernel, over arrays of its own; {} without memory for these."""
         try:
-            arrays = {role: self._invented(getattr(self.problem, role)) for role in (IMAGES, MAPS, WEIGHTS)}
-            bias = self._invented(arrays[one.result].shape[1:2]) if biased else None
+            found = self._time(one, biased)
         except MemoryError:
-            return {}
+            found = {}
+        self.engine.drop_scratch()
+        self.engine.gpu.trim()
+        return found
+
+    def _time(self, one: Pass, biased: bool) -> dict[str, float]:
+        arrays = {role: self._noise(getattr(self.problem, role), UIDS[role]) for role in (IMAGES, MAPS, WEIGHTS)}
+        bias = self._noise(arrays[one.result].shape[1:2], UIDS[BIAS]) if biased else None
 
         def runner(chosen: FilterKernel) -> Callable[[], None]:
             return lambda: self._run(chosen, one, self.operands(**arrays), arrays[one.result], bias)
 
-        found = kernel_choice.time(self._candidates(one, biased), self.limit, runner, self.engine.elapsed)
-        self.engine.drop_scratch()
-        return found
+        engine, tolerance = self.engine, TOLERANCE[self.problem.compute]
+        agreement = kernel_choice.Agreement(engine.gpu.xp, arrays[one.result], tolerance, engine.buffers)
+        candidates = self._candidates(one, biased)
+        return kernel_choice.time(candidates, self.limit, runner, engine.elapsed, agreement)
 
     def operands(self, **arrays: Any) -> Operands:
         """Return the operands of passes, from arrays by role."""
@@ -163,16 +183,25 @@ class Filters:
             for kernel in self.library.kernels(self.problem, one, layout, whether):
                 yield FilterKernel(kernel, layout, whether)
 
-    def _invented(self, shape: Shape) -> Any:
-        array = self.engine.gpu.xp.empty(shape, np.float32)
-        array[...] = 0.5
-        return array
+    def _noise(self, shape: Shape, seed: int) -> Any:
+        """Return an array of random numbers, which repeat after a while."""
+        xp = self.engine.gpu.xp
+        flat, numbers = xp.empty(prod(shape), np.float32), xp.asarray(_random(seed))
+        for start in range(0, flat.size, numbers.size):
+            part = flat[start : start + numbers.size]
+            part[...] = numbers[: part.size]
+        return flat.reshape(shape)
 
 
 def scratch(engine: Launcher, role: str, count: int, layout: str) -> Any:
     """Return scratch memory for `count` elements of the kernels' data type; the role's next array overwrites it."""
     low = engine.compute.numbers == "bf16" and layout == LAST
     return engine.scratch(role, (count,), BF16 if low else np.float32)
+
+
+@cache
+def _random(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(PERIOD, np.float32)
 
 
 def _prefix(layout: str, biased: bool) -> str:
