@@ -12,6 +12,7 @@ MADE = {  # kernels' names, by the macro that makes them
     "UPDATE": ["update_{}"],
     "LRN": ["lrn_{}", "lrn_back_{}"],
     "MOVE": ["gather_{}", "scatter_{}"],
+    "POOL": ["pool_max_{}", "pool_mean_{}"],
 }
 DECLARED = re.compile(r"^KERNEL (\w+)\(", re.MULTILINE)
 
