@@ -1,16 +1,6 @@
 // Transposition of matrices (rows x columns) of float or bfloat16, and sums of the channels of maps (images x channels
 // x positions).
-typedef unsigned short bf16;  // the upper half of a float
-
 #define TILE 32
-
-__device__ inline float wide(float value) { return value; }
-__device__ inline float wide(bf16 value) { return __int_as_float((int)value << 16); }
-__device__ inline void store(float* place, float value) { *place = value; }
-__device__ inline void store(bf16* place, float value) {  // round to nearest, ties to even
-  unsigned bits = __float_as_int(value);
-  *place = value != value ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-}
 
 // A block transposes one tile of one of the matrices. The bias of the target's row is added, if there is a bias, and
 // with `add` the target's old value.
