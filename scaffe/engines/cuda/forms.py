@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from scaffe.blob import Blob, Form, Shape, Values
 from scaffe.engines.cuda.launcher import Launcher
 from scaffe.engines.cuda.layouts import BF16, channels_first, channels_last
+
+TYPES = {"bf16": BF16, "tf32": np.dtype(np.float32)}  # of blobs that lie channels last, by the products' numbers
 
 
 class ChannelsLast(Form):

@@ -10,16 +10,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from scaffe.blob import Blob, Values
 from scaffe.engine import NetView
-from scaffe.engines.cuda.forms import ChannelsLast, last_shape
+from scaffe.engines.cuda.forms import TYPES, ChannelsLast, last_shape
 from scaffe.engines.cuda.launcher import Launcher
 from scaffe.engines.cuda.layouts import BF16
 from scaffe.layers.layer import Blobs, Layer
-
-TYPES = {"bf16": BF16, "tf32": np.dtype(np.float32)}  # of typed blobs, by the products' numbers
 
 
 class TypedLayer(Layer):
@@ -40,8 +36,7 @@ class TypedBlobs:
 
     def __init__(self, engine: Launcher, net: NetView):
         self.engine, self.net = engine, net
-        numbers = engine.compute.numbers
-        self.dtype = TYPES.get(numbers) if numbers in TYPES and engine.cudnn is not None else None
+        self.dtype = TYPES.get(engine.compute.numbers) if engine.cudnn is not None else None
         self._axes = 2 if self.dtype == BF16 else 3  # float32 blobs (N x C) lie one way only
 
     def choose(self) -> set[int]:

@@ -65,11 +65,11 @@ struct alignas(16) Quad {
   float at[4];
 };
 
-// 16 bytes of float or bfloat16, read and written by one instruction. Numbers are floats outside it.
-template <class T>
-struct alignas(16) Pack {
-  static const int COUNT = 16 / sizeof(T);
-  T at[COUNT];
+// N consecutive numbers, float or bfloat16, read and written by one instruction: by default 16 bytes. Outside they are
+// floats.
+template <class T, int N = 16 / sizeof(T)>
+struct alignas(N * sizeof(T)) Pack {
+  T at[N];
   __device__ float get(int i) const { return wide(at[i]); }
   __device__ void set(int i, float value) { store(at + i, value); }
 };

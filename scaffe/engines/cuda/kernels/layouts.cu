@@ -41,6 +41,13 @@ KERNEL turn_to_bf16(const float* source, bf16* target, const float* bias, int ro
 KERNEL turn_from_bf16(const bf16* source, float* target, const float* bias, int rows, int columns, int add) {
   turn(source, target, bias, rows, columns, add);
 }
+KERNEL turn_bf16(const bf16* source, bf16* target, const float* bias, int rows, int columns, int add) {
+  turn(source, target, bias, rows, columns, add);
+}
+KERNEL turn_narrow_bf16(Index count, const bf16* source, bf16* target, const float* bias, int rows, int columns,
+                        int add) {
+  turn_narrow(count, source, target, bias, rows, columns, add);
+}
 KERNEL turn_narrow_float(Index count, const float* source, float* target, const float* bias, int rows, int columns,
                          int add) {
   turn_narrow(count, source, target, bias, rows, columns, add);

@@ -3,6 +3,8 @@
 import fake_cublas
 import numpy as np
 import pytest
+from both_engines import assert_alike, build, run
+from cudnn_gpu import gpu_with
 from strict_arrays import a_gpu
 
 from scaffe.blob import Blob
@@ -77,3 +79,57 @@ def test_values_follow_a_blob_into_its_next_home_and_out_of_it(engine):
     blob.values.move_out(SHAPE, engine.xp)
     assert not arrays([data(blob)])[0]
     np.testing.assert_array_equal(blob.data, fake_cublas.rounded(x, 7))
+
+
+def layer(name, kind, bottoms, tops, param=""):
+    named = " ".join([f'bottom: "{one}"' for one in bottoms.split()] + [f'top: "{one}"' for one in tops.split()])
+    return f'layer {{ name: "{name}" type: "{kind}" {named} {param} }}\n'
+
+
+def convolution(name, bottom, top, fields):
+    return layer(name, "Convolution", bottom, top, f"convolution_param {{ {fields} }}")
+
+
+CONVOLUTIONS = (
+    convolution("one", "x0", "a", "num_output: 9 kernel_size: 3 pad: 1")
+    + convolution("two", "a", "b", "num_output: 16 kernel_size: 1 group: 1 bias_term: false")
+    + layer("three", "Deconvolution", "b", "c", "convolution_param { num_output: 8 kernel_size: 2 stride: 2 group: 4 }")
+    + convolution("four", "c", "y", "num_output: 4 kernel_size: 3 stride: 2")
+)
+NETS = {"convolutions": (CONVOLUTIONS, (2, 3, 6, 5))}
+TOLERANCE = {"bf16": 2e-2, "tf32": 2e-5}  # the stand-in for cuDNN rounds nothing to TF32
+
+
+def typed_net(layers, *shapes, numbers="bf16", **how):
+    """Return the net on a stand-in for a GPU with cuDNN."""
+    return build(layers, *shapes, engine="auto", gpu=gpu_with(), numbers=numbers, **how)
+
+
+def typed_names(net):
+    """Return the blobs whose values lie channels last."""
+    return {name for name, blob in net.blobs.items() if blob.values.home is not None}
+
+
+class Conversions:
+    """Counts the conversions of layouts that an engine launches, by the layer that computes."""
+
+    def __init__(self, net):
+        self.net, self.found = net, []
+        launch = net.engine.launch
+
+        def counting(file, kernel, *rest):
+            if kernel.startswith("turn"):
+                self.found.append(kernel)
+            launch(file, kernel, *rest)
+
+        net.engine.launch = counting
+
+
+@pytest.mark.parametrize("compute", TOLERANCE)
+@pytest.mark.parametrize("name", NETS)
+def test_nets_of_typed_blobs_have_the_references_numbers(name, compute):
+    layers, *shapes = NETS[name]
+    net = typed_net(layers, *shapes, numbers=compute)
+    found = run(net, 2)
+    assert typed_names(net) == {*net.blobs} - {"x0", "y"}
+    assert_alike(found, run(build(layers, *shapes, engine="reference"), 2), TOLERANCE[compute])
