@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.engines.cuda.channels import Channels
 from scaffe.engines.cuda.launcher import THREADS, Launcher, divisor
 
 TILE = 32  # rows and columns of a block's tile; TILE of layouts.cu
 NARROW = 8  # rows or columns; up to here one thread per element is faster
-BLOCKS = 1024  # that sum channels: enough to fill any GPU
-ROWS = 16  # that a thread adds up at least, of maps channels last
+BLOCKS = 512  # that sum rows: enough to fill any GPU
+WARP = 32  # threads
+ROWS = 16  # that a thread sums up at least
 BF16 = np.dtype(np.uint16)  # the bits of bfloat16, for which NumPy and CuPy have no type
 _KERNELS = {
     (np.dtype(np.float32), np.dtype(np.float32)): "float",
@@ -44,7 +46,7 @@ def _turn(
     kind = _KERNELS[source.dtype, target.dtype]
     given = source, target, NONE if bias is None else bias, rows, columns, int(add)
     if min(rows, columns) <= NARROW:
-        engine.over("layouts", f"turn_narrow_{kind}", target.size, *given)
+        engine.over("layouts", f"turn_narrow_{kind}", target.size, *given, divisor(rows), divisor(columns))
         return
     tiles = -(-rows // TILE) * -(-columns // TILE)
     engine.launch("layouts", f"turn_{kind}", (target.size // (rows * columns) * tiles,), *given)
@@ -52,11 +54,13 @@ def _turn(
 
 def add_channel_sums(engine: Launcher, maps: Any, total: Any) -> None:
     """Add to `total` (channels) the sums of maps (images x channels x positions), in a fixed order."""
-    images, channels, positions = maps.shape
-    parts = min(images, -(-BLOCKS // channels))
-    sums = engine.scratch("channel sums", (parts * channels,), np.float32)
-    engine.launch("layouts", "channel_sums", (channels, parts), maps, sums, images, channels, positions)
-    engine.over("layouts", "add_parts", channels, sums, total, parts)
+    parts = Channels(*maps.shape)
+    if not parts.fit:
+        total += maps.sum(axis=(0, 2))
+        return
+    sums = engine.scratch("channel sums", (parts.channels * parts.chunks,), np.float32)
+    parts.launch(engine, "sum_chunks", maps, sums)
+    engine.launch("batch_norm", "scale_gradients", (parts.channels,), sums, NONE, parts.chunks, total, NONE)
 
 
 def add_row_sums(engine: Launcher, maps: Any, total: Any) -> None:
@@ -68,8 +72,8 @@ def add_row_sums(engine: Launcher, maps: Any, total: Any) -> None:
     across = -(-groups // lanes)
     parts = min(-(-BLOCKS // across), -(-rows * lanes // (THREADS * ROWS)))
     sums = engine.scratch("channel sums", (parts * channels,), np.float32)
-    engine.launch("rows", f"row_sums{ending}", (across, parts), maps, sums, np.int64(rows), channels, lanes)
-    engine.over("layouts", "add_parts", channels, sums, total, parts)
+    engine.launch("rows", f"row_sums{ending}", (across, parts), maps, sums, np.int64(rows), channels, lanes, 0)
+    engine.launch("rows", "row_sums_1", (-(-channels // WARP), 1), sums, total, np.int64(parts), channels, WARP, 1)
 
 
 def add_row_bias(engine: Launcher, maps: Any, bias: Any) -> None:

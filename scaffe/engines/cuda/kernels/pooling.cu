@@ -19,21 +19,6 @@ struct Axis {
   int h, int oh, int kh, int sh, int ph, word by_sh, int w, int ow, int kw, int sw, int pw, word by_sw, word by_rows, word by_columns
 #define ROWS_COLUMNS Axis rows = {h, oh, kh, sh, ph, by_sh}, columns = {w, ow, kw, sw, pw, by_sw}
 
-// Call work(i, picture, row, column) for each i below `count`, over pictures of rows x columns. Indices of a blob of
-// less than 2^31 elements are computed in 32 bits.
-template <class Work>
-__device__ void each_place(Index count, int rows, int columns, Divisor by_rows, Divisor by_columns, Work work) {
-  if (count < 1ll << 31) {
-    unsigned step = gridDim.x * blockDim.x;
-    for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
-      unsigned line = by_columns(i), picture = by_rows(line);
-      work((Index)i, (Index)picture, (int)(line - picture * rows), (int)(i - line * columns));
-    }
-  } else {
-    EACH(i, count) work(i, i / columns / rows, (int)(i / columns % rows), (int)(i % columns));
-  }
-}
-
 // The sum of term(window, r, c) over the windows of a picture that contain pixel (a, b).
 template <class Term>
 __device__ float over_windows(const Axis& rows, const Axis& columns, Index picture, int a, int b, Term term) {
