@@ -35,6 +35,20 @@ __device__ Value over_block(Value value) {
   return value;
 }
 
+typedef unsigned short bf16;  // the upper half of a float
+
+__device__ inline float wide(float value) { return value; }
+__device__ inline float wide(bf16 value) { return __int_as_float((int)value << 16); }
+__device__ inline void store(float* place, float value) { *place = value; }
+__device__ inline void store(bf16* place, float value) {  // rounded to nearest, ties to even
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(*place) : "f"(value));
+#else
+  unsigned bits = __float_as_int(value);
+  *place = value != value ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+#endif
+}
+
 // Softmax of `classes` scores from index `base` on, with stride `inner`, by the threads of a block.
 __device__ inline void softmax_over_block(const float* scores, float* prob, Index base, int classes, int inner) {
   float most = -infinity(), sum = 0;
@@ -55,6 +69,15 @@ struct alignas(16) Four {
   Value at[4];
 };
 typedef Four<float> Quad;
+
+// N consecutive numbers, float or bfloat16, read and written by one instruction: by default 16 bytes. Outside they are
+// floats.
+template <class T, int N = 16 / sizeof(T)>
+struct alignas(N * sizeof(T)) Pack {
+  T at[N];
+  __device__ float get(int i) const { return wide(at[i]); }
+  __device__ void set(int i, float value) { store(at + i, value); }
+};
 
 __device__ inline bool for_quads(const void* array) { return (unsigned long long)array % sizeof(Quad) == 0; }
 

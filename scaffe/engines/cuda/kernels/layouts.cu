@@ -1,15 +1,5 @@
 // Transposition of matrices (rows x columns) of float or bfloat16.
-typedef unsigned short bf16;  // the upper half of a float
-
 #define TILE 32
-
-__device__ inline float wide(float value) { return value; }
-__device__ inline float wide(bf16 value) { return __int_as_float((int)value << 16); }
-__device__ inline void store(float* place, float value) { *place = value; }
-__device__ inline void store(bf16* place, float value) {  // round to nearest, ties to even
-  unsigned bits = __float_as_int(value);
-  *place = value != value ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-}
 
 // A block transposes one tile of one of the matrices. The bias of the target's row is added, if there is a bias, and
 // with `add` the target's old value.
@@ -47,6 +37,13 @@ KERNEL turn_to_bf16(const float* source, bf16* target, const float* bias, int ro
 }
 KERNEL turn_from_bf16(const bf16* source, float* target, const float* bias, int rows, int columns, int add) {
   turn(source, target, bias, rows, columns, add);
+}
+KERNEL turn_bf16(const bf16* source, bf16* target, const float* bias, int rows, int columns, int add) {
+  turn(source, target, bias, rows, columns, add);
+}
+KERNEL turn_narrow_bf16(Index count, const bf16* source, bf16* target, const float* bias, int rows, int columns,
+                        int add, word by_rows, word by_columns) {
+  turn_narrow(count, source, target, bias, rows, columns, add, by_rows, by_columns);
 }
 KERNEL turn_narrow_float(Index count, const float* source, float* target, const float* bias, int rows, int columns,
                          int add, word by_rows, word by_columns) {
