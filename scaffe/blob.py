@@ -27,6 +27,10 @@ class Form:
         """Write the values into `array`, in C order."""
         raise NotImplementedError
 
+    def load(self, array: Any) -> None:
+        """Overwrite the values with those of `array`, in C order; only for a form that is a `home`."""
+        raise NotImplementedError
+
     def hold(self) -> None:
         """Count one more blob that holds the values."""
 
@@ -55,6 +59,7 @@ class Values:
 
     The values are in `form` unless it is None, else in `array`. Reading the plain array converts the form.
 
+    - `home`: the form in which an engine has planned the values to lie; None where that is the plain array.
     - `version` changes whenever the values may have changed: an engine set others, or the plain array was returned.
     - `lent`: another blob holds the form too, so it must not be overwritten.
     - deferred: a function writes the values into the plain array when it is read, unless they are overwritten first.
@@ -63,11 +68,12 @@ class Values:
     - `borrowed`: the memory belongs to an owner that overwrites it after this pass.
     """
 
-    __slots__ = ("_write", "array", "borrowed", "form", "gone", "lent", "shared", "version")
+    __slots__ = ("_write", "array", "borrowed", "form", "gone", "home", "lent", "shared", "version")
 
     def __init__(self, array: Any = None):
         self.array = array
         self.form: Form | None = None
+        self.home: Form | None = None
         self.lent = self.gone = self.shared = self.borrowed = False
         self._write: Callable[[Any], object] | None = None
         self.version = 0
@@ -84,7 +90,7 @@ class Values:
         if self.form is not None:
             self.form.store(self.array)
         self._replace(None)
-        self.settle()
+        self._settle_array()
         self.version += 1
         return self.array
 
@@ -106,7 +112,15 @@ class Values:
         return self.form.array
 
     def settle(self) -> None:
-        """Write deferred values, and those of a host copy, into the array."""
+        """Write deferred values, and those of a host copy, to where the values lie: the array, or their home."""
+        self._settle_array()
+        if self.home is not None and self.form is not self.home:
+            if self.array is not None:
+                self.home.load(self.array)
+            self.array = None
+            self._replace(self.home)
+
+    def _settle_array(self) -> None:
         if isinstance(self.form, HostCopy):
             self.form.store(self.array)
             self._replace(None)
@@ -133,10 +147,27 @@ class Values:
         return self._write is _write_zeros
 
     def overwritten(self) -> None:
-        """Record that a device has overwritten the plain array, which alone holds the values now."""
-        self._replace(None)
+        """Record that a device has overwritten the plain array, or the home, which alone holds the values now."""
+        if self.home is not None:
+            self.array = None
+        self._replace(self.home)
         self._write = None
         self.version += 1
+
+    def move_in(self, home: Form, shared: bool) -> None:
+        """Set the home; the values, in the plain array if any, are kept unless its memory is `shared`."""
+        if shared:
+            self._replace(None)
+            self.array, self._write = None, None
+        self.home, self.shared = home, shared
+        self.settle()
+        self.version += 1
+
+    def move_out(self, shape: Shape, xp: ModuleType) -> None:
+        """Move the values from their home, if they have one, to the plain array."""
+        if self.home is not None and not self.empty:
+            self.plain(shape, xp)
+        self.home = None
 
     def lie(self, array: Any, shared: bool) -> None:
         """Move the plain array to this memory; the values are kept unless it is `shared`."""

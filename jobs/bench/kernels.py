@@ -47,7 +47,7 @@ LAYERS = [
     ("Eltwise", (64, 256, 56, 56), "", (2, 1), (0, 0)),
 ]
 # Arrays that move in an update.
-RULES = {"SGD": 6, "Nesterov": 6, "AdaGrad": 6, "RMSProp": 6, "AdaDelta": 8, "Adam": 8, "LARS": 8}
+RULES = {"SGD": 5, "Nesterov": 6, "AdaGrad": 6, "RMSProp": 6, "AdaDelta": 8, "Adam": 8, "LARS": 7}
 PARAMETERS = [(1 << 25) + 16, *[1 << 20] * 24, *[1000] * 60]  # a large layer, some small ones, many biases: 58 million
 Case = tuple[str, Callable[[], object], int]
 Wanted = Callable[[str], bool]  # whether a kind of layer, "update KIND" or "reduce" is measured

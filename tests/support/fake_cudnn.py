@@ -122,8 +122,6 @@ class Graph:
 
     def bias(self, input, bias):
         inner = self.result
-        if self.kind != "FLOAT":
-            self.unwanted.add("everything")
         self.result = Tensor(make=lambda pointers: inner.make(pointers) + bias.read(pointers))
         return self.result
 

@@ -87,6 +87,17 @@ static void run_block() {
       }
 }
 
+// A value of the thread whose number differs by these bits; all threads of the block call it.
+static char shuffled[256][8];
+template <class Value> static Value __shfl_xor_sync(unsigned, Value value, int bits) {
+  static_assert(sizeof value <= sizeof shuffled[0], "");
+  __builtin_memcpy(shuffled[threadIdx.x], &value, sizeof value);
+  __syncthreads();
+  __builtin_memcpy(&value, shuffled[threadIdx.x ^ bits], sizeof value);
+  __syncthreads();
+  return value;
+}
+
 // As CuPy has kernels compiled: float32 numbers below the smallest normal one are zeros, read or written.
 struct Flushing {
 #ifdef __SSE2__
@@ -182,7 +193,8 @@ class Kernel:
         if isinstance(argument, np.uint64) and argument == 0:
             return np.zeros((), np.uint64)
         array = argument.values
-        assert array.dtype == TYPES[kind[:-1]] and array.flags.c_contiguous, f"{self.name}: {kind}, got {array.dtype}"
+        assert kind == "void*" or array.dtype == TYPES[kind[:-1]], f"{self.name}: {kind}, got {array.dtype}"
+        assert array.flags.c_contiguous, f"{self.name}: {kind}, got an array with gaps"
         return np.array(array.ctypes.data, np.uint64)
 
 

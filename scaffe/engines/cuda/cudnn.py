@@ -82,7 +82,8 @@ class Cudnn:
     def kernels(self, problem: Problem, one: Pass, layout: str, biased: bool = False) -> Iterator[CudnnKernel]:
         """Iterate over the kernels for a pass in the heuristics' order; over none where the library has none.
 
-        `layout` is FIRST or LAST, of all operands and the result. With `biased` a bias per channel is added.
+        `layout` is FIRST or LAST, of all operands and the result. With `biased` a bias per channel is added, rounded to
+        bfloat16 if the operands are: the library has no kernel that adds a float32 one to these.
         """
         graph = self._graph(problem, one, layout, biased)
         heuristics = self.frontend.heur_mode

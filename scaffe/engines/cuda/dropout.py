@@ -9,6 +9,7 @@ import numpy as np
 
 from scaffe.context import PHILOX_STEP
 from scaffe.engines.cuda.engine import engine_of
+from scaffe.engines.cuda.launcher import divisor
 from scaffe.layers.dropout import Dropout
 from scaffe.layers.layer import Blobs, register
 
@@ -37,7 +38,7 @@ class CudaDropout(Dropout):
             return super()._drop(source, target)
         rows, per_row = self.draw_rows(source.shape)
         steps = -(-per_row // PHILOX_STEP)
-        numbers = self.buffer("key", (2,), np.uint64), np.int64(self.context.first_row), per_row, steps
+        numbers = self.buffer("key", (2,), np.uint64), np.int64(self.context.first_row), per_row, steps, divisor(steps)
         factors = float(self.ratio), 1 / (1 - self.ratio)
         engine_of(self).over("dropout", "dropout", rows * steps, source, target, *numbers, *factors)
 

@@ -40,7 +40,7 @@ class _Max(eltwise.EltwiseMax):
 
 
 def _over(operation: Any, kernel: str, y: Any, *arguments: Any) -> None:
-    engine_of(operation.layer).over("eltwise", kernel, y.size, *arguments)
+    engine_of(operation.layer).over("eltwise", kernel, y.size, *arguments, each=4)
 
 
 class CudaEltwise(eltwise.Eltwise):

@@ -131,6 +131,12 @@ class Graphs:
         for i in reversed(group) if backward else group:
             (self.net.backward_layer if backward else self.net.forward_layer)(i)
 
+    def _compute_to_record(self, group: Group, backward: bool) -> None:
+        """Compute the layers; move what they wrote as plain arrays to its home, where a repetition leaves it."""
+        self._compute(group, backward)
+        for values in self._computed(group, backward):
+            values.settle()
+
     def _is_due(self, group: Group, backward: bool, key: tuple[Any, ...]) -> bool:
         """Return whether it is time to record a group."""
         if len(self._seen) > KNOWN:
@@ -146,7 +152,7 @@ class Graphs:
         engine = self.engine
         engine.recording = True
         try:
-            graph = self._recorder.record(lambda: self._compute(group, backward))
+            graph = self._recorder.record(lambda: self._compute_to_record(group, backward))
         except Exception as error:  # CuPy's errors have no base of their own
             if self.insists:
                 raise

@@ -7,7 +7,10 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+
 from scaffe.choices import seconds
+from scaffe.engines.cuda.layouts import BF16
 from scaffe.errors import CudnnError
 from scaffe.monitor.log import log
 
@@ -55,8 +58,8 @@ def choose(kernels: Iterable[K], name: str, limit: float) -> K | None:
 class Agreement:
     """Whether kernels compute the same: compares the result of each with that of the first.
 
-    `result` is the array that they write, `tolerance` the difference allowed, as a part of its largest magnitude.
-    `buffers` returns their scratch memory, as bytes.
+    `result` is the array that they write, float32 or the bits of bfloat16; `tolerance` is the difference allowed, as a
+    part of its largest magnitude. `buffers` returns their scratch memory, as bytes.
     """
 
     def __init__(self, xp: Any, result: Any, tolerance: float, buffers: Callable[[], Iterable[Any]]):
@@ -66,16 +69,24 @@ class Agreement:
 
     def spoil(self) -> None:
         """Write NaN into the result and all scratch memory, before a kernel runs."""
-        self.result[...] = float("nan")
-        for memory in self.buffers():
+        for memory in (self.result.view(np.uint8), *self.buffers()):
             memory[...] = NAN_BYTE
 
     def distance(self) -> float:
         """Return how far the result is from the first one: 1 is the tolerance, NaN a result that has NaN."""
+        result = self._values()
         if self.expected is None:
-            self.expected = self.result.copy()
+            self.expected = result.copy()
             self.scale = max(float(self.xp.absolute(self.expected).max()) * self.tolerance, 1e-30)
-        return float(self.xp.absolute(self.result - self.expected).max()) / self.scale
+        return float(self.xp.absolute(result - self.expected).max()) / self.scale
+
+    def _values(self) -> Any:
+        """Return the result in float32."""
+        if self.result.dtype != BF16:
+            return self.result
+        halves = self.xp.zeros((self.result.size, 2), BF16)
+        halves[:, 1] = self.result.reshape(-1)
+        return halves.view(np.float32)
 
 
 def time(

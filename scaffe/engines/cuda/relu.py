@@ -16,12 +16,12 @@ class CudaReLU(ReLU):
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         x = bottom[0].array
-        engine_of(self).over("relu", "relu", x.size, x, top[0].array, float(self.slope))
+        engine_of(self).over("relu", "relu", x.size, x, top[0].array, float(self.slope), each=4)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         if propagate_down[0]:
             x, dy, dx = bottom[0].array, top[0].diff_array, bottom[0].diff_array
-            engine_of(self).over("relu", "relu_back", x.size, x, dy, dx, float(self.slope))
+            engine_of(self).over("relu", "relu_back", x.size, x, dy, dx, float(self.slope), each=4)
 
 
 register("ReLU", CudaReLU, engine="cuda")

@@ -174,11 +174,23 @@ KERNEL scale_back(const float* x, const float* dy, const float* factor, float* d
   if (threadIdx.x == 0) sums[blockIdx.x] = sum, slopes[blockIdx.x] = slope;
 }
 
+// Each chunk's sum, for the gradient of a bias.
+KERNEL sum_chunks(const float* x, float* sums, CHANNELS) {
+  Part part(OF_PART, for_quads(x));
+  Quad held[HELD];
+  part.read(x, held);
+  float sum = 0;
+  EACH_HELD(i, k) sum += held[i].at[k];
+  sum = over_block<Sum>(sum);
+  if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+}
+
 // Add the sums of a channel's chunks to the gradients of its bias and factor; one block per channel.
 KERNEL scale_gradients(const float* sums, const float* slopes, int chunks, float* bias, float* factor) {
   float sum = 0, slope = 0;
-  for (int c = threadIdx.x; c < chunks; c += blockDim.x)
-    sum += sums[blockIdx.x * (Index)chunks + c], slope += slopes[blockIdx.x * (Index)chunks + c];
+  Index first = blockIdx.x * (Index)chunks;
+  for (int c = threadIdx.x; bias && c < chunks; c += blockDim.x) sum += sums[first + c];
+  for (int c = threadIdx.x; factor && c < chunks; c += blockDim.x) slope += slopes[first + c];
   sum = over_block<Sum>(sum), slope = over_block<Sum>(slope);
   if (threadIdx.x) return;
   if (bias) bias[blockIdx.x] += sum;

@@ -1,16 +1,5 @@
 // Sums, products and maxima of bottoms: the first two in one launch, then one launch for each further bottom. `winner`
 // is the index of the bottom that has the maximum.
-template <class Op>
-__device__ void combine(Index count, const float* a, const float* b, float* y, Op op) {
-  Index quads = for_quads(a) && for_quads(b) && for_quads(y) ? count / 4 : 0;
-  EACH(i, quads) {
-    Quad first = ((const Quad*)a)[i], second = ((const Quad*)b)[i];
-    for (int k = 0; k < 4; k++) first.at[k] = op(first.at[k], second.at[k]);
-    ((Quad*)y)[i] = first;
-  }
-  EACH(i, count - 4 * quads) y[4 * quads + i] = op(a[4 * quads + i], b[4 * quads + i]);
-}
-
 KERNEL eltwise_sum(Index count, const float* a, float of_a, const float* b, float of_b, float* y) {
   combine(count, a, b, y, [=](float p, float q) { return of_a * p + of_b * q; });
 }
@@ -20,16 +9,37 @@ KERNEL eltwise_product(Index count, const float* a, const float* b, float* y) {
 }
 
 KERNEL eltwise_max(Index count, const float* a, const float* b, float* y, int* winner) {
-  EACH(i, count) {
-    winner[i] = a[i] > b[i] ? 0 : 1;
-    y[i] = a[i] > b[i] ? a[i] : b[i];
+  Fours fours = {count, for_quads(a) && for_quads(b) && for_quads(y) && for_quads(winner)};
+  EACH(q, fours.size()) {
+    Quad first = fours.read(a, q), second = fours.read(b, q);
+    Four<int> winners;
+    for (int k = 0; k < 4; k++) {
+      winners.at[k] = first.at[k] > second.at[k] ? 0 : 1;
+      first.at[k] = first.at[k] > second.at[k] ? first.at[k] : second.at[k];
+    }
+    fours.write(winner, q, winners);
+    fours.write(y, q, first);
   }
 }
 
 KERNEL eltwise_max_next(Index count, const float* x, int number, float* y, int* winner) {
-  EACH(i, count) if (x[i] > y[i]) y[i] = x[i], winner[i] = number;
+  Fours fours = {count, for_quads(x) && for_quads(y) && for_quads(winner)};
+  EACH(q, fours.size()) {
+    Quad next = fours.read(x, q), most = fours.read(y, q);
+    Four<int> winners = fours.read(winner, q);
+    for (int k = 0; k < 4; k++)
+      if (next.at[k] > most.at[k]) most.at[k] = next.at[k], winners.at[k] = number;
+    fours.write(winner, q, winners);
+    fours.write(y, q, most);
+  }
 }
 
 KERNEL eltwise_max_back(Index count, const float* dy, const int* winner, int number, float* dx) {
-  EACH(i, count) dx[i] = winner[i] == number ? dy[i] : 0.0f;
+  Fours fours = {count, for_quads(dy) && for_quads(winner) && for_quads(dx)};
+  EACH(q, fours.size()) {
+    Quad gradients = fours.read(dy, q);
+    Four<int> winners = fours.read(winner, q);
+    for (int k = 0; k < 4; k++) gradients.at[k] = winners.at[k] == number ? gradients.at[k] : 0.0f;
+    fours.write(dx, q, gradients);
+  }
 }
