@@ -107,6 +107,7 @@ class Stream:
 
     def put(self, work):
         """Put work on the stream. The null stream's is done when all streams' is, before the call returns."""
+        check_entered(self)
         CARD.put += 1
         if self.tape is not None:
             self.tape.works.append(work)
@@ -114,8 +115,6 @@ class Stream:
         if self is not NULL:
             self.work.append((None, 0, work))
             return
-        if threading.current_thread() is not threading.main_thread():
-            raise RuntimeError(f"{threading.current_thread().name} has not entered its device and stream")
         CARD.finish()
         with np.errstate(all="ignore"):
             work()
@@ -183,6 +182,14 @@ def using_allocator(allocator):
         yield
     finally:
         HERE.allocator = before
+
+
+def check_entered(stream):
+    """Refuse a thread that has not made a device current, or that has no stream of its own for its work."""
+    if threading.current_thread() is threading.main_thread():
+        return
+    if stream is NULL or getattr(HERE, "device", None) is None:
+        raise RuntimeError(f"thread {threading.current_thread().name} has not entered its device and stream")
 
 
 def recording():

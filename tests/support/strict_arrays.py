@@ -317,6 +317,9 @@ class StrictDevice(FakeDevice):
         CARD.go_on()
         self.done += CARD.done - before
 
+    def put(self, stream, function, *arguments, **how):
+        stream.put(partial(function, *arguments, **how))
+
     def stream(self):
         return Stream(non_blocking=True)
 

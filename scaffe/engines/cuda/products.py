@@ -51,9 +51,8 @@ class Products:
         sizes = out.shape[-1], out.shape[-2], a.shape[-1]
         kind = self.compute if a.dtype == np.float32 else cublas.COMPUTE_32F
         beta = ONE if add or bias is not None else ZERO
-        name, count = "cublasGemmEx_64", list[int]()
-        if len(out.shape) > 2:
-            name, count = "cublasGemmStridedBatchedEx_64", [out.shape[0]]
+        count = out.shape[:-2]  # of a batch
+        name = "cublasGemmStridedBatchedEx_64" if count else "cublasGemmEx_64"
         library = cublas.of(self.gpu)
         try:
             library.call(
