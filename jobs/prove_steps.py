@@ -41,7 +41,8 @@ def steps(quick: bool, rehearse: bool, parity: bool) -> Iterator[Step]:
     device = "cpu" if rehearse else "cuda"
     mpi = "mpi4py", "pytest_mpi"
     yield Step("machine", "machine", [*PYTHON, "-m", "scaffe", "device-query"], 60, figures="GPUs?( 0)?: .*")
-    files = f"{CUDA_TESTS}/test_cuda_kernels.py", "tests/collectives_tests/execution/test_device_kernels.py"
+    files = [f"{CUDA_TESTS}/test_{name}.py" for name in ("cuda_kernels", "real_signatures")]
+    files.append("tests/collectives_tests/execution/test_device_kernels.py")
     yield Step("kernels compile", "kernels", [*PYTEST, *files, *_chosen(quick, "not sm_75 and not sm_80")], 180)
     layers, few = (
         [*PYTEST, *SPREAD, f"{CUDA_TESTS}/test_layers_on_devices.py"],

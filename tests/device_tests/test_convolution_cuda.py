@@ -53,7 +53,7 @@ def test_kernels_of_each_pass_have_numpys_numbers(kind, case, compute):
     expected = run(net_of(kind, *CASES[case], engine="reference"))
     net = net_of(kind, *CASES[case], gpu=GPU, numbers=compute, plan="fixed")
     works = net.layers[-1].works(net.bottoms[-1], net.tops[-1], True)
-    found = {work: list(time()) for work, time in works.items()}
+    found = {name: list(work.time()) for name, work in works.items()}
     assert all(found.values())
     most = max(map(len, found.values()))
     for i in range(0, most, -(-most // KERNELS)):

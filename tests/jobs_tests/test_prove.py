@@ -262,6 +262,16 @@ def test_the_bandwidths_kernels_run_on_the_stand_in(capsys) -> None:
     assert said.endswith("slowest: nothing was timed; 5 kernels ran\n")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"), [([], "which FOLDER?"), (["out", "python3.12"], "PYTHON_VERSION is 'python3.12'")]
+)
+def test_wheels_for_no_folder_or_version_are_refused(tmp_path: Path, arguments: list[str], said: str) -> None:
+    run = subprocess.run(["bash", JOBS / "wheels.sh", *arguments], cwd=tmp_path, capture_output=True, text=True)
+    assert (run.returncode, run.stderr.count("\n")) == (2, 1)
+    assert run.stderr.startswith(f"wheels.sh: {said}")
+    assert not [*tmp_path.iterdir()]
+
+
 def test_wheels_are_installed_beside_the_table_once_and_nowhere_else(tmp_path: Path) -> None:
     folder = tmp_path / "wheels"
     folder.mkdir()
