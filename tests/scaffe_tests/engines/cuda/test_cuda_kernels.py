@@ -12,6 +12,8 @@ MADE = {  # kernels' names, by the macro that makes them
     "UPDATE": ["update_{}"],
     "LRN": ["lrn_{}", "lrn_back_{}"],
     "MOVE": ["gather_{}", "scatter_{}"],
+    "ROW_SUMS": ["{}"],
+    "ADD_BIAS": ["{}"],
 }
 DECLARED = re.compile(r"^KERNEL (\w+)\(", re.MULTILINE)
 

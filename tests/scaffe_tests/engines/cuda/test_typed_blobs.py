@@ -96,7 +96,55 @@ CONVOLUTIONS = (
     + layer("three", "Deconvolution", "b", "c", "convolution_param { num_output: 8 kernel_size: 2 stride: 2 group: 4 }")
     + convolution("four", "c", "y", "num_output: 4 kernel_size: 3 stride: 2")
 )
-NETS = {"convolutions": (CONVOLUTIONS, (2, 3, 6, 5))}
+
+
+def between(layers, bottoms, top, outputs=16):
+    """Return layers between convolutions: `bottoms` come out of convolutions of x0, `top` goes into one."""
+    text = "".join(
+        convolution(f"in{i}", "x0", name, f"num_output: {outputs} kernel_size: 3 pad: 1")
+        for i, name in enumerate(bottoms.split())
+    )
+    return text + layers + convolution("out", top, "y", "num_output: 4 kernel_size: 1")
+
+
+def pooling(fields):
+    return layer("pool", "Pooling", "a", "p", f"pooling_param {{ kernel_size: 3 {fields} }}")
+
+
+IMAGES = 2, 3, 7, 6
+LAYERS = {
+    "relu": between(layer("relu", "ReLU", "a", "b", "relu_param { negative_slope: 0.5 }"), "a", "b"),
+    "relu in place": between(layer("relu", "ReLU", "a", "a"), "a", "a", outputs=5),
+    "max": between(pooling("stride: 2"), "a", "p"),
+    "max, odd channels, pad": between(pooling("pad: 1"), "a", "p", outputs=5),
+    "mean": between(pooling("stride: 2 pool: AVE pad: 1"), "a", "p"),
+    "mean of all": between(
+        layer("pool", "Pooling", "a", "p", "pooling_param { pool: AVE global_pooling: true }"), "a", "p", outputs=6
+    ),
+    "lrn": between(layer("lrn", "LRN", "a", "b", "lrn_param { local_size: 5 alpha: 0.5 }"), "a", "b", outputs=24),
+    "lrn, odd channels": between(
+        layer("lrn", "LRN", "a", "b", "lrn_param { local_size: 7 alpha: 0.5 beta: 0.5 k: 2 }"), "a", "b", outputs=13
+    ),
+    "lrn, wide": between(layer("lrn", "LRN", "a", "b", "lrn_param { local_size: 9 alpha: 0.5 }"), "a", "b", outputs=20),
+    "concat": between(layer("join", "Concat", "a b c", "d"), "a b c", "d"),
+    "concat of rows": between(layer("join", "Concat", "a b", "d", "concat_param { axis: 2 }"), "a b", "d", outputs=5),
+    "slice": between(
+        layer("cut", "Slice", "a", "b c", "slice_param { slice_point: 5 }")
+        + layer("join", "Concat", "c b", "d"), "a", "d"
+    ),
+    "sum": between(layer("add", "Eltwise", "a b", "c", "eltwise_param { coeff: 1 coeff: -2 }"), "a b", "c"),
+    "product": between(layer("add", "Eltwise", "a b", "c", "eltwise_param { operation: PROD }"), "a b", "c"),
+    "maximum": between(layer("add", "Eltwise", "a b", "c", "eltwise_param { operation: MAX }"), "a b", "c", outputs=5),
+    "split": between(
+        layer("relu", "ReLU", "a", "b") + layer("pool", "Pooling", "a", "c", "pooling_param { kernel_size: 1 }")
+        + layer("add", "Eltwise", "b c", "d"), "a", "d"
+    ),
+    "dropout": between(
+        layer("pool", "Pooling", "a", "p", "pooling_param { global_pooling: true }") + layer("drop", "Dropout", "p", "p"),
+        "a", "p", outputs=21,
+    ),
+}  # fmt: skip
+NETS = {"convolutions": (CONVOLUTIONS, (2, 3, 6, 5))} | {name: (net, IMAGES) for name, net in LAYERS.items()}
 TOLERANCE = {"bf16": 2e-2, "tf32": 2e-5}  # the stand-in for cuDNN rounds nothing to TF32
 
 
@@ -131,5 +179,5 @@ def test_nets_of_typed_blobs_have_the_references_numbers(name, compute):
     layers, *shapes = NETS[name]
     net = typed_net(layers, *shapes, numbers=compute)
     found = run(net, 2)
-    assert typed_names(net) == {*net.blobs} - {"x0", "y"}
+    assert typed_names(net) == {name for name in net.blobs if not name.startswith(("x0", "y"))}
     assert_alike(found, run(build(layers, *shapes, engine="reference"), 2), TOLERANCE[compute])
