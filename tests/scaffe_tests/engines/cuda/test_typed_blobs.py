@@ -219,12 +219,13 @@ MODEL = (
 
 @pytest.mark.parametrize("compute", TOLERANCE)
 def test_between_the_first_convolution_and_the_classifier_nothing_is_converted_but_weights(compute):
-    net = typed_net(MODEL, IMAGES, numbers=compute, force_backward=False)
+    loss = layer("loss", "Reduction", "y", "loss", "loss_weight: 1")
+    net = typed_net(MODEL + loss, IMAGES, numbers=compute, force_backward=False)
     net.clear_param_diffs()
     conversions(net)
     of_weights, of_input, of_inner_product = 2 * 3, 1, 2  # weights and their gradients; x0, again backward; g and its
     assert len(conversions(net)) == of_weights + 2 * of_input + of_inner_product
-    assert typed_names(net) == {*net.blobs} - {"x0", "y"}
+    assert typed_names(net) == {*net.blobs} - {"x0", "y", "loss"}
 
 
 def test_blobs_in_bfloat16_take_half_the_memory():
