@@ -13,6 +13,8 @@ MADE = {  # kernels' names, by the macro that makes them
     "LRN": ["lrn_{}", "lrn_back_{}"],
     "MOVE": ["gather_{}", "scatter_{}"],
     "POOL": ["pool_max_{}", "pool_mean_{}"],
+    "ROW_SUMS": ["{}"],
+    "ADD_BIAS": ["{}"],
 }
 DECLARED = re.compile(r"^KERNEL (\w+)\(", re.MULTILINE)
 
