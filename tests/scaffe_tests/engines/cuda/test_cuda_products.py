@@ -12,7 +12,7 @@ from strict_arrays import Array, StrictGpu, xp
 
 import scaffe
 from scaffe.compute import Compute
-from scaffe.engines.cuda.cublas import Cublas
+from scaffe.engines.cuda.cublas import Cublas, _load
 from scaffe.engines.cuda.graphs import Recorder
 from scaffe.engines.cuda.products import Products
 from scaffe.errors import CublasError, DeviceError
@@ -146,3 +146,15 @@ def test_cupys_own_products_refuse_to_be_recorded(gpu):
         with pytest.raises(NotImplementedError, match="calling cuBLAS API during stream capture"):
             Recorder(gpu, lambda: None).record(work)
     Recorder(gpu, lambda: None).record(lambda: a.reshape(-1).dot(a.reshape(-1)))  # by kernels of CuPy's own
+
+
+def test_the_library_that_cupy_loads_has_these_functions_and_says_why_it_refuses():
+    cupy = pytest.importorskip("cupy")
+    gpu = StrictGpu()
+    gpu.xp = cupy
+    try:
+        library = Cublas(_load(gpu), gpu)
+    except CublasError as error:
+        pytest.skip(str(error))
+    with pytest.raises(CublasError, match=r"cublasSetStream_v2: CUBLAS_STATUS_NOT_INITIALIZED"):
+        library.call("cublasSetStream_v2", None, 0)
