@@ -43,3 +43,14 @@ KERNEL eltwise_max_back(Index count, const float* dy, const int* winner, int num
     fours.write(dx, q, gradients);
   }
 }
+
+// The gradients of both bottoms of a sum whose top a ReLU has rectified: dy where the top y is above 0.
+KERNEL sum_back_unrectified(Index count, const float* y, const float* dy, float* first, float* second) {
+  Fours fours = {count, for_quads(y) && for_quads(dy) && for_quads(first) && for_quads(second)};
+  EACH(q, fours.size()) {
+    Quad values = fours.read(y, q), gradients = fours.read(dy, q);
+    for (int k = 0; k < 4; k++) gradients.at[k] = values.at[k] > 0 ? gradients.at[k] : 0.0f;
+    fours.write(first, q, gradients);
+    fours.write(second, q, gradients);
+  }
+}
