@@ -19,6 +19,7 @@ from scaffe.layers.pooling import Pooling
 from scaffe.layers.pooling_axis import Axis
 
 PLACES = 256  # in a window, at most, where a byte holds the maximum's
+STRIP = 4  # rows of a thread's strip; as in pooling.cu
 
 
 class _PoolingKernels:
@@ -27,13 +28,21 @@ class _PoolingKernels:
     def __init__(self, layer: Pooling, rows: Axis, columns: Axis):
         self.layer, self.engine = layer, engine_of(layer)
         self.axes = [n for a in (rows, columns) for n in (a.size, a.out, a.kernel, a.stride, a.pad, divisor(a.stride))]
-        self.by_windows = [divisor(a.out) for a in (rows, columns)]
-        self.by_pixels = [divisor(a.size) for a in (rows, columns)]
+        self.rows, self.columns = rows, columns
 
-    def launch(self, kernel: str, count: int, *arrays: Any) -> None:
-        """Launch a kernel of pooling.cu with one thread per window, backward per pixel."""
-        divisors = self.by_pixels if kernel.endswith("back") else self.by_windows
-        self.engine.over("pooling", kernel, count, *arrays, *self.axes, *divisors)
+    def forward_over(self, kernel: str, *arrays: Any) -> None:
+        """Launch a kernel of pooling.cu over the windows; windows that overlap much are computed in strips."""
+        strip = STRIP if self.rows.stride == 1 < self.rows.kernel else 1
+        self._launch(f"{kernel}_{strip}", len(arrays[0]), self.rows.out, self.columns.out, strip, *arrays)
+
+    def backward_over(self, kernel: str, *arrays: Any) -> None:
+        """Launch a kernel of pooling.cu over the pixels."""
+        self._launch(kernel, len(arrays[0]), self.rows.size, self.columns.size, STRIP, *arrays)
+
+    def _launch(self, kernel: str, pictures: int, rows: int, columns: int, strip: int, *arrays: Any) -> None:
+        strips = -(-rows // strip)
+        divisors = divisor(strips), divisor(columns)
+        self.engine.over("pooling", kernel, pictures * strips * columns, *arrays, *self.axes, *divisors)
 
 
 class MaxKernels(_PoolingKernels):
@@ -41,23 +50,23 @@ class MaxKernels(_PoolingKernels):
 
     def forward(self, x: Any, y: Any) -> None:
         self.winner = self.layer.buffer("winner", y.shape, np.int32)
-        self.launch("pool_max", y.size, x, y, self.winner)
+        self.forward_over("pool_max", x, y, self.winner)
 
     def winners(self) -> Any:
         return self.winner
 
     def backward(self, dy: Any, dx: Any) -> None:
-        self.launch("pool_max_back", dx.size, dy, self.winner, dx)
+        self.backward_over("pool_max_back", dy, self.winner, dx)
 
 
 class MeanKernels(_PoolingKernels):
     """The mean of each window."""
 
     def forward(self, x: Any, y: Any) -> None:
-        self.launch("pool_mean", y.size, x, y)
+        self.forward_over("pool_mean", x, y)
 
     def backward(self, dy: Any, dx: Any) -> None:
-        self.launch("pool_mean_back", dx.size, dy, dx)
+        self.backward_over("pool_mean_back", dy, dx)
 
 
 class CudaPooling(TypedLayer, Pooling):
