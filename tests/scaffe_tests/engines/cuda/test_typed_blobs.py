@@ -232,8 +232,9 @@ def test_between_the_first_convolution_and_the_classifier_nothing_is_converted_b
     assert typed_names(net) == {*net.blobs} - {"x0", "y", "loss"}
 
 
-def test_all_pictures_of_googlenet_but_the_input_are_typed():
-    param = models.get("googlenet").train_val(batch=1, data="dummy")
+@pytest.mark.parametrize("name", ["googlenet", "resnet50"])
+def test_all_pictures_of_a_large_net_but_its_input_are_typed(name):
+    param = models.get(name).train_val(batch=1, data="dummy")
     net = scaffe.Net(param, scaffe.TRAIN, compute=Compute(numbers="bf16", plan="fixed"), gpu=gpu_with())
     typed = TypedBlobs(net.engine, net).choose()
     assert [name for name, blob in net.blobs.items() if len(blob.shape) == 4 and id(blob) not in typed] == ["data"]
