@@ -57,6 +57,7 @@ class Layer:
         self.blobs: list[Blob] = []
         self.param_propagate_down: list[bool] = []
         self.follower: Layer | None = None  # the only layer that reads the only top, if it has no other bottom
+        self.joined: tuple[Layer, int] | None = None  # the reader of the only top, and which of its several bottoms
         self.xp = context.xp
         self._buffers: dict[str, Any] = {}
 

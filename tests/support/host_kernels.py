@@ -132,7 +132,9 @@ TYPES = {
     "word": np.uint64, "bool": np.bool_, "byte": np.uint8, "size_type": np.uint64,
 }  # fmt: skip
 FLAGS = ("-x", "c++", "-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-shared", "-w")
-WAITS = re.compile(r"over_block|\bturn\(")  # in the body of a kernel whose threads wait for each other
+WAITS = re.compile(
+    r"over_block|\bturn\(|\b(Of|First|Last<\w+>)\("
+)  # in the body of a kernel whose threads wait for each other
 KERNEL = re.compile(r"extern \"C\" void (\w+)\s*\(([^)]*)\)")
 
 

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from scaffe.blob import Blob
+from scaffe.engines.cuda.chain import Added, Normalised, Unrectified, deferred, raw, values_to_defer
 from scaffe.engines.cuda.engine import engine_of
-from scaffe.engines.cuda.forms import arrays, data, diff, kind
+from scaffe.engines.cuda.forms import arrays, data, diff, kind, reading, writing
+from scaffe.engines.cuda.relu import fusable_relu
 from scaffe.engines.cuda.typed_blobs import TypedLayer
 from scaffe.layers import eltwise
 from scaffe.layers.layer import Blobs, register
@@ -60,21 +62,49 @@ def _over(operation: Any, kernel: str, y: Any, *arguments: Any) -> None:
 
 
 class CudaEltwise(TypedLayer, eltwise.Eltwise):
-    """Eltwise: SUM, PROD and MAX of bottoms of one shape."""
+    """Eltwise: SUM, PROD and MAX of bottoms of one shape. Normalised values are added as they are computed."""
 
     capturable = True
 
     operations = (_Product, _Sum, _Max)
+    _added: Added | None = None
+
+    @property
+    def adds(self) -> bool:
+        """Whether it adds two bottoms, both with coefficient 1."""
+        param = self.param.eltwise_param
+        return param.operation == param.SUM and len(self.param.bottom) == 2 and set(self.coeffs) <= {1}
+
+    def forward(self, bottom: Blobs, top: Blobs) -> None:
+        waiting = deferred(data(bottom[1]), Normalised) if self.adds and bottom[0] is not bottom[1] else None
+        if waiting and data(bottom[1]).is_last == data(bottom[0]).is_last == data(top[0]).is_last:
+            self._add(waiting, bottom, top)
+        else:
+            _, (*xs, y) = arrays([data(blob) for blob in bottom], [data(top[0])])
+            self.operation.forward(xs, y)
+
+    def _add(self, normalised: Normalised, bottom: Blobs, top: Blobs) -> None:
+        other, y = reading(data(bottom[0])), writing(data(top[0]))
+        if self._added is None or self._added.normalised is not normalised or self._added.other is not other:
+            self._added = Added(normalised, other)  # the same one in each pass over the same blobs
+        if fusable_relu(self) and values_to_defer(data(top[0]), self):
+            top[0].values.defer(self._added)
+        else:
+            self._added.compute(y)
+
+    def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
+        gradient = diff(top[0])
+        unrectified = deferred(gradient, Unrectified)
+        if not unrectified or not self.adds or not all(propagate_down):
+            return self._backward(top, propagate_down, bottom)
+        y, dy, targets = raw(unrectified.top), raw(gradient), [writing(diff(blob)) for blob in bottom]
+        _over(self.operation, "sum_back_unrectified", y, y, dy, *targets)
 
     def typed_blobs(self, bottom: Blobs, top: Blobs) -> list[Blob]:
         more_than_two = len(bottom) > 2  # whose sums and products are rounded once only in float32
         return [] if not self.stable or more_than_two else [*bottom, *top]
 
-    def forward(self, bottom: Blobs, top: Blobs) -> None:
-        _, (*xs, y) = arrays([data(blob) for blob in bottom], [data(top[0])])
-        self.operation.forward(xs, y)
-
-    def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
+    def _backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         downs = [i for i, down in enumerate(propagate_down) if down]
         read = [*map(data, bottom), data(top[0]), diff(top[0])]
         _, found = arrays(read, [diff(bottom[i]) for i in downs])

@@ -84,6 +84,8 @@ def reading(part: Part) -> Any:
 
 def writing(part: Part) -> Any:
     """Return the array to overwrite of one part, channels last where it lies so, else plain."""
+    if part.values.deferred:
+        part.values.overwritten()
     if not isinstance(part.values.home, ChannelsLast):
         return part.plain
     part.values.overwritten()

@@ -57,6 +57,10 @@ class BlobMemory:
         """Prepare a pass: take over what was written into parameters on the host; place all blobs if any changed."""
         for blob in (blob for layer in self.net.layers for blob in layer.blobs):
             blob.values.settle()
+        for blob in self.net.blobs.values():  # what no layer has computed since the last pass, no layer will
+            for values in (blob.values, blob.diff_values):
+                if values.deferred:
+                    values.overwritten()
         kept = self.net.keep_data, self.net.keep_diffs
         if self.plans and (self.stale or kept != self._kept):
             self.stale, self._kept = False, kept

@@ -39,6 +39,19 @@ __device__ void to_the_most(Index count, const T* dy, const int* winner, int num
   }
 }
 
+// The gradients of both bottoms of a sum whose top a ReLU has rectified: dy where the top y is above 0.
+template <class T>
+__device__ void to_both(Index count, const T* y, const T* dy, T* first, T* second) {
+  Packs<T> packs = {count, for_quads(y) && for_quads(dy) && for_quads(first) && for_quads(second)};
+  EACH(q, packs.size()) {
+    Pack<T> values = packs.read(y, q), gradients = packs.read(dy, q);
+#pragma unroll
+    for (int k = 0; k < Packs<T>::MANY; k++) gradients.set(k, values.get(k) > 0 ? gradients.get(k) : 0.0f);
+    packs.write(first, q, gradients);
+    packs.write(second, q, gradients);
+  }
+}
+
 #define ELTWISE(T, END)                                                                                 \
   KERNEL eltwise_sum##END(Index count, const T* a, float of_a, const T* b, float of_b, T* y) {          \
     combine(count, a, b, y, [=](float p, float q) { return of_a * p + of_b * q; });                     \
@@ -57,6 +70,9 @@ __device__ void to_the_most(Index count, const T* dy, const int* winner, int num
   }                                                                                                     \
   KERNEL eltwise_max_back##END(Index count, const T* dy, const int* winner, int number, T* dx) {        \
     to_the_most(count, dy, winner, number, dx);                                                         \
+  }                                                                                                     \
+  KERNEL sum_back_unrectified##END(Index count, const T* y, const T* dy, T* first, T* second) {         \
+    to_both(count, y, dy, first, second);                                                               \
   }
 
 ELTWISE(float, )

@@ -8,13 +8,15 @@ import pytest
 from scaffe.engines.cuda.launcher import FLAGS, files, source
 
 ARCHITECTURES = "sm_75", "sm_80", "sm_90"
+NORMS = ["norm_chunks", "normalise", "norm_back_chunks", "normalise_back", "scale", "scale_back", "sum_chunks"]
 MADE = {  # kernels' names, by the macro that makes them
     "UPDATE": ["update_{}"],
     "LRN": ["lrn_{}", "lrn_back_{}"],
     "MOVE": ["gather_{}", "scatter_{}"],
-    "POOL": ["pool_max_{}", "pool_mean_{}"],
     "ROW_SUMS": ["{}"],
     "ADD_BIAS": ["{}"],
+    "NORM": [f"{kernel}_{{}}" for kernel in NORMS],
+    "POOL": ["pool_max_{}", "pool_mean_{}"],
 }
 DECLARED = re.compile(r"^KERNEL (\w+)\(", re.MULTILINE)
 
@@ -34,7 +36,7 @@ def compiled(library, text, architecture):
 def test_kernels_compile_without_a_warning(library, file, architecture):
     log, code = compiled(library, source(file), architecture)
     assert log == ""
-    made = re.findall(rf"^({'|'.join(MADE)})\((?:\w+, )*(\w+)\)$", source(file), re.MULTILINE)
+    made = re.findall(rf"^({'|'.join(MADE)})\((?:[\w<>]+, )*(\w+)\)$", source(file), re.MULTILINE)
     names = [*DECLARED.findall(source(file)), *(name.format(of) for macro, of in made for name in MADE[macro])]
     assert [name for name in names if f".entry {name}(" not in code] == []
 

@@ -7,10 +7,14 @@ from both_engines import assert_alike, build
 from cudnn_gpu import gpu_with
 from strict_arrays import a_gpu
 
+import scaffe
+from scaffe import models
 from scaffe.blob import Blob
+from scaffe.compute import Compute
 from scaffe.engines.cuda import Cuda
 from scaffe.engines.cuda.forms import ChannelsLast, arrays, data, diff, last_shape
 from scaffe.engines.cuda.layouts import BF16
+from scaffe.engines.cuda.typed_blobs import TypedBlobs
 
 SHAPE = 2, 5, 3, 4
 
@@ -226,6 +230,14 @@ def test_between_the_first_convolution_and_the_classifier_nothing_is_converted_b
     of_weights, of_input, of_inner_product = 2 * 3, 1, 2  # weights and their gradients; x0, again backward; g and its
     assert len(conversions(net)) == of_weights + 2 * of_input + of_inner_product
     assert typed_names(net) == {*net.blobs} - {"x0", "y", "loss"}
+
+
+@pytest.mark.parametrize("name", ["googlenet", "resnet50"])
+def test_all_pictures_of_a_large_net_but_its_input_are_typed(name):
+    param = models.get(name).train_val(batch=1, data="dummy")
+    net = scaffe.Net(param, scaffe.TRAIN, compute=Compute(numbers="bf16", plan="fixed"), gpu=gpu_with())
+    typed = TypedBlobs(net.engine, net).choose()
+    assert [name for name, blob in net.blobs.items() if len(blob.shape) == 4 and id(blob) not in typed] == ["data"]
 
 
 def test_blobs_in_bfloat16_take_half_the_memory():

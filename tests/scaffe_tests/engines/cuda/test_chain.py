@@ -1,0 +1,146 @@
+"""BatchNorm with the Scale, the addition and the ReLU behind it, computed at once: the numbers of layer by layer."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from google.protobuf import text_format
+from host_kernels import Kernel
+from strict_arrays import StrictGpu
+
+import scaffe
+from scaffe.compute import Compute
+from scaffe.proto import NetParameter
+
+INPUT = 'force_backward: true layer { name: "x" type: "Input" top: "x" input_param { shape { DIMS } } }\n'
+CONV = """layer { name: "NAME" type: "Convolution" bottom: "BOTTOM" top: "NAME"
+  convolution_param { num_output: 8 kernel_size: 1 bias_term: false weight_filler { type: "gaussian" std: 0.4 } } }\n"""
+NORM = """layer { name: "bn_NAME" type: "BatchNorm" bottom: "NAME" top: "TOP" batch_norm_param { eps: 0.01 } }
+layer { name: "scale_NAME" type: "Scale" bottom: "TOP" top: "TOP" scale_param { bias_term: true
+  filler { type: "gaussian" std: 1 } bias_filler { type: "gaussian" std: 0.2 } } }\n"""
+RELU = 'layer { name: "relu_NAME" type: "ReLU" bottom: "NAME" top: "NAME" }\n'
+SUM = 'layer { name: "e" type: "Eltwise" bottom: "A" bottom: "B" top: "e" }\n'
+END = """layer { name: "end" type: "InnerProduct" bottom: "BOTTOM" top: "end"
+  inner_product_param { num_output: 3 weight_filler { type: "gaussian" std: 0.1 } } }\n"""
+
+
+def conv(name, bottom):
+    return CONV.replace("NAME", name).replace("BOTTOM", bottom)
+
+
+def norm(name, top):
+    return NORM.replace("NAME", name).replace("TOP", top)
+
+
+def relu(name):
+    return RELU.replace("NAME", name)
+
+
+def single(in_place):
+    top = "a" if in_place else "y"
+    return conv("a", "x") + norm("a", top) + relu(top) + END.replace("BOTTOM", top)
+
+
+def unscaled(in_place):
+    top = "a" if in_place else "y"
+    lines = norm("a", top).splitlines(keepends=True)[0]
+    return conv("a", "x") + lines + relu(top) + END.replace("BOTTOM", top)
+
+
+def shortcut(in_place):
+    tops = ("a", "b") if in_place else ("ya", "yb")
+    text = conv("a", "x") + norm("a", tops[0]) + relu(tops[0]) + conv("b", tops[0]) + norm("b", tops[1])
+    return text + SUM.replace("A", tops[0]).replace("B", tops[1]) + relu("e") + END.replace("BOTTOM", "e")
+
+
+def projection(in_place):
+    tops = ("a", "b") if in_place else ("ya", "yb")
+    text = conv("a", "x") + norm("a", tops[0]) + conv("b", "x") + norm("b", tops[1])
+    return text + SUM.replace("A", tops[0]).replace("B", tops[1]) + relu("e") + END.replace("BOTTOM", "e")
+
+
+NETS = {"single": single, "unscaled": unscaled, "shortcut": shortcut, "projection": projection}
+EACH = [*product(NETS, (True, False))]
+
+
+def net_of(name, in_place, gpu, shape=(3, 4, 5, 3)):
+    dims = " ".join(f"dim: {size}" for size in shape)
+    param = text_format.Parse(INPUT.replace("DIMS", dims) + NETS[name](in_place), NetParameter())
+    return scaffe.Net(param, scaffe.TRAIN, gpu=gpu, compute=Compute("auto" if gpu else "reference"))
+
+
+def computed(net, look=""):
+    """Return all numbers of two passes; a user looks at the blob `look` after each layer."""
+    rng, found = np.random.default_rng(0), {}
+    for number in range(2):
+        net.clear_param_diffs()
+        net.blobs["x"].data[...] = rng.standard_normal(net.blobs["x"].shape)
+        for i in range(len(net.layers)):
+            net.forward_layer(i)
+            if look:
+                found[f"{look} {number} after {i}"] = net.blobs[look].data.copy()
+        found |= {f"{name} {number}": blob.data.copy() for name, blob in net.blobs.items()}
+        net.blobs["end"].diff[...] = rng.standard_normal(net.blobs["end"].shape)
+        for i in reversed(range(len(net.layers))):
+            net.backward_layer(i)
+            if look:
+                found[f"{look} diff {number} after {i}"] = net.blobs[look].diff.copy()
+        found |= {f"{name} diff {number}": blob.diff.copy() for name, blob in net.blobs.items()}
+        for layer, blobs in net.params.items():
+            for i, blob in enumerate(blobs):
+                found |= {f"{layer}[{i}] {number}": blob.data.copy(), f"{layer}[{i}] diff {number}": blob.diff.copy()}
+    return found
+
+
+def assert_alike(found, expected):
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        scale = max(1e-3, np.abs(values).max())
+        np.testing.assert_allclose(found[name], values, rtol=0, atol=2e-5 * scale, err_msg=name)
+
+
+@pytest.mark.parametrize(("name", "in_place"), EACH)
+def test_a_chain_has_the_numbers_of_its_layers(name, in_place):
+    assert_alike(*(computed(net_of(name, in_place, gpu)) for gpu in (StrictGpu(), None)))
+
+
+@pytest.mark.parametrize(("name", "in_place"), EACH)
+def test_a_blob_within_a_chain_has_its_values_on_request(name, in_place):
+    for look in net_of(name, in_place, None).blobs:
+        if "split" not in look and look not in ("x", "end"):
+            assert_alike(*(computed(net_of(name, in_place, gpu), look) for gpu in (StrictGpu(), None)))
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """The names of the kernels that are launched."""
+    names, call = [], Kernel.__call__
+
+    def note(self, *arguments):
+        names.append(self.name)
+        call(self, *arguments)
+
+    monkeypatch.setattr(Kernel, "__call__", note)
+    return names
+
+
+NORM_FORWARD = ["norm_chunks_first", "norm_statistics", "normalise_first"]
+NORM_BACK = ["norm_back_chunks_first", "norm_totals", "normalise_back_first"]
+
+
+@pytest.mark.parametrize(("name", "in_place"), EACH)
+def test_a_chain_is_computed_in_one_pass_each_way(launched, name, in_place):
+    net = net_of(name, in_place, StrictGpu())
+    for _ in range(2):
+        launched.clear()
+        for i in range(len(net.layers)):
+            net.forward_layer(i)
+        norms = sum(layer.type == "BatchNorm" for layer in net.layers)
+        found = [kernel for kernel in launched if "norm" in kernel or "relu" in kernel or "eltwise" in kernel]
+        assert sorted(found) == sorted(norms * NORM_FORWARD)
+        launched.clear()
+        net.blobs["end"].diff[...] = 1
+        for i in reversed(range(len(net.layers))):
+            net.backward_layer(i)
+        found = [kernel for kernel in launched if any(part in kernel for part in ("norm", "relu", "eltwise", "unrect"))]
+        assert sorted(found) == sorted(norms * NORM_BACK + ["sum_back_unrectified"] * ("e" in net.blobs))
