@@ -44,6 +44,9 @@ def _turn(
     engine: Launcher, source: Any, target: Any, rows: int, columns: int, bias: Any = None, add: bool = False
 ) -> None:
     kind = _KERNELS[source.dtype, target.dtype]
+    if kind == "to_bf16" and 1 in (rows, columns) and bias is None and not add:  # nothing to be turned
+        engine.over("rows", "to_bf16", target.size, source, target, each=8)
+        return
     given = source, target, NONE if bias is None else bias, rows, columns, int(add)
     if min(rows, columns) <= NARROW:
         engine.over("layouts", f"turn_narrow_{kind}", target.size, *given, divisor(rows), divisor(columns))

@@ -63,21 +63,12 @@ __device__ inline void softmax_over_block(const float* scores, float* prob, Inde
   for (int c = threadIdx.x; c < classes; c += blockDim.x) prob[base + c * (Index)inner] /= sum;
 }
 
-// Four elements of 4 bytes, read and written by one instruction: transfers of 16 bytes per thread saturate the memory.
+// Four elements, read and written by one instruction: transfers of 16 bytes per thread saturate the memory.
 template <class Value>
-struct alignas(16) Four {
+struct alignas(sizeof(Value) < 4 ? 8 : 16) Four {
   Value at[4];
 };
 typedef Four<float> Quad;
-
-// N consecutive numbers, float or bfloat16, read and written by one instruction: by default 16 bytes. Outside they are
-// floats.
-template <class T, int N = 16 / sizeof(T)>
-struct alignas(N * sizeof(T)) Pack {
-  T at[N];
-  __device__ float get(int i) const { return wide(at[i]); }
-  __device__ void set(int i, float value) { store(at + i, value); }
-};
 
 __device__ inline bool for_quads(const void* array) { return (unsigned long long)array % sizeof(Quad) == 0; }
 
@@ -94,6 +85,19 @@ struct Fours {
     for (int k = 0; k < 4 && 4 * q + k < count; k++) some.at[k] = array[4 * q + k];
     return some;
   }
+  // Float or bfloat16, as floats.
+  template <class T>
+  __device__ Quad floats(const T* array, Index q) const {
+    Four<T> values = read(array, q);
+    return {wide(values.at[0]), wide(values.at[1]), wide(values.at[2]), wide(values.at[3])};
+  }
+  template <class T>
+  __device__ void put(T* array, Index q, const Quad& values) const {
+    Four<T> some;
+#pragma unroll
+    for (int k = 0; k < 4; k++) store(some.at + k, values.at[k]);
+    write(array, q, some);
+  }
   template <class Value>
   __device__ void write(Value* array, Index q, const Four<Value>& values) const {
     if (whole(q)) ((Four<Value>*)array)[q] = values;
@@ -102,24 +106,61 @@ struct Fours {
   }
 };
 
-// y = op(a) and y = op(a, b) for each element.
-template <class Op>
-__device__ void map(Index count, const float* a, float* y, Op op) {
-  Fours fours = {count, for_quads(a) && for_quads(y)};
-  EACH(q, fours.size()) {
-    Quad values = fours.read(a, q);
-    for (int k = 0; k < 4; k++) values.at[k] = op(values.at[k]);
-    fours.write(y, q, values);
+// N consecutive numbers, float or bfloat16, read and written by one instruction: by default 16 bytes. Outside they are
+// floats.
+template <class T, int N = 16 / sizeof(T)>
+struct alignas(N * sizeof(T)) Pack {
+  T at[N];
+  __device__ float get(int i) const { return wide(at[i]); }
+  __device__ void set(int i, float value) { store(at + i, value); }
+};
+
+// Arrays of `count` numbers by packs of 16 bytes; one by one where not all arrays are `aligned`.
+template <class T>
+struct Packs {
+  static constexpr int MANY = 16 / sizeof(T);
+  Index count;
+  bool aligned;
+  __device__ Index size() const { return (count + MANY - 1) / MANY; }
+  __device__ bool whole(Index q) const { return aligned && MANY * (q + 1) <= count; }
+  __device__ Pack<T> read(const T* array, Index q) const {
+    if (whole(q)) return ((const Pack<T>*)array)[q];
+    Pack<T> some = {};
+#pragma unroll
+    for (int k = 0; k < MANY; k++)
+      if (MANY * q + k < count) some.at[k] = array[MANY * q + k];
+    return some;
+  }
+  __device__ void write(T* array, Index q, const Pack<T>& values) const {
+    if (whole(q)) ((Pack<T>*)array)[q] = values;
+    else {
+#pragma unroll
+      for (int k = 0; k < MANY; k++)
+        if (MANY * q + k < count) array[MANY * q + k] = values.at[k];
+    }
+  }
+};
+
+// y = op(a) and y = op(a, b) for each element of arrays of float or bfloat16, 16 bytes a thread.
+template <class T, class Op>
+__device__ void map(Index count, const T* a, T* y, Op op) {
+  Packs<T> packs = {count, for_quads(a) && for_quads(y)};
+  EACH(q, packs.size()) {
+    Pack<T> values = packs.read(a, q);
+#pragma unroll
+    for (int k = 0; k < Packs<T>::MANY; k++) values.set(k, op(values.get(k)));
+    packs.write(y, q, values);
   }
 }
 
-template <class Op>
-__device__ void combine(Index count, const float* a, const float* b, float* y, Op op) {
-  Fours fours = {count, for_quads(a) && for_quads(b) && for_quads(y)};
-  EACH(q, fours.size()) {
-    Quad values = fours.read(a, q), others = fours.read(b, q);
-    for (int k = 0; k < 4; k++) values.at[k] = op(values.at[k], others.at[k]);
-    fours.write(y, q, values);
+template <class T, class Op>
+__device__ void combine(Index count, const T* a, const T* b, T* y, Op op) {
+  Packs<T> packs = {count, for_quads(a) && for_quads(b) && for_quads(y)};
+  EACH(q, packs.size()) {
+    Pack<T> values = packs.read(a, q), others = packs.read(b, q);
+#pragma unroll
+    for (int k = 0; k < Packs<T>::MANY; k++) values.set(k, op(values.get(k), others.get(k)));
+    packs.write(y, q, values);
   }
 }
 

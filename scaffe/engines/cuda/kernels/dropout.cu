@@ -24,21 +24,33 @@ __device__ inline float uniform(const Four<word>& drawn, int k) {
   return (half >> 8) * (1.0f / 16777216.0f);
 }
 
-KERNEL dropout(Index count, const float* x, float* y, const word* key, Index first_row, int per_row, int steps,
-               word by_steps, float ratio, float scale) {
-  bool quads = per_row % 4 == 0 && for_quads(x) && for_quads(y);
+template <class T>
+__device__ void drop(Index count, const T* x, T* y, const word* key, Index first_row, int per_row, int steps,
+                     word by_steps, float ratio, float scale) {
+  const int MANY = Packs<T>::MANY;
+  bool aligned = per_row % MANY == 0 && for_quads(x) && for_quads(y);
   each_cell(count, steps, by_steps, [&](Index row, Index step) {
     Four<word> drawn = philox((first_row + row) * steps + step + 1, key[0], key[1]);
     Index begin = row * per_row + step * STEP;
     int length = per_row - step * STEP < STEP ? per_row - step * STEP : STEP;
 #pragma unroll
-    for (int four = 0; four < STEP / 4; four++) {
-      Fours fours = {length - 4 * four, quads};
-      if (fours.count <= 0) return;
-      Quad values = fours.read(x + begin + 4 * four, 0);
+    for (int first = 0; first < STEP; first += MANY) {
+      Packs<T> packs = {length - first, aligned};
+      if (packs.count <= 0) return;
+      Pack<T> values = packs.read(x + begin + first, 0);
 #pragma unroll
-      for (int k = 0; k < 4; k++) values.at[k] *= (uniform(drawn, 4 * four + k) >= ratio ? 1.0f : 0.0f) * scale;
-      fours.write(y + begin + 4 * four, 0, values);
+      for (int k = 0; k < MANY; k++)
+        values.set(k, values.get(k) * ((uniform(drawn, first + k) >= ratio ? 1.0f : 0.0f) * scale));
+      packs.write(y + begin + first, 0, values);
     }
   });
+}
+
+KERNEL dropout(Index count, const float* x, float* y, const word* key, Index first_row, int per_row, int steps,
+               word by_steps, float ratio, float scale) {
+  drop(count, x, y, key, first_row, per_row, steps, by_steps, ratio, scale);
+}
+KERNEL dropout_bf16(Index count, const bf16* x, bf16* y, const word* key, Index first_row, int per_row, int steps,
+                    word by_steps, float ratio, float scale) {
+  drop(count, x, y, key, first_row, per_row, steps, by_steps, ratio, scale);
 }

@@ -53,20 +53,30 @@ MOVE(unsigned, 4)
 MOVE(unsigned short, 2)
 
 // total = p0 + p1 + ..., from the left.
-KERNEL sum_of(Index count, float* total, PARTS(const float)) {
-  const float* parts[] = {p0, p1, p2, p3, p4, p5, p6, p7};
+template <class T>
+__device__ void sum_up(Index count, T* total, PARTS(const T)) {
+  const T* parts[] = {p0, p1, p2, p3, p4, p5, p6, p7};
   bool aligned = for_quads(total);
 #pragma unroll
   for (int k = 0; k < MOST; k++) aligned = aligned && for_quads(parts[k]);
-  Fours fours = {count, aligned};
-  EACH(q, fours.size()) {
-    Quad sum = fours.read(p0, q);
+  Packs<T> packs = {count, aligned};
+  EACH(q, packs.size()) {
+    Pack<T> first = packs.read(p0, q);
+    float sum[Packs<T>::MANY];
+#pragma unroll
+    for (int k = 0; k < Packs<T>::MANY; k++) sum[k] = first.get(k);
 #pragma unroll
     for (int part = 1; part < MOST; part++)
       if (parts[part]) {
-        Quad values = fours.read(parts[part], q);
-        for (int k = 0; k < 4; k++) sum.at[k] += values.at[k];
+        Pack<T> values = packs.read(parts[part], q);
+#pragma unroll
+        for (int k = 0; k < Packs<T>::MANY; k++) sum[k] += values.get(k);
       }
-    fours.write(total, q, sum);
+#pragma unroll
+    for (int k = 0; k < Packs<T>::MANY; k++) first.set(k, sum[k]);
+    packs.write(total, q, first);
   }
 }
+
+KERNEL sum_of(Index count, float* total, PARTS(const float)) { sum_up(count, total, p0, p1, p2, p3, p4, p5, p6, p7); }
+KERNEL sum_of_bf16(Index count, bf16* total, PARTS(const bf16)) { sum_up(count, total, p0, p1, p2, p3, p4, p5, p6, p7); }

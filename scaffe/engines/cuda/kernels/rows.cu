@@ -1,4 +1,4 @@
-// Maps channels last (rows x channels): sums over the rows, and a bias per channel.
+// Maps channels last (rows x channels): sums over the rows, a bias per channel; and rounding to bfloat16.
 //
 // Sums: `lanes` threads side by side read N channels each of one row, and a block so many rows at once. Each row of the
 // grid sums its part of the rows into a row of `sums`, or adds that to it.
@@ -56,3 +56,16 @@ ADD_BIAS(float, 1, add_bias_1)
 ADD_BIAS(float, 4, add_bias_4)
 ADD_BIAS(bf16, 1, add_bias_bf16_1)
 ADD_BIAS(bf16, 8, add_bias_bf16_8)
+
+// Numbers rounded to bfloat16, eight a thread.
+KERNEL to_bf16(Index count, const float* x, bf16* y) {
+  Packs<bf16> packs = {count, for_quads(y)};
+  Packs<float> halves = {count, for_quads(x)};
+  EACH(q, packs.size()) {
+    Pack<float> first = halves.read(x, 2 * q), second = halves.read(x, 2 * q + 1);
+    Pack<bf16> rounded;
+#pragma unroll
+    for (int k = 0; k < 4; k++) rounded.set(k, first.get(k)), rounded.set(4 + k, second.get(k));
+    packs.write(y, q, rounded);
+  }
+}

@@ -15,6 +15,8 @@ MADE = {  # kernels' names, by the macro that makes them
     "MOVE": ["gather_{}", "scatter_{}"],
     "NORM": [f"{kernel}_{{}}" for kernel in NORMS],
     "POOL": ["pool_max_{}", "pool_mean_{}"],
+    "ROW_SUMS": ["{}"],
+    "ADD_BIAS": ["{}"],
 }
 DECLARED = re.compile(r"^KERNEL (\w+)\(", re.MULTILINE)
 

@@ -3,7 +3,7 @@
 import fake_cublas
 import numpy as np
 import pytest
-from both_engines import assert_alike, build, run
+from both_engines import assert_alike, build
 from cudnn_gpu import gpu_with
 from strict_arrays import a_gpu
 
@@ -96,8 +96,58 @@ CONVOLUTIONS = (
     + layer("three", "Deconvolution", "b", "c", "convolution_param { num_output: 8 kernel_size: 2 stride: 2 group: 4 }")
     + convolution("four", "c", "y", "num_output: 4 kernel_size: 3 stride: 2")
 )
-NETS = {"convolutions": (CONVOLUTIONS, (2, 3, 6, 5))}
-TOLERANCE = {"bf16": 2e-2, "tf32": 2e-5}  # the stand-in for cuDNN rounds nothing to TF32
+
+
+def between(layers, bottoms, top, outputs=16):
+    """Return layers between convolutions: `bottoms` come out of convolutions of x0, `top` goes into one."""
+    text = "".join(
+        convolution(f"in{i}", "x0", name, f"num_output: {outputs} kernel_size: 3 pad: 1")
+        for i, name in enumerate(bottoms.split())
+    )
+    return text + layers + convolution("out", top, "y", "num_output: 4 kernel_size: 1")
+
+
+def pooling(fields):
+    return layer("pool", "Pooling", "a", "p", f"pooling_param {{ kernel_size: 3 {fields} }}")
+
+
+IMAGES = 2, 3, 7, 6
+LAYERS = {
+    "relu": between(layer("relu", "ReLU", "a", "b", "relu_param { negative_slope: 0.5 }"), "a", "b"),
+    "relu in place": between(layer("relu", "ReLU", "a", "a"), "a", "a", outputs=5),
+    "max": between(pooling("stride: 2"), "a", "p"),
+    "max, odd channels, pad": between(pooling("pad: 1"), "a", "p", outputs=5),
+    "mean": between(pooling("stride: 2 pool: AVE pad: 1"), "a", "p"),
+    "mean of all": between(
+        layer("pool", "Pooling", "a", "p", "pooling_param { pool: AVE global_pooling: true }"), "a", "p", outputs=6
+    ),
+    "lrn": between(layer("lrn", "LRN", "a", "b", "lrn_param { local_size: 5 alpha: 0.5 }"), "a", "b", outputs=24),
+    "lrn, odd channels": between(
+        layer("lrn", "LRN", "a", "b", "lrn_param { local_size: 7 alpha: 0.5 beta: 0.5 k: 2 }"), "a", "b", outputs=13
+    ),
+    "lrn, wide": between(layer("lrn", "LRN", "a", "b", "lrn_param { local_size: 9 alpha: 0.5 }"), "a", "b", outputs=20),
+    "concat": between(layer("join", "Concat", "a b c", "d"), "a b c", "d"),
+    "concat of rows": between(layer("join", "Concat", "a b", "d", "concat_param { axis: 2 }"), "a b", "d", outputs=5),
+    "slice": between(
+        layer("cut", "Slice", "a", "b c", "slice_param { slice_point: 5 }")
+        + layer("join", "Concat", "c b", "d"), "a", "d"
+    ),
+    "sum": between(layer("add", "Eltwise", "a b", "c", "eltwise_param { coeff: 1 coeff: -2 }"), "a b", "c"),
+    "product": between(layer("add", "Eltwise", "a b", "c", "eltwise_param { operation: PROD }"), "a b", "c"),
+    "maximum": between(layer("add", "Eltwise", "a b", "c", "eltwise_param { operation: MAX }"), "a b", "c", outputs=5),
+    "split": between(
+        layer("relu", "ReLU", "a", "b") + layer("pool", "Pooling", "a", "c", "pooling_param { kernel_size: 1 }")
+        + layer("add", "Eltwise", "b c", "d"), "a", "d"
+    ),
+    "dropout": between(
+        layer("pool", "Pooling", "a", "p", "pooling_param { global_pooling: true }")
+        + layer("drop", "Dropout", "p", "p"), "a", "p", outputs=21,
+    ),
+    "inner product": convolution("one", "x0", "a", "num_output: 9 kernel_size: 3")
+    + layer("ip", "InnerProduct", "a", "y", "inner_product_param { num_output: 6 }"),
+}  # fmt: skip
+NETS = {"convolutions": (CONVOLUTIONS, (2, 3, 6, 5))} | {name: (net, IMAGES) for name, net in LAYERS.items()}
+TOLERANCE = {"bf16": 8e-3, "tf32": 2e-5}  # a few roundings; the stand-in for cuDNN rounds nothing to TF32
 
 
 def typed_net(layers, *shapes, numbers="bf16", **how):
@@ -110,19 +160,20 @@ def typed_names(net):
     return {name for name, blob in net.blobs.items() if blob.values.home is not None}
 
 
-class Conversions:
-    """Counts the conversions of layouts that an engine launches, by the layer that computes."""
-
-    def __init__(self, net):
-        self.net, self.found = net, []
-        launch = net.engine.launch
-
-        def counting(file, kernel, *rest):
-            if kernel.startswith("turn"):
-                self.found.append(kernel)
-            launch(file, kernel, *rest)
-
-        net.engine.launch = counting
+def computed(net, passes=2):
+    """Run passes over small whole numbers, which bfloat16 has; return all that was computed, by name."""
+    rng = np.random.default_rng(0)
+    for blob in [net.blobs["x0"], *(blob for blobs in net.params.values() for blob in blobs)]:
+        blob.data[...] = rng.integers(-1, 2, blob.shape)
+    net.clear_param_diffs()
+    for _ in range(passes):
+        net.forward()
+        net.blobs["y"].diff[...] = rng.integers(-2, 3, net.blobs["y"].shape)
+        net.backward()
+    found = {name: blob.data.copy() for name, blob in net.blobs.items()} | {"x0 diff": net.blobs["x0"].diff.copy()}
+    for one, blobs in net.params.items():
+        found |= {f"{one}[{i}] diff": blob.diff.copy() for i, blob in enumerate(blobs)}
+    return found
 
 
 @pytest.mark.parametrize("compute", TOLERANCE)
@@ -130,6 +181,65 @@ class Conversions:
 def test_nets_of_typed_blobs_have_the_references_numbers(name, compute):
     layers, *shapes = NETS[name]
     net = typed_net(layers, *shapes, numbers=compute)
-    found = run(net, 2)
-    assert typed_names(net) == {*net.blobs} - {"x0", "y"}
-    assert_alike(found, run(build(layers, *shapes, engine="reference"), 2), TOLERANCE[compute])
+    found = computed(net)
+    assert typed_names(net) == {name for name in net.blobs if not name.startswith(("x0", "y"))}
+    assert_alike(found, computed(build(layers, *shapes, engine="reference")), TOLERANCE[compute])
+
+
+def conversions(net):
+    """Return the kernels that convert layouts in a pass forward and backward."""
+    found, launch = [], net.engine.launch
+
+    def counting(file, kernel, *rest):
+        if kernel.startswith(("turn", "to_bf16")):
+            found.append(kernel)
+        launch(file, kernel, *rest)
+
+    net.engine.launch = counting
+    for i in range(len(net.layers)):
+        net.forward_layer(i)
+    for i in reversed(range(len(net.layers))):
+        net.backward_layer(i)
+    net.engine.launch = launch
+    return found
+
+
+MODEL = (
+    convolution("one", "x0", "a", "num_output: 8 kernel_size: 3 bias_term: false")
+    + layer("relu", "ReLU", "a", "a")
+    + layer("lrn", "LRN", "a", "b")
+    + layer("pool", "Pooling", "b", "c", "pooling_param { kernel_size: 2 }")
+    + convolution("two", "c", "d", "num_output: 8 kernel_size: 1 bias_term: false")
+    + convolution("three", "c", "e", "num_output: 8 kernel_size: 3 pad: 1 bias_term: false")
+    + layer("join", "Concat", "d e", "f")
+    + layer("pool2", "Pooling", "f", "g", "pooling_param { kernel_size: 2 pool: AVE }")
+    + layer("ip", "InnerProduct", "g", "y", "inner_product_param { num_output: 6 }")
+)
+
+
+@pytest.mark.parametrize("compute", TOLERANCE)
+def test_between_the_first_convolution_and_the_classifier_nothing_is_converted_but_weights(compute):
+    loss = layer("loss", "Reduction", "y", "loss", "loss_weight: 1")
+    net = typed_net(MODEL + loss, IMAGES, numbers=compute, force_backward=False)
+    net.clear_param_diffs()
+    conversions(net)
+    of_weights, of_input, of_inner_product = 2 * 3, 1, 2  # weights and their gradients; x0, again backward; g and its
+    assert len(conversions(net)) == of_weights + 2 * of_input + of_inner_product
+    assert typed_names(net) == {*net.blobs} - {"x0", "y", "loss"}
+
+
+def test_blobs_in_bfloat16_take_half_the_memory():
+    low, full = (typed_net(MODEL, IMAGES, numbers=numbers) for numbers in ("bf16", "float32"))
+    for net in (low, full):
+        net.forward()
+        net.backward()
+    assert not typed_names(full)
+    assert 0.5 <= low.engine.memory.nbytes / full.engine.memory.nbytes < 0.75  # small ones are aligned
+
+
+def test_a_layer_without_kernels_for_typed_blobs_sees_plain_ones_and_so_do_its_neighbours():
+    layers = between(layer("elu", "ELU", "a", "b") + layer("add", "Eltwise", "b c", "d"), "a c", "d")
+    net = typed_net(layers, IMAGES)
+    found = computed(net)
+    assert typed_names(net) == set()
+    assert_alike(found, computed(build(layers, IMAGES, engine="reference")), 2e-2)
