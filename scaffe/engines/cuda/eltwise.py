@@ -99,7 +99,7 @@ class CudaEltwise(TypedLayer, eltwise.Eltwise):
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         unrectified = deferred(diff(top[0]), Unrectified)
         if unrectified and self.adds and all(propagate_down):
-            y, dy, targets = raw(unrectified.top), raw(diff(top[0])), [writing(diff(blob)) for blob in bottom]
+            y, dy, targets = reading(unrectified.top), raw(diff(top[0])), [writing(diff(blob)) for blob in bottom]
             _over(self.operation, "sum_back_unrectified", y, y, dy, *targets)
             return
         downs = [i for i, down in enumerate(propagate_down) if down]

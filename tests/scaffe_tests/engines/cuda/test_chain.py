@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from cudnn_gpu import gpu_with
 from google.protobuf import text_format
 from host_kernels import Kernel
 from strict_arrays import StrictGpu
@@ -20,8 +21,8 @@ layer { name: "scale_NAME" type: "Scale" bottom: "TOP" top: "TOP" scale_param { 
   filler { type: "gaussian" std: 1 } bias_filler { type: "gaussian" std: 0.2 } } }\n"""
 RELU = 'layer { name: "relu_NAME" type: "ReLU" bottom: "NAME" top: "NAME" }\n'
 SUM = 'layer { name: "e" type: "Eltwise" bottom: "A" bottom: "B" top: "e" }\n'
-END = """layer { name: "end" type: "InnerProduct" bottom: "BOTTOM" top: "end"
-  inner_product_param { num_output: 3 weight_filler { type: "gaussian" std: 0.1 } } }\n"""
+END = """layer { name: "end" type: "Convolution" bottom: "BOTTOM" top: "end"
+  convolution_param { num_output: 3 kernel_size: 1 weight_filler { type: "gaussian" std: 0.1 } } }\n"""
 
 
 def conv(name, bottom):
@@ -63,10 +64,11 @@ NETS = {"single": single, "unscaled": unscaled, "shortcut": shortcut, "projectio
 EACH = [*product(NETS, (True, False))]
 
 
-def net_of(name, in_place, gpu, shape=(3, 4, 5, 3)):
+def net_of(name, in_place, gpu, numbers="float32", shape=(3, 4, 5, 3)):
     dims = " ".join(f"dim: {size}" for size in shape)
     param = text_format.Parse(INPUT.replace("DIMS", dims) + NETS[name](in_place), NetParameter())
-    return scaffe.Net(param, scaffe.TRAIN, gpu=gpu, compute=Compute("auto" if gpu else "reference"))
+    compute = Compute("auto" if gpu else "reference", numbers=numbers)
+    return scaffe.Net(param, scaffe.TRAIN, gpu=gpu, compute=compute)
 
 
 def computed(net, look=""):
@@ -109,6 +111,22 @@ def test_a_blob_within_a_chain_has_its_values_on_request(name, in_place):
     for look in net_of(name, in_place, None).blobs:
         if "split" not in look and look not in ("x", "end"):
             assert_alike(*(computed(net_of(name, in_place, gpu), look) for gpu in (StrictGpu(), None)))
+
+
+@pytest.mark.parametrize(("name", "in_place"), EACH)
+def test_a_chain_over_blobs_with_channels_last_has_the_same_numbers(name, in_place):
+    net = net_of(name, in_place, gpu_with(), "tf32")  # which the stand-in for cuDNN does not round
+    assert_alike(computed(net), computed(net_of(name, in_place, None)))
+    typed = {name for name, blob in net.blobs.items() if blob.values.home is not None}
+    assert typed == {name for name in net.blobs if name != "end" and not name.startswith("x")}
+
+
+@pytest.mark.parametrize(("name", "in_place"), EACH)
+def test_a_chain_in_bfloat16_is_rounded_a_few_times(name, in_place):
+    low, full = (computed(net_of(name, in_place, gpu_with(), numbers)) for numbers in ("bf16", "tf32"))
+    for blob, values in full.items():
+        error = np.linalg.norm(low[blob] - values) / max(1e-3, np.linalg.norm(values))
+        assert error < 0.05, blob
 
 
 @pytest.fixture
