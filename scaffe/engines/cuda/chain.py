@@ -14,7 +14,7 @@ from typing import Any
 
 from scaffe.context import TRAIN
 from scaffe.engines.cuda.engine import engine_of
-from scaffe.engines.cuda.forms import ChannelsLast, Part, kind
+from scaffe.engines.cuda.forms import ChannelsLast, Part, kind, reading
 from scaffe.layers.layer import Layer
 
 
@@ -67,7 +67,7 @@ class Unrectified(Deferred):
         self.relu, self.top = relu, top
 
     def compute(self, target: Any) -> None:
-        y = raw(self.top)
+        y = reading(self.top)
         engine_of(self.relu).over("relu", f"relu_back{kind(y)}", y.size, y, target, target, 0.0, each=16 // y.itemsize)
 
 

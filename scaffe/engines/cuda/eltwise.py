@@ -75,6 +75,10 @@ class CudaEltwise(TypedLayer, eltwise.Eltwise):
         param = self.param.eltwise_param
         return param.operation == param.SUM and len(self.param.bottom) == 2 and set(self.coeffs) <= {1}
 
+    def typed_blobs(self, bottom: Blobs, top: Blobs) -> list[Blob]:
+        more_than_two = len(bottom) > 2  # whose sums and products are rounded once only in float32
+        return [] if not self.stable or more_than_two else [*bottom, *top]
+
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         waiting = deferred(data(bottom[1]), Normalised) if self.adds and bottom[0] is not bottom[1] else None
         if waiting and data(bottom[1]).is_last == data(bottom[0]).is_last == data(top[0]).is_last:
@@ -93,20 +97,15 @@ class CudaEltwise(TypedLayer, eltwise.Eltwise):
             self._added.compute(y)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
-        gradient = diff(top[0])
-        unrectified = deferred(gradient, Unrectified)
-        if not unrectified or not self.adds or not all(propagate_down):
-            return self._backward(top, propagate_down, bottom)
-        y, dy, targets = raw(unrectified.top), raw(gradient), [writing(diff(blob)) for blob in bottom]
-        _over(self.operation, "sum_back_unrectified", y, y, dy, *targets)
-
-    def typed_blobs(self, bottom: Blobs, top: Blobs) -> list[Blob]:
-        more_than_two = len(bottom) > 2  # whose sums and products are rounded once only in float32
-        return [] if not self.stable or more_than_two else [*bottom, *top]
-
-    def _backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
+        unrectified = deferred(diff(top[0]), Unrectified)
+        if unrectified and self.adds and all(propagate_down):
+            y, dy, targets = reading(unrectified.top), raw(diff(top[0])), [writing(diff(blob)) for blob in bottom]
+            _over(self.operation, "sum_back_unrectified", y, y, dy, *targets)
+            return
         downs = [i for i, down in enumerate(propagate_down) if down]
         read = [*map(data, bottom), data(top[0]), diff(top[0])]
+        if self.adds:  # whose bottoms' values are not read: they may be left deferred
+            read = read[2:]
         _, found = arrays(read, [diff(bottom[i]) for i in downs])
         (*xs, y, dy), targets = found[: len(read)], found[len(read) :]
         for i, dx in zip(downs, targets, strict=True):

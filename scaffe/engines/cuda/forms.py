@@ -70,7 +70,11 @@ def arrays(read: Sequence[Part], written: Sequence[Part] = ()) -> tuple[bool, li
     each is the plain array. Not for parts to be added to.
     """
     if not all(part.is_last for part in (*read, *written)):
-        return False, [part.plain for part in (*read, *written)]
+        given = [part.plain for part in read]
+        for part in written:
+            if part.values.deferred:
+                part.values.overwritten()
+        return False, given + [part.plain for part in written]
     return True, [reading(part) for part in read] + [writing(part) for part in written]
 
 

@@ -18,8 +18,8 @@ from scaffe.layers.layer import Blobs, register
 from scaffe.layers.pooling import Pooling
 from scaffe.layers.pooling_axis import Axis
 
-PLACES = 256  # in a window, at most, where a byte holds the maximum's
 STRIP = 4  # rows of a thread's strip; as in pooling.cu
+PLACES = 256  # in a window, at most, where a byte holds the maximum's
 
 
 class _PoolingKernels:

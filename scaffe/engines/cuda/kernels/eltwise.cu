@@ -41,7 +41,7 @@ __device__ void to_the_most(Index count, const T* dy, const int* winner, int num
 
 // The gradients of both bottoms of a sum whose top a ReLU has rectified: dy where the top y is above 0.
 template <class T>
-__device__ void to_both(Index count, const T* y, const T* dy, T* first, T* second) {
+__device__ void back_unrectified(Index count, const T* y, const T* dy, T* first, T* second) {
   Packs<T> packs = {count, for_quads(y) && for_quads(dy) && for_quads(first) && for_quads(second)};
   EACH(q, packs.size()) {
     Pack<T> values = packs.read(y, q), gradients = packs.read(dy, q);
@@ -72,7 +72,7 @@ __device__ void to_both(Index count, const T* y, const T* dy, T* first, T* secon
     to_the_most(count, dy, winner, number, dx);                                                         \
   }                                                                                                     \
   KERNEL sum_back_unrectified##END(Index count, const T* y, const T* dy, T* first, T* second) {         \
-    to_both(count, y, dy, first, second);                                                               \
+    back_unrectified(count, y, dy, first, second);                                                      \
   }
 
 ELTWISE(float, )

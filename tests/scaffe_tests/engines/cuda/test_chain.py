@@ -4,12 +4,14 @@ from itertools import product
 
 import numpy as np
 import pytest
+from cudnn_gpu import gpu_with
 from google.protobuf import text_format
 from host_kernels import Kernel
 from strict_arrays import StrictGpu
 
 import scaffe
 from scaffe.compute import Compute
+from scaffe.engines.cuda.graphs import WARM_UP
 from scaffe.proto import NetParameter
 
 INPUT = 'force_backward: true layer { name: "x" type: "Input" top: "x" input_param { shape { DIMS } } }\n'
@@ -20,8 +22,8 @@ layer { name: "scale_NAME" type: "Scale" bottom: "TOP" top: "TOP" scale_param { 
   filler { type: "gaussian" std: 1 } bias_filler { type: "gaussian" std: 0.2 } } }\n"""
 RELU = 'layer { name: "relu_NAME" type: "ReLU" bottom: "NAME" top: "NAME" }\n'
 SUM = 'layer { name: "e" type: "Eltwise" bottom: "A" bottom: "B" top: "e" }\n'
-END = """layer { name: "end" type: "InnerProduct" bottom: "BOTTOM" top: "end"
-  inner_product_param { num_output: 3 weight_filler { type: "gaussian" std: 0.1 } } }\n"""
+END = """layer { name: "end" type: "Convolution" bottom: "BOTTOM" top: "end"
+  convolution_param { num_output: 3 kernel_size: 1 weight_filler { type: "gaussian" std: 0.1 } } }\n"""
 
 
 def conv(name, bottom):
@@ -63,10 +65,11 @@ NETS = {"single": single, "unscaled": unscaled, "shortcut": shortcut, "projectio
 EACH = [*product(NETS, (True, False))]
 
 
-def net_of(name, in_place, gpu, shape=(3, 4, 5, 3)):
+def net_of(name, in_place, gpu, numbers="float32", shape=(3, 4, 5, 3), graphs="off"):
     dims = " ".join(f"dim: {size}" for size in shape)
     param = text_format.Parse(INPUT.replace("DIMS", dims) + NETS[name](in_place), NetParameter())
-    return scaffe.Net(param, scaffe.TRAIN, gpu=gpu, compute=Compute("auto" if gpu else "reference"))
+    compute = Compute("auto" if gpu else "reference", numbers=numbers, graphs=graphs if gpu else "auto")
+    return scaffe.Net(param, scaffe.TRAIN, gpu=gpu, compute=compute)
 
 
 def computed(net, look=""):
@@ -109,6 +112,49 @@ def test_a_blob_within_a_chain_has_its_values_on_request(name, in_place):
     for look in net_of(name, in_place, None).blobs:
         if "split" not in look and look not in ("x", "end"):
             assert_alike(*(computed(net_of(name, in_place, gpu), look) for gpu in (StrictGpu(), None)))
+
+
+@pytest.mark.parametrize(("name", "in_place"), EACH)
+def test_a_chain_over_blobs_with_channels_last_has_the_same_numbers(name, in_place):
+    net = net_of(name, in_place, gpu_with(), "tf32")  # which the stand-in for cuDNN does not round
+    assert_alike(computed(net), computed(net_of(name, in_place, None)))
+    typed = {name for name, blob in net.blobs.items() if blob.values.home is not None}
+    assert typed == {name for name in net.blobs if name != "end" and not name.startswith("x")}
+
+
+@pytest.mark.parametrize(("name", "in_place"), EACH)
+def test_a_chain_in_bfloat16_is_rounded_a_few_times(name, in_place):
+    low, full = (computed(net_of(name, in_place, gpu_with(), numbers)) for numbers in ("bf16", "tf32"))
+    for blob, values in full.items():
+        error = np.linalg.norm(low[blob] - values) / max(1e-3, np.linalg.norm(values))
+        assert error < 0.05, blob
+
+
+def repeated(net, starts):
+    """Return all numbers after some passes by groups of layers, new groups beginning at `starts`."""
+    rng, engine = np.random.default_rng(0), net.engine
+    for _ in range(2 * WARM_UP + 3):
+        net.clear_param_diffs()
+        net.blobs["x"].data[...] = rng.standard_normal(net.blobs["x"].shape)
+        for group in engine.groups(net, starts):
+            engine.forward(net, group)
+        net.blobs["end"].diff[...] = rng.standard_normal(net.blobs["end"].shape)
+        for group in reversed(engine.groups(net, starts)):
+            engine.backward(net, group)
+    found = {name: blob.data.copy() for name, blob in net.blobs.items()}
+    found |= {f"{name} diff": blob.diff.copy() for name, blob in net.blobs.items()}
+    return found | {f"{name} {i}": blob.diff for name, blobs in net.params.items() for i, blob in enumerate(blobs)}
+
+
+@pytest.mark.parametrize(("numbers", "cut"), [("float32", True), ("bf16", False), ("bf16", True)])
+@pytest.mark.parametrize(("name", "in_place"), product(["single", "projection"], (True, False)))
+def test_a_chain_that_is_repeated_has_the_bits_of_one_that_is_computed(name, in_place, numbers, cut):
+    nets = [net_of(name, in_place, gpu_with(), numbers, graphs=graphs) for graphs in ("on", "off")]
+    starts = [i for i, layer in enumerate(nets[0].layers) if layer.blobs] if cut else []
+    found, expected = (repeated(net, starts) for net in nets)
+    for blob, values in expected.items():
+        np.testing.assert_array_equal(found[blob], values, err_msg=blob)
+    assert nets[0].engine.graphs._recordings
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ MADE = {  # kernels' names, by the macro that makes them
     "UPDATE": ["update_{}"],
     "LRN": ["lrn_{}", "lrn_back_{}"],
     "MOVE": ["gather_{}", "scatter_{}"],
-    "ROW_SUMS": ["{}"],
-    "ADD_BIAS": ["{}"],
     "NORM": [f"{kernel}_{{}}" for kernel in NORMS],
     "POOL": ["pool_max_{}", "pool_mean_{}"],
+    "ROW_SUMS": ["{}"],
+    "ADD_BIAS": ["{}"],
 }
 DECLARED = re.compile(r"^KERNEL (\w+)\(", re.MULTILINE)
 
