@@ -1,14 +1,18 @@
 #!/usr/bin/env bash
 # Run the tests and benchmarks that need a GPU, and print one table.
-#   bash jobs/prove_on_gpu.sh [OUT]      logs, table.txt, table.md and table.json in OUT (default: ./gpu_proof)
-#   WHEELS=FOLDER ...                    first install that folder's wheels into OUT/site; nothing else is installed
+#   bash jobs/prove_on_gpu.sh [OUT]      logs, table.txt, table.md, table.json in OUT (default: ./gpu_proof); all of
+#                                        these, and the caches of kernels and plans, in OUT/proof.tar.gz
+#   WHEELS=FOLDER ...                    first install that folder's wheels (jobs/wheels.sh) into OUT/site, nothing else
 #   PARITY=FOLDER ...                    compare with Caffe's results in that folder
 #   STEPS=layers,ranks ...               only these of machine, kernels, layers, solvers, products, batches, parity,
 #                                        ranks, lenet, reduce, bandwidth, bench-float32, bench-tf32, bench-bf16; OUT's
 #                                        table keeps the lines of the others
 #   QUICK=1 ...                          the short form of each step, about 8 minutes in all
-#   SECONDS_IN_ALL=N ...                 stop N seconds after the start
+#   SECONDS_IN_ALL=570 ...               stop 570 seconds after the start, as a job's slot of 10 minutes asks
+#   RESUME=1 ...                         skip what has passed with other code too, and in STEPS
 #   REHEARSE=1 ...                       the same steps without a GPU, on stand-ins for device arrays
+# A step that has passed with the same code is skipped, unless STEPS names it: the next slot does what is left. Where
+# OUT has proof.tar.gz alone, a run on another machine, it goes on from that.
 # The active python3 (or PYTHON) needs numpy, xxhash, pytest and pytest-mpi, and cupy unless REHEARSE=1. A step without
 # its requirements is skipped. Exit code: 0 all passed, 1 some failed or did not run, 2 none could run.
 set -u
@@ -47,6 +51,8 @@ use_prefix() {
   local folder
   for folder in "$1"/{,local/}lib*/python*/{site,dist}-packages; do
     [ -d "$folder" ] && PYTHONPATH=$folder${PYTHONPATH:+:$PYTHONPATH}
+    # The frontend of cuDNN looks on this path, then in the interpreter's own packages.
+    [ -d "$folder/nvidia/cudnn/lib" ] && LD_LIBRARY_PATH=$folder/nvidia/cudnn/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   done
   for folder in "$1"/{,local/}; do
     [ -d "$folder/bin" ] && PATH=$folder/bin:$PATH
@@ -61,6 +67,8 @@ use_prefix() {
 command -v mpirun >/dev/null || PATH=$PATH:$(dirname "$python")
 export PYTHONPATH=$root:$root/tests/support:$root/jobs${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1 NO_COLOR=1
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+# Kernels that CuPy and PyTorch compiled, and plans that were timed, for the next slot.
+export XDG_CACHE_HOME=$out/cache CUPY_CACHE_DIR=$out/cache/cupy TORCHINDUCTOR_CACHE_DIR=$out/cache/inductor
 
 if [ -z "${REHEARSE:-}" ]; then
   export SCAFFE_ON_GPU=1

@@ -27,6 +27,10 @@ class Form:
         """Write the values into `array`, in C order."""
         raise NotImplementedError
 
+    def load(self, array: Any) -> None:
+        """Overwrite the values with those of `array`, in C order; only for a form that is a `home`."""
+        raise NotImplementedError
+
     def hold(self) -> None:
         """Count one more blob that holds the values."""
 
@@ -55,20 +59,22 @@ class Values:
 
     The values are in `form` unless it is None, else in `array`. Reading the plain array converts the form.
 
+    - `home`: the form in which an engine has planned the values to lie; None where that is the plain array.
     - `version` changes whenever the values may have changed: an engine set others, or the plain array was returned.
     - `lent`: another blob holds the form too, so it must not be overwritten.
-    - deferred: a function writes the values into the plain array when it is read, unless they are overwritten first.
+    - deferred: a function writes the values into the array or the home when they are read, unless overwritten first.
     - `gone`: the values were released.
     - `shared`: the memory serves other blobs when these values are not in use.
     - `borrowed`: the memory belongs to an owner that overwrites it after this pass.
     - `exposed`: the blob's `array` was returned, so that it can be written later without a new version.
     """
 
-    __slots__ = ("_write", "array", "borrowed", "exposed", "form", "gone", "lent", "shared", "version")
+    __slots__ = ("_write", "array", "borrowed", "exposed", "form", "gone", "home", "lent", "shared", "version")
 
     def __init__(self, array: Any = None):
         self.array = array
         self.form: Form | None = None
+        self.home: Form | None = None
         self.lent = self.gone = self.shared = self.borrowed = self.exposed = False
         self._write: Callable[[Any], object] | None = None
         self.version = 0
@@ -82,18 +88,23 @@ class Values:
         """Return the plain array, which holds the values from now on."""
         if self.array is None:
             self.array = xp.zeros(shape, np.float32)
+        self._settle_deferred()
         if self.form is not None:
             self.form.store(self.array)
         self._replace(None)
-        self.settle()
         self.version += 1
         return self.array
 
     def defer(self, write: Callable[[Any], object]) -> None:
-        """Set the values to what `write(array)` writes; it runs when the values are read."""
-        self._replace(None)
-        self._write = write if self.array is not None else None
+        """Set the values to what `write` writes into the array, or into their home; it runs when they are read."""
+        self._replace(self.home)
+        self._write = write if self.array is not None or self.home is not None else None
         self.version += 1
+
+    @property
+    def deferred(self) -> Callable[[Any], object] | None:
+        """What writes deferred values other than zeros, None where the values are not deferred."""
+        return None if self.is_zero else self._write
 
     def clear(self) -> None:
         """Set the values to zero, deferred."""
@@ -107,13 +118,21 @@ class Values:
         return self.form.array
 
     def settle(self) -> None:
-        """Write deferred values, and those of a host copy, into the array."""
+        """Write deferred values, and those of a host copy, to where the values lie: the array, or their home."""
+        self._settle_deferred()
+        if self.home is not None and self.form is not self.home:
+            if self.array is not None:
+                self.home.load(self.array)
+            self.array = None
+            self._replace(self.home)
+
+    def _settle_deferred(self) -> None:
         if isinstance(self.form, HostCopy):
             self.form.store(self.array)
             self._replace(None)
         if self._write is not None:
-            self._write(self.array)
-            self._write = None
+            write, self._write = self._write, None
+            write(self.array if self.form is None else self.form)
 
     def to_add(self, shape: Shape, xp: ModuleType) -> tuple[Any, bool]:
         """Return the plain array to add to, and whether to overwrite it instead, since the values are zeros."""
@@ -134,10 +153,27 @@ class Values:
         return self._write is _write_zeros
 
     def overwritten(self) -> None:
-        """Record that a device has overwritten the plain array, which alone holds the values now."""
-        self._replace(None)
+        """Record that a device has overwritten the plain array, or the home, which alone holds the values now."""
+        if self.home is not None:
+            self.array = None
+        self._replace(self.home)
         self._write = None
         self.version += 1
+
+    def move_in(self, home: Form, shared: bool) -> None:
+        """Set the home; the values, in the plain array if any, are kept unless its memory is `shared`."""
+        if shared:
+            self._replace(None)
+            self.array, self._write = None, None
+        self.home, self.shared = home, shared
+        self.settle()
+        self.version += 1
+
+    def move_out(self, shape: Shape, xp: ModuleType) -> None:
+        """Move the values from their home, if they have one, to the plain array."""
+        if self.home is not None and not self.empty:
+            self.plain(shape, xp)
+        self.home = None
 
     def lie(self, array: Any, shared: bool) -> None:
         """Move the plain array to this memory; the values are kept unless it is `shared`."""
@@ -157,10 +193,10 @@ class Values:
         self.version += 1
 
     def release(self) -> None:
-        """Release values in a form, which are not read again, so that its memory can serve other blobs."""
-        if self.form is not None:
+        """Release values in a form, or deferred, which are not read again, so that memory can serve other blobs."""
+        if self.form is not None or self.deferred:
             self._replace(None)
-            self.gone = True
+            self._write, self.gone = None, True
 
     def _replace(self, form: Form | None, lent: bool = False) -> None:
         """Replace the form, or remove it."""

@@ -13,7 +13,7 @@ from scaffe.context import Context
 from scaffe.devices.gpu import Gpu
 from scaffe.engine import REFERENCE
 from scaffe.errors import NetError
-from scaffe.graph import LayerNode, filter_layers, followers, insert_splits, made_by, need_backward
+from scaffe.graph import LayerNode, filter_layers, followers, insert_splits, joins, made_by, need_backward
 from scaffe.held import Held
 from scaffe.layers.base_data import BaseData
 from scaffe.layers.layer import Layer, asks_for_plain_code, check_counts, create
@@ -68,6 +68,8 @@ class BuiltNet:
             self._add_layer(param)
         for i, j in followers(self.param.layer).items():
             self.layers[i].follower = self.layers[j]
+        for i, (j, k) in joins(self.param.layer).items():
+            self.layers[i].joined = self.layers[j], k
         self.nodes = [self._node(i) for i in range(len(self.layers))]
         need_backward(self.nodes, self.param.force_backward)
         self._check_nameless()

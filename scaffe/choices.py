@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import Protocol
+from math import inf
+from typing import NamedTuple, Protocol
 
-from scaffe.atomic import write_atomically
+from scaffe import plan_file
 from scaffe.compute import AUTO, FIXED, TIMED
-from scaffe.errors import PlanError
 from scaffe.monitor.log import log
 
 MARGIN = 0.93  # of the time of the fixed kernel: another one must stay below it to replace that one
 RUNS = 3
 HOPELESS = 1.3  # times as long as the best so far: not worth more runs
-_LINE = re.compile(r"(?P<work>.+): (?P<way>[^:]+)")
+
+
+class Work(NamedTuple):
+    """A piece of work of a layer.
+
+    `time` returns the seconds of its kernels, the fixed one's first. `products` counts what it multiplies.
+    `circumstances` are what the seconds depend on beside the work's name.
+    """
+
+    time: Callable[[], dict[str, float]]
+    products: int = 0
+    circumstances: str = ""
 
 
 class Timed(Protocol):
@@ -27,8 +36,12 @@ class Timed(Protocol):
     def times_kernels(self) -> bool:
         """Whether the mode "auto" times them."""
 
-    def works(self) -> Iterator[Mapping[str, Callable[[], dict[str, float]]]]:
-        """Iterate over each layer's pieces of work; each returns the seconds of its kernels, the fixed one's first."""
+    @property
+    def machine(self) -> str:
+        """The device and libraries for which the user's file keeps what was timed; "" where none does."""
+
+    def works(self) -> Iterator[Mapping[str, Work]]:
+        """Iterate over each layer's pieces of work by name."""
 
 
 class Choices:
@@ -38,70 +51,69 @@ class Choices:
 
     - "fixed": each engine's own rule, and whatever `taken` holds;
     - "timed": `time` adds what is missing;
-    - "auto": timed for nets whose engine asks for it, fixed for others;
+    - "auto": for nets whose engine asks for it, taken from the user's file, or else timed within `budget` seconds, the
+      largest work first; fixed for others;
     - a file: read, timed, and written where it did not have all (swCaffe section VI.A times its first two iterations).
 
     Only one rank times; the others get its `taken`. Raise PlanError for a file that is no plan.
     """
 
-    def __init__(self, mode: str = AUTO):
-        self.mode, self.taken = mode, dict[str, str]()
+    def __init__(self, mode: str = AUTO, budget: float = inf):
+        self.mode, self.budget, self.taken = mode, budget, dict[str, str]()
         if mode not in (AUTO, FIXED, TIMED) and os.path.exists(mode):
-            self.taken = parse(_lines_of(mode), mode)
+            self.taken = plan_file.read(mode)
 
     def of(self, work: str, fixed: str) -> str:
         """Return the kernel for that work: `fixed` where none was found to be better."""
         return self.taken.get(work, fixed)
 
     def time(self, nets: Iterable[Timed]) -> dict[str, str]:
-        """Time the kernels of all work in the nets that has none yet, take the fastest, and return `taken`.
+        """Time the kernels of the work in the nets that has none yet, take the fastest, and return `taken`.
 
         The nets' values stay as they are.
         """
-        known, start = len(self.taken), time.perf_counter()
-        for net in nets:
-            if self.mode == FIXED or (self.mode == AUTO and not net.times_kernels):
-                continue
-            for work, measure in (item for works in net.works() for item in works.items()):
-                if work not in self.taken:
-                    self._take(work, measure())
-        if len(self.taken) > known:
-            log.info("Plan: timed %d pieces of work in %.1f s", len(self.taken) - known, time.perf_counter() - start)
-            if self.mode not in (AUTO, TIMED):
-                write_atomically(self.mode, "".join(f"{line}\n" for line in self.lines()).encode())
+        nets = [net for net in nets if self.mode != FIXED and (self.mode != AUTO or net.times_kernels)]
+        machine = next((net.machine for net in nets), "") if self.mode in (AUTO, TIMED) else ""
+        kept = plan_file.Kept(machine)
+        known, budget = (kept.read(), self.budget) if self.mode == AUTO else ({}, inf)
+        start, old, new, late = time.perf_counter(), 0, dict[str, str](), 0
+        for name, work in sorted(self._missing(nets).items(), key=lambda item: -item[1].products):
+            key = f"{name}; {work.circumstances}"
+            if key in known:
+                self.taken[name], old = known[key], old + 1
+            elif time.perf_counter() - start >= budget:
+                late += 1
+            elif way := self._fastest(name, work.time()):
+                self.taken[name] = new[key] = way
+        if new or old or late:
+            said = [f"timed {len(new)} pieces of work in {time.perf_counter() - start:.1f} s"]
+            said += [f"left {late} for lack of time"] * bool(late) + [f"found {old} in {kept.path}"] * bool(old)
+            log.info("Plan: %s", ", ".join(said))
+        if new and self.mode not in (AUTO, TIMED):
+            plan_file.write(self.mode, self.taken)
+        kept.add(new)
         return self.taken
 
-    def _take(self, work: str, seconds: dict[str, float]) -> None:
-        """Take the fastest kernel, if there is any; the first of them is the fixed one."""
+    def _missing(self, nets: Iterable[Timed]) -> dict[str, Work]:
+        """Return the work that has no kernel yet, that of the first net in which it is."""
+        found = dict[str, Work]()
+        for name, work in (item for net in nets for works in net.works() for item in works.items()):
+            if name not in self.taken:
+                found.setdefault(name, work)
+        return found
+
+    def _fastest(self, work: str, seconds: dict[str, float]) -> str:
+        """Return the fastest kernel, "" where there is none; the first of them is the fixed one."""
         if not seconds:
-            return
+            return ""
         fixed = next(iter(seconds))
         best = min(seconds, key=lambda way: seconds[way] * (MARGIN if way == fixed else 1))
-        self.taken[work] = best
         log.info("Plan: %s: %s, %s of %s's time", work, best, f"{seconds[best] / seconds[fixed]:.2f}", fixed)
+        return best
 
     def lines(self) -> list[str]:
         """Return a line `work: way` for each choice."""
         return [f"{work}: {way}" for work, way in self.taken.items()]
-
-
-def _lines_of(path: str) -> list[str]:
-    try:
-        return Path(path).read_text().splitlines()
-    except OSError as error:
-        raise PlanError(f"{path}: {(error.strerror or str(error)).lower()}") from None
-    except UnicodeDecodeError:
-        raise PlanError(f"{path}: not a text file, so no plan") from None
-
-
-def parse(lines: Iterable[str], source: str) -> dict[str, str]:
-    """Return the choices of `lines`. Raise PlanError, naming `source`, for a line that is none."""
-    taken = {}
-    for number, line in enumerate(lines, 1):
-        if not (found := _LINE.fullmatch(line.strip())):
-            raise PlanError(f"{source}, line {number}: expected 'work: way', got '{line.strip()}'")
-        taken[found["work"]] = found["way"]
-    return taken
 
 
 def elapsed(run: Callable[[], object]) -> float:

@@ -14,6 +14,7 @@ DEVICES = (AUTO, "cpu", "cuda")
 NUMBERS = ("float32", "tf32", "bf16")
 GRAPHS = (AUTO, "on", "off")
 WORKSPACE_BYTES = float(1 << 30)
+PLAN_SECONDS = 30.0
 REPLAY = "replay:"  # before a profile's path, in place of a number format
 
 
@@ -38,9 +39,9 @@ class Compute:
     in convolutions and inner products, one of NUMBERS; sums and parameters are float32. For a Solver `numbers` can be
     "replay:FILE": layers take the times of that profile and compute nothing. `threads` counts those of each instance; 0
     is one on each of its cores, or for a single instance OMP_NUM_THREADS, if set. `plan` is "fixed", "timed", a file,
-    or "auto": timed on a GPU, fixed on the CPU. `deterministic` allows only kernels whose results repeat bit for bit.
-    On a GPU a kernel's workspace has at most `workspace_bytes`. Raise EngineError, LaunchError or ScaffeError for other
-    values.
+    or "auto": timed on a GPU within `plan_seconds`, fixed on the CPU. `deterministic` allows only kernels whose results
+    repeat bit for bit. On a GPU a kernel's workspace has at most `workspace_bytes`. Raise EngineError, LaunchError or
+    ScaffeError for other values.
     """
 
     engine: str = setting(AUTO, "kernels of the layers", choices=ENGINES)
@@ -54,6 +55,9 @@ class Compute:
     )
     threads: int = setting(0, "of each instance; 0: as many as its cores", metavar="N")
     plan: str = setting(AUTO, "choice of the kernels", metavar="auto|fixed|timed|FILE")
+    plan_seconds: float = setting(
+        PLAN_SECONDS, "seconds for timing a GPU's kernels before iteration 0", metavar="S", rare=True
+    )
     deterministic: bool = setting(False, "only kernels whose results repeat bit for bit")
     workspace_bytes: float = setting(
         WORKSPACE_BYTES, "limit of a GPU kernel's workspace: 64M, 1G, inf", metavar="N", rare=True, parse=_workspace
@@ -71,6 +75,8 @@ class Compute:
             raise EngineError(f"unknown kind of number '{self.numbers}'; known ones: {' '.join(NUMBERS)}")
         if self.graphs not in GRAPHS:
             raise EngineError(f"graphs must be one of {' '.join(GRAPHS)}, got '{self.graphs}'")
+        if not self.plan_seconds >= 0:
+            raise ScaffeError(f"plan_seconds must be 0 or more, got {self.plan_seconds}")
         if not self.workspace_bytes >= 0:
             raise ScaffeError(f"workspace_bytes must be 0 or more, got {self.workspace_bytes}")
         check_threads(self.threads)

@@ -156,6 +156,11 @@ class Engine:
 
     # What a net asks.
 
+    @property
+    def machine(self) -> str:
+        """The device and libraries for which the user's file keeps timed kernels; "" where they are not kept."""
+        return ""
+
     def allocate(self, count: int) -> Any:
         """Return `count` float32 zeros, flat, where parameters and their gradients lie."""
         raise NotImplementedError
@@ -213,6 +218,16 @@ class Engine:
             memory = self._scratch_memory[name] = self.xp.zeros(nbytes, np.uint8)
             self.scratch_version += 1
         return memory[:nbytes].view(dtype).reshape(shape)
+
+    def multiply(self, a: Any, b: Any, out: Any, add: bool = False) -> None:
+        """Write the product of `a` (M x K) and `b` (K x N) into `out` (M x N), or add it to `out`.
+
+        With three axes, the first counts independent products; a `b` of two axes serves them all.
+        """
+        if add:
+            out += self.xp.matmul(a, b)
+        else:
+            self.xp.matmul(a, b, out=out)
 
     def sound_labels(self, layer: LayerView, labels: Blob, good: Any, classes: int, ignore: int | None) -> Any:
         """Return the labels' array, of which those that are not `good` are wrong: neither a class nor `ignore`.

@@ -14,6 +14,7 @@ ScaffeError
 ├── DeviceError        a GPU that failed or ran out of memory in a layer's pass
 ├── EngineError        an engine that is unknown or not available
 │   ├── PlanError      a plan file that cannot be used
+│   ├── CublasError    cuBLAS is missing, or refused a product
 │   ├── CudnnError     cuDNN is missing, or failed in a plan that it proposed
 │   └── OnednnError    oneDNN is missing, has another version, or refused a call
 └── AgreedError        an error that all ranks raise at the same point
@@ -92,6 +93,10 @@ class EngineError(ScaffeError):
 
 class PlanError(EngineError):
     """A plan file that cannot be used."""
+
+
+class CublasError(EngineError):
+    """cuBLAS is missing, or refused a call: the status by its name, and the shapes."""
 
 
 class CudnnError(EngineError):

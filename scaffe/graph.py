@@ -5,6 +5,7 @@ insert_splits  insert a Split layer after each top with several users, so that e
 made_by        which layer makes a layer's bottom, Splits left out
 need_backward  which layers and bottoms take part in the backward pass
 followers      which layers come right behind another, so that an engine may compute both at once
+joins          which layers with several bottoms come right behind another
 """
 
 from __future__ import annotations
@@ -198,3 +199,14 @@ def followers(layers: Sequence[LayerParameter]) -> dict[int, int]:
             pairs[i] = j
         makers.update((name, j) for name in layer.top)
     return pairs
+
+
+def joins(layers: Sequence[LayerParameter]) -> dict[int, tuple[int, int]]:
+    """Return {i: (j, k)} where bottom k of layer j, which has several, is the only top of layer i; see `followers`."""
+    makers: dict[str, int] = {}
+    found: dict[int, tuple[int, int]] = {}
+    for j, layer in enumerate(layers):
+        if len(layer.bottom) > 1:
+            found.update({makers[name]: (j, k) for k, name in enumerate(layer.bottom)})
+        makers.update((name, j) for name in layer.top)
+    return {i: join for i, join in found.items() if len(layers[i].top) == 1}

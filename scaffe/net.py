@@ -15,7 +15,7 @@ import numpy.typing as npt
 import scaffe.layers  # noqa: F401  registers the layers
 from scaffe import failures
 from scaffe.built_net import BuiltNet
-from scaffe.choices import Choices
+from scaffe.choices import Choices, Work
 from scaffe.compute import DEFAULT, MOVED, Compute
 from scaffe.context import TRAIN, Context
 from scaffe.devices.gpu import Gpu
@@ -59,7 +59,7 @@ class Net(BuiltNet):
         given = context or Context(
             phase,
             compute=replace(compute, allow_python_layers=compute.allow_python_layers or allow_python_layers),
-            choices=Choices(compute.plan),
+            choices=Choices(compute.plan, compute.plan_seconds),
         )
         super().__init__(model, given, gpu, level, stages)
         self.engine.adopt(self)
@@ -173,8 +173,13 @@ class Net(BuiltNet):
         """Whether its engine asks for kernels to be timed."""
         return self.engine.times_kernels
 
-    def works(self) -> Iterator[Mapping[str, Callable[[], dict[str, float]]]]:
-        """Iterate over each layer's pieces of work, by name, with what times the kernels for it."""
+    @property
+    def machine(self) -> str:
+        """The device and libraries for which timed kernels are kept, "" where none are."""
+        return self.engine.machine
+
+    def works(self) -> Iterator[Mapping[str, Work]]:
+        """Iterate over each layer's pieces of work by name."""
         for layer, node, bottom, top in zip(self.layers, self.nodes, self.bottoms, self.tops, strict=True):
             yield layer.works(bottom, top, any(node.down))
 

@@ -1,27 +1,29 @@
 """Images per second of scaffe and of PyTorch on one GPU, over the same nets of the model zoo.
 
-    python jobs/bench/gpu.py [--nets alexnet,lenet] [--compute tf32] [--rounds 5] [--no-compile] [--rehearse]
+    python jobs/bench/gpu.py [--nets alexnet,lenet] [--compute tf32] [--no-compile] [--layers 5] [--rehearse]
 
 An iteration is forward, backward and update by SGD with momentum and weight decay, on random images in the GPU's
 memory; dropout is on. PyTorch's nets are built from the same prototxt and compute the same loss from the same weights:
-eager and compiled, in both memory formats, with cudnn.benchmark and the fused update; small nets also as CUDA graphs.
+eager in both memory formats, with cudnn.benchmark and the fused update, and compiled in the faster of these; small nets
+are compiled to CUDA graphs. What does not compile within --compile-seconds is not measured.
 In a round each has a turn of 0.2 s, between two synchronizations of the device. Columns:
 
-- median images per second of scaffe, of PyTorch's faster eager format, and of its fastest compiled form,
+- median images per second of scaffe, of PyTorch's faster eager format, and of its compiled form,
 - scaffe's ratio to each, with the 10th and 90th percentile over the rounds,
-- peak MiB on the device of scaffe and of PyTorch.
+- MiB on the device that iterations of scaffe, and of PyTorch's eager form, need at most, once plans are chosen.
 
---rehearse runs small batches on the CPU.
+--layers N adds a line with the N slowest passes of scaffe's layers, in ms. --rehearse runs small batches on the CPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -53,6 +55,7 @@ class Rival:
 
     name: str
     run: Callable[[int], object]
+    layout: torch.memory_format = torch.contiguous_format
     mebibytes: float = 0
     speeds: list[float] = field(default_factory=list)  # images per second, one for each round
 
@@ -60,8 +63,8 @@ class Rival:
 class Machine:
     """The device of both: the GPU, or the CPU for a rehearsal."""
 
-    def __init__(self, rehearse: bool, compute: str):
-        self.rehearse, self.compute = rehearse, compute
+    def __init__(self, rehearse: bool, compute: str, plan_seconds: float):
+        self.rehearse, self.compute, self.plan_seconds = rehearse, compute, plan_seconds
         self.gpu = None if rehearse else gpu.choose("cuda")
         self.torch = torch.device("cpu" if self.gpu is None else f"cuda:{self.gpu.number}")
         torch.backends.cudnn.benchmark = True
@@ -105,9 +108,8 @@ def solver(name: str, images: int, machine: Machine) -> scaffe.Solver:
     param.max_iter, param.random_seed, param.snapshot_after_train = 10**9, 1, False
     world = open_world()
     world.take_gpu(machine.gpu)
-    made = scaffe.Solver(
-        param, world=world, compute=Compute(numbers=machine.compute), watching=Watching(stall_seconds=0)
-    )
+    compute = Compute(numbers=machine.compute, plan_seconds=machine.plan_seconds)
+    made = scaffe.Solver(param, world=world, compute=compute, watching=Watching(stall_seconds=0))
     fill(made.net)
     return made
 
@@ -139,24 +141,55 @@ def theirs(net: scaffe.Net, machine: Machine, layout: torch.memory_format, mode:
     return run
 
 
-def rivals(name: str, made: scaffe.Solver, machine: Machine, compiled: bool) -> Iterator[Rival]:
+def rivals(name: str, made: scaffe.Solver, machine: Machine, compile_seconds: float) -> Iterator[Rival]:
     """Yield scaffe and the forms of PyTorch's net, each ready to be timed."""
     yield _ready("scaffe", lambda: made.step, machine)
-    modes: list[str | None] = [None, *(["default"] if compiled else [])]
-    modes += ["reduce-overhead"] if compiled and name in SMALL and machine.gpu is not None else []
-    for mode in modes:
-        for layout in (torch.contiguous_format, torch.channels_last):
-            how = f"{mode or 'eager'}{' channels_last' if layout == torch.channels_last else ''}"
-            try:
-                yield _ready(how, partial(theirs, made.net, machine, layout, mode), machine)
-            except Exception as error:  # the compiler raises many kinds
-                print(f"{name}: PyTorch, {how}, can't be measured: {str(error).strip().splitlines()[0]}", flush=True)
+    eager = []
+    for layout in (torch.contiguous_format, torch.channels_last):
+        how = f"eager{' channels_last' if layout == torch.channels_last else ''}"
+        eager.append(_ready(how, partial(theirs, made.net, machine, layout, None), machine, layout))
+        yield eager[-1]
+    if not compile_seconds:
+        return
+    mode = "reduce-overhead" if name in SMALL and machine.gpu is not None else "default"
+    layout = min(eager, key=lambda rival: seconds(rival, 5, machine)).layout
+    try:
+        with limited(compile_seconds):
+            compiled = _ready(mode, partial(theirs, made.net, machine, layout, mode), machine, layout)
+    except Exception as error:  # the compiler raises many kinds
+        print(f"{name}: PyTorch, {mode}, can't be measured: {str(error).strip().splitlines()[0]}", flush=True)
+    else:
+        yield compiled
 
 
-def _ready(name: str, make: Callable[[], Callable[[int], object]], machine: Machine) -> Rival:
-    """Return a rival after its first iterations, which compile, time kernels and allocate memory."""
+@contextmanager
+def limited(limit: float) -> Iterator[None]:
+    """End a block with TimeoutError after so many seconds."""
+
+    def end(number: int, frame: object) -> None:
+        raise TimeoutError(f"not ready after {limit:.0f} s")
+
+    signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, limit)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _ready(
+    name: str,
+    make: Callable[[], Callable[[int], object]],
+    machine: Machine,
+    layout: torch.memory_format = torch.contiguous_format,
+) -> Rival:
+    """Return a rival after its first iterations, which compile, time kernels and allocate memory; then its peak."""
     before, ours = machine.forget(), name == "scaffe"
-    rival = Rival(name, make())
+    rival = Rival(name, make(), layout)
+    rival.run(4)
+    machine.wait()
+    machine.clear()
+    machine.forget()
     rival.run(4)
     machine.wait()
     rival.mebibytes = machine.held(ours) - (0 if ours else before)
@@ -188,7 +221,7 @@ def check(name: str, machine: Machine) -> None:
         if layer.type == "Dropout":
             layer.dropout_param.dropout_ratio = 0
     net = scaffe.Net(NetParameter.FromString(param.SerializeToString()), scaffe.TRAIN, gpu=machine.gpu,
-                     compute=Compute(numbers=machine.compute))  # fmt: skip
+                     compute=Compute(numbers=machine.compute, plan="fixed"))  # fmt: skip
     fill(net)
     model, (x, y) = TorchNet(net).to(machine.torch), batch(net)
     with machine.casting():
@@ -209,8 +242,23 @@ def line(name: str, images: int, compute: str, found: list[Rival]) -> str:
         best = max(group, key=lambda rival: np.median(rival.speeds))
         low, middle, high = np.percentile(np.array(ours.speeds) / np.array(best.speeds), (10, 50, 90))
         text += f" {np.median(best.speeds):9.0f} x{middle:5.2f} ({low:.2f} to {high:.2f})"
-    memory = min((rival.mebibytes for rival in others), default=0)
+    memory = min((rival.mebibytes for rival in others if rival.name.startswith("eager")), default=0)
     return f"{text} {ours.mebibytes:7.0f} {memory:7.0f}"
+
+
+def slowest(net: scaffe.Net, count: int) -> str:
+    """Return the passes of layers that take longest on the device, with their ms."""
+    taken, layers = [], range(len(net.layers))
+    for work, order, what in (
+        (net.forward_layer, layers, "forward"),
+        (net.backward_layer, reversed(layers), "backward"),
+    ):
+        for i in order:
+            run = partial(work, i)
+            run()
+            taken.append((min(net.engine.elapsed(run) for _ in range(3)) * 1e3, f"{net.layers[i].name} {what}"))
+    taken.sort(reverse=True)
+    return f"  {sum(ms for ms, _ in taken):.2f} ms: " + ", ".join(f"{name} {ms:.3f}" for ms, name in taken[:count])
 
 
 def main() -> int:
@@ -220,12 +268,17 @@ def main() -> int:
     parser.add_argument("--compute", default="float32", choices=COMPUTE)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--no-compile", action="store_true", help="without torch.compile, which takes long")
+    parser.add_argument(
+        "--compile-seconds", type=float, default=60, help="limit of a compilation (default: %(default)s)"
+    )
+    parser.add_argument("--plan-seconds", type=float, default=10, help="for timing plans (default: %(default)s)")
+    parser.add_argument("--layers", type=int, default=0, metavar="N", help="print the N slowest passes of layers")
     parser.add_argument("--rehearse", action="store_true", help="on the CPU, batches of 2, one round")
     a = parser.parse_args()
     names = a.nets.split(",")
     if unknown := [name for name in names if name not in NETS]:
         parser.error(f"unknown nets {' '.join(unknown)}; known: {' '.join(NETS)}")
-    machine = Machine(a.rehearse, a.compute)
+    machine = Machine(a.rehearse, a.compute, a.plan_seconds)
     open_world()
     log.setLevel("WARNING")  # not the nets' shapes
     print(f"{machine.gpu or 'the CPU'}, PyTorch {torch.__version__}")
@@ -241,9 +294,11 @@ def main() -> int:
             return NOT_THERE
         machine.clear()
         with closing(solver(name, images, machine)) as made:
-            found = [*rivals(name, made, machine, not a.no_compile)]
+            found = [*rivals(name, made, machine, 0 if a.no_compile else a.compile_seconds)]
             measure(found, images, 1 if a.rehearse else a.rounds, machine)
-        print(line(name, images, a.compute, found), flush=True)
+            print(line(name, images, a.compute, found), flush=True)
+            if a.layers and not a.rehearse:
+                print(slowest(made.net, a.layers), flush=True)
         del made, found
     return 0
 

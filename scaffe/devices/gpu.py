@@ -114,6 +114,16 @@ class Gpu:
         """Bytes of its memory that nobody has."""
         return int(self.xp.cuda.runtime.memGetInfo()[0])
 
+    @property
+    def model(self) -> str:
+        """Its name, as NVIDIA sells it."""
+        name: bytes = self.xp.cuda.runtime.getDeviceProperties(self.number)["name"]
+        return name.decode()
+
+    def trim(self) -> None:
+        """Return memory to the GPU that CuPy keeps for later arrays."""
+        self.xp.get_default_memory_pool().free_all_blocks()
+
     def explain(self, error: BaseException) -> str:
         """Say in a line what an error of CuPy's means and what to do, "" where it is none of CuPy's."""
         kind, text = type(error).__name__, _line(error)
@@ -125,6 +135,8 @@ class Gpu:
             return f"a CUDA library is missing: {text[:200]}; install those of cupy's CUDA version, as cupy[ctk] does"
         if kind == "CudnnError":
             return f"cuDNN failed: {text[:200]}; --plan fixed takes another plan, nvidia-smi tells how the GPU is"
+        if kind == "CublasError":
+            return f"cuBLAS failed: {text[:300]}; nvidia-smi tells how the GPU is"
         if kind in FAILURES:
             return (
                 f"GPU {self.number} ({self.bus}) failed: {text}; {_advice(text, LOOK)}, then go on from the newest "

@@ -131,7 +131,7 @@ class BaseConvolution(Windowed):
 
     def _multiply(self, a: Any, b: Any, out: Any) -> None:
         """Write the matrix product of each group into `out`."""
-        self.xp.matmul(a, b, out=out)
+        self.context.engine.multiply(a, b, out)
 
     def _grouped(self, array: Any) -> Any:
         """Return an array with axis 0 divided into groups, (group x rows x columns), a view."""

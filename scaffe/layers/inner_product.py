@@ -43,7 +43,7 @@ class InnerProduct(Layer):
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         x, y = bottom[0].array.reshape(self.rows, -1), top[0].array.reshape(self.rows, -1)
-        self.xp.matmul(x, self.weight(self.blobs[0].array).T, out=y)
+        self.context.engine.multiply(x, self.weight(self.blobs[0].array).T, y)
         if self.bias_term:
             y += self.blobs[1].array
 
@@ -51,11 +51,13 @@ class InnerProduct(Layer):
         x, dy = bottom[0].array.reshape(self.rows, -1), top[0].diff_array.reshape(self.rows, -1)
         if self.param_propagate_down[0]:
             diff = self.weight(self.blobs[0].diff_array)
-            diff += self.xp.matmul(dy.T, x, out=self.buffer("weight diff", diff.shape, diff.dtype))
+            part = self.buffer("weight diff", diff.shape, diff.dtype)
+            self.context.engine.multiply(dy.T, x, part)
+            diff += part
         self.add_bias_diff(dy)
         if propagate_down[0]:
             dx = bottom[0].diff_array.reshape(self.rows, -1)
-            self.xp.matmul(dy, self.weight(self.blobs[0].array), out=dx)
+            self.context.engine.multiply(dy, self.weight(self.blobs[0].array), dx)
 
     def mixes_samples(self, bottom: Blobs) -> str:
         axis = self.canonical_axis(self.param.inner_product_param.axis, bottom[0])

@@ -6,7 +6,7 @@ shapes; `forward` and `backward` any number of times.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from readers import Batch
 from readers.waited import Waited
 from scaffe.blob import Blob, Shape
+from scaffe.choices import Work
 from scaffe.context import Context
 from scaffe.engine import REFERENCE
 from scaffe.errors import NetError, ShapeError
@@ -58,6 +59,7 @@ class Layer:
         self.blobs: list[Blob] = []
         self.param_propagate_down: list[bool] = []
         self.follower: Layer | None = None  # the only layer that reads the only top, if it has no other bottom
+        self.joined: tuple[Layer, int] | None = None  # the reader of the only top, and which of its several bottoms
         self.xp = context.xp
         self._buffers: dict[str, Any] = {}
 
@@ -198,11 +200,10 @@ class Layer:
         if propagate_down[index]:
             raise self.error(f"has no gradient for its {what}; set propagate_down: false for bottom {index}")
 
-    def works(self, bottom: Blobs, top: Blobs, down: bool) -> dict[str, Callable[[], dict[str, float]]]:
-        """Return the operations whose kernel is chosen by timing: a timing function for each, by name.
+    def works(self, bottom: Blobs, top: Blobs, down: bool) -> dict[str, Work]:
+        """Return the operations whose kernel is chosen by timing, by name.
 
-        A timing function returns the seconds of each kernel, the default kernel first. `down` says whether the
-        gradient of a bottom is needed.
+        `down` says whether the gradient of a bottom is needed.
         """
         return {}
 

@@ -112,7 +112,7 @@ class Recurrent(Layer):
         cont, weight = bottom[1].array[:, :, None], self.blobs[self.recurrence].array.T
         for t in range(self.time):
             xp.multiply(self.state[0, t], cont[t], out=self.continued[t])
-            self.pre[t] += self.continued[t] @ weight
+            self.context.engine.multiply(self.continued[t], weight, self.pre[t], add=True)
             self.step(t, cont[t])
         self.finish(self.state[0, 1:], top[0].array)
         carried[...] = self.state[:, -1]
@@ -124,7 +124,9 @@ class Recurrent(Layer):
         rows = self.width * self.outputs
         pre = self.buffer("pre", (self.time, self.sequences, rows), bottom[0].array.dtype)
         for source in self.inputs:
-            product = self._rows(source, bottom[source.bottom].array) @ self.blobs[source.weight].array.T
+            inputs = self._rows(source, bottom[source.bottom].array)
+            product = self.buffer(f"product {source.weight}", (len(inputs), rows), inputs.dtype)
+            self.context.engine.multiply(inputs, self.blobs[source.weight].array.T, product)
             if source is X:
                 self.xp.add(product.reshape(pre.shape), self.blobs[1].array, out=pre)
             else:
@@ -139,7 +141,9 @@ class Recurrent(Layer):
         later: Any = 0  # the part of the hidden values' gradient that comes from the next step
         for t in reversed(range(self.time)):
             self.step_back(t, dhidden[t] + later, dpre[t])
-            later = (dpre[t] @ weight) * cont[t]
+            later = self.buffer("later", (self.sequences, self.outputs), dpre.dtype)
+            self.context.engine.multiply(dpre[t], weight, later)
+            later *= cont[t]
         self._add_diffs(dpre, propagate_down, bottom)
 
     def _add_diffs(self, dpre: Any, propagate_down: Sequence[bool], bottom: Blobs) -> None:
@@ -151,7 +155,8 @@ class Recurrent(Layer):
             dy, blob = flat if source is X else dpre.sum(axis=0), bottom[source.bottom]
             self.add_product(source.weight, dy, self._rows(source, blob.array))
             if propagate_down[source.bottom]:
-                self.xp.matmul(dy, self.blobs[source.weight].array, out=self._rows(source, blob.diff_array))
+                dx = self._rows(source, blob.diff_array)
+                self.context.engine.multiply(dy, self.blobs[source.weight].array, dx)
         for i in self.exposed:
             if propagate_down[i]:
                 bottom[i].diff_array[...] = 0
@@ -160,7 +165,9 @@ class Recurrent(Layer):
         """Add dy^T x to the gradient of the weights `index`; dy (rows x out), x (rows x in)."""
         if self.param_propagate_down[index]:
             diff = self.blobs[index].diff_array
-            diff += self.xp.matmul(dy.T, x, out=self.buffer(f"weight diff {index}", diff.shape, diff.dtype))
+            part = self.buffer(f"weight diff {index}", diff.shape, diff.dtype)
+            self.context.engine.multiply(dy.T, x, part)
+            diff += part
 
     def add_sum(self, index: int, dy: Any) -> None:
         """Add the sum of dy (rows x out) over its rows to the gradient of the bias `index`."""

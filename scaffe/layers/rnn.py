@@ -30,7 +30,7 @@ class RNN(Recurrent):
 
     def finish(self, hidden: Any, y: Any) -> None:
         weight, bias = (blob.array for blob in self.blobs[-2:])
-        self.xp.matmul(hidden, weight.T, out=y)
+        self.context.engine.multiply(hidden, weight.T, y)
         y += bias
         self.output = self.xp.tanh(y, out=self.buffer("output", y.shape, y.dtype))
         y[...] = self.output
@@ -39,7 +39,9 @@ class RNN(Recurrent):
         flat = (dy * (1 - self.output * self.output)).reshape(-1, self.outputs)
         self.add_product(len(self.blobs) - 2, flat, hidden.reshape(flat.shape))
         self.add_sum(len(self.blobs) - 1, flat)
-        return (flat @ self.blobs[-2].array).reshape(dy.shape)
+        product = self.buffer("hidden's gradient", flat.shape, flat.dtype)
+        self.context.engine.multiply(flat, self.blobs[-2].array, product)
+        return product.reshape(dy.shape)
 
     def step_back(self, t: int, dhidden: Any, dpre: Any) -> None:
         hidden = self.state[0, t + 1]

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from scaffe import plan_file
 from scaffe.atomic import write_atomically
 from scaffe.blob import on_host
-from scaffe.choices import Choices, parse
+from scaffe.choices import Choices
 from scaffe.errors import WeightsError
 from scaffe.files import snapshot, weights
 from scaffe.files.prefix_lock import PrefixLock
@@ -84,7 +85,7 @@ class Snapshots:
         log.info("Restored iteration %d from %s", state.iter, source)
         seed = state.random_seed if state.HasField("random_seed") else seed
         self.restore_positions(state, seed)
-        self._restore_plan(self.world.together(lambda: parse(state.plan, source)))
+        self._restore_plan(self.world.together(lambda: plan_file.parse(state.plan, source)))
         return Progress(state.iter, 0, seed)
 
     @property

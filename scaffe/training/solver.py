@@ -83,7 +83,7 @@ class Solver(BuiltSolver):
         self.auto_instances = AutoInstances(self.world, instances, compute.deterministic)
         if compute.graphs == AUTO and (watching.timeline or compute.profile):  # which go layer by layer
             self.compute = replace(compute, graphs="off")
-        self.choices = self.world.on_root(lambda: Choices(compute.plan))
+        self.choices = self.world.on_root(lambda: Choices(compute.plan, compute.plan_seconds))
         self.seed = chosen_seed(self.world, self.param)
         self.iter = self.tests_done = 0
         self.stopped = ""  # the request that ended solve() early: "stop" or "requeue"

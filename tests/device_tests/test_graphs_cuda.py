@@ -94,9 +94,11 @@ def test_an_iteration_is_put_on_the_stream_while_the_gpu_is_still_busy_with_some
     flag[0] = 0
     kernel = GPU.xp.RawKernel(HOLD, "hold")
     kernel((1,), (1,), (np.uint64(flag.ctypes.data),))
-    solver._iterate()  # would never return if it waited: the GPU waits for us
-    assert not GPU.stream.done
-    flag[0] = 1
+    try:
+        solver._iterate(ends=False)  # would never return if it waited: the GPU waits for us
+        assert not GPU.stream.done
+    finally:
+        flag[0] = 1  # or the GPU would wait for ever, under all tests that follow
     solver.iter += 1
     solver.losses.settle()
 

@@ -8,6 +8,7 @@ import re
 import select
 import subprocess
 import sys
+import time
 import zipfile
 from contextlib import suppress
 from importlib.util import find_spec
@@ -21,17 +22,19 @@ sys.path += [str(JOBS), str(JOBS / "bench")]  # jobs are no package
 import kernels  # noqa: E402
 import prove  # noqa: E402
 import prove_lenet  # noqa: E402
+import prove_steps  # noqa: E402
+import prove_table  # noqa: E402
 
 pytestmark = pytest.mark.mpi_skip
 
 
-def step(program: str, seconds: int = 60, **how: object) -> prove.Step:
-    return prove.Step("a step", "some", [sys.executable, "-c", program], seconds, **how)  # type: ignore[arg-type]
+def step(program: str, seconds: int = 60, **how: object) -> prove_steps.Step:
+    return prove_steps.Step("a step", "some", [sys.executable, "-c", program], seconds, **how)  # type: ignore[arg-type]
 
 
-def outcome(tmp_path: Path, program: str, seconds: float = 60, **how: object) -> tuple[str, str]:
+def outcome(tmp_path: Path, program: str, seconds: int = 60, **how: object) -> tuple[str, str]:
     """Return how a program's step ends, and its figures."""
-    found = prove.run(step(program, **how), tmp_path / "log", seconds)
+    found = prove.run(step(program, seconds, **how), tmp_path / "log", 600)
     return found.result, found.figures
 
 
@@ -63,6 +66,14 @@ child.wait()
         assert select.select([child], [], [], 30)[0]
 
 
+def test_a_step_that_the_slots_end_cuts_short_is_left_for_the_next_slot(tmp_path: Path) -> None:
+    sleeps = step("import time; time.sleep(600)", seconds=8)
+    assert prove.run(sleeps, tmp_path / "log", 3).result == "not run"
+    assert prove.run(sleeps, tmp_path / "log", 1) == prove_table.Result(
+        "a step", "not run", 0, "too little time was left"
+    )
+
+
 def test_what_is_not_there_is_skipped_and_named(tmp_path: Path) -> None:
     assert outcome(tmp_path, "", needs=("sys", "no_such_module")) == ("skipped", "skipped: no no_such_module here")
     program = "print('bench: -d cuda is not there'); raise SystemExit(2)"
@@ -75,8 +86,8 @@ def test_figures_are_the_last_line_of_their_form(tmp_path: Path) -> None:
 
 
 def test_the_tables_say_the_same(tmp_path: Path) -> None:
-    results = [prove.Result("one", "passed", 3, "a | b"), prove.Result("another", "FAILED", 40, "")]
-    prove.keep(tmp_path, results)
+    results = [prove_table.Result("one", "passed", 3, "a | b"), prove_table.Result("another", "FAILED", 40, "")]
+    prove_table.keep(tmp_path, results)
     assert (tmp_path / "table.txt").read_text().splitlines()[1:] == [
         "one      passed       3  a | b",
         "another  FAILED      40",
@@ -85,17 +96,17 @@ def test_the_tables_say_the_same(tmp_path: Path) -> None:
         r"| one | passed | 3 | a \| b |",
         "| another | FAILED | 40 |  |",
     ]
-    assert [*prove.earlier(tmp_path).values()] == results
+    assert [*prove_table.earlier(tmp_path).values()] == results
 
 
 @pytest.mark.parametrize("text", ["", "[1", '[{"step": 1}]', "{}"])
 def test_a_table_that_is_none_counts_as_no_earlier_run(tmp_path: Path, text: str) -> None:
     (tmp_path / "table.json").write_text(text)
-    assert prove.earlier(tmp_path) == {}
+    assert prove_table.earlier(tmp_path) == {}
 
 
 def test_groups_choose_steps_and_others_are_refused() -> None:
-    every = [*prove.steps(quick=False, rehearse=False, parity=True)]
+    every = [*prove_steps.steps(quick=False, rehearse=False, parity=True)]
     assert len({one.name for one in every}) == len(every)
     assert {one.group for one in prove.choose(every, "lenet,machine")} == {"lenet", "machine"}
     assert prove.choose(every, "") == every
@@ -105,9 +116,71 @@ def test_groups_choose_steps_and_others_are_refused() -> None:
 
 @pytest.mark.parametrize("how", [(True, True, True), (False, False, True), (True, False, False)])
 def test_each_step_runs_a_file_that_is_there(how: tuple[bool, bool, bool]) -> None:
-    for one in prove.steps(*how):
+    for one in prove_steps.steps(*how):
         files = [word for word in one.command if word.startswith(("jobs/", "tests/"))]
         assert [file for file in files if not (JOBS.parent / file).exists()] == []
+
+
+def marker(path: Path, name: str, alone: bool = False) -> prove_steps.Step:
+    """Return a step that adds its name to a file."""
+    program = f"open({str(path)!r}, 'a').write('{name} '); print('1 passed in 1s')"
+    return prove_steps.Step(name, name, [sys.executable, "-c", program], 60, alone=alone)
+
+
+def test_a_run_does_what_earlier_ones_left(tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    (tmp_path / "logs").mkdir()
+    every = [marker(ran, "a"), marker(ran, "b")]
+    first = prove.Proof(tmp_path, every, time.monotonic() + 60)
+    first.run([every[0]])
+    again = prove.Proof(tmp_path, every, time.monotonic() + 60)
+    assert [again.has(one) for one in every] == [True, False]
+    again.code = "other code"
+    assert [again.has(one) for one in every] == [False, False]
+    assert [again.has(one, any_code=True) for one in every] == [True, False]
+    assert not prove.Proof(tmp_path, every, 0, "another form").has(every[0], any_code=True)
+    first.lines["a"].result = "skipped"
+    assert not first.has(every[0])
+
+
+def test_what_measures_speed_runs_when_nothing_else_does(tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    (tmp_path / "logs").mkdir()
+    every = [marker(ran, "speed", alone=True), marker(ran, "a"), marker(ran, "more", alone=True), marker(ran, "b")]
+    proof = prove.Proof(tmp_path, every, time.monotonic() + 60)
+    proof.run(every)
+    names = ran.read_text().split()
+    assert ({*names[:2]}, names[2:]) == ({"a", "b"}, ["speed", "more"])
+    assert [one.step for one in proof.results()] == ["speed", "a", "more", "b"]
+
+
+def test_each_file_of_code_counts_and_documentation_does_not(tmp_path: Path) -> None:
+    (tmp_path / "scaffe").mkdir()
+    found = []
+    for name, text in (("a.py", "1"), ("a.py", "2"), ("b.cu", "2"), ("README.md", "1"), ("a.pyc", "1")):
+        (tmp_path / "scaffe" / name).write_text(text)
+        found.append(prove.code_of(tmp_path))
+    assert len({*found[:3]}) == 3 and {*found[2:]} == {found[2]}
+
+
+def test_another_machine_goes_on_from_the_archive(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    for path, text in (("logs/a.log", "said"), ("cache/cupy/k.cubin", "code"), ("cache/inductor/large", "not kept")):
+        (here / path).parent.mkdir(parents=True, exist_ok=True)
+        (here / path).write_text(text)
+    prove_table.keep(here, [prove_table.Result("one", "passed", 3, "a")])
+    prove_table.pack(here)
+    there.mkdir()
+    prove_table.unpack(there)
+    assert prove_table.earlier(there) == {}
+    (here / "proof.tar.gz").rename(there / "proof.tar.gz")
+    prove_table.unpack(there)
+    assert prove_table.earlier(there) == prove_table.earlier(here) != {}
+    assert (there / "logs/a.log").read_text() == "said" and (there / "cache/cupy/k.cubin").read_text() == "code"
+    assert not (there / "cache/inductor").exists()
+    prove_table.keep(there, [prove_table.Result("two", "passed", 3, "a")])
+    prove_table.unpack(there)
+    assert [*prove_table.earlier(there)] == ["two"]
 
 
 def proven(out: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -118,8 +191,8 @@ def proven(out: Path, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_rehearsal_runs_the_steps_that_are_chosen_and_keeps_the_table_of_the_others(tmp_path: Path) -> None:
-    earlier = prove.Result("LeNet on digits", "passed", 9, "accuracy 0.98")
-    prove.keep(tmp_path, [earlier])
+    earlier = prove_table.Result("LeNet on digits", "passed", 9, "accuracy 0.98")
+    prove_table.keep(tmp_path, [earlier])
     run = proven(tmp_path, REHEARSE="1", STEPS="machine,reduce", QUICK="1")
     assert run.returncode == 0, run.stderr
     lines = [line.split()[:2] for line in run.stdout.splitlines()]
@@ -127,6 +200,13 @@ def test_a_rehearsal_runs_the_steps_that_are_chosen_and_keeps_the_table_of_the_o
     assert "bytes, slices us, checked, auto us, mpi us, slices/mpi, auto/mpi: 1048576 " in run.stdout
     assert "+ jobs/mpirun.sh -n 2" in (tmp_path / "logs/reduce_of_1_mib_2.log").read_text()
     assert [one["step"] for one in json.loads((tmp_path / "table.json").read_text())][1] == "LeNet on digits"
+    assert (tmp_path / "proof.tar.gz").exists()
+    log = tmp_path / "logs/machine.log"
+    log.unlink()
+    assert proven(tmp_path, REHEARSE="1", STEPS="machine", RESUME="1", QUICK="1").returncode == 0
+    assert not log.exists()  # it had passed
+    assert proven(tmp_path, REHEARSE="1", STEPS="machine", QUICK="1").returncode == 0
+    assert log.exists()
 
 
 @pytest.mark.parametrize(
@@ -180,6 +260,16 @@ def test_the_bandwidths_kernels_run_on_the_stand_in(capsys) -> None:
     said = capsys.readouterr().out
     assert re.findall(r"^(LRN|update by SGD)", said, re.MULTILINE) == ["LRN"] * 4 + ["update by SGD"]
     assert said.endswith("slowest: nothing was timed; 5 kernels ran\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"), [([], "which FOLDER?"), (["out", "python3.12"], "PYTHON_VERSION is 'python3.12'")]
+)
+def test_wheels_for_no_folder_or_version_are_refused(tmp_path: Path, arguments: list[str], said: str) -> None:
+    run = subprocess.run(["bash", JOBS / "wheels.sh", *arguments], cwd=tmp_path, capture_output=True, text=True)
+    assert (run.returncode, run.stderr.count("\n")) == (2, 1)
+    assert run.stderr.startswith(f"wheels.sh: {said}")
+    assert not [*tmp_path.iterdir()]
 
 
 def test_wheels_are_installed_beside_the_table_once_and_nowhere_else(tmp_path: Path) -> None:

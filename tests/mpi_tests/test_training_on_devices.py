@@ -69,7 +69,7 @@ def test_devices_are_given_what_one_reader_or_their_own_read(folder, drive):
     np.testing.assert_array_equal(trained_by("single"), trained_by("parallel"))
 
 
-@pytest.mark.parametrize("way", ["one message", "by a helper"])
+@pytest.mark.parametrize("way", ["one message", "by a helper", "every rank updates"])
 def test_runs_that_devices_record_between_messages_reach_the_same_parameters(folder, monkeypatch, way):
     monkeypatch.setattr(RawModule, "folder", folder)  # each kernel compiled once
     on_host = trained(folder, WAYS[way], None, iterations=7)

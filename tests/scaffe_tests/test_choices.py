@@ -1,5 +1,6 @@
 """Which way the engine computes: chosen by timing, kept in files and snapshots, the same numbers in each."""
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,7 +9,8 @@ from both_engines import TOLERANCE, assert_alike, build, needs_onednn, run
 from google.protobuf import text_format
 
 import scaffe
-from scaffe.choices import Choices, parse, seconds
+from scaffe import plan_file
+from scaffe.choices import Choices, Work, seconds
 from scaffe.compute import Compute
 from scaffe.errors import OnednnError, PlanError
 from scaffe.proto import NetParameter, SolverParameter
@@ -58,11 +60,68 @@ def test_timing_takes_one_of_the_ways_and_leaves_all_values_alone(caplog):
     assert not net.packed.diff.any() and not net.blobs["y"].data.any()
 
 
+def net_with(works, machine=""):
+    """Return what choices ask of a net with one layer that has those pieces of work."""
+    return SimpleNamespace(times_kernels=True, machine=machine, works=lambda: iter([works]))
+
+
+def test_under_a_budget_the_largest_work_is_timed_first_and_the_rest_keeps_its_fixed_way(caplog):
+    asked = []
+
+    def work(name, products):
+        return Work(lambda: asked.append(name) or {"fixed": 2.0, "other": 1.0}, products)
+
+    caplog.set_level("INFO", "scaffe")
+    works = {name: work(name, products) for name, products in (("small", 1), ("large", 9), ("middle", 5))}
+    assert Choices("auto").time([net_with(works)]) == dict.fromkeys(("large", "middle", "small"), "other")
+    assert asked == ["large", "middle", "small"]
+    asked.clear()
+    caplog.clear()
+    choices = Choices("auto", budget=0)
+    assert choices.time([net_with(works)]) == {} and asked == []
+    assert choices.of("large", "fixed") == "fixed"
+    assert re.search(r"Plan: timed 0 pieces of work in .* s, left 3 for lack of time", caplog.text)
+    assert len(Choices("timed", budget=0).time([net_with(works)])) == 3
+
+
+def test_what_was_timed_on_a_machine_is_found_by_the_next_run_there(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    caplog.set_level("INFO", "scaffe")
+    asked = []
+
+    def net(machine, batch):
+        work = Work(lambda: asked.append(batch) or {"fixed": 2.0, "other": 1.0}, 1, f"batch {batch}")
+        return net_with({"it": work}, machine)
+
+    for machine, batch, again in (("a", 1, 1), ("a", 1, 0), ("a", 2, 1), ("b/c", 1, 1), ("b/c", 1, 0)):
+        asked.clear()
+        assert Choices().time([net(machine, batch)]) == {"it": "other"}
+        assert asked == [batch] * again, (machine, batch)
+    assert "found 1 in " in caplog.text
+    assert (tmp_path / "scaffe/plans/b-c.txt").read_text() == "it; batch 1: other\n"
+    Choices("timed").time([net("a", 1)])
+    assert asked == [1]  # timed again
+    (tmp_path / "scaffe/plans/a.txt").write_text("no plan")
+    assert Choices().time([net("a", 1)]) == {"it": "other"}
+    assert asked == [1, 1]
+
+
+def test_where_nothing_can_be_kept_a_line_says_so(tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO", "scaffe")
+    (tmp_path / "scaffe").write_text("a file")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    works = {"it": Work(lambda: {"fixed": 1.0})}
+    assert Choices().time([net_with(works, "a")]) == {"it": "fixed"}
+    assert "Plan: not kept for other runs: " in caplog.text
+
+
 def test_the_fastest_way_is_taken_and_a_near_tie_changes_nothing():
     choices = Choices("timed")
-    choices._take("a", {"fixed": 1.0, "other": 0.5, "third": 0.7})
-    choices._take("b", {"fixed": 1.0, "other": 0.95})
-    assert choices.taken == {"a": "other", "b": "fixed"}
+    works = {
+        "a": Work(lambda: {"fixed": 1.0, "other": 0.5, "third": 0.7}),
+        "b": Work(lambda: {"fixed": 1.0, "other": 0.95}),
+    }
+    assert choices.time([net_with(works)]) == {"a": "other", "b": "fixed"}
 
 
 def test_nothing_is_timed_where_the_plan_is_fixed_or_known():
@@ -95,7 +154,7 @@ def test_a_file_that_is_no_plan_is_named(tmp_path):
 
 def test_an_unknown_way_is_named_with_the_known_ones():
     net = build(CONVOLUTION, SHAPE)
-    net.context.choices.taken = parse([f"{WORK}: sideways"], "net.plan")
+    net.context.choices.taken = plan_file.parse([f"{WORK}: sideways"], "net.plan")
     with pytest.raises(PlanError, match="sideways'; expected one of blocked, channels last, plain"):
         net.forward()
 
@@ -187,7 +246,7 @@ def test_bfloat16_without_onednn_is_refused():
 
 def test_work_without_a_kernel_has_no_choice_and_nothing_new_is_not_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    net = SimpleNamespace(times_kernels=True, works=lambda: iter([{"none": dict}]))
+    net = net_with({"none": Work(dict)})
     for mode in ("timed", "fixed", "plan.txt"):
         assert Choices(mode).time([net]) == {}
     assert not list(tmp_path.iterdir())

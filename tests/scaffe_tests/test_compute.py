@@ -23,6 +23,7 @@ from scaffe.proto import NetParameter
         ({"allow_python_layers": "false"}, ScaffeError, "allow_python_layers must be true or false, got 'false'"),
         ({"threads": "4"}, ScaffeError, "threads must be a whole number, got '4'"),
         ({"threads": -1}, LaunchError, "threads must be 0 to "),
+        ({"plan_seconds": -1}, ScaffeError, "plan_seconds must be 0 or more, got -1"),
         ({"workspace_bytes": -1}, ScaffeError, "workspace_bytes must be 0 or more, got -1"),
         ({"workspace_bytes": float("nan")}, ScaffeError, "workspace_bytes must be 0 or more, got nan"),
     ],

@@ -1,5 +1,7 @@
 """cupy.cuda, as far as it is asked which GPUs there are: their count, names and errors are made up."""
 
+from recorded import HERE
+
 
 class CudaError(Exception):
     """What cupy raises for the driver's errors."""
@@ -45,6 +47,7 @@ class FakeDevice:
 
     def use(self):
         self.used.append(self.number)
+        HERE.device = self.number
 
 
 class CUDARuntimeError(RuntimeError):

@@ -87,6 +87,17 @@ static void run_block() {
       }
 }
 
+// A value of the thread whose number differs by these bits; all threads of the block call it.
+static char shuffled[256][8];
+template <class Value> static Value __shfl_xor_sync(unsigned, Value value, int bits) {
+  static_assert(sizeof value <= sizeof shuffled[0], "");
+  __builtin_memcpy(shuffled[threadIdx.x], &value, sizeof value);
+  __syncthreads();
+  __builtin_memcpy(&value, shuffled[threadIdx.x ^ bits], sizeof value);
+  __syncthreads();
+  return value;
+}
+
 // As CuPy has kernels compiled: float32 numbers below the smallest normal one are zeros, read or written.
 struct Flushing {
 #ifdef __SSE2__
@@ -121,7 +132,9 @@ TYPES = {
     "word": np.uint64, "bool": np.bool_, "byte": np.uint8, "size_type": np.uint64,
 }  # fmt: skip
 FLAGS = ("-x", "c++", "-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-shared", "-w")
-WAITS = re.compile(r"over_block|\bturn\(")  # in the body of a kernel whose threads wait for each other
+WAITS = re.compile(
+    r"over_block|\bturn\(|\b(Of|First|Last<\w+>)\("
+)  # in the body of a kernel whose threads wait for each other
 KERNEL = re.compile(r"extern \"C\" void (\w+)\s*\(([^)]*)\)")
 
 
@@ -172,7 +185,7 @@ class Kernel:
         given = (ctypes.c_void_p * len(held))(*[one.ctypes.data for one in held])
         sides = (ctypes.c_uint * 2)(*grid, *[1] * (2 - len(grid)))
         arrays = [one.values for one in arguments if hasattr(one, "values")]
-        act(arrays, lambda: (held, self.function(sides, ctypes.c_uint(block[0]), given)))
+        act(arrays, lambda: (held, arrays, self.function(sides, ctypes.c_uint(block[0]), given)))
 
     def slot(self, kind, argument):
         """Return memory that holds an argument as the kernel declares it."""
@@ -182,7 +195,8 @@ class Kernel:
         if isinstance(argument, np.uint64) and argument == 0:
             return np.zeros((), np.uint64)
         array = argument.values
-        assert array.dtype == TYPES[kind[:-1]] and array.flags.c_contiguous, f"{self.name}: {kind}, got {array.dtype}"
+        assert kind == "void*" or array.dtype == TYPES[kind[:-1]], f"{self.name}: {kind}, got {array.dtype}"
+        assert array.flags.c_contiguous, f"{self.name}: {kind}, got an array with gaps"
         return np.array(array.ctypes.data, np.uint64)
 
 

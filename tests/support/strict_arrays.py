@@ -2,7 +2,7 @@
 
 They refuse NumPy arrays in arithmetic, assignment and indexing, and to become one; NumPy's own functions work on them
 where CuPy's protocols let them. The functions, and their arguments, are those that CuPy 14 has. It says nothing of a
-GPU's memory, errors, roundings, speed, or the order in which it does things.
+GPU's errors, roundings and speed. What is computed is computed late, as recorded.py says.
 """
 
 from __future__ import annotations
@@ -10,21 +10,33 @@ from __future__ import annotations
 import ctypes
 import operator
 import os
-from collections import deque
-from contextlib import nullcontext
 from functools import cache, partial
 from types import SimpleNamespace
 
-import fake_cublas
 import numpy as np
-from fake_device import FakeDevice, FakeStream
+from fake_cublas import FakeCublas
+from fake_device import FakeDevice
 from host_kernels import RawModule
-from recorded import Stream, act, made, refuse
+from recorded import (
+    CARD,
+    HERE,
+    OWNERS,
+    Event,
+    Stream,
+    act,
+    event_query,
+    made,
+    refuse,
+    refuse_cublas,
+    settle,
+    take_memory,
+    using_allocator,
+)
 
 from scaffe.devices.gpu import Gpu, choose
+from scaffe.engines.cuda.cublas import Cublas
 
 RUBBISH = -77
-ON_THEIR_WAY = []  # copies to the host that nobody has marked yet, with their values
 SCALARS = bool, int, float, np.generic
 # Of CuPy's functions those that scaffe calls, and for some the keywords that CuPy knows.
 UFUNCS = frozenset(
@@ -75,6 +87,7 @@ def call(function, keywords, *arguments, **given):
     if unknown := given.keys() - keywords:
         raise TypeError(f"{function.__name__} has no argument {' '.join(unknown)} in CuPy")
     bared, named = [*map(bare, arguments)], {name: bare(value) for name, value in given.items()}
+    _refuse(function, bared)
     out = given.get("out")
     out = out[0] if isinstance(out, tuple) else out
     if out is not None or function is np.copyto or getattr(function, "__name__", "") == "at":
@@ -84,6 +97,16 @@ def call(function, keywords, *arguments, **given):
     return wrap(made([*bared, owner], lambda: function(*bared, **named)))
 
 
+def _refuse(function, arguments):
+    """Do what CuPy does before some functions: refuse cuBLAS in a recording, and wait for what shapes depend on."""
+    name = getattr(function, "__name__", "")
+    vectors = name == "dot" and np.ndim(arguments[0]) == 1  # which CuPy multiplies and sums by kernels of its own
+    if name in ("matmul", "dot", "einsum") and not vectors:
+        refuse_cublas()
+    if name in ("bincount", "nonzero"):
+        settle()
+
+
 class Array:
     """An array that lies, as far as its user can tell, on a device."""
 
@@ -91,6 +114,9 @@ class Array:
 
     def __init__(self, values):
         self.values = values
+        while isinstance(values.base, np.ndarray):
+            values = values.base
+        OWNERS[values.ctypes.data] = values
 
     def __array__(self, *arguments, **options):
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`")
@@ -118,38 +144,35 @@ class Array:
         return SimpleNamespace(ptr=self.values.ctypes.data)
 
     def get(self, out=None, blocking=True):
-        refuse()
         if out is None:
+            settle()
             return self.values.copy()
+        refuse()
         assert not blocking and (out.shape, out.dtype) == (self.shape, self.dtype)
-        out[...] = RUBBISH
-        ON_THEIR_WAY.append((out, self.values.copy()))
+        out[...], values = RUBBISH, self.values
+        act([out], lambda: np.copyto(out, values))
         return out
 
     def set(self, values):
         refuse()
         assert type(values) is np.ndarray and (values.shape, values.dtype) == (self.shape, self.dtype)
-        self.values[...] = values
+        target, given = self.values, values.copy()
+        act([target], lambda: np.copyto(target, given))
 
     def tolist(self):
-        refuse()
-        return self.values.tolist()
+        return self.get().tolist()
 
     def item(self):
-        refuse()
-        return self.values.item()
+        return self.get().item()
 
     def __float__(self):
-        refuse()
-        return float(self.values.item())
+        return float(self.item())
 
     def __int__(self):
-        refuse()
-        return int(self.values.item())
+        return int(self.item())
 
     def __bool__(self):
-        refuse()
-        return bool(self.values)
+        return bool(self.item())
 
     # What arrays are.
 
@@ -157,17 +180,20 @@ class Array:
         return len(self.values)
 
     def __iter__(self):
-        return (wrap(part) for part in self.values)
+        return (self[i] for i in range(len(self)))
 
     def __getitem__(self, index):
         place = bare(index)
-        return wrap(made([self.values], lambda: self.values[place]))
+        indices = place if isinstance(place, tuple) else (place,)
+        if any(isinstance(one, np.ndarray) and one.dtype.kind == "b" for one in indices):
+            settle()  # how many there are, is known on the device alone
+        return wrap(made([self.values], lambda values=self.values: values[place]))
 
     def __setitem__(self, index, value):
         if not isinstance(value, (Array, *SCALARS)):
             raise TypeError(f"Unsupported type {type(value)}")
         place, given = bare(index), bare(value)
-        act([self.values], lambda: self.values.__setitem__(place, given))
+        act([self.values], lambda values=self.values: values.__setitem__(place, given))
 
     def __getattr__(self, name):
         if name in ("shape", "dtype", "size", "ndim", "nbytes", "itemsize", "flags", "strides"):
@@ -191,6 +217,7 @@ def _operator(name):
 
     def straight(self, other):
         values, given = self.values, _operand(other)
+        _refuse(function, [values])
         return wrap(made([], lambda: function(values, given)))
 
     def reflected(self, other):
@@ -199,7 +226,7 @@ def _operator(name):
 
     def in_place(self, other):
         np_function, given, values = getattr(operator, f"i{name.strip('_')}"), _operand(other), self.values
-        self.values = act([values], lambda: np_function(values, given))
+        act([values], lambda: np_function(values, given))
         return self
 
     return straight, reflected, in_place
@@ -247,6 +274,7 @@ def asarray(values, dtype=None):
     """Bring values to the device, as the one function that takes NumPy's arrays."""
     if isinstance(values, np.ndarray):
         refuse()
+    take_memory()
     return values if isinstance(values, Array) and dtype is None else Array(np.array(bare_or_host(values), dtype))
 
 
@@ -263,33 +291,40 @@ xp = SimpleNamespace(
 )
 
 
-class Work(deque):
-    """What a stream has to do: where the calling thread computes on it, done at once, after what it waits for."""
-
-    def __init__(self, stream):
-        self.stream = stream
-
-    def append(self, piece):
-        if self.stream is not self.stream.device.current():
-            return super().append(piece)
-        event, times, do = piece
-        while self or (event is not None and event.passed < times):
-            self.stream.device.tick()
-        do()
-
-
-class StrictStream(FakeStream):
-    """A stream that computes as soon as it is asked to."""
-
-    def __init__(self, device):
-        super().__init__(device)
-        self.work = Work(self)
-
-
 class StrictDevice(FakeDevice):
-    """The fake device of the collectives, over these arrays: computing is done at once, communication late."""
+    """The fake device of the collectives, over these arrays and CuPy's streams."""
 
-    Stream = StrictStream
+    @staticmethod
+    def Stream(device):
+        return Stream(non_blocking=True)
+
+    def __init__(self, seed=0, sharing=True):
+        super().__init__(seed, sharing)
+        CARD.random.seed(seed)
+
+    @property
+    def streams(self):
+        return CARD.streams
+
+    @streams.setter
+    def streams(self, first):
+        """Leave the first one out: CuPy has its own."""
+
+    def tick(self):
+        if self.failure is not None:
+            raise self.failure
+        before = CARD.done
+        CARD.go_on()
+        self.done += CARD.done - before
+
+    def put(self, stream, function, *arguments, **how):
+        stream.put(partial(function, *arguments, **how))
+
+    def stream(self):
+        return Stream(non_blocking=True)
+
+    def current(self):
+        return Stream.current()
 
     def _at(self, pointer, nbytes):
         return np.frombuffer((ctypes.c_uint8 * nbytes).from_address(pointer), np.uint8)
@@ -304,55 +339,43 @@ class StrictDevice(FakeDevice):
         return Array(np.zeros(shape, dtype))
 
 
-class Event:
-    """CuPy's event, recorded on the current stream."""
+class Device:
+    """CuPy's."""
 
-    def __init__(self, disable_timing=False):
-        self.arrivals = []
+    def __init__(self, number):
+        self.number = number
 
-    def record(self):
-        self.arrivals = [*ON_THEIR_WAY]
-        ON_THEIR_WAY.clear()
-
-    def synchronize(self):
-        for out, values in self.arrivals:
-            out[...] = values
-        self.arrivals = []
+    def use(self):
+        HERE.device = self.number
 
 
 xp.cuda = SimpleNamespace(
-    **vars(fake_cublas.cuda),
+    Device=Device,
     Stream=Stream,
     Event=Event,
     get_current_stream=Stream.current,
     alloc_pinned_memory=bytearray,
-    MemoryPool=lambda: SimpleNamespace(malloc=None),
-    using_allocator=lambda allocator: nullcontext(),
+    MemoryPool=lambda: SimpleNamespace(malloc="a pool of its own"),
+    using_allocator=using_allocator,
+    runtime=SimpleNamespace(eventQuery=event_query),
 )
+COMPUTES = Stream(non_blocking=True)  # a rank has one stream to compute on
 
 
 class StrictGpu:
     """A scaffe.devices.gpu.Gpu whose arrays are these."""
 
-    explain = Gpu.explain
+    explain, use, wait, late, place = Gpu.explain, Gpu.use, Gpu.wait, Gpu.late, Gpu.place
     number, bus, shared, free = 0, "0000:00:00.0", False, 1 << 30
-    capability = 90
+    capability, model = 90, "a stand-in"
 
     def __init__(self, device=None):
-        self.xp, self.device = xp, device or StrictDevice()
-        self.libraries = {"cudnn": None}
+        self.xp, self.device, self.stream = xp, device or StrictDevice(), COMPUTES
+        self.libraries = {"cudnn": None, "cublas": Cublas(FakeCublas(), self)}
+        self.use()
 
-    def use(self):
+    def trim(self):
         pass
-
-    def wait(self):
-        pass
-
-    def late(self, count):
-        return Gpu.late(self, count)
-
-    def place(self, array):
-        return array.data.ptr
 
     def __str__(self):
         return "a stand-in for a GPU"

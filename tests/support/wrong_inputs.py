@@ -74,6 +74,7 @@ FLAGS = [
     (f"{TRAIN} --plan db", "db: is a directory"),
     (f"{TRAIN} --plan w.caffemodel", "w.caffemodel: not a text file, so no plan"),
     (f"{TRAIN} --plan list", "list, line 1: expected 'work: way'"),
+    (f"{TRAIN} --plan-seconds -1", "plan_seconds must be 0 or more, got -1"),
     (f"{TRAIN} --workspace-bytes lots", "--workspace-bytes.*'lots'"),
     (f"{TRAIN} --graphs maybe", "--graphs.*'maybe'"),
     (f"{TRAIN} --graphs on", "--graphs on takes a GPU"),

@@ -9,6 +9,7 @@
 | cudnn.py | cuDNN's plans for one convolution |
 | filters.py, ways.py | a convolution's passes by cuDNN, and which way each takes |
 | layouts.py | channels last and back, to bfloat16 or from it |
+| forms.py, typed_blobs.py | blobs that lie channels last, and which ones do |
 | kernels/ | CUDA C++, a file for each kind of layer |
 | convolution.py ... eltwise.py | the layers that launch them; everything else is the reference forms' |
 | transform.py, data.py | what data layers do to images, on the device |

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from scaffe.blob import Blob
+from scaffe.choices import Work
 from scaffe.context import TRAIN
 from scaffe.engines.cuda.cudnn import CORRELATE, IMAGES, MAPS, SPREAD, WEIGH, WEIGHTS, Pass
 from scaffe.engines.cuda.engine import engine_of
-from scaffe.engines.cuda.filters import Filters, problem_of
-from scaffe.engines.cuda.layouts import add_channel_sums
+from scaffe.engines.cuda.filters import Filters, Side, problem_of
+from scaffe.engines.cuda.forms import Part, data, diff, last_shape, reading, writing
+from scaffe.engines.cuda.layouts import add_channel_sums, add_row_sums, channels_last
+from scaffe.engines.cuda.typed_blobs import TypedLayer
 from scaffe.layers.base_convolution import BaseConvolution
 from scaffe.layers.convolution import Convolution
 from scaffe.layers.deconvolution import Deconvolution
@@ -67,9 +70,6 @@ class ColumnConvolution(BaseConvolution):
             columns = self._columns[len(images)] = CudaColumns(self, len(images), self.channels, self.window)
         return columns
 
-    def _multiply(self, a: Any, b: Any, out: Any) -> None:
-        engine_of(self).multiply(a, b, out)
-
     def _gather(self, maps: Any) -> Any:
         if len(self.window.size) != 2:
             return super()._gather(maps)
@@ -83,8 +83,11 @@ class ColumnConvolution(BaseConvolution):
         maps[...] = product.reshape(self.filters, len(maps), -1).transpose(1, 0, 2)
 
 
-class CudnnConvolution(ColumnConvolution):
+class CudnnConvolution(TypedLayer, ColumnConvolution):
     """Compute by cuDNN where it is installed and supports the convolution, else by columns.
+
+    In bfloat16 and TF32 the weights are converted once per forward pass, for the backward pass too, and the library
+    writes their gradient in that type, which is then added to the float32 one.
 
     `straight` is cuDNN's pass from bottom to top, `back` the one for the bottom's gradient. `source` and `target` are
     the roles of bottom and top in them.
@@ -94,6 +97,7 @@ class CudnnConvolution(ColumnConvolution):
     back: Pass
     source: str
     target: str
+    one_form = False
     _filters: Filters | None = None
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
@@ -112,23 +116,37 @@ class CudnnConvolution(ColumnConvolution):
         if self._filters:
             self._filters = self._filters_for(self._filters.problem)
 
-    def works(self, bottom: Blobs, top: Blobs, down: bool) -> dict[str, Callable[[], dict[str, float]]]:
+    def works(self, bottom: Blobs, top: Blobs, down: bool) -> dict[str, Work]:
         if self._filters is None:
             return {}
         passes = [(self.straight, self.bias_term)]
         if self.context.phase == TRAIN:
             passes += [(self.back, False)] * down + [(WEIGH, False)] * self.param_propagate_down[0]
-        return {self._filters.work(*one): partial(self._filters.time, *one) for one in passes}
+        return {self._filters.work(*one): self._filters.timing(*one) for one in passes}
+
+    def typed_blobs(self, bottom: Blobs, top: Blobs) -> list[Blob]:
+        axes = len(self.window.size) + 2  # the channels on axis 1, as forms have them
+        return [blob for blob in (*bottom, *top) if self._filters and len(blob.shape) == axes]
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         filters = self._with((self.straight, self.bias_term))
         if filters is None:
             super().forward(bottom, top)
             return
-        kernel, bias = self.blobs[0].array, self.blobs[1].array if self.bias_term else None
+        self._weights = self._converted(filters)
+        bias = self.blobs[1].array if self.bias_term else None
         for x, y in zip(bottom, top, strict=True):
-            operands = filters.operands(**{self.source: x.array, WEIGHTS: kernel})
-            filters.run(self.straight, operands, y.array, bias)
+            operands = filters.operands(**{self.source: _read(data(x)), WEIGHTS: self._weights})
+            filters.run(self.straight, operands, _write(data(y)), bias)
+
+    def _converted(self, filters: Filters) -> Side:
+        """Return the weights as kernels read them, converted in each forward pass: an update may have changed them."""
+        weights = self.blobs[0].array.reshape(filters.problem.weights)
+        if filters.dtype is None:
+            return Side(weights)
+        converted = self.buffer("converted weights", last_shape(weights.shape), filters.dtype)
+        channels_last(engine_of(self), weights, converted)
+        return Side(converted, is_last=True)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         filters = self._with((self.back, False), (WEIGH, False))
@@ -136,22 +154,38 @@ class CudnnConvolution(ColumnConvolution):
             super().backward(top, propagate_down, bottom)
             return
         for x, y, down in zip(bottom, top, propagate_down, strict=True):
-            arrays = {self.source: x.array, self.target: y.diff_array, WEIGHTS: self.blobs[0].array}
-            operands = filters.operands(**arrays)
-            if self.param_propagate_down[0]:
+            learns, dy = self.param_propagate_down[0], _read(diff(y))
+            sides = {self.target: dy, WEIGHTS: self._weights}
+            operands = filters.operands(**sides | ({self.source: _read(data(x))} if learns else {}))
+            if learns:
                 weights = self.blobs[0]
-                diff, zeros = weights.diff_values.to_add(weights.shape, self.xp)
-                filters.run(WEIGH, operands, diff, add=not zeros)
+                gradient, zeros = weights.diff_values.to_add(weights.shape, self.xp)
+                filters.run(WEIGH, operands, Side(gradient), add=not zeros)
             if self.bias_term and self.param_propagate_down[1]:
-                maps = y.diff_array.reshape(self.images, self.outputs, -1)
-                add_channel_sums(engine_of(self), maps, self.blobs[1].diff_array)
+                self._add_bias_sums(dy)
             if down:
-                filters.run(self.back, operands, x.diff_array)
+                filters.run(self.back, operands, _write(diff(x)))
+
+    def _add_bias_sums(self, dy: Side) -> None:
+        """Add the sums of the top's gradient over all axes but the channels to the bias's gradient."""
+        engine, total = engine_of(self), self.blobs[1].diff_array
+        if dy.is_last:
+            add_row_sums(engine, dy.array, total)
+        else:
+            add_channel_sums(engine, dy.array.reshape(self.images, self.outputs, -1), total)
 
     def _with(self, *passes: tuple[Pass, bool]) -> Filters | None:
         """Return the filters if cuDNN has a kernel for each of these passes, else None."""
         filters = self._filters
         return filters if filters and all(filters.kernel(*one) for one in passes) else None
+
+
+def _read(part: Part) -> Side:
+    return Side(reading(part), part.is_last)
+
+
+def _write(part: Part) -> Side:
+    return Side(writing(part), part.is_last)
 
 
 class CudaConvolution(CudnnConvolution, Convolution):

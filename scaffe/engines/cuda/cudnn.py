@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from types import ModuleType
 from typing import Any
 
@@ -49,6 +50,11 @@ class Problem:
     compute: str
     repeats: bool = False
 
+    @property
+    def products(self) -> int:
+        """The number of products of a pass."""
+        return prod(self.maps) * prod(self.weights[1:])
+
     def work(self, one: Pass) -> str:
         """Return the name of a pass, by its shapes without the batch, of which ranks may have different shares."""
         sides = f"{_times(self.images[1:])} by {_times(self.weights)}"
@@ -68,10 +74,16 @@ class Cudnn:
         self.known: dict[Hashable, Any] = {}  # the chosen kernels by problem and pass, for all layers and nets
         self.refusals = frontend.cudnnGraphNotSupportedError, RuntimeError, ValueError
 
+    @property
+    def version(self) -> str:
+        """The versions of the library and its frontend."""
+        return f"cuDNN {self.frontend.backend_version()}, frontend {self.frontend.__version__}"
+
     def kernels(self, problem: Problem, one: Pass, layout: str, biased: bool = False) -> Iterator[CudnnKernel]:
         """Iterate over the kernels for a pass in the heuristics' order; over none where the library has none.
 
-        `layout` is FIRST or LAST, of all operands and the result. With `biased` a bias per channel is added.
+        `layout` is FIRST or LAST, of all operands and the result. With `biased` a bias per channel is added, rounded to
+        bfloat16 if the operands are: the library has no kernel that adds a float32 one to these.
         """
         graph = self._graph(problem, one, layout, biased)
         heuristics = self.frontend.heur_mode

@@ -11,7 +11,7 @@ from scaffe.compute import DEFAULT, Compute
 from scaffe.devices.ahead import Ahead, Transforming
 from scaffe.devices.gpu import Gpu
 from scaffe.engine import LayerView, NetView
-from scaffe.engines.cuda.memory import BlobMemory
+from scaffe.engines.cuda.memory import BlobMemory, Typed
 from scaffe.engines.reference import Reference
 
 
@@ -32,7 +32,11 @@ class Cupy(Reference):
         return self.xp.zeros(count, np.float32)
 
     def adopt(self, net: NetView) -> None:
-        self.memory = BlobMemory(self.xp, net)
+        self.memory = BlobMemory(self.xp, net, self.typed_blobs(net))
+
+    def typed_blobs(self, net: NetView) -> Typed | None:
+        """Return the net's blobs that have a form of the engine's own, None where none can."""
+        return None
 
     def begin_pass(self) -> None:
         self.memory.prepare()

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from math import prod
 
 import numpy as np
 
+from scaffe.blob import Blob
 from scaffe.context import PHILOX_STEP
 from scaffe.engines.cuda.engine import engine_of
+from scaffe.engines.cuda.forms import Part, arrays, data, diff, kind
+from scaffe.engines.cuda.launcher import divisor
+from scaffe.engines.cuda.typed_blobs import TypedLayer
 from scaffe.layers.dropout import Dropout
 from scaffe.layers.layer import Blobs, register
 
 
-class CudaDropout(Dropout):
+class CudaDropout(TypedLayer, Dropout):
     """Dropout; the backward pass draws the same random numbers again, from the key that the forward pass left.
 
-    The key lies on the device, so that a repeated CUDA graph draws new numbers in each pass.
+    Numbers are drawn in C order, so blobs with several pixels a channel are plain. The key lies on the device, so that
+    a repeated CUDA graph draws new numbers in each pass.
     """
 
     capturable = True
@@ -30,20 +35,26 @@ class CudaDropout(Dropout):
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         if not engine_of(self).recording:
             self.begin_pass()
-        self._drop(bottom[0].array, top[0].array)
+        self._launch(data(bottom[0]), data(top[0]))
 
-    def _drop(self, source: Any, target: Any) -> None:
+    def typed_blobs(self, bottom: Blobs, top: Blobs) -> list[Blob]:
+        return [*bottom, *top] if prod(bottom[0].shape[2:]) == 1 else []
+
+    def _launch(self, source: Part, target: Part) -> None:
+        _, (x, y) = arrays([source], [target])
         if not self.active:
-            return super()._drop(source, target)
-        rows, per_row = self.draw_rows(source.shape)
+            if y is not x:
+                y[...] = x
+            return
+        rows, per_row = self.draw_rows(source.blob.shape)
         steps = -(-per_row // PHILOX_STEP)
-        numbers = self.buffer("key", (2,), np.uint64), np.int64(self.context.first_row), per_row, steps
+        numbers = self.buffer("key", (2,), np.uint64), np.int64(self.context.first_row), per_row, steps, divisor(steps)
         factors = float(self.ratio), 1 / (1 - self.ratio)
-        engine_of(self).over("dropout", "dropout", rows * steps, source, target, *numbers, *factors)
+        engine_of(self).over("dropout", f"dropout{kind(x)}", rows * steps, x, y, *numbers, *factors)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         if propagate_down[0]:
-            self._drop(top[0].diff_array, bottom[0].diff_array)
+            self._launch(diff(top[0]), diff(bottom[0]))
 
 
 register("Dropout", CudaDropout, engine="cuda")

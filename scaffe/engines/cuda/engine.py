@@ -13,6 +13,7 @@ from scaffe.engine import NO_GRAPHS, Group, LayerView, Loss, NetView
 from scaffe.engines.cuda.graphs import Graphs
 from scaffe.engines.cuda.launcher import Launcher
 from scaffe.engines.cuda.report import LateLoss, Report
+from scaffe.engines.cuda.typed_blobs import TypedBlobs
 from scaffe.errors import EngineError
 from scaffe.layers.layer import Layer
 
@@ -27,6 +28,10 @@ class Cuda(Launcher):
         self.times_kernels = not compute.deterministic
         self.graphs: Graphs | None = None
 
+    @property
+    def machine(self) -> str:
+        return "" if self.cudnn is None else f"{self.gpu.model}, {self.cudnn.version}"
+
     def adopt(self, net: NetView) -> None:
         super().adopt(net)
         insists = self.compute.graphs == "on"
@@ -34,6 +39,9 @@ class Cuda(Launcher):
             raise EngineError(NO_GRAPHS)
         if self.memory.plans and self.compute.graphs != "off":
             self.graphs = Graphs(self, net, insists)
+
+    def typed_blobs(self, net: NetView) -> TypedBlobs:
+        return TypedBlobs(self, net)
 
     def groups(self, net: NetView, starts: Iterable[int] = ()) -> list[Group]:
         return super().groups(net, starts) if self.graphs is None else self.graphs.groups(starts)

@@ -1,26 +1,33 @@
 """Filters: the three passes of a convolution by cuDNN, each by its chosen kernel.
 
-Blobs are N x C x size. Operands of kernels with channels last, or of bfloat16, are converted before the kernel, and
-the result after it. The kernel's time includes the conversions.
+In float32 arrays are channels first: a kernel with channels last has its operands converted before it, its result after
+it, and its time includes that. In other numbers all kernels have channels last. So have typed blobs (forms.py), which
+need no conversion.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache, partial
+from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from scaffe.blob import Shape
-from scaffe.choices import Choices
+from scaffe.choices import Choices, Work
 from scaffe.engines.cuda import kernel_choice
 from scaffe.engines.cuda.cudnn import BIAS, FIRST, IMAGES, LAST, MAPS, UIDS, WEIGHTS, Cudnn, CudnnKernel, Pass, Problem
+from scaffe.engines.cuda.forms import TYPES, last_shape
 from scaffe.engines.cuda.launcher import Launcher
-from scaffe.engines.cuda.layouts import BF16, channels_first, channels_last
+from scaffe.engines.cuda.layouts import BF16, add_row_bias, channels_first, channels_last
 
 ALIGNMENT = 16  # bytes, of operands of the library's kernels
+PERIOD = 1_000_003  # of the random numbers over which kernels are timed
+# Of a result's largest magnitude: twice what sums of rounded numbers differ by, and far less than a wrong kernel does.
+TOLERANCE = {"float32": 1e-3, "tf32": 1e-2, "bf16": 5e-2}
 
 
 @dataclass(frozen=True)
@@ -36,11 +43,22 @@ class FilterKernel:
         return f"{_prefix(self.layout, self.biased)} {self.kernel.name}"
 
     @property
+    def variant(self) -> str:
+        return _prefix(self.layout, self.biased)
+
+    @property
     def nbytes(self) -> int:
         return self.kernel.nbytes
 
     def build(self) -> bool:
         return self.kernel.build()
+
+
+class Side(NamedTuple):
+    """An array that a pass reads or writes: float32 channels first, or in the kernels' type and channels last."""
+
+    array: Any
+    is_last: bool = False
 
 
 class FilterOperand:
@@ -49,9 +67,9 @@ class FilterOperand:
     Copies lie in the engine's scratch memory: they are valid until the next operand of the same role.
     """
 
-    def __init__(self, engine: Launcher, role: str, array: Any):
-        self.engine, self.role, self.array = engine, role, array
-        self._pointers: dict[str, int] = {}
+    def __init__(self, engine: Launcher, role: str, side: Side):
+        self.engine, self.role, self.array = engine, role, side.array
+        self._pointers: dict[str, int] = {LAST: side.array.data.ptr} if side.is_last else {}
 
     def pointer(self, layout: str) -> int:
         """Return the device address of the values in that layout."""
@@ -81,6 +99,7 @@ class Filters:
 
     def __init__(self, engine: Launcher, library: Cudnn, problem: Problem, limit: float, choices: Choices):
         self.engine, self.library, self.problem, self.limit, self.choices = engine, library, problem, limit, choices
+        self.dtype = TYPES.get(problem.compute)  # of converted operands; None where they need not be converted
         self._chosen: dict[tuple[Pass, bool], FilterKernel | None] = {}
 
     def work(self, one: Pass, biased: bool) -> str:
@@ -97,82 +116,127 @@ class Filters:
             self._chosen[one, biased] = known[key]
         return self._chosen[one, biased]
 
+    def timing(self, one: Pass, biased: bool) -> Work:
+        """Return what times the kernels of a pass."""
+        circumstances = f"batch {self.problem.images[0]}, workspace {self.limit:.0f}"
+        return Work(partial(self.time, one, biased), self.problem.products, circumstances)
+
     def time(self, one: Pass, biased: bool) -> dict[str, float]:
         """Return the seconds of a pass by each kernel, over arrays of its own; {} without memory for these."""
         try:
-            arrays = {role: self._invented(getattr(self.problem, role)) for role in (IMAGES, MAPS, WEIGHTS)}
-            bias = self._invented(arrays[one.result].shape[1:2]) if biased else None
+            found = self._time(one, biased)
         except MemoryError:
-            return {}
-
-        def runner(chosen: FilterKernel) -> Callable[[], None]:
-            return lambda: self._run(chosen, one, self.operands(**arrays), arrays[one.result], bias)
-
-        found = kernel_choice.time(self._candidates(one, biased), self.limit, runner, self.engine.elapsed)
+            found = {}
         self.engine.drop_scratch()
+        self.engine.gpu.trim()
         return found
 
-    def operands(self, **arrays: Any) -> Operands:
-        """Return the operands of passes, from arrays by role."""
-        shapes = {role: getattr(self.problem, role) for role in arrays}
-        return {role: FilterOperand(self.engine, role, array.reshape(shapes[role])) for role, array in arrays.items()}
+    def _time(self, one: Pass, biased: bool) -> dict[str, float]:
+        sides = {role: self._invented(role) for role in (IMAGES, MAPS, WEIGHTS)}
+        bias = self._noise(getattr(self.problem, one.result)[1:2], UIDS[BIAS]) if biased else None
 
-    def run(self, one: Pass, operands: Operands, result: Any, bias: Any = None, add: bool = False) -> None:
-        """Write the result of a pass into `result`, or add it; add `bias` (channels) to it if given."""
+        def runner(chosen: FilterKernel) -> Callable[[], None]:
+            return lambda: self._run(chosen, one, self.operands(**sides), sides[one.result], bias)
+
+        engine, tolerance = self.engine, TOLERANCE[self.problem.compute]
+        agreement = kernel_choice.Agreement(engine.gpu.xp, sides[one.result].array, tolerance, engine.buffers)
+        candidates = self._candidates(one, biased)
+        return kernel_choice.time(candidates, self.limit, runner, engine.elapsed, agreement)
+
+    def operands(self, **sides: Side) -> Operands:
+        """Return the operands of passes, from arrays by role."""
+        return {role: FilterOperand(self.engine, role, self._shaped(role, side)) for role, side in sides.items()}
+
+    def run(self, one: Pass, operands: Operands, result: Side, bias: Any = None, add: bool = False) -> None:
+        """Write the result of a pass into `result`, or add it to one that is channels first.
+
+        Add `bias` (channels, float32) to it if given.
+        """
         chosen = self.kernel(one, bias is not None)
         assert chosen is not None
-        self._run(chosen, one, operands, result.reshape(getattr(self.problem, one.result)), bias, add)
+        self._run(chosen, one, operands, result, bias, add)
 
     def _run(
-        self,
-        chosen: FilterKernel,
-        one: Pass,
-        operands: Operands,
-        result: Any,
-        bias: Any,
-        add: bool = False,
+        self, chosen: FilterKernel, one: Pass, operands: Operands, side: Side, bias: Any, add: bool = False
     ) -> None:
-        engine, fused = self.engine, chosen.biased
+        engine, fused, result = self.engine, chosen.biased, self._shaped(one.result, side).array
         pointers = {UIDS[role]: operands[role].pointer(chosen.layout) for _, role in one.operands}
         if fused:
-            pointers[UIDS[BIAS]] = bias.data.ptr
-        direct = chosen.layout == FIRST and not add and result.data.ptr % ALIGNMENT == 0
+            pointers[UIDS[BIAS]] = self._bias(bias).data.ptr
+        plain = chosen.layout == FIRST and not add and result.data.ptr % ALIGNMENT == 0
+        direct = plain or side.is_last
         target = result if direct else scratch(engine, one.result, result.size, chosen.layout)
         pointers[UIDS[one.result]] = target.data.ptr
         workspace = engine.scratch("workspace", (max(1, chosen.nbytes),), np.uint8)
         chosen.kernel.run(pointers, workspace.data.ptr, engine.stream)
         bias = None if fused else bias
-        if chosen.layout == LAST:
+        if side.is_last:
+            if bias is not None:
+                add_row_bias(engine, result, bias)
+        elif chosen.layout == LAST:
             channels_first(engine, target, result, bias, add)
-            return
+        else:
+            self._finish(target, result, bias, add)
+
+    def _finish(self, target: Any, result: Any, bias: Any, add: bool) -> None:
+        """Bring what a kernel wrote channels first into `target` to `result`, unless that is the target."""
         if add:
             result += target.reshape(result.shape)
-        elif not direct:
+        elif target is not result:
             result[...] = target.reshape(result.shape)
         if bias is not None:
             pixels = result.reshape(*result.shape[:2], -1)
             pixels += bias[:, None]
 
+    def _shaped(self, role: str, side: Side) -> Side:
+        return side if side.is_last else Side(side.array.reshape(getattr(self.problem, role)))
+
+    def _bias(self, bias: Any) -> Any:
+        """Return a bias as kernels add it."""
+        if self.problem.compute != "bf16":
+            return bias
+        rounded = scratch(self.engine, BIAS, bias.size, LAST)
+        channels_last(self.engine, bias.reshape(1, -1), rounded)
+        return rounded
+
     def _candidates(self, one: Pass, biased: bool, name: str = "") -> Iterator[FilterKernel]:
         """Iterate over the kernels of a pass, those with the layout and bias of the one called `name` first."""
-        low = self.problem.compute == "bf16"
-        fused = (False, True) if biased and not low else (False,)  # the library would round the bias to bfloat16
-        variants = [(layout, whether) for layout in ((LAST,) if low else (FIRST, LAST)) for whether in fused]
+        low = self.problem.compute != "float32"
+        variants = [(LAST, True), (LAST, False)] if low else list(product((FIRST, LAST), (False, True)))
+        variants = [variant for variant in variants if biased or not variant[1]]
         variants.sort(key=lambda variant: not name.startswith(_prefix(*variant)))
         for layout, whether in variants:
             for kernel in self.library.kernels(self.problem, one, layout, whether):
                 yield FilterKernel(kernel, layout, whether)
 
-    def _invented(self, shape: Shape) -> Any:
-        array = self.engine.gpu.xp.empty(shape, np.float32)
-        array[...] = 0.5
-        return array
+    def _noise(self, shape: Shape, seed: int, dtype: Any = np.float32) -> Any:
+        """Return an array of random numbers, which repeat after a while."""
+        xp = self.engine.gpu.xp
+        flat, numbers = xp.empty(prod(shape), dtype), xp.asarray(_random(seed, dtype == BF16))
+        for start in range(0, flat.size, numbers.size):
+            part = flat[start : start + numbers.size]
+            part[...] = numbers[: part.size]
+        return flat.reshape(shape)
+
+    def _invented(self, role: str) -> Side:
+        """Return an array of random numbers as blobs or converted weights lie."""
+        shape = getattr(self.problem, role)
+        if self.dtype is None:
+            return Side(self._noise(shape, UIDS[role]))
+        return Side(self._noise(last_shape(shape), UIDS[role], self.dtype), is_last=True)
 
 
 def scratch(engine: Launcher, role: str, count: int, layout: str) -> Any:
     """Return scratch memory for `count` elements of the kernels' data type; the role's next array overwrites it."""
     low = engine.compute.numbers == "bf16" and layout == LAST
     return engine.scratch(role, (count,), BF16 if low else np.float32)
+
+
+@cache
+def _random(seed: int, low: bool) -> np.ndarray:
+    """Return random numbers, float32 or (`low`) the bits of bfloat16."""
+    numbers = np.random.default_rng(seed).standard_normal(PERIOD, np.float32)
+    return (numbers.view(np.uint32) >> 16).astype(BF16) if low else numbers
 
 
 def _prefix(layout: str, biased: bool) -> str:

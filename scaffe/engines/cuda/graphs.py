@@ -22,16 +22,20 @@ KNOWN = 1000  # states of groups that are counted: bottoms may lie elsewhere in 
 
 
 class Recorder:
-    """Record what a piece of work launches; temporary arrays of recordings have a pool of their own."""
+    """Record what a piece of work launches; temporary arrays of recordings have a pool of their own.
 
-    def __init__(self, gpu: Gpu):
-        self._cuda = gpu.xp.cuda
+    `prepare` makes what libraries need on the stream, which they can't make while it records.
+    """
+
+    def __init__(self, gpu: Gpu, prepare: Callable[[], object]):
+        self._cuda, self._prepare = gpu.xp.cuda, prepare
         self._stream = self._cuda.Stream(non_blocking=True)  # so that other threads' work is not recorded
         self._pool = self._cuda.MemoryPool()
 
     def record(self, work: Callable[[], object]) -> Any:
         """Return what `work` puts on the current stream, to be launched; nothing of it is done yet."""
         with self._cuda.using_allocator(self._pool.malloc), self._stream:
+            self._prepare()
             self._stream.begin_capture()
             try:
                 work()
@@ -52,14 +56,16 @@ class Recording:
     """One pass of a group: what to launch, the values that it writes, and the attributes of its layers after it."""
 
     def __init__(self, graph: Any, written: Sequence[Values], layers: Sequence[LayerView]):
-        self.graph, self.written = graph, written
+        self.graph, self.written = graph, [(values, values.deferred) for values in written]
         self.noted = [(layer, dict(vars(layer))) for layer in layers]  # such as arrays that the backward pass reads
 
     def repeat(self) -> None:
         """Launch it again."""
         self.graph.launch()
-        for values in self.written:
+        for values, deferred in self.written:
             values.overwritten()
+            if deferred:  # what a later layer computes
+                values.defer(deferred)
         for layer, noted in self.noted:
             vars(layer).update(noted)
 
@@ -73,7 +79,7 @@ class Graphs:
 
     def __init__(self, engine: Launcher, net: NetView, insists: bool = False):
         self.engine, self.net, self.insists = engine, net, insists
-        self._recorder = Recorder(engine.gpu)
+        self._recorder = Recorder(engine.gpu, engine.products.prepare)
         self._groups: dict[frozenset[int], list[Group]] = {}
         self._recordings: dict[tuple[Any, ...], Recording] = {}
         self._seen: Counter[tuple[Any, ...]] = Counter()
@@ -127,6 +133,13 @@ class Graphs:
         for i in reversed(group) if backward else group:
             (self.net.backward_layer if backward else self.net.forward_layer)(i)
 
+    def _compute_to_record(self, group: Group, backward: bool) -> None:
+        """Compute the layers; move what they wrote as plain arrays to its home, where a repetition leaves it."""
+        self._compute(group, backward)
+        for values in self._computed(group, backward):
+            if not values.deferred:
+                values.settle()
+
     def _is_due(self, group: Group, backward: bool, key: tuple[Any, ...]) -> bool:
         """Return whether it is time to record a group."""
         if len(self._seen) > KNOWN:
@@ -139,10 +152,11 @@ class Graphs:
         """Return a recording of the group, None where it can't be made."""
         gradients = self._gradients(group)
         zeros = [values.is_zero for values in gradients]
+        waiting = [values for values in self._read(group, backward) if values.deferred]
         engine = self.engine
         engine.recording = True
         try:
-            graph = self._recorder.record(lambda: self._compute(group, backward))
+            graph = self._recorder.record(lambda: self._compute_to_record(group, backward))
         except Exception as error:  # CuPy's errors have no base of their own
             if self.insists:
                 raise
@@ -153,6 +167,7 @@ class Graphs:
         finally:
             engine.recording = False
         done = [values for values, zero in zip(gradients, zeros, strict=True) if zero and not values.is_zero]
+        done += [values for values in waiting if not values.deferred]
         layers = [] if backward else [self.net.layers[i] for i in group]
         made = self._recordings[key] = Recording(graph, [*done, *self._computed(group, backward)], layers)
         return made
@@ -173,9 +188,9 @@ class Graphs:
         found: list[Any] = []
         viewed = {id(top) for i in group if self.net.layers[i].views for top in self.net.tops[i]}
         for blob in (blob for i in group for blob in (*self.net.bottoms[i], *self.net.tops[i])):
-            blob.diff_values.settle()
+            found += [_settled(blob.diff_values)]
             if memory.has(blob):
-                blob.values.settle()
+                found += [_settled(blob.values)]
             elif id(blob) not in viewed:  # whose place follows from their bottom's
                 found += blob.shape, self.engine.gpu.place(blob.array)
         return tuple(found)
@@ -188,10 +203,24 @@ class Graphs:
         downs = ((blob, down) for i in group for blob, down in zip(net.bottoms[i], net.nodes[i].down, strict=True))
         return [blob.diff_values for blob, down in downs if down]
 
+    def _read(self, group: Group, backward: bool) -> list[Values]:
+        """Return the values of the group's bottoms, or the gradients of its tops."""
+        if backward:
+            return [top.diff_values for i in group for top in self.net.tops[i]]
+        return [bottom.values for i in group for bottom in self.net.bottoms[i]]
+
     def _gradients(self, group: Group) -> list[Values]:
         """Return the gradients of the group's parameters."""
         blobs: list[Blob] = [blob for i in group for blob in self.net.layers[i].blobs]
         return [blob.diff_values for blob in blobs]
+
+
+def _settled(values: Values) -> int:
+    """Settle values; return 0. Leave deferred ones to the layers, and return the identity of what computes them."""
+    if values.deferred:
+        return id(values.deferred)
+    values.settle()
+    return 0
 
 
 def split(capturable: Sequence[bool], starts: Iterable[int] = ()) -> list[Group]:

@@ -40,9 +40,10 @@ class Launcher(Cupy):
 
     def __init__(self, gpu: Gpu, compute: Compute = DEFAULT):
         super().__init__(gpu, compute)
-        self.multiply = Products(gpu.xp, compute.numbers)
+        self.products = Products(gpu, compute.numbers)
         self.recording = False  # are launches being recorded, to be repeated?
         self._modules: dict[str, Any] = {}
+        self._kernels: dict[tuple[str, str], Any] = {}  # by file and name
 
     @property
     def cudnn(self) -> Cudnn | None:
@@ -77,18 +78,29 @@ class Launcher(Cupy):
         stop.synchronize()
         return float(cuda.get_elapsed_time(start, stop)) / 1000
 
-    def over(self, file: str, kernel: str, count: int, *arguments: Any) -> None:
-        """Launch a kernel over `count` elements, its first argument; ints are C's int, floats C's float."""
+    def multiply(self, a: Any, b: Any, out: Any, add: bool = False, bias: Any = None) -> None:
+        self.products(a, b, out, add, bias)
+
+    def over(self, file: str, kernel: str, count: int, *arguments: Any, each: int = 1) -> None:
+        """Launch a kernel over `count` elements, its first argument, with `each` elements for a thread.
+
+        Python's ints are C's int, floats C's float.
+        """
         if count:
-            blocks = min(BLOCKS, -(-count // THREADS))
+            blocks = min(BLOCKS, -(-count // (each * THREADS)))
             self.launch(file, kernel, (blocks,), np.int64(count), *arguments)
 
     def launch(self, file: str, kernel: str, blocks: tuple[int, ...], *arguments: Any) -> None:
         """Launch a kernel with so many blocks, arguments as they are but for Python's numbers."""
-        module = self._modules.get(file)
-        if module is None:
-            module = self._modules[file] = self.gpu.xp.RawModule(code=source(file), options=FLAGS)
-        module.get_function(kernel)(blocks, (THREADS,), tuple(map(_typed, arguments)))
+        function = self._kernels.get((file, kernel)) or self._function(file, kernel)
+        function(blocks, (THREADS,), tuple(map(_typed, arguments)))
+
+    def _function(self, file: str, kernel: str) -> Any:
+        """Return a kernel, compiled if it is the first of its file."""
+        if file not in self._modules:
+            self._modules[file] = self.gpu.xp.RawModule(code=source(file), options=FLAGS)
+        self._kernels[file, kernel] = self._modules[file].get_function(kernel)
+        return self._kernels[file, kernel]
 
 
 def _load_cudnn() -> Cudnn | None:

@@ -1,4 +1,4 @@
-"""Conversions between channels first and channels last, float32 and bfloat16; sums of channels."""
+"""Conversions between channels first and channels last, float32 and bfloat16; sums and biases of channels."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.engines.cuda.launcher import Launcher
+from scaffe.engines.cuda.channels import Channels
+from scaffe.engines.cuda.launcher import THREADS, Launcher, divisor
 
 TILE = 32  # rows and columns of a block's tile; TILE of layouts.cu
 NARROW = 8  # rows or columns; up to here one thread per element is faster
-BLOCKS = 1024  # that sum channels: enough to fill any GPU
+BLOCKS = 512  # that sum rows: enough to fill any GPU
+WARP = 32  # threads
+ROWS = 16  # that a thread sums up at least
 BF16 = np.dtype(np.uint16)  # the bits of bfloat16, for which NumPy and CuPy have no type
 _KERNELS = {
     (np.dtype(np.float32), np.dtype(np.float32)): "float",
     (np.dtype(np.float32), BF16): "to_bf16",
     (BF16, np.dtype(np.float32)): "from_bf16",
+    (BF16, BF16): "bf16",
 }
 NONE = np.uint64(0)  # a null pointer
 
@@ -40,9 +44,12 @@ def _turn(
     engine: Launcher, source: Any, target: Any, rows: int, columns: int, bias: Any = None, add: bool = False
 ) -> None:
     kind = _KERNELS[source.dtype, target.dtype]
+    if kind == "to_bf16" and 1 in (rows, columns) and bias is None and not add:  # nothing to be turned
+        engine.over("rows", "to_bf16", target.size, source, target, each=8)
+        return
     given = source, target, NONE if bias is None else bias, rows, columns, int(add)
     if min(rows, columns) <= NARROW:
-        engine.over("layouts", f"turn_narrow_{kind}", target.size, *given)
+        engine.over("layouts", f"turn_narrow_{kind}", target.size, *given, divisor(rows), divisor(columns))
         return
     tiles = -(-rows // TILE) * -(-columns // TILE)
     engine.launch("layouts", f"turn_{kind}", (target.size // (rows * columns) * tiles,), *given)
@@ -50,8 +57,41 @@ def _turn(
 
 def add_channel_sums(engine: Launcher, maps: Any, total: Any) -> None:
     """Add to `total` (channels) the sums of maps (images x channels x positions), in a fixed order."""
-    images, channels, positions = maps.shape
-    parts = min(images, -(-BLOCKS // channels))
+    parts = Channels(*maps.shape)
+    if not parts.fit:
+        total += maps.sum(axis=(0, 2))
+        return
+    sums = engine.scratch("channel sums", (parts.channels * parts.chunks,), np.float32)
+    parts.launch(engine, "sum_chunks", maps, sums)
+    engine.launch("batch_norm", "scale_gradients", (parts.channels,), sums, NONE, parts.chunks, total, NONE)
+
+
+def add_row_sums(engine: Launcher, maps: Any, total: Any) -> None:
+    """Add to `total` (channels) the sums of maps (N x ... x channels) over all other axes, in a fixed order."""
+    channels = maps.shape[-1]
+    rows, (ending, many) = maps.size // channels, pack_of(maps)
+    groups = channels // many
+    lanes = min(THREADS, 1 << (groups - 1).bit_length())
+    across = -(-groups // lanes)
+    parts = min(-(-BLOCKS // across), -(-rows * lanes // (THREADS * ROWS)))
     sums = engine.scratch("channel sums", (parts * channels,), np.float32)
-    engine.launch("layouts", "channel_sums", (channels, parts), maps, sums, images, channels, positions)
-    engine.over("layouts", "add_parts", channels, sums, total, parts)
+    engine.launch("rows", f"row_sums{ending}", (across, parts), maps, sums, np.int64(rows), channels, lanes, 0)
+    engine.launch("rows", "row_sums_1", (-(-channels // WARP), 1), sums, total, np.int64(parts), channels, WARP, 1)
+
+
+def add_row_bias(engine: Launcher, maps: Any, bias: Any) -> None:
+    """Add `bias` (channels) to maps (N x ... x channels)."""
+    ending, many = pack_of(maps)
+    groups = maps.shape[-1] // many
+    engine.over("rows", f"add_bias{ending}", maps.size // many, maps, bias, groups, divisor(groups))
+
+
+def pack_of(maps: Any) -> tuple[str, int]:
+    """Return the ending of the names of kernels for maps channels last, and the channels that a thread takes at once.
+
+    These are 16 bytes where they divide the channels.
+    """
+    low = maps.dtype == BF16
+    many = 8 if low else 4
+    many = many if maps.shape[-1] % many == 0 else 1
+    return f"{'_bf16' if low else ''}_{many}", many

@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from scaffe.blob import Blob
 from scaffe.engines.cuda.engine import engine_of
-from scaffe.engines.cuda.launcher import THREADS
+from scaffe.engines.cuda.forms import arrays, data, diff
+from scaffe.engines.cuda.launcher import THREADS, divisor
+from scaffe.engines.cuda.layouts import pack_of
+from scaffe.engines.cuda.typed_blobs import TypedLayer
 from scaffe.layers.layer import Blobs, register
 from scaffe.layers.lrn import LRN
 
@@ -16,7 +20,7 @@ RUN = 64  # channels of a thread; RUN of lrn.cu
 ROWS = 65535  # the most that the second dimension of a grid can have
 
 
-class CudaLRN(LRN):
+class CudaLRN(TypedLayer, LRN):
     """LRN ACROSS_CHANNELS of x (N x C x pixels); WITHIN_CHANNEL, or with local_size above 9, the reference form."""
 
     @property
@@ -25,16 +29,32 @@ class CudaLRN(LRN):
 
     capturable = True
 
+    def typed_blobs(self, bottom: Blobs, top: Blobs) -> list[Blob]:
+        return [*bottom, *top] if self._has_kernel else []
+
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         if not self._has_kernel:
             return super().forward(bottom, top)
-        self._launch("lrn", bottom[0].shape, bottom[0].array, top[0].array)
+        is_last, (x, y) = arrays([data(bottom[0])], [data(top[0])])
+        self._run("lrn", is_last, bottom[0].shape, x, y)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         if not self._has_kernel or not propagate_down[0]:
             return super().backward(top, propagate_down, bottom)
-        arrays = bottom[0].array, top[0].diff_array, bottom[0].diff_array
-        self._launch("lrn_back", bottom[0].shape, *arrays, last=(2 * self.alpha * self.beta,))
+        is_last, found = arrays([data(bottom[0]), diff(top[0])], [diff(bottom[0])])
+        self._run("lrn_back", is_last, bottom[0].shape, *found, last=(2 * self.alpha * self.beta,))
+
+    def _run(
+        self, kernel: str, is_last: bool, shape: tuple[int, ...], *found: Any, last: tuple[float, ...] = ()
+    ) -> None:
+        if not is_last:
+            self._launch(kernel, shape, *found, last=last)
+            return
+        ending, many = pack_of(found[0])
+        groups = found[0].shape[-1] // many
+        numbers = float(self.alpha), float(self.beta), float(self.k), *last
+        name, count = f"{kernel}_{self.reach}{ending}", found[0].size // many
+        engine_of(self).over("lrn_last", name, count, *found, groups, divisor(groups), *numbers)
 
     def _launch(self, kernel: str, shape: tuple[int, ...], *arrays: Any, last: tuple[float, ...] = ()) -> None:
         pixels, channels = prod(shape[2:]), shape[1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -15,11 +15,27 @@ Steps = tuple[int, int]  # the first and the last
 
 
 class Lot(NamedTuple):
-    """What is to be placed: a blob's values or gradients, when they are in use, and whether others may have it then."""
+    """What is to be placed: a blob's values or gradients, whether they are typed, their bytes and when they are in use.
+
+    Typed ones have the engine's form and data type; others are float32 in C order.
+    """
 
     blob: Blob
     values: Values
+    typed: bool
     span: UsageRecord
+
+
+class Typed(Protocol):
+    """The blobs that have a form of the engine's, and their data type."""
+
+    dtype: Any
+
+    def choose(self) -> set[int]:
+        """Return the typed blobs, by id."""
+
+    def move_in(self, blob: Blob, values: Values, memory: Any, shared: bool) -> None:
+        """Make `memory` (bytes) the home of a typed blob's values or gradient."""
 
 
 class BlobMemory:
@@ -29,8 +45,8 @@ class BlobMemory:
     data layer fills has memory of its own; what is read at the end of a pass is in use until then.
     """
 
-    def __init__(self, xp: ModuleType, net: NetView):
-        self.xp, self.net = xp, net
+    def __init__(self, xp: ModuleType, net: NetView, typed: Typed | None = None):
+        self.xp, self.net, self.typed = xp, net, typed
         self.nbytes = 0
         self.version = 0  # changes whenever blobs are placed anew
         self._placed: dict[int, Values] = {}
@@ -41,6 +57,10 @@ class BlobMemory:
         """Prepare a pass: take over what was written into parameters on the host; place all blobs if any changed."""
         for blob in (blob for layer in self.net.layers for blob in layer.blobs):
             blob.values.settle()
+        for blob in self.net.blobs.values():  # what no layer has computed since the last pass, no layer will
+            for values in (blob.values, blob.diff_values):
+                if values.deferred:
+                    values.overwritten()
         kept = self.net.keep_data, self.net.keep_diffs
         if self.plans and (self.stale or kept != self._kept):
             self.stale, self._kept = False, kept
@@ -54,8 +74,12 @@ class BlobMemory:
         self.nbytes, self.version = plan.nbytes, self.version + 1
         self._placed = {id(lot.values): lot.values for lot in lots}
         for lot, offset in zip(lots, plan.offsets, strict=True):
-            part = memory[offset : offset + lot.span.nbytes].view(np.float32)
-            lot.values.lie(part.reshape(lot.blob.shape), shared=lot.span.last < self._whole[1])
+            part, shared = memory[offset : offset + lot.span.nbytes], lot.span.last < self._whole[1]
+            lot.values.move_out(lot.blob.shape, self.xp)
+            if lot.typed and self.typed:
+                self.typed.move_in(lot.blob, lot.values, part, shared)
+            else:
+                lot.values.lie(part.view(np.float32).reshape(lot.blob.shape), shared)
 
     def has(self, blob: Blob) -> bool:
         """Return whether a blob's values lie where they were placed."""
@@ -63,9 +87,9 @@ class BlobMemory:
 
     def lots(self) -> list[Lot]:
         """Return the net's lots: in the test phase values alone, as few ask for gradients there."""
-        trains = self.net.trains
-        data = [self._lot(blob, blob.values, steps, self.net.keep_data) for blob, steps in self._data(trains)]
-        diffs = [self._lot(blob, blob.diff_values, steps, self.net.keep_diffs) for blob, steps in self._diffs()]
+        net, trains, typed = self.net, self.net.trains, self.typed.choose() if self.typed else set()
+        data = [self._lot(blob, blob.values, typed, steps, net.keep_data) for blob, steps in self._data(trains)]
+        diffs = [self._lot(blob, blob.diff_values, typed, steps, net.keep_diffs) for blob, steps in self._diffs()]
         return data + diffs if trains else data
 
     def needs(self, rows: int, free: int, scratch: int) -> tuple[int, int]:
@@ -77,8 +101,10 @@ class BlobMemory:
         planned = pack([lot.span for lot in self.lots()]).nbytes
         return max(1, (planned + buffers) // rows), free + self.nbytes + buffers
 
-    def _lot(self, blob: Blob, values: Values, steps: Steps, kept: bool) -> Lot:
-        return Lot(blob, values, UsageRecord(4 * blob.count, *(self._whole if kept else steps)))
+    def _lot(self, blob: Blob, values: Values, typed: set[int], steps: Steps, kept: bool) -> Lot:
+        dtype = self.typed.dtype if self.typed and id(blob) in typed else np.dtype(np.float32)
+        span = UsageRecord(dtype.itemsize * blob.count, *(self._whole if kept else steps))
+        return Lot(blob, values, id(blob) in typed, span)
 
     @property
     def _whole(self) -> Steps:

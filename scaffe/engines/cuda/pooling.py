@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from scaffe.blob import Blob, Shape
 from scaffe.engines.cuda.engine import engine_of
+from scaffe.engines.cuda.forms import arrays, data, diff
 from scaffe.engines.cuda.launcher import divisor
-from scaffe.layers.layer import register
+from scaffe.engines.cuda.layouts import pack_of
+from scaffe.engines.cuda.typed_blobs import TypedLayer
+from scaffe.layers.layer import Blobs, register
 from scaffe.layers.pooling import Pooling
 from scaffe.layers.pooling_axis import Axis
+
+STRIP = 4  # rows of a thread's strip; as in pooling.cu
+PLACES = 256  # in a window, at most, where a byte holds the maximum's
 
 
 class _PoolingKernels:
@@ -19,13 +28,21 @@ class _PoolingKernels:
     def __init__(self, layer: Pooling, rows: Axis, columns: Axis):
         self.layer, self.engine = layer, engine_of(layer)
         self.axes = [n for a in (rows, columns) for n in (a.size, a.out, a.kernel, a.stride, a.pad, divisor(a.stride))]
-        self.by_windows = [divisor(a.out) for a in (rows, columns)]
-        self.by_pixels = [divisor(a.size) for a in (rows, columns)]
+        self.rows, self.columns = rows, columns
 
-    def launch(self, kernel: str, count: int, *arrays: Any) -> None:
-        """Launch a kernel of pooling.cu with one thread per window, backward per pixel."""
-        divisors = self.by_pixels if kernel.endswith("back") else self.by_windows
-        self.engine.over("pooling", kernel, count, *arrays, *self.axes, *divisors)
+    def forward_over(self, kernel: str, *arrays: Any) -> None:
+        """Launch a kernel of pooling.cu over the windows; windows that overlap much are computed in strips."""
+        strip = STRIP if self.rows.stride == 1 < self.rows.kernel else 1
+        self._launch(f"{kernel}_{strip}", len(arrays[0]), self.rows.out, self.columns.out, strip, *arrays)
+
+    def backward_over(self, kernel: str, *arrays: Any) -> None:
+        """Launch a kernel of pooling.cu over the pixels."""
+        self._launch(kernel, len(arrays[0]), self.rows.size, self.columns.size, STRIP, *arrays)
+
+    def _launch(self, kernel: str, pictures: int, rows: int, columns: int, strip: int, *arrays: Any) -> None:
+        strips = -(-rows // strip)
+        divisors = divisor(strips), divisor(columns)
+        self.engine.over("pooling", kernel, pictures * strips * columns, *arrays, *self.axes, *divisors)
 
 
 class MaxKernels(_PoolingKernels):
@@ -33,32 +50,69 @@ class MaxKernels(_PoolingKernels):
 
     def forward(self, x: Any, y: Any) -> None:
         self.winner = self.layer.buffer("winner", y.shape, np.int32)
-        self.launch("pool_max", y.size, x, y, self.winner)
+        self.forward_over("pool_max", x, y, self.winner)
 
     def winners(self) -> Any:
         return self.winner
 
     def backward(self, dy: Any, dx: Any) -> None:
-        self.launch("pool_max_back", dx.size, dy, self.winner, dx)
+        self.backward_over("pool_max_back", dy, self.winner, dx)
 
 
 class MeanKernels(_PoolingKernels):
     """The mean of each window."""
 
     def forward(self, x: Any, y: Any) -> None:
-        self.launch("pool_mean", y.size, x, y)
+        self.forward_over("pool_mean", x, y)
 
     def backward(self, dy: Any, dx: Any) -> None:
-        self.launch("pool_mean_back", dx.size, dy, dx)
+        self.backward_over("pool_mean_back", dy, dx)
 
 
-class CudaPooling(Pooling):
+class CudaPooling(TypedLayer, Pooling):
     """Pooling: MAX and AVE; the reference form for STOCHASTIC."""
 
     @property
     def capturable(self) -> bool:  # type: ignore[override]
         param = self.param.pooling_param
         return param.pool in (param.MAX, param.AVE)
+
+    def typed_blobs(self, bottom: Blobs, top: Blobs) -> list[Blob]:
+        of_pixels = self.param.pooling_param.pool == self.param.pooling_param.AVE
+        area = prod(self.kernel or bottom[0].shape[2:])
+        return [*bottom, *top] if self.capturable and len(top) == 1 and (of_pixels or area <= PLACES) else []
+
+    def forward(self, bottom: Blobs, top: Blobs) -> None:
+        is_last, (x, y) = arrays([data(bottom[0])], [data(top[0])])
+        if not is_last:
+            super().forward(bottom, top)
+        elif isinstance(self.method, MaxKernels):
+            self._launch("pool_max", y, x, y, self._places(y.shape))
+        else:
+            self._launch("pool_mean", y, x, y)
+
+    def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
+        if not propagate_down[0]:
+            return
+        is_last, (dy, dx) = arrays([diff(top[0])], [diff(bottom[0])])
+        if not is_last:
+            super().backward(top, propagate_down, bottom)
+        elif isinstance(self.method, MaxKernels):
+            self._launch("pool_max_back", dx, dy, self._places(dy.shape), dx)
+        else:
+            self._launch("pool_mean_back", dx, dy, dx)
+
+    def _places(self, shape: Shape) -> Any:
+        """Return the places of the maxima in their windows, for blobs that lie channels last."""
+        return self.buffer("places", shape, np.uint8)
+
+    def _launch(self, kernel: str, over: Any, *arrays: Any) -> None:
+        """Launch a kernel of pooling_last.cu over the places of an array (N x H x W x C)."""
+        ending, many = pack_of(over)
+        groups = over.shape[-1] // many
+        divisors = divisor(groups), divisor(over.shape[1]), divisor(over.shape[2])
+        count = over.size // many
+        engine_of(self).over("pooling_last", f"{kernel}{ending}", count, *arrays, *self.method.axes, groups, *divisors)
 
     def _method(self) -> type:
         param = self.param.pooling_param

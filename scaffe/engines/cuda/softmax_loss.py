@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.engines.cuda.engine import engine_of
+from scaffe.engines.cuda.launcher import divisor
 from scaffe.engines.cuda.report import ignoring
 from scaffe.layers import softmax_loss
 from scaffe.layers.layer import Blobs, register
@@ -54,7 +55,8 @@ class CudaSoftmaxWithLoss(softmax_loss.SoftmaxWithLoss):
         if not propagate_down[0]:
             return
         dx = bottom[0].diff_array
-        numbers = *self.view[1:], *ignoring(self.ignore), top[0].diff_array, self.divided
+        divisors = map(divisor, self.view[1:])
+        numbers = *self.view[1:], *divisors, *ignoring(self.ignore), top[0].diff_array, self.divided
         engine_of(self).over("losses", "softmax_loss_back", dx.size, self.prob, self.labels, dx, *numbers)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -14,6 +14,7 @@ from scaffe.packed import PackedParameters, ParameterBlob
 from scaffe.proto import SolverParameter
 from scaffe.solvers import adadelta, adagrad, adam, lars, nesterov, register, rmsprop, sgd
 from scaffe.solvers.rule import Rule
+from scaffe.solvers.updated import Updated
 
 PIECE = 8192  # elements of a block: enough to use the memory's bandwidth, few enough that all blocks end together
 PARTS = 256  # partial sums of squares for the norm of all gradients
@@ -33,6 +34,7 @@ class Pieces:
         ends = [end for pieces in cut for _, end in pieces]
         firsts = np.cumsum([0, *map(len, cut)])
         self.count = len(owners)
+        self.elements = [sum(end - begin for begin, end in pieces) for pieces in cut]  # of each of the parameters
         self.squares: list[Any] | None = None  # the sum of squares of each piece, for rules that need norms
         self.owners, self.wanted, self.firsts = (xp.asarray(np.array(t, np.int32)) for t in (owners, indices, firsts))
         self.begins, self.ends = (xp.asarray(np.array(t, np.int64)) for t in (begins, ends))
@@ -109,6 +111,10 @@ class CudaRule(Rule):
         if pieces.count:
             self.prepare(pieces)
             self.launch(pieces, rate, iteration)
+            self.leave_update(indices, pieces)
+
+    def leave_update(self, indices: Sequence[int], pieces: Pieces) -> None:
+        """Leave the updates of these parameters in their gradients, as Caffe does; the kernel has, by default."""
 
     def _cut_up(self, indices: tuple[int, ...], part: slice) -> Pieces:
         """Return the pieces of those parameters in that part of the packed arrays."""
@@ -143,7 +149,34 @@ class CudaRule(Rule):
         return [np.float32(value) for value in (1 / self.param.iter_size, *values)]
 
 
-class CudaSGD(CudaRule, sgd.SGD):
+class VelocityRule(CudaRule):
+    """A rule whose update is its history. It is copied into the gradients on request; five arrays move, not six."""
+
+    kernel = "SGD"
+
+    def __init__(self, param: SolverParameter, packed: PackedParameters, engine: Launcher):
+        super().__init__(param, packed, engine)
+        self._updated = Updated(packed)
+        self._copies = [self._copy_of(i) for i in range(len(packed.parameters))]
+
+    def _copy_of(self, i: int) -> Callable[[Any], None]:
+        """Return what writes the update of parameter i into an array."""
+
+        def write(array: Any) -> None:
+            array[...] = self.packed.view(self.history[0], i)
+
+        return write
+
+    def leave_update(self, indices: Sequence[int], pieces: Pieces) -> None:
+        for i, count in zip(indices, pieces.elements, strict=True):
+            if self._updated.completes(i, count):
+                parameter = self.packed.parameters[i]
+                parameter.blob.diff_values.defer(self._copies[i])
+                if parameter.sharers:  # whose gradients are in the same memory, and may have other shapes
+                    self.packed.settle(i)
+
+
+class CudaSGD(VelocityRule, sgd.SGD):
     """SGD with momentum."""
 
 
@@ -170,10 +203,8 @@ class CudaAdam(CudaRule, adam.Adam):
         return self._correction(iteration + 1)
 
 
-class CudaLARS(CudaRule, lars.LARS):
+class CudaLARS(VelocityRule, lars.LARS):
     """LARS: two launches for the norms, which stay on the device, then the update of SGD."""
-
-    kernel = "SGD"
 
     def prepare(self, pieces: Pieces) -> None:
         if self._ratios is NONE:

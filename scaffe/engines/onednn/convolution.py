@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from scaffe.blob import Blob, Shape
+from scaffe.choices import Work
 from scaffe.context import TRAIN
 from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn.convolution_layouts import ConvolutionLayouts, PassDescs
@@ -216,12 +217,12 @@ class OnednnConvolution(OnednnLayer, Convolution):
     def rounded_blobs(self) -> Sequence[int]:  # type: ignore[override]
         return (0,) if engine_of(self).kind != lib.F32 and 1 <= len(self.window.size) <= 3 else ()
 
-    def works(self, bottom: Blobs, top: Blobs, down: bool) -> dict[str, Callable[[], dict[str, float]]]:
+    def works(self, bottom: Blobs, top: Blobs, down: bool) -> dict[str, Work]:
         if not spatial(self, bottom):
             return {}
         layouts = ConvolutionLayouts(self, bottom[0], top[0])
         learns = self.context.phase == TRAIN and any(self.param_propagate_down)
-        return {layouts.work: lambda: layouts.time(down, learns)}
+        return {layouts.work: Work(lambda: layouts.time(down, learns))}
 
 
 register("Convolution", OnednnConvolution, engine="onednn")

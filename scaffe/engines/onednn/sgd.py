@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from threading import Lock, get_ident
+from threading import get_ident
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from scaffe.proto import SolverParameter
 from scaffe.solvers import register
 from scaffe.solvers.rule import Block
 from scaffe.solvers.sgd import SGD
+from scaffe.solvers.updated import Updated
 
 
 class OnednnSGD(SGD):
@@ -28,9 +29,7 @@ class OnednnSGD(SGD):
         super().__init__(param, packed)
         self.engine = engine
         self._additions: dict[int, BlockAddition] = {}  # by thread
-        self._lock = Lock()
-        self._updated = [0] * len(packed.parameters)  # elements of each parameter since gradients were cleared
-        self._cleared = packed.cleared
+        self._updated = Updated(packed)
 
     def apply(self, i: int, blocks: Sequence[Block], rate: float, decay: float, iteration: int) -> None:
         parameter = self.packed.parameters[i]
@@ -43,23 +42,9 @@ class OnednnSGD(SGD):
             else:
                 self.apply_block(block, rate, decay, iteration)
             self.look_at(i, block)
-        if self._is_complete(i, sum(block.data.size for block in blocks)):
+        if self._updated.completes(i, sum(block.data.size for block in blocks)):
             velocity = self.packed.view(self.history[0], i)
             parameter.blob.diff_values.defer(lambda array: np.copyto(array, velocity))
-
-    def _is_complete(self, i: int, count: int) -> bool:
-        """Note that `count` elements of parameter i are updated; return whether no other part of it is left.
-
-        Until then its gradient is still needed.
-        """
-        with self._lock:
-            if self._cleared != self.packed.cleared:  # the last updates may have ended in an error
-                self._updated, self._cleared = [0] * len(self._updated), self.packed.cleared
-            self._updated[i] += count
-            complete = self._updated[i] == self.packed.parameters[i].blob.count
-            if complete:
-                self._updated[i] = 0
-            return complete
 
     def _add(self, block: Block, rate: float, decay: float) -> None:
         if (thread := get_ident()) not in self._additions:

@@ -4,6 +4,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from fake_cublas import FakeCublas
 from fake_cuda import CUDARuntimeError, FakeDevice, Runtime
 from nets import lenet, write_images, write_solver
 from strict_arrays import StrictDevice, xp
@@ -17,10 +18,11 @@ from scaffe.parallel import world as worlds
 def folder(tmp_path, monkeypatch):
     """A folder with a solver, on a machine with two GPUs."""
     runtime = Runtime(2)
-    cuda = SimpleNamespace(**vars(xp.cuda), runtime=runtime, Device=FakeDevice)
+    cuda = SimpleNamespace(**vars(xp.cuda) | {"runtime": runtime, "Device": FakeDevice})
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(**vars(xp) | {"cuda": cuda}))
     monkeypatch.setitem(sys.modules, "cudnn", None)
     monkeypatch.setattr("scaffe.devices.gpu._take", lambda bus: bus)
+    monkeypatch.setattr("scaffe.engines.cuda.cublas._load", lambda gpu: FakeCublas())
     monkeypatch.setattr("collectives.execution.device.cuda.find", StrictDevice)
     FakeDevice.used.clear()
     net = lenet(write_images(tmp_path / "db", count=16), batch=4)

@@ -4,11 +4,15 @@ from math import ceil, floor
 
 import numpy as np
 import pytest
+from google.protobuf import text_format
 from gradient_check import OneLayer, check_gradients, distinct
 from hypothesis import given
 from hypothesis import strategies as st
+from strict_arrays import a_gpu
 
+import scaffe
 from scaffe.errors import NetError, ShapeError
+from scaffe.proto import NetParameter
 
 SHAPES = [(2, 3, 6, 5), (1, 1, 7, 7), (3, 2, 4, 9), (1, 2, 3, 3)]
 FIELDS = [
@@ -126,6 +130,25 @@ def test_the_first_of_equal_values_gets_the_gradient():
     np.testing.assert_array_equal(mask[0, 0], [[0, 1], [3, 4]])
     (dx,) = it.backward([[[[1, 2], [3, 4]]]], 0)
     np.testing.assert_array_equal(dx[0, 0], [[1, 2, 0], [3, 4, 0], [0, 0, 0]])
+
+
+@pytest.mark.parametrize("fields", FIELDS)
+@pytest.mark.parametrize("gpu", [None, a_gpu()], ids=["on the host", "on a GPU"])
+def test_of_equal_values_the_first_of_each_window_wins_on_every_engine(fields, gpu):
+    x, rng = np.random.default_rng(0).integers(0, 2, (2, 3, 6, 9)), np.random.default_rng(1)
+    inputs = 'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 dim: 6 dim: 9 } } }'
+    layer = f'layer {{ name: "it" {text("MAX", fields)} bottom: "x" top: "y" top: "w" }}'
+    param = text_format.Parse(f"force_backward: true {inputs} {layer}", NetParameter())
+    net = scaffe.Net(param, scaffe.TRAIN, gpu=gpu)
+    found = net.forward(x=x)
+    largest, index, _ = pool(x, net.layers[1])
+    np.testing.assert_array_equal(found["y"], largest)
+    np.testing.assert_array_equal(found["w"], index)
+    dy = rng.integers(1, 9, largest.shape)
+    expected = np.zeros((2, 3, 54))
+    for place in np.ndindex(*dy.shape):
+        expected[(*place[:2], int(index[place]))] += dy[place]
+    np.testing.assert_array_equal(net.backward(y=dy)["x"], expected.reshape(x.shape))
 
 
 @pytest.mark.parametrize("value", [-np.inf, np.nan])

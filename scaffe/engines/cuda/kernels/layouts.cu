@@ -1,16 +1,5 @@
-// Transposition of matrices (rows x columns) of float or bfloat16, and sums of the channels of maps (images x channels
-// x positions).
-typedef unsigned short bf16;  // the upper half of a float
-
+// Transposition of matrices (rows x columns) of float or bfloat16.
 #define TILE 32
-
-__device__ inline float wide(float value) { return value; }
-__device__ inline float wide(bf16 value) { return __int_as_float((int)value << 16); }
-__device__ inline void store(float* place, float value) { *place = value; }
-__device__ inline void store(bf16* place, float value) {  // round to nearest, ties to even
-  unsigned bits = __float_as_int(value);
-  *place = value != value ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-}
 
 // A block transposes one tile of one of the matrices. The bias of the target's row is added, if there is a bias, and
 // with `add` the target's old value.
@@ -33,13 +22,11 @@ __device__ void turn(const From* source, To* target, const float* bias, int rows
 // The same for narrow matrices, which would leave most of a tile empty: one thread per element.
 template <class From, class To>
 __device__ void turn_narrow(Index count, const From* source, To* target, const float* bias, int rows, int columns,
-                            int add) {
-  EACH(i, count) {
-    Index matrix = i / rows / columns;
-    int c = i / rows % columns, r = i % rows;
+                            int add, word by_rows, word by_columns) {
+  each_place(count, columns, rows, by_columns, by_rows, [&](Index i, Index matrix, int c, int r) {
     float value = wide(source[(matrix * rows + r) * columns + c]);
     store(target + i, value + (bias ? bias[c] : 0.0f) + (add ? wide(target[i]) : 0.0f));
-  }
+  });
 }
 
 KERNEL turn_float(const float* source, float* target, const float* bias, int rows, int columns, int add) {
@@ -51,33 +38,22 @@ KERNEL turn_to_bf16(const float* source, bf16* target, const float* bias, int ro
 KERNEL turn_from_bf16(const bf16* source, float* target, const float* bias, int rows, int columns, int add) {
   turn(source, target, bias, rows, columns, add);
 }
+KERNEL turn_bf16(const bf16* source, bf16* target, const float* bias, int rows, int columns, int add) {
+  turn(source, target, bias, rows, columns, add);
+}
+KERNEL turn_narrow_bf16(Index count, const bf16* source, bf16* target, const float* bias, int rows, int columns,
+                        int add, word by_rows, word by_columns) {
+  turn_narrow(count, source, target, bias, rows, columns, add, by_rows, by_columns);
+}
 KERNEL turn_narrow_float(Index count, const float* source, float* target, const float* bias, int rows, int columns,
-                         int add) {
-  turn_narrow(count, source, target, bias, rows, columns, add);
+                         int add, word by_rows, word by_columns) {
+  turn_narrow(count, source, target, bias, rows, columns, add, by_rows, by_columns);
 }
 KERNEL turn_narrow_to_bf16(Index count, const float* source, bf16* target, const float* bias, int rows, int columns,
-                           int add) {
-  turn_narrow(count, source, target, bias, rows, columns, add);
+                           int add, word by_rows, word by_columns) {
+  turn_narrow(count, source, target, bias, rows, columns, add, by_rows, by_columns);
 }
 KERNEL turn_narrow_from_bf16(Index count, const bf16* source, float* target, const float* bias, int rows, int columns,
-                             int add) {
-  turn_narrow(count, source, target, bias, rows, columns, add);
-}
-
-// One block per channel and part of the images.
-KERNEL channel_sums(const float* maps, float* sums, int images, int channels, int positions) {
-  Index first = (Index)images * blockIdx.y / gridDim.y, last = (Index)images * (blockIdx.y + 1) / gridDim.y;
-  float sum = 0;
-  for (Index k = threadIdx.x; k < (last - first) * positions; k += blockDim.x)
-    sum += maps[((first + k / positions) * channels + blockIdx.x) * positions + k % positions];
-  sum = over_block<Sum>(sum);
-  if (threadIdx.x == 0) sums[(Index)blockIdx.y * channels + blockIdx.x] = sum;
-}
-
-KERNEL add_parts(Index count, const float* sums, float* total, int parts) {
-  EACH(c, count) {
-    float sum = 0;
-    for (int part = 0; part < parts; part++) sum += sums[part * count + c];
-    total[c] += sum;
-  }
+                             int add, word by_rows, word by_columns) {
+  turn_narrow(count, source, target, bias, rows, columns, add, by_rows, by_columns);
 }

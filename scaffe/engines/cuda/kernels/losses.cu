@@ -58,12 +58,13 @@ KERNEL mean_over_labels(const float* values, const float* labels, Index count, i
 
 // The gradient of the sum of -log(prob[label]) over the labels not ignored, times *weight / *divided.
 KERNEL softmax_loss_back(Index count, const float* prob, const float* labels, float* dx, int classes, int inner,
-                         int ignores, float ignore, const float* weight, const float* divided) {
+                         word by_classes, word by_inner, int ignores, float ignore, const float* weight,
+                         const float* divided) {
   float factor = *weight / *divided;
-  EACH(i, count) {
-    float label = labels[i / inner / classes * inner + i % inner], c = i / inner % classes;
+  each_place(count, classes, inner, by_classes, by_inner, [&](Index i, Index row, int c, int k) {
+    float label = labels[row * inner + k];
     dx[i] = ignores && label == ignore ? 0.0f : (prob[i] - (label == c ? 1.0f : 0.0f)) * factor;
-  }
+  });
 }
 
 // hit = 1 where the label's score is among the top_k best; one block per row. The scores not below the label's include

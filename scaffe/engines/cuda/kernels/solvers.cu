@@ -1,6 +1,7 @@
 // The solvers' updates, one launch for all parameters: block b computes the elements begins[b] to ends[b] of the packed
 // arrays, at most PIECE, which belong to parameter owners[b]. Each operation rounds, as in the reference rules: the
-// results are the same bits, except that denormals become 0 (CuPy's last compiler option is -ftz=true).
+// results are the same bits, except that denormals become 0 (CuPy's last compiler option is -ftz=true). A rule
+// with `leaves_update` writes the update into diff, as Caffe does; that of SGD is its history.
 struct Given {
   float *data, *diff, *first, *second;
   const Index *begins, *ends;
@@ -16,6 +17,7 @@ struct Numbers {
 };
 
 struct SGD {
+  static const bool leaves_update = false;  // the update is the history
   static __device__ float step(float g, float& v, float& w, float rate, const Numbers& n) {
     v = n.momentum * v + rate * g;
     return v;
@@ -23,6 +25,7 @@ struct SGD {
 };
 
 struct Nesterov {
+  static const bool leaves_update = true;
   static __device__ float step(float g, float& v, float& w, float rate, const Numbers& n) {
     float back = v * -n.momentum;
     v = n.momentum * v + rate * g;
@@ -31,6 +34,7 @@ struct Nesterov {
 };
 
 struct AdaGrad {
+  static const bool leaves_update = true;
   static __device__ float step(float g, float& v, float& w, float rate, const Numbers& n) {
     v += g * g;
     return g / (sqrtf(v) + n.delta) * rate;
@@ -40,6 +44,7 @@ struct AdaGrad {
 __device__ inline float blend(float history, float keep, float value) { return history * keep + value * (1.0f - keep); }
 
 struct RMSProp {
+  static const bool leaves_update = true;
   static __device__ float step(float g, float& v, float& w, float rate, const Numbers& n) {
     v = blend(v, n.momentum2, g * g);
     return g / (sqrtf(v) + n.delta) * rate;
@@ -47,6 +52,7 @@ struct RMSProp {
 };
 
 struct AdaDelta {
+  static const bool leaves_update = true;
   static __device__ float step(float g, float& v, float& w, float rate, const Numbers& n) {
     v = blend(v, n.momentum, g * g);
     float update = g * sqrtf((w + n.delta) / (v + n.delta));
@@ -56,6 +62,7 @@ struct AdaDelta {
 };
 
 struct Adam {
+  static const bool leaves_update = true;
   static __device__ float step(float g, float& v, float& w, float rate, const Numbers& n) {
     w = blend(w, n.momentum2, g * g);
     v = blend(v, n.momentum, g);
@@ -110,7 +117,7 @@ __device__ void update(const Given& at, const Numbers& n) {
     }
     span.write(at.first, j, v);
     if (at.second) span.write(at.second, j, w);
-    span.write(at.diff, j, g);
+    if (Rule::leaves_update) span.write(at.diff, j, g);
     span.write(at.data, j, x);
   }
   if (!fine) tell(at.faulty, i);

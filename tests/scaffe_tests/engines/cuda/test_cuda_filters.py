@@ -1,22 +1,18 @@
 """Convolutions by cuDNN, a stand-in, have the reference's numbers; of its plans the right one is taken."""
 
-from functools import partial
-from types import SimpleNamespace
-
 import fake_cudnn
 import numpy as np
 import pytest
 from both_engines import assert_alike, run
-from fake_cudnn import Engine, FakeEvent, FakeFrontend
+from cudnn_gpu import gpu_with
+from fake_cudnn import Engine, FakeFrontend
 from google.protobuf import text_format
-from strict_arrays import Array, StrictGpu, xp
+from strict_arrays import Array
 
 import scaffe
 from scaffe.choices import Choices
 from scaffe.compute import Compute
 from scaffe.context import Context
-from scaffe.devices.gpu import Gpu
-from scaffe.engines.cuda.cudnn import Cudnn
 from scaffe.errors import DeviceError
 from scaffe.proto import NetParameter
 
@@ -28,6 +24,12 @@ LOW = Engine("eng4", notes=("TENSOR_CORE",), seconds=0.02)
 LOWER = Engine("eng5", notes=("TENSOR_CORE", "DOWN_CONVERT_INPUTS"), seconds=0.001)
 BROKEN = Engine("eng6", seconds=0.0001, builds=False)
 ALL = BROKEN, LOWER, LOW, EXACT, QUICK, LARGE, HASTY
+
+
+@pytest.fixture(autouse=True)
+def _no_plans_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
 
 CASES = {
     "plain": ("num_output: 4 kernel_size: 3 pad: 1", (3, 5, 6, 7)),
@@ -46,15 +48,7 @@ def a_net(kind, fields, shape, engine="auto", frontend=None, **how):
     text = f"""force_backward: true
     layer {{ name: "x" type: "Input" top: "x" input_param {{ shape {{ {dims} }} }} }}
     layer {{ name: "it" type: "{kind}" bottom: "x" top: "y" convolution_param {{ {fields} }} }}"""
-    gpu = None
-    if frontend is not None:
-        gpu = StrictGpu()
-        gpu.libraries["cudnn"] = Cudnn(frontend, frontend.handle)
-        gpu.explain = partial(Gpu.explain, gpu)
-        event = type("Event", (FakeEvent,), {"frontend": frontend})
-        stream = SimpleNamespace(ptr=77)
-        more = {"Event": event, "get_elapsed_time": fake_cudnn.elapsed_time, "get_current_stream": lambda: stream}
-        gpu.xp = SimpleNamespace(**vars(xp) | {"cuda": SimpleNamespace(**vars(xp.cuda) | more)})
+    gpu = None if frontend is None else gpu_with(frontend)
     choices = Choices(how.pop("plan", "auto"))
     context = Context(how.pop("phase", scaffe.TRAIN), choices=choices, compute=Compute(engine, **how))
     net = scaffe.Net(text_format.Parse(text, NetParameter()), context=context, gpu=gpu)
@@ -108,7 +102,7 @@ def test_the_fastest_plan_is_taken_that_has_room_and_computes_as_was_asked(how, 
     net = a_net("Convolution", *CASES["plain"], frontend=frontend, **how)
     frontend.ran.clear()
     run(net)
-    assert set(frontend.ran) == {f"first {taken.name}"}
+    assert set(frontend.ran) == {f"{'last' if 'numbers' in how else 'first'} {taken.name}"}
 
 
 def test_what_is_known_is_not_timed_again_and_goes_with_the_choices():
@@ -127,6 +121,52 @@ def test_what_is_known_is_not_timed_again_and_goes_with_the_choices():
     other.replan()
     run(other)
     assert set(frontend.ran) == {f"last {EXACT.name}"}
+
+
+@pytest.mark.parametrize(("numbers", "factor", "right"), [
+    ("float32", 1.0005, True), ("float32", 1.01, False), ("tf32", 1.005, True), ("tf32", 1.05, False),
+    ("bf16", 1.02, True), ("bf16", 1.3, False), ("float32", float("nan"), False),
+])  # fmt: skip
+def test_a_plan_whose_result_is_not_the_first_plans_is_left_out(numbers, factor, right, caplog):
+    other = Engine("eng8", seconds=0.1, factor=factor)
+    net = a_net("Convolution", *CASES["plain"], frontend=FakeFrontend(EXACT, other), numbers=numbers)
+    layout = "channels first" if numbers == "float32" else "channels last"
+    found = {tuple(name.replace(" with bias", "").split(", ")) for name in net.context.choices.taken.values()}
+    assert found == {(layout, (other if right else EXACT).name)}
+    assert ("left out channels" in caplog.text) == (not right)
+
+
+def test_a_plan_that_writes_nothing_is_left_out(monkeypatch):
+    idle = Engine("eng9", seconds=0.1)
+    frontend = FakeFrontend(EXACT, idle)
+    run_plan = fake_cudnn.Graph.execute_plan_at_index
+
+    def execute(graph, pointers, workspace, index, handle):
+        if graph.fake.engines[index] is not idle:
+            run_plan(graph, pointers, workspace, index, handle)
+
+    monkeypatch.setattr(fake_cudnn.Graph, "execute_plan_at_index", execute)
+    net = a_net("Convolution", *CASES["plain"], frontend=frontend)
+    assert set(net.context.choices.taken.values()) == {f"channels first, {EXACT.name}"}
+
+
+def test_of_each_variant_the_first_plans_are_timed_in_the_librarys_order():
+    engines = [BROKEN, *(Engine(f"eng{i}", seconds=40 - i) for i in range(10, 30))]
+    frontend = FakeFrontend(*engines, last=0.9)
+    net = a_net("Convolution", "num_output: 4 kernel_size: 3 bias_term: false", (3, 5, 6, 7), frontend=frontend)
+    assert set(frontend.ran) == {f"{side} eng{i}" for side in ("first", "last") for i in range(10, 18)}
+    assert set(net.context.choices.taken.values()) == {"channels last, eng17"}
+
+
+def test_the_next_run_finds_plans_for_its_batch_and_workspace():
+    frontend = FakeFrontend(EXACT, QUICK)
+    fields, shape = CASES["plain"]
+    first = a_net("Convolution", fields, shape, frontend=frontend)
+    for batch, limit, timed in ((3, 2.0**30, False), (4, 2.0**30, True), (3, 2.0**20, True)):
+        frontend.ran.clear()
+        again = a_net("Convolution", fields, (batch, *shape[1:]), frontend=frontend, workspace_bytes=limit)
+        assert bool(frontend.ran) == timed
+        assert again.context.choices.taken == first.context.choices.taken
 
 
 def test_a_plan_that_is_gone_is_replaced_by_the_first_of_its_layout():

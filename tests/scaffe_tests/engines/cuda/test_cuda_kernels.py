@@ -8,7 +8,16 @@ import pytest
 from scaffe.engines.cuda.launcher import FLAGS, files, source
 
 ARCHITECTURES = "sm_75", "sm_80", "sm_90"
-MADE = {"UPDATE": "update_{}", "LRN": "lrn_{}"}  # kernels' names, by the macro that makes them
+NORMS = ["norm_chunks", "normalise", "norm_back_chunks", "normalise_back", "scale", "scale_back", "sum_chunks"]
+MADE = {  # kernels' names, by the macro that makes them
+    "UPDATE": ["update_{}"],
+    "LRN": ["lrn_{}", "lrn_back_{}"],
+    "MOVE": ["gather_{}", "scatter_{}"],
+    "NORM": [f"{kernel}_{{}}" for kernel in NORMS],
+    "POOL": ["pool_max_{}", "pool_mean_{}"],
+    "ROW_SUMS": ["{}"],
+    "ADD_BIAS": ["{}"],
+}
 DECLARED = re.compile(r"^KERNEL (\w+)\(", re.MULTILINE)
 
 
@@ -27,9 +36,14 @@ def compiled(library, text, architecture):
 def test_kernels_compile_without_a_warning(library, file, architecture):
     log, code = compiled(library, source(file), architecture)
     assert log == ""
-    made = re.findall(r"^(UPDATE|LRN)\((\w+)\)$", source(file), re.MULTILINE)
-    names = [*DECLARED.findall(source(file)), *(MADE[macro].format(of) for macro, of in made)]
+    made = re.findall(rf"^({'|'.join(MADE)})\((?:[\w<>]+, )*(\w+)\)$", source(file), re.MULTILINE)
+    names = [*DECLARED.findall(source(file)), *(name.format(of) for macro, of in made for name in MADE[macro])]
     assert [name for name in names if f".entry {name}(" not in code] == []
+
+
+@pytest.mark.parametrize("file", files())
+def test_arrays_of_a_thread_lie_in_registers(library, file):
+    assert ".local" not in compiled(library, source(file), "sm_90")[1]
 
 
 def test_a_kernel_that_does_not_compile_is_noticed(library):

@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 from strict_arrays import a_gpu
 
 from scaffe.engines.cuda import Cuda
-from scaffe.engines.cuda.layouts import BF16, add_channel_sums, channels_first, channels_last
+from scaffe.engines.cuda.layouts import (
+    BF16,
+    add_channel_sums,
+    add_row_bias,
+    add_row_sums,
+    channels_first,
+    channels_last,
+)
 
 
 @pytest.fixture(scope="module")
@@ -55,3 +62,17 @@ def test_sums_of_channels_are_added(engine, images, channels, positions):
     total = xp.asarray(np.full(channels, 5, np.float32))
     add_channel_sums(engine, xp.asarray(maps), total)
     np.testing.assert_array_equal(total.get(), 5 + maps.sum((0, 2)))
+
+
+@pytest.mark.parametrize("low", [False, True])
+@settings(max_examples=12, deadline=None)
+@given(st.integers(1, 5), st.integers(1, 300), st.sampled_from([1, 3, 8, 20, 24, 64, 300, 1032]))
+def test_maps_channels_last_are_summed_and_get_a_bias(engine, low, images, positions, channels):
+    xp, rng = engine.gpu.xp, np.random.default_rng(1)
+    maps = rng.integers(-9, 9, (images, positions, channels)).astype(np.float32)
+    array = xp.asarray(bits_of(maps) if low else maps)
+    total, bias = xp.asarray(np.full(channels, 5, np.float32)), rng.integers(-9, 9, channels).astype(np.float32)
+    add_row_sums(engine, array, total)
+    np.testing.assert_array_equal(total.get(), 5 + maps.sum((0, 1)))
+    add_row_bias(engine, array, xp.asarray(bias))
+    np.testing.assert_array_equal(array.get(), bits_of(maps + bias) if low else maps + bias)

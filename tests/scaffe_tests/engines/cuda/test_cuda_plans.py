@@ -52,9 +52,11 @@ def test_every_pass_of_other_numbers_has_plans_where_the_gpu_has_such_numbers(gp
         assert has == (compute == "tf32" or gpu != "T4"), (what, one.name)
 
 
-def test_a_bias_is_added_by_plans_of_the_forward_pass(library):
+def test_a_bias_is_added_by_plans_of_the_forward_pass(gpu, library):
     assert names(library, "a middle layer", CORRELATE, FIRST, biased=True)
     assert names(library, "a middle layer", CORRELATE, LAST, biased=True)
+    if gpu != "T4":
+        assert names(library, "a middle layer", CORRELATE, LAST, biased=True, compute="bf16")
     assert list(names(library, "a middle layer", SPREAD, FIRST, biased=True)) == []
 
 

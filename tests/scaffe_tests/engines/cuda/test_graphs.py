@@ -204,7 +204,8 @@ def test_a_recording_that_fails_leaves_a_stream_that_can_record():
         MemoryPool=lambda: SimpleNamespace(malloc="the recordings' own"),
         using_allocator=lambda allocator: nullcontext(allocators.append(allocator)),
     )
-    recorder = Recorder(SimpleNamespace(xp=SimpleNamespace(cuda=cuda)))
+    prepared = []
+    recorder = Recorder(SimpleNamespace(xp=SimpleNamespace(cuda=cuda)), lambda: prepared.append(Stream.made[-1].works))
     assert recorder.record(lambda: None) == "a graph"
 
     def fail():
@@ -214,4 +215,4 @@ def test_a_recording_that_fails_leaves_a_stream_that_can_record():
     with pytest.raises(ValueError, match="own error"):
         recorder.record(fail)
     assert recorder.record(lambda: None) == "a graph"
-    assert len(Stream.made) == 2 and allocators == ["the recordings' own"] * 3
+    assert len(Stream.made) == 2 and allocators == ["the recordings' own"] * 3 and prepared == [False] * 3

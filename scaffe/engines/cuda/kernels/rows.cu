@@ -1,0 +1,71 @@
+// Maps channels last (rows x channels): sums over the rows, a bias per channel; and rounding to bfloat16.
+//
+// Sums: `lanes` threads side by side read N channels each of one row, and a block so many rows at once. Each row of the
+// grid sums its part of the rows into a row of `sums`, or adds that to it.
+template <class T, int N>
+__device__ void over_block_rows(const T* maps, float* sums, Index rows, int channels, int lanes, int add) {
+  __shared__ float of_rows[N][THREADS];
+  int lane = threadIdx.x % lanes, group = blockIdx.x * lanes + lane, groups = channels / N;
+  Index first = rows * blockIdx.y / gridDim.y, last = rows * (blockIdx.y + 1) / gridDim.y;
+  float sum[N] = {};
+  if (group < groups)
+#pragma unroll 4
+    for (Index row = first + threadIdx.x / lanes; row < last; row += THREADS / lanes) {
+      Pack<T, N> pack = *(const Pack<T, N>*)(maps + row * channels + group * N);
+#pragma unroll
+      for (int k = 0; k < N; k++) sum[k] += pack.get(k);
+    }
+#pragma unroll
+  for (int k = 0; k < N; k++) of_rows[k][threadIdx.x] = sum[k];
+  __syncthreads();
+  for (int half = THREADS / 2; half >= lanes; half /= 2) {
+    if (threadIdx.x < half)
+      for (int k = 0; k < N; k++) of_rows[k][threadIdx.x] += of_rows[k][threadIdx.x + half];
+    __syncthreads();
+  }
+  if (threadIdx.x >= lanes || group >= groups) return;
+  float* row = sums + blockIdx.y * (Index)channels + group * N;
+  for (int k = 0; k < N; k++) row[k] = of_rows[k][threadIdx.x] + (add ? row[k] : 0.0f);
+}
+
+#define ROW_SUMS(T, N, NAME)                                                                           \
+  KERNEL NAME(const T* maps, float* sums, Index rows, int channels, int lanes, int add) {              \
+    over_block_rows<T, N>(maps, sums, rows, channels, lanes, add);                                     \
+  }
+ROW_SUMS(float, 1, row_sums_1)
+ROW_SUMS(float, 4, row_sums_4)
+ROW_SUMS(bf16, 1, row_sums_bf16_1)
+ROW_SUMS(bf16, 8, row_sums_bf16_8)
+
+// Add a bias. A thread takes N channels of a row, of which there are `groups`; all are fewer than 2^31.
+template <class T, int N>
+__device__ void add_bias(Index count, T* maps, const float* bias, int groups, Divisor by_groups) {
+  EACH(i, count) {
+    const float* own = bias + ((unsigned)i - by_groups((unsigned)i) * groups) * N;
+    Pack<T, N> pack = ((Pack<T, N>*)maps)[i];
+    for (int k = 0; k < N; k++) pack.set(k, pack.get(k) + own[k]);
+    ((Pack<T, N>*)maps)[i] = pack;
+  }
+}
+
+#define ADD_BIAS(T, N, NAME)                                                         \
+  KERNEL NAME(Index count, T* maps, const float* bias, int groups, word by_groups) { \
+    add_bias<T, N>(count, maps, bias, groups, by_groups);                            \
+  }
+ADD_BIAS(float, 1, add_bias_1)
+ADD_BIAS(float, 4, add_bias_4)
+ADD_BIAS(bf16, 1, add_bias_bf16_1)
+ADD_BIAS(bf16, 8, add_bias_bf16_8)
+
+// Numbers rounded to bfloat16, eight a thread.
+KERNEL to_bf16(Index count, const float* x, bf16* y) {
+  Packs<bf16> packs = {count, for_quads(y)};
+  Packs<float> halves = {count, for_quads(x)};
+  EACH(q, packs.size()) {
+    Pack<float> first = halves.read(x, 2 * q), second = halves.read(x, 2 * q + 1);
+    Pack<bf16> rounded;
+#pragma unroll
+    for (int k = 0; k < 4; k++) rounded.set(k, first.get(k)), rounded.set(4 + k, second.get(k));
+    packs.write(y, q, rounded);
+  }
+}
