@@ -43,12 +43,10 @@ def counted(name, numbers="float32", batch=2):
     """Return the launches of a model's forward pass, backward pass and update."""
     launches = Launches()
     with ExitStack() as stack:
-        call = host_kernels.Kernel.__call__
-        stack.enter_context(
-            patch.object(host_kernels.Kernel, "__call__", lambda *given: launches.of_kernel(call, *given))
-        )
-        for module, act in ((fake_cublas, launches.of_library("cuBLAS")), (fake_cudnn, launches.of_library("cuDNN"))):
-            stack.enter_context(patch.object(module, "act", act))
+        kernel = lambda *given: launches.kernel(*given)  # noqa: E731  a function, to be bound as a method
+        stack.enter_context(patch.object(host_kernels.Kernel, "__call__", kernel))
+        for module, library in ((fake_cublas, "cuBLAS"), (fake_cudnn, "cuDNN")):
+            stack.enter_context(patch.object(module, "act", launches.library(library)))
         stack.enter_context(patch.object(strict_arrays, "act", launches.act))
         stack.enter_context(patch.object(strict_arrays, "made", launches.made))
         param = NetParameter.FromString(models.get(name).train_val(batch=batch, data="input").SerializeToString())
