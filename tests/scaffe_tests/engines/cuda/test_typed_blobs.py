@@ -7,10 +7,14 @@ from both_engines import assert_alike, build
 from cudnn_gpu import gpu_with
 from strict_arrays import a_gpu
 
+import scaffe
+from scaffe import models
 from scaffe.blob import Blob
+from scaffe.compute import Compute
 from scaffe.engines.cuda import Cuda
 from scaffe.engines.cuda.forms import ChannelsLast, arrays, data, diff, last_shape
 from scaffe.engines.cuda.layouts import BF16
+from scaffe.engines.cuda.typed_blobs import TypedBlobs
 
 SHAPE = 2, 5, 3, 4
 
@@ -228,6 +232,14 @@ def test_between_the_first_convolution_and_the_classifier_nothing_is_converted_b
     assert typed_names(net) == {*net.blobs} - {"x0", "y", "loss"}
 
 
+@pytest.mark.parametrize("name", ["googlenet", "resnet50"])
+def test_all_pictures_of_a_large_net_but_its_input_are_typed(name):
+    param = models.get(name).train_val(batch=1, data="dummy")
+    net = scaffe.Net(param, scaffe.TRAIN, compute=Compute(numbers="bf16", plan="fixed"), gpu=gpu_with())
+    typed = TypedBlobs(net.engine, net).choose()
+    assert [name for name, blob in net.blobs.items() if len(blob.shape) == 4 and id(blob) not in typed] == ["data"]
+
+
 def test_blobs_in_bfloat16_take_half_the_memory():
     low, full = (typed_net(MODEL, IMAGES, numbers=numbers) for numbers in ("bf16", "float32"))
     for net in (low, full):
@@ -243,3 +255,32 @@ def test_a_layer_without_kernels_for_typed_blobs_sees_plain_ones_and_so_do_its_n
     found = computed(net)
     assert typed_names(net) == set()
     assert_alike(found, computed(build(layers, IMAGES, engine="reference")), 2e-2)
+
+
+def grouped_passes(net, passes):
+    """Run passes over the engine's groups of layers, other numbers in each; return what each gave."""
+    rng, found = np.random.default_rng(0), []
+    for _ in range(passes):
+        net.blobs["x0"].data[...] = rng.integers(-1, 2, net.blobs["x0"].shape)
+        net.clear_param_diffs()
+        net.engine.begin_pass()
+        for group in net.engine.groups(net):
+            net.engine.forward(net, group)
+        for group in reversed(net.engine.groups(net)):
+            net.engine.backward(net, group)
+        found.append({name: blob.data.copy() for name, blob in net.blobs.items()} | {
+            f"{one} {i}": blob.diff.copy() for one, blobs in net.params.items() for i, blob in enumerate(blobs)
+        })  # fmt: skip
+    return found
+
+
+def test_recordings_over_typed_blobs_repeat_to_the_bit():
+    loss = layer("square", "Power", "y", "z", "power_param { power: 2 }") + layer(
+        "loss", "Reduction", "z", "loss", "loss_weight: 1"
+    )
+    nets = [typed_net(MODEL + loss, IMAGES, graphs=graphs) for graphs in ("auto", "off")]
+    repeated, launched = (grouped_passes(net, 6) for net in nets)
+    assert nets[0].engine.graphs._recordings and nets[1].engine.graphs is None
+    for one, other in zip(repeated, launched, strict=True):
+        for name, values in one.items():
+            np.testing.assert_array_equal(values, other[name], err_msg=name)
