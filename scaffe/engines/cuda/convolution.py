@@ -168,11 +168,13 @@ class CudnnConvolution(TypedLayer, ColumnConvolution):
 
     def _add_bias_sums(self, dy: Side) -> None:
         """Add the sums of the top's gradient over all axes but the channels to the bias's gradient."""
-        engine, total = engine_of(self), self.blobs[1].diff_array
+        engine, bias = engine_of(self), self.blobs[1]
+        total, zeros = bias.diff_values.to_add(bias.shape, self.xp)
         if dy.is_last:
-            add_row_sums(engine, dy.array, total)
+            add_row_sums(engine, dy.array, total, add=not zeros)
         else:
-            add_channel_sums(engine, dy.array.reshape(self.images, self.outputs, -1), total)
+            maps = dy.array.reshape(self.images, self.outputs, -1)
+            add_channel_sums(engine, maps, total, add=not zeros)
 
     def _with(self, *passes: tuple[Pass, bool]) -> Filters | None:
         """Return the filters if cuDNN has a kernel for each of these passes, else None."""
