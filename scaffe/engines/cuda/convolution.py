@@ -12,7 +12,7 @@ from scaffe.context import TRAIN
 from scaffe.engines.cuda.cudnn import CORRELATE, IMAGES, MAPS, SPREAD, WEIGH, WEIGHTS, Pass
 from scaffe.engines.cuda.engine import engine_of
 from scaffe.engines.cuda.filters import Filters, Side, problem_of
-from scaffe.engines.cuda.forms import Part, data, diff, last_shape, reading, writing
+from scaffe.engines.cuda.forms import BlobValues, data, diff, last_shape, reading, writing
 from scaffe.engines.cuda.layouts import add_channel_sums, add_row_sums, channels_last
 from scaffe.engines.cuda.typed_blobs import TypedLayer
 from scaffe.layers.base_convolution import BaseConvolution
@@ -182,11 +182,11 @@ class CudnnConvolution(TypedLayer, ColumnConvolution):
         return filters if filters and all(filters.kernel(*one) for one in passes) else None
 
 
-def _read(part: Part) -> Side:
+def _read(part: BlobValues) -> Side:
     return Side(reading(part), part.is_last)
 
 
-def _write(part: Part) -> Side:
+def _write(part: BlobValues) -> Side:
     return Side(writing(part), part.is_last)
 
 
