@@ -158,7 +158,7 @@ struct ToAll {
   }
 };
 
-#define POOL(STRIP)                                                                                                \
+#define STRIPS(STRIP)                                                                                              \
   KERNEL pool_max_##STRIP(Index count, const float* x, float* y, int* winner, AXES) {                              \
     ROWS_COLUMNS;                                                                                                  \
     pool_max<STRIP>(count, x, y, winner, rows, columns, by_strips, by_columns);                                    \
@@ -168,8 +168,8 @@ struct ToAll {
     pool_mean<STRIP>(count, x, y, rows, columns, by_strips, by_columns);                                           \
   }
 
-POOL(1)
-POOL(4)
+STRIPS(1)
+STRIPS(4)
 
 KERNEL pool_max_back(Index count, const float* dy, const int* winner, float* dx, AXES) {
   ROWS_COLUMNS;

@@ -14,7 +14,8 @@ MADE = {  # kernels' names, by the macro that makes them
     "LRN": ["lrn_{}", "lrn_back_{}"],
     "MOVE": ["gather_{}", "scatter_{}"],
     "NORM": [f"{kernel}_{{}}" for kernel in NORMS],
-    "POOL": ["pool_max_{}", "pool_mean_{}"],
+    "STRIPS": ["pool_max_{}", "pool_mean_{}"],
+    "POOL": ["pool_max{}", "pool_max_back{}", "pool_mean{}", "pool_mean_back{}"],
     "ROW_SUMS": ["{}"],
     "ADD_BIAS": ["{}"],
 }
