@@ -27,14 +27,8 @@ class StridedProduct:
 
     def __init__(self, engine: Onednn, src: Shape, dst: Shape, window: SlidingWindow, bias: Memory | None):
         step, kernel, pad = window.stride[0], window.kernel, window.pad
-        if (
-            len(src) != 4
-            or src[1] > CHANNELS
-            or set(window.dilation) != {1}
-            or tuple(window.stride) != (step, step)
-            or step == 1
-        ):
-            raise NoFastForm("a convolution of other images")
+        if len(src) != 4 or src[1] > CHANNELS or not _has_squares(window):
+            raise NoFastForm("an image of many channels, or a window that does not move by squares")
         (images, channels, *size), (outputs, *out) = src, dst[1:]
         self.step, self.kernel, self.pad = step, kernel, pad
         self.filter = [-(-k // step) for k in kernel]
@@ -76,6 +70,11 @@ class StridedProduct:
         parts = written.reshape(len(written), step, step, -1, rows, columns)  # F x row x column in the square x C x ...
         whole = parts.transpose(0, 3, 4, 1, 5, 2).reshape(len(written), -1, rows * step, columns * step)
         return whole[:, :, : self.kernel[0], : self.kernel[1]]
+
+
+def _has_squares(window: SlidingWindow) -> bool:
+    """Return whether a window moves by the same number of pixels in both axes, more than 1, and has no dilation."""
+    return len(set(window.stride)) == 1 and window.stride[0] > 1 and set(window.dilation) == {1}
 
 
 def _inside(engine: Onednn, padded: Desc, step: int) -> tuple[Desc, Desc]:
