@@ -11,13 +11,13 @@ import numpy as np
 
 from scaffe.blob import Blob, Values, around
 from scaffe.engines.onednn import library as lib
-from scaffe.engines.onednn.descriptors import NoFastForm
+from scaffe.engines.onednn.descriptors import Desc, NoFastForm
 from scaffe.engines.onednn.elementwise import OnednnReLU
 from scaffe.engines.onednn.fusion import DeferredValues, move_result
 from scaffe.engines.onednn.layer_primitives import LayerPrimitives, OnednnLayer
 from scaffe.engines.onednn.operands import Gradient, Operand, assign, layout_of
 from scaffe.engines.onednn.pooled_memory import pooled
-from scaffe.engines.onednn.primitives import Memory, Primitive
+from scaffe.engines.onednn.primitives import Memory, Onednn, Primitive
 from scaffe.engines.onednn.scale import OnednnScale
 from scaffe.layers.batch_norm import BatchNorm
 from scaffe.layers.dropout import Dropout
@@ -171,7 +171,7 @@ class _Normalise:
         flags = lib.NORM_GLOBAL_STATISTICS * norm.use_sums
         flags |= (0, lib.NORM_SCALE, lib.NORM_SCALE | lib.NORM_SHIFT)[len(self.blobs)]
         flags |= lib.NORM_RELU * any(isinstance(layer, OnednnReLU) for layer in chain)
-        desc, channels = owner.desc, engine.plain(owner.shape[1:2])
+        desc, channels = _by_rows(engine, owner.desc), engine.plain(owner.shape[1:2])
         given = engine.handle, lib.FORWARD_TRAINING, desc, desc, norm.eps, flags, engine.attributes
         on_forward = engine.describe("batch_normalization_forward", *given, shapes=owner.shape)
         back = engine.handle, lib.BACKWARD, desc, desc, desc, norm.eps, flags, on_forward, engine.attributes
@@ -218,6 +218,17 @@ class _Normalise:
             memories[arg] = gradient.memory
         self.run_backward = Primitive(engine, self.on_backward, memories)
         return self.run_backward
+
+
+def _by_rows(engine: Onednn, desc: Desc) -> Desc:
+    """Return bfloat16 images with channels last as images of one row each: the same memory.
+
+    Of large images oneDNN 3.2 computes the backward pass a third faster so. Other layouts are returned as they are.
+    """
+    if desc.kind == lib.F32 or len(desc.shape) != 4 or desc != engine.channels_last(desc.shape, desc.kind):
+        return desc
+    images, channels, rows, columns = desc.shape
+    return engine.channels_last((images * rows, channels, 1, columns), desc.kind)
 
 
 def _needs_own_gradient(relu: OnednnReLU) -> bool:

@@ -19,6 +19,7 @@ from scaffe.engines.onednn.operands import Gradient, Operand, assign
 from scaffe.engines.onednn.pooled_memory import pooled
 from scaffe.engines.onednn.primitives import Memory, Primitive, engine_of
 from scaffe.engines.onednn.row_product import PixelProduct
+from scaffe.engines.onednn.strided_product import StridedProduct
 from scaffe.engines.onednn.weights import WeightForm
 from scaffe.layers.base_convolution import BaseConvolution
 from scaffe.layers.convolution import Convolution
@@ -72,12 +73,17 @@ class ConvolutionPrimitives(LayerPrimitives):
                 pair.backward_data(x, y)
             pair.release()
 
-    def has_pixels(self, *sides: tuple[Desc, Shape]) -> bool:
-        """Return whether the weights' gradient is a PixelProduct: learned filters of one pixel, channels last."""
+    def product(self, src: Desc, dst: Desc) -> PixelProduct | StridedProduct | None:
+        """Return a faster form of the weights' gradient, where there is one for a bottom and top in these layouts."""
         layer, engine = self.layer, self.engine
-        plain = layer.group == 1 and set(layer.window.kernel) == {1} and not any(layer.window.pad)
-        last = all(desc == engine.channels_last(shape, lib.BF16) for desc, shape in sides)
-        return isinstance(layer, Convolution) and plain and last and layer.param_propagate_down[0]
+        last = all(desc == engine.channels_last(desc.shape, lib.BF16) for desc in (src, dst))
+        if not (isinstance(layer, Convolution) and layer.group == 1 and last and layer.param_propagate_down[0]):
+            return None
+        pixels = set(layer.window.kernel) == {1} and not any(layer.window.pad)
+        with suppress(NoFastForm):
+            bias = self.bias_diff.memory if self.bias_diff else None
+            return (PixelProduct if pixels else StridedProduct)(engine, src.shape, dst.shape, layer.window, bias)
+        return None
 
     def weights_for_data(self) -> Memory:
         """Return the weights in the layout that the backward pass by data reads."""
@@ -118,7 +124,7 @@ class Pair:
         self.run_forward = Primitive(engine, rectified or described, {lib.ARG_DST: self.y})
         self.run_unrectified: Primitive | None = None
         self.run_weights: Primitive | None = None
-        self.pixels: PixelProduct | None = None  # in the place of `run_weights`
+        self.product: PixelProduct | StridedProduct | None = None  # in the place of `run_weights`
         self.run_data: Primitive | None = None
         self.read: list[Operand] = []  # by the backward pass
 
@@ -147,11 +153,11 @@ class Pair:
 
     def backward_weights(self, bottom: Blob, top: Blob) -> None:
         """Compute the gradients of weights and bias and add them to the parameters' diffs."""
-        if self.run_weights is None and self.pixels is None:
+        if self.run_weights is None and self.product is None:
             self._prepare_weights()
         x, dy = self.x_for_weights.recall(bottom.values), self.dy_for_weights.fetch(top.diff_values)
-        if self.pixels:
-            self.pixels.add(x, dy, self.owner.layer.blobs[0])
+        if self.product:
+            self.product.add(x, dy, self.owner.layer.blobs[0])
         elif self.run_weights:
             self.run_weights.bind(lib.ARG_SRC, x)
             self.run_weights.bind(lib.ARG_DIFF_DST, dy)
@@ -165,11 +171,9 @@ class Pair:
         self.x_for_weights = self.x if desc == self.x.desc else Operand(owner.engine, desc, brief=True)
         self.dy_for_weights = Operand(owner.engine, back, brief=True)
         self.read += [self.x_for_weights, self.dy_for_weights]
-        if owner.has_pixels((desc, self.src), (back, self.dst)):
-            sums = owner.bias_diff.memory if owner.bias_diff else None
-            with suppress(NoFastForm):
-                self.pixels = PixelProduct(owner.engine, self.src, self.dst, owner.layer.window.stride, sums)
-                return
+        self.product = owner.product(desc, back)
+        if self.product:
+            return
         weights, bias = owner.gradients()
         memories = {lib.ARG_DIFF_WEIGHTS: weights.memory}
         if bias is not None:

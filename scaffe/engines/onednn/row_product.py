@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -11,6 +10,7 @@ from scaffe.blob import Blob, Shape
 from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn.pooled_memory import PooledMemory
 from scaffe.engines.onednn.primitives import Memory, Onednn, Primitive
+from scaffe.layers.im2col import SlidingWindow
 
 
 class RowProduct:
@@ -50,9 +50,9 @@ class PixelProduct:
     bottom that the filters read are copied first. Raise NoFastForm where the product is not fast.
     """
 
-    def __init__(self, engine: Onednn, src: Shape, dst: Shape, stride: Sequence[int], bias: Memory | None):
+    def __init__(self, engine: Onednn, src: Shape, dst: Shape, window: SlidingWindow, bias: Memory | None):
         self.product = RowProduct(engine, dst[0] * prod(dst[2:]), src[1], dst[1], bias)
-        self.read = (slice(None), *(slice(None, None, step) for step in stride))
+        self.read = (slice(None), *(slice(None, None, step) for step in window.stride))
         shape = (*src[:2], *dst[2:])
         self.pixels = None if shape == src else PooledMemory(engine, engine.channels_last(shape, engine.kind))
 
@@ -61,12 +61,12 @@ class PixelProduct:
         if self.pixels is None:
             self.product.add(x, dy, blob)
             return
-        _bits(self.pixels.acquire())[...] = _bits(x)[self.read]
+        bits(self.pixels.acquire())[...] = bits(x)[self.read]
         self.product.add(self.pixels, dy, blob)
         self.pixels.release()
 
 
-def _bits(memory: Memory) -> np.ndarray:
+def bits(memory: Memory) -> np.ndarray:
     """Return the bits of bfloat16 values that have their channels last, (N x size... x C)."""
     images, channels, *size = memory.desc.shape
     count = prod(memory.desc.shape)

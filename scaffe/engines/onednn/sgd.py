@@ -16,9 +16,14 @@ from scaffe.solvers.rule import Block
 from scaffe.solvers.sgd import SGD
 from scaffe.solvers.updated import Updated
 
+SMALL = 1 << 13  # elements; fewer are computed by numpy in less time
+
 
 class OnednnSGD(SGD):
     """SGD with L2 decay over whole blocks; numpy computes the rest of each parameter, and L1 decay.
+
+    With bfloat16 the primitive computes smaller blocks too. In float32 that would change results: numpy rounds more
+    often.
 
     Caffe leaves the update in the diff. Here the update is the history, which is copied into the diff on request.
     """
@@ -28,7 +33,8 @@ class OnednnSGD(SGD):
     def __init__(self, param: SolverParameter, packed: PackedParameters, engine: Onednn):
         super().__init__(param, packed)
         self.engine = engine
-        self._additions: dict[int, BlockAddition] = {}  # by thread
+        self.least = self.block if engine.kind == lib.F32 else SMALL  # elements of a block that the primitive computes
+        self._additions: dict[tuple[int, int], BlockAddition] = {}  # by thread and number of elements
         self._updated = Updated(packed)
 
     def apply(self, i: int, blocks: Sequence[Block], rate: float, decay: float, iteration: int) -> None:
@@ -37,7 +43,7 @@ class OnednnSGD(SGD):
             return super().apply(i, blocks, rate, decay, iteration)
         self.engine.visit()
         for block in blocks:
-            if block.data.size == self.block:
+            if block.data.size >= self.least:
                 self._add(block, rate / self.param.iter_size, rate * decay)
             else:
                 self.apply_block(block, rate, decay, iteration)
@@ -47,10 +53,10 @@ class OnednnSGD(SGD):
             parameter.blob.diff_values.defer(lambda array: np.copyto(array, velocity))
 
     def _add(self, block: Block, rate: float, decay: float) -> None:
-        if (thread := get_ident()) not in self._additions:
-            self._additions[thread] = BlockAddition(self.engine, self.param.momentum, block)
+        if (key := (get_ident(), block.data.size)) not in self._additions:
+            self._additions[key] = BlockAddition(self.engine, self.param.momentum, block)
         (velocity,) = block.history
-        self._additions[thread].run(block, rate, decay)
+        self._additions[key].run(block, rate, decay)
         np.subtract(block.data, velocity, out=block.data)
 
 

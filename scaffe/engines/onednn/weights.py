@@ -13,7 +13,7 @@ from scaffe.engines.onednn.primitives import Memory, Onednn, Primitive, engine_o
 from scaffe.shared_forms import SharedForms
 
 SMALL = 1 << 17  # bytes; fewer are reordered in less time than a thread takes to wait for another
-PART = 1 << 18  # bytes of a part, at least
+PART = 1 << 21  # bytes of a part, at least: for a smaller one the call of the library costs more than threads gain
 ROWS = 64  # a multiple of the blocks in layouts of weights
 
 

@@ -139,6 +139,25 @@ def test_convolutions(fields, before):
     assert is_fast(assert_rounded_once(convolution(fields), SHAPE, before=before), "it")
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "num_output: 24 kernel_size: 11 stride: 4",
+        "num_output: 20 kernel_size: 7 stride: 2 pad: 3 bias_term: false",
+        "num_output: 16 kernel_h: 2 kernel_w: 5 stride: 3 pad_h: 0 pad_w: 2",
+        "num_output: 16 kernel_size: 3 stride: 2 dilation: 2",
+    ],
+)
+def test_the_weights_of_a_first_convolution_with_strides(fields, channels):
+    net = assert_rounded_once(convolution(fields), (2, channels, 19, 16))
+    once = [blob.diff.copy() for blob in net.params["it"]]
+    assert all(diff.any() for diff in once)
+    net.backward()
+    for blob, diff in zip(net.params["it"], once, strict=True):
+        np.testing.assert_array_equal(blob.diff, 2 * diff)
+
+
 @pytest.mark.parametrize("shape", [(2, 4, 9), (2, 3, 5, 6, 4)])
 @pytest.mark.parametrize("size", [1, 3])
 def test_convolutions_of_one_and_three_axes(shape, size):

@@ -15,7 +15,7 @@ from scaffe.packed import PackedParameters, ParameterBlob
 from scaffe.proto import SolverParameter
 
 pytestmark = needs_onednn
-SHAPES = [(3, OnednnSGD.block), (7,), (OnednnSGD.block + 5,), (2, 50)]
+SHAPES = [(3, OnednnSGD.block), (7,), (OnednnSGD.block + 5,), (2, 50), (3, OnednnSGD.block // 6)]
 
 
 def rule_of(engine, **fields):
@@ -42,8 +42,18 @@ def update(rule, rate, iteration, cut):
 
 @pytest.mark.parametrize("cut", [None, 2 * OnednnSGD.block, 1000], ids=["whole", "cut between blocks", "and in one"])
 @pytest.mark.parametrize("fields", [{}, {"iter_size": 3}, {"regularization_type": "L1"}, {"clip_gradients": 5}])
-def test_updates_are_numpys(fields, cut):
-    rules = rule_of(Onednn(1), **fields), rule_of(None, **fields)
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        "float32",
+        pytest.param(
+            "bf16",
+            marks=pytest.mark.skipif(not library.load().isa & library.ISA_AVX512, reason="bfloat16 needs AVX-512"),
+        ),
+    ],
+)
+def test_updates_are_numpys(numbers, fields, cut):
+    rules = rule_of(Onednn(1, numbers), **fields), rule_of(None, **fields)
     assert isinstance(rules[0], OnednnSGD) and not isinstance(rules[1], OnednnSGD)
     for iteration in range(3):
         for rule in rules:
