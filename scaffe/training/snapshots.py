@@ -20,6 +20,7 @@ from scaffe.finite import check_history
 from scaffe.layers.base_data import BaseData
 from scaffe.layers.hdf5_data import FILES
 from scaffe.monitor.log import log
+from scaffe.monitor.record import RANKS
 from scaffe.net import Net
 from scaffe.parallel.world import World
 from scaffe.proto import ReaderPosition, SolverParameter, SolverState
@@ -73,7 +74,8 @@ class Snapshots:
     def restore(self, path: str | os.PathLike[str], seed: int) -> Progress | None:
         """Load a snapshot, or the newest whole one for the path "auto"; None if there is none. Collective.
 
-        The root reads the files; its weights and history are restored, the positions of data layers on all ranks.
+        The root reads the files; its weights and history are restored, the positions of data layers on all ranks. Where
+        every rank updates, call `share_history` next.
         `seed` counts where the state has none, as Caffe's. Raise, on all ranks, WeightsError or PrototxtError for files
         of another net or solver, SnapshotError where "auto" finds snapshots of which none is whole.
         """
@@ -162,6 +164,14 @@ class Snapshots:
         for k, value in enumerate(values):
             flat, i = history[k // len(packed.parameters)], k % len(packed.parameters)
             packed.view(flat, i)[...] = self.net.context.xp.asarray(value)
+
+    def share_history(self) -> None:
+        """Give all ranks the root's history, where every rank updates its own parameters. Collective."""
+        for flat in self.rule.history:
+            values = on_host(flat)
+            with self.world.record.waiting(RANKS):
+                self.world.comm.Bcast(values, self.world.root)
+            flat[...] = self.net.context.xp.asarray(values)
 
     def _restore_plan(self, plan: dict[str, str]) -> None:
         """Make the engine compute with the same kernels, and so with the same bits; note the instances."""

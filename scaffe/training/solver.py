@@ -274,6 +274,8 @@ class Solver(BuiltSolver):
         if restored := self.snapshots.restore(path, self.seed):
             self.iter, self.tests_done, self.seed = restored
             self.auto_instances.restored(self.net)
+            if self.propagate.everywhere:
+                self.snapshots.share_history()
             self.propagate.changed()
         self.propagate.sync()
 

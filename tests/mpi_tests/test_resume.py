@@ -7,6 +7,7 @@ from mpi4py import MPI
 
 from scaffe.errors import ScaffeError
 from scaffe.parallel.evaluate import run_batches
+from scaffe.parallel.run import Run as Parallel
 from scaffe.parallel.world import World
 from scaffe.training.solver import Solver
 
@@ -25,13 +26,13 @@ def folder(tmp_path_factory):
 class Run:
     """A solver on the first `size` ranks; on the others its methods do nothing."""
 
-    def __init__(self, folder, name, size=COMM.size, pool="MAX", **fields):
+    def __init__(self, folder, name, size=COMM.size, pool="MAX", sync="reduce-bcast", **fields):
         self.comm = COMM.Split(0 if COMM.rank < size else MPI.UNDEFINED)
         self.solver = None
         if self.comm != MPI.COMM_NULL:
             net = nets.lenet(folder / "db", pool=pool, **TRAINED)
             param = nets.solver_with(net, snapshot_prefix=str(folder / name), **{**TESTS, **fields})
-            self.solver = Solver(param, world=World(self.comm))
+            self.solver = Solver(param, world=World(self.comm), run=Parallel(sync=sync))
 
     def train(self, iterations):
         if self.solver:
@@ -82,9 +83,11 @@ def assert_same_bits(ours, expected):
         assert mine == theirs  # numbers, losses and outputs
 
 
-@pytest.mark.parametrize("fields", [{}, {"iter_size": 2}], ids=["one pass", "two passes"])
+@pytest.mark.parametrize(
+    "fields", [{}, {"iter_size": 2}, {"sync": "allreduce"}], ids=["one pass", "two passes", "every rank updates"]
+)
 def test_ten_and_ten_iterations_are_twenty_to_the_bit(folder, fields):
-    name = f"bits{len(fields)}"
+    name = "bits " + " ".join(fields)
     path = Run(folder, name, **fields).train(10).snapshot()
     resumed = Run(folder, name, **fields).resume(path).train(10).end()
     straight = Run(folder, name, **fields).train(20).end()

@@ -162,6 +162,8 @@ class Pair:
             self.run_weights.bind(lib.ARG_SRC, x)
             self.run_weights.bind(lib.ARG_DIFF_DST, dy)
             self.owner.gradients()[0].memory.acquire()
+            if self.strides_past:
+                self.run_weights.clear_scratchpad()
             self.run_weights.run()
         self.owner.add_gradients()
 
@@ -179,6 +181,16 @@ class Pair:
         if bias is not None:
             memories[lib.ARG_DIFF_BIAS] = bias.memory
         self.run_weights = Primitive(owner.engine, described, memories)
+
+    @property
+    def strides_past(self) -> bool:
+        """Whether bottom or top are narrower than the stride.
+
+        oneDNN's bfloat16 kernel for the weights' gradient then reads scratch memory that it does not write, which must
+        be 0.
+        """
+        narrowest = min(self.src[-1], self.dst[-1])
+        return self.owner.engine.kind == lib.BF16 and narrowest < self.owner.layer.window.stride[-1]
 
     def backward_data(self, bottom: Blob, top: Blob) -> None:
         """Compute the gradient of the bottom."""

@@ -340,6 +340,11 @@ class Primitive(Handle):
             self.memories[arg] = memory
             self._pack()
 
+    def clear_scratchpad(self) -> None:
+        """Write zeros into the part of the scratchpad that this primitive uses."""
+        if pad := self.memories.get(lib.ARG_SCRATCHPAD):
+            pad.buffer[: -(-pad.desc.nbytes // 4)] = 0.0
+
     def run(self) -> None:
         """Compute. Raise OnednnError with the library's status where it fails."""
         start = time.perf_counter()

@@ -169,6 +169,18 @@ def test_convolution_of_two_bottoms():
     assert_rounded_once(text, SHAPE, SHAPE, bottoms="a b", tops="y z")
 
 
+@pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
+@pytest.mark.parametrize("fields", ["kernel_size: 3 stride: 2 pad: 1", "kernel_size: 3 stride: 3 pad: 1"])
+def test_filters_wider_than_the_image_have_gradients_of_numbers_alone(kind, fields):
+    """Scratch memory holds what other layers have left there."""
+    text = layer(kind, f"convolution_param {{ num_output: 16 {fields} }}", bottoms="x0")
+    net = run(build(text, (2, 4, 3, 1), numbers="bf16"))
+    expected = net.params["it"][0].diff.copy()
+    net.engine.scratchpad(net.engine.plain((1,))).buffer[:] = np.nan
+    assert is_fast(net, "it") and not np.isnan(expected).any()
+    np.testing.assert_array_equal(run(net).params["it"][0].diff, expected)
+
+
 def test_the_first_convolution_rounds_float32_images_once_and_writes_no_bfloat16_gradient_for_them():
     text = convolution("num_output: 24 kernel_size: 3 stride: 2", bottoms="x0")
     net = run(build(text + same("y", "z") + same("z", "out"), (2, 3, 15, 13), numbers="bf16"))
