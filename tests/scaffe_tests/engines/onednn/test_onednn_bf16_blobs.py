@@ -42,6 +42,24 @@ def test_blobs_between_layers_are_bfloat16_and_inputs_and_outputs_are_not():
     net = low()
     net.forward()
     assert kinds(net) == ["conv", "pool", "conv2"]
+    y = net.blobs["y"].data  # `forward` shows it, so that its memory does not tell the type
+    assert not np.array_equal(y, rounded_once(y))
+
+
+@pytest.mark.parametrize("reader, rounded", [("TanH", True), ("Softmax", False)])
+def test_the_tops_of_a_split_of_a_splits_top_have_the_type_of_its_bottom(reader, rounded):
+    text = power("x0", "a") + 'layer { name: "split" type: "Split" bottom: "a" top: "b" top: "c" }'
+    text += power("b", "d") + power("c", "e")  # with the next reader of b: a split of it
+    net = build(text + f'layer {{ name: "y" type: "{reader}" bottom: "b" top: "y" }}', SHAPE, numbers="bf16")
+    net.forward()
+    names = {"a", "b", "c", *(name for name in net.blobs if "split" in name)}
+    assert len(names) == 5
+    assert names & {*kinds(net)} == (names if rounded else set())
+
+
+def power(bottom, top):
+    """Return a layer that passes on what it gets."""
+    return f'layer {{ name: "{top}" type: "Power" bottom: "{bottom}" top: "{top}" }}'
 
 
 @pytest.mark.parametrize(

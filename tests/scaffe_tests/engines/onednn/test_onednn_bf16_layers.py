@@ -334,3 +334,23 @@ def test_in_place_the_numbers_are_the_same(kind, fields, before):
         found.append([net.blobs[f"{top}_2"].data, net.blobs["x0"].diff, *learned])
     for separate, in_place in zip(*found, strict=True):
         np.testing.assert_array_equal(in_place, separate)
+
+
+@pytest.mark.parametrize(
+    "kind, fields, rows",
+    [
+        ("Convolution", "convolution_param { num_output: 24 kernel_size: 1 }", 2),
+        ("Convolution", "convolution_param { num_output: 24 kernel_size: 3 }", 2),
+        ("InnerProduct", "inner_product_param { num_output: 40 }", 2),
+        ("InnerProduct", "inner_product_param { num_output: 40 }", 33),
+        ("Scale", "scale_param { bias_term: true }", 2),
+    ],
+)
+@pytest.mark.parametrize("frozen", [0, 1])
+def test_parameters_that_are_not_learned_get_no_gradient(kind, fields, rows, frozen):
+    nets = [build(between(layer(kind, fields), "x", "y", mixed), (rows, *SHAPE[1:]), numbers="bf16") for _ in range(2)]
+    nets[0].layer_dict["it"].param_propagate_down[frozen] = False
+    one, both = ([blob.diff for blob in run(net).params["it"]] for net in nets)
+    assert is_fast(nets[0], "it")
+    assert not one[frozen].any()
+    np.testing.assert_array_equal(one[1 - frozen], both[1 - frozen])
