@@ -133,6 +133,21 @@ def test_gradients_written_into_a_blob_are_what_the_layers_below_compute_with():
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=TOLERANCE * abs(theirs).max())
 
 
+@pytest.mark.parametrize("rows", [2, 40])
+def test_values_written_before_the_backward_pass_are_what_gradients_of_weights_are_computed_from(rows):
+    net = low(TEXT, (rows, *SHAPE[1:]))
+    net.forward()
+    for name, bottom in (("ip", "conv2"), ("conv2", "pool")):
+        net.clear_param_diffs()
+        net.blobs["y"].diff[...] = 1
+        net.backward()
+        net.clear_param_diffs()
+        net.blobs[bottom].data[...] = 0
+        net.backward()
+        assert not net.params[name][0].diff.any()
+        assert net.params[name][1].diff.any()
+
+
 def test_an_array_that_a_user_holds_shows_the_values_after_each_pass():
     net, other = low(phase=scaffe.TEST), low(phase=scaffe.TEST)
     held = {name: blob.data for name, blob in net.blobs.items()}
@@ -171,15 +186,20 @@ def test_gradients_of_passes_add_up_in_float32(rows):
     np.testing.assert_allclose(net.packed.diff, 3 * once, rtol=1e-5, atol=1e-5 * abs(once).max())
 
 
-def test_without_kept_gradients_the_parameters_get_the_same():
-    kept, released = low(), low()
+@pytest.mark.parametrize("rows", [2, 40])
+def test_without_kept_gradients_parameters_get_the_same_and_no_buffer_stays_taken(rows, monkeypatch):
+    kept, released = (low(shape=(rows, *SHAPE[1:])) for _ in range(2))
     released.keep_diffs = False
+    pool, taken = released.engine.gradients, []
+    take = pool.take
+    monkeypatch.setattr(pool, "take", lambda count: taken.append(take(count)) or taken[-1])
     for net in (kept, released):
         net.forward()
         net.blobs["y"].diff[...] = 1
         for i in reversed(range(len(net.layers))):
             net.backward_layer(i)
     np.testing.assert_array_equal(released.packed.diff, kept.packed.diff)
+    assert taken and {id(buffer) for buffer in taken} == {id(buffer) for buffer in pool.free}
 
 
 def test_infinities_and_nans_pass_through_and_denormals_may_become_zeros():

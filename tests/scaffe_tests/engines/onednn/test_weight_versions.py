@@ -153,7 +153,7 @@ WAYS: dict[str, Write] = {
     "array, kept": kept_by_layers_name,
     "flat data, kept": kept_flat,
     "flat data, multiplied": doubled,
-    "set_data": lambda net, path: lambda: net.packed.set_data(net.packed.host_data() * 2),
+    "set_data": lambda net, path: lambda: net.packed.set_data(net.packed.flat * 2),
     "file": file,
     "moved": moved,
     "another net's": other_net,
