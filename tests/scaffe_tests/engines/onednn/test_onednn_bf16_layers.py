@@ -175,6 +175,15 @@ def test_inner_products(fields, before):
     assert is_fast(assert_rounded_once(text, (5, *SHAPE[1:]), before=before), "it")
 
 
+def test_transposed_weights_multiply_values_of_bfloat16():
+    text = layer("InnerProduct", "inner_product_param { num_output: 48 transpose: true }")
+    net = run(build(between(text, "x", "y"), (2, 48), numbers="bf16"))  # square: no shape tells them from others
+    values, learned = by_reference(net, text, "x", "y")
+    np.testing.assert_allclose(net.blobs["y"].data, values["y"], rtol=0, atol=TOLERANCE * abs(values["y"]).max())
+    for blob, expected in zip(net.params["it"], learned["it"], strict=True):
+        np.testing.assert_allclose(blob.diff, expected, rtol=0, atol=TOLERANCE * abs(expected).max())
+
+
 @pytest.mark.parametrize("rows", [32, 33])
 def test_inner_products_of_few_and_of_many_rows(rows):
     assert_rounded_once(layer("InnerProduct", "inner_product_param { num_output: 70 }"), (rows, 50))
