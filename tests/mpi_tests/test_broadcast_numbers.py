@@ -1,5 +1,7 @@
 """Weights that are broadcast in bfloat16 train the bits of float32 ones, where layers multiply them in bfloat16."""
 
+from threading import Event, Thread
+
 import nets
 import numpy as np
 import pytest
@@ -119,6 +121,9 @@ def test_within_a_step_receivers_have_rounded_weights_and_tests_the_roots_own(fo
             assert seen[-1][label].tobytes() == roots.tobytes()
     own = solver.net.packed.data.tobytes()
     assert len(set(COMM.allgather(own))) == 1 and (np.frombuffer(own, np.uint32) & 0xFFFF).any()
+    solver.step(1)  # its first pass has what the last step has left
+    for values in seen[-1].values():
+        assert len(set(COMM.allgather(values.tobytes()))) == 1
     solver.close()
 
 
@@ -134,6 +139,47 @@ def test_weights_take_half_the_bytes_but_at_the_ends_of_a_step(folder, workflow,
     half = whole - 2 * sum(net.parameters[i].blob.count for i in rounded)
     assert abs(few - (halves * half + wholes * whole)) < gaps
     assert abs(many - 12 * whole) < gaps
+
+
+@pytest.mark.parametrize(("workflow", "halves"), [("SC-B", 2), ("SC-OB", 2), ("SC-OBR", 3)])
+def test_after_the_end_of_a_step_nothing_is_broadcast_until_an_update(folder, workflow, halves):
+    solver, sent = make(folder, "bf16", {"workflow": workflow, "reduce": "chain", "drive": "hook"}), []
+    net, rounded = solver.net, rounded_parameters(solver.net)
+    for _ in range(3):
+        solver.step(3)
+        solver.workflow.propagate.sync()  # as a snapshot begins
+        sent.append(sum(workflow.propagate.nbytes for workflow in solver.trial.workflows))
+    solver.close()
+    whole, gaps = net.packed.nbytes, 64 * len(net.parameters) * (halves + 1)
+    half = whole - 2 * sum(net.parameters[i].blob.count for i in rounded)
+    for step in np.diff(sent):
+        assert abs(step - (halves * half + whole)) < gaps
+
+
+def test_threads_that_wait_for_the_same_parameters_read_them_expanded(folder, monkeypatch):
+    solver = make(folder, "bf16", {"workflow": "SC-OB", "reduce": "chain", "drive": "hook"})
+    solver.step(2)
+    propagate, entered, go_on, calls = solver.workflow.propagate, Event(), Event(), []
+
+    def unpack(part):
+        calls.append(part)
+        entered.set()
+        assert go_on.wait(60)
+
+    monkeypatch.setattr(propagate.rounded, "unpack", unpack)
+    propagate._received[0] = False
+    first, second = (Thread(target=propagate._receive, args=(0,), daemon=True) for _ in range(2))
+    first.start()
+    assert entered.wait(60)
+    second.start()
+    second.join(0.2)  # long enough to return by mistake
+    assert second.is_alive()
+    go_on.set()
+    first.join(60)
+    second.join(60)
+    assert len(calls) == 1 and not first.is_alive() and not second.is_alive()
+    monkeypatch.undo()
+    solver.close()
 
 
 def test_a_range_goes_there_and_back(folder):

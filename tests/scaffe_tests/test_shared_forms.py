@@ -130,3 +130,16 @@ def test_nets_find_a_form_by_memory_and_layouts_while_one_uses_it() -> None:
     del form
     gc.collect()
     assert len(forms._forms) == 0
+
+
+def test_in_a_lasting_block_a_form_is_made_anew_once_any_parameter_may_have_changed() -> None:
+    forms, made, counts = SharedForms(), [], []
+    form = form_of(forms, parts=1)
+    for changes in (False, True, False):
+        with forms.keep(lasting=True):
+            form.complete(forms.version, made.append)
+            if changes:
+                forms.changed()
+            form.complete(forms.version, made.append)
+        counts.append(len(made))
+    assert counts == [1, 2, 2]

@@ -42,6 +42,24 @@ def test_blobs_between_layers_are_bfloat16_and_inputs_and_outputs_are_not():
     net = low()
     net.forward()
     assert kinds(net) == ["conv", "pool", "conv2"]
+    y = net.blobs["y"].data  # `forward` shows it, so that its memory does not tell the type
+    assert not np.array_equal(y, rounded_once(y))
+
+
+@pytest.mark.parametrize("reader, rounded", [("TanH", True), ("Softmax", False)])
+def test_the_tops_of_a_split_of_a_splits_top_have_the_type_of_its_bottom(reader, rounded):
+    text = power("x0", "a") + 'layer { name: "split" type: "Split" bottom: "a" top: "b" top: "c" }'
+    text += power("b", "d") + power("c", "e")  # with the next reader of b: a split of it
+    net = build(text + f'layer {{ name: "y" type: "{reader}" bottom: "b" top: "y" }}', SHAPE, numbers="bf16")
+    net.forward()
+    names = {"a", "b", "c", *(name for name in net.blobs if "split" in name)}
+    assert len(names) == 5
+    assert names & {*kinds(net)} == (names if rounded else set())
+
+
+def power(bottom, top):
+    """Return a layer that passes on what it gets."""
+    return f'layer {{ name: "{top}" type: "Power" bottom: "{bottom}" top: "{top}" }}'
 
 
 @pytest.mark.parametrize(
@@ -115,6 +133,21 @@ def test_gradients_written_into_a_blob_are_what_the_layers_below_compute_with():
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=TOLERANCE * abs(theirs).max())
 
 
+@pytest.mark.parametrize("rows", [2, 40])
+def test_values_written_before_the_backward_pass_are_what_gradients_of_weights_are_computed_from(rows):
+    net = low(TEXT, (rows, *SHAPE[1:]))
+    net.forward()
+    for name, bottom in (("ip", "conv2"), ("conv2", "pool")):
+        net.clear_param_diffs()
+        net.blobs["y"].diff[...] = 1
+        net.backward()
+        net.clear_param_diffs()
+        net.blobs[bottom].data[...] = 0
+        net.backward()
+        assert not net.params[name][0].diff.any()
+        assert net.params[name][1].diff.any()
+
+
 def test_an_array_that_a_user_holds_shows_the_values_after_each_pass():
     net, other = low(phase=scaffe.TEST), low(phase=scaffe.TEST)
     held = {name: blob.data for name, blob in net.blobs.items()}
@@ -153,15 +186,20 @@ def test_gradients_of_passes_add_up_in_float32(rows):
     np.testing.assert_allclose(net.packed.diff, 3 * once, rtol=1e-5, atol=1e-5 * abs(once).max())
 
 
-def test_without_kept_gradients_the_parameters_get_the_same():
-    kept, released = low(), low()
+@pytest.mark.parametrize("rows", [2, 40])
+def test_without_kept_gradients_parameters_get_the_same_and_no_buffer_stays_taken(rows, monkeypatch):
+    kept, released = (low(shape=(rows, *SHAPE[1:])) for _ in range(2))
     released.keep_diffs = False
+    pool, taken = released.engine.gradients, []
+    take = pool.take
+    monkeypatch.setattr(pool, "take", lambda count: taken.append(take(count)) or taken[-1])
     for net in (kept, released):
         net.forward()
         net.blobs["y"].diff[...] = 1
         for i in reversed(range(len(net.layers))):
             net.backward_layer(i)
     np.testing.assert_array_equal(released.packed.diff, kept.packed.diff)
+    assert taken and {id(buffer) for buffer in taken} == {id(buffer) for buffer in pool.free}
 
 
 def test_infinities_and_nans_pass_through_and_denormals_may_become_zeros():

@@ -181,12 +181,22 @@ def test_filters_wider_than_the_image_have_gradients_of_numbers_alone(kind, fiel
     np.testing.assert_array_equal(run(net).params["it"][0].diff, expected)
 
 
-def test_the_first_convolution_rounds_float32_images_once_and_writes_no_bfloat16_gradient_for_them():
-    text = convolution("num_output: 24 kernel_size: 3 stride: 2", bottoms="x0")
+@pytest.mark.parametrize(
+    "kind, fields",
+    [
+        ("Convolution", "convolution_param { num_output: 24 kernel_size: 3 stride: 2 }"),
+        ("Deconvolution", "convolution_param { num_output: 24 kernel_size: 4 stride: 2 }"),
+        ("InnerProduct", "inner_product_param { num_output: 40 }"),
+    ],
+)
+def test_the_first_layer_rounds_float32_images_once_and_writes_no_bfloat16_gradient_for_them(kind, fields):
+    text = layer(kind, fields, "x0")
     net = run(build(text + same("y", "z") + same("z", "out"), (2, 3, 15, 13), numbers="bf16"))
-    assert kinds(net, "x0 y") == [(None, None), BF16]
+    assert kinds(net, "y") == [BF16]
+    assert all(numbers in (None, lib.F32) for numbers in kinds(net, "x0")[0])
     values, _ = by_reference(net, text, "x0", "y")
-    np.testing.assert_allclose(net.blobs["x0"].diff, values["x0 diff"], atol=1e-5)
+    scale = abs(values["x0 diff"]).max()
+    np.testing.assert_allclose(net.blobs["x0"].diff, values["x0 diff"], rtol=0, atol=TOLERANCE * scale)
 
 
 @both_layouts
@@ -194,6 +204,15 @@ def test_the_first_convolution_rounds_float32_images_once_and_writes_no_bfloat16
 def test_inner_products(fields, before):
     text = layer("InnerProduct", f"inner_product_param {{ {fields} }}")
     assert is_fast(assert_rounded_once(text, (5, *SHAPE[1:]), before=before), "it")
+
+
+def test_transposed_weights_multiply_values_of_bfloat16():
+    text = layer("InnerProduct", "inner_product_param { num_output: 48 transpose: true }")
+    net = run(build(between(text, "x", "y"), (2, 48), numbers="bf16"))  # square: no shape tells them from others
+    values, learned = by_reference(net, text, "x", "y")
+    np.testing.assert_allclose(net.blobs["y"].data, values["y"], rtol=0, atol=TOLERANCE * abs(values["y"]).max())
+    for blob, expected in zip(net.params["it"], learned["it"], strict=True):
+        np.testing.assert_allclose(blob.diff, expected, rtol=0, atol=TOLERANCE * abs(expected).max())
 
 
 @pytest.mark.parametrize("rows", [32, 33])
@@ -365,3 +384,23 @@ def test_in_place_the_numbers_are_the_same(kind, fields, before):
         found.append([net.blobs[f"{top}_2"].data, net.blobs["x0"].diff, *learned])
     for separate, in_place in zip(*found, strict=True):
         np.testing.assert_array_equal(in_place, separate)
+
+
+@pytest.mark.parametrize(
+    "kind, fields, rows",
+    [
+        ("Convolution", "convolution_param { num_output: 24 kernel_size: 1 }", 2),
+        ("Convolution", "convolution_param { num_output: 24 kernel_size: 3 }", 2),
+        ("InnerProduct", "inner_product_param { num_output: 40 }", 2),
+        ("InnerProduct", "inner_product_param { num_output: 40 }", 33),
+        ("Scale", "scale_param { bias_term: true }", 2),
+    ],
+)
+@pytest.mark.parametrize("frozen", [0, 1])
+def test_parameters_that_are_not_learned_get_no_gradient(kind, fields, rows, frozen):
+    nets = [build(between(layer(kind, fields), "x", "y", mixed), (rows, *SHAPE[1:]), numbers="bf16") for _ in range(2)]
+    nets[0].layer_dict["it"].param_propagate_down[frozen] = False
+    one, both = ([blob.diff for blob in run(net).params["it"]] for net in nets)
+    assert is_fast(nets[0], "it")
+    assert not one[frozen].any()
+    np.testing.assert_array_equal(one[1 - frozen], both[1 - frozen])

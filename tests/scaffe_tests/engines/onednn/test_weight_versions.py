@@ -153,7 +153,7 @@ WAYS: dict[str, Write] = {
     "array, kept": kept_by_layers_name,
     "flat data, kept": kept_flat,
     "flat data, multiplied": doubled,
-    "set_data": lambda net, path: lambda: net.packed.set_data(net.packed.host_data() * 2),
+    "set_data": lambda net, path: lambda: net.packed.set_data(net.packed.flat * 2),
     "file": file,
     "moved": moved,
     "another net's": other_net,
@@ -175,6 +175,24 @@ def test_after_each_way_of_writing_passes_read_what_was_written(
         write()
         found.append([*before, *after, both(net), both(net)])
         assert before[1] != after[0]
+    assert found[0] == found[1]
+
+
+def test_weights_of_two_layers_are_read_as_written_through_either(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = """layer { name: "one" type: "Convolution" bottom: "data" top: "one" param { name: "w" }
+        convolution_param { num_output: 16 kernel_size: 3 pad: 1 bias_term: false } }"""
+    second = first.replace('"one"', '"conv"').replace('bottom: "data"', 'bottom: "one"')
+    path.write_text(
+        MODEL.replace(MODEL[MODEL.index('layer { name: "conv"') : MODEL.index('layer { name: "tanh"')], first + second)
+    )
+    found = []
+    for small in (ALL, NONE):
+        net = net_of(path, small, monkeypatch)
+        array = net.params["conv"][0].array
+        found.append([both(net), both(net)])
+        for _ in range(2):
+            array *= 2
+            found[-1].append(both(net))
     assert found[0] == found[1]
 
 

@@ -1,0 +1,67 @@
+"""What is broadcast in place of the parameters: which of them are rounded, and where each range lies."""
+
+from threading import Thread
+
+import numpy as np
+import pytest
+from both_engines import build, needs_bf16
+
+from scaffe.parallel.rounded import LINE, RoundedParameters, rounded_parameters
+
+pytestmark = [needs_bf16, pytest.mark.mpi_skip]
+NORMALISED = """
+layer { name: "conv" type: "Convolution" bottom: "x0" top: "a" convolution_param { num_output: 5 kernel_size: 3 } }
+layer { name: "norm" type: "BatchNorm" bottom: "a" top: "b" }
+layer { name: "scale" type: "Scale" bottom: "b" top: "c" scale_param { bias_term: true } }
+layer { name: "ip" type: "InnerProduct" bottom: "c" top: "y" inner_product_param { num_output: 7 } }
+"""
+
+
+def shared(second):
+    """Return two inner products with the same weights."""
+    names = zip(("one", "two"), ("x0", "a"), ("a", "y"), ("", second), strict=True)
+    return "".join(
+        f'layer {{ name: "{name}" type: "InnerProduct" bottom: "{bottom}" top: "{top}" param {{ name: "w" }} '
+        f"inner_product_param {{ num_output: 48 bias_term: false {fields} }} }}"
+        for name, bottom, top, fields in names
+    )
+
+
+@pytest.mark.parametrize(("second", "expected"), [("", {0}), ("transpose: true", set())])
+def test_weights_are_rounded_if_all_layers_that_read_them_round_them(second, expected):
+    net = build(shared(second), (2, 48), numbers="bf16")
+    assert rounded_parameters(net) == expected
+
+
+def test_consecutive_ranges_follow_one_another_where_statistics_lie_behind():
+    """Statistics follow all learned parameters in memory, though their layer is between others."""
+    net = build(NORMALISED, (2, 3, 6, 6), numbers="bf16")
+    packed, rounded = net.packed, RoundedParameters.of(net)
+    starts = sorted(one.start for one in packed.slices)
+    parts = [slice(a, b) for a, b in zip(starts, [*starts[1:], packed.flat.size], strict=True)]
+    places = [rounded.part(part) for part in parts]
+    gaps = [after.start - before.stop for before, after in zip(places[:-1], places[1:], strict=True)]
+    assert all(0 <= gap < LINE for gap in gaps)  # each starts on a line
+    whole = rounded.part(slice(packed.learned.start, packed.learned.stop))
+    assert whole.start == 0 and 0 <= rounded.part(packed.statistics).start - whole.stop < LINE
+
+
+def test_threads_round_at_the_same_time():
+    net = build(shared(""), (2, 48), numbers="bf16")
+    rounding, found = net.engine.rounding(), {}
+
+    def work(number):
+        values, rounded, back = np.full(64, number, np.float32), np.zeros(32, np.float32), np.zeros(64, np.float32)
+        found[number] = True
+        for _ in range(2000):
+            rounding.round(values, rounded)
+            rounding.expand(rounded, back)
+            found[number] &= bool((back == number).all())
+            rounded[...], back[...] = 0, 0
+
+    threads = [Thread(target=work, args=(number,)) for number in (1.0, 2.0, 3.0)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(found.values())
