@@ -404,3 +404,13 @@ def test_parameters_that_are_not_learned_get_no_gradient(kind, fields, rows, fro
     assert is_fast(nets[0], "it")
     assert not one[frozen].any()
     np.testing.assert_array_equal(one[1 - frozen], both[1 - frozen])
+
+
+def test_a_scale_learns_where_its_bottom_needs_no_gradient():
+    net = run(build(between(layer("Scale", "scale_param { bias_term: true }"), "x", "y", mixed), SHAPE, numbers="bf16"))
+    expected = [blob.diff.copy() for blob in net.params["it"]]
+    net.clear_param_diffs()
+    net.blobs["y"].diff[...] *= 2
+    net.layer_dict["it"].backward([net.blobs["y"]], [False], [net.blobs["x"]])
+    for blob, diff in zip(net.params["it"], expected, strict=True):
+        np.testing.assert_array_equal(blob.diff, 2 * diff)
