@@ -168,10 +168,14 @@ class Bench:
 
 
 def _kept_bytes(net: scaffe.Net, phase: str) -> int:
-    """Return the bytes of blobs' values, and in training gradients, after a pass in which all are kept."""
+    """Return the bytes of blobs' values, and in training gradients, after a pass in which all are kept.
+
+    The net's inputs have no gradient, which `net.backward()` would show as zeros.
+    """
     net.forward()
     if phase == "TRAIN":
-        net.backward()
+        for i in reversed(range(len(net.layers))):
+            net.backward_layer(i)
     return blob_bytes(net)
 
 
