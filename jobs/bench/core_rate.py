@@ -8,6 +8,7 @@ sgemm in float32, and in bfloat16 the inner product, with its weights in the lay
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable
 
@@ -69,7 +70,13 @@ def core_rate(numbers: str) -> CoreRate | None:
     return CoreRate(numbers)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Print both rates."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     for name in ("float32", "bf16"):
         product = core_rate(name)
         print(f"{name}: {product.best():.0f} GFLOP/s" if product else f"{name}: not by oneDNN here")
+
+
+if __name__ == "__main__":
+    main()

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from engine import peak
+from core_rate import CoreRate
 from threadpoolctl import threadpool_limits
 
 from scaffe.parallel.instances.crew import Crew
@@ -43,7 +43,7 @@ class Cores:
 
     def gflops(self, used: int) -> float:
         """Return the GFLOP/s of a matrix product on each of `used` cores."""
-        return self.together(used, lambda: peak(time.perf_counter, PRODUCT))
+        return self.together(used, lambda: CoreRate("float32", PRODUCT).best())
 
     def __enter__(self) -> Cores:
         return self

@@ -28,8 +28,7 @@ from scaffe.proto import NetParameter, SolverParameter
 ASKED = 0.8  # of the bandwidth of a copy; a kernel below it is counted in the last line
 COPY = 1 << 30  # bytes of that copy
 # Layers over x (N x C x H x W) of AlexNet, GoogLeNet and ResNet-50, with the arrays of the size of x and of y that move
-# forward, and backward. Pooling stores an index of 4 bytes for each y. BatchNorm reads x twice, and stores the
-# normalised values, as an in-place layer above may overwrite y.
+# forward, and backward. Pooling stores an index of 4 bytes for each y. BatchNorm reads x twice, and backward dy too.
 LRN = "lrn_param { local_size: 5 alpha: 0.0001 beta: 0.75 }"
 POOL = "pooling_param { pool: %s kernel_size: %d stride: %d }"
 LAYERS = [
@@ -40,11 +39,12 @@ LAYERS = [
     ("Pooling", (64, 64, 224, 224), POOL % ("MAX", 2, 2), (1, 2), (1, 2)),
     ("Pooling", (256, 96, 55, 55), POOL % ("AVE", 3, 2), (1, 1), (1, 1)),
     ("Pooling", (128, 256, 28, 28), "pooling_param { pool: MAX kernel_size: 3 stride: 1 pad: 1 }", (1, 2), (1, 2)),
-    ("BatchNorm", (64, 64, 112, 112), "", (2, 2), (3, 2)),
-    ("BatchNorm", (64, 256, 56, 56), "", (2, 2), (3, 2)),
-    ("BatchNorm", (256, 2048, 7, 7), "", (2, 2), (3, 2)),
+    ("BatchNorm", (64, 64, 112, 112), "", (2, 1), (3, 2)),
+    ("BatchNorm", (64, 256, 56, 56), "", (2, 1), (3, 2)),
+    ("BatchNorm", (256, 2048, 7, 7), "", (2, 1), (3, 2)),
     ("Scale", (64, 256, 56, 56), "scale_param { bias_term: true }", (1, 1), (2, 1)),
     ("Eltwise", (64, 256, 56, 56), "", (2, 1), (0, 0)),
+    ("ReLU", (64, 256, 56, 56), "", (1, 1), (2, 1)),
 ]
 # Arrays that move in an update.
 RULES = {"SGD": 5, "Nesterov": 6, "AdaGrad": 6, "RMSProp": 6, "AdaDelta": 8, "Adam": 8, "LARS": 7}

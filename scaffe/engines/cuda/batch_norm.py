@@ -99,7 +99,7 @@ class CudaBatchNorm(TypedLayer, BatchNorm):
         """Compute the totals that `back` reads, and add the gradients of a Scale's parameters."""
         engine, sums = engine_of(self), self.parts.sums(self)
         factors = scale.parameters() if scale else (NONE, NONE)
-        diffs = scale.parameter_diffs() if scale else (NONE, NONE)
+        diffs = scale.parameter_diffs() if scale else (NONE, NONE, 0, 0)
         self.totals = self.buffer("totals", (4, self.parts.channels), np.float32)
         chunks = 0 if self.use_sums and not scale else self.parts.chunks
         if chunks:

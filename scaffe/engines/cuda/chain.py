@@ -14,7 +14,7 @@ from typing import Any
 
 from scaffe.context import TRAIN
 from scaffe.engines.cuda.engine import engine_of
-from scaffe.engines.cuda.forms import ChannelsLast, Part, kind, reading
+from scaffe.engines.cuda.forms import BlobValues, ChannelsLast, kind, reading
 from scaffe.layers.layer import Layer
 
 
@@ -29,14 +29,14 @@ class Deferred:
         raise NotImplementedError
 
 
-class DeferredValues(Deferred):
+class DeferredTop(Deferred):
     """Values that the next layer may rectify as they are computed."""
 
     def compute(self, target: Any, rectified: bool = False) -> None:
         raise NotImplementedError
 
 
-class Normalised(DeferredValues):
+class Normalised(DeferredTop):
     """The top's values of a BatchNorm, or of the Scale behind it."""
 
     def __init__(self, norm: Any, scale: Any = None):
@@ -50,7 +50,7 @@ class Normalised(DeferredValues):
         self.norm.normalise(self.scale, other, target, rectified)
 
 
-class Added(DeferredValues):
+class Added(DeferredTop):
     """The top's values of an Eltwise that adds `other` to normalised ones."""
 
     def __init__(self, normalised: Normalised, other: Any):
@@ -63,7 +63,7 @@ class Added(DeferredValues):
 class Unrectified(Deferred):
     """The gradient of the bottom of a ReLU in place: what is at the place where the top, of that layer, is above 0."""
 
-    def __init__(self, relu: Layer, top: Part):
+    def __init__(self, relu: Layer, top: BlobValues):
         self.relu, self.top = relu, top
 
     def compute(self, target: Any) -> None:
@@ -81,18 +81,18 @@ class Unscaled(Deferred):
         self.norm.back(target, target, self.rectified, bare=True)
 
 
-def raw(part: Part) -> Any:
+def raw(part: BlobValues) -> Any:
     """Return the array where values lie, whatever is deferred there."""
     home = part.values.home
     return home.array if isinstance(home, ChannelsLast) and part.values.form is home else part.values.array
 
 
-def deferred(part: Part, kind: type[Deferred]) -> Any:
+def deferred(part: BlobValues, kind: type[Deferred]) -> Any:
     """Return what computes a blob's values or gradient if it is of this kind, else None."""
     waiting = part.values.deferred
     return waiting if isinstance(waiting, kind) else None
 
 
-def values_to_defer(part: Part, layer: Layer) -> bool:
+def values_to_defer(part: BlobValues, layer: Layer) -> bool:
     """Return whether the values of a layer's top may be computed later: in training, once their memory is there."""
     return layer.context.phase == TRAIN and not part.values.shared and raw(part) is not None

@@ -12,7 +12,7 @@ from scaffe.context import TRAIN
 from scaffe.engines.cuda.cudnn import CORRELATE, IMAGES, MAPS, SPREAD, WEIGH, WEIGHTS, Pass
 from scaffe.engines.cuda.engine import engine_of
 from scaffe.engines.cuda.filters import Filters, Side, problem_of
-from scaffe.engines.cuda.forms import Part, data, diff, last_shape, reading, writing
+from scaffe.engines.cuda.forms import BlobValues, data, diff, last_shape, reading, writing
 from scaffe.engines.cuda.layouts import add_channel_sums, add_row_sums, channels_last
 from scaffe.engines.cuda.typed_blobs import TypedLayer
 from scaffe.layers.base_convolution import BaseConvolution
@@ -168,11 +168,13 @@ class CudnnConvolution(TypedLayer, ColumnConvolution):
 
     def _add_bias_sums(self, dy: Side) -> None:
         """Add the sums of the top's gradient over all axes but the channels to the bias's gradient."""
-        engine, total = engine_of(self), self.blobs[1].diff_array
+        engine, bias = engine_of(self), self.blobs[1]
+        total, zeros = bias.diff_values.to_add(bias.shape, self.xp)
         if dy.is_last:
-            add_row_sums(engine, dy.array, total)
+            add_row_sums(engine, dy.array, total, add=not zeros)
         else:
-            add_channel_sums(engine, dy.array.reshape(self.images, self.outputs, -1), total)
+            maps = dy.array.reshape(self.images, self.outputs, -1)
+            add_channel_sums(engine, maps, total, add=not zeros)
 
     def _with(self, *passes: tuple[Pass, bool]) -> Filters | None:
         """Return the filters if cuDNN has a kernel for each of these passes, else None."""
@@ -180,11 +182,11 @@ class CudnnConvolution(TypedLayer, ColumnConvolution):
         return filters if filters and all(filters.kernel(*one) for one in passes) else None
 
 
-def _read(part: Part) -> Side:
+def _read(part: BlobValues) -> Side:
     return Side(reading(part), part.is_last)
 
 
-def _write(part: Part) -> Side:
+def _write(part: BlobValues) -> Side:
     return Side(writing(part), part.is_last)
 
 

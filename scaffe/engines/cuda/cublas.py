@@ -41,6 +41,13 @@ FUNCTIONS: dict[str, list[Any]] = {
 }  # fmt: skip
 
 
+class _Thread(threading.local):
+    """A thread's handle, and the stream that it is set to; None before the first product."""
+
+    handle: Any = None
+    stream: int | None = None
+
+
 class Cublas:
     """The library on one GPU. `library` has the functions above and cublasGetStatusName."""
 
@@ -49,7 +56,7 @@ class Cublas:
         self._functions = {name: _typed(library, name, given) for name, given in FUNCTIONS.items()}
         self._name_of = library.cublasGetStatusName
         self._name_of.argtypes, self._name_of.restype = [c_int], c_char_p
-        self._thread = threading.local()  # its handle, and the stream that is set
+        self._thread = _Thread()
         self._workspaces: dict[int, Any] = {}  # by stream, since the work of a stream is done in order
 
     def handle(self) -> Any:
@@ -58,8 +65,8 @@ class Cublas:
         A handle, and the workspace of a stream, are made when they are first asked for: before a recording.
         """
         stream, mine = int(self.gpu.xp.cuda.get_current_stream().ptr), self._thread
-        if not hasattr(mine, "handle"):
-            mine.handle, mine.stream = self._create(), None
+        if mine.handle is None:
+            mine.handle = self._create()
         if mine.stream != stream:
             workspace = self._workspace(stream)
             self.call("cublasSetStream_v2", mine.handle, stream)

@@ -10,7 +10,7 @@ import numpy as np
 from scaffe.blob import Blob
 from scaffe.context import PHILOX_STEP
 from scaffe.engines.cuda.engine import engine_of
-from scaffe.engines.cuda.forms import Part, arrays, data, diff, kind
+from scaffe.engines.cuda.forms import BlobValues, arrays, data, diff, kind
 from scaffe.engines.cuda.launcher import divisor
 from scaffe.engines.cuda.typed_blobs import TypedLayer
 from scaffe.layers.dropout import Dropout
@@ -40,7 +40,7 @@ class CudaDropout(TypedLayer, Dropout):
     def typed_blobs(self, bottom: Blobs, top: Blobs) -> list[Blob]:
         return [*bottom, *top] if prod(bottom[0].shape[2:]) == 1 else []
 
-    def _launch(self, source: Part, target: Part) -> None:
+    def _launch(self, source: BlobValues, target: BlobValues) -> None:
         _, (x, y) = arrays([source], [target])
         if not self.active:
             if y is not x:

@@ -36,7 +36,7 @@ def last_shape(shape: Shape) -> Shape:
     return (shape[0], *shape[2:], shape[1])
 
 
-class Part(NamedTuple):
+class BlobValues(NamedTuple):
     """A blob's values or its gradient."""
 
     blob: Blob
@@ -53,17 +53,17 @@ class Part(NamedTuple):
         return self.values.plain(self.blob.shape, self.blob.xp)
 
 
-def data(blob: Blob) -> Part:
+def data(blob: Blob) -> BlobValues:
     """Return a blob's values."""
-    return Part(blob, blob.values)
+    return BlobValues(blob, blob.values)
 
 
-def diff(blob: Blob) -> Part:
+def diff(blob: Blob) -> BlobValues:
     """Return a blob's gradient."""
-    return Part(blob, blob.diff_values)
+    return BlobValues(blob, blob.diff_values)
 
 
-def arrays(read: Sequence[Part], written: Sequence[Part] = ()) -> tuple[bool, list[Any]]:
+def arrays(read: Sequence[BlobValues], written: Sequence[BlobValues] = ()) -> tuple[bool, list[Any]]:
     """Return the arrays of what a layer reads and overwrites, in that order, and whether they lie channels last.
 
     They do where all parts lie so: then each has the shape N x ... x C, and is float32 or bfloat16 (BF16). Otherwise
@@ -78,7 +78,7 @@ def arrays(read: Sequence[Part], written: Sequence[Part] = ()) -> tuple[bool, li
     return True, [reading(part) for part in read] + [writing(part) for part in written]
 
 
-def reading(part: Part) -> Any:
+def reading(part: BlobValues) -> Any:
     """Return the array to read of one part, channels last where it lies so, else plain."""
     if not isinstance(part.values.home, ChannelsLast):
         return part.plain
@@ -86,7 +86,7 @@ def reading(part: Part) -> Any:
     return part.values.home.array
 
 
-def writing(part: Part) -> Any:
+def writing(part: BlobValues) -> Any:
     """Return the array to overwrite of one part, channels last where it lies so, else plain."""
     if part.values.deferred:
         part.values.overwritten()

@@ -10,7 +10,7 @@ import numpy as np
 from scaffe.blob import Blob
 from scaffe.engines.cuda.engine import engine_of
 from scaffe.engines.cuda.forms import data, diff, reading, writing
-from scaffe.engines.cuda.layouts import channels_first, channels_last
+from scaffe.engines.cuda.layouts import add_row_sums, channels_first, channels_last
 from scaffe.engines.cuda.typed_blobs import TypedLayer
 from scaffe.layers.inner_product import InnerProduct
 from scaffe.layers.layer import Blobs, register
@@ -53,6 +53,12 @@ class CudaInnerProduct(TypedLayer, InnerProduct):
         self.add_bias_diff(dy)
         if propagate_down[0]:
             self._backward_data(dy, bottom[0])
+
+    def add_bias_diff(self, dy: Any) -> None:
+        if self.bias_term and self.param_propagate_down[1]:
+            bias = self.blobs[1]
+            total, zeros = bias.diff_values.to_add(bias.shape, self.xp)
+            add_row_sums(engine_of(self), dy, total, add=not zeros)
 
     def _backward_data(self, dy: Any, bottom: Blob) -> None:
         part, engine = diff(bottom), engine_of(self)

@@ -55,19 +55,21 @@ def _turn(
     engine.launch("layouts", f"turn_{kind}", (target.size // (rows * columns) * tiles,), *given)
 
 
-def add_channel_sums(engine: Launcher, maps: Any, total: Any) -> None:
-    """Add to `total` (channels) the sums of maps (images x channels x positions), in a fixed order."""
+def add_channel_sums(engine: Launcher, maps: Any, total: Any, add: bool = True) -> None:
+    """Add to `total` (channels) the sums of maps (images x channels x positions), in a fixed order; or overwrite it."""
     parts = Channels(*maps.shape)
     if not parts.fit:
-        total += maps.sum(axis=(0, 2))
+        total[...] = maps.sum(axis=(0, 2)) + (total if add else 0)
         return
     sums = engine.scratch("channel sums", (parts.channels * parts.chunks,), np.float32)
     parts.launch(engine, "sum_chunks", maps, sums)
-    engine.launch("batch_norm", "scale_gradients", (parts.channels,), sums, NONE, parts.chunks, total, NONE)
+    engine.launch(
+        "batch_norm", "scale_gradients", (parts.channels,), sums, NONE, parts.chunks, NONE, total, 0, int(add)
+    )
 
 
-def add_row_sums(engine: Launcher, maps: Any, total: Any) -> None:
-    """Add to `total` (channels) the sums of maps (N x ... x channels) over all other axes, in a fixed order."""
+def add_row_sums(engine: Launcher, maps: Any, total: Any, add: bool = True) -> None:
+    """Add to `total` (channels) the sums of maps (N x ... x channels) over all other axes; or overwrite it."""
     channels = maps.shape[-1]
     rows, (ending, many) = maps.size // channels, pack_of(maps)
     groups = channels // many
@@ -76,7 +78,9 @@ def add_row_sums(engine: Launcher, maps: Any, total: Any) -> None:
     parts = min(-(-BLOCKS // across), -(-rows * lanes // (THREADS * ROWS)))
     sums = engine.scratch("channel sums", (parts * channels,), np.float32)
     engine.launch("rows", f"row_sums{ending}", (across, parts), maps, sums, np.int64(rows), channels, lanes, 0)
-    engine.launch("rows", "row_sums_1", (-(-channels // WARP), 1), sums, total, np.int64(parts), channels, WARP, 1)
+    engine.launch(
+        "rows", "row_sums_1", (-(-channels // WARP), 1), sums, total, np.int64(parts), channels, WARP, int(add)
+    )
 
 
 def add_row_bias(engine: Launcher, maps: Any, bias: Any) -> None:

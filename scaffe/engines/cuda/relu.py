@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scaffe.engines.cuda.chain import DeferredValues, Unrectified, deferred, raw
+from scaffe.engines.cuda.chain import DeferredTop, Unrectified, deferred, raw
 from scaffe.engines.cuda.engine import engine_of
 from scaffe.engines.cuda.forms import arrays, data, diff, kind, reading
 from scaffe.engines.cuda.typed_blobs import TypedLayer
@@ -21,7 +21,7 @@ class CudaReLU(TypedLayer, ReLU):
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         values = data(top[0])
-        waiting = deferred(values, DeferredValues) if top[0] is bottom[0] and self.slope == 0 else None
+        waiting = deferred(values, DeferredTop) if top[0] is bottom[0] and self.slope == 0 else None
         self._fused = waiting is not None
         if waiting:
             waiting.compute(raw(values), rectified=True)

@@ -55,10 +55,11 @@ class CudaScale(TypedLayer, Scale):
         """Return factor and bias (C), a null pointer for none."""
         return self.blobs[0].array, self.bias.array if self.bias else NONE
 
-    def parameter_diffs(self) -> tuple[Any, Any]:
-        """Return the gradients of factor and bias, a null pointer for one that is not wanted."""
-        factor = self.blobs[0].diff_array if self.param_propagate_down[0] else NONE
-        return factor, self.bias.diff_array if self.bias and self.param_propagate_down[-1] else NONE
+    def parameter_diffs(self) -> list[Any]:
+        """Return the gradients of factor and bias, a null pointer for one not wanted; and whether to add to each."""
+        blobs = self.blobs[0] if self.param_propagate_down[0] else None, self.param_propagate_down[-1] and self.bias
+        found = [blob.diff_values.to_add(blob.shape, self.xp) if blob else (NONE, True) for blob in blobs]
+        return [array for array, _ in found] + [int(not zeros) for _, zeros in found]
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         self._chain = deferred(data(bottom[0]), Normalised) if self.has_kernel else None
@@ -92,8 +93,8 @@ class CudaScale(TypedLayer, Scale):
         engine, chunks = engine_of(self), self.parts.sums(self)
         _, (dy, dx) = arrays([diff(top[0])], [diff(bottom[0])])
         self.parts.launch(engine, "scale_back", self.input, dy, self.blobs[0].array, dx, *chunks)
-        factor, bias = self.parameter_diffs()
-        engine.launch("batch_norm", "scale_gradients", (self.parts.channels,), *chunks, self.parts.chunks, bias, factor)
+        arguments = *chunks, self.parts.chunks, *self.parameter_diffs()
+        engine.launch("batch_norm", "scale_gradients", (self.parts.channels,), *arguments)
 
     def _backward_in_chain(self, norm: Any, top: Blobs, bottom: Blobs) -> None:
         """Add the gradients of the parameters; BatchNorm computes its bottom's with this layer's."""

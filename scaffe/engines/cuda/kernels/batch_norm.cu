@@ -310,10 +310,11 @@ KERNEL known_statistics(Index count, const float* means, const float* variances,
   EACH(c, count) mean[c] = means[c] * scale, deviation[c] = sqrtf(variances[c] * scale + eps);
 }
 
-// The totals that normalise_back reads, and the gradients of Scale's parameters; one block per channel. The factor and
-// the bias are copied, as they may be updated before the totals are read.
+// The totals that normalise_back reads, and the gradients of Scale's parameters, which are overwritten unless they are to
+// be added to; one block per channel. The factor and the bias are copied, as they may be updated before the totals are
+// read.
 KERNEL norm_totals(const float* sums, const float* slopes, const float* factor, const float* bias, float* totals,
-                   float* of_factor, float* of_bias, int channels, int chunks) {
+                   float* of_factor, float* of_bias, int add_factor, int add_bias, int channels, int chunks) {
   float sum = 0, slope = 0;
   Index c = blockIdx.x, first = c * chunks;
   for (int k = threadIdx.x; k < chunks; k += blockDim.x) sum += sums[first + k], slope += slopes[first + k];
@@ -322,18 +323,19 @@ KERNEL norm_totals(const float* sums, const float* slopes, const float* factor, 
   totals[c] = sum, totals[channels + c] = slope;
   totals[2 * (Index)channels + c] = factor ? factor[c] : 1.0f;
   totals[3 * (Index)channels + c] = bias ? bias[c] : 0.0f;
-  if (of_bias) of_bias[c] += sum;
-  if (of_factor) of_factor[c] += slope;
+  if (of_bias) of_bias[c] = sum + (add_bias ? of_bias[c] : 0.0f);
+  if (of_factor) of_factor[c] = slope + (add_factor ? of_factor[c] : 0.0f);
 }
 
-// Add the sums of a channel's chunks to the gradients of its bias and factor; one block per channel.
-KERNEL scale_gradients(const float* sums, const float* slopes, int chunks, float* bias, float* factor) {
+// The gradients of a channel's factor and bias from the sums of its chunks; one block per channel.
+KERNEL scale_gradients(const float* sums, const float* slopes, int chunks, float* of_factor, float* of_bias,
+                       int add_factor, int add_bias) {
   float sum = 0, slope = 0;
   Index first = blockIdx.x * (Index)chunks;
-  for (int c = threadIdx.x; bias && c < chunks; c += blockDim.x) sum += sums[first + c];
-  for (int c = threadIdx.x; factor && c < chunks; c += blockDim.x) slope += slopes[first + c];
+  for (int c = threadIdx.x; of_bias && c < chunks; c += blockDim.x) sum += sums[first + c];
+  for (int c = threadIdx.x; of_factor && c < chunks; c += blockDim.x) slope += slopes[first + c];
   sum = over_block<Sum>(sum), slope = over_block<Sum>(slope);
   if (threadIdx.x) return;
-  if (bias) bias[blockIdx.x] += sum;
-  if (factor) factor[blockIdx.x] += slope;
+  if (of_bias) of_bias[blockIdx.x] = sum + (add_bias ? of_bias[blockIdx.x] : 0.0f);
+  if (of_factor) of_factor[blockIdx.x] = slope + (add_factor ? of_factor[blockIdx.x] : 0.0f);
 }

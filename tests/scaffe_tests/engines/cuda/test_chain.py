@@ -147,7 +147,7 @@ def repeated(net, starts):
 
 
 @pytest.mark.parametrize(("numbers", "cut"), [("float32", True), ("bf16", False), ("bf16", True)])
-@pytest.mark.parametrize(("name", "in_place"), list(product(["single", "projection"], (True, False))))
+@pytest.mark.parametrize(("name", "in_place"), [*product(["single", "projection"], (True, False))])
 def test_a_chain_that_is_repeated_has_the_bits_of_one_that_is_computed(name, in_place, numbers, cut):
     nets = [net_of(name, in_place, gpu_with(), numbers, graphs=graphs) for graphs in ("on", "off")]
     starts = [i for i, layer in enumerate(nets[0].layers) if layer.blobs] if cut else []
