@@ -76,7 +76,7 @@ class BuiltNet:
         self._check_batch_splits()
         self.params = OrderedDict((layer.name, layer.blobs) for layer in self.layers if layer.blobs)
         self.packed = PackedParameters(self.parameters, self.engine.allocate)
-        self.packed.forms = self.context.forms
+        self.packed.forms = self.context.forms if self.engine.in_host_memory else None  # on a GPU each pass makes them
         if any(parameter.sharers for parameter in self.parameters):  # of which one's array does not show another's use
             self.packed.expose()
         self.outputs = _outputs(self.nodes)

@@ -1,7 +1,8 @@
 """CUDA kernels compiled for the host, to run their arithmetic and the code that launches them without a GPU.
 
 A stand-in for CuPy's RawModule: the same source, with shims for what CUDA adds to C++, through g++. Blocks come one
-after the other, and so do a block's threads; where these wait for each other, they are fibers that take turns.
+after the other, and so do a block's threads; where these wait for each other, they are fibers that take turns, and
+each warp runs ahead of the others as far as it can without them.
 Arguments are checked against what the kernel declares: a wrong type, or an array with gaps, fails. It says nothing of
 a GPU's speed, its memory, its roundings of powf and expf, or what goes wrong where threads run at once.
 """
@@ -43,7 +44,7 @@ static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)(((un
 static inline float rsqrtf(float value) { return 1 / sqrtf(value); }
 
 // A fiber is begun once, for all blocks, and from then on entered and left by jumps: these cost no call of the system.
-struct Fiber { jmp_buf at; bool begun, done; };
+struct Fiber { jmp_buf at; bool begun, done, waits; };  // waits: for the other warps
 static Fiber fibers[256];
 static char stacks[256][1 << 15];
 static jmp_buf scheduler;
@@ -51,14 +52,18 @@ static unsigned now, left;
 static void (*run)(void*);
 static void* kernel_of_block;
 
-static inline void __syncthreads() {
+static inline void __syncwarp() {
   if (!_setjmp(fibers[now].at)) _longjmp(scheduler, 1);
+}
+static inline void __syncthreads() {
+  fibers[now].waits = true;
+  __syncwarp();
 }
 static void run_fiber() {
   for (;;) {
     run(kernel_of_block);
     fibers[now].done = true;
-    __syncthreads();
+    __syncwarp();
   }
 }
 static void begin() {
@@ -76,25 +81,33 @@ static void go_on() {
   begin();
 }
 
-static void run_block() {
-  for (unsigned i = 0; i < blockDim.x; i++) fibers[i].done = false;
-  for (left = blockDim.x; left;)
-    for (now = 0; now < blockDim.x; now++)
-      if (!fibers[now].done) {
+// Run a warp until all its threads wait for the block or are done: the other warps are then behind it.
+static void run_warp(unsigned first) {
+  unsigned go = 0;
+  for (unsigned i = 0; i < 32; i++) go += !(fibers[first + i].waits = fibers[first + i].done);
+  while (go)
+    for (now = first; now < first + 32; now++)
+      if (!fibers[now].waits) {
         threadIdx = {now, 0, 0};
         go_on();
         left -= fibers[now].done;
+        go -= fibers[now].waits |= fibers[now].done;
       }
 }
+static void run_block() {
+  for (unsigned i = 0; i < blockDim.x; i++) fibers[i].done = false;
+  for (left = blockDim.x; left;)
+    for (unsigned first = 0; first < blockDim.x; first += 32) run_warp(first);
+}
 
-// A value of the thread whose number differs by these bits; all threads of the block call it.
+// A value of the thread whose number differs by these bits; all threads of the warp call it.
 static char shuffled[256][8];
 template <class Value> static Value __shfl_xor_sync(unsigned, Value value, int bits) {
   static_assert(sizeof value <= sizeof shuffled[0], "");
   __builtin_memcpy(shuffled[threadIdx.x], &value, sizeof value);
-  __syncthreads();
+  __syncwarp();
   __builtin_memcpy(&value, shuffled[threadIdx.x ^ bits], sizeof value);
-  __syncthreads();
+  __syncwarp();
   return value;
 }
 

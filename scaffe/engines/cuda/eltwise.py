@@ -80,7 +80,7 @@ class CudaEltwise(TypedLayer, eltwise.Eltwise):
         return [] if not self.stable or more_than_two else [*bottom, *top]
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
-        waiting = deferred(data(bottom[1]), Normalised) if self.adds and bottom[0] is not bottom[1] else None
+        waiting = deferred(data(bottom[1]), Normalised) if self.adds else None
         if waiting and data(bottom[1]).is_last == data(bottom[0]).is_last == data(top[0]).is_last:
             self._add(waiting, bottom, top)
         else:

@@ -93,9 +93,9 @@ def add_row_bias(engine: Launcher, maps: Any, bias: Any) -> None:
 def pack_of(maps: Any) -> tuple[str, int]:
     """Return the ending of the names of kernels for maps channels last, and the channels that a thread takes at once.
 
-    These are 16 bytes where they divide the channels.
+    These are 16 bytes where they divide the channels, and the maps begin at a multiple of them.
     """
     low = maps.dtype == BF16
     many = 8 if low else 4
-    many = many if maps.shape[-1] % many == 0 else 1
+    many = 1 if maps.shape[-1] % many or maps.data.ptr % 16 else many
     return f"{'_bf16' if low else ''}_{many}", many

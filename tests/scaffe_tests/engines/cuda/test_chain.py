@@ -65,9 +65,11 @@ NETS = {"single": single, "unscaled": unscaled, "shortcut": shortcut, "projectio
 EACH = [*product(NETS, (True, False))]
 
 
-def net_of(name, in_place, gpu, numbers="float32", shape=(3, 4, 5, 3), graphs="off"):
+def net_of(name, in_place, gpu, numbers="float32", shape=(3, 4, 5, 3), graphs="off", coeffs=()):
     dims = " ".join(f"dim: {size}" for size in shape)
     param = text_format.Parse(INPUT.replace("DIMS", dims) + NETS[name](in_place), NetParameter())
+    for layer in (layer for layer in param.layer if layer.type == "Eltwise"):
+        layer.eltwise_param.coeff.extend(coeffs)
     compute = Compute("auto" if gpu else "reference", numbers=numbers, graphs=graphs if gpu else "auto")
     return scaffe.Net(param, scaffe.TRAIN, gpu=gpu, compute=compute)
 
@@ -107,6 +109,24 @@ def test_a_chain_has_the_numbers_of_its_layers(name, in_place):
     assert_alike(*(computed(net_of(name, in_place, gpu)) for gpu in (StrictGpu(), None)))
 
 
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_weighted_sum_ends_no_chain(in_place):
+    assert_alike(*(computed(net_of("projection", in_place, gpu, coeffs=(1, -2))) for gpu in (StrictGpu(), None)))
+
+
+@pytest.mark.parametrize("numbers", ["float32", "tf32"])
+@pytest.mark.parametrize("name", NETS)
+def test_values_of_exactly_0_pass_no_gradient_on(name, numbers):
+    nets = net_of(name, True, gpu_with(), numbers), net_of(name, True, None)
+    for net in nets:
+        for layer, blobs in net.params.items():
+            if layer in ("a", "b"):
+                blobs[0].data[:3] = 0  # channels that are constant
+            if layer.startswith("scale"):
+                blobs[1].data[...] = 0
+    assert_alike(*map(computed, nets))
+
+
 @pytest.mark.parametrize(("name", "in_place"), EACH)
 def test_a_blob_within_a_chain_has_its_values_on_request(name, in_place):
     for look in net_of(name, in_place, None).blobs:
@@ -130,14 +150,19 @@ def test_a_chain_in_bfloat16_is_rounded_a_few_times(name, in_place):
         assert error < 0.05, blob
 
 
-def repeated(net, starts):
-    """Return all numbers after some passes by groups of layers, new groups beginning at `starts`."""
+def repeated(net, starts, looks=0):
+    """Return all numbers after some passes by groups of layers, new groups beginning at `starts`.
+
+    In the first `looks` passes a user looks at each group's tops.
+    """
     rng, engine = np.random.default_rng(0), net.engine
-    for _ in range(2 * WARM_UP + 3):
+    for number in range(2 * WARM_UP + 3):
         net.clear_param_diffs()
         net.blobs["x"].data[...] = rng.standard_normal(net.blobs["x"].shape)
         for group in engine.groups(net, starts):
             engine.forward(net, group)
+            for top in net.tops[group[-1]] if number < looks else ():
+                top.data  # noqa: B018
         net.blobs["end"].diff[...] = rng.standard_normal(net.blobs["end"].shape)
         for group in reversed(engine.groups(net, starts)):
             engine.backward(net, group)
@@ -155,6 +180,15 @@ def test_a_chain_that_is_repeated_has_the_bits_of_one_that_is_computed(name, in_
     for blob, values in expected.items():
         np.testing.assert_array_equal(found[blob], values, err_msg=blob)
     assert nets[0].engine.graphs._recordings
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_recording_over_values_that_were_requested_serves_no_deferred_ones(in_place):
+    nets = [net_of("single", in_place, gpu_with(), graphs=graphs) for graphs in ("on", "off")]
+    starts = [i for i, layer in enumerate(nets[0].layers) if layer.blobs]
+    found, expected = (repeated(net, starts, WARM_UP + 1) for net in nets)
+    for blob, values in expected.items():
+        np.testing.assert_allclose(found[blob], values, rtol=0, atol=1e-5, err_msg=blob)
 
 
 @pytest.fixture

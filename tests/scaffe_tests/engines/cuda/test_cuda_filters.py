@@ -42,13 +42,13 @@ CASES = {
 }
 
 
-def a_net(kind, fields, shape, engine="auto", frontend=None, **how):
+def a_net(kind, fields, shape, engine="auto", frontend=None, gpu=None, **how):
     """Return a net of one layer y over x, twice in a row if `fields` is a list, filled with random numbers."""
     dims = " ".join(f"dim: {size}" for size in shape)
     text = f"""force_backward: true
     layer {{ name: "x" type: "Input" top: "x" input_param {{ shape {{ {dims} }} }} }}
     layer {{ name: "it" type: "{kind}" bottom: "x" top: "y" convolution_param {{ {fields} }} }}"""
-    gpu = None if frontend is None else gpu_with(frontend)
+    gpu = gpu if frontend is None else gpu_with(frontend)
     choices = Choices(how.pop("plan", "auto"))
     context = Context(how.pop("phase", scaffe.TRAIN), choices=choices, compute=Compute(engine, **how))
     net = scaffe.Net(text_format.Parse(text, NetParameter()), context=context, gpu=gpu)
@@ -103,6 +103,16 @@ def test_the_fastest_plan_is_taken_that_has_room_and_computes_as_was_asked(how, 
     frontend.ran.clear()
     run(net)
     assert set(frontend.ran) == {f"{'last' if 'numbers' in how else 'first'} {taken.name}"}
+
+
+def test_nets_on_one_gpu_take_plans_that_fit_their_own_workspace():
+    frontend = FakeFrontend(LARGE, EXACT)
+    gpu = gpu_with(frontend)
+    for limit, taken in ((2.0**30, LARGE), (1000, EXACT)):
+        net = a_net("Convolution", *CASES["plain"], gpu=gpu, plan="fixed", workspace_bytes=limit)
+        frontend.ran.clear()
+        run(net)
+        assert set(frontend.ran) == {f"first {taken.name}"}
 
 
 def test_what_is_known_is_not_timed_again_and_goes_with_the_choices():

@@ -76,3 +76,36 @@ def test_maps_channels_last_are_summed_and_get_a_bias(engine, low, images, posit
     np.testing.assert_array_equal(total.get(), 5 + maps.sum((0, 1)))
     add_row_bias(engine, array, xp.asarray(bias))
     np.testing.assert_array_equal(array.get(), bits_of(maps + bias) if low else maps + bias)
+
+
+def at_odd_address(xp, values, step=1):
+    """Return values in an array that begins `step` elements beyond a multiple of 16 bytes."""
+    memory = xp.zeros(values.size + 8, values.dtype)
+    start = next(i for i in range(8) if memory[i:].data.ptr % 16 == step * values.itemsize)
+    array = memory[start : start + values.size].reshape(values.shape)
+    array[...] = xp.asarray(values)
+    return array
+
+
+def test_kernels_of_16_bytes_a_thread_read_and_write_odd_addresses_one_by_one(engine):
+    xp, rng = engine.gpu.xp, np.random.default_rng(3)
+    a, b = (rng.standard_normal(37).astype(np.float32) for _ in range(2))
+    for at in [(1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 0, 0), (1, 2, 3)]:
+        x, z, y = (at_odd_address(xp, values, step) for values, step in zip((a, b, 0 * a), at, strict=True))
+        engine.over("relu", "relu", y.size, x, y, 0.0, each=4)
+        np.testing.assert_array_equal(y.get(), np.maximum(a, 0))
+        engine.over("eltwise", "eltwise_product", y.size, x, z, y, each=4)
+        np.testing.assert_array_equal(y.get(), a * b)
+        engine.over("eltwise", "eltwise_max", y.size, x, z, y, xp.zeros(37, np.int32), each=4)
+        np.testing.assert_array_equal(y.get(), np.maximum(a, b))
+
+
+def test_maps_that_begin_at_an_odd_address_are_read_number_by_number(engine, monkeypatch):
+    xp, launched, launch = engine.gpu.xp, [], engine.launch
+    monkeypatch.setattr(engine, "launch", lambda *given: launched.append(given[1]) or launch(*given))
+    maps = at_odd_address(xp, np.arange(32, dtype=np.float32).reshape(4, 8))
+    total = xp.zeros(8, np.float32)
+    add_row_sums(engine, maps, total)
+    add_row_bias(engine, maps, total)
+    np.testing.assert_array_equal(total.get(), np.arange(32).reshape(4, 8).sum(0))
+    assert launched == ["row_sums_1", "row_sums_1", "add_bias_1"]

@@ -115,6 +115,16 @@ def test_a_net_of_another_batch_is_recorded_anew(make):
     assert_same_bits(*pair)
 
 
+def test_recordings_end_with_the_scratch_memory_that_they_use(make):
+    solver = make("on")
+    solver.step(2 * WARM_UP + 2)
+    recordings = solver.net.engine.graphs._recordings
+    before = [*recordings.values()]
+    solver.net.engine.drop_scratch()
+    solver.step(1)
+    assert before and not any(made is other for made in recordings.values() for other in before)
+
+
 def test_what_cannot_be_recorded_is_computed_layer_by_layer_and_told(make, monkeypatch, caplog):
     pair = [make("auto"), make("off")]
     layer = pair[0].net.layer_dict["right"]

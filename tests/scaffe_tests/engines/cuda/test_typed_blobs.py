@@ -149,6 +149,11 @@ LAYERS = {
     ),
     "inner product": convolution("one", "x0", "a", "num_output: 9 kernel_size: 3")
     + layer("ip", "InnerProduct", "a", "y", "inner_product_param { num_output: 6 }"),
+    "two inner products": convolution("one", "x0", "a", "num_output: 9 kernel_size: 3")
+    + convolution("two", "x0", "b", "num_output: 9 kernel_size: 3")
+    + layer("ip1", "InnerProduct", "a", "y1", "inner_product_param { num_output: 6 }")
+    + layer("ip2", "InnerProduct", "b", "y2", "inner_product_param { num_output: 6 }")
+    + layer("add", "Eltwise", "y1 y2", "y"),
 }  # fmt: skip
 NETS = {"convolutions": (CONVOLUTIONS, (2, 3, 6, 5))} | {name: (net, IMAGES) for name, net in LAYERS.items()}
 TOLERANCE = {"bf16": 8e-3, "tf32": 2e-5}  # a few roundings; the stand-in for cuDNN rounds nothing to TF32
@@ -188,6 +193,17 @@ def test_nets_of_typed_blobs_have_the_references_numbers(name, compute):
     found = computed(net)
     assert typed_names(net) == {name for name in net.blobs if not name.startswith(("x0", "y"))}
     assert_alike(found, computed(build(layers, *shapes, engine="reference")), TOLERANCE[compute])
+
+
+@pytest.mark.parametrize("compute", TOLERANCE)
+def test_weights_that_the_device_has_changed_are_converted_anew(compute):
+    nets = typed_net(CONVOLUTIONS, (2, 3, 6, 5), numbers=compute), build(CONVOLUTIONS, (2, 3, 6, 5), engine="reference")
+    for net in nets:
+        computed(net, passes=1)
+        net.packed.data *= 2  # as an update does
+        net.forward()
+    found, expected = (net.blobs["y"].data for net in nets)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE[compute] * np.abs(expected).max())
 
 
 def conversions(net):
