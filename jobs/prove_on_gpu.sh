@@ -26,12 +26,14 @@ fail() {
 python=$(command -v "${PYTHON:-python3}") || fail "no ${PYTHON:-python3}; PYTHON names the interpreter"
 [[ $python == /* ]] || python=$PWD/$python
 out=$(mkdir -p "${1:-gpu_proof}" && cd "${1:-gpu_proof}" && pwd) || fail "cannot make the folder ${1:-gpu_proof}"
+[[ ${SECONDS_IN_ALL:-1} =~ ^[0-9]+$ ]] || fail "SECONDS_IN_ALL is '$SECONDS_IN_ALL'; expected whole seconds, such as 570"
 for name in WHEELS PARITY; do
   [ -z "${!name:-}" ] && continue
   [ -d "${!name}" ] || fail "$name is ${!name}, which is no folder"
   export "$name=$(cd "${!name}" && pwd)"
 done
-exec 9>"$out/lock"
+{ : >>"$out/lock"; } 2>/dev/null || fail "cannot write into $out; name another folder"
+exec 9>>"$out/lock"
 flock -n 9 || fail "another run writes into $out; name another folder"
 
 # Into a folder of its own: the interpreter's may be read-only, managed by the system, or in use by other runs.

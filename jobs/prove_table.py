@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tarfile
 import time
+import zlib
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -65,8 +66,12 @@ def pack(out: Path) -> None:
 
 
 def unpack(out: Path) -> None:
-    """Unpack the archive of an earlier run where its table is not there."""
+    """Unpack the archive of an earlier run where its table is not there. Raise SystemExit for a broken archive."""
     if (out / "table.json").exists():
         return
-    with suppress(FileNotFoundError), tarfile.open(out / ARCHIVE) as archive:
-        archive.extractall(out, filter="data")
+    try:
+        with suppress(FileNotFoundError), tarfile.open(out / ARCHIVE) as archive:
+            archive.extractall(out, filter="data")
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        (out / "table.json").unlink(missing_ok=True)  # or the next run would go on from a part of it
+        raise SystemExit(f"{out / ARCHIVE} can't be unpacked: {error}; copy it anew, or remove it") from None

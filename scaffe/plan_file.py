@@ -41,12 +41,16 @@ def write(path: str | os.PathLike[str], taken: Mapping[str, str]) -> None:
 
 
 class Kept:
-    """The user's file of what was timed on one device with its libraries, which `machine` names; "" is no file."""
+    """The user's file of what was timed on one device with its libraries, which `machine` names; "" is no file.
+
+    A user without a home has none, unless $XDG_CACHE_HOME names a folder.
+    """
 
     def __init__(self, machine: str):
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         name = re.sub("[^A-Za-z0-9.]+", "-", machine)
-        self.path = folder / "scaffe" / "plans" / f"{name}.txt" if name else None
+        has_one = name and not folder.startswith("~")  # a user may have no home
+        self.path = Path(folder) / "scaffe" / "plans" / f"{name}.txt" if has_one else None
 
     def read(self) -> dict[str, str]:
         """Return its choices, none where there is no file, or one that is no plan."""

@@ -2,23 +2,16 @@
 
 import numpy as np
 import pytest
+from a_gpu_of_ours import GPU, with_cudnn
 from both_engines import assert_alike, run
 from google.protobuf import text_format
 
 import scaffe
 from scaffe.compute import Compute
-from scaffe.devices import gpu
 from scaffe.engines.cuda.launcher import Launcher
 from scaffe.engines.cuda.products import Products
-from scaffe.errors import LaunchError
 from scaffe.proto import NetParameter
 
-try:
-    GPU, MISSING = gpu.choose("cuda"), ""
-except LaunchError as error:
-    GPU, MISSING = None, str(error)
-
-pytestmark = pytest.mark.skipif(GPU is None, reason=MISSING)
 KERNELS = 8  # that are run of each pass, spread over all that cuDNN proposes
 TOLERANCE = {"float32": 5e-5, "tf32": 5e-3, "bf16": 3e-2}  # of the largest magnitude
 CASES = {
@@ -48,10 +41,11 @@ def net_of(kind, fields, shape, gpu=None, **how):
 @pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
 @pytest.mark.parametrize("case", CASES)
 def test_kernels_of_each_pass_have_numpys_numbers(kind, case, compute):
-    if Launcher(GPU).cudnn is None:
+    gpu = with_cudnn()
+    if Launcher(gpu).cudnn is None:
         pytest.skip("no cuDNN")
     expected = run(net_of(kind, *CASES[case], engine="reference"))
-    net = net_of(kind, *CASES[case], gpu=GPU, numbers=compute, plan="fixed")
+    net = net_of(kind, *CASES[case], gpu=gpu, numbers=compute, plan="fixed")
     works = net.layers[-1].works(net.bottoms[-1], net.tops[-1], True)
     found = {name: list(work.time()) for name, work in works.items()}
     assert all(found.values())

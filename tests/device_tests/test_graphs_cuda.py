@@ -2,26 +2,20 @@
 
 import numpy as np
 import pytest
+from a_gpu_of_ours import GPU, MISSING, hold, needs_gpu
 from mpi4py import MPI
 
 import scaffe
 from scaffe.compute import Compute
-from scaffe.devices import gpu
-from scaffe.errors import LaunchError
 from scaffe.monitor.watching import Watching
 from scaffe.parallel.world import World
 from scaffe.proto import SolverParameter
 
-try:
-    GPU, MISSING = gpu.choose("cuda"), ""
-except LaunchError as error:
-    GPU, MISSING = None, str(error)
-
-pytestmark = [pytest.mark.mpi, pytest.mark.skipif(GPU is None, reason=MISSING)]
+pytestmark = pytest.mark.mpi
 
 NET = """
 layer { name: "data" type: "DummyData" top: "data" top: "label"
-  dummy_data_param { shape { dim: 8 dim: 3 dim: 24 dim: 24 } shape { dim: 8 }
+  dummy_data_param { shape { dim: 8 dim: 3 dim: SIZE dim: SIZE } shape { dim: 8 }
     data_filler { type: "constant" value: 0.5 } data_filler { type: "constant" value: 3 } } }
 layer { name: "conv1" type: "Convolution" bottom: "data" top: "conv1"
   convolution_param { num_output: 16 kernel_size: 5 weight_filler { type: "xavier" } } }
@@ -40,15 +34,12 @@ layer { name: "ip" type: "InnerProduct" bottom: "both" top: "ip"
 layer { name: "accuracy" type: "Accuracy" bottom: "ip" bottom: "label" top: "accuracy" }
 layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
 """
-HOLD = r"""
-extern "C" __global__ void hold(const volatile int* go) { while (!*go) {} }
-"""
 
 
 @pytest.fixture
 def make(tmp_path):
     world, made = World(MPI.COMM_SELF.Dup()), []
-    (tmp_path / "net.prototxt").write_text(NET)
+    (tmp_path / "net.prototxt").write_text(NET.replace("SIZE", "10" if MISSING else "24"))
 
     def make(graphs):
         world.take_gpu(GPU)
@@ -77,6 +68,7 @@ def test_what_is_repeated_trains_as_what_is_computed(make):
     np.testing.assert_allclose(*(list(solver.losses.last) for solver in pair), rtol=1e-5)
 
 
+@needs_gpu
 def test_the_steady_state_takes_no_more_memory(make):
     for graphs in ("on", "off"):
         solver, pool = make(graphs), GPU.xp.get_default_memory_pool()
@@ -92,8 +84,7 @@ def test_an_iteration_is_put_on_the_stream_while_the_gpu_is_still_busy_with_some
     solver.step(8)
     flag = np.frombuffer(cuda.alloc_pinned_memory(4), np.int32, 1)
     flag[0] = 0
-    kernel = GPU.xp.RawKernel(HOLD, "hold")
-    kernel((1,), (1,), (np.uint64(flag.ctypes.data),))
+    hold(flag)
     try:
         solver._iterate(ends=False)  # would never return if it waited: the GPU waits for us
         assert not GPU.stream.done

@@ -7,7 +7,7 @@ import os
 
 import numpy as np
 import pytest
-from a_gpu_of_ours import DEVICE, MISSING
+from a_gpu_of_ours import DEVICE, GPU, MISSING, cupy, needs_gpu, spin
 from device_arrays import compare, rows
 from mpi4py import MPI
 
@@ -16,38 +16,32 @@ from collectives.execution.device import aware
 from collectives.execution.device.nccl import SHARING, NcclPlan
 from collectives.execution.device.plans import PeerPlan
 
-pytestmark = [pytest.mark.mpi, pytest.mark.skipif(DEVICE is None, reason=MISSING)]
+pytestmark = pytest.mark.mpi
 COMM = MPI.COMM_WORLD
 FLOAT = np.dtype("f4")
+LENGTH = 307 if MISSING else 300_007
+COUNT = 1 << (8 if MISSING else 20)
 
 
 @pytest.fixture(scope="module")
 def comm():
-    made = Communicator(COMM)
+    made = Communicator(COMM, device=DEVICE)
     yield made
     made.free()
 
 
 def busy(stream, array):
     """Keep a stream busy for about 0.1 s, then set an array to rank + 1."""
-    import cupy
-
-    spin = cupy.RawKernel(
-        'extern "C" __global__ void spin(long long cycles) {'
-        "  long long start = clock64(); while (clock64() - start < cycles) {} }",
-        "spin",
-    )
     with stream:
-        spin((1,), (1,), (np.int64(200_000_000),))  # some 0.1 s
+        spin()
         array.fill(COMM.rank + 1)
 
 
 # Mapped memory.
 
 
+@needs_gpu
 def test_a_handle_goes_with_the_offset_in_the_pools_allocation():
-    import cupy
-
     array = cupy.zeros(5000, np.float32)
     handle, offset = DEVICE.export(array)
     assert (handle, offset + 4 * 1234) == DEVICE.export(array[1234:])
@@ -56,10 +50,9 @@ def test_a_handle_goes_with_the_offset_in_the_pools_allocation():
     assert DEVICE.export(other)[1] % 512 == 0
 
 
+@needs_gpu
 @pytest.mark.mpi(min_size=2)
 def test_slices_of_arrays_anywhere_in_the_pool(comm):
-    import cupy
-
     everyone, held = rows(comm.size, 777, FLOAT), []
     for length in (1, 100, 50_000, 3_000_000):
         held.append(cupy.zeros(length, np.float32))
@@ -72,8 +65,6 @@ def test_slices_of_arrays_anywhere_in_the_pool(comm):
 
 @pytest.mark.mpi(min_size=2)
 def test_memory_that_two_plans_map_stays_mapped_until_both_let_go(comm):
-    import cupy
-
     other, array = comm.dup(), cupy.full(1000, comm.rank, np.float32)
     total = sum(range(comm.size))
     comm.allreduce(array, algorithm="slices")
@@ -85,10 +76,8 @@ def test_memory_that_two_plans_map_stays_mapped_until_both_let_go(comm):
 
 @pytest.mark.mpi(min_size=2)
 def test_memory_that_the_pool_gave_back_and_took_again_is_mapped_anew(comm):
-    import cupy
-
     pool = cupy.get_default_memory_pool()
-    for length in (1 << 22, 1 << 23, 1 << 22):
+    for length in (4 * COUNT, 8 * COUNT, 4 * COUNT):
         array = cupy.full(length, comm.rank + 1, np.float32)
         comm.allreduce(array, algorithm="slices")
         assert (array.get() == comm.size * (comm.size + 1) / 2).all()
@@ -104,14 +93,13 @@ def test_memory_that_the_pool_gave_back_and_took_again_is_mapped_anew(comm):
 @pytest.mark.parametrize("algorithm", ["mpi", "slices", "ring", "nccl"])
 @pytest.mark.parametrize("way", ["staged", "as the library says"])
 def test_a_stage_waits_for_its_own_mark_and_followers_wait_for_the_stage(monkeypatch, algorithm, way):
-    import cupy
-
     if way == "staged":
         monkeypatch.setenv(aware.VARIABLE, "0")
-    made = Communicator(COMM)
-    array = cupy.zeros(1 << 20, np.float32)
+    made = Communicator(COMM, device=DEVICE)
+    array = cupy.zeros(COUNT, np.float32)
+    GPU.wait()  # as the other streams don't
     computing, elsewhere = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
-    staged = Staged(made, "allreduce", [array], algorithm=algorithm, chunk_bytes=1 << 18)
+    staged = Staged(made, "allreduce", [array], algorithm=algorithm, chunk_bytes=COUNT)
     for _ in range(3):
         busy(computing, array)
         staged.start()
@@ -128,10 +116,9 @@ def test_a_stage_waits_for_its_own_mark_and_followers_wait_for_the_stage(monkeyp
 
 @pytest.mark.parametrize("algorithm", ["mpi", "slices", "ring", "nccl"])
 def test_one_call_after_the_other_needs_no_waiting(comm, algorithm):
-    import cupy
-
     stream = cupy.cuda.Stream(non_blocking=True)
-    array = cupy.zeros(1 << 20, np.float32)
+    array = cupy.zeros(COUNT, np.float32)
+    GPU.wait()
     with stream:
         for _ in range(3):
             busy(stream, array)
@@ -154,11 +141,9 @@ def nccl_problem():
 
 @pytest.mark.parametrize("what", ["reduce", "bcast", "allreduce"])
 def test_nccl_takes_every_call_even_of_one_rank(what):
-    import cupy
-
     if problem := nccl_problem():
         pytest.skip(problem)
-    alone = Communicator(MPI.COMM_SELF)
+    alone = Communicator(MPI.COMM_SELF, device=DEVICE)
     for dtype in ("f2", "f4", "f8", "i4", "i8"):
         everyone = rows(1, 1000, np.dtype(dtype))
         send, recv = cupy.asarray(everyone[0]), cupy.zeros(1000, dtype)
@@ -172,14 +157,13 @@ def test_nccl_takes_every_call_even_of_one_rank(what):
 @pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("what", ["reduce", "bcast", "allreduce"])
 def test_nccl_or_what_stands_for_it_gives_numpys_numbers(comm, what):
-    import cupy
-
-    everyone = rows(comm.size, 300_007, FLOAT)
+    everyone = rows(comm.size, LENGTH, FLOAT)
     for root in {0, comm.size - 1}:
-        send, recv = cupy.asarray(everyone[comm.rank]), cupy.zeros(300_007, np.float32)
+        send, recv = cupy.asarray(everyone[comm.rank]), cupy.zeros(LENGTH, np.float32)
         compare(comm, what, send, recv, everyone, "sum", root, algorithm="nccl")
 
 
+@needs_gpu
 @pytest.mark.mpi(min_size=2)
 def test_ranks_that_share_a_gpu_are_found_out(comm):
     shared = len(set(COMM.allgather(DEVICE.identity))) < comm.size
@@ -190,6 +174,7 @@ def test_ranks_that_share_a_gpu_are_found_out(comm):
 # The benchmark.
 
 
+@needs_gpu
 @pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("op", ["reduce", "bcast", "allreduce", "ireduce"])
 @pytest.mark.parametrize("way", ["staged", "as the library says"])

@@ -262,6 +262,41 @@ def test_the_bandwidths_kernels_run_on_the_stand_in(capsys) -> None:
     assert said.endswith("slowest: nothing was timed; 5 kernels ran\n")
 
 
+@pytest.mark.parametrize("text", [b"", b"no archive"])
+def test_a_broken_archive_is_named(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / prove_table.ARCHIVE).write_bytes(text)
+    run = proven(tmp_path, REHEARSE="1", STEPS="machine")
+    assert "proof.tar.gz can't be unpacked: " in run.stderr and "Traceback" not in run.stderr
+
+
+def test_an_archive_that_was_cut_leaves_no_table(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/a.log").write_bytes(os.urandom(1 << 16))
+    prove_table.keep(tmp_path, [prove_table.Result("one", "passed", 3, "")])
+    prove_table.pack(tmp_path)
+    archive = tmp_path / prove_table.ARCHIVE
+    archive.write_bytes(archive.read_bytes()[:-1000])
+    (tmp_path / "table.json").unlink()
+    with pytest.raises(SystemExit, match="can't be unpacked"):
+        prove_table.unpack(tmp_path)
+    assert prove_table.earlier(tmp_path) == {}
+
+
+def test_seconds_that_are_none_are_refused(tmp_path: Path) -> None:
+    run = proven(tmp_path, REHEARSE="1", SECONDS_IN_ALL="10m")
+    assert run.returncode == 2
+    assert run.stderr == "prove_on_gpu.sh: SECONDS_IN_ALL is '10m'; expected whole seconds, such as 570\n"
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "lock").mkdir()  # as the system's administrator may write everywhere else
+    run = proven(tmp_path, REHEARSE="1")
+    assert (run.returncode, run.stderr) == (
+        2,
+        f"prove_on_gpu.sh: cannot write into {tmp_path}; name another folder\n",
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"), [([], "which FOLDER?"), (["out", "python3.12"], "PYTHON_VERSION is 'python3.12'")]
 )

@@ -115,6 +115,15 @@ def test_where_nothing_can_be_kept_a_line_says_so(tmp_path, monkeypatch, caplog)
     assert "Plan: not kept for other runs: " in caplog.text
 
 
+def test_a_user_without_a_home_keeps_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)  # as for a user that the system does not know
+    for machine in ("", "a"):
+        assert Choices().time([net_with({"it": Work(lambda: {"fixed": 1.0})}, machine)]) == {"it": "fixed"}
+    assert not [*tmp_path.iterdir()]
+
+
 def test_the_fastest_way_is_taken_and_a_near_tie_changes_nothing():
     choices = Choices("timed")
     works = {

@@ -126,6 +126,11 @@ class Stream:
     def can_go_on(self):
         return bool(self.work) and (self.work[0][0] is None or self.work[0][0].passed >= self.work[0][1])
 
+    @property
+    def done(self):
+        CARD.go_on()
+        return not self.work
+
     def begin_capture(self):
         assert self is self.current() and self.non_blocking and self.tape is None
         self.tape = Tape()
@@ -219,7 +224,8 @@ def made(given, make):
     if not any(np.may_share_memory(result, one) for one in given if isinstance(one, np.ndarray)):
         take_memory()
         result = np.array(result)
-        result[...] = RUBBISH if result.dtype.kind == "f" else 0
+        with np.errstate(over="ignore"):  # infinity in float16
+            result[...] = RUBBISH if result.dtype.kind == "f" else 0
         Stream.current().put(lambda: np.copyto(result, make(), casting="unsafe"))
     return result
 

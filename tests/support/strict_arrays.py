@@ -61,7 +61,7 @@ KEYWORDS = {
     "where": set(),
     "zeros_like": {"dtype", "shape"},
 }
-MAKERS = {"arange": {"dtype"}, "empty": {"dtype"}, "zeros": {"dtype"}, "ones": {"dtype"}}
+MAKERS = {"arange": {"dtype"}, "empty": {"dtype"}, "full": {"dtype"}, "zeros": {"dtype"}, "ones": {"dtype"}}
 
 
 def wrap(values):
@@ -159,6 +159,9 @@ class Array:
         target, given = self.values, values.copy()
         act([target], lambda: np.copyto(target, given))
 
+    def fill(self, value):
+        self[...] = value
+
     def tolist(self):
         return self.get().tolist()
 
@@ -202,7 +205,7 @@ class Array:
             return SimpleNamespace(ptr=self.values.ctypes.data)
         if name == "T":
             return Array(self.values.T)
-        if name in ("reshape", "transpose", "astype", "view", "copy", "ravel", "squeeze", "take", "dot"):
+        if name in ("reshape", "transpose", "swapaxes", "astype", "view", "copy", "ravel", "squeeze", "take", "dot"):
             return partial(self._call, name)
         if name in ("sum", "mean", "max", "min", "all", "any", "argmax", "argmin", "prod", "cumsum"):
             return partial(self._call, name)
@@ -282,10 +285,12 @@ def bare_or_host(values):
     return values if isinstance(values, np.ndarray) else bare(values)
 
 
+POOL = SimpleNamespace(total_bytes=lambda: 0, free_all_blocks=lambda: None)  # memory is not counted here
 xp = SimpleNamespace(
     ndarray=Array,
     RawModule=RawModule,
     asarray=asarray,
+    get_default_memory_pool=lambda: POOL,
     **{name: Ufunc(name) for name in UFUNCS},
     **{name: partial(call, getattr(np, name), keywords) for name, keywords in (KEYWORDS | MAKERS).items()},
 )
