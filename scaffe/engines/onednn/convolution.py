@@ -220,8 +220,12 @@ class Pair:
 
 def spatial(layer: BaseConvolution, bottom: Blobs) -> bool:
     """Return whether a bottom's axes from the third on are its spatial ones, one to three, as oneDNN expects."""
+    return _is_spatial(layer, bottom[0].shape)
+
+
+def _is_spatial(layer: BaseConvolution, shape: Shape) -> bool:
     axes = len(layer.window.size)
-    return 1 <= axes <= 3 and len(bottom[0].shape) == axes + 2
+    return 1 <= axes <= 3 and len(shape) == axes + 2
 
 
 class OnednnConvolution(OnednnLayer, Convolution):
@@ -231,7 +235,9 @@ class OnednnConvolution(OnednnLayer, Convolution):
 
     @property
     def rounded_blobs(self) -> Sequence[int]:  # type: ignore[override]
-        return (0,) if engine_of(self).kind != lib.F32 and 1 <= len(self.window.size) <= 3 else ()
+        """The weights, unless the layer computes in numpy."""
+        fast = engine_of(self).kind != lib.F32 and self._shapes is not None and _is_spatial(self, self._shapes[0])
+        return (0,) if fast else ()
 
     def works(self, bottom: Blobs, top: Blobs, down: bool) -> dict[str, Work]:
         if not spatial(self, bottom):

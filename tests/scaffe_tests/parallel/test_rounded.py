@@ -33,6 +33,15 @@ def test_weights_are_rounded_if_all_layers_that_read_them_round_them(second, exp
     assert rounded_parameters(net) == expected
 
 
+def test_weights_that_numpy_multiplies_are_not_rounded():
+    """A convolution over some of the axes behind the first two has no form in oneDNN."""
+    fields = "convolution_param { num_output: 5 kernel_size: 3 axis: 2 }"
+    net = build(
+        f'layer {{ name: "conv" type: "Convolution" bottom: "x0" top: "y" {fields} }}', (2, 3, 4, 6, 6), numbers="bf16"
+    )
+    assert rounded_parameters(net) == set()
+
+
 def test_consecutive_ranges_follow_one_another_where_statistics_lie_behind():
     """Statistics follow all learned parameters in memory, though their layer is between others."""
     net = build(NORMALISED, (2, 3, 6, 6), numbers="bf16")
