@@ -159,6 +159,7 @@ def repeated(net, starts, looks=0):
     for number in range(2 * WARM_UP + 3):
         net.clear_param_diffs()
         net.blobs["x"].data[...] = rng.standard_normal(net.blobs["x"].shape)
+        engine.begin_pass()
         for group in engine.groups(net, starts):
             engine.forward(net, group)
             for top in net.tops[group[-1]] if number < looks else ():
