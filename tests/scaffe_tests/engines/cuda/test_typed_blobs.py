@@ -206,6 +206,14 @@ def test_weights_that_the_device_has_changed_are_converted_anew(compute):
     np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE[compute] * np.abs(expected).max())
 
 
+@pytest.mark.parametrize("compute", TOLERANCE)
+def test_gradients_that_were_set_to_zero_are_overwritten(compute):
+    net = typed_net(CONVOLUTIONS, (2, 3, 6, 5), numbers=compute)
+    first, second = (computed(net, passes=1) for _ in range(2))
+    for name, values in first.items():
+        np.testing.assert_array_equal(second[name], values, err_msg=name)
+
+
 def conversions(net):
     """Return the kernels that convert layouts in a pass forward and backward."""
     found, launch = [], net.engine.launch
