@@ -16,6 +16,8 @@ from typing import NamedTuple
 import host_kernels
 import numpy as np
 
+from scaffe.engines.cuda.launcher import THREADS
+
 GUARD = 64  # bytes before and behind each array, watched too
 HOOKS = (
     r"""
@@ -66,23 +68,59 @@ class Count(NamedTuple):
         return int(self.reads.sum() + self.writes.sum())
 
 
-class Room:
-    """Arrays in memory of their own, which are watched."""
+class Arguments:
+    """The arguments of a launch, and memory for its arrays, which is watched.
 
-    def __init__(self):
-        self.watched, self.held = [], []
+    Every second array, from the first on, begins `shift` elements behind a boundary of 64 bytes. `unit` is the size of
+    void's elements in bytes.
+    """
 
-    def array(self, values, shift):
-        """Return an array with these values, that begins `shift` elements behind a boundary of 64 bytes."""
-        room = np.zeros(values.nbytes + 4 * GUARD + shift * values.itemsize, np.uint8)
-        first = -room.ctypes.data % 64 + GUARD + shift * values.itemsize
-        array = room[first : first + values.nbytes].view(values.dtype)
+    def __init__(self, shift, unit):
+        self.shift, self.unit = shift, unit
+        self.counts, self.slots = {}, []  # counts by the parameters' names
+        self._watched, self._held, self._guards = [], [], []
+
+    def add(self, name, kind, value):
+        """Add an argument of the type `kind`."""
+        if kind.endswith("**"):
+            table = np.array([self._place(name, kind[:-2], one) for one in value], np.uint64)
+            self._held.append(table)
+            self.slots.append(np.array(table.ctypes.data, np.uint64))
+        elif kind.endswith("*"):
+            self.slots.append(np.array(self._place(name, kind[:-1], value), np.uint64))
+        else:
+            self.slots.append(np.array(value, TYPES[kind]))
+
+    def _place(self, name, kind, value):
+        """Return the address of a new array with these values, or with so many zeros; 0 for None."""
+        if value is None:
+            return 0
+        dtype = np.dtype(f"V{self.unit}" if kind == "void" else TYPES[kind])
+        values = np.zeros(value, dtype) if isinstance(value, int) else np.asarray(value, dtype)
+        shift = 0 if len(self._watched) % 2 else self.shift * dtype.itemsize
+        room = np.zeros(values.nbytes + 4 * GUARD + shift, np.uint8)
+        first = -room.ctypes.data % 64 + GUARD + shift
+        array = room[first : first + values.nbytes].view(dtype)
         array[...] = values
-        counts = [np.zeros(values.nbytes + 2 * GUARD, np.uint32) for _ in range(2)]
-        ends = array.ctypes.data - GUARD, array.ctypes.data + values.nbytes + GUARD
-        self.watched.append([*ends, *(one.ctypes.data for one in counts)])
-        self.held.append(room)
-        return Count(array, *(one[GUARD:-GUARD] for one in counts)), counts
+        self._watch(name, array)
+        self._held.append(room)
+        return array.ctypes.data
+
+    def _watch(self, name, array):
+        begin, moved = array.ctypes.data, [np.zeros(array.nbytes + 2 * GUARD, np.uint32) for _ in range(2)]
+        self._watched.append([begin - GUARD, begin + array.nbytes + GUARD, *(one.ctypes.data for one in moved)])
+        self._guards += [(name, part) for one in moved for part in (one[:GUARD], one[-GUARD:])]
+        self.counts.setdefault(name, []).append(Count(array, *(one[GUARD:-GUARD] for one in moved)))
+
+    def run(self, library, kernel, blocks):
+        """Run a kernel; an access beside one of the arrays fails."""
+        table = np.array(self._watched, np.uint64)
+        library.watch(len(table), ctypes.c_void_p(table.ctypes.data))
+        sides = (ctypes.c_uint * 2)(*blocks, *[1] * (2 - len(blocks)))
+        given = (ctypes.c_void_p * len(self.slots))(*[one.ctypes.data for one in self.slots])
+        getattr(library, f"host_{kernel}")(sides, ctypes.c_uint(THREADS), given)
+        for name, part in self._guards:
+            assert not part.any(), f"{kernel} passes the end of {name}"
 
 
 @cache
@@ -91,26 +129,31 @@ def module(code):
     host_kernels.needs_compiler()
     command = ["g++", "-x", "c++", "-E", "-P", "-"]
     expanded = subprocess.run(command, input=SHIM + code, capture_output=True, text=True, check=True).stdout
-    kernels = {
-        name: [_parameter(one) for one in given.split(",")] for name, given in host_kernels.KERNEL.findall(expanded)
-    }
+    found = host_kernels.KERNEL.findall(expanded)
+    kernels = {name: [_parameter(one) for one in given.split(",")] for name, given in found}
     bodies = {text.partition("(")[0]: text for text in expanded.split('extern "C" void ')[1:]}
-    calls = []
-    for name, given in kernels.items():
-        casts = ", ".join(f"*({kind}*)given[{i}]" for i, (_, kind) in enumerate(given))
-        waits = int(bool(host_kernels.WAITS.search(bodies[name])))
-        calls.append(host_kernels.CALL.format(name=name, casts=casts.replace("longlong", "long long"), waits=waits))
-    return ctypes.CDLL(str(_compiled(SHIM + code + "".join(calls) + HOOKS))), kernels
+    calls = [_call(name, given, bodies[name]) for name, given in kernels.items()]
+    return _loaded(SHIM + code + "".join(calls) + HOOKS), kernels
 
 
-def _compiled(text):
+def _call(name, parameters, body):
+    """Return the function that launches a kernel with pointers to its arguments."""
+    casts = ", ".join(f"*({kind}*)given[{i}]" for i, (_, kind) in enumerate(parameters))
+    waits = int(bool(host_kernels.WAITS.search(body)))
+    return host_kernels.CALL.format(name=name, casts=casts.replace("longlong", "long long"), waits=waits)
+
+
+def _loaded(text):
     """Return a library with the counting calls, which the compiler inserts and the linker finds in the text itself."""
-    folder = Path(tempfile.mkdtemp(prefix="counted"))
-    (folder / "kernels.cpp").write_text(text)
-    for command in ([*FLAGS, "-fsanitize=thread", "-c", "kernels.cpp", "-o", "kernels.o"], ["-shared", "kernels.o"]):
-        run = subprocess.run(["g++", *command], cwd=folder, capture_output=True, text=True)
-        assert run.returncode == 0, run.stderr
-    return folder / "a.out"
+    with tempfile.TemporaryDirectory(prefix="counted") as folder:
+        (Path(folder) / "kernels.cpp").write_text(text)
+        for command in (
+            [*FLAGS, "-fsanitize=thread", "-c", "kernels.cpp", "-o", "kernels.o"],
+            ["-shared", "kernels.o"],
+        ):
+            run = subprocess.run(["g++", *command], cwd=folder, capture_output=True, text=True)
+            assert run.returncode == 0, run.stderr
+        return ctypes.CDLL(f"{folder}/a.out")
 
 
 def _parameter(text):
@@ -123,43 +166,12 @@ def counted(code, kernel, blocks, given, unit=None, shift=0):
     """Run a kernel, and return the counts of its arrays by its parameters' names: a list for each.
 
     `given` has a value for each parameter: for a pointer the array's elements, as their number or as values, None for
-    a null pointer, a list of them for a table of pointers. `unit` is the size of void's elements in bytes. Every second
-    array begins `shift` elements behind a boundary.
+    a null pointer, a list of them for a table of pointers. `unit` and `shift` are those of Arguments.
     """
     library, kernels = module(code)
-    room, counts, all_counts, slots = Room(), {}, [], []
     assert given.keys() == {name for name, _ in kernels[kernel]}, f"{kernel} takes {kernels[kernel]}"
-
-    def place(name, kind, value):
-        if value is None:
-            return 0
-        dtype = np.dtype(f"V{unit}" if kind == "void" else TYPES[kind])
-        values = np.zeros(value, dtype) if isinstance(value, int) else np.asarray(value, dtype)
-        count, whole = room.array(values, shift * (len(room.held) % 2))
-        counts.setdefault(name, []).append(count)
-        all_counts.append((name, whole))
-        return count.array.ctypes.data
-
+    arguments = Arguments(shift, unit)
     for name, kind in kernels[kernel]:
-        value = given[name]
-        if kind.endswith("**"):
-            value = np.array([place(name, kind[:-2], one) for one in value], np.uint64)
-            room.held.append(value)
-            slots.append(np.array(value.ctypes.data, np.uint64))
-        elif kind.endswith("*"):
-            slots.append(np.array(place(name, kind[:-1], value), np.uint64))
-        else:
-            slots.append(np.array(value, TYPES[kind]))
-    _run(library, kernel, blocks, slots, room.watched)
-    for name, whole in all_counts:
-        assert not any(one[:GUARD].any() or one[-GUARD:].any() for one in whole), f"{kernel} passes the end of {name}"
-    return counts
-
-
-def _run(library, kernel, blocks, slots, watched):
-    table = np.array(watched, np.uint64)
-    library.watch(len(watched), ctypes.c_void_p(table.ctypes.data))
-    sides = (ctypes.c_uint * 2)(*blocks, *[1] * (2 - len(blocks)))
-    getattr(library, f"host_{kernel}")(
-        sides, ctypes.c_uint(256), (ctypes.c_void_p * len(slots))(*[one.ctypes.data for one in slots])
-    )
+        arguments.add(name, kind, given[name])
+    arguments.run(library, kernel, blocks)
+    return arguments.counts
