@@ -144,6 +144,10 @@ TYPES = {
     "float": np.float32, "double": np.float64, "bf16": np.uint16, "int": np.int32, "Index": np.int64,
     "word": np.uint64, "bool": np.bool_, "byte": np.uint8, "size_type": np.uint64,
 }  # fmt: skip
+HALF = {  # g++ has the conversions of half precision as a type of its own
+    'asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(value.bits));': "result = *(_Float16*)&value.bits;",
+    'asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));': "*(_Float16*)&result.bits = value;",
+}
 FLAGS = ("-x", "c++", "-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-shared", "-w")
 WAITS = re.compile(
     r"over_block|\bturn\(|\b(Of|First|Last<\w+>)\("
@@ -154,6 +158,14 @@ KERNEL = re.compile(r"extern \"C\" void (\w+)\s*\(([^)]*)\)")
 def needs_compiler():
     if shutil.which("g++") is None:
         pytest.skip("no g++, which compiles the kernels for the host")
+
+
+def with_halves(code):
+    """Return the source of the collectives' kernels with conversions that g++ has."""
+    for ours, theirs in HALF.items():
+        assert ours in code
+        code = code.replace(ours, theirs)
+    return code
 
 
 @cache

@@ -6,6 +6,7 @@ import subprocess
 
 import numpy as np
 import pytest
+from host_kernels import with_halves
 
 from collectives.execution.device import kernels
 
@@ -15,11 +16,6 @@ SHIM = """
 struct Place { unsigned x; };
 static Place blockIdx, threadIdx, blockDim = {3}, gridDim = {2};
 """
-# g++ has the conversions of half precision as a type of its own.
-HALF = {
-    'asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(value.bits));': "result = *(_Float16*)&value.bits;",
-    'asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));': "*(_Float16*)&result.bits = value;",
-}
 PLACE = """
 extern "C" void place(unsigned block, unsigned thread) { blockIdx.x = block; threadIdx.x = thread; }
 extern "C" void flush(int on) {  // denormal numbers are zeros while a kernel runs, as CuPy has it compiled
@@ -37,10 +33,7 @@ LENGTHS = [0, 1, 3, 4, 16, 37, 128]
 def library(tmp_path_factory):
     if shutil.which("g++") is None:
         pytest.skip("no g++")
-    source = kernels.source()
-    for ours, theirs in HALF.items():
-        assert ours in source
-        source = source.replace(ours, theirs)
+    source = with_halves(kernels.source())
     folder = tmp_path_factory.mktemp("kernels")
     (folder / "kernels.cpp").write_text(SHIM + source + PLACE)
     command = ["g++", "-shared", "-fPIC", "-O1", "-std=c++17", "-ffp-contract=off", "kernels.cpp", "-o", "kernels.so"]
