@@ -71,7 +71,10 @@ def unpack(out: Path) -> None:
         return
     try:
         with suppress(FileNotFoundError), tarfile.open(out / ARCHIVE) as archive:
-            archive.extractall(out, filter="data")
+            safely = (
+                {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+            )  # not in the first Pythons of 3.10, 3.11
+            archive.extractall(out, **safely)
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         (out / "table.json").unlink(missing_ok=True)  # or the next run would go on from a part of it
         raise SystemExit(f"{out / ARCHIVE} can't be unpacked: {error}; copy it anew, or remove it") from None

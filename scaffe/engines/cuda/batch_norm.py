@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from scaffe.blob import Blob
-from scaffe.context import TRAIN
 from scaffe.engines.cuda.chain import Normalised, Unrectified, Unscaled, deferred, raw, values_to_defer
 from scaffe.engines.cuda.channels import Channels
 from scaffe.engines.cuda.engine import engine_of
@@ -46,7 +45,7 @@ class CudaBatchNorm(TypedLayer, BatchNorm):
         self.parts = Channels(*self.view, last=is_last)
         self.source = x
         defers, in_place = self._defers(top), top[0] is bottom[0]
-        kept = in_place and self.context.phase == TRAIN and not (defers and self._ends_apart)
+        kept = in_place and not (defers and self._ends_apart)
         self._measure(x, self.keep(x) if kept else None)
         if defers:
             top[0].values.defer(self.normalised_top)
@@ -89,7 +88,7 @@ class CudaBatchNorm(TypedLayer, BatchNorm):
     def normalise(self, scale: Any, other: Any, target: Any, rectified: bool) -> None:
         """Write the normalised values into `target`, scaled by a Scale, plus `other`, rectified, where asked for."""
         engine, x = engine_of(self), self.source
-        if self.context.phase == TRAIN and engine.gpu.place(target) == engine.gpu.place(x):
+        if engine.gpu.place(target) == engine.gpu.place(x):
             self.keep(x)[...] = x
         factors = scale.parameters() if scale else (NONE, NONE)
         arrays = self.source, self.mean, self.deviation, *factors, NONE if other is None else other, target

@@ -88,7 +88,10 @@ class CudaScale(TypedLayer, Scale):
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         if self._chain:
             return self._backward_in_chain(self._chain.norm, top, bottom)
-        if not self.has_kernel or not propagate_down[0]:  # Caffe then leaves dy x in the bottom's diff
+        if not self.has_kernel:
+            return super().backward(top, propagate_down, bottom)
+        if not propagate_down[0] and not self.parts.last:  # Caffe then leaves dy x in the bottom's diff
+            self.input = self.input.reshape(self.view)
             return super().backward(top, propagate_down, bottom)
         engine, chunks = engine_of(self), self.parts.sums(self)
         _, (dy, dx) = arrays([diff(top[0])], [diff(bottom[0])])

@@ -206,6 +206,24 @@ def test_weights_that_the_device_has_changed_are_converted_anew(compute):
     np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE[compute] * np.abs(expected).max())
 
 
+@pytest.mark.parametrize("compute", ["float32", *TOLERANCE])
+@pytest.mark.parametrize("top", ["a", "b"], ids=["in place", "apart"])
+def test_a_scale_learns_behind_a_frozen_convolution(top, compute):
+    """Its bottom needs no gradient, and lies channels last but in float32."""
+    frozen = "param { lr_mult: 0 } " * 2 + "convolution_param { num_output: 8 kernel_size: 3 }"
+    text = layer("in", "Convolution", "x0", "a", frozen) + layer(
+        "scale", "Scale", "a", top, "scale_param { bias_term: true }"
+    )
+    text += convolution("out", top, "y", "num_output: 4 kernel_size: 1")
+    nets = (
+        build(text, IMAGES, force_backward=False, engine="auto", gpu=gpu_with(), numbers=compute),
+        build(text, IMAGES, force_backward=False, engine="reference"),
+    )
+    found, expected = ({name: values for name, values in computed(net).items() if "scale" in name} for net in nets)
+    assert len(found) == 2
+    assert_alike(found, expected, TOLERANCE.get(compute, 1e-6))
+
+
 @pytest.mark.parametrize("compute", TOLERANCE)
 def test_gradients_that_were_set_to_zero_are_overwritten(compute):
     net = typed_net(CONVOLUTIONS, (2, 3, 6, 5), numbers=compute)
