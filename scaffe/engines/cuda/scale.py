@@ -94,7 +94,11 @@ class CudaScale(TypedLayer, Scale):
             self.input = self.input.reshape(self.view)
             return super().backward(top, propagate_down, bottom)
         engine, chunks = engine_of(self), self.parts.sums(self)
-        _, (dy, dx) = arrays([diff(top[0])], [diff(bottom[0])])
+        if propagate_down[0]:
+            _, (dy, dx) = arrays([diff(top[0])], [diff(bottom[0])])
+        else:  # no memory is planned for the bottom's gradient
+            dy = reading(diff(top[0]))
+            dx = self.buffer("unread", dy.shape, dy.dtype)
         self.parts.launch(engine, "scale_back", self.input, dy, self.blobs[0].array, dx, *chunks)
         arguments = *chunks, self.parts.chunks, *self.parameter_diffs()
         engine.launch("batch_norm", "scale_gradients", (self.parts.channels,), *arguments)

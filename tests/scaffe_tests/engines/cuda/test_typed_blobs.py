@@ -214,7 +214,7 @@ def test_a_scale_learns_behind_a_frozen_convolution(top, compute):
     text = layer("in", "Convolution", "x0", "a", frozen) + layer(
         "scale", "Scale", "a", top, "scale_param { bias_term: true }"
     )
-    text += convolution("out", top, "y", "num_output: 4 kernel_size: 1")
+    text += layer("out", "Convolution", top, "y", "loss_weight: 1 convolution_param { num_output: 4 kernel_size: 1 }")
     nets = (
         build(text, IMAGES, force_backward=False, engine="auto", gpu=gpu_with(), numbers=compute),
         build(text, IMAGES, force_backward=False, engine="reference"),
