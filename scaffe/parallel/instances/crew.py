@@ -18,6 +18,7 @@ from scaffe.parallel.world import USER_ERRORS
 
 T = TypeVar("T")
 Work = Callable[[int], object]
+SIGNAL_SECONDS = 0.2  # of a wait, after which the main thread handles a signal that came before it
 
 
 class Crew:
@@ -102,8 +103,10 @@ class Crew:
         return len(self._ends) == len(self._threads)
 
     def _wait(self) -> None:
+        """Wait for all threads. Python handles a signal that comes just before a wait only after it."""
         with self._ended:
-            self._ended.wait_for(lambda: self.is_idle)
+            while not self._ended.wait_for(lambda: self.is_idle, SIGNAL_SECONDS):
+                pass
 
     def run(self, work: Work) -> None:
         """Call `work(instance)` in each thread, all at once, and wait for all."""
