@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 
 from google.protobuf import text_format
 from google.protobuf.message import Message
 
+from readers.files import Part
 from scaffe.atomic import write_atomically
 from scaffe.errors import PrototxtError
 from scaffe.proto import NetParameter, SolverParameter, blobs
@@ -55,8 +57,8 @@ def _write(path: str | os.PathLike[str], message: Message, as_text: bool) -> Non
     log.info("Wrote %s", path)
 
 
-def _binary(message: Message) -> bytes:
+def _binary(message: Message) -> Sequence[Part]:
     content = message.SerializeToString()
     if isinstance(message, NetParameter) and message.sealed:
         return blobs.sealed([content], NetParameter.CHECKSUM_FIELD_NUMBER)
-    return content
+    return [content]

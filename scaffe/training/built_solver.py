@@ -91,7 +91,7 @@ class BuiltSolver:
         world.together(lambda: self._build_rest(builder))
         agree_on(world, self.test_nets)
         self.bad_records = BadRecords(self._all_nets(), self.reading)
-        self.losses = Losses(world, self.param, lambda: self.asked(), self.bad_records, self.rule)
+        self.losses = Losses(world, self.param, lambda: self._requests(), self.bad_records, self.rule)
         self.snapshots = Snapshots(
             self.param, world, self.nets, self.tests, self.rule, self.choices, self.lock, run.keep_snapshots,
             self.auto_instances.kept,
@@ -141,6 +141,10 @@ class BuiltSolver:
             for workflow in workflows.values():
                 self.timeline.follow(workflow)
         return WorkflowTrial(workflows, self.world.allgather)
+
+    def _requests(self) -> Sequence[bool]:
+        """Return this rank's requests, one for each of signals.ACTIONS."""
+        return self.asked()
 
     # Computing.
 
