@@ -17,7 +17,8 @@ RANK = 21
 def add(top: Parser) -> None:
     """Add `convert-mnist`."""
     text = "Make a database of MNIST's files, or of others in the idx format; they may be gzipped."
-    command = add_command(top, "convert-mnist", lambda a: alone(lambda: _convert(a)), text, ["convert_mnist_data"])
+    caffes = {"convert_mnist_data": [], "convert_mnist_siamese_data": ["--siamese", "--backend=leveldb"]}
+    command = add_command(top, "convert-mnist", lambda a: alone(lambda: _convert(a)), text, caffes)
     command.add_argument("images", metavar="IMAGES", help="such as train-images-idx3-ubyte")
     command.add_argument("labels", metavar="LABELS", help="such as train-labels-idx1-ubyte.gz")
     command.add_argument("db", metavar="DB")
