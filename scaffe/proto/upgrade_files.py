@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 from scaffe.atomic import write_atomically
 from scaffe.errors import PrototxtError
-from scaffe.proto import NetParameter, SolverParameter, blobs
+from scaffe.proto import NetParameter, SolverParameter, blobs, refusals
 from scaffe.proto.files import is_text, parse_binary, parse_text, read_bytes, read_text
 from scaffe.proto.hdf5 import is_hdf5
 from scaffe.proto.unchanged import unchanged
@@ -32,6 +32,7 @@ def upgrade_net_file(old: str | os.PathLike[str], new: str | os.PathLike[str], f
         raise PrototxtError(f"{old}: an HDF5 file has no old forms to upgrade")
     text = is_text(content)
     net = parse_text(content, old, NetParameter) if text else unchanged(content, old, _decode)
+    refusals.check_binary(net, old)
     _write(new, upgrade_net(net, str(old)), form == "text" if form else _as_text(new, text))
 
 
