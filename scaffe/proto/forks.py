@@ -63,6 +63,7 @@ ROWS = (
     Fork(NVIDIA, "", "SolverParameter: store_blobs_in_old_format per_parameter_reduce", LEAVE_OUT),
     Fork(NVIDIA, "DetectNetTransformation L1Loss", "detectnet_*", PYTHON),
     Fork(INTEL, "", "*.Engine: MKL2017", "write MKLDNN, or leave it out"),
+    Fork(INTEL, "", "SolverParameter: engine", "leave it out; --engine chooses the engine"),
     Fork(f"{INTEL} or {NVIDIA}", "", "*: engine", 'leave it out, or give it to the layer itself, as engine: "MKLDNN"'),
     Fork(INTEL, "", "ConvolutionParameter: relu negative_slope BatchNormParameter: relu", "add a ReLU layer in place"),
     Fork(INTEL, "", "BatchNormParameter: filler use_weight_bias bias_term", SCALE),

@@ -71,7 +71,7 @@ SOLVERS = [
     ("solver_data_type: FLOAT16", "field solver_data_type is of NVCaffe; .*--compute bf16"),
     ("max_epoch: 30", "field max_epoch is of NVCaffe; give max_iter"),
     ("rampup_interval: 100", "field rampup_interval is of NVCaffe; use warmup_iter"),
-    ("engine: 'MKLDNN'", "field engine is of Intel's Caffe or NVCaffe; leave it out"),
+    ("engine: 'MKLDNN'", "field engine is of Intel's Caffe; leave it out; --engine"),
     ("disabled_update: true", "field disabled_update is of Intel's Caffe"),
 ]  # fmt: skip
 
