@@ -16,7 +16,7 @@ from scaffe.blob import Blob
 from scaffe.errors import WeightsError
 from scaffe.finite import all_finite, check_layers
 from scaffe.monitor.log import log
-from scaffe.proto import BlobProto, LayerParameter, NetParameter, blobs, hdf5
+from scaffe.proto import BlobProto, LayerParameter, NetParameter, blobs, hdf5, refusals
 from scaffe.proto.files import read_weights
 
 
@@ -124,7 +124,8 @@ def copy(net: _StoredNet, stored_net: NetParameter, path: str | os.PathLike[str]
         needed = {i for i, blob in enumerate(mine) if blob not in shared}
         where = f"{path}: layer '{layer.name}'"
         if not needed <= stored.keys() <= set(range(len(mine))):
-            raise WeightsError(f"{where}: {len(mine)} parameter blobs in the net, {len(stored)} in the file")
+            number = f"{len(mine)} parameter blobs in the net, {len(stored)} in the file"
+            raise WeightsError(f"{where}: {number}{refusals.blobs_hint(layer)}")
         for i, proto in stored.items():
             found.append((mine[i].data, from_proto(proto, mine[i].shape, f"{where}, blob {i}")))
     for target, values in found:
