@@ -174,6 +174,8 @@ class Net(LayerPasses, IndexedNet):
         """
         self.layers[0].set_input_arrays(data, labels)
 
+    _set_input_arrays = set_input_arrays
+
     @public
     def reshape(self) -> None:
         """Give all blobs the shapes that follow from the inputs'."""
