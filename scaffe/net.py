@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 import scaffe.layers  # noqa: F401  registers the layers
-from scaffe import batches
+from scaffe import batches, defaults
 from scaffe.blob import Shape
 from scaffe.choices import Choices
-from scaffe.compute import DEFAULT, MOVED, Compute
+from scaffe.compute import MOVED, Compute
 from scaffe.context import TEST, TRAIN, Context
 from scaffe.devices.gpu import Gpu
 from scaffe.errors import CallError, ShapeError, UnknownBlobError, UnknownLayerError
@@ -34,8 +34,8 @@ class Net(LayerPasses, IndexedNet):
     As in pycaffe: Net(network_file, phase, level, stages, weights), all but the file also by keyword, or
     Net(network_file, weights, phase). The level takes the place of the file's own, stages join those of the file.
     `model` is another name of `network_file`.
-    `compute` says how the net computes, and `gpu` is the GPU that devices.gpu.choose returned, None for the CPU; a
-    `context` has its own `compute`, and says the rest of what layers know of a run.
+    `compute` says how the net computes, by default scaffe.defaults, and `gpu` is the GPU that devices.gpu.choose
+    returned, None for the CPU. A `context` has its own `compute`, and says the rest of what layers know of a run.
     Python layers run code that the prototxt names: only with `allow_python_layers`, or a context that allows them.
     `blobs` and `params` map names to blobs and lists of blobs; `packed` holds all parameters in one buffer.
     Raise NetError, ShapeError or PrototxtError where the net can't be built, CallError for arguments that it lacks.
@@ -51,19 +51,19 @@ class Net(LayerPasses, IndexedNet):
         stages: Sequence[str] | None = None,
         weights: str | os.PathLike[str] | None = None,
         model: Model | None = None,
-        compute: Compute = DEFAULT,
+        compute: Compute | None = None,
         allow_python_layers: bool = False,
         gpu: Gpu | None = None,
         context: Context | None = None,
     ):
-        check_record("compute", compute, Compute)
+        if compute is not None:
+            check_record("compute", compute, Compute)
         asked: dict[str, Any] = {"phase": phase, "level": level, "stages": stages, "weights": weights}
         asked |= _positional(args, asked)
-        given = context or Context(
-            _checked_phase(asked["phase"]),
-            compute=replace(compute, allow_python_layers=compute.allow_python_layers or allow_python_layers),
-            choices=Choices(compute.plan, compute.plan_seconds),
-        )
+        given = context
+        if given is None:
+            compute, gpu = defaults.chosen(compute, gpu)
+            given = _own_context(_checked_phase(asked["phase"]), compute, allow_python_layers)
         super().__init__(_checked_model(network_file, model), given, gpu, asked["level"], asked["stages"] or ())
         self.engine.adopt(self)
         if asked["weights"]:
@@ -253,6 +253,16 @@ class Net(LayerPasses, IndexedNet):
     def _check_numbers(self, first: int, last: int) -> None:
         if first < 0 or last >= len(self.layers):
             raise UnknownLayerError(f"layers {first} to {last}; the net has layers 0 to {len(self.layers) - 1}")
+
+
+def _own_context(phase: int, compute: Compute, allow_python_layers: bool) -> Context:
+    """Return the context of a net that is not given one, with the default seed."""
+    return Context(
+        phase,
+        defaults.get_defaults().seed or 0,
+        compute=replace(compute, allow_python_layers=compute.allow_python_layers or allow_python_layers),
+        choices=Choices(compute.plan, compute.plan_seconds),
+    )
 
 
 def _repeats(given: Shape, shape: Shape) -> bool:
