@@ -5,6 +5,7 @@ ScaffeError
 ├── NetError           a net that cannot be built: layer, blob
 │   ├── UnknownNameError  a layer type or constant that `scaffe.layers` or `scaffe.params` does not have
 │   ├── ShapeError     bottoms or parameters with wrong shapes
+│   ├── TopError       a bottom that is not the top of a layer
 │   └── SplitError     a batch that cannot be divided over the ranks
 ├── LabelError         a label outside the classes: row, record
 ├── WeightsError       weights or a solver state that cannot be read, or belong to another net or solver
@@ -46,8 +47,12 @@ class UnknownNameError(NetError, AttributeError):
     """An unknown layer type or constant; also an AttributeError, as Python expects from a module's attributes."""
 
 
-class ShapeError(NetError):
-    """Shapes that do not fit a layer or each other."""
+class ShapeError(NetError, ValueError):
+    """Shapes that do not fit a layer or each other; also a ValueError, as in pycaffe."""
+
+
+class TopError(NetError, TypeError):
+    """A value that is no Top where a NetSpec or a layer needs one; also a TypeError, as in pycaffe."""
 
 
 class SplitError(NetError):
