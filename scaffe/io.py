@@ -67,7 +67,7 @@ def _splines(im: np.ndarray, height: int, width: int, order: int) -> np.ndarray:
         from scipy.ndimage import zoom
     except ImportError:
         raise ScaffeError(
-            f"resize_image with interp_order {order} needs SciPy: pip install scipy, or use 0 (nearest) or 1 (bilinear)"
+            f"resize_image with interp_order {order} needs SciPy: pip install 'scaffe[resize]', or use order 0 or 1"
         ) from None
     factors = height / im.shape[0], width / im.shape[1], 1
     resized: np.ndarray = zoom(im.astype(np.float32), factors, order=order, mode="nearest", grid_mode=True)

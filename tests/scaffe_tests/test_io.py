@@ -201,7 +201,7 @@ def test_an_order_of_interpolation_that_can_not_be_is_refused(monkeypatch):
     with pytest.raises(ScaffeError, match="interp_order must be 0 to 5, got 6"):
         io.resize_image(PIXELS, (3, 3), interp_order=6)
     monkeypatch.setitem(sys.modules, "scipy.ndimage", None)
-    with pytest.raises(ScaffeError, match="interp_order 3 needs SciPy: pip install scipy"):
+    with pytest.raises(ScaffeError, match="interp_order 3 needs SciPy: pip install 'scaffe.resize.'"):
         io.resize_image(PIXELS, (3, 3), interp_order=3)
 
 
