@@ -42,8 +42,8 @@ class AxisMismatchException(NetError):
     """Maps over different axes, which can't be composed."""
 
 
-class UnconnectedError(NetError, RuntimeError):
-    """Tops that no path of layers with maps connects; also a RuntimeError, as in pycaffe."""
+class UnconnectedError(NetError):
+    """Tops that no path of layers with maps connects."""
 
 
 class CropError(NetError, AssertionError):
