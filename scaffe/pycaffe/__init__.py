@@ -3,6 +3,7 @@
 from scaffe.classifier import Classifier as Classifier
 from scaffe.context import TEST as TEST
 from scaffe.context import TRAIN as TRAIN
+from scaffe.detector import Detector as Detector
 from scaffe.layers.caffe_shim import CaffeLayer
 from scaffe.layers.layer import known_types
 from scaffe.net import Net as Net

@@ -11,6 +11,8 @@ from types import ModuleType
 MODULES = {
     "_caffe": "scaffe.pycaffe",
     "classifier": "scaffe.classifier",
+    "coord_map": "scaffe.coord_map",
+    "detector": "scaffe.detector",
     "io": "scaffe.io",
     "layers": "scaffe.layers",
     "net_spec": "scaffe.netspec",
