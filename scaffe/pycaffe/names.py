@@ -18,6 +18,9 @@ from scaffe.layers import caffe_shim
 MODULES = {
     "_caffe": "scaffe.pycaffe",
     "classifier": "scaffe.classifier",
+    "coord_map": "scaffe.coord_map",
+    "detector": "scaffe.detector",
+    "draw": "scaffe.tools.caffe_draw",
     "io": "scaffe.io",
     "layers": "scaffe.layers",
     "net_spec": "scaffe.netspec",
