@@ -10,6 +10,7 @@ ScaffeError
 ├── WeightsError       weights or a solver state that cannot be read, or belong to another net or solver
 ├── SnapshotError      a snapshot that cannot be written or read
 ├── TimelineError      a file that is no timeline, or an empty one
+├── LogError           a file that is no log of training, or a picture of logs that cannot be drawn
 ├── LaunchError        a launcher, an MPI or a device that differs from the one requested
 ├── DeviceError        a GPU that failed or ran out of memory in a layer's pass
 ├── EngineError        an engine that is unknown or not available
@@ -77,6 +78,10 @@ class SnapshotError(ScaffeError):
 
 class TimelineError(ScaffeError):
     """A file that is no timeline, or an empty one."""
+
+
+class LogError(ScaffeError):
+    """A file that is no log of training, or a picture of logs that cannot be drawn."""
 
 
 class LaunchError(ScaffeError):
