@@ -27,7 +27,7 @@ def add(top: Parser) -> None:
     text = "panels: loss, lr, speed, or parts of outputs' names [loss, outputs that are no loss, lr]"
     command.flag("what", type=_words, default=[], metavar="A,B", help=text)
     command.flag("names", type=_words, default=[], metavar="A,B", help="the logs' names in the legend [their files']")
-    command.flag("smooth", type=_rows, default=0, metavar="N", help="rows of a mean; 1: none [a 25th of the curve's]")
+    command.flag("smooth", type=_rows, default=0, metavar="N", help="rows of a mean; 1: none [a 20th of the curve's]")
     command.flag("log-scale", action="store_true", help="logarithmic axes of losses and learning rates")
     command.flag("csv", metavar="FILE", help="write the numbers; the picture can then be left out")
 

@@ -80,6 +80,8 @@ class LogTable:
         found = (self.own if own else self.outputs).get(name, array("d"))
         return np.concatenate([np.array(found), np.full(len(self) - len(found), nan)])
 
-    def latest(self) -> dict[str, float]:
-        """Return the latest value of each output, by name."""
-        return {name: column[-1] for name, column in self.outputs.items() if len(column)}
+    def latest(self) -> tuple[int, dict[str, float]]:
+        """Return the iteration of the last row that has outputs, and these by name; -1 if there is none."""
+        rows = max(map(len, self.outputs.values()), default=0)
+        values = {name: column[-1] for name, column in self.outputs.items() if len(column) == rows and rows}
+        return self.iterations[rows - 1] if rows else -1, values

@@ -77,6 +77,7 @@ class LogReader:
 
     def __init__(self, year: int) -> None:
         self.runs: list[LoggedRun] = []
+        self.lines = 0  # that have glog's prefix
         self.outcome, self.error, self.snapshot = "", "", ""
         self.warnings: list[str] = []
         self.notes: dict[str, str] = {}
@@ -105,11 +106,12 @@ class LogReader:
         if not line.level:
             self._bare(line.text)
             return
+        self.lines += 1
         self._in_traceback = False
         if line.text.startswith("Iteration "):
             self._iteration(line)
         elif value := output(line.text):
-            self._output(value)
+            self._output(value, line)
         elif line.level == "F":
             self._fail(line.text)
         elif line.level in "WE":
@@ -150,9 +152,11 @@ class LogReader:
         run.batch, run.max_iter = facts.get("batch", batch), facts.get("max_iter", 0)
         self._zero = started.time - run.seconds
 
-    def _output(self, value: OutputValue) -> None:
+    def _output(self, value: OutputValue, line: LogLine) -> None:
         table = self._test if value.is_test else self.runs[-1].train if self.runs else LogTable()
         if len(table):
+            if value.is_test:  # as parse_log.py has it, a test's time is that of its outputs
+                table.times[-1] = self._clock.seconds(line.when) - self._zero
             name = table.put_output(value.name, value.value)
             if value.loss is not None:
                 table.weighted.add(name)
@@ -216,7 +220,7 @@ def read_log(path: str | os.PathLike[str]) -> list[LoggedRun]:
                 for chunk in _chunks(file):
                     reader.feed(chunk)
     except OSError as error:
-        raise LogError(f"{path}: can't read it: {(error.strerror or str(error)).lower()}") from None
+        raise LogError(f"{path}: {(error.strerror or str(error)).lower()}") from None
     if not reader.runs:
         raise LogError(f"{path}: no log of training: it has no line such as '{EXAMPLE}'")
     return reader.runs
@@ -225,7 +229,7 @@ def read_log(path: str | os.PathLike[str]) -> list[LoggedRun]:
 def _chunks(file: gzip.GzipFile | io.BufferedReader) -> Iterator[bytes]:
     """Iterate over a file's content. A gzip file may be cut or damaged."""
     try:
-        while chunk := file.read(CHUNK):
+        while chunk := file.read1(CHUNK):
             yield chunk
     except (EOFError, zlib.error):
         return

@@ -19,7 +19,7 @@ AXES = "iterations", "seconds", "images"
 SPEED = "speed"
 OWN = LOSS, RATE, SPEED
 MOST_OUTPUTS = 3  # that are drawn where none is named
-SMOOTHED = 25  # a curve is smoothed over this part of its rows
+SMOOTHED = 20  # a curve is smoothed over this part of its rows
 
 
 @dataclass(frozen=True)
@@ -113,19 +113,18 @@ def speed(run: LoggedRun) -> Any:
 
 
 def smooth(raw: Any, window: int) -> Any:
-    """Return the means over the `window` finite values around each value, fewer at both ends; NaN at other values."""
-    finite = np.isfinite(raw)
-    before, after = window // 2, window - window // 2
+    """Return the means of each finite value and of `window` // 2 on either side; NaN at other values."""
+    finite, half = np.isfinite(raw), window // 2
     counts, sums = (np.concatenate([[0.0], np.cumsum(one)]) for one in (finite, np.where(finite, raw, 0.0)))
     places = np.arange(len(raw))
-    low, high = np.maximum(places - before, 0), np.minimum(places + after, len(raw))
+    low, high = np.maximum(places - half, 0), np.minimum(places + half + 1, len(raw))
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(finite, (sums[high] - sums[low]) / (counts[high] - counts[low]), np.nan)
 
 
 def window_of(rows: int) -> int:
-    """Return the window of smoothing that suits a curve of as many rows: 1 for a short one."""
-    return max(1, rows // SMOOTHED)
+    """Return the window of smoothing that suits a curve of as many rows: an odd number, 1 for a short curve."""
+    return rows // (2 * SMOOTHED) * 2 + 1
 
 
 def faults(runs: Sequence[NamedRun]) -> list[str]:
