@@ -64,10 +64,9 @@ def named_runs(paths: Sequence[str], names: Sequence[str] = ()) -> list[NamedRun
 
 def _names(paths: Sequence[str]) -> list[str]:
     """Return the files' names without suffix, behind their folders if two are equal."""
-    stems = [os.path.basename(path).removesuffix(".gz").removesuffix(".log") for path in paths]
-    if len(set(stems)) == len(stems):
-        return stems
-    return [os.path.join(os.path.dirname(path), stem) for path, stem in zip(paths, stems, strict=True)]
+    whole = [path.removesuffix(".gz").removesuffix(".log") for path in paths]
+    stems = [os.path.basename(path) for path in whole]
+    return stems if len(set(stems)) == len(stems) else whole
 
 
 def what_is_there(runs: Sequence[NamedRun]) -> list[str]:
@@ -75,7 +74,8 @@ def what_is_there(runs: Sequence[NamedRun]) -> list[str]:
     tables = [table for one in runs for _, table in one.nets]
     own = [key for key in (LOSS, RATE) if any(key in table.own for table in tables)]
     outputs = dict.fromkeys(name for table in tables for name in table.outputs)
-    return [*own, *([SPEED] if any(len(one.run.train) > 1 for one in runs) else []), *outputs]
+    speeds = [SPEED] if any(len(one.run.train) > 1 for one in runs) else []
+    return list(dict.fromkeys([*own, *speeds, *outputs]))
 
 
 def chosen(runs: Sequence[NamedRun], what: Sequence[str] = ()) -> list[str]:
