@@ -13,7 +13,7 @@ from scaffe.monitor.read_log import CHUNK, LogReader, year_of
 class LogFollower:
     """Reads what a file has, and what is appended to it. The file may come later, be truncated, or be replaced.
 
-    `reader` has what the log says. A file that begins anew continues the log.
+    `reader` has what the log says. A file that begins anew continues the log. The end of a with block closes it.
     """
 
     def __init__(self, path: str | os.PathLike[str]):
@@ -39,8 +39,10 @@ class LogFollower:
         except OSError as error:
             raise LogError(f"{self.path}: {(error.strerror or str(error)).lower()}") from None
 
-    def close(self) -> None:
-        """Close the file."""
+    def __enter__(self) -> LogFollower:
+        return self
+
+    def __exit__(self, *error: object) -> None:
         if self._file is not None:
             self._file.close()
 

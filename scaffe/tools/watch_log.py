@@ -36,8 +36,7 @@ def watch(path: str, out: TextIO, interval: float, wait: Callable[[float], None]
 
     `wait` waits for `interval` seconds. Raise LogError if the file can't be read.
     """
-    follower = LogFollower(path)
-    with _view(out) as view:
+    with LogFollower(path) as follower, _view(out) as view:
         while True:
             follower.poll()
             if follower.is_there:
@@ -46,24 +45,21 @@ def watch(path: str, out: TextIO, interval: float, wait: Callable[[float], None]
             else:
                 view.show(path, [Status("file", "not there yet", WARNING)])
             if follower.reader.outcome:
-                break
+                return int(follower.reader.outcome == "failed")
             wait(interval)
-    follower.close()
-    return int(follower.reader.outcome == "failed")
 
 
 def show_once(path: str, out: TextIO) -> int:
     """Write a log's present state; return 1 if its run failed, else 0. Raise LogError if it can't be read."""
-    follower = LogFollower(path)
-    follower.poll()
-    reader = follower.reader
-    if not follower.is_there:
-        raise LogError(f"{path}: no such file or directory")
-    if not (reader.lines or reader.outcome):
-        raise LogError(f"{path}: no log of training: it has no line such as '{EXAMPLE}'")
-    write_state(out, status(reader, follower.idle))
-    follower.close()
-    return int(reader.outcome == "failed")
+    with LogFollower(path) as follower:
+        follower.poll()
+        reader = follower.reader
+        if not follower.is_there:
+            raise LogError(f"{path}: no such file or directory")
+        if not (reader.lines or reader.outcome):
+            raise LogError(f"{path}: no log of training: it has no line such as '{EXAMPLE}'")
+        write_state(out, status(reader, follower.idle))
+        return int(reader.outcome == "failed")
 
 
 def write_state(out: TextIO, lines: Sequence[Status]) -> None:
