@@ -117,7 +117,7 @@ def _curves(
         count = int(np.isfinite(raw).sum())
         style = {"color": colour, "label": f"{one.name}, {net}, {name}", "linewidth": 1.1}
         if net != "train" or count == 1:
-            style |= {"marker": "os^D"[k % 4] if count <= MARKED else "", "markersize": 2.5}
+            style |= {"marker": "os^D"[k % 4] if count <= MARKED else "", "markersize": 2.5, "markerfacecolor": "white"}
         elif what != RATE and (rows := window or window_of(count)) > 1:
             faint = {"alpha": FAINT, "linewidth": 0.6, "label": f"_{style['label']}, as logged"}
             axes.plot(along, raw, **style | faint)
