@@ -94,20 +94,20 @@ def chosen(runs: Sequence[NamedRun], what: Sequence[str] = ()) -> list[str]:
     return [*([LOSS] if LOSS in there else []), *outputs[:MOST_OUTPUTS], *([RATE] if RATE in there else [])]
 
 
-def values(one: NamedRun, table: LogTable, what: str) -> dict[str, Any]:
+def values(one: NamedRun, table: LogTable, what: str, in_images: bool = False) -> dict[str, Any]:
     """Return the values of a table's rows that belong to `what`, by name; of outputs those whose names contain it."""
     if what == SPEED:
-        return {SPEED: speed(one.run)} if table is one.run.train and len(table) > 1 else {}
+        return {SPEED: speed(one.run, in_images)} if table is one.run.train and len(table) > 1 else {}
     if what in (LOSS, RATE):
         return {what: table.column(what, own=True)} if what in table.own else {}
     names = [what] if what in table.outputs else [name for name in table.outputs if what in name]
     return {name: table.column(name) for name in names}
 
 
-def speed(run: LoggedRun) -> Any:
-    """Return the images per second up to each row of training since the one before; iterations without a batch."""
+def speed(run: LoggedRun, in_images: bool) -> Any:
+    """Return the iterations or images per second up to each row of training since the one before."""
     seconds = np.diff(run.train.seconds, prepend=np.nan)
-    done = np.diff(np.array(run.train.iterations, float), prepend=np.nan) * (run.batch or 1)
+    done = np.diff(np.array(run.train.iterations, float), prepend=np.nan) * (run.batch if in_images else 1)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(seconds > 0, done / seconds, np.nan)
 

@@ -24,7 +24,9 @@ WIDTH = 3.5  # inches
 PANELS = {True: 1.9, False: 1.25}  # inches: of the first panel, and of another
 DPI = 300
 FAINT = 0.3  # opacity of values that are also drawn smoothed
-MARKED = 40  # rows of a test whose points are marked
+MARKED = 40  # points of a curve that are marked at most
+MARKERS = "os^Dv*"  # of outputs in one panel
+DASHES = ("--", ":", "-.")  # of test nets
 LETTERS = 56  # of a legend's row; a line and the gap beside it are 8
 TICKS = {"font.size": 8, "axes.labelsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7, "svg.fonttype": "none"}
 UNITS = {"seconds": (("training time in s", 1), ("training time in min", 60), ("training time in h", 3600))}
@@ -56,18 +58,19 @@ def draw(
     """Return a matplotlib figure with a panel for each of `what`, over `x`, one of AXES.
 
     Training is drawn faint, and solid where it is smoothed over `window` rows, 0 for the one that suits; tests are
-    dashed. With `log_scale` losses and learning rates have a logarithmic axis. Raise LogError for what no run has, and
-    without matplotlib.
+    dashed, those of further nets dotted. With `log_scale` losses and learning rates have a logarithmic axis. Raise
+    LogError for what no run has, and without matplotlib.
     """
     with _matplotlib().rc_context(TICKS):
-        panels = chosen(runs, what)
-        figure, all_axes = _panels(len(panels))
+        names = chosen(runs, what)
+        figure, all_axes = _figure(len(names))
         unit, factor = _unit(runs, x)
-        for axes, panel in zip(all_axes, panels, strict=True):
+        for axes, name in zip(all_axes, names, strict=True):
+            panel = Panel(axes, name, runs, window)
             for colour, one in zip(_colours(len(runs)), runs, strict=True):
                 for net, table in one.nets:
-                    _curves(axes, one, net, table, panel, colour, (x, factor), window)
-            _finish(axes, panel, runs, log_scale)
+                    panel.draw(one, net, table, one.axis(table, x) / factor, colour)
+            panel.finish(log_scale)
         all_axes[-1].set_xlabel(unit)
         _legend(figure, all_axes, runs)
         return figure
@@ -81,7 +84,7 @@ def _matplotlib() -> Any:
     return matplotlib
 
 
-def _panels(count: int) -> tuple[Any, list[Any]]:
+def _figure(count: int) -> tuple[Any, list[Any]]:
     from matplotlib.figure import Figure
 
     heights = [PANELS[k == 0] for k in range(count)]
@@ -106,36 +109,57 @@ def _colours(count: int) -> list[Any]:
     return [_matplotlib().colormaps["viridis"](k / count) for k in range(count)]
 
 
-def _curves(
-    axes: Any, one: NamedRun, net: str, table: LogTable, what: str, colour: Any, over: tuple[str, float], window: int
-) -> None:
-    """Draw a net's values; a curve's label, which `_legend` reads, is run, net and output."""
-    x, factor = over
-    along = one.axis(table, x) / factor
-    for k, (name, logged) in enumerate(values(one, table, what).items()):
-        raw = np.where(np.isfinite(logged), logged, np.nan)
-        count = int(np.isfinite(raw).sum())
-        style = {"color": colour, "label": f"{one.name}, {net}, {name}", "linewidth": 1.1}
-        if net != "train" or count == 1:
-            style |= {"marker": "os^D"[k % 4] if count <= MARKED else "", "markersize": 2.5, "markerfacecolor": "white"}
-        elif what != RATE and (rows := window or window_of(count)) > 1:
-            faint = {"alpha": FAINT, "linewidth": 0.6, "label": f"_{style['label']}, as logged"}
-            axes.plot(along, raw, **style | faint)
-            raw = smooth(raw, rows)
-        axes.plot(along, raw, linestyle="-" if net == "train" else "--", **style)
+class Panel:
+    """The axes of one of `what`, and the curves in it; `outputs` have the names of all values that it shows."""
+
+    def __init__(self, axes: Any, what: str, runs: Sequence[NamedRun], window: int):
+        self.axes, self.what, self.window = axes, what, window
+        self.in_images = all(one.run.batch for one in runs)
+        self.outputs = list(dict.fromkeys(n for one in runs for _, t in one.nets for n in values(one, t, what)))
+
+    def draw(self, one: NamedRun, net: str, table: LogTable, along: Any, colour: Any) -> None:
+        """Draw a net's values; a curve's label is run, net and output."""
+        for name, logged in values(one, table, self.what, self.in_images).items():
+            raw = np.where(np.isfinite(logged), logged, np.nan)
+            rows = int(np.isfinite(raw).sum())
+            style = {"color": colour, "label": f"{one.name}, {net}, {name}", "linewidth": 1.1}
+            window = self.window or window_of(rows)
+            if net == "train" and self.what != RATE and window > 1:
+                faint = {"alpha": FAINT, "linewidth": 0.6, "label": f"_{style['label']}, as logged"}
+                self.axes.plot(along, raw, **style | faint)
+                raw = smooth(raw, window)
+            self.axes.plot(along, raw, linestyle=_dashes(net), **style, **self._marks(net, name, rows))
+
+    def _marks(self, net: str, name: str, rows: int) -> dict[str, Any]:
+        """Return the marks of a curve: of a test's points, and some where they say which output it is."""
+        if len(self.outputs) == 1 and (rows > MARKED or (net == "train" and rows > 1)):
+            return {}
+        marker = MARKERS[self.outputs.index(name) % len(MARKERS)]
+        return {"marker": marker, "markersize": 2.5, "markerfacecolor": "white", "markevery": -(-rows // MARKED)}
+
+    def finish(self, log_scale: bool) -> None:
+        """Set label, scale and grid, and a legend of the outputs if there are several."""
+        from matplotlib.lines import Line2D
+
+        axes, what = self.axes, self.what
+        speeds = "images/s" if self.in_images else "iterations/s"
+        axes.set_ylabel({RATE: "learning rate", SPEED: speeds}.get(what, what))
+        if log_scale and what in (LOSS, RATE):
+            axes.set_yscale("log")
+        elif what == SPEED:
+            axes.set_ylim(bottom=0)
+        axes.grid(True, linewidth=0.4, alpha=0.4)
+        axes.margins(x=0.01)
+        axes.spines[["top", "right"]].set_visible(False)
+        if len(self.outputs) > 1:
+            marks = [(name, self._marks("test", name, 1)) for name in self.outputs]
+            keys = [Line2D([], [], color="0.35", linestyle="", label=name, **mark) for name, mark in marks]
+            axes.legend(handles=keys, fontsize=6, frameon=False, handletextpad=0.2)
 
 
-def _finish(axes: Any, what: str, runs: Sequence[NamedRun], log_scale: bool) -> None:
-    """Set a panel's label, scale and grid."""
-    speeds = "images/s" if all(one.run.batch for one in runs) else "iterations/s"
-    axes.set_ylabel({RATE: "learning rate", SPEED: speeds}.get(what, what))
-    if log_scale and what in (LOSS, RATE):
-        axes.set_yscale("log")
-    elif what == SPEED:
-        axes.set_ylim(bottom=0)
-    axes.grid(True, linewidth=0.4, alpha=0.4)
-    axes.margins(x=0.01)
-    axes.spines[["top", "right"]].set_visible(False)
+def _dashes(net: str) -> str:
+    """Return the line of a net: training solid, tests by their numbers."""
+    return "-" if net == "train" else DASHES[int(net.split()[1]) % len(DASHES)]
 
 
 def _legend(figure: Any, all_axes: Sequence[Any], runs: Sequence[NamedRun]) -> None:
@@ -148,8 +172,12 @@ def _legend(figure: Any, all_axes: Sequence[Any], runs: Sequence[NamedRun]) -> N
     kinds = [Line2D([], [], label="training", **grey)]
     if any(line.get_alpha() == FAINT for line in lines):
         kinds.append(Line2D([], [], label="as logged", alpha=FAINT, **grey | {"linewidth": 0.6}))
-    if any(line.get_linestyle() == "--" for line in lines):
-        kinds.append(Line2D([], [], label="test", linestyle="--", **grey))
+    tests = sorted({net for one in runs for net, _ in one.nets if net != "train"})
+    dashed = {line.get_linestyle() for line in lines}
+    for net in tests:
+        if _dashes(net) in dashed:
+            name = net if len(tests) > 1 else "test"
+            kinds.append(Line2D([], [], label=name, linestyle=_dashes(net), **grey))  # type: ignore[arg-type]
     keys += kinds if len(kinds) > 1 else []
     widest = max(len(str(key.get_label())) for key in keys)
     columns = max(1, min(len(keys), LETTERS // (8 + widest)))

@@ -99,9 +99,14 @@ def test_smoothing_is_the_mean_of_the_finite_values_around(window):
 
 def test_the_speed_is_in_images_where_the_batch_is_known():
     [one] = named_runs(["b.log"])
-    np.testing.assert_array_equal(speed(one.run), [np.nan, 100, 100])
+    np.testing.assert_array_equal(speed(one.run, in_images=True), [np.nan, 100, 100])
+    np.testing.assert_array_equal(speed(one.run, in_images=False), [np.nan, 5, 5])
     [axes] = figure("a.log", "b.log", what=["speed"]).axes
-    assert axes.get_ylabel() == "images/s"
+    assert axes.get_ylabel() == "images/s" and curves(axes)["b, train, speed"][1][1:] == [100, 100]
+    Path("c.log").write_text(line("Solving N") + shown(0, 1, 1) + shown(10, 1, 6))
+    [axes] = figure("b.log", "c.log", what=["speed"]).axes
+    assert axes.get_ylabel() == "iterations/s"
+    assert [curves(axes)[f"{name}, train, speed"][1][1] for name in "bc"] == [5, 2]
 
 
 def test_runs_have_colours_and_names():
@@ -126,6 +131,19 @@ def test_a_part_of_outputs_names_draws_them_all():
     Path("c.log").write_text(head() + evaluated(0, 0.5, 1, 1) + "".join(outputs))
     [axes] = figure("c.log", what=["top"]).axes
     assert curves(axes) == {"c, test 0, top-1": ([0], [0.1]), "c, test 0, top-5": ([0], [0.5])}
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["top-1", "top-5"]
+    marks = {one.get_label(): one.get_marker() for one in axes.get_lines()}
+    assert len(set(marks.values())) == 2
+
+
+def test_test_nets_have_lines_of_their_own():
+    Path("c.log").write_text(head() + evaluated(0, 0.5, 1, 1) + evaluated(0, 0.4, 2, 1, net=1) + shown(0, 1, 2))
+    drawn = figure("c.log", what=["accuracy"])
+    assert {one.get_label(): one.get_linestyle() for one in drawn.axes[0].get_lines()} == {
+        "c, test 0, accuracy": "--",
+        "c, test 1, accuracy": ":",
+    }
+    assert [text.get_text() for text in drawn.legends[0].get_texts()] == ["c", "training", "test 0", "test 1"]
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
