@@ -205,6 +205,7 @@ class Solver(BuiltSolver):
         p = self.param
         log.info("Solving %s", self.net.name)
         log.info("Learning Rate Policy: %s", p.lr_policy)
+        log.info("Training to iteration %d", p.max_iter)
         self._keep_prefix()
         if resume:
             self.restore(resume)
