@@ -74,7 +74,7 @@ def draw_net(
         raise ScaffeError(f"{out}: unknown format; known: {known}")
     net = read_net(model)
     graph = source(diagram(net, phase, shapes(net, phase)), net.name, rankdir)
-    write_atomically(out, graph.source.encode() if suffix in SOURCE_SUFFIXES else _render(graph, suffix))
+    write_atomically(out, graph.source.encode() if suffix in SOURCE_SUFFIXES else render(graph, suffix))
 
 
 def shapes(net: NetParameter, phase: str) -> dict[str, str]:
@@ -198,7 +198,8 @@ def source(drawing: Drawing, name: str, rankdir: str) -> Any:
     return graph
 
 
-def _render(graph: Any, suffix: str) -> bytes:
+def render(graph: Any, suffix: str) -> bytes:
+    """Return a drawing as a picture. Raise ScaffeError if graphviz's program is missing, or fails."""
     import graphviz
 
     try:
