@@ -11,6 +11,7 @@ import numpy as np
 from scaffe.blob import on_host
 from scaffe.monitor.numbers import Node
 from scaffe.net import Net
+from scaffe.packed import ParameterBlob
 from scaffe.parallel.world import World
 from scaffe.proto import NetParameter, SolverParameter
 from scaffe.setting import settings_of
@@ -79,10 +80,14 @@ def drawing(net: Net) -> Callable[[], bytes]:
 
 def first_filters(net: Net) -> dict[str, Callable[[], bytes]]:
     """Return, by tag, a function that makes a PNG file of the first convolution's filters as they are now."""
-    first = next(
-        (layer for layer in net.layers if layer.type == "Convolution" and len(layer.blobs[0].shape) == 4), None
-    )
+    packed = net.packed
+    first = next((i for i, p in enumerate(packed.parameters) if _is_filter(net, p)), None)
     if first is None:
         return {}
-    weights = on_host(first.blobs[0].array).copy()
-    return {f"filters/{first.name}": lambda: filters.png(weights)}
+    weights = on_host(packed.view(packed.flat, first)).copy()  # a blob's array would be taken for one that a user keeps
+    return {f"filters/{packed.parameters[first].layer}": lambda: filters.png(weights)}
+
+
+def _is_filter(net: Net, parameter: ParameterBlob) -> bool:
+    kinds = {layer.name: layer.type for layer in net.layers}
+    return kinds[parameter.layer] == "Convolution" and len(parameter.blob.shape) == 4
