@@ -77,7 +77,7 @@ class Numbers(NamedTuple):
 
     - `begun`: the iteration at which training went on, in the first numbers after that, else None. Numbers of later
       iterations that an earlier run wrote to the same place are replaced.
-    - `pictures`: by tag, functions that return PNG files; the thread that writes calls them.
+    - `pictures`: by tag, functions that return PNG files, b"" for none; the thread that writes calls them.
     - `texts`: by tag, plain text.
     - `nodes`: the net's layers.
     """

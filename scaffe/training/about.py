@@ -9,6 +9,8 @@ from dataclasses import fields
 import numpy as np
 
 from scaffe.blob import on_host
+from scaffe.errors import ScaffeError
+from scaffe.monitor.log import log
 from scaffe.monitor.numbers import Node
 from scaffe.net import Net
 from scaffe.packed import ParameterBlob
@@ -72,10 +74,18 @@ def nodes(net: NetParameter) -> list[Node]:
 
 
 def drawing(net: Net) -> Callable[[], bytes]:
-    """Return a function that draws the net as a PNG file, which takes graphviz. It raises ScaffeError without it."""
+    """Return a function that draws the net as a PNG file; without graphviz it logs that, and returns b""."""
     shapes = {name: " x ".join(map(str, blob.shape)) for name, blob in net.blobs.items()}
     param = without_splits(net.param)
-    return lambda: draw.render(draw.source(draw.diagram(param, "TRAIN", shapes), param.name, "TB"), "png")
+
+    def render() -> bytes:
+        try:
+            return draw.render(draw.source(draw.diagram(param, "TRAIN", shapes), param.name, "TB"), "png")
+        except ScaffeError as error:
+            log.info("The net's drawing is left out: %s", error)
+            return b""
+
+    return render
 
 
 def first_filters(net: Net) -> dict[str, Callable[[], bytes]]:

@@ -224,6 +224,16 @@ def test_what_a_run_is_stands_as_texts_graph_and_pictures(make, tmp_path) -> Non
     assert "filters/conv1" in pictures
 
 
+def test_without_graphviz_all_but_the_drawing_is_written(make, tmp_path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "graphviz", None)
+    solver = make(nets.lenet)
+    solver.step(1)
+    solver.close()
+    values = [value for event in all_events(tmp_path / "runs") for value in event.summary.value]
+    assert {v.tag for v in values if v.WhichOneof("value") == "image"} == {"filters/conv1"}
+    assert "loss/smoothed" in curves(tmp_path / "runs")
+
+
 def test_two_solvers_can_not_write_to_one_folder(make) -> None:
     make()
     with pytest.raises(ScaffeError, match="another run writes there"):
