@@ -16,11 +16,14 @@ import pytest
 from conftest import environment
 from event_files import all_events, curves
 from prometheus_client.parser import text_string_to_metric_families
+from strict_arrays import StrictGpu
 
+from scaffe.compute import Compute
 from scaffe.errors import ScaffeError
 from scaffe.monitor.log import log
 from scaffe.monitor.watching import Watching
 from scaffe.parallel.instances.instances import Instances
+from scaffe.parallel.world import open_world
 from scaffe.proto import SolverParameter
 from scaffe.training.solver import Solver
 
@@ -208,6 +211,23 @@ def test_instances_have_the_numbers_of_one(make, tmp_path) -> None:
     assert one.keys() == two.keys() and "gradient_norm/ip1" in one
     for tag, points in one.items():
         np.testing.assert_allclose(two[tag], points, rtol=1e-4)
+
+
+def test_a_devices_numbers_are_the_hosts(images, tmp_path) -> None:
+    world, shown = open_world(), []
+    for name, gpu in (("host", None), ("device", StrictGpu())):
+        world.take_gpu(gpu)
+        watching = Watching(tensorboard=tmp_path / name, metrics=tmp_path / f"{name}.prom", measure_every=2)
+        compute = Compute(engine="auto" if gpu else "reference")
+        solver = Solver(nets.solver_with(nets.lenet(images, smooth=True)), compute=compute, watching=watching)
+        world.take_gpu(None)
+        solver.step(3)
+        solver.close()
+        shown.append(without_times(tmp_path / name))
+    host, device = shown
+    assert host.keys() == device.keys() and "update_norm/conv1" in host
+    for tag, points in host.items():
+        np.testing.assert_allclose(device[tag], points, rtol=1e-4, err_msg=tag)
 
 
 def test_what_a_run_is_stands_as_texts_graph_and_pictures(make, tmp_path) -> None:
