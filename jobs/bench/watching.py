@@ -36,11 +36,11 @@ BATCH = 64
 PARTS = ((Monitor, "measure"), (Norms, "add"), (Writing, "_give"))
 
 
-def make(watching: Watching) -> Solver:
-    """Return a solver of LeNet over random images of class 0."""
+def make(watching: Watching, display: int) -> Solver:
+    """Return a solver of LeNet over random images of class 0, which displays as often as it measures."""
     param = SolverParameter(base_lr=RATE, momentum=MOMENTUM, weight_decay=DECAY, lr_policy="fixed", random_seed=1)
     param.net_param.CopyFrom(zoo("lenet", BATCH))
-    param.snapshot_after_train = False
+    param.snapshot_after_train, param.display = False, display
     solver = Solver(param, compute=Compute(threads=1), watching=watching)
     data = solver.net.blobs["data"].data
     data[...] = np.random.default_rng(0).standard_normal(data.shape)
@@ -70,7 +70,7 @@ def count(kind: type, name: str, sums: list[float]) -> None:
 def turns(folder: Path, rounds: int, every: int, clock: Callable[[], float]) -> tuple[list[float], list[float]]:
     """Return the seconds of an iteration in each round, without and with the writers."""
     watching = Watching(tensorboard=folder / "runs", metrics=folder / "run.prom", measure_every=every)
-    solvers = [make(Watching()), make(watching)]
+    solvers = [make(Watching(), every), make(watching, every)]
     for solver in solvers:
         solver.step(every)  # texts, the net's drawing and kernels once
     times: tuple[list[float], list[float]] = [], []
