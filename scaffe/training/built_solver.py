@@ -39,6 +39,7 @@ from scaffe.training.carried import Carried
 from scaffe.training.communicator import open_communicator
 from scaffe.training.losses import Losses
 from scaffe.training.nets import NetBuilder, agree_on, follow_first
+from scaffe.training.norms import Norms
 from scaffe.training.snapshots import Snapshots
 
 
@@ -47,7 +48,7 @@ class BuiltSolver:
 
     - `nets`: the train net of each of this rank's instances, `net` the first. `tests`: of each test net, a net for each
       instance, `test_nets` the first of each.
-    - `rule`, `statistics`, `losses`, `bad_records`, `snapshots`, `choices`: what belongs to the nets.
+    - `rule`, `norms`, `statistics`, `losses`, `bad_records`, `snapshots`, `choices`: what belongs to the nets.
     - `trial`: the workflow of the next iteration, or several that are timed. `auto_instances`: the same for instances.
     - `former`: nets that others have replaced, but users hold.
     - `closed`: whether threads have ended and communicators are freed.
@@ -113,6 +114,7 @@ class BuiltSolver:
         self.statistics = Statistics(self.world, self.nets)
         self.net.packed.pinned = True
         self.rule = solvers.create(self.param, self.net.packed, self.net.engine)
+        self.norms = Norms(self.net.packed, self.param.iter_size)
         self.tests = builder.test_nets(self.net, lambda: self.tests_done)  # of each, a net for each instance
         self.test_nets = [nets[0] for nets in self.tests]
         if self.world.is_root:
@@ -153,6 +155,8 @@ class BuiltSolver:
         if self.replay:
             self.replay.update(bucket.part)
         else:
+            if self.norms.wanted:
+                self.norms.add(bucket)
             self.rule.update(bucket.parameters, self.rate(), self.iter, bucket.part)
 
     @property

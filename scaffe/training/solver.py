@@ -35,6 +35,7 @@ from scaffe.training import default_compute, display
 from scaffe.training.auto_instances import AutoInstances
 from scaffe.training.built_solver import BuiltSolver
 from scaffe.training.collective import collective
+from scaffe.training.monitor import open_monitor
 from scaffe.training.settings import Settings, moved_keywords
 from scaffe.training.signals import ACTIONS
 from scaffe.training.snapshot_writer import SnapshotBudget
@@ -96,6 +97,7 @@ class Solver(BuiltSolver):
         self.team = Team(self.world, self.auto_instances.present)
         path, size = watching.timeline, self.world.size
         self.timeline = timelines.Timeline(timelines.limit(size, self.team.size)) if path else None
+        self.monitor = open_monitor(self.world, self.param, watching)
         self._build()
         self.written = Written(self.world)
         self.written.note(self._users_nets())
@@ -136,12 +138,15 @@ class Solver(BuiltSolver):
         self._plan()
         shown = display.Shown(self.iter, time.monotonic())
         self.losses.last.clear()
+        self.monitor.go_on(self)
         with progress(self.iter, self.iter + iterations, self.world.is_root) as bar:
             for left in reversed(range(iterations)):
                 if self._is_test_due() and (self.iter > 0 or p.test_initialization):
                     self.losses.settle()
-                    self.test_all()
+                    with self.monitor.paused():
+                        self.test_all()
                 shows = p.display > 0 and self.iter % p.display == 0
+                measures = self.monitor.begins(self)
                 self._iterate(ends=not left)
                 if self.auto_instances.is_settled:
                     self.team.tell_places(self.nets)
@@ -149,6 +154,8 @@ class Solver(BuiltSolver):
                     self.losses.settle()
                     loss, rate = self.losses.mean, self.rate()
                     shown = display.iteration(self.world, self.nets, self.iter, loss, rate, shown)
+                if measures:
+                    self.monitor.measure(self)
                 self.iter += 1
                 bar.update()
                 self._act()
@@ -157,6 +164,7 @@ class Solver(BuiltSolver):
                     break
         self.losses.settle()
         self._finish_snapshot()
+        self.monitor.rest(self)
 
     def _keep_prefix(self) -> None:
         """Lock the snapshot prefix, if this run writes snapshots. Collective the first time."""
@@ -261,6 +269,7 @@ class Solver(BuiltSolver):
             if self.param.test_compute_loss:
                 log.info("Test loss: %.6g", mean.loss)
             display.outputs("Test", nets[0], mean.outputs)
+            self.monitor.tested(self.iter, k, mean.outputs)
         self.world.record.begin(self.iter)
         self.tests_done += 1
 
@@ -321,7 +330,7 @@ class Solver(BuiltSolver):
 
     @public
     def close(self) -> None:
-        """Write the timeline, end all threads, free the communicators and unlock the snapshot prefix. Collective.
+        """Write what is left to write, end all threads, free communicators, unlock the snapshot prefix. Collective.
 
         If the last call failed on this rank alone, only its threads end: the other ranks are elsewhere. Closing twice
         is allowed. Raise SnapshotError where the timeline can't be written.
@@ -331,6 +340,7 @@ class Solver(BuiltSolver):
         self._keeps_prefix = False
         if self.closed:
             return
+        self.monitor.close()
         if self.failed_alone:
             for workflow in self.trial.workflows:
                 workflow.drive.close()
