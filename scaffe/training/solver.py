@@ -148,7 +148,7 @@ class Solver(BuiltSolver):
         `sync` "allreduce" on each rank, so that all ranks must make the same change.
 
         A callback may be added on some ranks alone. A workflow that updates early does not do so once any rank has
-        one. A `SumOverRanks`, such as pycaffe's NCCL, is the place of the sums: the functions added before it are called
+        one. A `SumOverRanks`, such as pycaffe's NCCL, is the place of the sums: functions added before it are called
         while gradients are summed, and read undefined gradients. Raise TypeError for anything else.
         """
         self.callbacks.add(on_start, on_gradients_ready)
