@@ -4,6 +4,10 @@ from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+from readers.datum_pb2 import BlobShape as BlobShape
+from readers.datum_pb2 import BlobProto as BlobProto
+from readers.datum_pb2 import BlobProtoVector as BlobProtoVector
+from readers.datum_pb2 import Datum as Datum
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
