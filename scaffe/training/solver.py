@@ -337,6 +337,12 @@ class Solver(BuiltSolver):
         self.propagate.sync()
 
     @collective
+    def bcast(self) -> None:
+        """Give all ranks the root's parameters."""
+        self.propagate.changed()
+        self.propagate.sync()
+
+    @collective
     def copy_weights(self, paths: Sequence[str]) -> None:
         """Start from the weights of these files, later ones over earlier ones."""
         self.world.on_root(lambda: weights.load_all(self.net, paths))
