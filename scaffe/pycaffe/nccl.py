@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from scaffe.errors import LaunchError, ScaffeError
 from scaffe.pycaffe import processes, ranks
-from scaffe.training.callbacks import SumOverRanks
 from scaffe.training.solver import Solver
+from scaffe.training.solver_callbacks import SumOverRanks
 
 
 class NCCL(SumOverRanks):

@@ -13,8 +13,8 @@ from scaffe.compute import Compute
 from scaffe.parallel.run import SYNCS, Run
 from scaffe.parallel.workflows.workflow import registered
 from scaffe.parallel.world import World
-from scaffe.training.callbacks import SumOverRanks
 from scaffe.training.solver import Solver
+from scaffe.training.solver_callbacks import SumOverRanks
 
 COMM = MPI.COMM_WORLD
 SIZES = [size for size in (1, 2, 3) if size <= COMM.size]
