@@ -22,8 +22,10 @@ from threading import Thread
 
 from collectives import abort
 from scaffe.errors import LaunchError
+from scaffe.monitor import log as logs
 from scaffe.parallel.world import launcher_size, open_world
 from scaffe.pycaffe import proxy
+from scaffe.training.solver import Solver
 
 UID = "SCAFFE_UID"  # environment variable, which the processes inherit: the name of their group
 END_SECONDS = 30.0  # for mpirun to end after its ranks
@@ -63,6 +65,13 @@ def join(rank: int, count: int) -> None:
     elif count > 1 and UID in os.environ:
         _check_unused()
         _joined = Member(Job(os.environ[UID], rank, count))
+        logs.follow(rank)
+
+
+def add(solver: Solver) -> None:
+    """Close a solver of this process at its end, if it is one that `join` has made a rank."""
+    if _joined is not None:
+        _joined.add(solver)
 
 
 def is_ours(uid: str) -> bool:
@@ -122,29 +131,57 @@ class Job:
         self.ended = True
         self.proxy.sendall(b"e")
         if self.mpirun is not None:
-            self.mpirun.wait(END_SECONDS)
+            try:
+                self.mpirun.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.mpirun.terminate()
 
 
 class Member:
-    """A process that is a rank of a `job`, or None where mpirun started its parent. It ends all where it fails."""
+    """A process that is a rank of a `job`, or None where mpirun started its parent.
+
+    multiprocessing's processes run no `atexit` functions, and their parent does not read their exceptions. So this ends
+    what a rank ends: its solvers, MPI, and, after an exception, all ranks.
+    """
 
     def __init__(self, job: Job | None = None):
         self.job = job
-        util.Finalize(None, self._end, exitpriority=-1)  # before atexit, which multiprocessing's processes do not run
+        self._solvers: list[Solver] = []  # the same on all ranks, also where the program has dropped some
+        util.Finalize(None, self._end, exitpriority=-1)
+
+    def add(self, solver: Solver) -> None:
+        """Close this solver at the end of the process."""
+        self._solvers = [*(one for one in self._solvers if not one.closed), solver]
 
     def _end(self) -> None:
-        """Finalise MPI at the end of the process, or abort the job where an exception ends it."""
+        """Close solvers and finalise MPI, or abort the job where an exception ends the process."""
+        error = sys.exc_info()[1]
+        for solver in self._solvers:
+            solver.lock.release()
+        if "mpi4py.MPI" in sys.modules:
+            try:
+                self._finish(error)
+            except BaseException as failure:  # which multiprocessing would but print
+                open_world().fail(failure)
+        if self.job is not None and _is_normal(error):
+            self.job.end()
+
+    def _finish(self, error: BaseException | None) -> None:
+        """End as a rank does whose program has ended, by `error` if there is one."""
         from mpi4py import MPI
 
-        error = sys.exc_info()[1]
-        if MPI.Is_initialized() and not MPI.Is_finalized():
-            if isinstance(error, KeyboardInterrupt):
-                open_world().comm.Abort(130)
-            elif error is not None and not (isinstance(error, SystemExit) and not error.code):
-                open_world().fail(error)
-            MPI.Finalize()
-        if self.job is not None and error is None:
-            self.job.end()
+        if error is not None and not _is_normal(error):
+            if not isinstance(error, (KeyboardInterrupt, SystemExit)):
+                raise error
+            open_world().comm.Abort(130 if isinstance(error, KeyboardInterrupt) else 1)
+        for solver in self._solvers:
+            solver.close()  # its threads read memory that MPI gives back
+        MPI.Finalize()
+
+
+def _is_normal(error: BaseException | None) -> bool:
+    """Return whether a process has ended as its program wants."""
+    return error is None or (isinstance(error, SystemExit) and not error.code)
 
 
 def _mpirun(uid: str, count: int) -> subprocess.Popen[bytes]:

@@ -19,6 +19,7 @@ class CaffeSolver(Solver):
     def __init__(self, param: str | os.PathLike[str] | SolverParameter, **settings: Any):
         processes.join(*ranks.set_by_program())
         super().__init__(param, **{"run": Run(scaling=ranks.scaling())} | settings)
+        processes.add(self)
 
 
 class _Typed(CaffeSolver):
