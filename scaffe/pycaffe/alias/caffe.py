@@ -2,4 +2,4 @@
 
 import scaffe.pycaffe
 
-scaffe.pycaffe.install(replace=True)
+scaffe.pycaffe.install()
