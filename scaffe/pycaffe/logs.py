@@ -19,7 +19,12 @@ def init_log(level: int = 0) -> None:
 
 def log(text: str) -> None:
     """Log a text at level INFO, line by line, with the place in the program that calls this."""
-    if not logs.log.handlers:
-        logs.start(launcher_rank())
+    begin()
     for line in str(text).split("\n"):
         logs.log.info("%s", line, stacklevel=2)
+
+
+def begin() -> None:
+    """Send the log to stderr, unless it goes there already."""
+    if not logs.log.handlers:
+        logs.start(launcher_rank())
