@@ -184,6 +184,9 @@ class BuiltSolver:
         self.statistics.spread()
         follow_first(self.nets)
 
+    def _finish_snapshot(self) -> None:
+        """Wait until the snapshot under way is written. Collective."""
+
     # Other instances.
 
     def _arrange(self) -> None:
@@ -204,6 +207,7 @@ class BuiltSolver:
     def _rebuild(self) -> None:
         """Build new nets for other instances; they go on where the nets are. Collective."""
         self.losses.settle()
+        self._finish_snapshot()
         self.propagate.sync()
         carried = Carried(self)
         self._free()

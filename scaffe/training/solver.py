@@ -256,9 +256,8 @@ class Solver(BuiltSolver):
 
     def _act(self) -> None:
         """Snapshot if it is due or a rank requests it, and stop if a rank requests that."""
-        every = 0 if self.run.snapshot_budget else self.param.snapshot
         wishes, self.losses.wishes = self.losses.wishes, set()
-        if (every and self.iter % every == 0) or wishes & {"snapshot", "requeue"}:
+        if self._is_snapshot_due() or wishes & {"snapshot", "requeue"}:
             self.losses.settle()
             self._snapshot_meanwhile() if self.run.writes_meanwhile else self.snapshot()
         self.stopped = next((wish for wish in ("requeue", "stop") if wish in wishes), "")
@@ -277,7 +276,7 @@ class Solver(BuiltSolver):
         self.step(max(0, p.max_iter - first))
         seconds = time.perf_counter() - start
         display.end(self.world, self.nets, self.workflow, self.trial.iterations, seconds)
-        if p.snapshot_after_train and self.stopped != "requeue" and not (p.snapshot and self.iter % p.snapshot == 0):
+        if p.snapshot_after_train and self.stopped != "requeue" and not self._is_snapshot_due():
             self.snapshot()
         if self.stopped:
             self.bad_records.finish(self.world)
@@ -330,6 +329,11 @@ class Solver(BuiltSolver):
         self.tests_done += 1
 
     # Snapshots.
+
+    def _is_snapshot_due(self) -> bool:
+        """Return whether the solver file's interval, if it counts, ends at this iteration."""
+        every = 0 if self.run.snapshot_budget else self.param.snapshot
+        return every > 0 and self.iter % every == 0
 
     @collective
     def snapshot(self) -> str:

@@ -216,3 +216,8 @@ def test_a_run_with_a_budget_takes_snapshots_by_it_and_not_at_the_interval(solve
     one.budget = SnapshotBudget(0.5, lambda: {0: 0, 1: 11, 2: 11, 3: 15, 4: 30, 5: 31}.get(one.iter, 32))
     one.step(6)
     assert sorted(contents()) == [f"snap_iter_{n}.{kind}" for n in (2, 5) for kind in ("caffemodel", "solverstate")]
+
+
+def test_a_run_with_a_budget_ends_with_a_snapshot_where_the_interval_ends_too(solver):
+    solver(Run(snapshot_budget=0.03), snapshot_after_train=True, max_iter=4).solve()
+    assert sorted(contents()) == ["snap_iter_4.caffemodel", "snap_iter_4.solverstate"]
