@@ -148,7 +148,10 @@ class Parser(argparse.ArgumentParser):
         return f"--{name}" in self._option_string_actions
 
     def _in_order(self, words: Sequence[str]) -> list[str]:
-        """Return the words as argparse expects them: the flags first, each with its value in one word."""
+        """Return the words as argparse expects them: the flags first, each with its value in one word.
+
+        The values of a flag that has several, such as --gpus 0 1, go up to the next flag.
+        """
         flags: list[str] = []
         others: list[str] = []
         rest = list(map(self._plain, words))[::-1]
@@ -158,6 +161,8 @@ class Parser(argparse.ArgumentParser):
             if action and action.nargs is None and "=" not in word and rest and not self._knows(name_of(rest[-1])):
                 word = f"{word}={rest.pop()}"
             (flags if action else others).append(word)
+            while action and action.nargs == "+" and rest and not self._knows(name_of(rest[-1])):
+                flags.append(rest.pop())
         return flags + others
 
     def _plain(self, word: str) -> str:

@@ -266,9 +266,9 @@ class Solver(BuiltSolver):
     def solve(self, resume: str | os.PathLike[str] | None = None) -> None:
         """Train until max_iter, or until a signal stops it; snapshot, display and test at the end as Caffe does."""
         p = self.param
+        log.info("Training to iteration %d", p.max_iter)
         log.info("Solving %s", self.net.name)
         log.info("Learning Rate Policy: %s", p.lr_policy)
-        log.info("Training to iteration %d", p.max_iter)
         self._keep_prefix()
         if resume:
             self.restore(resume)

@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import termios
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -212,7 +213,8 @@ class Terminal:
         command = [sys.executable, "-m", "scaffe", "watch", str(log), "--interval", "0.05"]
         env = {**os.environ, "TERM": "xterm", "PYTHONUTF8": "1", **env}
         env = {name: value for name, value in env.items() if value}
-        self.process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=env)
+        heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs ignore it
+        self.process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=env, preexec_fn=heard)
         os.close(slave)
         self.written = b""
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,8 @@ sys.exit(int(sys.argv[1]))
 def run(folder: Path, *args: str, caffe: bool = True, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Run python on a program, as it is or by scaffe.pycaffe."""
     command = [sys.executable, *(("-m", "scaffe.pycaffe") if caffe else ()), *args]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, input=stdin)
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs ignore it
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, input=stdin, preexec_fn=heard)
 
 
 def test_a_script_has_its_arguments_its_folder_and_its_exit_code(tmp_path):
