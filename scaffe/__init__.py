@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from scaffe.classifier import Classifier
     from scaffe.compute import Compute
     from scaffe.context import TEST, TRAIN
+    from scaffe.defaults import set_defaults
     from scaffe.errors import ScaffeError
     from scaffe.layers.layer import Layer
     from scaffe.monitor.watching import Watching
@@ -47,6 +48,7 @@ __all__ = [
     "Watching",
     "get_solver",
     "io",
+    "set_defaults",
     "to_proto",
 ]
 
@@ -65,6 +67,7 @@ _MODULES = {
     "Solver": "training.solver",
     "Watching": "monitor.watching",
     "get_solver": "training.get_solver",
+    "set_defaults": "defaults",
     "to_proto": "netspec",
 }
 

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 import scaffe.layers  # noqa: F401  registers the layers
-from scaffe import failures
+from scaffe import defaults, failures
 from scaffe.built_net import BuiltNet
 from scaffe.choices import Choices, Work
-from scaffe.compute import DEFAULT, MOVED, Compute
+from scaffe.compute import MOVED, Compute
 from scaffe.context import TRAIN, Context
 from scaffe.devices.gpu import Gpu
 from scaffe.errors import LabelError, ScaffeError, ShapeError
@@ -33,8 +33,8 @@ class Net(BuiltNet):
 
     As in pycaffe: Net(file, phase), Net(file, weights, phase), and keywords `weights`, `level`, `stages`: the level
     takes the place of the file's own, stages join those of the file.
-    `compute` says how the net computes, and `gpu` is the GPU that devices.gpu.choose returned, None for the CPU; a
-    `context` has its own `compute`, and says the rest of what layers know of a run.
+    `compute` says how the net computes, by default scaffe.defaults, and `gpu` is the GPU that devices.gpu.choose
+    returned, None for the CPU. A `context` has its own `compute`, and says the rest of what layers know of a run.
     Python layers run code that the prototxt names: only with `allow_python_layers`, or a context that allows them.
     `blobs` and `params` map names to blobs and lists of blobs; `packed` holds all parameters in one buffer.
     Raise NetError, ShapeError or PrototxtError where the net can't be built.
@@ -49,18 +49,18 @@ class Net(BuiltNet):
         weights: str | None = None,
         level: int | None = None,
         stages: Sequence[str] = (),
-        compute: Compute = DEFAULT,
+        compute: Compute | None = None,
         allow_python_layers: bool = False,
         gpu: Gpu | None = None,
         context: Context | None = None,
     ):
-        check_record("compute", compute, Compute)
+        if compute is not None:
+            check_record("compute", compute, Compute)
         phase, weights = _positional(args, context.phase if context else phase, weights)
-        given = context or Context(
-            phase,
-            compute=replace(compute, allow_python_layers=compute.allow_python_layers or allow_python_layers),
-            choices=Choices(compute.plan, compute.plan_seconds),
-        )
+        given = context
+        if given is None:
+            compute, gpu = defaults.chosen(compute, gpu)
+            given = _own_context(phase, compute, allow_python_layers)
         super().__init__(model, given, gpu, level, stages)
         self.engine.adopt(self)
         if weights:
@@ -322,6 +322,16 @@ class Net(BuiltNet):
             if name is not None and name not in names:
                 raise ScaffeError(f"no layer '{name}'; layers: {' '.join(names)}")
         return names.index(start) if start else 0, names.index(end) if end else len(names) - 1
+
+
+def _own_context(phase: int, compute: Compute, allow_python_layers: bool) -> Context:
+    """Return the context of a net that is not given one, with the default seed."""
+    return Context(
+        phase,
+        defaults.get_defaults().seed or 0,
+        compute=replace(compute, allow_python_layers=compute.allow_python_layers or allow_python_layers),
+        choices=Choices(compute.plan, compute.plan_seconds),
+    )
 
 
 def _positional(args: Sequence[str | int], phase: int | None, weights: str | None) -> tuple[int, str | None]:

@@ -26,12 +26,12 @@ from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.instances.team import Team
 from scaffe.parallel.iteration import forward, iterate
 from scaffe.parallel.run import Run
-from scaffe.parallel.world import World, open_world
+from scaffe.parallel.world import World
 from scaffe.proto import SolverParameter
 from scaffe.setting import moved
 from scaffe.timeline import timeline as timelines
 from scaffe.timeline import trace
-from scaffe.training import display
+from scaffe.training import default_compute, display
 from scaffe.training.auto_instances import AutoInstances
 from scaffe.training.built_solver import BuiltSolver
 from scaffe.training.collective import collective
@@ -47,7 +47,7 @@ class Solver(BuiltSolver):
 
     `param` is the file or its fields, `world` the ranks, by default those of this job. The settings are records:
 
-    - `compute` (scaffe.compute.Compute): how layers compute.
+    - `compute` (scaffe.compute.Compute): how layers compute; without it scaffe.defaults count.
     - `run` (scaffe.parallel.run.Run): how ranks work together.
     - `instances` (scaffe.parallel.instances.instances.Instances): how a rank divides its work over threads.
     - `reading` (readers.Reading): how data layers read.
@@ -66,18 +66,19 @@ class Solver(BuiltSolver):
         param: str | os.PathLike[str] | SolverParameter,
         *,
         world: World | None = None,
-        compute: Compute = Compute(),  # noqa: B008  frozen
-        run: Run = Run(),  # noqa: B008
+        compute: Compute | None = None,
+        run: Run = Run(),  # noqa: B008  frozen
         instances: Instances = Instances(),  # noqa: B008
         reading: Reading = Reading(),  # noqa: B008
         watching: Watching = Watching(),  # noqa: B008
     ):
-        self.world = world or open_world()
+        self.world, self.compute = default_compute.start(world, compute)
         self.asked: Callable[[], Sequence[bool]] = lambda: [False] * len(ACTIONS)
-        self.compute, self.run, self.instances = compute, run, instances
+        self.run, self.instances = run, instances
         self.reading, self.watching = reading, watching
         self.param = self.world.together(lambda: self._checked(param))
         self.world.agree({"the solver": str(self.param)} | self.settings.agreed())
+        compute = self.compute
         if compute.threads:
             self.world.together(lambda: self.world.take_threads(compute.threads))
         self.auto_instances = AutoInstances(self.world, instances, compute.deterministic)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from scaffe.defaults import get_defaults
 from scaffe.errors import ScaffeError
 from scaffe.monitor.log import log
 from scaffe.parallel.world import World
@@ -31,9 +32,12 @@ def checked(given: str | os.PathLike[str] | SolverParameter) -> SolverParameter:
 
 
 def chosen_seed(world: World, param: SolverParameter) -> int:
-    """Return the solver file's seed, or one drawn by the root and shared. Collective."""
+    """Return the solver file's seed, else the root's default seed, or one drawn by the root. Collective."""
     if param.random_seed >= 0:
         return param.random_seed
+    default: int | None = world.comm.bcast(get_defaults().seed, world.root)
+    if default is not None:
+        return default
     seed: int = world.comm.bcast(int.from_bytes(os.urandom(4), "big") >> 1, world.root)
     log.info("Random seed %d: drawn, since the solver sets none; random_seed: %d repeats this run", seed, seed)
     return seed
