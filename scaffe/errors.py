@@ -11,6 +11,7 @@ ScaffeError            [RuntimeError, for all]
 ├── NetError           a net that cannot be built: layer, blob
 │   ├── UnknownNameError  [AttributeError] a layer type or constant that `scaffe.layers` or `scaffe.params` lacks
 │   ├── ShapeError     [ValueError] bottoms, parameters or inputs with wrong shapes
+│   ├── TopError       [TypeError] a value that is no Top where a NetSpec or a layer needs one
 │   └── SplitError     a batch that cannot be divided over the ranks
 ├── UnknownLayerError  [ValueError] a layer that a net does not have
 ├── UnknownBlobError   [KeyError] a blob that a net does not have
@@ -58,6 +59,10 @@ class UnknownNameError(NetError, AttributeError):
 
 class ShapeError(NetError, ValueError):
     """Shapes that do not fit a layer or each other."""
+
+
+class TopError(NetError, TypeError):
+    """A value that is no Top where a NetSpec or a layer needs one."""
 
 
 class SplitError(NetError):
