@@ -11,6 +11,7 @@ from types import ModuleType
 MODULES = {
     "_caffe": "scaffe.pycaffe",
     "classifier": "scaffe.classifier",
+    "coord_map": "scaffe.coord_map",
     "io": "scaffe.io",
     "layers": "scaffe.layers",
     "net_spec": "scaffe.netspec",
