@@ -15,7 +15,7 @@ from scaffe.errors import WeightsError
 from scaffe.finite import all_finite, check_layers
 from scaffe.monitor.log import log
 from scaffe.proto import BlobProto, LayerParameter, NetParameter, blobs, hdf5
-from scaffe.proto.files import read_weights
+from scaffe.proto.files import read_weights, read_weights_hdf5
 
 
 class _StoredLayer(Protocol):
@@ -73,6 +73,11 @@ def load(net: _StoredNet, path: str | os.PathLike[str]) -> None:
     blobs differ in number or shape; the net is then unchanged.
     """
     copy(net, read_weights(path, shapes(net)), path)
+
+
+def load_hdf5(net: _StoredNet, path: str | os.PathLike[str]) -> None:
+    """Copy the blobs of an HDF5 file as `load` does. Raise PrototxtError for a file of another format."""
+    copy(net, read_weights_hdf5(path, shapes(net)), path)
 
 
 def shapes(net: _StoredNet) -> dict[str, list[tuple[int, ...]]]:
@@ -148,5 +153,14 @@ def save(net: _StoredNet, path: str | os.PathLike[str], diffs: bool = False) -> 
 
     The file appears complete or not at all. Raise SnapshotError if a value is not finite or the file can't be written.
     """
+    if str(path).endswith(".h5"):
+        save_hdf5(net, path, diffs)
+    else:
+        check_layers(net.layers, diffs)
+        write_atomically(path, serialised(net, diffs))
+
+
+def save_hdf5(net: _StoredNet, path: str | os.PathLike[str], diffs: bool = False) -> None:
+    """Write the net's parameters as HDF5, whatever the name of the file, as `save` does."""
     check_layers(net.layers, diffs)
-    write_atomically(path, serialised_hdf5(net, diffs) if str(path).endswith(".h5") else serialised(net, diffs))
+    write_atomically(path, serialised_hdf5(net, diffs))

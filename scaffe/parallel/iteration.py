@@ -85,7 +85,7 @@ class Part:
         self.net, self.record, self.gradients = replica.net, replica.record, replica.gradients
         self.weights, self.workflow, self.passes = replica.weights, workflow, passes
         self.weights.begin()
-        self.groups = self.net.engine.groups(self.net, workflow.starts)
+        self.groups = self.net.groups(workflow.starts)
         self.loss = self.net.engine.loss(self.net)
 
     def forward(self) -> None:
