@@ -25,6 +25,7 @@ from scaffe.parallel.instances.shared_parameters import share
 from scaffe.parallel.instances.team import Team, on_gpu
 from scaffe.parallel.instances.topology import read_topology
 from scaffe.parallel.world import USER_ERRORS, World, launcher_rank, open_world
+from scaffe.pycaffe import names
 from scaffe.training import presets
 from scaffe.training.settings import Settings, read_settings
 
@@ -97,7 +98,10 @@ def settings(a: argparse.Namespace) -> Settings:
     """Return the settings of the flags, else of the file --run-config, else of --preset, if the command takes these."""
     preset, path = getattr(a, "preset", None), getattr(a, "run_config", None)
     chosen = presets.find(preset).settings if preset else Settings()
-    return (read_settings(path, chosen) if path else chosen).with_flags(vars(a))
+    found = (read_settings(path, chosen) if path else chosen).with_flags(vars(a))
+    if found.compute.allow_python_layers and not names.other_caffe():
+        names.install()  # for the modules of users' layers
+    return found
 
 
 def _outcome(work: Callable[[], T]) -> Callable[[], T]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from types import ModuleType
@@ -36,35 +36,46 @@ class CaffeLayer:
     blobs: BlobVec
 
 
-def _stand_in() -> ModuleType:
+def _stand_in() -> dict[str, ModuleType]:
+    """Return the modules that users' modules are given where scaffe.pycaffe is not imported."""
     module = ModuleType("caffe", __doc__)
     vars(module).update(Layer=CaffeLayer, TRAIN=TRAIN, TEST=TEST)
-    return module
+    return {"caffe": module}
 
 
-def _has_real() -> bool:
-    """Return whether a module `caffe` with a file can be imported.
+_modules: Callable[[], Mapping[str, ModuleType]] = _stand_in
+
+
+def provide(modules: Callable[[], Mapping[str, ModuleType]]) -> None:
+    """Give users' modules these modules, by name, in place of the stand-in, as scaffe.pycaffe does."""
+    global _modules
+    _modules = modules
+
+
+def found() -> str:
+    """Return the file of the module `caffe` that is imported or can be, "" where there is none.
 
     A folder of that name, such as a checkout of Caffe, is a package for Python too, but has no file.
     """
     loaded = sys.modules.get("caffe")
     if loaded is not None and loaded.__spec__ is None:
-        return True  # a module object made by the user's code
+        return "a module that this program made"
     spec = loaded.__spec__ if loaded else find_spec("caffe")
-    return spec is not None and spec.origin is not None
+    return spec.origin or "" if spec else ""
 
 
 @contextmanager
 def importable() -> Iterator[None]:
-    """Make `import caffe` give the stand-in inside a `with` block, unless a real caffe can be imported."""
-    if _has_real():
+    """Make `import caffe` give what `provide` was given inside a `with` block, unless another can be imported."""
+    if found():
         yield
         return
-    folder = sys.modules.get("caffe")
-    sys.modules["caffe"] = _stand_in()
+    given = _modules()
+    before = {name: module for name in given if (module := sys.modules.get(name))}
+    sys.modules.update(given)
     try:
         yield
     finally:
-        del sys.modules["caffe"]
-        if folder is not None:
-            sys.modules["caffe"] = folder
+        for name in given:
+            sys.modules.pop(name, None)
+        sys.modules.update(before)

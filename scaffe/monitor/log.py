@@ -15,6 +15,7 @@ from scaffe.monitor.spans import instance_of
 
 log = logging.getLogger("scaffe")
 LOGGERS = log, logging.getLogger("collectives")
+GLOG_LEVELS = logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL
 
 
 class OfOneInstance(logging.Filter):
@@ -73,14 +74,26 @@ class _Handler(logging.Handler):
         sys.stderr.flush()
 
 
-def start(rank: int = 0) -> None:
-    """Send the log to stderr: every line on rank 0, warnings and errors on the others."""
+def start(rank: int = 0, level: int | None = None) -> None:
+    """Send the log to stderr: every line on rank 0, warnings and errors on the others.
+
+    Lines below `level` are left out: one of glog's numbers, 0 INFO to 3 FATAL, by default that of GLOG_minloglevel.
+    """
+    if level is None:
+        level = _environments_level()
+    least = max(GLOG_LEVELS[min(max(level, 0), len(GLOG_LEVELS) - 1)], logging.INFO if rank == 0 else logging.WARNING)
     handler = _Handler()
     handler.setFormatter(GlogFormatter())
     for logger in LOGGERS:
         logger.handlers = [handler]
         logger.propagate = False
-        logger.setLevel(logging.INFO if rank == 0 else logging.WARNING)
+        logger.setLevel(least)
+
+
+def _environments_level() -> int:
+    """Return the level of glog's environment variable, 0 where it has none that is a number."""
+    given = os.environ.get("GLOG_minloglevel", "")  # noqa: SIM112  glog's spelling
+    return int(given) if given.isdecimal() else 0
 
 
 def stop() -> None:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
+
+from scaffe.defaults import get_defaults, set_defaults
+from scaffe.errors import ScaffeError
+from scaffe.layers import caffe_shim
 
 # Of each submodule of pycaffe, the module of scaffe that it is.
 MODULES = {
@@ -20,6 +27,8 @@ MODULES = {
     "proto.caffe_pb2": "scaffe.proto.caffe_pb2",
     "pycaffe": "scaffe.pycaffe",
 }
+ALIAS = str(Path(__file__).parent / "alias")
+CONSENT = "SCAFFE_ALLOW_PYTHON_LAYERS"  # an environment variable, which processes inherit
 
 
 def submodules(table: Mapping[str, str]) -> dict[str, ModuleType]:
@@ -27,8 +36,47 @@ def submodules(table: Mapping[str, str]) -> dict[str, ModuleType]:
     return {name: import_module(module) for name, module in table.items() if "." not in name}
 
 
-def install(allow_python_layers: bool = False) -> None:
-    """Make `import caffe`, and imports of its submodules, give scaffe.pycaffe and the modules of MODULES."""
-    sys.modules["caffe"] = import_module("scaffe.pycaffe")
-    for name, module in MODULES.items():
-        sys.modules[f"caffe.{name}"] = import_module(module)
+def modules() -> dict[str, ModuleType]:
+    """Return `caffe` and all its submodules, by their names in sys.modules."""
+    submodules = {f"caffe.{name}": import_module(module) for name, module in MODULES.items()}
+    return {"caffe": import_module("scaffe.pycaffe")} | submodules
+
+
+def install(allow_python_layers: bool = False, replace: bool = False) -> None:
+    """Make `import caffe` give scaffe.pycaffe, and `import caffe.io` and so on the modules of MODULES.
+
+    This holds for this process, and for those that multiprocessing starts. `allow_python_layers` lets nets and solvers
+    made from now on run Python layers, unless they are given a Compute; so does the environment variable
+    SCAFFE_ALLOW_PYTHON_LAYERS=1. Raise ScaffeError where another caffe is imported or installed, unless this is to
+    `replace` it.
+    """
+    other = other_caffe()
+    if other and not replace:
+        raise ScaffeError(
+            f"another caffe is here, {other}: write `import scaffe.pycaffe as caffe`, or replace that one in this "
+            "process with scaffe.pycaffe.install(replace=True)"
+        )
+    for name in [name for name in sys.modules if name.split(".")[0] == "caffe"]:
+        del sys.modules[name]
+    sys.modules.update(modules())
+    if ALIAS not in sys.path:
+        sys.path.insert(0 if other else len(sys.path), ALIAS)  # where it would be found before the other
+    if allow_python_layers:
+        os.environ[CONSENT] = "1"
+    if os.environ.get(CONSENT) == "1":
+        _allow_python_layers()
+
+
+def other_caffe() -> str:
+    """Return the file of a module `caffe` that is imported or installed and is not scaffe's; "" where there is none."""
+    found = caffe_shim.found()
+    return "" if found and _is_ours(found) else found
+
+
+def _is_ours(file: str) -> bool:
+    """Return whether a file is scaffe.pycaffe's, or one that installs it, such as that of jobs/caffe-alias."""
+    return os.path.isfile(file) and b"scaffe.pycaffe" in Path(file).read_bytes()
+
+
+def _allow_python_layers() -> None:
+    set_defaults(compute=replace(get_defaults().compute, allow_python_layers=True))

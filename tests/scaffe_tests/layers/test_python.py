@@ -1,5 +1,6 @@
 """Python layers: a user's own module, with permission and without, as one of the layers of a net."""
 
+import subprocess
 import sys
 from importlib import import_module
 
@@ -13,6 +14,7 @@ from scaffe.compute import ENGINES, Compute
 from scaffe.context import Context
 from scaffe.errors import NetError
 from scaffe.proto import NetParameter
+from scaffe.pycaffe import names
 
 LAYERS = '''
 import numpy as np
@@ -102,8 +104,16 @@ def module(tmp_path, monkeypatch):
     name = f"user_layers_{tmp_path.name}"
     (tmp_path / f"{name}.py").write_text(LAYERS)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place != names.ALIAS])
+    forget("caffe")  # which a command installs
     yield name
-    sys.modules.pop(name, None)
+    forget("caffe", name)
+
+
+def forget(*packages):
+    """Make Python import these packages anew."""
+    for name in [name for name in sys.modules if name.split(".")[0] in packages]:
+        del sys.modules[name]
 
 
 def text(module, layer, param_str=""):
@@ -220,10 +230,19 @@ def test_without_permission_no_code_is_run(module):
     assert module not in sys.modules
 
 
-def test_the_stand_in_for_caffe_is_there_for_the_import_alone(module):
-    net(module, {"phase": scaffe.TRAIN, "allow_python_layers": True})
-    assert sys.modules[module].caffe.__name__ == "caffe"
-    assert "caffe" not in sys.modules
+@pytest.mark.parametrize(("first", "name"), [("scaffe", "caffe"), ("scaffe.pycaffe", "scaffe.pycaffe")])
+def test_caffe_is_there_for_the_import_alone_and_whole_once_scaffe_pycaffe_is_imported(module, tmp_path, first, name):
+    program = f"""
+import sys
+import {first}, scaffe
+net = scaffe.NetSpec()
+net.x = scaffe.layers.Input(shape=dict(dim=[2, 3]))
+net.y = scaffe.layers.Python(net.x, module="{module}", layer="Affine", param_str="1")
+scaffe.Net(net.to_proto(), scaffe.TEST, allow_python_layers=True)
+print(sys.modules["{module}"].caffe.__name__, [name for name in sys.modules if name.startswith("caffe")])
+"""
+    ran = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert ran.stdout == f"{name} []\n"
 
 
 def test_a_folder_that_is_called_caffe_is_no_caffe(module, tmp_path):

@@ -1,0 +1,5 @@
+"""`import caffe` gives scaffe.pycaffe."""
+
+import scaffe.pycaffe
+
+scaffe.pycaffe.install()

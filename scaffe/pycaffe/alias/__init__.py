@@ -1,0 +1,1 @@
+"""The folder that install() adds to sys.path, where processes that multiprocessing spawns find `caffe`."""
