@@ -30,13 +30,18 @@ def in_turn(works: Sequence[Callable[[], object]]) -> None:
         work()
 
 
+def nothing() -> None:
+    """Do nothing between the sums and the updates."""
+
+
 class Aggregate:
     """Base class: sum all gradients by `join` after the backward pass, then update all buckets.
 
     On a single rank it is used as it is, since its gradients are their own sums. `what` is "reduce", so that the root
     gets the sums and updates, or "allreduce", so that every rank does. `prepare()` is called once all sums are
     complete, before the first update: gradient clipping needs the norm of them all. `each(works)` calls all works, in
-    any order and threads. A net submits its layers' gradients; of several instances `summed` gets their sums.
+    any order and threads. A net submits its layers' gradients; of several instances `summed` gets their sums. A form
+    that does not update early calls `ready()`, an attribute to replace, on all ranks before `prepare`.
     """
 
     def __init__(
@@ -54,6 +59,7 @@ class Aggregate:
         self.world, self.packed, self.buckets, self.propagate = world, packed, buckets, propagate
         self.update, self.prepare, self.what = update, prepare, what
         self.meter = Meter(AGGREGATION)
+        self.ready: Callable[[], object] = nothing
         self.updates = what == "allreduce" or world.is_root
 
     def begin(self) -> None:
@@ -88,6 +94,7 @@ class Aggregate:
         """Free the communication resources. Collective."""
 
     def _update_all(self) -> None:
+        self.ready()
         if self.updates:
             self.prepare()
             self.each([partial(self._compute, k) for k in range(len(self.buckets))])

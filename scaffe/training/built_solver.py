@@ -35,6 +35,7 @@ from scaffe.timeline import trace
 from scaffe.training import replay
 from scaffe.training.auto_instances import AutoInstances
 from scaffe.training.bad_records import BadRecords
+from scaffe.training.callbacks import CalledFunctions
 from scaffe.training.carried import Carried
 from scaffe.training.communicator import open_communicator
 from scaffe.training.losses import Losses
@@ -49,12 +50,14 @@ class BuiltSolver:
       instance, `test_nets` the first of each.
     - `rule`, `statistics`, `losses`, `bad_records`, `snapshots`, `choices`: what belongs to the nets.
     - `trial`: the workflow of the next iteration, or several that are timed. `auto_instances`: the same for instances.
+    - `called`: users' functions, once any rank has added one.
     - `former`: nets that others have replaced, but users hold.
     - `closed`: whether threads have ended and communicators are freed.
     """
 
     asked: Callable[[], Sequence[bool]]
     auto_instances: AutoInstances
+    called: CalledFunctions | None
     choices: Choices
     closed: bool
     compute: Compute
@@ -136,7 +139,8 @@ class BuiltSolver:
         """Return the workflow of the run, or those to time. Collective."""
         given = self.world, self.collectives, self.net, self.update_bucket, self.rule
         runs = candidates(self.run, self.world, self.team, self.auto_instances.is_settled)
-        workflows = {name: make_workflow(run, *given, self.instance_nets) for name, run in runs.items()}
+        others = self.instance_nets, self.called
+        workflows = {name: make_workflow(run, *given, *others) for name, run in runs.items()}
         if self.timeline:
             for workflow in workflows.values():
                 self.timeline.follow(workflow)

@@ -13,6 +13,7 @@ from weakref import WeakSet
 from readers import Reading
 from scaffe.choices import Choices
 from scaffe.compute import AUTO, Compute
+from scaffe.errors import ScaffeError
 from scaffe.files import snapshot, weights
 from scaffe.held import Together, public
 from scaffe.monitor.log import log
@@ -24,7 +25,7 @@ from scaffe.net import Net
 from scaffe.parallel.evaluate import means, run_batches
 from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.instances.team import Team
-from scaffe.parallel.iteration import forward, iterate
+from scaffe.parallel.iteration import forward, iterate, update
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
 from scaffe.proto import SolverParameter
@@ -34,6 +35,7 @@ from scaffe.timeline import trace
 from scaffe.training import default_compute, display
 from scaffe.training.auto_instances import AutoInstances
 from scaffe.training.built_solver import BuiltSolver
+from scaffe.training.callbacks import Callbacks, CalledFunctions
 from scaffe.training.collective import collective
 from scaffe.training.settings import Settings, moved_keywords
 from scaffe.training.signals import ACTIONS
@@ -55,9 +57,10 @@ class Solver(BuiltSolver):
 
     `asked()`, an attribute to replace, returns for each of signals.ACTIONS whether this rank requests it; a request of
     any rank counts for all. pycaffe's attributes: `net`, `test_nets`, `iter`; the nets are replaced while instances
-    that are "auto" are timed (see AutoInstances). All methods are collective: every rank calls them alike. From the
-    start of training, or the first snapshot, to `close` no other job can write snapshots of this prefix (see
-    PrefixLock). Raise ScaffeError, or an error derived from it, for what the user can correct.
+    that are "auto" are timed (see AutoInstances); `lr`, the rate of the current iteration. All methods but
+    `add_callback` are collective: every rank calls them alike. From the start of training, or the first snapshot, to
+    `close` no other job can write snapshots of this prefix (see PrefixLock). Raise ScaffeError, or an error derived
+    from it, for what the user can correct.
     """
 
     @moved(moved_keywords())
@@ -87,6 +90,8 @@ class Solver(BuiltSolver):
         self.choices = self.world.on_root(lambda: Choices(compute.plan, compute.plan_seconds))
         self.seed = chosen_seed(self.world, self.param)
         self.iter = self.tests_done = 0
+        self.callbacks = Callbacks()
+        self.called: CalledFunctions | None = None
         self.stopped = ""  # the request that ended solve() early: "stop" or "requeue"
         self.lock = snapshot.lock(self.param.snapshot_prefix)
         self.former: WeakSet[Net] = WeakSet()  # nets that others have replaced, but users hold
@@ -125,7 +130,56 @@ class Solver(BuiltSolver):
         """
         if self.written.by_users(self._users_nets()):
             self.propagate.changed()
+        self._take_callbacks()
         self._run(iterations)
+        self.written.note(self._users_nets())
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the current iteration, before any lr_mult."""
+        return self.rate()
+
+    def add_callback(self, on_start: Any, on_gradients_ready: Any = None) -> None:
+        """Add two functions without arguments, or an object with methods of these names. Not collective.
+
+        Every iteration calls `on_start` before its first forward pass, when all ranks have the root's parameters. What
+        it writes into the root's parameters holds for all ranks. `on_gradients_ready` is called after the last
+        backward pass, when all ranks have the sums of the gradients over the ranks, not yet clipped or divided by
+        iter_size. Then the update follows, by the gradients as the functions leave them: on the root, and with
+        `sync` "allreduce" on each rank, so that all ranks must make the same change.
+
+        A callback may be added on some ranks alone. A workflow that updates early does not do so once any rank has
+        one. A `SumOverRanks`, such as pycaffe's NCCL, is the place of the sums: functions added before it are called
+        while gradients are summed, and read undefined gradients. Raise TypeError for anything else.
+        """
+        self.callbacks.add(on_start, on_gradients_ready)
+
+    def _take_callbacks(self) -> None:
+        """Make the workflows anew once any rank has added a function. Collective."""
+        if self.called is None and self.world.allsum(bool(self.callbacks)):
+            self.called = CalledFunctions(self)
+            self.trial.close()
+            self.trial = self._make_workflows()
+
+    @collective
+    def apply_update(self) -> None:
+        """Update the parameters by the gradients in `net`, summed over the ranks; `iter` stays, as in Caffe.
+
+        Like an iteration it clips the sums, divides them by iter_size, and adds the weight decay. At its end all ranks
+        have the root's parameters. Callbacks are not called. Raise ScaffeError where ranks have several instances,
+        whose other nets a user's passes do not compute.
+        """
+        if self.team.size > 1:
+            raise ScaffeError(
+                f"apply_update has the gradients of one instance, but each rank has {self.team.size}; "
+                "give each rank one instance"
+            )
+        if self.written.by_users(self._users_nets()):
+            self.propagate.changed()
+        update(self.workflow)
+        self.statistics.average()
+        self.rule.look()
+        self.propagate.sync()
         self.written.note(self._users_nets())
 
     def _run(self, iterations: int) -> None:
@@ -164,6 +218,8 @@ class Solver(BuiltSolver):
     def _iterate(self, ends: bool) -> None:
         """Run an iteration; after one that `ends` a step all ranks have the root's parameters."""
         self._arrange()
+        if self.called is not None:
+            self.called.start()
         record = self.world.record
         self.team.begin(self.iter)
         self.rate()  # raises on all ranks where there is none, also on ranks that update nothing
