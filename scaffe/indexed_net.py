@@ -50,6 +50,10 @@ class IndexedNet(BuiltNet):
         return list(self.blobs.values())
 
     @property
+    def _blob_loss_weights(self) -> list[float]:
+        return list(self.blob_loss_weights.values())
+
+    @property
     def _inputs(self) -> list[int]:
         """The numbers of the input blobs."""
         return self._numbers(self.inputs)

@@ -174,6 +174,8 @@ class Net(LayerPasses, IndexedNet):
         """
         self.layers[0].set_input_arrays(data, labels)
 
+    _set_input_arrays = set_input_arrays
+
     @public
     def reshape(self) -> None:
         """Give all blobs the shapes that follow from the inputs'."""
@@ -279,7 +281,8 @@ def _positional(args: Sequence[Any], named: Mapping[str, object]) -> dict[str, A
         names = ["weights", "phase"] if paths[0] else ["phase", "weights"]
     twice = [name for name in names[: len(args)] if named[name] is not None]
     if len(args) > len(names) or twice:
-        raise CallError(f"a net takes a file, {', '.join(names)}; got {len(args)} of these {twice}")
+        again = "".join(f"; '{name}' twice" for name in twice)
+        raise CallError(f"a net takes a file, {', '.join(names)}; got {len(args)} of these{again}")
     return dict(zip(names, args, strict=False))
 
 
