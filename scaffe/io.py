@@ -74,7 +74,7 @@ def _splines(im: np.ndarray, height: int, width: int, order: int) -> np.ndarray:
     return resized
 
 
-def oversample(images: Sequence[np.ndarray], crop_dims: Sequence[int]) -> np.ndarray:
+def oversample(images: Sequence[np.ndarray], crop_dims: Sequence[int] | np.ndarray) -> np.ndarray:
     """Return ten crops of each image (H x W x K): corners and centre, then their mirrors, (10 N x crop_dims x K)."""
     (height, width), (tall, wide) = images[0].shape[:2], map(int, crop_dims)
     if tall > height or wide > width:

@@ -63,12 +63,18 @@ class Parser(argparse.ArgumentParser):
         self._names |= dict.fromkeys((name, name.replace("-", "_"), *others), name)
         return self._commands.add_parser(name, help=text, description=text, allow_abbrev=False)
 
-    def flag(self, name: str, *, group: str = "", rare: bool = False, **options: Any) -> None:
-        """Add --name and its other spellings, listed in the `group` of that title; a `rare` one by --help-all alone."""
+    def flag(
+        self, name: str, *, group: str = "", rare: bool = False, others: Sequence[str] = (), **options: Any
+    ) -> None:
+        """Add --name and its other spellings, listed in the `group` of that title; a `rare` one by --help-all alone.
+
+        `others` are further names, which no help lists.
+        """
         if group and group not in self._groups:
             self._groups[group] = self.add_argument_group(group)
-        self._flags.add(name)
-        action = (self._groups[group] if group else self).add_argument(f"--{name}", **options)
+        self._flags.update((name, *others))
+        spellings = [f"--{one}" for one in (name, *others)]
+        action = (self._groups[group] if group else self).add_argument(*spellings, **options)
         if rare:
             self._rare.add(action)
         if options.get("action") == "store_true":

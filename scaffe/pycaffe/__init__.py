@@ -14,6 +14,7 @@ from scaffe.blob import Blob as Blob
 from scaffe.classifier import Classifier as Classifier
 from scaffe.context import TEST as TEST
 from scaffe.context import TRAIN as TRAIN
+from scaffe.detector import Detector as Detector
 from scaffe.layers import caffe_shim
 from scaffe.layers.caffe_shim import BlobVec as BlobVec
 from scaffe.layers.layer import known_types

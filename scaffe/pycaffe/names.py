@@ -19,6 +19,7 @@ MODULES = {
     "_caffe": "scaffe.pycaffe",
     "classifier": "scaffe.classifier",
     "coord_map": "scaffe.coord_map",
+    "detector": "scaffe.detector",
     "io": "scaffe.io",
     "layers": "scaffe.layers",
     "net_spec": "scaffe.netspec",
