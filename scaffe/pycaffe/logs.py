@@ -19,6 +19,11 @@ def init_log(level: int = 0) -> None:
 
 def log(text: str) -> None:
     """Log a line at level INFO, with the place in the program that calls this."""
+    begin()
+    logs.log.info("%s", text, stacklevel=2)
+
+
+def begin() -> None:
+    """Send the log to stderr, unless it goes there already."""
     if not logs.log.handlers:
         logs.start(launcher_rank())
-    logs.log.info("%s", text, stacklevel=2)

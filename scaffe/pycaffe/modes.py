@@ -10,6 +10,7 @@ from scaffe.defaults import get_defaults, set_defaults
 from scaffe.devices import gpu
 from scaffe.errors import LaunchError
 from scaffe.monitor.log import log
+from scaffe.pycaffe import logs
 
 
 def set_mode_cpu() -> None:
@@ -25,6 +26,7 @@ def set_mode_gpu() -> None:
     try:
         gpu.find()
     except LaunchError as error:
+        logs.begin()
         level = logging.INFO if gpu.local_rank() else logging.WARNING
         log.log(level, "set_mode_gpu: layers compute on the CPU, since no GPU can be used: %s", error)
         set_mode_cpu()

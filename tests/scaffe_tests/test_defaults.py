@@ -7,6 +7,8 @@ from dataclasses import replace
 import nets
 import numpy as np
 import pytest
+from mpi4py import MPI
+from strict_arrays import StrictGpu
 
 import scaffe
 from scaffe import defaults
@@ -15,6 +17,7 @@ from scaffe.context import Context
 from scaffe.defaults import Defaults, get_defaults, set_defaults
 from scaffe.errors import LaunchError, NetError, ScaffeError
 from scaffe.netspec import NetSpec
+from scaffe.parallel.world import World
 
 
 @pytest.fixture(autouse=True)
@@ -92,6 +95,29 @@ def test_set_defaults_returns_the_former_ones_and_refuses_wrong_ones():
     with pytest.raises(ScaffeError, match="unknown default device; known: compute gpu seed"):
         set_defaults(device="cpu")
     assert get_defaults() == Defaults(seed=3)
+
+
+def test_nets_and_solvers_compute_on_the_default_gpu(monkeypatch, images):
+    gpu = StrictGpu()
+    monkeypatch.setattr(defaults, "choose", lambda device, ids: gpu)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    found = []
+    for device in ("cuda", "cpu"):
+        set_defaults(compute=Compute(device=device))
+        net = scaffe.Net(layers(), scaffe.TEST)
+        assert (net.engine.name == "cuda") == (device == "cuda")
+        found.append(net.forward(x=x)["y"])
+    np.testing.assert_allclose(*found, rtol=1e-5)
+    world = World(MPI.COMM_SELF.Dup())
+    for device in ("cuda", "cpu"):  # one after the other in the same world
+        set_defaults(compute=Compute(device=device))
+        param = nets.solver_with(nets.softmax_regression(images), random_seed=1)
+        solver = scaffe.Solver(param, world=world)
+        solver.step(2)
+        found.append(solver.net.packed.host_data().copy())
+        assert (solver.net.engine.name == "cuda") == (device == "cuda")
+        solver.close()
+    np.testing.assert_allclose(*found[2:], rtol=1e-4, atol=1e-6)
 
 
 class TestGpu:

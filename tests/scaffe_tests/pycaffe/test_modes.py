@@ -49,6 +49,7 @@ def test_without_a_gpu_it_warns_once_a_node_and_the_cpu_computes(monkeypatch, lo
 
     logged = []
     monkeypatch.setattr(modes.gpu, "find", find)
+    monkeypatch.setattr(modes.logs, "begin", lambda: None)
     monkeypatch.setattr(modes.gpu, "local_rank", lambda: local_rank)
     monkeypatch.setattr(modes.log, "log", lambda level, text, *args: logged.append((level, text % args)))
     caffe.set_mode_gpu()
