@@ -20,6 +20,7 @@ MODULES = {
     "classifier": "scaffe.classifier",
     "coord_map": "scaffe.coord_map",
     "detector": "scaffe.detector",
+    "draw": "scaffe.tools.caffe_draw",
     "io": "scaffe.io",
     "layers": "scaffe.layers",
     "net_spec": "scaffe.netspec",
