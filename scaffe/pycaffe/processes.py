@@ -62,7 +62,7 @@ def join(rank: int, count: int) -> None:
     if launcher_size() > 1:
         _check_unused()
         _joined = Member()
-    elif count > 1 and UID in os.environ:
+    elif count > 1 and os.environ.get(UID):
         _check_unused()
         _joined = Member(Job(os.environ[UID], rank, count))
         logs.follow(rank)

@@ -50,18 +50,23 @@ def set_solver_count(count: int) -> None:
 
 
 def set_solver_rank(rank: int) -> None:
-    """Set the number of this process among those that train together.
+    """Set the number of this process among those that train together; set_solver_count precedes it.
 
     Under mpirun, where there are as many solvers as ranks, a process that multiprocessing started ends here, quietly,
     unless its number is its rank: that solver is another rank's. Raise ScaffeError for a number that is no solver's.
     """
-    number = _checked("set_solver_rank", rank, 0)
-    if number >= _set.count:
-        raise ScaffeError(f"set_solver_rank({number}) of {_set.count} solvers: call set_solver_count before it")
-    if launcher_size() == _set.count > 1 and number != launcher_rank():
-        if multiprocessing.parent_process() is not None:
+    number, launched = _checked("set_solver_rank", rank, 0), launcher_size()
+    if launched == 1 or _set.count == 1:
+        known = number < _set.count or (launched > 1 and number == launcher_rank())
+    else:
+        known = number == launcher_rank()
+        if not known and number < launched and multiprocessing.parent_process() is not None:
             sys.exit(0)
-        raise ScaffeError(f"set_solver_rank({number}) on rank {launcher_rank()}: under mpirun it is the rank")
+    if not known:
+        raise ScaffeError(
+            f"set_solver_rank({number}) of {_set.count} solver(s), on rank {launcher_rank()} of {launched}: call "
+            "set_solver_count before it; under mpirun the number is the rank"
+        )
     _set.rank = number
 
 

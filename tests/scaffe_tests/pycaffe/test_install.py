@@ -16,7 +16,7 @@ from scaffe.pycaffe.names import CONSENT
 
 # What `from caffe import NAME` gives in pycaffe 1.0.
 PUBLIC = [
-    "AdaDeltaSolver", "AdaGradSolver", "AdamSolver", "Classifier", "Layer", "Net", "NesterovSolver", "NetSpec",
+    "AdaDeltaSolver", "AdaGradSolver", "AdamSolver", "Classifier", "Layer", "NCCL", "Net", "NesterovSolver", "NetSpec",
     "RMSPropSolver", "SGDSolver", "TEST", "TRAIN", "__version__", "get_solver", "has_nccl", "init_log", "io",
     "layer_type_list", "layers", "log", "params", "set_device", "set_mode_cpu", "set_mode_gpu", "set_multiprocess",
     "set_random_seed", "set_solver_count", "set_solver_rank", "solver_count", "solver_rank", "to_proto", "Timer",
