@@ -8,6 +8,7 @@ import nets
 import numpy as np
 import pytest
 from mpi4py import MPI
+from strict_arrays import StrictDevice, StrictGpu
 
 from scaffe.compute import Compute
 from scaffe.parallel.run import SYNCS, Run
@@ -30,14 +31,16 @@ def folder(tmp_path_factory):
     return nets.shared_folder(COMM, tmp_path_factory, "callbacks")
 
 
-def opened(folder, size, run, **fields):
+def opened(folder, size, run, gpu=None, **fields):
     """Return a solver on `size` ranks, None on the others."""
     comm = COMM.Split(0 if COMM.rank < size else MPI.UNDEFINED)
     if comm == MPI.COMM_NULL:
         return None
     given = {"base_lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, **fields}
     param = nets.solver_with(nets.tower(folder / "db"), **given)
-    return Solver(param, world=World(comm), run=run, compute=Compute(engine="reference"))
+    world = World(comm)
+    world.take_gpu(gpu)
+    return Solver(param, world=world, run=run, compute=Compute(engine="reference"))
 
 
 def parameters(solver):
@@ -45,9 +48,9 @@ def parameters(solver):
     return {p.label: p.blob.data.copy() for p in solver.net.parameters}
 
 
-def with_functions(folder, size, run, seen=None, **fields):
+def with_functions(folder, size, run, seen=None, gpu=None, **fields):
     """Return the parameters after iterations whose functions change gradients and parameters."""
-    solver = opened(folder, size, run, **fields)
+    solver = opened(folder, size, run, gpu, **fields)
     if solver is None:
         return None
     weights, bias = solver.net.params["ip1"]
@@ -82,6 +85,18 @@ def test_functions_change_what_they_change_on_one_rank(folder, run, fields):
             np.testing.assert_allclose(sums, whole, rtol=1e-4, atol=1e-6)
         for label, values in (ours or {}).items():
             np.testing.assert_allclose(values, expected[label], rtol=1e-4, atol=1e-6, err_msg=label)
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.workflow}-{run.sync}")
+def test_on_devices_functions_read_and_write_host_copies(folder, run):
+    expected_sums, sums = [], []
+    expected = with_functions(folder, COMM.size, run, expected_sums)
+    gpu = StrictGpu(StrictDevice(seed=COMM.rank, sharing=False))
+    ours = with_functions(folder, COMM.size, run, sums, gpu)
+    for (_, one), (_, other) in zip(sums, expected_sums, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+    for label, values in ours.items():
+        np.testing.assert_allclose(values, expected[label], rtol=1e-4, atol=1e-6, err_msg=label)
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.workflow}-{run.sync}")
