@@ -23,7 +23,8 @@ scaffe simulate-instances build/resnet50.json --batch 64 --core-bandwidth 20e9 -
   --plot "$out/simulated_instances.png"
 for page in docs/pycaffe/*.md; do # a page's blocks are one program, which draws its pictures
   mkdir -p build/pycaffe
-  sed -n '/^```python$/,/^```$/{/^```/!p}' "$page" | (cd build/pycaffe && MPLBACKEND=Agg python -)
+  sed -n '/^```python$/,/^```$/{/^```/!p}' "$page" |
+    (cd build/pycaffe && MPLBACKEND=Agg OMP_NUM_THREADS=1 python -)
 done
 cp build/pycaffe/*.png "$out"
 dot -Tsvg docs/house.dot -o "$out/house.svg"

@@ -24,10 +24,10 @@ PICTURE = re.compile(r"!\[.*\]\(\.\./pictures/(.*)\)")
 pytestmark = [pytest.mark.mpi_skip, pytest.mark.watchdog(600)]  # they start an mpirun of their own
 
 
-def run(language: str, block: str, folder: Path) -> None:
-    """Run a block in `folder`, each line of a shell block to its success."""
+def run(language: str, block: str, folder: Path, **more: str) -> None:
+    """Run a block in `folder`, each line of a shell block to its success; `more` is of its environment."""
     command = ["bash", "-euo", "pipefail", "-c", block] if language == "sh" else [sys.executable, "-c", block]
-    env = os.environ | {"PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
+    env = os.environ | {"PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"} | more
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=env)
     assert done.returncode == 0, f"{block}\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
 
@@ -64,7 +64,7 @@ def test_the_blocks_of_a_page_run(page: str, folder: Path) -> None:
 @pytest.mark.parametrize("page", PROGRAMS)
 def test_a_walkthrough_runs_in_an_empty_folder_and_draws_its_pictures(page: str, tmp_path: Path) -> None:
     text = PROGRAMS[page]
-    run("python", "\n".join(block for _, block in FENCE.findall(text)), tmp_path)
+    run("python", "\n".join(block for _, block in FENCE.findall(text)), tmp_path, OMP_NUM_THREADS="1")
     pictures = PICTURE.findall(text)
     assert pictures
     for picture in pictures:
