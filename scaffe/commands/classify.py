@@ -61,10 +61,11 @@ def _dims(text: str) -> tuple[int, int]:
 def _classify(a: argparse.Namespace) -> None:
     if a.top < 1:
         raise ScaffeError(f"--top must be 1 or more, got {a.top}")
+    chosen = gpu.choose(settings(a).compute.device, a.gpu)  # before images: --gpu may have taken one as its value
     paths, out = _given(a.images)
     names, images = zip(*(pair for path in paths for pair in _load(path, a)), strict=True)
     labels = _labels(a.labels) if a.labels else None
-    scores = _scores(a, images, read_mean(a.mean))
+    scores = _scores(a, images, read_mean(a.mean), chosen)
     if labels is not None and len(labels) != scores.shape[1]:
         raise ScaffeError(f"{a.labels}: {len(labels)} labels for a net with {scores.shape[1]} outputs")
     if out:
@@ -99,10 +100,11 @@ def _load(path: str, a: argparse.Namespace) -> Iterator[tuple[str, np.ndarray]]:
     yield from ((file, io.load_image(file, not a.gray)) for file in files)
 
 
-def _scores(a: argparse.Namespace, images: Sequence[np.ndarray], mean: np.ndarray | None) -> np.ndarray:
+def _scores(
+    a: argparse.Namespace, images: Sequence[np.ndarray], mean: np.ndarray | None, chosen: gpu.Gpu | None
+) -> np.ndarray:
     """Return the scores of all classes for each image (N x classes)."""
     given = settings(a)
-    chosen = gpu.choose(given.compute.device, a.gpu)
     log_device(chosen, given.compute.device)
     crew = open_crew(given.instances, chosen)
     if crew is None:

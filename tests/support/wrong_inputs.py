@@ -192,6 +192,8 @@ FLAGS = [
     ("classify image.png --model deploy.prototxt --weights w.caffemodel --labels image.png", "image.png: not a text file"),
     ("classify image.png --model deploy.prototxt --weights w.caffemodel --images-dim 4", "--images-dim.*'4'"),
     ("classify image.png --model deploy.prototxt --weights w.caffemodel --channel-swap 0,0,1", "expected an order of channels such as 2,1,0, got '0,0,1'"),
+    ("detect no.csv out.csv --model deploy.prototxt --weights w.caffemodel", "no.csv: no such file"),
+    ("detect list out.csv --model deploy.prototxt --weights w.caffemodel", "list: expected a .csv file of windows"),
     ("draw-net no net.dot", "no: no such file"),
     ("draw-net net.prototxt net.gif", "net.gif: .*known format.*.png .svg"),
     ("draw-net net.prototxt net.dot --rankdir UP", "--rankdir.*'UP'"),

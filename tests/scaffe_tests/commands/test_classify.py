@@ -179,6 +179,7 @@ def test_a_net_that_takes_no_images_is_told_with_its_inputs(folder, monkeypatch)
         (["one.npy"], "images one.npy: no such file"),
         ([IMAGES[0], "--top", "0"], "--top must be 1 or more, got 0"),
         ([IMAGES[0], "--weights", "no.caffemodel"], "no.caffemodel: no such file"),
+        (["--gpu", IMAGES[0], "out.npy"], "--gpu takes 'all' or ids such as 0,2, got 'caffe/images/000_c3.png'"),
         ([], "IMAGE"),
     ],
 )
