@@ -23,7 +23,7 @@ from threading import Thread
 from collectives import abort
 from scaffe.errors import LaunchError
 from scaffe.monitor import log as logs
-from scaffe.parallel.world import launcher_size, open_world
+from scaffe.parallel.world import World, finalize, launcher_size, opened_world
 from scaffe.pycaffe import proxy
 from scaffe.training.solver import Solver
 
@@ -154,34 +154,29 @@ class Member:
         self._solvers = [*(one for one in self._solvers if not one.closed), solver]
 
     def _end(self) -> None:
-        """Close solvers and finalise MPI, or abort the job where an exception ends the process."""
-        error = sys.exc_info()[1]
+        """End as a rank whose program has ended; after an exception that all ranks have, exit with its code at once."""
+        error, world, code = sys.exc_info()[1], opened_world(), 0
         for solver in self._solvers:
             solver.lock.release()
-        if "mpi4py.MPI" in sys.modules:
-            try:
-                self._finish(error)
-            except BaseException as failure:  # which multiprocessing would but print
-                open_world().fail(failure)
-        if self.job is not None and _is_normal(error):
+        if world is not None:
+            code = _failed(world, error)
+            for solver in self._solvers:
+                solver.close()  # its threads read memory that MPI gives back
+            finalize()
+        if self.job is not None and (world is not None or error is None):
             self.job.end()
-
-    def _finish(self, error: BaseException | None) -> None:
-        """End as a rank does whose program has ended, by `error` if there is one."""
-        from mpi4py import MPI
-
-        if error is not None and not _is_normal(error):
-            if not isinstance(error, (KeyboardInterrupt, SystemExit)):
-                raise error
-            open_world().comm.Abort(130 if isinstance(error, KeyboardInterrupt) else 1)
-        for solver in self._solvers:
-            solver.close()  # its threads read memory that MPI gives back
-        MPI.Finalize()
+        if code:
+            os._exit(code)  # the error is reported; multiprocessing would print its traceback
 
 
-def _is_normal(error: BaseException | None) -> bool:
-    """Return whether a process has ended as its program wants."""
-    return error is None or (isinstance(error, SystemExit) and not error.code)
+def _failed(world: World, error: BaseException | None) -> int:
+    """Report the error that ends this process, if any, and return its exit code; abort unless all ranks have it."""
+    if isinstance(error, (KeyboardInterrupt, SystemExit)):
+        if code := 130 if isinstance(error, KeyboardInterrupt) else error.code:
+            world.comm.Abort(code if isinstance(code, int) else 1)
+    elif error is not None:
+        return world.fail(error)
+    return 0
 
 
 def _mpirun(uid: str, count: int) -> subprocess.Popen[bytes]:

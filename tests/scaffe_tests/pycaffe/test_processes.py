@@ -36,6 +36,8 @@ def solve(file, uid, rank, count, ending):
 
     if ending:
         solver.add_callback(lambda: None, end)
+    if ending == "diverging":
+        solver.net.params["ip5"][0].data[...] = float("nan")
     solver.step(solver.param.max_iter)
     if rank == 0:
         solver.net.save("trained.caffemodel")
@@ -113,6 +115,13 @@ def test_a_process_that_ends_early_ends_all(images, tmp_path, ending, code, told
     assert f"[1, {code}]" in ran.stdout, ran.stderr
     assert told in ran.stderr
     assert "rank 0: another process of the job has ended early, so this one ends too" in ran.stderr
+
+
+def test_an_error_of_all_processes_is_reported_once(images, tmp_path):
+    ran = run(tmp_path, written(tmp_path, images), 2, "", "diverging")
+    assert ran.stdout.endswith("[2, 2]\n")
+    assert ran.stderr.count("layer 'loss': the loss is not finite at iteration 0") == 1
+    assert "Traceback" not in ran.stderr and "prterun" not in ran.stderr
 
 
 def test_an_mpi_that_is_in_use_is_not_inherited(images, tmp_path):
