@@ -172,6 +172,7 @@ def test_the_transformer_and_the_forms_of_a_net_in_python() -> None:
 def test_messages() -> None:
     for name in MESSAGES.split():
         assert hasattr(pycaffe.proto.caffe_pb2, name), name
+    assert pycaffe.io.caffe_pb2 is pycaffe.proto.caffe_pb2
 
 
 def small_net() -> pycaffe.proto.caffe_pb2.NetParameter:
