@@ -15,6 +15,7 @@ from readers.batch_queue import Batch, BatchMemory, BatchQueue, Raw
 from readers.batch_reader import BatchReader
 from readers.cifar10 import convert_cifar10
 from readers.database import Database, open_database
+from readers.database_writer import DatabaseWriter, write_database
 from readers.datum import blob_shape, decode, encode, has_old_shape, read_mean, write_mean
 from readers.digits import convert_digits
 from readers.errors import EndOfBatches, ReaderError, RecordError, SourceError
@@ -51,6 +52,7 @@ __all__ = [
     "BatchReader",
     "BlockShuffle",
     "Database",
+    "DatabaseWriter",
     "EndOfBatches",
     "FileShuffle",
     "HDF5Batches",
@@ -94,6 +96,7 @@ __all__ = [
     "replace_file",
     "resize",
     "share",
+    "write_database",
     "write_lmdb",
     "write_mean",
 ]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+from collections.abc import Iterable
 
 from readers.errors import SourceError, reason
 
+Part = bytes | memoryview  # of a file's content
 
-def replace_file(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write `content` to `path` atomically: to a temporary file beside it, which is synced to disk and renamed.
+
+def replace_file(path: str | os.PathLike[str], content: bytes | Iterable[Part]) -> None:
+    """Write `content`, or its parts, to `path` atomically: to a temporary file, which is synced to disk and renamed.
 
     Raises OSError on failure; then the temporary file is removed and an older file at `path` is unchanged.
     """
@@ -19,7 +22,7 @@ def replace_file(path: str | os.PathLike[str], content: bytes) -> None:
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
     try:
         with open(descriptor, "wb") as file:
-            file.write(content)
+            file.writelines([content] if isinstance(content, bytes) else content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(unfinished, path)

@@ -18,7 +18,7 @@ from readers.image import decode_image, resize
 from readers.image_list import ImageList
 from readers.image_reader import under
 from readers.in_order import in_order
-from readers.lmdb_writer import Record
+from readers.stores import Record
 from readers.threads import check_threads
 from readers.unfinished import ResumableWriter
 
@@ -43,8 +43,9 @@ def convert_imageset(
     progress: bool = True,
     say: Callable[[str], object] = lambda line: None,
     left_out: Callable[[str], object] | None = None,
+    backend: str = "lmdb",
 ) -> int:
-    """Build the LMDB `db` from a list of `FILE LABEL` lines, files relative to `root`; return the number of records.
+    """Build the database `db` from a list of `FILE LABEL` lines, files relative to `root`; return its length.
 
     Keys and Datums are those of Caffe's convert_imageset.
 
@@ -58,6 +59,7 @@ def convert_imageset(
       stay in DB.unfinished, see ResumableWriter.
     - `left_out` is called with a message for each image that is missing or damaged, and the others are stored. Without
       it the first such image raises RecordError.
+    - `backend` is lmdb or leveldb; only an LMDB has shards.
 
     Raises SourceError for a line that is not `FILE LABEL`, RecordError where no image can be stored.
     """
@@ -100,7 +102,7 @@ def convert_imageset(
         if bad and not writer.count:
             raise RecordError(f"none of {len(images)} images can be stored; the first: {bad}")
 
-    writer = ResumableWriter(db, len(images), arguments, shards)
+    writer = ResumableWriter(db, len(images), arguments, shards, backend)
     _resumed(writer, write, say)
     return writer.count
 

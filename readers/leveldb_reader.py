@@ -57,7 +57,7 @@ class LevelDBReader(Database):
             cursor = self._cursor or self._open()
             try:
                 return [self._item(cursor, index) for index in indices]
-            except _library().Error as error:
+            except leveldb_library().Error as error:
                 raise SourceError(f"{self.source}: {reason(error)}") from None
 
     def close(self) -> None:
@@ -69,7 +69,7 @@ class LevelDBReader(Database):
 
     def _open(self) -> Any:
         """Open the database in a temporary folder of links; return a cursor on its first record."""
-        library = _library()
+        library = leveldb_library()
         folder = _linked(self.source)
         try:
             database = library.DB(folder, create_if_missing=False, paranoid_checks=True)
@@ -90,7 +90,7 @@ class LevelDBReader(Database):
                     self._marks.append(cursor.key())
                 self._entries += 1
                 cursor.next()
-        except _library().Error as error:
+        except leveldb_library().Error as error:
             raise SourceError(f"{self.source}: {reason(error)}") from None
         finally:
             self.close()
@@ -111,7 +111,8 @@ class LevelDBReader(Database):
         return item
 
 
-def _library() -> Any:
+def leveldb_library() -> Any:
+    """Return the module plyvel. Raises ReaderError where it is not installed."""
     try:
         import plyvel
     except ImportError:

@@ -12,12 +12,10 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any
 
-import lmdb
-
-from readers.errors import SourceError, reason
+from readers.errors import ReaderError, SourceError, reason
 from readers.files import replace_file
-from readers.lmdb_writer import FIRST_MAP, Record, commit
 from readers.sharded_lmdb import shard_name
+from readers.stores import Record, Store, store_kind
 
 CHUNK_BYTES = 16 << 20  # bytes of one transaction: the most that a kill loses
 
@@ -25,25 +23,31 @@ Arguments = dict[str, str | int | bool]
 
 
 class ResumableWriter:
-    """Writes `total` records to the new LMDB `db`, or to a folder of `shards` LMDBs, in a `with` block.
+    """Writes `total` records to the new database `db`, or to a folder of `shards` LMDBs, in a `with` block.
 
     Until it is complete the database is in the folder DB.unfinished, beside `db`, with the `arguments` that it is built
     from. The folder survives a kill or an exception, and the next writer with the same arguments continues it:
     `missing` yields the numbers of the records that are not in it. Records may be left out; the i-th of the others is
-    record i // shards of shard i % shards. Raises SourceError if:
+    record i // shards of shard i % shards. `backend` is lmdb or leveldb. Raises ReaderError for a LevelDB of several
+    shards or without plyvel, SourceError if:
 
     - `db` exists or can't be written,
     - another process is writing it,
     - the unfinished database has other arguments.
     """
 
-    def __init__(self, db: str | os.PathLike[str], total: int, arguments: Arguments, shards: int = 1):
+    def __init__(
+        self, db: str | os.PathLike[str], total: int, arguments: Arguments, shards: int = 1, backend: str = "lmdb"
+    ):
         self.db, self.total, self.shards = os.fspath(db).rstrip("/"), total, shards
         self.folder = f"{self.db}.unfinished"
         self._stored: list[int] = []  # records in each shard
         self._left_out: list[int] = []  # numbers, ascending
         self._noted = 0  # how many of them left_out.json has
-        self._arguments: Arguments = {**arguments, "shards": shards}
+        self._arguments: Arguments = {**arguments, "shards": shards, "backend": backend}
+        self._kind = store_kind(backend)
+        if shards > 1 and backend != "lmdb":
+            raise ReaderError(f"only an LMDB has shards: leave out the {shards} shards, or write an LMDB")
         if os.path.lexists(self.db):
             raise SourceError(f"{self.db} exists already: remove it or choose another name")
         if not total:
@@ -57,8 +61,8 @@ class ResumableWriter:
             self._compare()
             self._left_out = list(self._read("left_out.json")) if os.path.exists(self._note("left_out.json")) else []
             self._noted = len(self._left_out)
-            self._environments = [self._open(stack, shard) for shard in range(self.shards)]
-            self._stored = [environment.stat()["entries"] for environment in self._environments]
+            self._stores = [self._open(stack, shard) for shard in range(self.shards)]
+            self._stored = [len(store) for store in self._stores]
             self._chunk: list[list[Record]] = [[] for _ in self._stored]
             self._bytes = 0
             self._open_files = stack.pop_all()
@@ -96,6 +100,8 @@ class ResumableWriter:
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         with self._open_files, self._reported():
             self._commit()
+            for store in self._stores:
+                store.close()
             if kind is None:
                 os.rename(self._part(""), self.db)
         if kind is None or not self.done:
@@ -128,7 +134,7 @@ class ResumableWriter:
         path = self._note("arguments.json")
         if not os.path.exists(path):
             replace_file(path, json.dumps(self._arguments, indent=1).encode())
-        stored = dict(self._read("arguments.json"))
+        stored = {"backend": "lmdb", **self._read("arguments.json")}  # which older folders do not name
         for name in {**stored, **self._arguments}:
             old, new = stored.get(name), self._arguments.get(name)
             if old != new:
@@ -148,11 +154,12 @@ class ResumableWriter:
         except ValueError:
             raise SourceError(f"{self._note(name)} can't be read: remove {self.folder} to start again") from None
 
-    def _open(self, stack: ExitStack, shard: int) -> lmdb.Environment:
+    def _open(self, stack: ExitStack, shard: int) -> Store:
         folder = self._part(shard_name(shard, self.shards) if self.shards > 1 else "")
         os.makedirs(folder, exist_ok=True)
-        size = max(FIRST_MAP, _size(os.path.join(folder, "data.mdb")))
-        return stack.enter_context(lmdb.open(folder, map_size=size, lock=False))
+        store = self._kind(folder, sync=True)
+        stack.callback(store.close)
+        return store
 
     def _commit(self) -> None:
         """Write the records added so far, which then survive a kill and a crash of the machine.
@@ -164,7 +171,7 @@ class ResumableWriter:
             self._noted = len(self._left_out)
         for shard, records in enumerate(self._chunk):
             if records:
-                commit(self._environments[shard], records)
+                self._stores[shard].commit(records)
                 self._stored[shard] += len(records)
                 self._chunk[shard] = []
         self._bytes = 0
@@ -173,9 +180,5 @@ class ResumableWriter:
     def _reported(self) -> Iterator[None]:
         try:
             yield
-        except (lmdb.Error, OSError) as error:
+        except self._kind.errors() as error:
             raise SourceError(f"{self.db}: can't be written: {reason(error)}") from None
-
-
-def _size(path: str) -> int:
-    return os.path.getsize(path) if os.path.exists(path) else 0

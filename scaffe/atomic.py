@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from readers import replace_file
+from readers.files import Part
 from scaffe.errors import SnapshotError
 
 
-def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write `content` to a file that appears complete or not at all. Raise SnapshotError if that fails."""
+def write_atomically(path: str | os.PathLike[str], content: bytes | Sequence[Part]) -> None:
+    """Write `content`, or its parts, to a file that appears complete or not at all. Raise SnapshotError otherwise."""
+    parts = [content] if isinstance(content, bytes) else content
     try:
-        replace_file(path, content)
+        replace_file(path, parts)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise SnapshotError(f"{path}: can't write {len(content)} bytes: {reason}") from None
+        raise SnapshotError(f"{path}: can't write {sum(map(len, parts))} bytes: {reason}") from None

@@ -17,7 +17,7 @@ from scaffe.errors import NetError
 from scaffe.graph import LayerNode, filter_layers, followers, insert_splits, joins, made_by, need_backward
 from scaffe.held import Held
 from scaffe.layers.base_data import BaseData
-from scaffe.layers.layer import Layer, asks_for_plain_code, check_counts, create
+from scaffe.layers.layer import Layer, asked_engine, asks_for_plain_code, check_counts, check_types, create
 from scaffe.monitor.log import log
 from scaffe.packed import PackedParameters, ParameterBlob
 from scaffe.proto import LayerParameter, NetParameter, NetState, Phase, numbers, strings
@@ -50,7 +50,10 @@ class BuiltNet:
         param = model if isinstance(model, NetParameter) else read_net(model)
         numbers.check(param, NetError)
         strings.check(param, NetError)
-        self.param = insert_splits(filter_layers(param, _state(param, self.context.phase, level, stages)))
+        kept = filter_layers(param, _state(param, self.context.phase, level, stages))
+        if not isinstance(model, NetParameter):
+            check_types(kept.layer, model)
+        self.param = insert_splits(kept)
         self.keep_diffs = True  # of blobs; without, an engine's gradients take turns with less memory
         self.keep_data = True  # of blobs in the test phase; without, values on a GPU take turns too
         self.name = param.name
@@ -67,7 +70,10 @@ class BuiltNet:
         self._shapes: list[list[tuple[int, ...]]] = []
         self.parameters: list[ParameterBlob] = []
         for param in self.param.layer:
+            if self.param.engine and not param.engine:
+                param.engine = self.param.engine
             self._add_layer(param)
+        self._log_engines()
         for i, j in followers(self.param.layer).items():
             self.layers[i].follower = self.layers[j]
         for i, (j, k) in joins(self.param.layer).items():
@@ -85,6 +91,13 @@ class BuiltNet:
         self.inputs = [top for layer in self.param.layer if layer.type == "Input" for top in layer.top]
         self._weigh_losses()
         self._announce_labels()
+
+    def _log_engines(self) -> None:
+        """Log how many layers ask for a library that is not that of the net's engine."""
+        for asked, name in (("MKLDNN", "onednn"), ("CUDNN", "cuda")):
+            count = sum(asked_engine(param) == asked for param in self.param.layer)
+            if count and self.engine.name != name:
+                log.info("engine: %s of %d layer(s) has no effect: %s computes them", asked, count, self.engine.name)
 
     def _announce_labels(self) -> None:
         """Give data layers the classes of the layers that take their tops for labels."""

@@ -7,7 +7,8 @@ ScaffeError            [RuntimeError, for all]
 │   ├── PrototxtError  a prototxt or binary protobuf file that cannot be read: file, line
 │   ├── WeightsError   weights or a solver state that cannot be read, or belong to another net or solver
 │   ├── SnapshotError  a snapshot that cannot be written or read
-│   └── TimelineError  a file that is no timeline, or an empty one
+│   ├── TimelineError  a file that is no timeline, or an empty one
+│   └── LogError       a file that is no log of training, or a picture of logs that cannot be drawn
 ├── NetError           a net that cannot be built: layer, blob
 │   ├── UnknownNameError  [AttributeError] a layer type or constant that `scaffe.layers` or `scaffe.params` lacks
 │   ├── ShapeError     [ValueError] bottoms, parameters or inputs with wrong shapes
@@ -106,6 +107,10 @@ class SnapshotError(FileError):
 
 class TimelineError(FileError):
     """A file that is no timeline, or an empty one."""
+
+
+class LogError(FileError):
+    """A file that is no log of training, or a picture of logs that cannot be drawn."""
 
 
 class LaunchError(ScaffeError):

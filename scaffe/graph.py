@@ -27,7 +27,7 @@ def filter_layers(net: NetParameter, state: NetState) -> NetParameter:
     kept.CopyFrom(net)
     kept.ClearField("layer")
     kept.state.CopyFrom(state)
-    places = [i for i, layer in enumerate(net.layer) if _included(layer, state)]
+    places = [i for i, layer in enumerate(net.layer) if is_included(layer, state)]
     if not places:
         why = f"{len(net.layer)} layer(s), none of them for this phase, level and stages" if net.layer else "no layers"
         raise NetError(f"net '{net.name}': {why}")
@@ -48,7 +48,8 @@ def _check_names(net: NetParameter, places: Sequence[int]) -> None:
             )
 
 
-def _included(layer: LayerParameter, state: NetState) -> bool:
+def is_included(layer: LayerParameter, state: NetState) -> bool:
+    """Return whether a layer's rules meet the state. Raise NetError for a layer with both kinds of rules."""
     if layer.include and layer.exclude:
         raise NetError(f"layer '{layer.name}' has both include and exclude rules; give one kind")
     if layer.include:

@@ -180,6 +180,16 @@ def check_record(name: str, given: object, kind: type) -> None:
         raise ScaffeError(f"{name}= takes a record, {kind.__name__}(...), got {given!r}")
 
 
+def parse_share(given: object) -> object:
+    """Return a share such as "3%" as a number, 0.03; a number as it is. Raise ValueError for other text."""
+    if not isinstance(given, str):
+        return given
+    try:
+        return float(given[:-1]) / 100 if given.endswith("%") else float(given)
+    except ValueError:
+        raise ValueError(f"expected a share such as 3%, got '{given}'") from None
+
+
 def parse_bytes(text: str) -> float:
     """Return the bytes that "0", "4M", "64K" or "inf" name. Raise ValueError for anything else."""
     if text == "inf":

@@ -17,7 +17,7 @@ RANK = 20
 def add(top: Parser) -> None:
     """Add `convert-imageset`."""
     text = (
-        "Make an LMDB of the images that a list of 'FILE LABEL' lines names. Finished work survives a kill, in "
+        "Make a database of the images that a list of 'FILE LABEL' lines names. Finished work survives a kill, in "
         "DB.unfinished: the same command continues there."
     )
     command = add_command(top, "convert-imageset", lambda a: alone(lambda: _convert(a)), text)
@@ -43,7 +43,7 @@ def _convert(a: argparse.Namespace) -> None:
     count = readers.convert_imageset(
         a.root, a.list, a.db, gray=a.gray, shuffle=a.shuffle, seed=a.seed, resize_width=a.resize_width,
         resize_height=a.resize_height, check_size=a.check_size, encoded=a.encoded, encode_type=a.encode_type,
-        shards=a.shards, threads=a.threads, say=log.info,
+        shards=a.shards, threads=a.threads, backend=a.backend, say=log.info,
         left_out=log.error if a.bad_records == "skip" else None,
     )  # fmt: skip
     log.info("Processed %d files.", count)

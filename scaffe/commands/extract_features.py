@@ -29,7 +29,7 @@ def add(top: Parser) -> None:
     command.add_argument("format", metavar="FORMAT", nargs="?", choices=tuple(FORMATS), help="the same as --db")
     command.add_argument("mode", metavar="CPU|GPU", nargs="?", choices=("CPU", "GPU"), help="as in Caffe; see --device")
     command.add_argument("device_id", metavar="DEVICE_ID", nargs="?", type=_device_id, help="of GPU; the same as --gpu")
-    command.flag("db", choices=tuple(FORMATS), help="lmdb of Datums (the default), hdf5 or npy")
+    command.flag("db", choices=tuple(FORMATS), help="lmdb (the default) or leveldb of Datums, hdf5 or npy")
     add_net_flags(command)
     add_instances(command)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+from scaffe.commands.flag_words import SPECIAL, FlagError, expand, name_of
 from scaffe.monitor.log import one_line
 from scaffe.parallel.world import launcher_rank
+from scaffe.version import __version__
 
 ON, OFF = ("1", "t", "true", "y", "yes"), ("0", "f", "false", "n", "no")  # values of a switch
 
@@ -28,27 +30,35 @@ GLOG_SWITCHES = (
     "symbolize-stacktrace",
 )  # fmt: skip
 
+# Caffe's tools that do nothing but name another one, and what that is here.
+DEPRECATED = {
+    "train_net": "train --solver=FILE [--snapshot=FILE]",
+    "finetune_net": "train --solver=FILE --weights=FILE",
+    "test_net": "test --model=FILE --weights=FILE",
+    "net_speed_benchmark": "time --model=FILE [--iterations=50] [--gpu=ID]",
+}
+
 
 class Parser(argparse.ArgumentParser):
     """Take flags in every spelling of gflags, list them once, and report a wrong command line in one line, on one rank.
 
     A flag can have one dash or two, underscores or hyphens, its value behind a space or `=`, and stand before the
-    command. A switch can also be written -switch=true and -noswitch. `--help` lists the common flags in groups,
-    `--help-all` the rare ones too.
+    command. A switch can also be written -switch=true and -noswitch. Words behind `--` are no flags. The flags of
+    flag_words.SPECIAL are gflags' own. `--help` lists the common flags in groups, `--help-all` the rare ones too.
     """
 
     def __init__(self, *arguments: Any, **options: Any):
         super().__init__(*arguments, **{**options, "add_help": False, "formatter_class": _Formatter})
         self._commands: argparse._SubParsersAction[Parser] | None = None
-        self._names: dict[str, str] = {}  # of the commands, by their other names too
+        self._names: dict[str, list[str]] = {}  # the words that each name of a command stands for
         self._flags: set[str] = set()  # all that have several spellings, by their names
         self._switches: set[str] = set()
         self._groups: dict[str, argparse._ArgumentGroup] = {}
         self._rare: set[argparse.Action] = set()
         self._optionals.title = "flags"
-        self._flags |= {"help", "helpshort", "helpfull", "help-all"}
+        self._flags |= {"help", "helpshort", "helpfull", "helppackage", "help-all"}
         self.add_argument("-h", "--help", "--helpshort", action="help", help="list the common flags")
-        self.add_argument("--help-all", "--helpfull", action=_HelpAll, help="list every flag")
+        self.add_argument("--help-all", "--helpfull", "--helppackage", action=_HelpAll, help="list every flag")
 
     def error(self, message: str) -> NoReturn:
         """Print one line, on the first rank alone, and exit with 2."""
@@ -56,12 +66,20 @@ class Parser(argparse.ArgumentParser):
             print(f"scaffe: {one_line(message)}; see {self.prog} --help", file=sys.stderr)
         self.exit(2)
 
-    def command(self, name: str, text: str, others: Sequence[str] = ()) -> Parser:
-        """Add a command, and return its parser. It can be called by `others` and by its name with underscores too."""
+    def command(self, name: str, text: str, others: Mapping[str, Sequence[str]]) -> Parser:
+        """Add a command, and return its parser. It can be called by its name with underscores too, and by `others`.
+
+        Each of the others is a name with the flags that it stands for.
+        """
         if self._commands is None:
             self._commands = self.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
-        self._names |= dict.fromkeys((name, name.replace("-", "_"), *others), name)
-        return self._commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        self._names |= dict.fromkeys((name, name.replace("-", "_")), [name])
+        self._names |= {other: [name, *flags] for other, flags in others.items()}
+        command: Parser = self._commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        command._flags.add("version")
+        version = f"scaffe {__version__}"
+        command.add_argument("--version", action="version", version=version, help=argparse.SUPPRESS)
+        return command
 
     def flag(
         self, name: str, *, group: str = "", rare: bool = False, others: Sequence[str] = (), **options: Any
@@ -113,35 +131,70 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Return the arguments and the words left over; flags may have Caffe's spelling."""
-        words = list(map(self._plain, sys.argv[1:] if args is None else args))
-        return super().parse_known_args(self._command_first(words), namespace)
+        words = list(sys.argv[1:] if args is None else args)
+        if self._names:
+            return super().parse_known_args(self._command_first(words), namespace)
+        end = words.index("--") if "--" in words else len(words)
+        try:
+            flags, left_out = expand(words[:end], self._knows)
+        except FlagError as error:
+            self.error(str(error))
+        found, rest = super().parse_known_args(self._in_order(flags) + words[end:], namespace)
+        if left_out:
+            found.ignored = [*(found.ignored or []), *left_out]
+        return found, rest
+
+    def _knows(self, name: str) -> bool:
+        return f"--{name}" in self._option_string_actions
+
+    def _in_order(self, words: Sequence[str]) -> list[str]:
+        """Return the words as argparse expects them: the flags first, each with its value in one word."""
+        flags: list[str] = []
+        others: list[str] = []
+        rest = list(map(self._plain, words))[::-1]
+        while rest:
+            word = rest.pop()
+            action = self._option_string_actions.get(word.partition("=")[0])
+            if action and action.nargs is None and "=" not in word and rest and not self._knows(name_of(rest[-1])):
+                word = f"{word}={rest.pop()}"
+            (flags if action else others).append(word)
+        return flags + others
 
     def _plain(self, word: str) -> str:
         """Return a word as argparse expects it: a flag as --name, a switch with a value, -gray=true, as a switch."""
         given, equals, value = word.partition("=")
-        name = given.removeprefix("-").removeprefix("-").replace("_", "-")
+        name = name_of(word)
         if given == "-v":  # as a letter it would stand for -verbose too
             return f"-{word}"
-        if not given.startswith("-"):
-            return word
         if equals and name in self._switches:
             if value.lower() not in (*ON, *OFF):
                 self.error(f"argument {given}: expected true or false, got '{value}'")
             return f"--{name}" if value.lower() in ON else f"--no{name}"
         return f"--{name}{equals}{value}" if name in self._flags else word
 
-    def _command_first(self, words: list[str]) -> list[str]:
+    def _command_first(self, words: Sequence[str]) -> list[str]:
         """Return the words with the command, by its own name, before the flags, behind which it may stand."""
-        places = (i for i, word in enumerate(words) if word in self._names)
-        place = next((i for i in places if not i or not self._takes_value(words[i - 1])), 0)
+        if words and _tool(words[0]) == "caffe":
+            words = words[1:]
+        places = [i for i, word in enumerate(words) if not (i and self._takes_value(words[i - 1]))]
+        place = next((i for i in places if _tool(words[i]) in {*self._names, *DEPRECATED}), 0)
         if not words or (place and not words[0].startswith("-")):
-            return words
-        return [self._names.get(words[place], words[place]), *words[:place], *words[place + 1 :]]
+            return list(words)
+        name = _tool(words[place])
+        if name in DEPRECATED:
+            self.error(f"{name} is one of Caffe's deprecated tools: use scaffe {DEPRECATED[name]}")
+        if name in self._names:
+            return [*self._names[name], *words[:place], *words[place + 1 :]]
+        return [self._plain(words[0]), *words[1:]]
 
     def _takes_value(self, word: str) -> bool:
-        """Say whether a word is a flag of Caffe whose value is the next word, as in -stage test."""
-        name = word.removeprefix("-").removeprefix("-").replace("_", "-")
-        return word.startswith("-") and name in (*CAFFE, *GLOG)
+        """Say whether a word is a flag of Caffe or gflags whose value is the next word, as in -stage test."""
+        return "=" not in word and name_of(word) in (*CAFFE, *GLOG, *SPECIAL)
+
+
+def _tool(word: str) -> str:
+    """Return the name of a tool: Caffe's build calls it train.bin too."""
+    return word.removesuffix(".bin")
 
 
 class _Formatter(argparse.HelpFormatter):

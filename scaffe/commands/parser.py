@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from scaffe.commands.gflags import Parser
@@ -17,10 +17,17 @@ CAFFES = "Caffe's"  # title of the flags that Caffe has too
 
 
 def add_command(
-    top: Parser, name: str, run: Callable[[argparse.Namespace], int], text: str, caffes: Sequence[str] = ()
+    top: Parser,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    text: str,
+    caffes: Sequence[str] | Mapping[str, Sequence[str]] = (),
 ) -> Parser:
-    """Add a command, by its name, by that with underscores and by those of Caffe's tools; return its parser."""
-    command = top.command(name, text, caffes)
+    """Add a command, by its name, by that with underscores and by those of Caffe's tools; return its parser.
+
+    `caffes` holds the names of the tools, or, in a mapping, each with the flags that it stands for.
+    """
+    command = top.command(name, text, caffes if isinstance(caffes, Mapping) else dict.fromkeys(caffes, ()))
     command.set_defaults(run=run, ignored=None)
     return command
 

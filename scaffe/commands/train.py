@@ -85,6 +85,7 @@ def _solve(world: World, a: argparse.Namespace, settings: Settings, signals: Sig
             _run_through(solver, a)
     finally:
         solver.lock.release()
+        solver.monitor.close()
     solver.close()
     return REQUEUE_EXIT_CODE if solver.stopped == "requeue" else 0
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from readers.files import TEMPORARY
+from readers.files import TEMPORARY, Part
 from scaffe.errors import PrototxtError, SnapshotError, WeightsError
 from scaffe.files.prefix_lock import PrefixLock
 from scaffe.monitor.log import log
@@ -29,13 +29,14 @@ class Format(NamedTuple):
 
     name: str
     suffix: str
-    encode: Callable[[SolverState, Iterable[np.ndarray]], bytes]
+    encode: Callable[[SolverState, Iterable[np.ndarray]], bytes | list[Part]]
 
 
-def _encode_binary(state: SolverState, history: Iterable[np.ndarray]) -> bytes:
-    fields = [blobs.field(SolverState.HISTORY_FIELD_NUMBER, blobs.encode_checked(values)) for values in history]
+def _encode_binary(state: SolverState, history: Iterable[np.ndarray]) -> list[Part]:
     head = SolverState(iter=state.iter, sealed=True)  # first, so that what is cut off behind it is missed
-    parts = [head.SerializeToString(), state.SerializeToString(), *fields]
+    parts: list[Part] = [head.SerializeToString(), state.SerializeToString()]
+    for values in history:
+        parts += blobs.nested(SolverState.HISTORY_FIELD_NUMBER, blobs.encode_checked(values))
     return blobs.sealed(parts, SolverState.CHECKSUM_FIELD_NUMBER)
 
 

@@ -3,19 +3,49 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from readers import blob_shape, has_old_shape
+from readers.files import Part
 from scaffe.atomic import write_atomically
 from scaffe.blob import Blob
 from scaffe.errors import WeightsError
 from scaffe.finite import all_finite, check_layers
 from scaffe.monitor.log import log
-from scaffe.proto import BlobProto, LayerParameter, NetParameter, blobs, hdf5
+from scaffe.proto import BlobProto, LayerParameter, NetParameter, blobs, hdf5, refusals
 from scaffe.proto.files import read_weights, read_weights_hdf5
+
+
+class BlobContent(NamedTuple):
+    """A parameter as a file holds it: its values, its gradient or None, and whether another layer owns it."""
+
+    data: np.ndarray
+    diff: np.ndarray | None
+    is_shared: bool
+
+
+@dataclass(frozen=True)
+class LayerContent:
+    """A layer as a file holds it: its definition and its parameters."""
+
+    param: LayerParameter
+    blobs: list[BlobContent]
+
+    @property
+    def name(self) -> str:
+        """The layer's name."""
+        return self.param.name
+
+
+class NetContent(NamedTuple):
+    """A net as a file holds it. Its arrays are the net's own, or what `take` in `content` made of them."""
+
+    name: str
+    layers: list[LayerContent]
 
 
 class _StoredLayer(Protocol):
@@ -99,7 +129,8 @@ def copy(net: _StoredNet, stored_net: NetParameter, path: str | os.PathLike[str]
         needed = {i for i, blob in enumerate(mine) if blob not in shared}
         where = f"{path}: layer '{layer.name}'"
         if not needed <= stored.keys() <= set(range(len(mine))):
-            raise WeightsError(f"{where}: {len(mine)} parameter blobs in the net, {len(stored)} in the file")
+            number = f"{len(mine)} parameter blobs in the net, {len(stored)} in the file"
+            raise WeightsError(f"{where}: {number}{refusals.blobs_hint(layer)}")
         for i, proto in stored.items():
             found.append((mine[i].data, from_proto(proto, mine[i].shape, f"{where}, blob {i}")))
     for target, values in found:
@@ -119,14 +150,30 @@ def load_all(net: _StoredNet, paths: Iterable[str | os.PathLike[str]]) -> None:
         load(net, path)
 
 
-def serialised(net: _StoredNet, diffs: bool = False) -> bytes:
-    """Return the net and its parameters, with `diffs` their gradients too, in Caffe's binary format."""
-    parts = [NetParameter(name=net.name, sealed=True).SerializeToString()]
-    for param, layer in zip(net.param.layer, net.layers, strict=True):
-        stored = [blobs.encode_checked(blob.data, blob.diff if diffs else None) for blob in layer.blobs]
-        fields = [blobs.field(LayerParameter.BLOBS_FIELD_NUMBER, blob) for blob in stored]
-        content = b"".join([_without_blobs(param).SerializeToString(), *fields])
-        parts.append(blobs.field(NetParameter.LAYER_FIELD_NUMBER, content))
+def content(net: _StoredNet, diffs: bool = False, take: Callable[[np.ndarray], np.ndarray] = np.asarray) -> NetContent:
+    """Return what a file of the net's parameters holds, with `diffs` their gradients too.
+
+    The arrays are `take(array)` of the net's own.
+    """
+    shared = _shared(net)
+    layers = [
+        LayerContent(
+            param,
+            [BlobContent(take(blob.data), take(blob.diff) if diffs else None, blob in shared) for blob in layer.blobs],
+        )
+        for param, layer in zip(net.param.layer, net.layers, strict=True)
+    ]
+    return NetContent(net.name, layers)
+
+
+def serialised(net: NetContent) -> list[Part]:
+    """Return the parts of a net in Caffe's binary format."""
+    parts: list[Part] = [NetParameter(name=net.name, sealed=True).SerializeToString()]
+    for layer in net.layers:
+        inner: list[Part] = [_without_blobs(layer.param).SerializeToString()]
+        for blob in layer.blobs:
+            inner += blobs.nested(LayerParameter.BLOBS_FIELD_NUMBER, blobs.encode_checked(blob.data, blob.diff))
+        parts += blobs.nested(NetParameter.LAYER_FIELD_NUMBER, inner)
     return blobs.sealed(parts, NetParameter.CHECKSUM_FIELD_NUMBER)
 
 
@@ -137,11 +184,10 @@ def _without_blobs(param: LayerParameter) -> LayerParameter:
     return bare
 
 
-def serialised_hdf5(net: _StoredNet, diffs: bool = False) -> bytes:
-    """Return the net's parameters, with `diffs` their gradients too, in Caffe's HDF5 format."""
-    shared = _shared(net)
+def _serialised_hdf5(net: NetContent, diffs: bool) -> bytes:
+    """Return a net's parameters, with `diffs` their gradients too, in Caffe's HDF5 format."""
     stored = (
-        hdf5.StoredBlob(f"{layer.name}/{i}", None if blob in shared else blob.data, blob.diff)
+        hdf5.StoredBlob(f"{layer.name}/{i}", None if blob.is_shared else blob.data, blob.diff)
         for layer in net.layers
         for i, blob in enumerate(layer.blobs)
     )
@@ -153,14 +199,23 @@ def save(net: _StoredNet, path: str | os.PathLike[str], diffs: bool = False) -> 
 
     The file appears complete or not at all. Raise SnapshotError if a value is not finite or the file can't be written.
     """
-    if str(path).endswith(".h5"):
-        save_hdf5(net, path, diffs)
-    else:
-        check_layers(net.layers, diffs)
-        write_atomically(path, serialised(net, diffs))
+    write(content(net, diffs), path, diffs)
 
 
 def save_hdf5(net: _StoredNet, path: str | os.PathLike[str], diffs: bool = False) -> None:
     """Write the net's parameters as HDF5, whatever the name of the file, as `save` does."""
+    _write_hdf5(content(net, diffs), path, diffs)
+
+
+def write(net: NetContent, path: str | os.PathLike[str], diffs: bool = False) -> None:
+    """Write a net's content as `save` does."""
+    if str(path).endswith(".h5"):
+        _write_hdf5(net, path, diffs)
+    else:
+        check_layers(net.layers, diffs)
+        write_atomically(path, serialised(net))
+
+
+def _write_hdf5(net: NetContent, path: str | os.PathLike[str], diffs: bool) -> None:
     check_layers(net.layers, diffs)
-    write_atomically(path, serialised_hdf5(net, diffs))
+    write_atomically(path, _serialised_hdf5(net, diffs))

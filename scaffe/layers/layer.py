@@ -6,7 +6,8 @@ shapes; `forward` and `backward` any number of times.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
@@ -20,7 +21,7 @@ from scaffe.context import Context
 from scaffe.engine import REFERENCE
 from scaffe.errors import NetError, ShapeError
 from scaffe.fillers import fill
-from scaffe.proto import ConvolutionParameter, FillerParameter, LayerParameter
+from scaffe.proto import ConvolutionParameter, FillerParameter, LayerParameter, refusals
 
 Blobs = Sequence[Blob]
 
@@ -244,15 +245,34 @@ def create(param: LayerParameter, context: Context) -> Layer:
     A layer with `engine: CAFFE` has the reference form. Raise NetError for an unknown layer type.
     """
     if param.type not in _types:
-        raise NetError(f"layer '{param.name}': unknown type '{param.type}'; known types: {' '.join(known_types())}")
+        unknown = f"layer '{param.name}': unknown type '{param.type}'; known types: {' '.join(known_types())}"
+        raise NetError(refusals.of_layer(param) or unknown)
     forms = _types[param.type]
     engine = REFERENCE if asks_for_plain_code(param) else context.engine.name
     return forms.get(engine, forms[REFERENCE])(param, context)
 
 
+def check_types(params: Iterable[LayerParameter], path: str | os.PathLike[str]) -> None:
+    """Raise NetError, with file and line, for a layer of the prototxt `path` whose type is of one of Caffe's forks."""
+    for param in params:
+        if param.type not in _types and (refusal := refusals.of_layer(param, path)):
+            raise NetError(refusal)
+
+
+def asked_engine(param: LayerParameter) -> str:
+    """Return the engine that a layer's prototxt asks for, CAFFE, CUDNN or MKLDNN; "" where it asks for none.
+
+    The layer type's own field has precedence over the layer's field of Intel's, which any type can have.
+    """
+    for field, value in param.ListFields():
+        if field.name.endswith("_param") and getattr(value, "engine", None):
+            return str(ConvolutionParameter.Engine.Name(value.engine))
+    return param.engine.partition(":")[0]  # Intel's can name devices behind a colon
+
+
 def asks_for_plain_code(param: LayerParameter) -> bool:
     """Return whether a layer's prototxt asks for Caffe's own code (`engine: CAFFE`), not a library's."""
-    return any(getattr(value, "engine", None) == ConvolutionParameter.CAFFE for _, value in param.ListFields())
+    return asked_engine(param) == "CAFFE"
 
 
 def check_counts(layer: Layer, bottom: Blobs, top: Blobs) -> None:

@@ -13,7 +13,7 @@ from scaffe.errors import ScaffeError
 from scaffe.parallel.drive import DRIVES
 from scaffe.parallel.workflows.sc_b import ScB
 from scaffe.parallel.workflows.workflow import registered
-from scaffe.setting import check_fields, parse_bytes, setting, settings_of
+from scaffe.setting import check_fields, parse_bytes, parse_share, setting, settings_of
 
 AUTO = "auto"
 SYNCS = {"reduce-bcast": "reduce", "allreduce": "allreduce"}  # with the collective that sums gradients
@@ -46,9 +46,13 @@ class Run:
     the name), `chunk_bytes` its messages (0: as tuned). Buckets have up to `bucket_bytes` ("0", "4M", "inf", "auto").
     `broadcast_numbers` "bf16" broadcasts weights that layers multiply in bfloat16 as such. `supernodes` gives the hosts
     of each supernode ("n0,n1;n2,n3", a pattern, "slurm": collectives.supernodes). `scaling` "strong" divides the batch
-    over the ranks, "weak" gives each rank the whole batch. All complete snapshots but the newest `keep_snapshots` are
-    removed (0: all stay). Raise ScaffeError for other values; `check_reduce` checks `reduce`, since a flag can complete
-    what a file says.
+    over the ranks, "weak" gives each rank the whole batch.
+
+    All complete snapshots but the newest `keep_snapshots` are removed (0: all stay). With `snapshot_async` a thread of
+    the root writes a copy of weights and history while training goes on. With `snapshot_budget` too; snapshots are then
+    taken as often as this share of the time allows (0 to 1, or "3%"), not at the interval of the solver file.
+
+    Raise ScaffeError for other values; `check_reduce` checks `reduce`, since a flag can complete what a file says.
     """
 
     workflow: str = setting(ScB.name, "what overlaps with computing", choices=_workflows)
@@ -74,6 +78,10 @@ class Run:
     scaling: str = setting(SCALINGS[0], "divide the batch over the ranks, or give each all",
                            choices=SCALINGS, flag="scal")  # fmt: skip
     keep_snapshots: int = setting(0, "newest snapshots that stay; 0: all", metavar="N")
+    snapshot_async: bool = setting(False, "write snapshots while training goes on", rare=True)
+    snapshot_budget: float = setting(
+        0.0, "share of the time that snapshots may take: sets how often", metavar="N%", parse=parse_share, rare=True
+    )
 
     def __post_init__(self) -> None:
         check_fields(self, Run)
@@ -83,6 +91,8 @@ class Run:
                 raise ScaffeError(f"unknown {one.name} '{value}'; known: {' '.join(one.values)}")
             if isinstance(value, int) and value < 0:
                 raise ScaffeError(f"{one.name} must be 0 or more, got {value}")
+        if not 0 <= self.snapshot_budget < 1:
+            raise ScaffeError(f"snapshot_budget must be a share of the time below 100%, got {self.snapshot_budget:g}")
         try:
             if self.supernodes:
                 finder(self.supernodes)
@@ -102,6 +112,11 @@ class Run:
             check_algorithm(self.collective, self.reduce, self.chain_size or None)
         except CollectiveError as error:
             raise ScaffeError(f"--reduce: {error}") from None
+
+    @property
+    def writes_meanwhile(self) -> bool:
+        """Whether snapshots are written while training goes on."""
+        return self.snapshot_async or self.snapshot_budget > 0
 
     @property
     def collective(self) -> str:

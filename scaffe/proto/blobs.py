@@ -2,13 +2,17 @@
 
 The Python protobuf library copies repeated floats one by one, which takes minutes for the parameters of a large
 net. Their wire format is a tag, a length and the floats as in memory (little-endian), so they are written and read
-as bytes. Messages that hold blobs are joined from serialised parts, since protobuf parsers accept fields in any order.
+as bytes. Messages that hold blobs consist of serialised parts, since protobuf parsers accept fields in any order. Parts
+with values are views of the arrays, so that a file is written without a copy of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from readers.files import Part
 from scaffe.proto import BlobProto, BlobShape, checksums
 
 _LENGTH_DELIMITED = 2
@@ -20,30 +24,39 @@ def field(number: int, payload: bytes) -> bytes:
     return _head(number, len(payload)) + payload
 
 
+def nested(number: int, parts: Sequence[Part]) -> list[Part]:
+    """Return the parts of a serialised submessage as field `number` of a message."""
+    return [_head(number, sum(map(len, parts))), *parts]
+
+
 def _head(number: int, length: int) -> bytes:
     return _varint(number << 3 | _LENGTH_DELIMITED) + _varint(length)
 
 
-def encode(array: np.ndarray, diff: np.ndarray | None = None, more: bytes = b"") -> bytes:
-    """Return a serialised BlobProto: the array's shape and values as float32, the gradient if given, then `more`."""
-    parts = [field(BlobProto.DATA_FIELD_NUMBER, array.astype("<f4", copy=False).tobytes())]
-    if diff is not None:
-        parts.append(field(BlobProto.DIFF_FIELD_NUMBER, diff.astype("<f4", copy=False).tobytes()))
-    shape = BlobShape(dim=array.shape).SerializeToString()
-    return b"".join([*parts, field(BlobProto.SHAPE_FIELD_NUMBER, shape), more])
+def encode(array: np.ndarray, diff: np.ndarray | None = None) -> bytes:
+    """Return a serialised BlobProto: the array's shape and values as float32, and the gradient if given."""
+    return b"".join(_parts(array.shape, [array] if diff is None else [array, diff]))
 
 
-def encode_checked(array: np.ndarray, diff: np.ndarray | None = None) -> bytes:
-    """Return a serialised BlobProto as `encode` does, with a checksum."""
-    given = [array] if diff is None else [array, diff]
-    checksum = checksums.of(array.shape, *(np.ascontiguousarray(values, "<f4") for values in given))
-    return encode(array, diff, BlobProto(checksum=checksum).SerializeToString())
+def encode_checked(array: np.ndarray, diff: np.ndarray | None = None) -> list[Part]:
+    """Return the parts of a serialised BlobProto as `encode` does, with a checksum."""
+    given = [np.ascontiguousarray(values, "<f4") for values in ([array] if diff is None else [array, diff])]
+    checksum = checksums.of(array.shape, *given)
+    return [*_parts(array.shape, given), BlobProto(checksum=checksum).SerializeToString()]
 
 
-def sealed(parts: list[bytes], number: int) -> bytes:
-    """Return the joined serialised parts of a message, followed by their checksum as string field `number`."""
+def _parts(shape: Sequence[int], given: Sequence[np.ndarray]) -> list[Part]:
+    parts: list[Part] = []
+    for number, values in zip((BlobProto.DATA_FIELD_NUMBER, BlobProto.DIFF_FIELD_NUMBER), given, strict=False):
+        flat = np.ascontiguousarray(values, "<f4").reshape(-1)
+        parts += nested(number, [flat.view(np.uint8).data])
+    return [*parts, field(BlobProto.SHAPE_FIELD_NUMBER, BlobShape(dim=shape).SerializeToString())]
+
+
+def sealed(parts: Sequence[Part], number: int) -> list[Part]:
+    """Return the serialised parts of a message, followed by their checksum as string field `number`."""
     parts = [*parts, _head(number, checksums.LENGTH)]
-    return b"".join([*parts, checksums.seal(parts)])
+    return [*parts, checksums.seal(parts)]
 
 
 def is_damaged(blob: BlobProto) -> bool:

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError, Message
 
 from readers.errors import reason
 from scaffe.errors import PrototxtError, ScaffeError, WeightsError
-from scaffe.proto import NetParameter, SolverParameter, SolverState, hdf5, numbers, strings
+from scaffe.proto import NetParameter, SolverParameter, SolverState, hdf5, numbers, refusals, strings
 from scaffe.proto.unchanged import unchanged
 from scaffe.proto.upgrade import upgrade_net, upgrade_solver
 
@@ -58,7 +58,8 @@ def parse_text(content: bytes, path: str | os.PathLike[str], message: type[M]) -
     except text_format.ParseError as error:
         text = re.sub(r"^\d+:\d+ : ", "", str(error)).replace('type "scaffe.', 'type "')
         line = f":{error.GetLine()}" if error.GetLine() else ""
-        raise PrototxtError(f"{path}{line}: {' '.join(text.split())}") from None
+        known = refusals.of_parser(content.decode(), str(error), (error.GetLine() or 0, error.GetColumn() or 0))
+        raise PrototxtError(f"{path}{line}: {known or ' '.join(text.split())}") from None
     numbers.check_text(content.decode(), parsed, path)
     strings.check(parsed, PrototxtError, path)
     return parsed
@@ -77,6 +78,7 @@ def read_net(path: str | os.PathLike[str]) -> NetParameter:
     net = upgrade_net(read_text(path, NetParameter), str(path))
     if not net.layer:
         raise PrototxtError(f"{path}: no layers in it; expected the prototxt of a net")
+    refusals.check_engines(net, path)
     return net
 
 

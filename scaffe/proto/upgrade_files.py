@@ -4,34 +4,38 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 
 from google.protobuf import text_format
 from google.protobuf.message import Message
 
+from readers.files import Part
 from scaffe.atomic import write_atomically
 from scaffe.errors import PrototxtError
-from scaffe.proto import NetParameter, SolverParameter, blobs
+from scaffe.proto import NetParameter, SolverParameter, blobs, refusals
 from scaffe.proto.files import is_text, parse_binary, parse_text, read_bytes, read_text
 from scaffe.proto.hdf5 import is_hdf5
 from scaffe.proto.unchanged import unchanged
 from scaffe.proto.upgrade import upgrade_net, upgrade_solver_type
 
 log = logging.getLogger("scaffe")
+FORMS = ("text", "binary")
 _TEXT, _BINARY = (".prototxt", ".txt"), (".caffemodel", ".binaryproto")
 
 
-def upgrade_net_file(old: str | os.PathLike[str], new: str | os.PathLike[str]) -> None:
+def upgrade_net_file(old: str | os.PathLike[str], new: str | os.PathLike[str], form: str | None = None) -> None:
     """Read the net in the file `old`, text or binary, and write it to `new` in the present form.
 
-    The suffix of `new` selects text (.prototxt) or binary (.caffemodel); without one the format is that of `old`. Raise
-    PrototxtError if `old` cannot be read or upgraded; nothing is written then.
+    `form` is text or binary. Without it the suffix of `new` selects text (.prototxt) or binary (.caffemodel); without
+    one the form is that of `old`. Raise PrototxtError if `old` cannot be read or upgraded; nothing is written then.
     """
     content = read_bytes(old)
     if is_hdf5(content):
         raise PrototxtError(f"{old}: an HDF5 file has no old forms to upgrade")
     text = is_text(content)
     net = parse_text(content, old, NetParameter) if text else unchanged(content, old, _decode)
-    _write(new, upgrade_net(net, str(old)), _as_text(new, text))
+    refusals.check_binary(net, old)
+    _write(new, upgrade_net(net, str(old)), form == "text" if form else _as_text(new, text))
 
 
 def _decode(content: bytes, path: str | os.PathLike[str]) -> NetParameter:
@@ -55,8 +59,8 @@ def _write(path: str | os.PathLike[str], message: Message, as_text: bool) -> Non
     log.info("Wrote %s", path)
 
 
-def _binary(message: Message) -> bytes:
+def _binary(message: Message) -> Sequence[Part]:
     content = message.SerializeToString()
     if isinstance(message, NetParameter) and message.sealed:
         return blobs.sealed([content], NetParameter.CHECKSUM_FIELD_NUMBER)
-    return content
+    return [content]

@@ -13,7 +13,8 @@ from typing import Protocol
 
 import numpy as np
 
-from readers import LMDBWriter
+from readers import DatabaseWriter
+from readers.stores import STORES
 from scaffe.atomic import write_atomically
 from scaffe.errors import ScaffeError
 from scaffe.net import Net
@@ -56,7 +57,7 @@ def _check(net: Net, outputs: Mapping[str, str], db: str) -> None:
         if name not in net.blobs:
             raise ScaffeError(f"no blob '{name}' in net '{net.name}'; its blobs: {' '.join(net.blobs)}")
         shape = net.blobs[name].shape
-        if db == "lmdb" and len(shape) > 1 + DATUM_AXES:
+        if db in DATABASES and len(shape) > 1 + DATUM_AXES:
             raise ScaffeError(
                 f"blob '{name}' has shape {shape}: a Datum holds {DATUM_AXES} axes per sample; use --db npy"
             )
@@ -83,13 +84,13 @@ class FeatureFile(Protocol):
         """Append a batch of features, (N x ...)."""
 
 
-class DatumsLMDB:
-    """An LMDB of Datums with float_data, as Caffe's tool writes it; the keys are 0000000000, 0000000001, ..."""
+class Datums:
+    """A database of Datums with float_data, as Caffe's tool writes it; the keys are 0000000000, 0000000001, ..."""
 
-    def __init__(self, path: str, blob: str):
-        self._writer = LMDBWriter(path)
+    def __init__(self, path: str, blob: str, backend: str):
+        self._writer = DatabaseWriter(path, backend)
 
-    def __enter__(self) -> DatumsLMDB:
+    def __enter__(self) -> Datums:
         self._writer.__enter__()
         return self
 
@@ -150,4 +151,5 @@ def _hdf5(path: str, blob: str) -> WholeFile:
     return WholeFile(path, blob, encode)
 
 
-FORMATS: dict[str, Callable[[str, str], FeatureFile]] = {"lmdb": DatumsLMDB, "hdf5": _hdf5, "npy": _npy}
+DATABASES: dict[str, Callable[[str, str], FeatureFile]] = {kind: partial(Datums, backend=kind) for kind in STORES}
+FORMATS: dict[str, Callable[[str, str], FeatureFile]] = {**DATABASES, "hdf5": _hdf5, "npy": _npy}

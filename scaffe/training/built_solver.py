@@ -39,6 +39,7 @@ from scaffe.training.carried import Carried
 from scaffe.training.communicator import open_communicator
 from scaffe.training.losses import Losses
 from scaffe.training.nets import NetBuilder, agree_on, follow_first
+from scaffe.training.norms import Norms
 from scaffe.training.snapshots import Snapshots
 from scaffe.training.solver_callbacks import CalledFunctions
 
@@ -48,7 +49,7 @@ class BuiltSolver:
 
     - `nets`: the train net of each of this rank's instances, `net` the first. `tests`: of each test net, a net for each
       instance, `test_nets` the first of each.
-    - `rule`, `statistics`, `losses`, `bad_records`, `snapshots`, `choices`: what belongs to the nets.
+    - `rule`, `norms`, `statistics`, `losses`, `bad_records`, `snapshots`, `choices`: what belongs to the nets.
     - `trial`: the workflow of the next iteration, or several that are timed. `auto_instances`: the same for instances.
     - `called`: users' functions, once any rank has added one.
     - `former`: nets that others have replaced, but users hold.
@@ -94,7 +95,7 @@ class BuiltSolver:
         world.together(lambda: self._build_rest(builder))
         agree_on(world, self.test_nets)
         self.bad_records = BadRecords(self._all_nets(), self.reading)
-        self.losses = Losses(world, self.param, lambda: self.asked(), self.bad_records, self.rule)
+        self.losses = Losses(world, self.param, lambda: self._requests(), self.bad_records, self.rule)
         self.snapshots = Snapshots(
             self.param, world, self.nets, self.tests, self.rule, self.choices, self.lock, run.keep_snapshots,
             self.auto_instances.kept,
@@ -116,6 +117,7 @@ class BuiltSolver:
         self.statistics = Statistics(self.world, self.nets)
         self.net.packed.pinned = True
         self.rule = solvers.create(self.param, self.net.packed, self.net.engine)
+        self.norms = Norms(self.net.packed, self.param.iter_size)
         self.tests = builder.test_nets(self.net, lambda: self.tests_done)  # of each, a net for each instance
         self.test_nets = [nets[0] for nets in self.tests]
         if self.world.is_root:
@@ -146,6 +148,10 @@ class BuiltSolver:
                 self.timeline.follow(workflow)
         return WorkflowTrial(workflows, self.world.allgather)
 
+    def _requests(self) -> Sequence[bool]:
+        """Return this rank's requests, one for each of signals.ACTIONS."""
+        return self.asked()
+
     # Computing.
 
     def update_bucket(self, bucket: Bucket) -> None:
@@ -153,6 +159,8 @@ class BuiltSolver:
         if self.replay:
             self.replay.update(bucket.part)
         else:
+            if self.norms.wanted:
+                self.norms.add(bucket)
             self.rule.update(bucket.parameters, self.rate(), self.iter, bucket.part)
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ from scaffe.parallel.world import World
 from scaffe.proto import ReaderPosition, SolverParameter, SolverState
 from scaffe.solvers import lr_policy
 from scaffe.solvers.rule import Rule
+from scaffe.training.snapshot_writer import Copies, SnapshotWriter
 
 INSTANCES = "instances "  # begins the lines of a plan about instances
 
@@ -36,6 +37,16 @@ class Progress(NamedTuple):
     iter: int
     tests_done: int
     seed: int
+
+
+class Content(NamedTuple):
+    """A snapshot to be written: the paths of its files, the state without history, the flat history, and the net."""
+
+    model: str
+    path: str
+    state: SolverState
+    history: list[np.ndarray]
+    net: weights.NetContent
 
 
 @dataclass(frozen=True)
@@ -55,21 +66,49 @@ class Snapshots:
     lock: PrefixLock
     keep: int = 0
     instances: dict[str, str] = field(default_factory=dict)
+    writer: SnapshotWriter = field(default_factory=SnapshotWriter)
+    copies: Copies = field(default_factory=Copies)
 
     def save(self, progress: Progress) -> str:
         """Write the two files, remove older snapshots beyond `keep`, and return the state's path. On the root alone."""
-        check_history(self.net.packed, self.rule.history)
+        self.writer.finish()
         self.lock.take()
-        form = snapshot.FORMATS[self.param.snapshot_format]
+        content = self._content(progress, np.asarray)
+        self._write(content)
+        return content.path
+
+    def save_later(self, progress: Progress) -> str:
+        """Copy all that `save` writes, and write it while training goes on; return the state's path. On the root alone.
+
+        Wait for the former snapshot, and raise the error that it failed with.
+        """
+        self.writer.finish()
+        self.lock.take()
+        self.copies.begin()
+        content = self._content(progress, self.copies.take)
+        self.writer.start(lambda: self._write(content))
+        return content.path
+
+    def _content(self, progress: Progress, take: Callable[[np.ndarray], np.ndarray]) -> Content:
+        """Return what the files hold; `take` returns the arrays, or copies of them."""
         stem = f"{self.param.snapshot_prefix}_iter_{progress.iter}"
-        model, state = f"{stem}.caffemodel{form.suffix}", f"{stem}.solverstate{form.suffix}"
-        log.info("Snapshotting to %s file %s", form.name, model)
-        weights.save(self.net, model, diffs=self.param.snapshot_diff)
-        log.info("Snapshotting solver state to %s file %s", form.name, state)
-        write_atomically(state, form.encode(self.state(progress, model), self._history()))
+        model, path = (f"{stem}.{kind}{self._format.suffix}" for kind in ("caffemodel", "solverstate"))
+        net = weights.content(self.net, self.param.snapshot_diff, take)
+        history = [take(on_host(flat)) for flat in self.rule.history]
+        return Content(model, path, self.state(progress, model), history, net)
+
+    def _write(self, content: Content) -> None:
+        check_history(self.net.packed, content.history)
+        log.info("Snapshotting to %s file %s", self._format.name, content.model)
+        weights.write(content.net, content.model, self.param.snapshot_diff)
+        log.info("Snapshotting solver state to %s file %s", self._format.name, content.path)
+        write_atomically(content.path, self._format.encode(content.state, self._shaped(content.history)))
         if self.keep:
-            snapshot.prune(state, self.param.snapshot_prefix, self.keep)
-        return state
+            snapshot.prune(content.path, self.param.snapshot_prefix, self.keep)
+
+    @property
+    def _format(self) -> snapshot.Format:
+        return snapshot.FORMATS[self.param.snapshot_format]
 
     def restore(self, path: str | os.PathLike[str], seed: int) -> Progress | None:
         """Load a snapshot, or the newest whole one for the path "auto"; None if there is none. Collective.
@@ -112,10 +151,10 @@ class Snapshots:
                 state.position.add(net=name, layer=layer.name, samples=samples, records=records, shuffle=layer.shuffle)
         return state
 
-    def _history(self) -> list[np.ndarray]:
-        """Return the rule's history in the parameters' shapes: all of its first slot, then all of the second."""
+    def _shaped(self, history: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return a history in the parameters' shapes: all of its first slot, then all of the second."""
         packed = self.net.packed
-        return [packed.view(on_host(flat), i) for flat in self.rule.history for i in range(len(packed.parameters))]
+        return [packed.view(flat, i) for flat in history for i in range(len(packed.parameters))]
 
     def _position(self, net: Net, layer: BaseData, tests_done: int) -> int:
         """Return how many samples a data layer has consumed over all ranks."""

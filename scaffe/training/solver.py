@@ -36,8 +36,10 @@ from scaffe.training import default_compute, display
 from scaffe.training.auto_instances import AutoInstances
 from scaffe.training.built_solver import BuiltSolver
 from scaffe.training.collective import collective
+from scaffe.training.monitor import open_monitor
 from scaffe.training.settings import Settings, moved_keywords
 from scaffe.training.signals import ACTIONS
+from scaffe.training.snapshot_writer import SnapshotBudget
 from scaffe.training.snapshots import Progress
 from scaffe.training.solver_callbacks import CalledFunctions, SolverCallbacks
 from scaffe.training.solver_param import checked, chosen_seed
@@ -95,10 +97,12 @@ class Solver(BuiltSolver):
         self.stopped = ""  # the request that ended solve() early: "stop" or "requeue"
         self.lock = snapshot.lock(self.param.snapshot_prefix)
         self.former: WeakSet[Net] = WeakSet()  # nets that others have replaced, but users hold
-        self._keeps_prefix = self.failed_alone = self.closed = False
+        self._keeps_prefix = self._writes_snapshot = self.failed_alone = self.closed = False
+        self.budget = SnapshotBudget(run.snapshot_budget) if run.snapshot_budget and self.world.is_root else None
         self.team = Team(self.world, self.auto_instances.present)
         path, size = watching.timeline, self.world.size
         self.timeline = timelines.Timeline(timelines.limit(size, self.team.size)) if path else None
+        self.monitor = open_monitor(self.world, self.param, watching)
         self._build()
         self.written = Written(self.world)
         self.written.note(self._users_nets())
@@ -188,12 +192,15 @@ class Solver(BuiltSolver):
         self._plan()
         shown = display.Shown(self.iter, time.monotonic())
         self.losses.last.clear()
+        self.monitor.go_on(self)
         with progress(self.iter, self.iter + iterations, self.world.is_root) as bar:
             for left in reversed(range(iterations)):
                 if self._is_test_due() and (self.iter > 0 or p.test_initialization):
                     self.losses.settle()
-                    self.test_all()
+                    with self.monitor.paused():
+                        self.test_all()
                 shows = p.display > 0 and self.iter % p.display == 0
+                measures = self.monitor.begins(self)
                 self._iterate(ends=not left)
                 if self.auto_instances.is_settled:
                     self.team.tell_places(self.nets)
@@ -201,6 +208,8 @@ class Solver(BuiltSolver):
                     self.losses.settle()
                     loss, rate = self.losses.mean, self.rate()
                     shown = display.iteration(self.world, self.nets, self.iter, loss, rate, shown)
+                if measures:
+                    self.monitor.measure(self)
                 self.iter += 1
                 bar.update()
                 self._act()
@@ -208,10 +217,13 @@ class Solver(BuiltSolver):
                     self.propagate.sync()
                     break
         self.losses.settle()
+        self._finish_snapshot()
+        self.monitor.rest(self)
 
     def _keep_prefix(self) -> None:
         """Lock the snapshot prefix, if this run writes snapshots. Collective the first time."""
-        if (self.param.snapshot or self.param.snapshot_after_train) and not self._keeps_prefix:
+        writes = self.param.snapshot or self.param.snapshot_after_train or self.run.snapshot_budget
+        if writes and not self._keeps_prefix:
             self.world.on_root(self.lock.take)
             self._keeps_prefix = True
 
@@ -244,11 +256,11 @@ class Solver(BuiltSolver):
 
     def _act(self) -> None:
         """Snapshot if it is due or a rank requests it, and stop if a rank requests that."""
-        due = self.param.snapshot and self.iter % self.param.snapshot == 0
+        every = 0 if self.run.snapshot_budget else self.param.snapshot
         wishes, self.losses.wishes = self.losses.wishes, set()
-        if due or wishes & {"snapshot", "requeue"}:
+        if (every and self.iter % every == 0) or wishes & {"snapshot", "requeue"}:
             self.losses.settle()
-            self.snapshot()
+            self._snapshot_meanwhile() if self.run.writes_meanwhile else self.snapshot()
         self.stopped = next((wish for wish in ("requeue", "stop") if wish in wishes), "")
 
     @collective
@@ -257,6 +269,7 @@ class Solver(BuiltSolver):
         p = self.param
         log.info("Solving %s", self.net.name)
         log.info("Learning Rate Policy: %s", p.lr_policy)
+        log.info("Training to iteration %d", p.max_iter)
         self._keep_prefix()
         if resume:
             self.restore(resume)
@@ -312,6 +325,7 @@ class Solver(BuiltSolver):
             if self.param.test_compute_loss:
                 log.info("Test loss: %.6g", mean.loss)
             display.outputs("Test", nets[0], mean.outputs)
+            self.monitor.tested(self.iter, k, mean.outputs)
         self.world.record.begin(self.iter)
         self.tests_done += 1
 
@@ -320,14 +334,41 @@ class Solver(BuiltSolver):
     @collective
     def snapshot(self) -> str:
         """Write weights and solver state; return the state's path on all ranks."""
+        self._writes_snapshot = False
+        return self._save(self.snapshots.save)
+
+    def _snapshot_meanwhile(self) -> None:
+        """Write weights and solver state as they are now, while training goes on. Collective."""
+        start = time.perf_counter()
+        self._save(self.snapshots.save_later)
+        self._writes_snapshot = True
+        if self.budget is not None:
+            self.budget.took(time.perf_counter() - start + self.snapshots.writer.cpu_seconds / self.world.threads)
+
+    def _save(self, save: Callable[[Progress], str]) -> str:
         self.world.record.at(SNAPSHOT)
         self.propagate.sync()
         progress = Progress(self.iter, self.tests_done, self.seed)
-        return self.world.on_root(lambda: self.snapshots.save(progress))
+        return self.world.on_root(lambda: save(progress))
+
+    def _finish_snapshot(self) -> None:
+        """Wait until the snapshot under way is written. Raise SnapshotError on all ranks where it isn't. Collective."""
+        if self._writes_snapshot:
+            self._writes_snapshot = False
+            self.world.record.at(SNAPSHOT)
+            self.world.on_root(self.snapshots.writer.finish)
+
+    def _requests(self) -> list[bool]:
+        """Return this rank's requests: those of its signals, and a snapshot that the budget allows."""
+        asked = list(self.asked())
+        if self.budget is not None and self.budget.is_due():
+            asked[ACTIONS.index("snapshot")] = True
+        return asked
 
     @collective
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Continue where the snapshot was taken, or at the newest whole one of the prefix for the path "auto"."""
+        self._finish_snapshot()
         if restored := self.snapshots.restore(path, self.seed):
             self.iter, self.tests_done, self.seed = restored
             self.auto_instances.restored(self.net)
@@ -351,15 +392,17 @@ class Solver(BuiltSolver):
 
     @public
     def close(self) -> None:
-        """Write the timeline, end all threads, free the communicators and unlock the snapshot prefix. Collective.
+        """Write what is left to write, end all threads, free communicators, unlock the snapshot prefix. Collective.
 
         If the last call failed on this rank alone, only its threads end: the other ranks are elsewhere. Closing twice
         is allowed. Raise SnapshotError where the timeline can't be written.
         """
+        self.snapshots.writer.join()
         self.lock.release()
         self._keeps_prefix = False
         if self.closed:
             return
+        self.monitor.close()
         if self.failed_alone:
             for workflow in self.trial.workflows:
                 workflow.drive.close()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from scaffe.context import TEST, TRAIN
 from scaffe.errors import ScaffeError
-from scaffe.proto import NetParameter, NetState, SolverParameter
+from scaffe.graph import is_included
+from scaffe.layers.layer import check_types
+from scaffe.proto import NetParameter, NetState, Phase, SolverParameter
 from scaffe.proto.files import read_net
 from scaffe.proto.upgrade import upgrade_net
 
@@ -15,7 +18,7 @@ def train_net(p: SolverParameter) -> NetParameter:
     given = [field for field in _TRAIN_FIELDS if p.HasField(field)]
     if len(given) != 1:
         raise ScaffeError(f"a solver needs exactly one of {', '.join(_TRAIN_FIELDS)}; got {', '.join(given) or 'none'}")
-    return _load(getattr(p, given[0]), p.train_state)
+    return _load(getattr(p, given[0]), p.train_state, TRAIN)
 
 
 def test_nets(p: SolverParameter) -> list[NetParameter]:
@@ -31,10 +34,10 @@ def test_nets(p: SolverParameter) -> list[NetParameter]:
     if sources and p.test_interval <= 0:
         raise ScaffeError(f"test_interval must be above 0 to test, got {p.test_interval}")
     states = list(p.test_state) or [NetState()] * len(sources)
-    return [_load(source, state) for source, state in zip(sources, states, strict=True)]
+    return [_load(source, state, TEST) for source, state in zip(sources, states, strict=True)]
 
 
-def _load(source: str | NetParameter, state: NetState) -> NetParameter:
+def _load(source: str | NetParameter, state: NetState, phase: int) -> NetParameter:
     if isinstance(source, str):
         net = read_net(source)
     else:
@@ -45,4 +48,9 @@ def _load(source: str | NetParameter, state: NetState) -> NetParameter:
     given.CopyFrom(state)
     given.ClearField("phase")  # the net's use says it
     net.state.MergeFrom(given)
+    if isinstance(source, str):
+        whole = NetState()
+        whole.CopyFrom(net.state)
+        whole.MergeFrom(NetState(phase=Phase.Name(phase)))
+        check_types((layer for layer in net.layer if is_included(layer, whole)), source)
     return net

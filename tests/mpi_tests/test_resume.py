@@ -101,6 +101,33 @@ def test_a_snapshot_changes_nothing_in_the_run_that_takes_it(folder):
     assert_same_bits(run.train(5).end(), Run(folder, "bystander").train(10).end())
 
 
+@pytest.mark.parametrize("how", [{}, {"sync": "allreduce"}, {"workflow": "SC-OBR"}], ids=str)
+def test_snapshots_written_while_training_goes_on_are_those_of_a_run_that_waits(folder, how):
+    written = {}
+    for meanwhile in (False, True):
+        name = f"meanwhile {meanwhile} {how}"
+        param = nets.solver_with(nets.lenet(folder / "db", **TRAINED), snapshot_prefix=str(folder / name), snapshot=2)
+        solver = Solver(param, run=Parallel(**how, snapshot_async=meanwhile))
+        solver.step(6)
+        solver.close()
+        written[meanwhile] = [(folder / f"{name}_iter_{n}.caffemodel").read_bytes() for n in (2, 4, 6)]
+    assert written[True] == written[False]
+
+
+def test_a_snapshot_that_fails_while_training_goes_on_fails_on_all_ranks(folder, monkeypatch):
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    param = nets.solver_with(nets.lenet(folder / "db"), snapshot_prefix=str(folder / "full"), snapshot=2)
+    solver = Solver(param, run=Parallel(snapshot_async=True))
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", full)
+        with pytest.raises(ScaffeError, match="full_iter_2.caffemodel: can't write .* no space left on device"):
+            solver.step(6)
+    assert solver.iter == 4  # found by the next snapshot
+    solver.close()
+
+
 def test_a_prefix_that_another_job_writes_under_is_refused_on_all_ranks(folder):
     prefix = folder / "taken"
     if COMM.rank == 0:

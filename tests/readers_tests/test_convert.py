@@ -20,9 +20,10 @@ from readers import (
     compute_image_mean,
     convert_digits,
     convert_imageset,
+    database_writer,
     decode,
     encode,
-    lmdb_writer,
+    stores,
     write_lmdb,
 )
 
@@ -214,8 +215,8 @@ def test_without_scikit_learn_its_name_is_told(tmp_path, monkeypatch):
 
 
 def test_a_map_that_is_full_grows_and_the_file_stays_as_small_as_its_records(tmp_path, monkeypatch):
-    monkeypatch.setattr(lmdb_writer, "FIRST_MAP", 1 << 16)
-    monkeypatch.setattr(lmdb_writer, "CHUNK_BYTES", 1 << 19)
+    monkeypatch.setattr(stores, "FIRST_MAP", 1 << 16)
+    monkeypatch.setattr(database_writer, "CHUNK_BYTES", 1 << 19)
     records = [(b"%06d" % number, os.urandom(5000)) for number in range(800)]
     assert write_lmdb(tmp_path / "db", iter(records)) == 800
     assert stored(tmp_path / "db") == records

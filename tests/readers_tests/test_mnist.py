@@ -9,7 +9,7 @@ import lmdb
 import numpy as np
 import pytest
 
-from readers import SourceError, convert_mnist, decode
+from readers import LevelDBReader, SourceError, convert_mnist, decode
 
 IMAGES = np.random.RandomState(0).randint(0, 256, (12, 4, 3), np.uint8)
 LABELS = np.arange(12, dtype=np.uint8) % 10
@@ -40,6 +40,31 @@ def test_records_are_the_bytes_that_caffes_tool_writes(files):
     ]
     assert stored(files / "db") == expected
     np.testing.assert_array_equal(decode(expected[3][1])[0][0], IMAGES[3])
+
+
+def test_siamese_records_are_pairs_with_the_bytes_that_caffes_tool_writes(files):
+    assert convert_mnist(files / "images", files / "labels", files / "db", siamese=True, seed=3) == 12
+    # The pixels of two images, in field 4; channels, field 1, are 2, and the label, field 5, is 1 for one digit twice.
+    pairs = np.random.RandomState(3).randint(0, 12, (12, 2)).tolist()
+    head = b"\x08\x02\x10\x04\x18\x03\x22\x18"
+    expected = [
+        (b"%08d" % n, head + IMAGES[i].tobytes() + IMAGES[j].tobytes() + b"\x28" + bytes([int(LABELS[i] == LABELS[j])]))
+        for n, (i, j) in enumerate(pairs)
+    ]
+    assert stored(files / "db") == expected
+    assert {LABELS[i] == LABELS[j] for i, j in pairs} == {True, False}
+    for name, seed in (("again", 3), ("other", 4)):
+        convert_mnist(files / "images", files / "labels", files / name, siamese=True, seed=seed)
+    assert stored(files / "again") == expected != stored(files / "other")
+
+
+@pytest.mark.parametrize("siamese", [False, True])
+def test_a_leveldb_has_the_records_of_the_lmdb(files, siamese):
+    pytest.importorskip("plyvel", reason="plyvel is not installed")
+    for backend in ("lmdb", "leveldb"):
+        convert_mnist(files / "images", files / "labels", files / backend, backend, siamese)
+    with LevelDBReader(files / "leveldb") as reader:
+        assert reader.read(range(len(reader))) == stored(files / "lmdb")
 
 
 def test_gzipped_files_are_read(files):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from readers import ReaderError, RecordError, SourceError, convert_imageset, imageset, unfinished
+from readers import ReaderError, RecordError, SourceError, convert_imageset, imageset, open_database, stores, unfinished
 
 ROOT = Path(__file__).resolve().parents[2]
 COUNT = 60
@@ -34,7 +34,8 @@ KILLED = """if True:
 
     imageset.decode_image = decode_or_die
     folder, shards, left_out = sys.argv[1], int(sys.argv[2]), print if sys.argv[3] == "skip" else None
-    convert_imageset(folder, folder + "/list.txt", folder + "/db", shards=shards, threads=1, left_out=left_out)
+    at = folder, folder + "/list.txt", folder + "/db"
+    convert_imageset(*at, shards=shards, threads=1, left_out=left_out, backend=sys.argv[4])
 """
 
 
@@ -63,9 +64,9 @@ def convert(folder: Path, db: str = "db", **settings) -> int:
     return convert_imageset(folder, folder / "list.txt", folder / db, **settings)
 
 
-def kill(folder: Path, shards: int = 1, skipping: bool = False) -> None:
+def kill(folder: Path, shards: int = 1, skipping: bool = False, backend: str = "lmdb") -> None:
     """Convert in a process that is killed after some two thirds of the images."""
-    command = [sys.executable, "-c", KILLED, str(folder), str(shards), "skip" if skipping else "fail"]
+    command = [sys.executable, "-c", KILLED, str(folder), str(shards), "skip" if skipping else "fail", backend]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == -9, done.stderr
 
@@ -100,16 +101,32 @@ def test_after_a_kill_only_the_rest_is_done_and_the_result_is_the_same(folder, m
     assert not list(folder.glob("*.unfinished"))
 
 
-def test_an_end_between_two_shards_costs_the_others_records_alone(folder, monkeypatch):
-    commit, commits = unfinished.commit, []
+def test_a_leveldb_that_a_kill_interrupts_is_continued_too(folder, monkeypatch):
+    pytest.importorskip("plyvel", reason="plyvel is not installed")
+    kill(folder, backend="leveldb")
+    assert not (folder / "db").exists()
+    with pytest.raises(SourceError, match="db.unfinished has other arguments: backend was leveldb, now it is lmdb"):
+        convert(folder)
+    decoded = count_decoded(monkeypatch)
+    assert convert(folder, backend="leveldb") == COUNT
+    assert 20 < len(decoded) < COUNT
+    convert(folder, "whole")
+    with open_database(folder / "db") as found, open_database(folder / "whole") as whole:
+        assert (type(found).__name__, len(found)) == ("LevelDBReader", COUNT)
+        assert found.read(range(COUNT)) == whole.read(range(COUNT))
+    assert not list(folder.glob("*.unfinished"))
 
-    def commit_once(environment: lmdb.Environment, records: list) -> None:
+
+def test_an_end_between_two_shards_costs_the_others_records_alone(folder, monkeypatch):
+    commit, commits = stores.LMDBStore.commit, []
+
+    def commit_once(store: stores.LMDBStore, records: list) -> None:
         if commits:
             raise OSError(28, "No space left on device")
         commits.append(records)
-        commit(environment, records)
+        commit(store, records)
 
-    monkeypatch.setattr(unfinished, "commit", commit_once)
+    monkeypatch.setattr(stores.LMDBStore, "commit", commit_once)
     with pytest.raises(SourceError, match="db: can't be written: no space left on device"):
         convert(folder, shards=4)
     monkeypatch.undo()

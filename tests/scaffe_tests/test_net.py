@@ -7,7 +7,7 @@ from over_ranks import net_of
 
 import scaffe
 from scaffe.errors import CallError, NetError, PrototxtError, ScaffeError, ShapeError, UnknownBlobError, WeightsError
-from scaffe.files.weights import serialised
+from scaffe.files.weights import content, serialised
 from scaffe.proto import NetParameter, SolverParameter
 from scaffe.proto.files import read_weights
 from scaffe.training import solver_nets
@@ -249,7 +249,7 @@ def test_weights_go_round_through_a_file_and_by_layer_name(tmp_path, x):
 def test_a_stored_net_is_the_message_that_caffe_stored(cases, monkeypatch):
     monkeypatch.chdir(cases / "caffe" / "artefacts")
     net = scaffe.Net("quick_xavier.prototxt", "quick_xavier_init.caffemodel", scaffe.TRAIN)
-    stored = NetParameter.FromString(serialised(net))
+    stored = NetParameter.FromString(b"".join(serialised(content(net))))
     for message in (stored, *(blob for layer in stored.layer for blob in layer.blobs)):
         for field in {"sealed", "checksum"}.intersection(message.DESCRIPTOR.fields_by_name):  # ours, which Caffe skips
             message.ClearField(field)

@@ -11,7 +11,17 @@ import numpy as np
 import pytest
 
 from scaffe.errors import ScaffeError
-from scaffe.setting import Setting, check_fields, check_record, moved, parse_bytes, setting, settings_of, with_flags
+from scaffe.setting import (
+    Setting,
+    check_fields,
+    check_record,
+    moved,
+    parse_bytes,
+    parse_share,
+    setting,
+    settings_of,
+    with_flags,
+)
 
 
 @dataclass(frozen=True)
@@ -130,3 +140,8 @@ def test_bytes_have_units() -> None:
     for text in ("", "few", "-1", "nan", "4T"):
         with pytest.raises(ValueError):
             parse_bytes(text)
+
+
+@pytest.mark.parametrize(("given", "share"), [("3%", 0.03), ("0.5 %", 0.005), ("0.2", 0.2), (0.25, 0.25)])
+def test_a_share_is_given_in_percent_or_as_a_number(given, share):
+    assert parse_share(given) == pytest.approx(share)

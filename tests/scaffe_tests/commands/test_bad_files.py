@@ -224,7 +224,7 @@ def test_an_odd_key_of_a_record_is_spelled_out(refused):
         ("test --model net.prototxt --weights w --iterations 0", "--iterations must be 1 or more, got 0"),
         ("tarin", "'tarin' .*train"),
         ("convert-imageset images list db", "list: no such file"),
-        ("convert-imageset images net.prototxt db2 --backend leveldb", "--backend.*'leveldb' .*lmdb"),
+        ("convert-imageset images net.prototxt db2 --backend rocksdb", "--backend.*'rocksdb' .*lmdb"),
         ("convert-imageset images net.prototxt db2 -gray=maybe", "argument -gray: expected true or false, got 'maybe'"),
         ("convert-imageset images net.prototxt db2 --shards 0", "expected 1 shard or more"),
         ("convert-imageset images net.prototxt db2", "net.prototxt:2: expected 'FILE LABEL'"),

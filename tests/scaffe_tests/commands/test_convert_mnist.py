@@ -5,8 +5,9 @@ from __future__ import annotations
 import struct
 
 import numpy as np
+import pytest
 
-from readers import LMDBReader, decode
+from readers import LevelDBReader, LMDBReader, decode
 from scaffe.cli import main
 
 
@@ -21,6 +22,23 @@ def test_each_image_becomes_a_record_with_its_label(tmp_path, capsys):
             records = [decode(value) for _, value in reader.read(range(len(reader)))]
         np.testing.assert_array_equal([image for image, _ in records], images[:, None])
         assert [label for _, label in records] == [3, 1, 4, 1, 5]
+
+
+def test_pairs_go_into_the_kind_of_database_that_is_asked_for(tmp_path):
+    pytest.importorskip("plyvel", reason="plyvel is not installed")
+    (tmp_path / "images").write_bytes(struct.pack(">IIII", 0x803, 5, 4, 3) + bytes(range(60)))
+    (tmp_path / "labels").write_bytes(struct.pack(">II", 0x801, 5) + bytes([3, 1, 1, 1, 1]))
+    words = [str(tmp_path / name) for name in ("images", "labels")]
+    assert main(["convert-mnist", *words, str(tmp_path / "a"), "--siamese", "--seed", "2"]) == 0
+    assert main(["convert-mnist", "-siamese", "-seed=2", "-backend=leveldb", *words, str(tmp_path / "b")]) == 0
+    with LMDBReader(tmp_path / "a") as one, LevelDBReader(tmp_path / "b") as other:
+        records = one.read(range(len(one)))
+        assert other.read(range(len(other))) == records
+    images = [decode(value)[0] for _, value in records]
+    assert [image.shape for image in images] == [(2, 4, 3)] * 5
+    rows = {bytes(range(12 * n, 12 * n + 12)): label for n, label in enumerate([3, 1, 1, 1, 1])}
+    labels = [rows[image[0].tobytes()] == rows[image[1].tobytes()] for image in images]
+    assert [decode(value)[1] for _, value in records] == labels
 
 
 def test_a_file_that_is_missing_is_named(tmp_path, capsys):

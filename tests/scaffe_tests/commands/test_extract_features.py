@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import scaffe
-from readers import LMDBReader, encode, write_lmdb
+from readers import LevelDBReader, LMDBReader, encode, open_database, write_lmdb
 from scaffe.cli import main
 from scaffe.proto import Datum
 
@@ -60,6 +60,14 @@ def test_an_lmdb_has_datums_of_floats_in_the_samples_order(folder, expected):
             np.testing.assert_array_equal(np.array(datum.float_data, np.float32), values.reshape(-1))
 
 
+def test_a_leveldb_has_the_datums_of_the_lmdb(folder):
+    pytest.importorskip("plyvel", reason="plyvel is not installed")
+    assert run("w.caffemodel net.prototxt ip1 a 2 leveldb") == run("w.caffemodel net.prototxt ip1 b 2 lmdb") == 0
+    with open_database("a") as reader:
+        assert isinstance(reader, LevelDBReader)
+        assert [(key, Datum.FromString(value)) for key, value in reader.read(range(len(reader)))] == records("b")
+
+
 def test_features_can_be_read_as_data(folder, expected):
     assert run("w.caffemodel net.prototxt pool1 f 4") == 0
     (folder / "read.prototxt").write_text(
@@ -99,7 +107,7 @@ def test_an_hdf5_file_has_a_dataset_with_the_blobs_name(folder, expected):
         ("w.caffemodel net.prototxt ip1 no/f.npy 4 npy", "no/f.npy: no such folder: no"),
         ("w.caffemodel net.prototxt ip1 f 0", "--iterations must be 1 or more, got 0"),
         ("w.caffemodel net.prototxt ip1 f many", "invalid int value: 'many'"),
-        ("w.caffemodel net.prototxt ip1 f 4 leveldb", "invalid choice: 'leveldb' .*lmdb"),
+        ("w.caffemodel net.prototxt ip1 f 4 rocksdb", "invalid choice: 'rocksdb' .*lmdb"),
         ("w.caffemodel net.prototxt ip1 f 4 lmdb --db npy", "--db npy contradicts the format lmdb"),
         ("w.caffemodel net.prototxt ip1 f 4 lmdb GPU first", "expected a GPU's number such as 0, got 'first'"),
         ("w.caffemodel net.prototxt ip1 f 4 lmdb CPU --gpu 0", "CPU and a GPU's flag say two things"),

@@ -1,0 +1,129 @@
+"""Layer types, fields and values of Caffe's forks: of which fork they are, and what to use instead.
+
+`engine: MKLDNN`, of Intel's, is no row: scaffe.layers.layer.asked_engine understands it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+SSD, RCNN, RFCN = "SSD's Caffe", "Faster R-CNN's Caffe", "R-FCN's Caffe"
+INTEL, NVIDIA, RISTRETTO = "Intel's Caffe", "NVCaffe", "Ristretto"
+SEGNET, DEEPLAB, CRF = "SegNet's or ENet's Caffe", "DeepLab's or PSPNet's Caffe", "CRF-RNN's Caffe"
+SENET, MOBILE, YOLO = "SENet's Caffe", "MobileNet's or ShuffleNet's Caffe", "a Caffe with YOLO"
+FACES, FLOW, OTHER = "a Caffe for faces", "FlowNet's Caffe", "a fork of Caffe"
+
+LEAVE_OUT = "leave it out"
+PYTHON = "write a Python layer in its place"
+HEAD = "use the net without its detection head, or write a Python layer in its place"
+SCALE = "use BatchNorm, and behind it Scale with filler, bias_term: true and bias_filler"
+NUMBERS = "leave it out; --compute bf16 chooses numbers of 16 bits"
+
+
+class Fork(NamedTuple):
+    """What one fork has, and what to use instead.
+
+    `fields` are those of the message, or the values of the enum, that stands before them with a colon; without one
+    those of LayerParameter. The names of messages and fields can be patterns.
+    """
+
+    fork: str
+    types: str
+    fields: str
+    use: str
+
+
+ROWS = (
+    Fork(SSD, "PriorBox MultiBoxLoss DetectionOutput DetectionEvaluate",
+        "prior_box_param multibox_loss_param detection_output_param detection_evaluate_param", HEAD),
+    Fork(SSD, "AnnotatedData", "annotated_data_param", "use Data, or read boxes in a Python layer"),
+    Fork(SSD, "VideoData", "video_data_param", "store the video's frames, and use ImageData"),
+    Fork(SSD, "Permute", "permute_param", PYTHON),
+    Fork(SSD, "Normalize", "norm_param", PYTHON),
+    Fork(SSD, "", "SolverParameter: eval_type ap_version show_per_class_result", LEAVE_OUT),
+    Fork(SSD, "", "SolverParameter: plateau_winsize", "use another lr_policy, such as multistep"),
+    Fork(SSD, "", "TransformationParameter: resize_param noise_param distort_param expand_param emit_constraint",
+        "leave it out, and resize by convert-imageset --resize-width"),
+    Fork(RCNN, "ROIPooling ROIAlign", "roi_pooling_param roi_align_param", PYTHON),
+    Fork(RCNN, "SmoothL1Loss SmoothL1LossOHEM", "smooth_l1_loss_param", "use EuclideanLoss, or write a Python layer"),
+    Fork(RCNN, "Proposal AnchorTarget", "proposal_param", PYTHON),
+    Fork(RFCN, "PSROIPooling BoxAnnotatorOHEM DeformableConvolution DeformablePSROIPooling SoftmaxWithLossOHEM",
+        "psroi_pooling_param box_annotator_ohem_param deformable_convolution_param", PYTHON),
+    Fork(NVIDIA, "", "BatchNormParameter: scale_filler scale_bias", SCALE),
+    Fork(f"{NVIDIA} or {INTEL}", "", "BatchNormParameter: bias_filler", SCALE),
+    Fork(NVIDIA, "", "NetParameter: default_* global_grad_scale* reduce_buckets", NUMBERS),
+    Fork(NVIDIA, "", "forward_type backward_type forward_math backward_math", NUMBERS),
+    Fork(NVIDIA, "", "SolverParameter: solver_data_type global_grad_scale*", NUMBERS),
+    Fork(NVIDIA, "", "cudnn_* ConvolutionParameter: cudnn_*", "leave it out; --plan timed chooses kernels"),
+    Fork(NVIDIA, "", "DataParameter: threads parser_threads cache", "leave it out; --reader-threads sets their number"),
+    Fork(NVIDIA, "", "SolverParameter: *epoch*", "give max_iter and test_interval in iterations"),
+    Fork(NVIDIA, "", "SolverParameter: min_lr rampup_*", "use warmup_iter and warmup_start_lr"),
+    Fork(NVIDIA, "", "SolverParameter: store_blobs_in_old_format per_parameter_reduce", LEAVE_OUT),
+    Fork(NVIDIA, "DetectNetTransformation L1Loss", "detectnet_*", PYTHON),
+    Fork(INTEL, "", "*.Engine: MKL2017", "write MKLDNN, or leave it out"),
+    Fork(INTEL, "", "SolverParameter: engine", "leave it out; --engine chooses the engine"),
+    Fork(f"{INTEL} or {NVIDIA}", "", "*: engine", 'leave it out, or give it to the layer itself, as engine: "MKLDNN"'),
+    Fork(INTEL, "", "ConvolutionParameter: relu negative_slope BatchNormParameter: relu", "add a ReLU layer in place"),
+    Fork(INTEL, "", "BatchNormParameter: filler use_weight_bias bias_term", SCALE),
+    Fork(INTEL, "", "ConvolutionParameter: conv_algorithm NetParameter: compile_net_state bn_stats_batch_size "
+        "BatchNormParameter: stats_batch_size SolverParameter: disabled_update local_*", LEAVE_OUT),
+    Fork(INTEL, "", "multinode mn_* NetParameter: multinode", "leave it out; mpirun starts the ranks"),
+    Fork(INTEL, "", "quantization_param split_param", LEAVE_OUT),
+    Fork(INTEL, "", "DataParameter: shuffle", "leave it out; --shuffle full shuffles"),
+    Fork(INTEL, "", "TransformationParameter: crop_h crop_w random_resize_param random_aspect_ratio_param",
+        "leave it out, and prepare the images before they are converted"),
+    Fork(INTEL, "", "LossParameter.NormalizationMode: PRE_FIXED LossParameter: pre_fixed_normalizer",
+        "use another normalization, and loss_weight"),
+    Fork(RISTRETTO, "ConvolutionRistretto FcRistretto DeconvolutionRistretto LRNRistretto DataRistretto", "",
+        "use the float32 net that it was made of"),
+    Fork(DEEPLAB, "Interp", "interp_param", "use Deconvolution with a bilinear filler and lr_mult: 0"),
+    Fork(DEEPLAB, "ImageSegData SegAccuracy MatWrite MatRead DenseCRF AdaptiveBiasChannel",
+        "seg_accuracy_param mat_write_param mat_read_param densecrf_param", PYTHON),
+    Fork(SEGNET, "BN", "bn_param", SCALE),
+    Fork(SEGNET, "Upsample", "upsample_param", "use Deconvolution, or write a Python layer"),
+    Fork(SEGNET, "DenseImageData", "dense_image_data_param", "use two ImageData layers, or write a Python layer"),
+    Fork(SEGNET, "SpatialDropout", "spatial_dropout_param", "use Dropout, or write a Python layer"),
+    Fork(CRF, "MultiStageMeanfield", "multi_stage_meanfield_param", PYTHON),
+    Fork(SENET, "Axpy", "", "use Reshape of the factors to N x C, Scale of two bottoms with axis: 0, and Eltwise"),
+    Fork(MOBILE, "ConvolutionDepthwise DepthwiseConvolution", "",
+        "write Convolution, with group as many as its channels: it has fast forms here"),
+    Fork(MOBILE, "ShuffleChannel ChannelShuffle", "shuffle_channel_param", "use Slice and Concat, or a Python layer"),
+    Fork(OTHER, "ReLU6", "relu6_param", "use ReLU, and behind it Clip with min: 0 and max: 6"),
+    Fork(OTHER, "Mish HardSwish HSwish HardSigmoid SELU CReLU Maxout", "mish_param hard_swish_param", PYTHON),
+    Fork(OTHER, "Flip Resize Pad Padding GroupNorm InstanceNorm LayerNorm Convolution3D Pooling3D", "", PYTHON),
+    Fork(OTHER, "FocalLoss WeightedSoftmaxWithLoss TripletLoss", "focal_loss_param triplet_loss_param", PYTHON),
+    Fork(YOLO, "Region Reorg RegionLoss RegionOutput YoloDetectionOutput Yolov3DetectionOutput",
+        "region_param region_loss_param reorg_param yolov3_*", HEAD),
+    Fork(FACES, "CenterLoss MarginInnerProduct LargeMarginInnerProduct LSoftmax LabelSpecificAdd CosinAddMargin",
+        "center_loss_param margin_inner_product_param largemargin_inner_product_param", PYTHON),
+    Fork(FLOW, "Correlation Correlation1D FlowWarp Resample DataAugmentation CustomData LpqLoss Downsample",
+        "correlation_param flow_warp_param resample_param augmentation_param", PYTHON),
+)  # fmt: skip
+
+
+def of_type(kind: str) -> Fork | None:
+    """Return the row of a layer type, also in V1's spelling, None where no row has it."""
+    return next((row for row in ROWS if kind and _plain(kind) in map(_plain, row.types.split())), None)
+
+
+def of_field(message: str, name: str) -> Fork | None:
+    """Return the row of a field of a message, or of a value of an enum, None where no row has it."""
+    wanted = message, name
+    return next((row for row in ROWS if any(all(map(fnmatchcase, wanted, one)) for one in _fields(row))), None)
+
+
+def _fields(row: Fork) -> Iterator[tuple[str, str]]:
+    """Yield a row's messages and fields."""
+    message = "LayerParameter"
+    for word in row.fields.split():
+        if word.endswith(":"):
+            message = word[:-1]
+        else:
+            yield message, word
+
+
+def _plain(kind: str) -> str:
+    """Return a layer type without what its spelling in V1 changes: IMAGE_SEG_DATA is ImageSegData."""
+    return kind.replace("_", "").lower()

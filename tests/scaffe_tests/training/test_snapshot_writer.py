@@ -1,0 +1,218 @@
+"""Snapshots written while training goes on: the same files, and one error where they can't be written."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import nets
+import numpy as np
+import pytest
+from conftest import environment
+
+from scaffe.errors import SnapshotError
+from scaffe.files import weights
+from scaffe.parallel.run import Run
+from scaffe.proto import SolverParameter
+from scaffe.training.signals import ACTIONS
+from scaffe.training.snapshot_writer import SHORTEST, Copies, SnapshotBudget
+from scaffe.training.solver import Solver
+
+MEANWHILE = Run(snapshot_async=True)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """The working directory, with a database to train on."""
+    monkeypatch.chdir(tmp_path)
+    nets.write_images(tmp_path / "db", 20, (1, 4, 4))
+    return tmp_path
+
+
+@pytest.fixture
+def solver():
+    """Make solvers of a small net, with the prefix 'snap'."""
+    made = []
+
+    def make(run=MEANWHILE, **fields):
+        param = nets.solver_with(nets.softmax_regression("db"), **{"snapshot_prefix": "snap", "snapshot": 2, **fields})
+        made.append(Solver(param, run=run))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def held(monkeypatch):
+    """Let the writer begin a file of weights only after the event is set."""
+    go, write = threading.Event(), weights.write
+
+    def late(*given):
+        assert go.wait(60)
+        write(*given)
+
+    monkeypatch.setattr(weights, "write", late)
+    yield go
+    go.set()
+
+
+def contents():
+    return {path.name: path.read_bytes() for path in Path().glob("snap_iter_*")}
+
+
+@pytest.mark.parametrize("form", [SolverParameter.BINARYPROTO, SolverParameter.HDF5])
+@pytest.mark.parametrize("more", [{}, {"snapshot_diff": True}, {"type": "Adam", "momentum": 0.9}])
+def test_the_files_are_those_of_a_run_that_waits(solver, form, more):
+    solver(Run(), snapshot_format=form, **more).step(6)
+    expected = contents()
+    assert len(expected) == 6
+    for name in expected:
+        os.unlink(name)
+    solver(snapshot_format=form, **more).step(6)
+    assert contents() == expected
+
+
+def test_a_snapshot_holds_its_iteration_although_training_goes_on(solver, held):
+    held.set()
+    solver(Run()).step(2)
+    expected = contents()
+    held.clear()
+    one = solver()
+
+    def asked():
+        if one.iter == 3:
+            held.set()  # so the snapshot of iteration 2 is written after an update of iteration 3
+        return [False] * len(ACTIONS)
+
+    one.asked = asked
+    one.step(4)
+    assert {name: contents()[name] for name in expected} == expected
+
+
+def test_a_copy_is_not_its_array():
+    copies, array = Copies(), np.arange(6.0, dtype=np.float32)
+    for values in (array, array + 1):
+        copies.begin()
+        first, second = copies.take(values), copies.take(values[:2])
+        values += 1
+        assert np.array_equal(first, values - 1) and np.array_equal(second, values[:2] - 1)
+
+
+def test_a_snapshot_that_a_user_asks_for_is_there_when_the_call_returns(solver):
+    one = solver(snapshot=0)
+    one.step(1)
+    assert Path(one.snapshot()).exists()
+
+
+def test_all_snapshots_are_there_when_step_returns(solver):
+    one = solver(Run(snapshot_async=True, keep_snapshots=2))
+    one.step(6)
+    assert sorted(contents()) == [f"snap_iter_{n}.{kind}" for n in (4, 6) for kind in ("caffemodel", "solverstate")]
+
+
+def test_auto_finds_the_snapshot_that_was_under_way(solver):
+    one = solver()
+    one.step(2)
+    two = solver()
+    two.restore("auto")
+    assert two.iter == 2 and np.array_equal(two.net.packed.data, one.net.packed.data)
+
+
+@pytest.mark.parametrize("iterations", [2, 3, 4])
+def test_a_snapshot_that_fails_ends_the_step_with_one_error(solver, monkeypatch, capsys, iterations):
+    one = solver()
+    text = r"snap_iter_2\.caffemodel: can't write \d+ bytes: no space left on device"
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", lambda descriptor: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        with pytest.raises(SnapshotError, match=text):
+            one.step(iterations)
+    assert capsys.readouterr().err.count("The snapshot under way is not written: snap_iter_2") == 1
+    assert not contents()
+    one.snapshot()
+    assert set(contents()) == {f"snap_iter_{one.iter}.{kind}" for kind in ("caffemodel", "solverstate")}
+
+
+def test_the_lock_is_kept_until_the_snapshot_is_written(solver, held):
+    one = solver(max_iter=2)
+    one.step(1)
+    threading.Timer(0.05, held.set).start()
+    one.step(1)
+    one.close()
+    assert len(contents()) == 2 and not os.path.exists("snap.lock")
+
+
+# A run that is killed.
+
+KILLED = """
+import os, signal, sys
+from scaffe.parallel.run import Run
+from scaffe.training.solver import Solver
+import readers.files as files
+
+step, replace = int(sys.argv[1]), os.replace
+calls = iter(range(100))
+def killing(*given):
+    if next(calls) == step:
+        os.kill(os.getpid(), signal.SIGKILL)
+    replace(*given)
+os.replace = killing
+Solver("solver.prototxt", run=Run(snapshot_async=True, keep_snapshots=1)).step(6)
+"""
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_a_run_that_is_killed_while_it_writes_goes_on_from_the_newest_whole_snapshot(folder, solver, step):
+    nets.write_solver(folder, nets.softmax_regression("db"), snapshot=2, snapshot_prefix="snap")
+    run = subprocess.run(
+        [sys.executable, "-c", KILLED, str(step)], cwd=folder, env=environment(), capture_output=True, text=True
+    )
+    assert run.returncode == -signal.SIGKILL, run.stderr
+    whole = step // 2 * 2
+    two = solver(Run())
+    two.restore("auto")
+    assert two.iter == whole
+    two.step(6 - two.iter)
+    straight = solver(Run(), snapshot_prefix="straight")
+    straight.step(6)
+    assert np.array_equal(two.net.packed.data, straight.net.packed.data)
+    assert not list(Path().glob("*.tmp"))
+
+
+# The budget.
+
+
+def test_a_budget_is_never_exceeded():
+    now = 0.0
+    budget = SnapshotBudget(0.05, lambda: now)
+    spent, taken = 0.0, 0
+    for second in range(2000):
+        now = float(second)
+        if budget.is_due():
+            cost = 1.5 if taken % 3 else 0.5
+            budget.took(cost)
+            spent, taken = spent + cost, taken + 1
+            assert taken == 1 or spent <= 0.05 * now + 1  # the last one may have cost more than was predicted
+    assert spent >= 0.9 * 0.05 * 2000
+
+
+def test_a_budget_has_no_snapshot_taken_every_moment():
+    now = 0.0
+    budget = SnapshotBudget(0.5, lambda: now)
+    assert not budget.is_due()
+    now = SHORTEST
+    assert budget.is_due()
+    budget.took(0.001)
+    assert not budget.is_due()
+    now = 2 * SHORTEST
+    assert budget.is_due()
+
+
+def test_a_run_with_a_budget_takes_snapshots_by_it_and_not_at_the_interval(solver):
+    one = solver(Run(snapshot_budget=0.9))
+    one.budget = SnapshotBudget(0.5, lambda: {0: 0, 1: 11, 2: 11, 3: 15, 4: 30, 5: 31}.get(one.iter, 32))
+    one.step(6)
+    assert sorted(contents()) == [f"snap_iter_{n}.{kind}" for n in (2, 5) for kind in ("caffemodel", "solverstate")]
