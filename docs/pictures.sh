@@ -31,4 +31,10 @@ scaffe models resnet50 --batch 8 --data dummy >build/resnet50.prototxt
 scaffe time --model build/resnet50.prototxt --threads 1 --iterations 5 --profile build/resnet50.json
 scaffe simulate-instances build/resnet50.json --batch 64 --core-bandwidth 20e9 --gathers slices --launch-groups 1 \
   --plot "$out/simulated_instances.png"
+for page in docs/pycaffe/*.md; do # a page's blocks are one program, which draws its pictures
+  mkdir -p build/pycaffe
+  sed -n '/^```python$/,/^```$/{/^```/!p}' "$page" |
+    (cd build/pycaffe && MPLBACKEND=Agg OMP_NUM_THREADS=1 python -)
+done
+cp build/pycaffe/*.png "$out"
 dot -Tsvg docs/house.dot -o "$out/house.svg"

@@ -16,6 +16,7 @@ import readers
 from readers import RecordError, decode_image
 from scaffe.errors import ScaffeError, ShapeError
 from scaffe.proto import BlobProto, BlobProtoVector, Datum, blobs
+from scaffe.proto import caffe_pb2 as caffe_pb2  # pycaffe's programs use it from here too
 
 MIRRORS = 2
 PLACES = 5  # corners and centre
