@@ -38,5 +38,7 @@ class NCCL(SumOverRanks):
         """Give all ranks the root's parameters. Collective."""
         self.solver.bcast()
 
+    broadcast = bcast
+
     def __call__(self, layer: int) -> None:
         """Do nothing after a layer's backward pass: the workflow decides when its gradients are summed."""

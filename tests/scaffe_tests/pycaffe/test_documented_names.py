@@ -76,7 +76,7 @@ METHODS = {
     },
     "NetSpec": {"to_proto": ()},
     "Timer": {"start": (), "stop": ()},
-    "NCCL": {"new_uid": None, "bcast": ()},
+    "NCCL": {"new_uid": None, "bcast": (), "broadcast": ()},
 }
 CONSTRUCTORS = {
     "Net": ("network_file", "1", "level=", "stages=", "weights="),
