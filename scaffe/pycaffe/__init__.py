@@ -28,7 +28,7 @@ from scaffe.pycaffe.modes import set_device as set_device
 from scaffe.pycaffe.modes import set_mode_cpu as set_mode_cpu
 from scaffe.pycaffe.modes import set_mode_gpu as set_mode_gpu
 from scaffe.pycaffe.modes import set_random_seed as set_random_seed
-from scaffe.pycaffe.names import MODULES, modules, submodules
+from scaffe.pycaffe.names import MODULES, follow_consent, modules, submodules
 from scaffe.pycaffe.names import install as install
 from scaffe.pycaffe.nccl import NCCL as NCCL
 from scaffe.pycaffe.ranks import has_nccl as has_nccl
@@ -52,3 +52,4 @@ Layer = caffe_shim.CaffeLayer
 layer_type_list = known_types
 globals().update(submodules(MODULES))
 caffe_shim.provide(modules)
+follow_consent()

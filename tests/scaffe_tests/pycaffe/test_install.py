@@ -139,3 +139,9 @@ def test_the_environment_can_consent(tmp_path):
     program = "import scaffe.pycaffe as c, scaffe.defaults as d; c.install(); print(d.get_defaults().compute)"
     assert "allow_python_layers=True" in printed(program, tmp_path, **{CONSENT: "1"})
     assert "allow_python_layers=False" in printed(program, tmp_path, **{CONSENT: ""})
+
+
+def test_the_environments_consent_holds_without_install(tmp_path):
+    program = "import scaffe.pycaffe, scaffe.defaults as d; print(d.get_defaults().compute)"
+    assert "allow_python_layers=True" in printed(program, tmp_path, **{CONSENT: "1"})
+    assert "allow_python_layers=False" in printed(program, tmp_path, **{CONSENT: ""})
