@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from scaffe import io
-from scaffe.errors import ShapeError
+from scaffe.errors import CallError, ShapeError
 from scaffe.images_net import ImagesNet
 
 
@@ -41,8 +41,11 @@ class Classifier(ImagesNet):
     def predict(self, inputs: Sequence[np.ndarray], oversample: bool = True) -> np.ndarray:
         """Return the net's output (N x outputs) for N images (H x W x K).
 
-        With `oversample` the output is the mean over ten crops, else that of the center crop.
+        With `oversample` the output is the mean over ten crops, else that of the center crop. Raise ShapeError for
+        other arrays, CallError without images.
         """
+        if not len(inputs):
+            raise CallError("predict takes a list of images, got none")
         crops = (crop for image in inputs for crop in self.crops([image], oversample))
         return self.means([self.scores(batch) for batch in self.batches(crops)], len(inputs))
 

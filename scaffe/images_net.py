@@ -49,12 +49,13 @@ class ImagesNet(Net):
     def check_channels(self, image: np.ndarray) -> None:
         """Raise ShapeError unless an image is (H x W x K) with as many channels as the input."""
         channels = self.blobs[self.input].shape[1]
-        if image.ndim == 3 and image.shape[2] == channels:
+        shape = np.shape(image)
+        if len(shape) == 3 and shape[2] == channels:
             return
         advice = {(1, 3): "; read it with color=False, on the command line with --gray"}
         advice[3, 1] = "; read it with color=True, on the command line without --gray"
-        more = advice.get((channels, image.shape[-1]), "") if image.ndim == 3 else ""
-        raise ShapeError(f"net '{self.name}' takes images (H x W x {channels}), got shape {image.shape}{more}")
+        more = advice.get((channels, shape[-1]), "") if len(shape) == 3 else ""
+        raise ShapeError(f"net '{self.name}' takes images (H x W x {channels}), got shape {shape}{more}")
 
     def batches(self, crops: Iterable[np.ndarray]) -> Iterator[list[np.ndarray]]:
         """Iterate over crops in batches of the net's own size; the last can have fewer."""

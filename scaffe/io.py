@@ -14,9 +14,9 @@ from google.protobuf.message import DecodeError
 
 import readers
 from readers import RecordError, decode_image
-from scaffe.errors import ScaffeError, ShapeError
+from scaffe.errors import FileError, ScaffeError, ShapeError
 from scaffe.proto import BlobProto, BlobProtoVector, Datum, blobs
-from scaffe.proto import caffe_pb2 as caffe_pb2  # pycaffe's programs use it from here too
+from scaffe.proto import caffe_pb2 as caffe_pb2  # programs for pycaffe use caffe.io.caffe_pb2
 
 MIRRORS = 2
 PLACES = 5  # corners and centre
@@ -26,15 +26,15 @@ SPLINES = range(2, 6)  # orders of interpolation that SciPy computes
 def load_image(filename: str | os.PathLike[str], color: bool = True) -> np.ndarray:
     """Return an image file's pixels (H x W x 3), R G B, or with `color` False (H x W x 1), float32 from 0 to 1.
 
-    Raise ScaffeError, with the file's name, if it cannot be read or is no image.
+    Raise FileError, with the file's name, if it cannot be read or is no image.
     """
     try:
         with open(filename, "rb") as file:
             pixels = decode_image(file.read(), color)
     except OSError as error:
-        raise ScaffeError(f"image {filename}: {(error.strerror or str(error)).lower()}") from None
+        raise FileError(f"image {filename}: {(error.strerror or str(error)).lower()}") from None
     except RecordError as error:
-        raise ScaffeError(f"image {filename} {error}") from None
+        raise FileError(f"image {filename} {error}") from None
     return np.ascontiguousarray(pixels[::-1].transpose(1, 2, 0), np.float32) / np.float32(255)
 
 
@@ -233,5 +233,11 @@ def array_to_datum(arr: np.ndarray, label: int | None = None) -> Datum:
 
 
 def datum_to_array(datum: Datum) -> np.ndarray:
-    """Return a Datum's values (C x H x W): uint8 for bytes or a compressed image, else float32."""
-    return readers.decode(datum.SerializeToString())[0]
+    """Return a Datum's values (C x H x W): uint8 for bytes or a compressed image, else float32.
+
+    Raise ShapeError if they do not fill its shape, or are no image.
+    """
+    try:
+        return readers.decode(datum.SerializeToString())[0]
+    except RecordError as error:
+        raise ShapeError(f"a Datum: {error}") from None

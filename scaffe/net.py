@@ -214,6 +214,8 @@ class Net(LayerPasses, IndexedNet):
         they are. Raise ShapeError where a layer's parameters differ in number or shape, and ScaffeError where both nets
         are solvers'; nothing has changed then.
         """
+        if not isinstance(other, Net):
+            raise CallError(f"share_with takes a net, got {other!r}")
         self.sharing.share_with(other.sharing)
 
     @public
@@ -243,12 +245,20 @@ class Net(LayerPasses, IndexedNet):
         return [*names, *(more or ())]
 
     def _range(self, start: str | None, end: str | None) -> tuple[int, int]:
-        """Return the indices of the layers by those names, the first and the last by default."""
+        """Return the indices of the layers by those names, in the order of the net, by default of all.
+
+        Raise UnknownLayerError for other names, and where `end` is before `start`.
+        """
         names = self._layer_names
         for name in (start, end):
             if name is not None and name not in names:
                 raise UnknownLayerError(f"no layer '{name}'; layers: {' '.join(names)}")
-        return names.index(start) if start else 0, names.index(end) if end else len(names) - 1
+        first, last = names.index(start) if start else 0, names.index(end) if end else len(names) - 1
+        if first > last:
+            raise UnknownLayerError(
+                f"layer '{names[first]}' is after '{names[last]}' in the net: exchange start and end"
+            )
+        return first, last
 
     def _check_numbers(self, first: int, last: int) -> None:
         if first < 0 or last >= len(self.layers):
@@ -288,6 +298,8 @@ def _positional(args: Sequence[Any], named: Mapping[str, object]) -> dict[str, A
 
 def _checked_model(file: object, model: object) -> Model:
     found = model if file is None else file
+    if isinstance(found, str) and "\n" in found:
+        raise CallError("a net needs the path of a prototxt, got its text: write it to a file, or give a NetParameter")
     if not isinstance(found, (str, os.PathLike, NetParameter)):
         raise CallError(f"a net needs network_file, the path of a prototxt or a NetParameter, got {found!r}")
     return found

@@ -9,6 +9,8 @@ from caffe.proto import caffe_pb2
 python -m scaffe.pycaffe script.py ARGS...
 """
 
+import sys
+
 from scaffe import io as io
 from scaffe.blob import Blob as Blob
 from scaffe.classifier import Classifier as Classifier
@@ -28,7 +30,7 @@ from scaffe.pycaffe.modes import set_device as set_device
 from scaffe.pycaffe.modes import set_mode_cpu as set_mode_cpu
 from scaffe.pycaffe.modes import set_mode_gpu as set_mode_gpu
 from scaffe.pycaffe.modes import set_random_seed as set_random_seed
-from scaffe.pycaffe.names import MODULES, modules, submodules
+from scaffe.pycaffe.names import MODULES, follow_consent, modules, submodules
 from scaffe.pycaffe.names import install as install
 from scaffe.pycaffe.nccl import NCCL as NCCL
 from scaffe.pycaffe.ranks import has_nccl as has_nccl
@@ -51,4 +53,6 @@ __version__ = "1.0.0"  # of the Caffe whose names these are: programs compare it
 Layer = caffe_shim.CaffeLayer
 layer_type_list = known_types
 globals().update(submodules(MODULES))
+sys.modules.update(modules(__name__))  # for `from scaffe.pycaffe.proto import caffe_pb2`
 caffe_shim.provide(modules)
+follow_consent()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scaffe.errors import LaunchError, ScaffeError
+from scaffe.errors import CallError, LaunchError, ScaffeError
 from scaffe.pycaffe import processes, ranks
 from scaffe.training.solver import Solver
 from scaffe.training.solver_callbacks import SumOverRanks
@@ -19,6 +19,8 @@ class NCCL(SumOverRanks):
     """
 
     def __init__(self, solver: Solver, uid: bytes | str):
+        if not isinstance(solver, Solver):
+            raise CallError(f"NCCL takes a solver and a uid, got {solver!r}")
         self.solver = solver
         if ranks.solver_count() != solver.world.size:
             raise LaunchError(

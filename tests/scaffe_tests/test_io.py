@@ -41,6 +41,9 @@ def test_an_image_that_is_none_is_named(tmp_path):
         io.load_image(tmp_path / "text.png")
     with pytest.raises(ScaffeError, match="no.png: no such file"):
         io.load_image(tmp_path / "no.png")
+    for name in ("text.png", "no.png"):  # programs skip such images by `except IOError`
+        with pytest.raises(OSError, match=name):
+            io.load_image(tmp_path / name)
 
 
 @given(st.integers(1, 5))
@@ -161,8 +164,15 @@ def test_a_datum_has_three_axes():
         io.array_to_datum(np.zeros((2, 3)))
 
 
+@pytest.mark.parametrize("datum", [Datum(channels=3, height=2, width=2, data=b"abc"), Datum(encoded=True, data=b"abc")])
+def test_a_datum_whose_values_do_not_fit_is_a_value_error(datum):
+    with pytest.raises(ShapeError, match=r"a Datum: (expected 12 values for 3 x 2 x 2, got 3|can't be decoded)"):
+        io.datum_to_array(datum)
+
+
 def test_pycaffes_names_are_there():
     assert scaffe.io.Transformer and scaffe.Classifier
+    assert scaffe.io.caffe_pb2 is scaffe.proto.caffe_pb2
 
 
 def test_arrays_come_back_from_a_vector_of_blobs():

@@ -68,6 +68,10 @@ def test_unknown_names_are_answered_with_the_known_ones(x):
     net = build(INPUT + ip("ip", "x", "y") + LOSS)
     with pytest.raises(ScaffeError, match="no layer 'ipp'; layers: in ip loss"):
         net.forward(start="ipp")
+    with pytest.raises(ValueError, match="layer 'loss' is after 'ip' in the net: exchange start and end"):
+        net.forward(start="loss", end="ip")
+    with pytest.raises(ValueError, match="layer 'loss' is after 'ip' in the net: exchange start and end"):
+        net.backward(start="ip", end="loss")
     with pytest.raises(ScaffeError, match="'z' can't be given data; the net's blobs that can: x t"):
         net.forward(z=x)
     with pytest.raises(ShapeError, match=r"blob 'x' has shape \(4, 3\), got \(2, 3\)"):
@@ -90,6 +94,8 @@ def test_errors_of_names_and_shapes_are_those_of_lists_dictionaries_and_numpy(x)
         (lambda: net._forward(0, 9), ValueError),
         (lambda: net._backward(2, -1), ValueError),
         (lambda: net.set_input_arrays(x, x), RuntimeError),
+        (lambda: net.share_with(None), TypeError),
+        (lambda: scaffe.Net('name: "n"\n', scaffe.TEST), TypeError),
     ]:
         with pytest.raises(kind) as caught:
             call()

@@ -86,6 +86,15 @@ def test_a_crop_of_the_middle_is_taken(folder):
     np.testing.assert_array_equal(net.predict([image], oversample=False), expected)
 
 
+def test_predict_refuses_what_is_no_list_of_images(folder):
+    net = scaffe.Classifier("deploy.prototxt", "caffe/quick_xavier_iter_50.caffemodel")
+    with pytest.raises(TypeError, match="predict takes a list of images, got none"):
+        net.predict([])
+    for given in (IMAGES[0], IMAGES):  # a name, or names, in place of images
+        with pytest.raises(ShapeError, match=r"takes images \(H x W x 3\), got shape \(\)"):
+            net.predict(given)
+
+
 def test_a_mean_of_three_numbers_is_that_of_b_g_r(folder, capsys):
     line = classify(IMAGES[0], "--top", "10")
     line[line.index("--mean") + 1] = "10,20,30"

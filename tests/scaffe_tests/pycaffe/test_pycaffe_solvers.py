@@ -120,6 +120,11 @@ def test_nccl_alone_changes_nothing(file):
     solver.close()
 
 
+def test_nccl_needs_a_solver():
+    with pytest.raises(TypeError, match="NCCL takes a solver and a uid, got 3"):
+        caffe.NCCL(3, b"")
+
+
 def test_nccl_refuses_solvers_that_have_not_met(file, monkeypatch):
     solver = caffe.SGDSolver(file())
     monkeypatch.setattr(ranks, "_set", ranks._Set(count=2))
