@@ -11,6 +11,7 @@ from mpi4py import MPI
 from strict_arrays import StrictDevice, StrictGpu
 
 from scaffe.compute import Compute
+from scaffe.errors import DivergedError
 from scaffe.parallel.run import SYNCS, Run
 from scaffe.parallel.workflows.workflow import registered
 from scaffe.parallel.world import World
@@ -144,3 +145,14 @@ def test_apply_update_has_the_bits_of_an_iteration(folder, run):
     expected = parameters(stepped)
     for label, values in parameters(applied).items():
         np.testing.assert_array_equal(values, expected[label], label)
+
+
+@pytest.mark.parametrize("sync", SYNCS)
+def test_apply_update_without_a_learning_rate_is_an_error_of_all_ranks(folder, sync):
+    solver = opened(folder, COMM.size, Run(sync=sync), lr_policy="exp", gamma=1e30)
+    solver.iter = 100
+    with pytest.raises(DivergedError, match="the learning rate of iteration 100 is not a finite number"):
+        solver.apply_update()
+    solver.iter = 0
+    solver.apply_update()
+    solver.close()
