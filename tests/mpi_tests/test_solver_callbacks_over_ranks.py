@@ -112,6 +112,18 @@ def test_all_ranks_see_the_same_sums_and_have_the_same_parameters(folder, run):
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.workflow}-{run.sync}")
+def test_before_an_iteration_functions_read_the_roots_parameters(folder, run):
+    solver, seen = opened(folder, COMM.size, run), []
+    bias = solver.net.params["ip1"][1]
+    solver.add_callback(lambda: seen.append(bias.data.copy()), lambda: None)
+    solver.step(3)
+    seen.append(bias.data.copy())
+    solver.close()
+    assert all((one != other).any() for one, other in zip(seen, seen[1:], strict=False))
+    np.testing.assert_array_equal(seen, COMM.bcast(seen))
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.workflow}-{run.sync}")
 def test_functions_of_one_rank_that_change_nothing_leave_the_bits(folder, run):
     calls = []
 
