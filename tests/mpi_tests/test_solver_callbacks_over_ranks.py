@@ -124,6 +124,27 @@ def test_before_an_iteration_functions_read_the_roots_parameters(folder, run):
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.workflow}-{run.sync}")
+def test_what_the_roots_function_writes_holds_for_all_ranks(folder, run):
+    """The bits are those of all ranks writing the same."""
+
+    def trained(writers):
+        solver = opened(folder, COMM.size, run)
+        bias = solver.net.params["ip1"][1]
+
+        def on_start():
+            if solver.iter == 2 and COMM.rank in writers:
+                bias.data[...] += 0.5
+
+        solver.add_callback(on_start, lambda: None)
+        solver.step(4)
+        return parameters(solver)
+
+    expected, ours = trained(range(COMM.size)), trained([0])
+    for label, values in ours.items():
+        np.testing.assert_array_equal(values, expected[label], label)
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.workflow}-{run.sync}")
 def test_functions_of_one_rank_that_change_nothing_leave_the_bits(folder, run):
     calls = []
 
