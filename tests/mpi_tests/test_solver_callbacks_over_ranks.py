@@ -189,3 +189,17 @@ def test_apply_update_without_a_learning_rate_is_an_error_of_all_ranks(folder, s
     solver.iter = 0
     solver.apply_update()
     solver.close()
+
+
+@pytest.mark.parametrize("sync", SYNCS)
+def test_apply_update_begins_with_what_the_root_has_written(folder, sync):
+    solver = opened(folder, COMM.size, Run(sync=sync))
+    solver.step(1)
+    bias = solver.net.params["ip1"][1]
+    bias.data[...] = 5.0 + COMM.rank
+    solver.net.clear_param_diffs()
+    solver.apply_update()
+    after = bias.data.copy()
+    solver.close()
+    assert abs(after - 5).max() < 0.5
+    np.testing.assert_array_equal(after, COMM.bcast(after))
