@@ -13,9 +13,9 @@ import multiprocessing
 import os
 import shutil
 import socket
-import struct
 import subprocess
 import sys
+import time
 from multiprocessing import util
 from pathlib import Path
 from threading import Thread
@@ -68,6 +68,15 @@ def join(rank: int, count: int) -> None:
         logs.follow(rank)
 
 
+def _leave() -> None:
+    """Forget the rank in a process that it has forked, which is none."""
+    global _joined
+    _joined = None
+
+
+os.register_at_fork(after_in_child=_leave)
+
+
 def add(solver: Solver) -> None:
     """Close a solver of this process at its end, if it is one that `join` has made a rank."""
     if _joined is not None:
@@ -94,24 +103,41 @@ class Job:
     def __init__(self, uid: str, rank: int, count: int):
         self.uid, self.rank = uid, rank
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-            listener.bind(proxy.address(uid, rank))
+            self._bind(listener)
             listener.listen(1)
-            listener.settimeout(proxy.PATIENCE)
             self.mpirun = _mpirun(uid, count) if rank == 0 else None
-            self.proxy = self._accept(listener)
+            try:
+                self.proxy = self._accept(listener)
+            except LaunchError:
+                if self.mpirun is not None:
+                    self.mpirun.terminate()
+                raise
         self.proxy.settimeout(None)
+        os.register_at_fork(after_in_child=self.proxy.close)  # the proxy is to end with this process alone
         self.ended = False
         Thread(target=self._watch, name="proxy", daemon=True).start()
 
-    def _accept(self, listener: socket.socket) -> socket.socket:
-        """Return the connection to the proxy, whose place in the job this process has taken."""
+    def _bind(self, listener: socket.socket) -> None:
+        """Listen for the proxy. Raise LaunchError where another process does."""
         try:
-            connection = listener.accept()[0]
-            connection.settimeout(proxy.PATIENCE)
-            user = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
-            if user == os.getuid():
-                _take_place(connection)
-                return connection
+            listener.bind(proxy.address(self.uid, self.rank))
+        except OSError:
+            raise LaunchError(
+                f"two processes have solver rank {self.rank}: give each its own by set_solver_rank, before the solver"
+            ) from None
+
+    def _accept(self, listener: socket.socket) -> socket.socket:
+        """Return the connection to the proxy, whose place in the job this process has taken; other users have none."""
+        end = time.monotonic() + proxy.PATIENCE
+        try:
+            while True:
+                listener.settimeout(max(0.0, end - time.monotonic()))
+                connection = listener.accept()[0]
+                connection.settimeout(proxy.PATIENCE)
+                if proxy.user(connection) == os.getuid():
+                    _take_place(connection)
+                    return connection
+                connection.close()
         except (OSError, ValueError):
             pass
         raise LaunchError(

@@ -8,6 +8,7 @@ the byte that says that MPI is finalised there, else with 1, so that mpirun ends
 import json
 import os
 import socket
+import struct
 import sys
 import time
 
@@ -22,14 +23,24 @@ def address(uid: str, rank: int) -> str:
     return f"\0scaffe-{uid}-{rank}"
 
 
+def user(connection: socket.socket) -> int:
+    """Return the number of the user at the other end."""
+    number: int = struct.unpack("iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
+    return number
+
+
 def connect(uid: str, rank: int) -> socket.socket:
-    """Return a connection to the process of this rank. Raise OSError if it does not listen in time."""
-    connection, end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), time.monotonic() + PATIENCE
+    """Return a connection to this user's process of this rank. Raise OSError if it does not listen in time."""
+    end = time.monotonic() + PATIENCE
     while True:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connection.connect(address(uid, rank))
+            if user(connection) != os.getuid():
+                raise PermissionError("another user listens at the address of a process")
             return connection
         except OSError:
+            connection.close()
             if time.monotonic() > end:
                 raise
             time.sleep(PAUSE)
@@ -38,16 +49,16 @@ def connect(uid: str, rank: int) -> socket.socket:
 def main(uid: str) -> int:
     """Hand over this rank's environment, and the descriptor of MPICH's launcher; return the exit code."""
     rank = int(next(os.environ[name] for name in RANKS if name in os.environ))
-    connection = connect(uid, rank)
     place = {name: value for name, value in os.environ.items() if name.startswith(PARTS)}
     text = json.dumps(place).encode()
     size = len(text).to_bytes(8, "big")
-    if "PMI_FD" in place:
-        socket.send_fds(connection, [size], [int(place["PMI_FD"])])
-    else:
-        connection.sendall(size)
-    connection.sendall(text)
-    return 0 if connection.recv(1) else 1
+    with connect(uid, rank) as connection:
+        if "PMI_FD" in place:
+            socket.send_fds(connection, [size], [int(place["PMI_FD"])])
+        else:
+            connection.sendall(size)
+        connection.sendall(text)
+        return 0 if connection.recv(1) else 1
 
 
 if __name__ == "__main__":

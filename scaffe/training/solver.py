@@ -171,13 +171,14 @@ class Solver(BuiltSolver):
 
         Like an iteration it clips the sums, divides them by iter_size, and adds the weight decay. At its end all ranks
         have the root's parameters. Callbacks are not called. Raise ScaffeError where ranks have several instances,
-        whose other nets a user's passes do not compute.
+        whose other nets a user's passes do not compute, and DivergedError where there is no learning rate.
         """
         if self.team.size > 1:
             raise ScaffeError(
                 f"apply_update has the gradients of one instance, but each rank has {self.team.size}; "
                 "give each rank one instance"
             )
+        self.rate()  # raises on all ranks, also on those that update nothing
         if self.written.by_users(self._users_nets()):
             self.propagate.changed()
         update(self.workflow)

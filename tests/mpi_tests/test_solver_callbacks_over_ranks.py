@@ -11,6 +11,7 @@ from mpi4py import MPI
 from strict_arrays import StrictDevice, StrictGpu
 
 from scaffe.compute import Compute
+from scaffe.errors import DivergedError
 from scaffe.parallel.run import SYNCS, Run
 from scaffe.parallel.workflows.workflow import registered
 from scaffe.parallel.world import World
@@ -111,6 +112,39 @@ def test_all_ranks_see_the_same_sums_and_have_the_same_parameters(folder, run):
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.workflow}-{run.sync}")
+def test_before_an_iteration_functions_read_the_roots_parameters(folder, run):
+    solver, seen = opened(folder, COMM.size, run), []
+    bias = solver.net.params["ip1"][1]
+    solver.add_callback(lambda: seen.append(bias.data.copy()), lambda: None)
+    solver.step(3)
+    seen.append(bias.data.copy())
+    solver.close()
+    assert all((one != other).any() for one, other in zip(seen, seen[1:], strict=False))
+    np.testing.assert_array_equal(seen, COMM.bcast(seen))
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.workflow}-{run.sync}")
+def test_what_the_roots_function_writes_holds_for_all_ranks(folder, run):
+    """The bits are those of all ranks writing the same."""
+
+    def trained(writers):
+        solver = opened(folder, COMM.size, run)
+        bias = solver.net.params["ip1"][1]
+
+        def on_start():
+            if solver.iter == 2 and COMM.rank in writers:
+                bias.data[...] += 0.5
+
+        solver.add_callback(on_start, lambda: None)
+        solver.step(4)
+        return parameters(solver)
+
+    expected, ours = trained(range(COMM.size)), trained([0])
+    for label, values in ours.items():
+        np.testing.assert_array_equal(values, expected[label], label)
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.workflow}-{run.sync}")
 def test_functions_of_one_rank_that_change_nothing_leave_the_bits(folder, run):
     calls = []
 
@@ -144,3 +178,28 @@ def test_apply_update_has_the_bits_of_an_iteration(folder, run):
     expected = parameters(stepped)
     for label, values in parameters(applied).items():
         np.testing.assert_array_equal(values, expected[label], label)
+
+
+@pytest.mark.parametrize("sync", SYNCS)
+def test_apply_update_without_a_learning_rate_is_an_error_of_all_ranks(folder, sync):
+    solver = opened(folder, COMM.size, Run(sync=sync), lr_policy="exp", gamma=1e30)
+    solver.iter = 100
+    with pytest.raises(DivergedError, match="the learning rate of iteration 100 is not a finite number"):
+        solver.apply_update()
+    solver.iter = 0
+    solver.apply_update()
+    solver.close()
+
+
+@pytest.mark.parametrize("sync", SYNCS)
+def test_apply_update_begins_with_what_the_root_has_written(folder, sync):
+    solver = opened(folder, COMM.size, Run(sync=sync))
+    solver.step(1)
+    bias = solver.net.params["ip1"][1]
+    bias.data[...] = 5.0 + COMM.rank
+    solver.net.clear_param_diffs()
+    solver.apply_update()
+    after = bias.data.copy()
+    solver.close()
+    assert abs(after - 5).max() < 0.5
+    np.testing.assert_array_equal(after, COMM.bcast(after))

@@ -103,6 +103,16 @@ def test_an_output_without_rows_has_a_number_for_each_batch():
     assert net.forward(x=x[:4])["sum"].shape == ()
 
 
+def test_values_without_rows_are_those_of_each_batch():
+    """A sum over each batch, and a blob whose axis 0 has another length."""
+    other = "layer { name: 'three' type: 'Input' top: 'three' input_param { shape { dim: 3 } } }"
+    net, x = build(NET + SUM.replace("'y'", "'ip'") + other), samples(8, 2, 5, 5)
+    net.blobs["three"].data[...] = [1, 2, 3]
+    found = net.forward_all(blobs=["ip", "three"], x=x)
+    np.testing.assert_allclose(found["sum"], [found["ip"][:4].sum(), found["ip"][4:].sum()], rtol=1e-4, atol=1e-5)
+    assert found["three"].tolist() == [1, 2, 3, 1, 2, 3]
+
+
 def test_the_arrays_are_the_callers():
     net, x = build(), samples(4, 2, 5, 5)
     first = net.forward_all(x=x)["y"]

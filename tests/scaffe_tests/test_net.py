@@ -92,6 +92,7 @@ def test_errors_of_names_and_shapes_are_those_of_lists_dictionaries_and_numpy(x)
         (lambda: net.blobs["x"].reshape("2"), TypeError),
         (lambda: net.blobs["x"].reshape((2, 3)), TypeError),
         (lambda: net._forward(0, 9), ValueError),
+        (lambda: net._forward(0, len(net.layers)), ValueError),
         (lambda: net._backward(2, -1), ValueError),
         (lambda: net.set_input_arrays(x, x), RuntimeError),
         (lambda: net.share_with(None), TypeError),

@@ -232,8 +232,10 @@ class Workflow:
             return self.aggregate.drain()
         functions.computed()
         self.aggregate.ready = partial(self._lend_sums, functions)
-        self.aggregate.drain()
-        self.aggregate.ready = nothing
+        try:
+            self.aggregate.drain()
+        finally:
+            self.aggregate.ready = nothing
 
     def _lend_sums(self, functions: Functions) -> None:
         """Give all ranks the sums of the gradients, and call the users' functions that read them. Collective."""

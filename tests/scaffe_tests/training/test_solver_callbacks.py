@@ -89,6 +89,15 @@ def test_an_object_with_both_methods_and_functions_beside_a_reduction(solver):
     assert calls == ["start", "before", "ready"]
 
 
+def test_a_second_place_of_the_sums_changes_nothing(solver):
+    calls = []
+    for number in range(3):
+        solver.add_callback(lambda: None, lambda number=number: calls.append(number))
+        solver.add_callback(SumOverRanks())
+    solver.step(1)
+    assert calls == [0, 1, 2]
+
+
 @pytest.mark.parametrize("given", [(3,), (lambda: None, 3), ("text", lambda: None)])
 def test_anything_else_is_refused(images, given):
     solver = Solver(nets.solver_with(nets.softmax_regression(images)))
@@ -123,6 +132,24 @@ def test_apply_update_calls_no_functions(images):
     solver.step(1)
     solver.apply_update()
     assert calls == ["start", "ready"]
+    solver.close()
+
+
+def test_after_a_functions_error_apply_update_calls_no_functions_and_training_goes_on(images):
+    solver, calls = Solver(nets.solver_with(nets.softmax_regression(images))), []
+
+    def ready():
+        calls.append(solver.iter)
+        if len(calls) == 1:
+            raise ZeroDivisionError("of the function")
+
+    solver.add_callback(lambda: None, ready)
+    with pytest.raises(ZeroDivisionError, match="of the function"):
+        solver.step(1)
+    solver.apply_update()
+    assert calls == [0]
+    solver.step(2)
+    assert calls == [0, 0, 1]
     solver.close()
 
 
