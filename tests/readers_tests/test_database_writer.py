@@ -95,7 +95,7 @@ def test_a_disk_without_room_leaves_nothing(tmp_path, plyvel):
     """
     command = [sys.executable, "-c", program, str(tmp_path / "db")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
-    assert done.stdout.startswith(f"{tmp_path}/db: can't be written: "), done.stderr
+    assert done.stdout.startswith(f"{tmp_path}/db: can't be written: IO error: "), done.stderr
     assert done.stdout.count("\n") == 1
     assert not os.listdir(tmp_path)
 
