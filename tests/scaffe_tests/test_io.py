@@ -225,3 +225,9 @@ def test_deprocess_keeps_axes_of_size_1_of_an_image_and_drops_those_of_a_batch(s
     values = transformer.preprocess("data", image)
     np.testing.assert_array_equal(transformer.deprocess("data", values), image)
     np.testing.assert_array_equal(transformer.deprocess("data", values[None]), image)
+
+
+def test_the_nearest_pixel_is_that_of_the_centre():
+    image = np.arange(81, dtype=np.float32).reshape(9, 9, 1)
+    np.testing.assert_array_equal(io.resize_image(image, (3, 3), 0), image[1::3, 1::3])
+    np.testing.assert_array_equal(io.resize_image(image, (18, 18), 0), image.repeat(2, 0).repeat(2, 1))
