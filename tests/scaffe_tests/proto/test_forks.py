@@ -205,6 +205,13 @@ def test_a_binary_net_of_a_fork_is_not_written_without_its_fields(tmp_path):
         assert not (tmp_path / "new.prototxt").exists()
 
 
+def test_a_binary_net_of_a_fork_without_fields_of_its_own_is_written(tmp_path):
+    net = text_format.Parse(INPUT + BEHIND.format("ReLU6", ""), NetParameter())
+    (tmp_path / "old.caffemodel").write_bytes(net.SerializeToString())
+    upgrade_net_file(tmp_path / "old.caffemodel", tmp_path / "new.prototxt")
+    assert 'type: "ReLU6"' in (tmp_path / "new.prototxt").read_text()
+
+
 BATCH_NORM = INPUT + BEHIND.format("BatchNorm", "")
 
 
