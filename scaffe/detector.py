@@ -79,7 +79,10 @@ class Detector(ImagesNet):
             image = io.load_image(filename, color)
             self.check_channels(image)
             for window in windows:
-                yield self.crop(image, window)
+                try:
+                    yield self.crop(image, window)
+                except ShapeError as error:
+                    raise ShapeError(f"image {filename}: {error}") from None
 
     def detect_selective_search(self, image_fnames: Sequence[str | os.PathLike[str]]) -> list[dict[str, Any]]:
         """Return the detections in the windows that selective search proposes for image files.

@@ -125,9 +125,13 @@ class Transformer:
         return values
 
     def deprocess(self, in_: str, data: np.ndarray) -> np.ndarray:
-        """Return the image (H x W x K) of an input's values, the inverse of `preprocess` without the resize."""
-        self._shape(in_)
-        values = data.astype(np.float32).squeeze()
+        """Return the image (H x W x K) of an input's values, the inverse of `preprocess` without the resize.
+
+        Axes of size 1 before the values' own, as of a batch of one, are left out.
+        """
+        axes = len(self._shape(in_)) - 1
+        values = data.astype(np.float32)
+        values = values.squeeze(tuple(range(values.ndim - axes)))
         if in_ in self.input_scale:
             values = values / np.float32(self.input_scale[in_])
         if in_ in self.mean:

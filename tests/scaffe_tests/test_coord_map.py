@@ -169,3 +169,11 @@ def test_maps_over_other_axes_and_layers_without_one_are_refused():
         maps.coord_map(L.Flatten(x).fn)
     with pytest.raises(maps.UndefinedMapException, match="Convolution has no kernel_size"):
         maps.coord_map(L.Convolution(x, num_output=1).fn)
+
+
+def test_the_top_that_a_crop_has_the_size_of_is_no_way_between_coordinates():
+    data, other = (L.Input(input_param=dict(shape=dict(dim=[1, 1, 9, 9]))) for _ in range(2))
+    cropped = L.Crop(data, other, axis=2, offset=2)
+    assert [float(np.ravel(number)[0]) for number in maps.coord_map_from_to(cropped, data)[1:]] == [1, 2]
+    with pytest.raises(maps.UnconnectedError, match="no map of coordinates from a top of Crop to one of Input"):
+        maps.coord_map_from_to(cropped, other)

@@ -128,6 +128,11 @@ def test_a_window_without_pixels_is_refused(folder, window, pad):
         detector(context_pad=pad).crop(np.zeros((40, 48, 3), np.float32), window)
 
 
+def test_the_image_of_a_window_without_pixels_is_named(folder):
+    with pytest.raises(ShapeError, match=r"^image a.png: window \(5, 5, 5, 9\) has no pixels"):
+        detector().detect_windows([("a.png", [(0, 0, 9, 9), (5, 5, 5, 9)])])
+
+
 @pytest.mark.parametrize("pad", [-1, 16, 99])
 def test_a_context_that_leaves_no_window_is_refused(folder, pad):
     with pytest.raises(ShapeError, match=f"context_pad {pad}: expected 0 or more, and less than half of 32 x 32"):

@@ -225,3 +225,19 @@ def test_preprocessing_leaves_the_callers_array_alone(dtype):
     found = grey.preprocess("data", image)
     np.testing.assert_array_equal(image, before)
     np.testing.assert_array_equal(found, (before.astype(np.float32) * np.float32(255) - np.float32(7))[None])
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 5), (3, 1, 5), (3, 4, 1), (1, 1, 1)])
+def test_deprocess_keeps_axes_of_size_1_of_an_image_and_drops_those_of_a_batch(shape):
+    transformer = io.Transformer({"data": (1, *shape)})
+    transformer.set_transpose("data", (2, 0, 1))
+    image = np.random.RandomState(0).rand(*shape[1:], shape[0]).astype(np.float32)
+    values = transformer.preprocess("data", image)
+    np.testing.assert_array_equal(transformer.deprocess("data", values), image)
+    np.testing.assert_array_equal(transformer.deprocess("data", values[None]), image)
+
+
+def test_the_nearest_pixel_is_that_of_the_centre():
+    image = np.arange(81, dtype=np.float32).reshape(9, 9, 1)
+    np.testing.assert_array_equal(io.resize_image(image, (3, 3), 0), image[1::3, 1::3])
+    np.testing.assert_array_equal(io.resize_image(image, (18, 18), 0), image.repeat(2, 0).repeat(2, 1))

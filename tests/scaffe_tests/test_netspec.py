@@ -201,3 +201,11 @@ def test_unknown_types_and_constants_are_told_with_the_known_ones():
     with pytest.raises(UnknownNameError, match="'Poolign'; known names: .*Pooling"):
         P.Poolign  # noqa: B018
     assert "Convolution" in dir(L) and "Pooling" in dir(P)
+
+
+def test_in_place_all_bottoms_are_tops():
+    n = scaffe.NetSpec()
+    n.a, n.b = L.DummyData(ntop=2, shape=dict(dim=[2]))
+    n.c, n.d = L.Python(n.a, n.b, module="m", layer="l", ntop=2, in_place=True)
+    layer = n.to_proto().layer[1]
+    assert list(layer.bottom) == list(layer.top) == ["a", "b"]

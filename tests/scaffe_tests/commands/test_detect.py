@@ -9,6 +9,7 @@ from PIL import Image
 
 import scaffe
 from scaffe.cli import main
+from scaffe.commands.detect import read_windows
 from scaffe.detector import Detector
 
 NET = """
@@ -114,3 +115,8 @@ def test_a_wrong_command_line_is_told_in_one_line(folder, capsys, words, said):
     [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("scaffe: ")]
     assert (code, sorted(folder.glob("out.*"))) == (2, [])
     assert re.search(said, line)
+
+
+def test_edges_are_rounded_to_whole_pixels(tmp_path):
+    (tmp_path / "w.csv").write_text("filename,ymin,xmin,ymax,xmax\na.png,0.6,1.4,9.7,12\n")
+    assert [window.tolist() for window in read_windows(str(tmp_path / "w.csv"))["a.png"]] == [[1, 1, 10, 12]]

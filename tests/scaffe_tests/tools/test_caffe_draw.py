@@ -108,6 +108,8 @@ def test_labels_of_boxes_and_edges(net):
     )
     assert draw.get_layer_label(pool, "LR") == r'"pool (AVE Pooling)\nkernel 2, stride 2"'
     assert [draw.get_edge_label(one) for one in (net.layer[0], conv, pool, fc)] == ["Batch 64", "20", '""', "10"]
+    deconvolution = layer('type: "Deconvolution" convolution_param { num_output: 21 }')
+    assert draw.get_edge_label(deconvolution) == "21"
     assert draw.get_pooling_types_dict() == {0: "MAX", 1: "AVE", 2: "STOCHASTIC"}
 
 
