@@ -70,6 +70,7 @@ def _solve(world: World, a: argparse.Namespace, settings: Settings, signals: Sig
         with _timeline_kept(solver):
             _run_through(solver, a)
     finally:
+        solver.snapshots.writer.join()  # while no other job may write there
         solver.lock.release()
     solver.close()
     return REQUEUE_EXIT_CODE if solver.stopped == "requeue" else 0

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from conftest import environment
 
+from scaffe.cli import main
 from scaffe.errors import SnapshotError
 from scaffe.files import weights
 from scaffe.parallel.run import Run
 from scaffe.proto import SolverParameter
 from scaffe.training.signals import ACTIONS
-from scaffe.training.snapshot_writer import SHORTEST, Copies, SnapshotBudget
+from scaffe.training.snapshot_writer import SHORTEST, Copies, SnapshotBudget, SnapshotWriter
 from scaffe.training.solver import Solver
 
 MEANWHILE = Run(snapshot_async=True)
@@ -134,6 +135,40 @@ def test_a_snapshot_that_fails_ends_the_step_with_one_error(solver, monkeypatch,
     assert not contents()
     one.snapshot()
     assert set(contents()) == {f"snap_iter_{one.iter}.{kind}" for kind in ("caffemodel", "solverstate")}
+
+
+def test_a_snapshot_that_fails_ends_the_run_before_the_next_one(solver, monkeypatch):
+    one = solver(snapshot=3)
+    start = SnapshotWriter.start
+
+    def started(writer, write):
+        start(writer, write)
+        writer._thread.join()
+
+    monkeypatch.setattr(SnapshotWriter, "start", started)
+    monkeypatch.setattr("os.fsync", lambda descriptor: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(SnapshotError, match="no space left on device"):
+        one.step(1000)
+    assert one.iter == 4
+
+
+def test_a_run_that_fails_keeps_the_lock_until_its_snapshot_is_written(folder, held, monkeypatch):
+    nets.write_solver(folder, nets.softmax_regression("db"), snapshot=2, snapshot_prefix="snap", max_iter=4)
+    locked = []
+
+    def write(content, path, *given):
+        held.wait(60)
+        locked.append(os.path.exists("snap.lock"))
+
+    def fail(self):
+        threading.Timer(0.05, held.set).start()
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(weights, "write", write)
+    monkeypatch.setattr(Solver, "test_all", fail)
+    monkeypatch.setattr(Solver, "_is_test_due", lambda self: self.iter == 3)
+    assert main(["train", "--solver", "solver.prototxt", "--snapshot-async"]) == 1
+    assert locked == [True] and len(contents()) == 1 and not os.path.exists("snap.lock")
 
 
 def test_the_lock_is_kept_until_the_snapshot_is_written(solver, held):
