@@ -48,8 +48,9 @@ class SnapshotWriter:
 
     def start(self, write: Callable[[], object]) -> None:
         """Run `write` in the thread; the former one must be finished."""
-        self._thread = threading.Thread(target=self._run, args=(write,), name="snapshot writer")
-        self._thread.start()
+        thread = threading.Thread(target=self._run, args=(write,), name="snapshot writer")
+        thread.start()
+        self._thread = thread  # one that started: `join` can wait for it
 
     def join(self) -> None:
         """Wait until the snapshot is written, or has failed."""
