@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from glob import glob
 from pathlib import Path
 from typing import NamedTuple
 
@@ -177,9 +178,10 @@ class Job:
         end = time.monotonic() + 5
         while self.pids() and time.monotonic() < end:
             time.sleep(0.01)
-        shared = {name for path in self.folder.glob("rank.*.shm") for name in path.read_text().split()}
+        mapped = {name for path in self.folder.glob("rank.*.shm") for name in path.read_text().split()}
+        shared = {name for one in mapped for name in glob(re.sub(r"\.\d+$", ".*", one))}  # those of all ranks
         left = [f"process {pid}" for pid in self.pids()]
-        left += [name for name in sorted(shared) if os.path.exists(name)]
+        left += sorted(shared)
         left += [str(path.relative_to(self.folder)) for path in (self.folder / "tmp").rglob("*") if path.is_file()]
         self.kill()
         return ", ".join(left)
