@@ -21,7 +21,7 @@ from scaffe.training.signals import REQUEUE_EXIT_CODE
 
 SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1
 SIGNALLED = 128  # Open MPI's exit status for a process that was killed by signal N is this and N
-FINAL = 0, 2, REQUEUE_EXIT_CODE, SIGNALLED + signal.SIGINT, SIGNALLED + signal.SIGTERM
+FINAL = 0, 2, REQUEUE_EXIT_CODE, signal.SIGTERM, SIGNALLED + signal.SIGINT, SIGNALLED + signal.SIGTERM
 # The first line that a failing rank writes. A rank that lost another one may see an error of MPI first.
 ERROR = re.compile(rb"(scaffe: |Traceback \(most recent call last\))")
 STALL = re.compile(rb"scaffe: rank \d+ has not moved for ")

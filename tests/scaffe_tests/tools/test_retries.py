@@ -31,6 +31,7 @@ TRACEBACK = b"scaffe: rank 0: Traceback (most recent call last):"
         (75, [], False),
         (130, [], False),
         (143, [], False),
+        (15, [], False),  # SIGTERM, as MPICH gives it
     ],
 )
 def test_a_lost_process_is_distinguished_from_an_error(code: int, errors: Sequence[bytes], lost: bool) -> None:
