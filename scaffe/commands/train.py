@@ -84,6 +84,7 @@ def _solve(world: World, a: argparse.Namespace, settings: Settings, signals: Sig
         with _timeline_kept(solver):
             _run_through(solver, a)
     finally:
+        solver.snapshots.writer.join()  # while no other job may write there
         solver.lock.release()
         solver.monitor.close()
     solver.close()

@@ -364,9 +364,12 @@ class Solver(BuiltSolver):
             self.world.on_root(self.snapshots.writer.finish)
 
     def _requests(self) -> list[bool]:
-        """Return this rank's requests: those of its signals, and a snapshot that the budget allows."""
+        """Return this rank's requests: those of its signals, and a snapshot that the budget allows.
+
+        A snapshot is requested too if the one under way has failed: to begin it raises the error on all ranks.
+        """
         asked = list(self.asked())
-        if self.budget is not None and self.budget.is_due():
+        if (self.budget is not None and self.budget.is_due()) or self.snapshots.writer.has_failed:
             asked[ACTIONS.index("snapshot")] = True
         return asked
 
