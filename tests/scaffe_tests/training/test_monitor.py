@@ -143,6 +143,32 @@ def test_going_back_in_one_solver_replaces_what_follows(make, tmp_path) -> None:
     assert [step for step, _ in curves(tmp_path / "runs")["learning_rate"]] == [0, 1, 2, 3]
 
 
+def test_a_test_before_the_first_step_goes_on_in_the_curves(make, tmp_path) -> None:
+    fields = {"snapshot_prefix": str(tmp_path / "s"), "test_interval": 50, "test_iter": [1]}
+    watching = {"tensorboard": tmp_path / "runs", "measure_every": 1}
+    first = make(watching=watching, test_initialization=False, **fields)
+    first.step(2)
+    state = first.snapshot()
+    first.step(3)
+    first.close()
+    second = make(watching=watching, test_initialization=False, **fields)
+    second.restore(state)
+    second.test_all()
+    second.step(2)
+    second.close()
+    shown = curves(tmp_path / "runs")
+    assert [step for step, _ in shown["test_0/loss"]] == [2]
+    assert [step for step, _ in shown["loss/iteration"]] == [0, 1, 2, 3]
+    assert [step for step, _ in shown["speed/iteration_seconds"]] == [1, 3]  # not of the iterations that set up
+
+
+def test_a_solver_that_could_not_be_made_leaves_the_folder_to_the_next(make) -> None:
+    with pytest.raises(ScaffeError, match="unknown type") as kept:
+        make(lambda db: nets.tower(db).replace("TanH", "Tan"))
+    make()
+    assert kept.value  # which holds the solver, as a notebook does
+
+
 def test_steps_of_a_notebook_are_one_run(make, tmp_path) -> None:
     solver = make(watching={"metrics": tmp_path / "run.prom", "tensorboard": tmp_path / "runs", "measure_every": 4})
     for _ in range(3):
