@@ -201,6 +201,21 @@ def metrics(path: Path) -> dict[str, float]:
     return {sample.name: sample.value for family in families for sample in family.samples}
 
 
+def test_images_are_those_of_all_passes_and_tests_take_no_time_of_training(make, tmp_path, monkeypatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("scaffe.training.monitor.perf_counter", lambda: now[0])
+    watching = {"metrics": tmp_path / "run.prom", "measure_every": 2}
+    solver = make(watching=watching, iter_size=3, test_interval=1, test_iter=[1], test_initialization=False)
+    test_all, iterate = solver.test_all, solver._iterate
+    monkeypatch.setattr(solver, "test_all", lambda: (test_all(), now.append(now.pop() + 100)))
+    monkeypatch.setattr(solver, "_iterate", lambda ends: (iterate(ends=ends), now.append(now.pop() + 2)))
+    solver.step(5)
+    solver.close()
+    values = metrics(tmp_path / "run.prom")
+    assert values["scaffe_images_total"] == 12 * 3 * 5
+    assert values["scaffe_iteration_seconds"] == 2 and values["scaffe_images_per_second"] == 12 * 3 / 2
+
+
 def test_counters_never_fall(make, tmp_path) -> None:
     solver = make(watching={"metrics": tmp_path / "run.prom", "measure_every": 1})
     seen = []
