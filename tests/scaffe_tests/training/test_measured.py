@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from scaffe.monitor import numbers
 from scaffe.monitor.numbers import Sample
-from scaffe.training.measured import LARGEST, Interval, of_outputs, of_ranks, of_speed
+from scaffe.training.measured import LARGEST, Counters, Interval, of_outputs, of_ranks, of_speed
 
 
 def values(samples: Iterable[Sample]) -> dict[tuple[str, ...], float]:
@@ -26,6 +28,24 @@ def test_shares_and_work_of_two_ranks() -> None:
     assert found["communication_hidden_ratio", "aggregation"] == pytest.approx(1.5 / 4)
     assert found["rank_exposed_seconds", "aggregation", "1"] == 2.5
     assert found["reading_wait_ratio",] == pytest.approx(0.15) and found["reading_worst_wait_ratio",] == 0.2
+
+
+def test_counters_return_what_was_added_since_and_new_objects_count_from_0() -> None:
+    class Meter:
+        def __init__(self, waited: float, busy: float):
+            self.waited, self.exposed, self.busy = waited, busy, busy
+
+    counters, first = Counters(), Meter(1, 0)
+    meters = Meter(0, 4), Meter(0, 2)
+    workflow: Any = SimpleNamespace(
+        propagate=SimpleNamespace(meter=meters[0]), aggregate=SimpleNamespace(meter=meters[1])
+    )
+    losses: Any = first
+    assert counters.since([workflow], losses, [], 9) == Interval(9, (4, 2), (4, 2), 1, None)
+    meters[0].busy, first.waited = 5, 3
+    assert counters.since([workflow], losses, [], 1) == Interval(1, (0, 0), (1, 0), 2, None)
+    other: Any = Meter(0.5, 0)
+    assert counters.since([workflow], other, [], 1) == Interval(1, (0, 0), (0, 0), 0.5, None)
 
 
 def test_one_rank_waits_for_records_alone() -> None:

@@ -17,6 +17,7 @@ from conftest import environment
 from event_files import all_events, curves
 from prometheus_client.parser import text_string_to_metric_families
 from strict_arrays import StrictGpu
+from tensorboardX.proto.graph_pb2 import GraphDef
 
 from scaffe.compute import Compute
 from scaffe.errors import ScaffeError
@@ -283,6 +284,9 @@ def test_what_a_run_is_stands_as_texts_graph_and_pictures(make, tmp_path) -> Non
     assert "rank 0" in texts["about/ranks/text_summary"] and "numpy" in texts["about/versions/text_summary"]
     pictures = {v.tag for v in values if v.WhichOneof("value") == "image"}
     assert "filters/conv1" in pictures
+    (graph,) = [GraphDef.FromString(event.graph_def) for event in all_events(tmp_path / "runs") if event.graph_def]
+    inputs = {node.name: list(node.input) for node in graph.node}
+    assert inputs["conv2"] == ["pool1"] and inputs["loss"] == ["ip2", "digits"]  # without the layers Split
 
 
 def test_without_graphviz_all_but_the_drawing_is_written(make, tmp_path, monkeypatch) -> None:
