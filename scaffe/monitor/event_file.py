@@ -8,10 +8,11 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from scaffe.errors import ScaffeError
+from scaffe.monitor.log import log
 from scaffe.monitor.numbers import Node, Numbers
 
 NAME = "events.out.tfevents"  # by which TensorBoard finds the files
@@ -28,19 +29,24 @@ class EventFiles:
 
     def __init__(self, folder: str | os.PathLike[str]):
         self.name = f"tensorboard '{folder}'"
+        self._folder = os.path.abspath(folder)
+        self._file: int | None = None
+        self._lock: int | None = None
+        self._owed: list[Numbers] = []  # not yet written, and needed by those that follow
         _need_tensorboardx()
+        self._take_folder()
+        if not os.access(self._folder, os.W_OK):
+            self.close()
+            raise ScaffeError(f"{self.name}: no permission to write in {folder}")
+
+    def _take_folder(self) -> None:
         try:
-            os.makedirs(folder, exist_ok=True)
-            self._folder = os.path.abspath(folder)
+            os.makedirs(self._folder, exist_ok=True)
             self._lock = _locked(self._folder)
         except BlockingIOError:
             raise ScaffeError(f"{self.name}: another run writes there; give each run a folder of its own") from None
         except OSError as error:
             raise ScaffeError(f"{self.name}: {(error.strerror or str(error)).lower()}") from None
-        self._file: int | None = None
-        if not os.access(self._folder, os.W_OK):
-            self.close()
-            raise ScaffeError(f"{self.name}: no permission to write in {folder}")
 
     @property
     def has_curves(self) -> bool:
@@ -48,13 +54,27 @@ class EventFiles:
         return any(NAME in name for name in os.listdir(self._folder))
 
     def write(self, numbers: Sequence[Numbers]) -> None:
-        """Append the numbers. Raise OSError where that fails, the file then being as it was."""
+        """Append the numbers. Raise OSError or ScaffeError where that fails, the file then being as it was.
+
+        The next call then also writes those that begin a run, or describe it.
+        """
+        numbers = [*self._owed, *numbers]
+        self._owed = [one for one in numbers if one.begun is not None or one.texts]
+        file = self._opened()
+        events = [event for one in numbers for event in _events(one)]
+        if not os.fstat(file).st_size:
+            events.insert(0, _event(0, file_version=VERSION))
+        _append(file, b"".join(_record(event.SerializeToString()) for event in events))
+        self._owed = []
+
+    def _opened(self) -> int:
+        """Return the file: a new one at first, and where somebody has removed it or its folder."""
+        if any(one is not None and not os.fstat(one).st_nlink for one in (self._file, self._lock)):
+            self.close()
+            self._take_folder()
         if self._file is None:
             self._file = os.open(self._new_path(), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        events = [event for one in numbers for event in _events(one)]
-        if not os.fstat(self._file).st_size:
-            events.insert(0, _event(0, file_version=VERSION))
-        _append(self._file, b"".join(_record(event.SerializeToString()) for event in events))
+        return self._file
 
     def _new_path(self) -> str:
         """Return a name that follows, in the order of names, those of earlier files of this host."""
@@ -135,10 +155,19 @@ def _events(numbers: Numbers) -> Iterator[Any]:
     if numbers.nodes:
         yield _event(numbers.iteration, graph_def=_graph(numbers.nodes))
     for tag, png in numbers.pictures.items():
-        if encoded := png():
+        if encoded := _made(tag, png):
             width, height = struct.unpack(">II", encoded[16:24])
             image = Summary.Image(width=width, height=height, colorspace=3, encoded_image_string=encoded)
             yield _event(numbers.iteration, summary=Summary(value=[Summary.Value(tag=tag, image=image)]))
+
+
+def _made(tag: str, png: Callable[[], bytes]) -> bytes:
+    """Return a picture, b"" where it can't be made: the numbers must not be lost with it."""
+    try:
+        return png()
+    except Exception as error:
+        log.warning("tensorboard: the picture '%s' is left out: %s", tag, error)
+        return b""
 
 
 def _preformatted(text: str) -> str:

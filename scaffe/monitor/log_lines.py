@@ -18,6 +18,7 @@ _COUNT = r"([0-9]{1,15})\b"
 _SHOWN = re.compile(rf"Iteration {_COUNT}.*?, (loss|lr) = ([^\s,]+)")
 _TESTING = re.compile(rf"Iteration {_COUNT}, Testing net \(#{_COUNT}\)")
 _OUTPUT = re.compile(r"\s*(Train|Test) net output #[0-9]+: (\S.*?) = (\S+)(?: \(\* \S+ = (\S+) loss\))?\s*$")
+_LABEL = re.compile(r"\[[0-9]+,[0-9]+\]<std(?:err|out)>: ?|[0-9]+: ")  # of mpirun and srun
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\0")
 _BREAK = re.compile(r"[\r\n]+")
 HALF_A_YEAR = 180 * 86400.0
@@ -66,7 +67,8 @@ def split(line: str) -> LogLine:
     """Return the parts of a line."""
     found = _PREFIX.search(line)
     if not found:
-        return LogLine("", (), line)
+        label = _LABEL.match(line)
+        return LogLine("", (), line[label.end() :] if label else line)
     level, *when = found.groups("")
     return LogLine(level, tuple(when), line[found.end() :])
 

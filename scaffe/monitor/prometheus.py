@@ -24,7 +24,8 @@ class PrometheusFile:
     def __init__(self, path: str | os.PathLike[str]):
         self.path = os.path.abspath(path)
         self.name = f"metrics '{path}'"
-        self._common = {"run": os.path.basename(self.path).removesuffix(".prom")}
+        name = os.fsencode(os.path.basename(self.path)).decode(errors="replace")  # which may not be UTF-8
+        self._common = {"run": name.removesuffix(".prom")}
         self._last: dict[Metric, dict[tuple[str, ...], Sample]] = {}
 
     def write(self, numbers: Sequence[Numbers]) -> None:

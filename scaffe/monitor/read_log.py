@@ -199,8 +199,9 @@ class LogReader:
         """Read a line without a prefix: a field of a solver or of a net, or an error."""
         if found := _FIELD.match(text):
             self._facts.setdefault(found[1], int(found[2]))
-        elif self._in_traceback and text[:1].strip():
-            self.error, self._in_traceback = text.strip(), False
+        elif self._in_traceback:
+            if text[:1].strip() and not text.startswith("Traceback"):  # which another rank may begin meanwhile
+                self.error, self._in_traceback = text.strip(), False
         elif any(one in text for one in _FAILURES):
             self._in_traceback = not self.error and "Traceback" in text
             self._fail(text.strip())

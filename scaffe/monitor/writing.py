@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from queue import SimpleQueue
-from threading import Thread
+from threading import Thread, current_thread
 
 from scaffe.monitor.log import log
 from scaffe.monitor.numbers import Numbers, Writer
@@ -32,13 +32,13 @@ class Writing:
 
     def close(self) -> None:
         """Return once all is written, and close the writers."""
-        if self._thread is not None:
+        thread, self._thread = self._thread, None
+        if thread is None:
+            self._end()
+        else:
             self._queue.put(None)
-            self._thread.join()
-            self._thread = None
-        for writer in self._writers:
-            writer.close()
-        self._writers = ()
+            if thread is not current_thread():  # in which Python may collect a solver that nobody has closed
+                thread.join()
 
     def _run(self) -> None:
         ends = False
@@ -50,6 +50,15 @@ class Writing:
             numbers = [one for one in waiting if one is not None]
             for writer in self._writers if numbers else ():
                 self._give(writer, numbers)
+        self._end()
+
+    def _end(self) -> None:
+        writers, self._writers = self._writers, ()
+        for writer in writers:
+            try:
+                writer.close()
+            except OSError as error:  # some network file systems report a full disk here
+                log.warning("%s: the last numbers may be lost: %s", writer.name, _reason(error))
 
     def _give(self, writer: Writer, numbers: Sequence[Numbers]) -> None:
         try:
@@ -57,6 +66,10 @@ class Writing:
         except Exception as error:  # none of them may end the training
             if writer.name not in self._reported:
                 self._reported.add(writer.name)
-                reason = getattr(error, "strerror", "") or str(error)
                 log.warning("%s: numbers of iteration %d are lost: %s; training goes on", writer.name,
-                            numbers[-1].iteration, reason.lower())  # fmt: skip
+                            numbers[-1].iteration, _reason(error))  # fmt: skip
+
+
+def _reason(error: Exception) -> str:
+    strerror = getattr(error, "strerror", None)
+    return strerror.lower() if strerror else str(error)

@@ -71,7 +71,7 @@ def _progress(run: LoggedRun, speed: float, idle: float) -> str:
         return f"{done}"
     left = max(0.0, (run.max_iter - done) / speed - idle) if speed else None
     rest = f", {duration(left)} left" if left is not None and done < run.max_iter else ""
-    return f"{done} of {run.max_iter}, {done / run.max_iter:.0%}{rest}"
+    return f"{done} of {run.max_iter}, {100 * done // run.max_iter}%{rest}"
 
 
 def pace(run: LoggedRun) -> float:

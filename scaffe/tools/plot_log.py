@@ -15,6 +15,7 @@ import numpy as np
 
 from scaffe.atomic import write_atomically
 from scaffe.errors import LogError
+from scaffe.monitor.log import one_line
 from scaffe.monitor.log_table import LOSS, RATE, LogTable
 from scaffe.tools.log_curves import SPEED, NamedRun, chosen, smooth, values, window_of
 
@@ -28,7 +29,9 @@ MARKED = 40  # points of a curve that are marked at most
 MARKERS = "os^Dv*"  # of outputs in one panel
 DASHES = ("--", ":", "-.")  # of test nets
 LETTERS = 56  # of a legend's row; a line and the gap beside it are 8
-TICKS = {"font.size": 8, "axes.labelsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7, "svg.fonttype": "none"}
+NUMBERS = 6  # of an axis over the panels at most: more would touch
+SIZES = {"font.size": 8, "axes.labelsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7}  # points
+STYLE = {**SIZES, "svg.fonttype": "none", "text.parse_math": False}  # a name may hold dollars
 UNITS = {"seconds": (("training time in s", 1), ("training time in min", 60), ("training time in h", 3600))}
 
 
@@ -47,7 +50,7 @@ def plot(runs: Sequence[NamedRun], out: str | os.PathLike[str], **options: Any) 
     be written.
     """
     suffix, picture = check_format(out), io.BytesIO()
-    with _matplotlib().rc_context(TICKS):
+    with _matplotlib().rc_context(STYLE):
         draw(runs, **options).savefig(picture, format=suffix, dpi=DPI)
     write_atomically(out, picture.getvalue())
 
@@ -61,7 +64,7 @@ def draw(
     dashed, those of further nets dotted. With `log_scale` losses and learning rates have a logarithmic axis. Raise
     LogError for what no run has, and without matplotlib.
     """
-    with _matplotlib().rc_context(TICKS):
+    with _matplotlib().rc_context(STYLE):
         names = chosen(runs, what)
         figure, all_axes = _figure(len(names))
         unit, factor = _unit(runs, x)
@@ -72,6 +75,7 @@ def draw(
                     panel.draw(one, net, table, one.axis(table, x) / factor, colour)
             panel.finish(log_scale)
         all_axes[-1].set_xlabel(unit)
+        all_axes[-1].locator_params("x", nbins=NUMBERS, integer=x != "seconds", min_n_ticks=1)
         _legend(figure, all_axes, runs)
         return figure
 
@@ -135,7 +139,8 @@ class Panel:
         if len(self.outputs) == 1 and (rows > MARKED or (net == "train" and rows > 1)):
             return {}
         marker = MARKERS[self.outputs.index(name) % len(MARKERS)]
-        return {"marker": marker, "markersize": 2.5, "markerfacecolor": "white", "markevery": -(-rows // MARKED)}
+        every = max(1, -(-rows // MARKED))
+        return {"marker": marker, "markersize": 2.5, "markerfacecolor": "white", "markevery": every}
 
     def finish(self, log_scale: bool) -> None:
         """Set label, scale and grid, and a legend of the outputs if there are several."""
@@ -143,7 +148,7 @@ class Panel:
 
         axes, what = self.axes, self.what
         speeds = "images/s" if self.in_images else "iterations/s"
-        axes.set_ylabel({RATE: "learning rate", SPEED: speeds}.get(what, what))
+        axes.set_ylabel({RATE: "learning rate", SPEED: speeds}.get(what, one_line(what)))
         if log_scale and what in (LOSS, RATE):
             axes.set_yscale("log")
         elif what == SPEED:
@@ -153,8 +158,8 @@ class Panel:
         axes.spines[["top", "right"]].set_visible(False)
         if len(self.outputs) > 1:
             marks = [(name, self._marks("test", name, 1)) for name in self.outputs]
-            keys = [Line2D([], [], color="0.35", linestyle="", label=name, **mark) for name, mark in marks]
-            axes.legend(handles=keys, fontsize=6, frameon=False, handletextpad=0.2)
+            keys = [Line2D([], [], color="0.35", linestyle="", label=_short(name), **mark) for name, mark in marks]
+            axes.legend(handles=keys, fontsize=6, edgecolor="none", framealpha=0.7, handletextpad=0.2)
 
 
 def _dashes(net: str) -> str:
@@ -162,11 +167,18 @@ def _dashes(net: str) -> str:
     return "-" if net == "train" else DASHES[int(net.split()[1]) % len(DASHES)]
 
 
+def _short(name: str) -> str:
+    """Return a name on one line, without its middle where it would be wider than the picture."""
+    name, half = one_line(name), (LETTERS - 8) // 2
+    return name if len(name) <= 2 * half else f"{name[: half - 1]}…{name[-half:]}"
+
+
 def _legend(figure: Any, all_axes: Sequence[Any], runs: Sequence[NamedRun]) -> None:
     """Draw the legend above the panels: the runs by their colours, then training and tests by their lines."""
     from matplotlib.lines import Line2D
 
-    keys = [Line2D([], [], color=colour, label=one.name) for colour, one in zip(_colours(len(runs)), runs, strict=True)]
+    coloured = zip(_colours(len(runs)), runs, strict=True)
+    keys = [Line2D([], [], color=colour, label=_short(one.name)) for colour, one in coloured]
     lines = [line for axes in all_axes for line in axes.get_lines()]
     grey: dict[str, Any] = {"color": "0.35", "linewidth": 1.1}
     kinds = [Line2D([], [], label="training", **grey)]

@@ -115,10 +115,12 @@ class Screen:
         self._bars = BARS if _can_write(out, BARS) else PLAIN_BARS
 
     def show(self, title: str, lines: Sequence[Status]) -> None:
-        """Draw the state: what does not fit is cut."""
+        """Draw the state: what does not fit is cut, and left out, the lines that are coloured last."""
         self.lines = lines
         width, height = self._size()
-        rows = [self._styled(cut(one_line(title), width), "1"), *(self._row(line, width) for line in lines)]
+        first = sorted(range(len(lines)), key=lambda k: (k > 0 and not lines[k].kind, k))[: max(0, height - 1)]
+        fitting = (self._row(lines[k], width) for k in sorted(first))
+        rows = [self._styled(cut(one_line(title), width), "1"), *fitting]
         text = "\r\n".join(f"{row}\x1b[K" for row in rows[:height])
         self._out.write(f"\x1b[H{text}\x1b[J")
         self._out.flush()

@@ -38,6 +38,7 @@ from scaffe.training.bad_records import BadRecords
 from scaffe.training.carried import Carried
 from scaffe.training.communicator import open_communicator
 from scaffe.training.losses import Losses
+from scaffe.training.monitor import Unwatched
 from scaffe.training.nets import NetBuilder, agree_on, follow_first
 from scaffe.training.norms import Norms
 from scaffe.training.snapshots import Snapshots
@@ -65,6 +66,7 @@ class BuiltSolver:
     former: WeakSet[Net]
     iter: int
     lock: PrefixLock
+    monitor: Unwatched
     param: SolverParameter
     reading: Reading
     run: Run
@@ -76,11 +78,12 @@ class BuiltSolver:
     world: World
 
     def _build(self) -> None:
-        """Build all parts for the team, whose threads end if that fails. Collective."""
+        """Build all parts for the team, whose threads and the monitor's files end if that fails. Collective."""
         try:
             self._build_parts()
         except BaseException:
             self.team.close()
+            self.monitor.close()
             raise
 
     def _build_parts(self) -> None:

@@ -84,6 +84,9 @@ class Monitor(Unwatched):
         self.every, self._writing = every, writing
         self._counters = measured.Counters()
         self._at = -1  # the iteration at which training rests
+        self._curves_end = -1  # the iteration before which the curves end
+        self._is_paused = False
+        self._set_up = -1  # the iteration in which kernels and memory are set up
         self._first = 0  # the first iteration of the interval
         self._seconds = self._since = 0.0  # of the interval, up to the time `since`
         self._images = self._measurements = 0
@@ -93,8 +96,9 @@ class Monitor(Unwatched):
 
     def go_on(self, solver: Trained) -> None:
         """Go on with the interval, or begin one where the solver is at another iteration than it rested at."""
+        self._go_on_at(solver.iter)
         if solver.iter != self._at:
-            self._begun = self._first = solver.iter
+            self._first = self._set_up = solver.iter
             self._seconds = 0.0
             self._look(solver, 0.0)
         self._since = perf_counter()
@@ -102,13 +106,21 @@ class Monitor(Unwatched):
     def rest(self, solver: Trained) -> None:
         """Count no time until training goes on."""
         self._seconds += perf_counter() - self._since
-        self._at = solver.iter
+        self._at = self._curves_end = solver.iter
+
+    def _go_on_at(self, iteration: int) -> None:
+        if iteration != self._curves_end:
+            self._begun = self._curves_end = iteration
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Count no time within the block."""
         self._seconds += perf_counter() - self._since
-        yield
+        self._is_paused = True
+        try:
+            yield
+        finally:
+            self._is_paused = False
         self._since = perf_counter()
 
     def begins(self, solver: Trained) -> bool:
@@ -136,7 +148,7 @@ class Monitor(Unwatched):
             *measured.of_outputs(numbers.TRAIN_OUTPUT, outputs),
             *measured.of_norms(*norms),
         ]
-        if iterations > 1 or self.every == 1:
+        if solver.iter > self._set_up:
             samples += measured.of_speed(mine.seconds, iterations, images)
             samples += measured.of_ranks(ranks, iterations)
         self._put(self._with_extras(Numbers(solver.iter, samples), solver))
@@ -171,6 +183,8 @@ class Monitor(Unwatched):
 
     def tested(self, iteration: int, test_net: int, outputs: Mapping[str, np.ndarray]) -> None:
         """Give the means of a test net's outputs to the writers."""
+        if not self._is_paused:  # a user tests, for example after `restore` and before `step`
+            self._go_on_at(iteration)
         if self._writing is not None:
             label = {"test_net": str(test_net)}
             samples = measured.of_outputs(numbers.TEST_OUTPUT, outputs, **label)

@@ -3,6 +3,7 @@
 import csv
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -144,6 +145,30 @@ def test_test_nets_have_lines_of_their_own():
         "c, test 1, accuracy": ":",
     }
     assert [text.get_text() for text in drawn.legends[0].get_texts()] == ["c", "training", "test 0", "test 1"]
+
+
+@pytest.mark.parametrize("options", [{}, {"log_scale": True}])
+def test_a_run_without_a_finite_loss_is_drawn_empty(options):
+    Path("c.log").write_text(head() + shown(0, "nan", 1) + shown(10, "inf", 2))
+    axes = figure("c.log", what=["loss"], **options).axes[0]
+    assert np.isnan(curves(axes)["c, train, loss"][1]).all()
+    assert main(["plot-log", "c.log", "c.png"]) == 0
+
+
+@pytest.mark.parametrize("name", ["a$x^$b", "_a", "c\x01\nd", "wide" * 30])
+def test_any_name_of_a_file_is_in_the_legend(name):
+    Path(f"{name}.log").write_text(whole())
+    shown_ = figure(f"{name}.log", what=["loss"])
+    text = shown_.legends[0].get_texts()[0].get_text()
+    assert text == {"c\x01\nd": r"c\x01\nd", "wide" * 30: "wide" * 5 + "wid…" + "wide" * 6}.get(name, name)
+    assert main(["plot-log", f"{name}.log", "out.svg"]) == 0
+    ElementTree.parse("out.svg")
+
+
+def test_a_single_iteration_has_no_fractions():
+    Path("c.log").write_text(head() + shown(0, 2, 1))
+    axes = figure("c.log", what=["loss"]).axes[0]
+    assert all(tick == round(tick) for tick in axes.get_xticks())
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])

@@ -80,6 +80,11 @@ def test_the_state_of_a_run():
     assert state(text, 8)["iteration"] == "10 of 200, 5%, 30 s left"
 
 
+def test_the_share_is_100_percent_at_the_end_alone():
+    assert state(head(max_iter=1000) + shown(999, 2, 1))["iteration"] == "999 of 1000, 99%"
+    assert state(head(max_iter=1000) + shown(1000, 2, 1))["iteration"] == "1000 of 1000, 100%"
+
+
 def test_a_test_without_its_outputs_yet_is_not_shown_as_the_one_before():
     text = head() + evaluated(0, 0.1, 3, 0) + shown(0, 2, 1) + line("Iteration 10, Testing net (#0)")
     assert state(text)["test 0"] == "accuracy = 0.1, loss = 3 in iteration 0"
@@ -288,7 +293,9 @@ def test_a_window_is_drawn_in_place_and_as_wide_as_it_is():
         assert terminal.until("loss       2.5")[1].startswith("iteration  4 of 100")
         terminal.resize(3, 20)
         terminal.screen.reset()
-        lines = terminal.until("loss")
+        with open("log", "a") as file:
+            file.write(line("Stall: rank 1 waits", 5, level="W"))
+        lines = terminal.until("stalls")  # which matters more than the loss
         assert len(lines) == 3 and all(len(one) <= 20 for one in lines)
         terminal.process.terminate()
         assert terminal.end() == 128 + 15

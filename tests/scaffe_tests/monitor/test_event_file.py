@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -42,6 +43,8 @@ def test_a_run_that_goes_on_earlier_replaces_what_follows(tmp_path: Path) -> Non
     written(tmp_path, numbers(0, 4.0, begun=0), numbers(20, 3.0), numbers(40, 2.0))
     written(tmp_path, numbers(40, 2.5, begun=30), numbers(60, 1.0))
     assert curves(tmp_path) == {"loss/smoothed": [(0, 4.0), (20, 3.0), (40, 2.5), (60, 1.0)]}
+    written(tmp_path, Numbers(40, begun=40), numbers(50, 0.5))  # the first point of the earlier run goes too
+    assert curves(tmp_path) == {"loss/smoothed": [(0, 4.0), (20, 3.0), (50, 0.5)]}
 
 
 def test_tensorboard_itself_shows_these_curves(tmp_path: Path) -> None:
@@ -60,7 +63,10 @@ def test_two_runs_can_not_write_to_one_folder_at_once(tmp_path: Path) -> None:
         EventFiles(tmp_path / "runs")
     first.close()
     second = EventFiles(tmp_path / "runs")
+    (tmp_path / "runs" / "notes.txt").touch()
     assert not second.has_curves
+    second.write([numbers(0)])
+    assert second.has_curves
     second.close()
 
 
@@ -83,6 +89,44 @@ def test_a_full_disk_leaves_whole_records_and_the_next_numbers_are_written(tmp_p
     assert curves(tmp_path)["loss/smoothed"] == [(0, 0.5), (40, 0.5)]
 
 
+def test_a_begin_that_could_not_be_written_is_written_with_the_next_numbers(tmp_path: Path, monkeypatch) -> None:
+    written(tmp_path, numbers(0, 4.0, begun=0), numbers(20, 3.0))
+    files = EventFiles(tmp_path)
+
+    def full(file: int, content: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    for lost in (numbers(0, 2.0, begun=0, texts={"about": "a"}), numbers(10, 2.0)):
+        with pytest.raises(OSError, match="No space left"):
+            files.write([lost])
+    monkeypatch.undo()
+    files.write([numbers(30, 1.0)])
+    files.write([numbers(40, 1.0)])
+    files.close()
+    assert curves(tmp_path) == {"loss/smoothed": [(0, 2.0), (30, 1.0), (40, 1.0)]}
+    assert [v.tag for e in all_events(tmp_path) for v in e.summary.value if "about" in v.tag] == ["about/text_summary"]
+
+
+@pytest.mark.parametrize("writes_before", [True, False])
+def test_a_folder_that_somebody_removed_is_made_again(tmp_path: Path, writes_before: bool) -> None:
+    files = EventFiles(tmp_path / "runs")
+    if writes_before:
+        files.write([numbers(0)])
+    shutil.rmtree(tmp_path / "runs")
+    files.write([numbers(20)])
+    files.write([numbers(40)])
+    with pytest.raises(ScaffeError, match="another run writes there"):
+        EventFiles(tmp_path / "runs")
+    files.close()
+    assert curves(tmp_path / "runs")["loss/smoothed"] == [(20, 0.5), (40, 0.5)]
+
+
+def test_a_picture_that_fails_loses_no_numbers(tmp_path: Path) -> None:
+    written(tmp_path, numbers(0, pictures={"broken": lambda: bytes(1 // 0)}))
+    assert curves(tmp_path)["loss/smoothed"] == [(0, 0.5)]
+
+
 def test_without_the_package_the_error_names_the_extra(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     with pytest.raises(ScaffeError, match=r"^--tensorboard needs .* tensorboardX: pip install 'scaffe\[monitor\]'$"):
@@ -95,6 +139,14 @@ def test_a_folder_that_can_not_be_made_is_an_error(tmp_path: Path) -> None:
         EventFiles(tmp_path / "file")
     with pytest.raises(ScaffeError, match=r"^tensorboard '.*file/runs': not a directory$"):
         EventFiles(tmp_path / "file" / "runs")
+
+
+def test_a_folder_without_permission_is_an_error_and_is_unlocked(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(os, "access", lambda *given: False)  # root may write anywhere
+    with pytest.raises(ScaffeError, match="no permission to write in"):
+        EventFiles(tmp_path)
+    monkeypatch.undo()
+    EventFiles(tmp_path).close()
 
 
 def test_a_picture_has_its_size(tmp_path: Path) -> None:

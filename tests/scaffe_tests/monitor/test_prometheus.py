@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -60,8 +61,26 @@ def test_a_counter_alone_has_the_suffix_of_counters() -> None:
     ]
 
 
-def test_where_no_file_can_be_written_is_an_error(tmp_path: Path) -> None:
+def test_where_no_file_can_be_written_is_an_error(tmp_path: Path, monkeypatch) -> None:
     with pytest.raises(ScaffeError, match=r"no/run.prom': no such folder: .*no$"):
         check_writable(tmp_path / "no" / "run.prom")
     with pytest.raises(ScaffeError, match="is a folder; name a file$"):
         check_writable(tmp_path)
+    monkeypatch.setattr(os, "access", lambda *given: False)  # root may write anywhere
+    with pytest.raises(ScaffeError, match=f"no permission to write in {tmp_path}$"):
+        check_writable(tmp_path / "run.prom")
+
+
+def test_a_name_that_is_no_utf8_is_a_label(tmp_path: Path) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/b\xffd.prom"))
+    PrometheusFile(path).write([Numbers(0, [Sample(numbers.LOSS, 2.5)])])
+    assert 'run="b\ufffdd"' in path.read_text()
+
+
+def test_the_file_stays_where_it_was_when_the_program_goes_elsewhere(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = PrometheusFile("run.prom")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    file.write([Numbers(0, [Sample(numbers.LOSS, 2.5)])])
+    assert parsed(tmp_path / "run.prom") == {("scaffe_loss",): 2.5}

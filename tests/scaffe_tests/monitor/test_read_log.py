@@ -15,6 +15,7 @@ from log_specimens import evaluated, head, line, shown, whole
 import scaffe
 from scaffe.cli import main
 from scaffe.errors import LogError
+from scaffe.monitor import read_log as read_log_module
 from scaffe.monitor.read_log import LogReader, read_log
 from scaffe.proto.files import read_solver
 
@@ -112,6 +113,15 @@ def test_a_caffe_job_says_its_images_and_its_end_by_its_files():
     assert (run.batch, run.max_iter) == (8 * 3 * 2, 50)
 
 
+def test_values_that_rows_lack_are_nan():
+    rows = [line("Iteration 10, lr = 0.5"), line("Iteration 20, loss = 1"), line("Iteration 20, lr = 0.25")]
+    run = only(head() + shown(0, 2, 1) + "".join(rows) + shown(30, 1, 9, name="other"))
+    np.testing.assert_array_equal(run.train.column("loss", own=True), [2, np.nan, 1, 1])
+    np.testing.assert_array_equal(run.train.column("other"), [np.nan, np.nan, np.nan, 1])
+    np.testing.assert_array_equal(run.train.column("loss"), [2, np.nan, np.nan, np.nan])
+    assert run.train.latest() == (30, {"other": 1})
+
+
 # Starts and resumptions.
 
 
@@ -122,6 +132,11 @@ def test_what_a_resumed_run_computes_again_counts():
     assert run.tests[0].latest() == (10, {"accuracy": 0.5, "loss": 2})
     assert list(run.train.seconds) == [1, 22, 32]  # without the break
     assert (run.max_iter, run.begin) == (40, 10)
+
+
+def test_an_iteration_that_comes_again_begins_a_resumption():
+    run = only(head() + shown(0, 3, 1) + shown(10, 2, 11) + shown(20, 1, 21) + shown(10, 1.5, 500) + shown(20, 1, 510))
+    assert run.begin == 10 and list(run.train.seconds) == [1, 21, 31]
 
 
 def test_a_run_that_begins_anew_is_another():
@@ -179,6 +194,14 @@ def test_malformed_lines_are_passed_over(text):
     ("text", "outcome", "error"),
     [
         (line("Optimization Done."), "done", ""),
+        (2 * "Traceback (most recent call last):\n" + 2 * "  File x\n" + "KeyError: z\n", "failed", "KeyError: z"),
+        (
+            "[1,0]<stderr>: Traceback (most recent call last):\n[1,0]<stderr>:   File x\n[1,0]<stderr>: KeyError: z\n",
+            "failed",
+            "KeyError: z",
+        ),
+        ("1: Traceback (most recent call last):\n1:   File x\n1: KeyError: z\n", "failed", "KeyError: z"),
+        ("1: scaffe: layer 'ip': no\n", "failed", "layer 'ip': no"),
         (line("Optimization stopped early."), "stopped early", ""),
         (line("Check failed: status == 0", level="F"), "failed", "Check failed: status == 0"),
         ("scaffe: rank 1: loss is nan\nMPI_ABORT was invoked\n", "failed", "rank 1: loss is nan"),
@@ -198,6 +221,15 @@ def test_warnings_and_notes_are_those_of_the_last_job():
     assert reader.warnings == ["Stall: rank 1 waits"] and reader.notes == {"Overlap": "50%"}
     reader.feed(head(seconds=9).encode())
     assert reader.warnings == [] and reader.notes == {}
+
+
+def test_a_line_without_end_takes_no_memory():
+    reader = read(head() + shown(0, 2, 1))
+    for _ in range(4):
+        reader.feed(b"x" * read_log_module.CHUNK)
+        assert len(reader._tail) < read_log_module.LONGEST
+    reader.feed(b"\n" + shown(10, 1, 2).encode())
+    assert losses(reader.runs[0]) == {0: 2, 10: 1}
 
 
 # Pieces and files.

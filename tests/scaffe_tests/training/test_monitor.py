@@ -17,6 +17,7 @@ from conftest import environment
 from event_files import all_events, curves
 from prometheus_client.parser import text_string_to_metric_families
 from strict_arrays import StrictGpu
+from tensorboardX.proto.graph_pb2 import GraphDef
 
 from scaffe.compute import Compute
 from scaffe.errors import ScaffeError
@@ -143,6 +144,32 @@ def test_going_back_in_one_solver_replaces_what_follows(make, tmp_path) -> None:
     assert [step for step, _ in curves(tmp_path / "runs")["learning_rate"]] == [0, 1, 2, 3]
 
 
+def test_a_test_before_the_first_step_goes_on_in_the_curves(make, tmp_path) -> None:
+    fields = {"snapshot_prefix": str(tmp_path / "s"), "test_interval": 50, "test_iter": [1]}
+    watching = {"tensorboard": tmp_path / "runs", "measure_every": 1}
+    first = make(watching=watching, test_initialization=False, **fields)
+    first.step(2)
+    state = first.snapshot()
+    first.step(3)
+    first.close()
+    second = make(watching=watching, test_initialization=False, **fields)
+    second.restore(state)
+    second.test_all()
+    second.step(2)
+    second.close()
+    shown = curves(tmp_path / "runs")
+    assert [step for step, _ in shown["test_0/loss"]] == [2]
+    assert [step for step, _ in shown["loss/iteration"]] == [0, 1, 2, 3]
+    assert [step for step, _ in shown["speed/iteration_seconds"]] == [1, 3]  # not of the iterations that set up
+
+
+def test_a_solver_that_could_not_be_made_leaves_the_folder_to_the_next(make) -> None:
+    with pytest.raises(ScaffeError, match="unknown type") as kept:
+        make(lambda db: nets.tower(db).replace("TanH", "Tan"))
+    make()
+    assert kept.value  # which holds the solver, as a notebook does
+
+
 def test_steps_of_a_notebook_are_one_run(make, tmp_path) -> None:
     solver = make(watching={"metrics": tmp_path / "run.prom", "tensorboard": tmp_path / "runs", "measure_every": 4})
     for _ in range(3):
@@ -173,6 +200,21 @@ def metrics(path: Path) -> dict[str, float]:
     """Return the last value of each metric by its name."""
     families = text_string_to_metric_families(path.read_text())
     return {sample.name: sample.value for family in families for sample in family.samples}
+
+
+def test_images_are_those_of_all_passes_and_tests_take_no_time_of_training(make, tmp_path, monkeypatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("scaffe.training.monitor.perf_counter", lambda: now[0])
+    watching = {"metrics": tmp_path / "run.prom", "measure_every": 2}
+    solver = make(watching=watching, iter_size=3, test_interval=1, test_iter=[1], test_initialization=False)
+    test_all, iterate = solver.test_all, solver._iterate
+    monkeypatch.setattr(solver, "test_all", lambda: (test_all(), now.append(now.pop() + 100)))
+    monkeypatch.setattr(solver, "_iterate", lambda ends: (iterate(ends=ends), now.append(now.pop() + 2)))
+    solver.step(5)
+    solver.close()
+    values = metrics(tmp_path / "run.prom")
+    assert values["scaffe_images_total"] == 12 * 3 * 5
+    assert values["scaffe_iteration_seconds"] == 2 and values["scaffe_images_per_second"] == 12 * 3 / 2
 
 
 def test_counters_never_fall(make, tmp_path) -> None:
@@ -242,6 +284,9 @@ def test_what_a_run_is_stands_as_texts_graph_and_pictures(make, tmp_path) -> Non
     assert "rank 0" in texts["about/ranks/text_summary"] and "numpy" in texts["about/versions/text_summary"]
     pictures = {v.tag for v in values if v.WhichOneof("value") == "image"}
     assert "filters/conv1" in pictures
+    (graph,) = [GraphDef.FromString(event.graph_def) for event in all_events(tmp_path / "runs") if event.graph_def]
+    inputs = {node.name: list(node.input) for node in graph.node}
+    assert inputs["conv2"] == ["pool1"] and inputs["loss"] == ["ip2", "digits"]  # without the layers Split
 
 
 def test_without_graphviz_all_but_the_drawing_is_written(make, tmp_path, monkeypatch) -> None:
