@@ -69,7 +69,7 @@ MOMENTS: dict[str, list[Seam]] = {
     "backward": [_operation(BACKWARD)],
     "reduce": [
         Seam(BlockingAggregate, "_sum"),
-        Seam(StagedAggregate, "progress", lambda aggregate: not aggregate._staged.done()),
+        Seam(StagedAggregate, "progress", lambda aggregate: not aggregate.staged.done()),
     ],
     "update": [Seam(Propagate, "updated"), Seam(StagedPropagate, "updated")],
     "test": [_operation(TEST)],

@@ -10,7 +10,7 @@ from scaffe.commands.parser import add_command
 from scaffe.errors import ScaffeError
 from scaffe.files import snapshot
 from scaffe.proto.files import read_solver
-from scaffe.tools.retries import Retries
+from scaffe.training.retries import Retries
 
 RANK = 17
 DEFAULT = 3  # retries

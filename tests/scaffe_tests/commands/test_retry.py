@@ -1,4 +1,4 @@
-"""scaffe retry: its command line. tools/test_retries.py has the tests of the rest."""
+"""scaffe retry: its command line. training/test_retries.py has the tests of the rest."""
 
 from __future__ import annotations
 

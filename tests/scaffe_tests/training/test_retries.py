@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from scaffe.tools.retries import Retries, Try, was_lost
+from scaffe.training.retries import Retries, Try, was_lost
 
 TRACEBACK = b"scaffe: rank 0: Traceback (most recent call last):"
 
