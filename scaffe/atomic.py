@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from readers import replace_file
 from readers.files import Part
-from scaffe.errors import SnapshotError
+from scaffe.errors import ScaffeError, SnapshotError
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes | Sequence[Part]) -> None:
@@ -18,3 +18,14 @@ def write_atomically(path: str | os.PathLike[str], content: bytes | Sequence[Par
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise SnapshotError(f"{path}: can't write {sum(map(len, parts))} bytes: {reason}") from None
+
+
+def check_writable(what: str, path: str | os.PathLike[str]) -> None:
+    """Raise ScaffeError, which names `what` is to be written, if no file can be: now, not during or after the run."""
+    folder = os.path.dirname(os.fspath(path)) or "."
+    if os.path.isdir(path):
+        raise ScaffeError(f"{what} '{path}': is a folder; name a file")
+    if not os.path.isdir(folder):
+        raise ScaffeError(f"{what} '{path}': no such folder: {folder}")
+    if not os.access(folder, os.W_OK):
+        raise ScaffeError(f"{what} '{path}': no permission to write in {folder}")

@@ -9,7 +9,6 @@ import os
 from collections.abc import Mapping, Sequence
 
 from scaffe.atomic import write_atomically
-from scaffe.errors import ScaffeError
 from scaffe.monitor.numbers import Metric, Numbers, Sample
 
 PREFIX = "scaffe_"
@@ -41,17 +40,6 @@ class PrometheusFile:
 
     def close(self) -> None:
         """Do nothing: the file is closed, and stays with the last numbers."""
-
-
-def check_writable(path: str | os.PathLike[str]) -> None:
-    """Raise ScaffeError if no file can be written there: now, not during the run."""
-    folder = os.path.dirname(os.fspath(path)) or "."
-    if os.path.isdir(path):
-        raise ScaffeError(f"metrics '{path}': is a folder; name a file")
-    if not os.path.isdir(folder):
-        raise ScaffeError(f"metrics '{path}': no such folder: {folder}")
-    if not os.access(folder, os.W_OK):
-        raise ScaffeError(f"metrics '{path}': no permission to write in {folder}")
 
 
 def _group(metric: Metric, samples: Sequence[Sample], common: Mapping[str, str]) -> str:

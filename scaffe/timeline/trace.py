@@ -25,17 +25,6 @@ ROUNDS = 32  # pings of each rank, of which the fastest is used
 FIRST_TRACKS = ("iterations", "MainThread", "compute")  # then those of the instances, then the others, by name
 
 
-def check_writable(path: str | os.PathLike[str]) -> None:
-    """Raise ScaffeError if a trace can't be written to `path`: now, not at the end of the run."""
-    folder = os.path.dirname(os.fspath(path)) or "."
-    if os.path.isdir(path):
-        raise ScaffeError(f"timeline '{path}': is a folder; name a file")
-    if not os.path.isdir(folder):
-        raise ScaffeError(f"timeline '{path}': no such folder: {folder}")
-    if not os.access(folder, os.W_OK):
-        raise ScaffeError(f"timeline '{path}': no permission to write in {folder}")
-
-
 def write(world: World, path: str | os.PathLike[str], spans: Sequence[Span], about: Mapping[str, Any]) -> None:
     """Write all ranks' spans to `path`, on the root; the file appears complete or not at all. Collective.
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from readers import Reading
 from scaffe import solvers
+from scaffe.atomic import check_writable
 from scaffe.choices import Choices
 from scaffe.compute import Compute
 from scaffe.files import snapshot
@@ -31,7 +32,6 @@ from scaffe.parallel.world import World
 from scaffe.proto import SolverParameter
 from scaffe.solvers import lr_policy
 from scaffe.timeline import timeline as timelines
-from scaffe.timeline import trace
 from scaffe.training import replay
 from scaffe.training.auto_instances import AutoInstances
 from scaffe.training.bad_records import BadRecords
@@ -126,7 +126,7 @@ class BuiltSolver:
         if self.world.is_root:
             snapshot.check_writable(self.param)
             if self.watching.timeline:
-                trace.check_writable(self.watching.timeline)
+                check_writable("timeline", self.watching.timeline)
 
     def _instance_nets(self) -> InstanceNets | None:
         """Return how the instances sum their gradients, None for a single instance."""

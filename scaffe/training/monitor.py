@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
+from scaffe.atomic import check_writable
 from scaffe.monitor import numbers
 from scaffe.monitor.log import log
 from scaffe.monitor.numbers import Numbers, Sample, Writer
@@ -216,10 +217,10 @@ def open_monitor(world: World, param: SolverParameter, watching: Watching) -> Un
 def _open(writers: list[Writer], watching: Watching) -> None:
     """Append the writers that the settings ask for."""
     from scaffe.monitor.event_file import EventFiles
-    from scaffe.monitor.prometheus import PrometheusFile, check_writable
+    from scaffe.monitor.prometheus import PrometheusFile
 
     if watching.metrics:
-        check_writable(watching.metrics)
+        check_writable("metrics", watching.metrics)
         writers.append(PrometheusFile(watching.metrics))
     if watching.tensorboard:
         files = EventFiles(watching.tensorboard)

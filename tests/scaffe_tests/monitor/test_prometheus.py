@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from scaffe.atomic import check_writable
 from scaffe.errors import ScaffeError
 from scaffe.monitor import numbers
 from scaffe.monitor.numbers import Metric, Numbers, Sample
-from scaffe.monitor.prometheus import PrometheusFile, check_writable
+from scaffe.monitor.prometheus import PrometheusFile
 
 METRICS = [metric for metric in vars(numbers).values() if isinstance(metric, Metric)]
 
@@ -63,12 +64,12 @@ def test_a_counter_alone_has_the_suffix_of_counters() -> None:
 
 def test_where_no_file_can_be_written_is_an_error(tmp_path: Path, monkeypatch) -> None:
     with pytest.raises(ScaffeError, match=r"no/run.prom': no such folder: .*no$"):
-        check_writable(tmp_path / "no" / "run.prom")
+        check_writable("metrics", tmp_path / "no" / "run.prom")
     with pytest.raises(ScaffeError, match="is a folder; name a file$"):
-        check_writable(tmp_path)
+        check_writable("metrics", tmp_path)
     monkeypatch.setattr(os, "access", lambda *given: False)  # root may write anywhere
     with pytest.raises(ScaffeError, match=f"no permission to write in {tmp_path}$"):
-        check_writable(tmp_path / "run.prom")
+        check_writable("metrics", tmp_path / "run.prom")
 
 
 def test_a_name_that_is_no_utf8_is_a_label(tmp_path: Path) -> None:
