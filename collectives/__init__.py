@@ -15,6 +15,7 @@ from collectives.errors import (
     CollectiveError,
     DeviceFault,
     DisagreementError,
+    RankLostError,
     ScheduleError,
 )
 from collectives.group import Group
@@ -29,6 +30,7 @@ __all__ = [
     "DeviceFault",
     "DisagreementError",
     "Group",
+    "RankLostError",
     "Schedule",
     "ScheduleError",
     "Staged",

@@ -10,6 +10,7 @@ import numpy as np
 
 from collectives import tuning
 from collectives.agreement import agree, end_job
+from collectives.arguments import check_array, problem_of
 from collectives.errors import ArgumentError, CollectiveError, DeviceFault
 from collectives.execution import window
 from collectives.execution.device.choice import NCCL
@@ -19,6 +20,8 @@ from collectives.execution.node import NodeComm
 from collectives.execution.operations import TYPES, operation
 from collectives.execution.plans import Plan, kept
 from collectives.group import Group
+from collectives.loss import noticing
+from collectives.revocable import Revocable
 from collectives.schedules.algorithms import LEADERS, Choice, check_algorithm, with_chain_size
 from collectives.supernodes import Supernodes, as_text, describe_crossing, find_supernodes
 from collectives.tuning.table import Shape
@@ -36,7 +39,7 @@ OWN = {"reduce": ("binomial", "chain"), "bcast": ("binomial", "chain"), "allredu
 LARGE = 1 << 18  # bytes from which on the second of these replaces what the MPI library can't do
 
 
-class Communicator:
+class Communicator(Revocable):
     """Reduce, broadcast and allreduce arrays of NumPy or CuPy over the ranks of `comm`.
 
     All methods are collective and called by one thread, in the same order on all ranks, unless their text says
@@ -56,9 +59,11 @@ class Communicator:
     - `supernodes`: hosts of each supernode, a list of lists, a pattern or "slurm"; see `collectives.supernodes`.
 
     Raise, on all ranks and before any data moves, ArgumentError for an invalid argument, AlgorithmError for an unknown
-    algorithm, DisagreementError where the ranks differ. The communicator stays usable.
+    algorithm, DisagreementError where the ranks differ. The communicator stays usable. Where MPI tolerates faults, all
+    methods raise RankLostError once a rank is lost: see `collectives.loss`.
     """
 
+    @noticing
     def __init__(
         self,
         comm: MPI.Intracomm,
@@ -69,6 +74,7 @@ class Communicator:
         nccl: NcclCommunicators | None = None,
         supernodes: Supernodes = "",
     ):
+        super().__init__()
         self.comm = comm.Dup()
         self.rank, self.size = comm.rank, comm.size
         self.table = table
@@ -93,8 +99,11 @@ class Communicator:
 
         Collective. Its `free` is collective too, and leaves the windows to this communicator.
         """
-        return Communicator(self.comm, self.table, self.group, self.node, self._given_device, self._nccl)
+        other = Communicator(self.comm, self.table, self.group, self.node, self._given_device, self._nccl)
+        self._dups.add(other)
+        return other
 
+    @noticing
     def empty(
         self, shape: int | tuple[int, ...], dtype: np.typing.DTypeLike = np.float32, device: str = "cpu"
     ) -> np.ndarray:
@@ -107,7 +116,7 @@ class Communicator:
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         if device == "cpu":
             return self.node.empty(shape, np.dtype(dtype))
-        self._raise_first(self.comm.allgather(_problem_of(lambda: self._device_for(device))))
+        self._raise_first(self.comm.allgather(problem_of(lambda: self._device_for(device))))
         array: np.ndarray = self._device_for(device).zeros(shape, np.dtype(dtype))
         return array
 
@@ -161,6 +170,7 @@ class Communicator:
         """Copy the root's `array`, of any type, into the other ranks'; see `reduce` for the arguments."""
         self._run(("bcast", "", root, algorithm, chain_size, chunk_bytes, id(array), id(None)), array, None, check)
 
+    @noticing
     def explain(self, what: str, nbytes: int, shared: bool = True, algorithm: str = "auto") -> str:
         """Return a sentence: what "auto" does with `nbytes` bytes, why, and how many bytes cross supernodes.
 
@@ -192,6 +202,7 @@ class Communicator:
         nodes, each = self.group.shape
         return Shape(nodes, each, self._network if nodes > 1 else "")
 
+    @noticing
     def plan(
         self,
         what: str,
@@ -234,6 +245,7 @@ class Communicator:
         plan.bind(send.reshape(-1), None if recv is None else recv.reshape(-1))
         return plan
 
+    @noticing
     def agree(self, values: Mapping[str, str]) -> None:
         """Raise DisagreementError on every rank unless all ranks have the same `values`. Collective."""
         agree(self.comm, values)
@@ -250,10 +262,12 @@ class Communicator:
         self._last.clear()
         self._calls.clear()
 
+    @noticing
     def has_room(self, nbytes: int) -> bool:
         """Return whether each node has shared memory for `nbytes` a rank, as far as it reports. Collective."""
         return all(self.comm.allgather(self.size == 1 or window.room() > 1.1 * nbytes * self.node.size))
 
+    @noticing
     def give_back(self, *arrays: np.ndarray) -> None:
         """Free the memory of arrays that `empty` returned, and all plans. Collective.
 
@@ -264,6 +278,7 @@ class Communicator:
             if not on_device(array):
                 self.node.give_back(array)
 
+    @noticing
     def free(self, windows: bool = True) -> None:
         """Free plans, windows and communicators. Collective.
 
@@ -323,7 +338,7 @@ class Communicator:
             for name, array in (("send", send), ("recv", recv)):
                 if array is not None:
                     written = name == "recv" or (what == "bcast" and self.rank != root)
-                    _check_array(name, array, written, self._device_for if on_device(array) else None)
+                    check_array(name, array, written, self._device_for if on_device(array) else None)
             if recv is not None and on_device(recv) != on_device(send):
                 raise ArgumentError(f"recv is in {memory_of(recv)} memory, send in {memory_of(send)} memory")
             if recv is not None and (recv.dtype, recv.size) != (send.dtype, send.size):
@@ -433,24 +448,3 @@ def on_device(array: Any) -> bool:
 def memory_of(array: Any) -> str:
     """Return "host" or "device"."""
     return "device" if on_device(array) else "host"
-
-
-def _problem_of(attempt: Callable[[], object]) -> str:
-    """Return the text of the ArgumentError that `attempt` raises, "" for none."""
-    try:
-        attempt()
-    except ArgumentError as error:
-        return str(error)
-    return ""
-
-
-def _check_array(name: str, array: Any, written: bool, device: Callable[[], Device] | None) -> None:
-    """Raise ArgumentError for an object that can't be sent, or written into, where it lies."""
-    if device is None and not isinstance(array, np.ndarray):
-        raise ArgumentError(f"{name} must be a numpy array, got {type(array).__name__}")
-    if device is not None and not device().holds(array):
-        raise ArgumentError(f"{name} must be a CuPy array on {device().name}, got {type(array).__name__}")
-    if not array.flags.c_contiguous:
-        raise ArgumentError(f"{name} must be contiguous, got shape {array.shape} with strides {array.strides}")
-    if device is None and written and not array.flags.writeable:
-        raise ArgumentError(f"{name} is read-only, but the result goes there")

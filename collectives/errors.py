@@ -5,7 +5,8 @@
     ├── AlgorithmError
     ├── ScheduleError
     ├── ArgumentError
-    └── DeviceFault         raised on one rank alone
+    ├── DeviceFault         raised on one rank alone
+    └── RankLostError       raised on each rank that is left, sooner or later
 
 Every other error of a collective is raised on all ranks of the communicator, with the same text.
 """
@@ -43,3 +44,9 @@ class DeviceFault(CollectiveError):
     def located(self, what: str) -> DeviceFault:
         """Return this error with `what`, the operation that was under way, before its text."""
         return DeviceFault(f"{what}: {self}")
+
+
+class RankLostError(CollectiveError):
+    """A process of the communicator has ended. The communicator is no longer usable: see `collectives.loss`."""
+
+    alike = False

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from collectives.errors import ArgumentError, DeviceFault
+from collectives.loss import noticing
 
 if TYPE_CHECKING:
     from collectives.communicator import Communicator
@@ -61,6 +62,7 @@ class Staged:
     on_end: Callable[[int, float, float], object] | None = None
     names: Sequence[str] = ()
 
+    @noticing
     def __init__(
         self,
         comm: Communicator,
@@ -199,6 +201,7 @@ class Staged:
             pause.after(self.progress())
         self.follow(stage)
 
+    @noticing
     def free(self) -> None:
         """Free the lanes' communicators and plans. Collective.
 

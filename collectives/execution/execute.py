@@ -55,6 +55,7 @@ class Execution:
         self.comm, self.op, self.steps = comm, op, schedule.rank(comm.rank)
         self.dtype = given.dtype
         self._places = {OWN: own, OUT: out}
+        self._requests: dict[int, Request] = {}
         self.transport: Transport = HostTransport() if transport is None else transport
         self.transport.prepare(self.dtype.itemsize * max((step.stop - step.start for step in self.steps), default=0))
         self._scratch = self.transport.empty((slots(self.steps), schedule.slot_elements), self.dtype)
@@ -83,7 +84,7 @@ class Execution:
         Work on a device may still be under way at the end: the transport's `follow` waits for it.
         """
         transport = self.transport
-        self._requests: dict[int, Request] = {}
+        self._requests = {}
         self._sends: deque[int] = deque()  # and other steps in the background, in the order of the steps
         self._posted = self._received = 0
         if (ready := transport.begin()) is not None:
@@ -111,6 +112,11 @@ class Execution:
         for i in self._sends:
             if self.steps[i].kind is StepKind.SEND:
                 yield self._requests[i]
+
+    def under_way(self) -> Iterator[Request]:
+        """Iterate over the requests of a run that was broken off, to wait for them; some may be complete."""
+        while self._requests:
+            yield self._requests.popitem()[1]
 
     def _keep(self, i: int, request: Request | None) -> None:
         """Keep the request of step `i`, if any, among those in the background."""

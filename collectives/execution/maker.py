@@ -74,7 +74,7 @@ class PlanMaker:
     ):
         self.comm, self.local, self.group, self.node, self._device = comm, local, group, node, device
         self.nodes, self.ranks = group.shape
-        self._cross: MPI.Intracomm | None = None
+        self.cross: MPI.Intracomm | None = None  # of the ranks with this one's number on their nodes, once needed
         self._device_plans: DevicePlans | None = None
         self._nccl = nccl
 
@@ -87,9 +87,9 @@ class PlanMaker:
 
     def free(self) -> None:
         """Free the communicator between nodes. Collective."""
-        if self._cross is not None:
-            self._cross.Free()
-            self._cross = None
+        if self.cross is not None:
+            self.cross.Free()
+            self.cross = None
 
     def make(self, call: Call, choice: Choice) -> Plan:
         """Return a new plan. Raise AlgorithmError, on all ranks, for an unknown or unsuitable algorithm."""
@@ -182,9 +182,9 @@ class PlanMaker:
 
     def _crossing(self) -> MPI.Intracomm:
         """Return the communicator of the ranks with this rank's number on their nodes, in the order of the nodes."""
-        if self._cross is None:
-            self._cross = split(self.comm, self.local.rank, self.group.nodes[self.comm.rank])
-        return self._cross
+        if self.cross is None:
+            self.cross = split(self.comm, self.local.rank, self.group.nodes[self.comm.rank])
+        return self.cross
 
 
 def split(comm: MPI.Intracomm, color: int, key: int = 0) -> MPI.Intracomm:

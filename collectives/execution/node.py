@@ -189,6 +189,12 @@ class NodeComm:
         while self.windows:
             self.windows.pop().free()
 
+    def abandon(self) -> None:
+        """Give the windows up, since a rank is lost. Not collective."""
+        atexit.unregister(self.free)
+        while self.windows:
+            self.windows.pop().abandon()
+
 
 def blocks(start: int, stop: int, length: int = BLOCK) -> Iterator[tuple[int, int]]:
     """Yield the start and stop of each block of [start, stop)."""

@@ -7,11 +7,14 @@ processes of one user unless a container or a kernel setting forbids them; `work
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+from collectives.errors import RankLostError
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -54,13 +57,15 @@ def write(source: np.ndarray, target: RemoteAddress) -> None:
 
 
 def _move(call: SystemCall, there: RemoteAddress, array: np.ndarray) -> None:
-    """Copy between an array and another process. Raise OSError where the system call fails."""
+    """Copy between an array and another process. Raise OSError where it fails, RankLostError where that has ended."""
     done, nbytes, here = 0, array.nbytes, address(array)
     while done < nbytes:  # the system moves at most 2 GiB at once
         ours, theirs = _Extent(here + done, nbytes - done), _Extent(there.address + done, nbytes - done)
         moved = call(there.pid, ctypes.byref(ours), 1, ctypes.byref(theirs), 1, 0)
         if moved <= 0:
             code = ctypes.get_errno()
+            if code == errno.ESRCH:
+                raise RankLostError(f"a rank was lost: process {there.pid} of this node has ended")
             raise OSError(code, f"process {there.pid}: {os.strerror(code)}")
         done += moved
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from collectives.execution.node import NodeComm, RemoteBuffer, Requests, blocks
 from collectives.execution.operations import Operation, wide
 from collectives.execution.peer import address
 from collectives.execution.transport import HostTransport, Request, Transport, message_type
+from collectives.loss import noticing, regardless
 from collectives.schedules.schedule import Schedule, uses_out
 
 if TYPE_CHECKING:
@@ -61,12 +63,28 @@ class Plan:
         """Do the work; yield the requests that it must wait for. With `wait` prefer waiting to yielding."""
         raise NotImplementedError
 
+    def under_way(self) -> Requests:
+        """Iterate over the requests of a run that was broken off, but for the one that `advance` waits for."""
+        return iter(())
+
+    def drain(self) -> None:
+        """Wait for all messages of a run that a lost rank has broken off; the plan can't be run again.
+
+        Its communicators are revoked, so that they end. Open MPI ends a process that drops them.
+        """
+        waiting = [] if self._waiting is None else [self._waiting]
+        for request in chain(waiting, self.under_way()):
+            with regardless():
+                request.Wait()
+        self._steps = self._waiting = None
+
     def mark(self) -> None:
         """Make the work begin after what is on the calling thread's stream now."""
 
     def follow(self) -> None:
         """Make the calling thread's stream wait for the result."""
 
+    @noticing
     def run(self) -> None:
         """Run to the end."""
         self.mark()
@@ -81,6 +99,7 @@ class Plan:
         self._steps, self._waiting = self.steps(wait=False), None
         self.advance()
 
+    @noticing
     def advance(self) -> bool:
         """Advance as far as possible without waiting; return whether the end is reached."""
         while self._steps is not None and (self._waiting is None or self._waiting.Test()):
@@ -90,6 +109,7 @@ class Plan:
                 self._steps = None
         return self._steps is None
 
+    @noticing
     def finish(self) -> None:
         """Wait for the end, then `follow`."""
         while self._steps is not None:
@@ -114,6 +134,7 @@ class LibraryPlan(Plan):
         super().bind(send, recv)
         self._call = partial(getattr(self.comm, self.what.capitalize()), *self._arguments())
 
+    @noticing
     def run(self) -> None:
         """Call the blocking collective."""
         self._call()
@@ -195,6 +216,11 @@ class SchedulePlan(TransportPlan):
             self._room = self.transport.empty((send.size,), send.dtype)
         return self._room if recv is None else recv
 
+    def under_way(self) -> Requests:
+        """Iterate over the requests of all executions."""
+        for execution in self._executions.values():
+            yield from execution.under_way()
+
     def steps(self, wait: bool) -> Requests:
         """Take the schedule's steps."""
         yield from self._execution.run()
@@ -260,6 +286,10 @@ class LeaderPlan(Plan):
             self._slice = np.empty(stop - start, send.dtype)
         has_result = self.what != "reduce" or self.cross.rank == self.root.node
         self.between.bind(self._slice, self._slice if self.op and has_result else None)
+
+    def under_way(self) -> Requests:
+        """Iterate over the requests between the nodes."""
+        return self.between.under_way()
 
     def steps(self, wait: bool) -> Requests:
         """Reduce in the node, run the plan between the nodes, write the result in the node."""

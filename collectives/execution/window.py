@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
 from math import inf, prod
 from typing import TYPE_CHECKING
@@ -60,6 +62,13 @@ class SharedWindow:
         self.segments, self.own = [], np.empty(0, np.uint8)
         self.win.Unlock_all()
         self.win.Free()
+
+    def abandon(self) -> None:
+        """Give the memory of this rank's segment back to the system; the window stays. Not collective."""
+        start = -self.base % mmap.PAGESIZE
+        if (nbytes := (self.nbytes - start) // mmap.PAGESIZE * mmap.PAGESIZE) > 0:
+            where, length = ctypes.c_void_p(self.base + start), ctypes.c_size_t(nbytes)
+            ctypes.CDLL(None).madvise(where, length, mmap.MADV_REMOVE)
 
 
 def room() -> float:

@@ -10,7 +10,7 @@ PROGRAM = """
 import os, signal, sys
 import numpy as np
 from mpi4py import MPI
-from collectives import Communicator
+from collectives import Communicator, RankLostError
 
 comm = Communicator(MPI.COMM_WORLD)
 plan = comm.plan("allreduce", np.ones(1 << 20, np.float32), algorithm=sys.argv[1])
@@ -20,8 +20,8 @@ if comm.rank == 1:  # before it starts: in that call the last rank to come can d
 try:
     plan.start()
     plan.finish()
-except MPI.Exception as error:
-    print(f"rank {comm.rank}: {MPI.Get_error_string(error.Get_error_class())}", flush=True)
+except RankLostError as error:
+    print(f"rank {comm.rank}: {error}", flush=True)
     os._exit(0)
 print(f"rank {comm.rank}: finished", flush=True)
 os._exit(0)
@@ -50,4 +50,68 @@ def test_survivors_get_an_exception_where_mpi_tolerates_faults(mpirun, program):
     result = mpirun(3, "--with-ft", "ulfm", sys.executable, "-m", "mpi4py", program, "ring", timeout=30)
     told = sorted(result.stdout.splitlines())
     assert [line[:7] for line in told] == ["rank 0:", "rank 2:"], result.stderr
-    assert all("MPI_ERR_PROC_FAILED" in line for line in told)
+    assert all("a rank was lost: MPI_ERR_PROC_FAILED" in line for line in told)
+
+
+GOES_ON = """
+import os, signal, sys
+import numpy as np
+from mpi4py import MPI
+from collectives import Communicator, RankLostError, Staged
+
+algorithm, staged, *lost = sys.argv[1:]
+lost = [int(rank) for rank in lost]
+world = MPI.COMM_WORLD.Dup()
+comm = Communicator(world)
+arrays = [comm.empty(1 << 18) for _ in range(4)] if algorithm == "slices" else [np.ones(1 << 18, "f4")] * 4
+stages = Staged(comm, "allreduce", arrays, algorithm=algorithm)
+try:
+    for call in range(20):
+        if call == 10 and world.rank in lost:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if staged == "staged":
+            stages.start(ready=True)
+            stages.wait()
+        else:
+            comm.allreduce(arrays[0], algorithm=algorithm)
+            comm.bcast(arrays[1], root=comm.size - 1)
+    raise SystemExit(f"rank {world.rank} has not noticed")
+except RankLostError:
+    comm.revoke()
+rest = world.Shrink()
+comm.abandon()
+comm = Communicator(rest)
+mine = np.arange(1000, dtype="f4") + world.rank
+total = mine.copy()
+comm.allreduce(total, algorithm=algorithm)
+expected = sum(np.arange(1000, dtype="f4") + rank for rank in range(world.size) if rank not in lost)
+np.testing.assert_array_equal(total, expected)
+stages = Staged(comm, "reduce", [mine])
+stages.start(ready=True)
+stages.wait()
+assert rest.rank or np.array_equal(mine, expected)
+rest.Barrier()
+print(f"rank {world.rank} goes on as {rest.rank} of {rest.size}", flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "how", "size", "lost"),
+    [
+        ("two-tree", "staged", 3, [0]),
+        ("halving", "staged", 4, [1, 2]),
+        ("slices", "blocking", 4, [0, 3]),
+        ("mpi", "staged", 4, [3]),
+    ],
+)
+def test_survivors_go_on_over_a_shrunk_communicator(mpirun, tmp_path, algorithm, how, size, lost):
+    if "Open MPI" not in mpirun(1, "--version").stdout:
+        pytest.skip("only Open MPI goes on without a rank")
+    path = tmp_path / "goes_on.py"
+    path.write_text(GOES_ON)
+    command = "--with-ft", "ulfm", sys.executable, "-m", "mpi4py", path, algorithm, how, *lost
+    result = mpirun(size, *command, timeout=30)
+    left = [rank for rank in range(size) if rank not in lost]
+    lines = {f"rank {rank} goes on as {new} of {len(left)}" for new, rank in enumerate(left)}
+    assert set(result.stdout.splitlines()) == lines, result.stderr

@@ -1,0 +1,64 @@
+"""Loss of a rank: how it shows, and how a communicator is given up afterwards.
+
+Where MPI tolerates faults (ULFM: Open MPI's `mpirun --with-ft ulfm`), a lost process shows as an error of an MPI call.
+Ranks that wait for others than the lost one notice nothing until a rank revokes their communicator:
+
+    except RankLostError:
+        comm.revoke()                 # not collective: ends the other ranks' waits with the same error
+        rest = MPI.COMM_WORLD.Shrink()
+        comm.abandon()                # after Shrink: until then other ranks may still write to this one's arrays
+        comm = Communicator(rest)
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from collectives.errors import RankLostError
+
+CLASSES = "ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING", "ERR_REVOKED"
+P = ParamSpec("P")
+Result = TypeVar("Result")
+
+
+def is_loss(error: BaseException | None) -> bool:
+    """Return whether an error says that a rank was lost, or that another rank has noticed it and revoked."""
+    if isinstance(error, RankLostError):
+        return True
+    from mpi4py import MPI
+
+    classes = [getattr(MPI, name) for name in CLASSES if hasattr(MPI, name)]  # mpi4py 3 has none
+    return isinstance(error, MPI.Exception) and error.Get_error_class() in classes
+
+
+def noticed(error: Exception) -> Exception:
+    """Return the RankLostError that an error means, or the error itself if it means no loss."""
+    if not is_loss(error) or isinstance(error, RankLostError):
+        return error
+    return RankLostError(f"a rank was lost: {error}")
+
+
+def noticing(method: Callable[P, Result]) -> Callable[P, Result]:
+    """Make a method raise RankLostError where MPI reports a lost rank."""
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Result:
+        try:
+            return method(*args, **kwargs)
+        except Exception as error:
+            raise noticed(error)  # noqa: B904  the same error, or what it means
+
+    return call
+
+
+@contextlib.contextmanager
+def regardless() -> Iterator[None]:
+    """Suppress errors that say that a rank was lost."""
+    try:
+        yield
+    except Exception as error:
+        if not is_loss(error):
+            raise

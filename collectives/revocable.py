@@ -1,0 +1,54 @@
+"""Revocable: how a communicator is given up once a rank of it is lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from collectives.loss import regardless
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from collectives.execution.maker import Call, PlanMaker
+    from collectives.execution.node import NodeComm
+    from collectives.execution.plans import Plan
+
+
+class Revocable:
+    """What a Communicator does once a rank of it is lost. None of the methods is collective."""
+
+    comm: MPI.Intracomm
+    node: NodeComm
+    _local: MPI.Intracomm
+    _maker: PlanMaker
+    _owns: bool
+    _plans: dict[tuple[Call, int], Plan]
+
+    def __init__(self) -> None:
+        self._dups: WeakSet[Revocable] = WeakSet()
+
+    def revoke(self) -> None:
+        """End all waits in collectives of this communicator and its dups, on all ranks, with RankLostError.
+
+        Then wait for the messages of this rank that are under way: they end with an error too.
+        """
+        for comm in filter(None, (self.comm, self._local, self._maker.cross)):
+            with regardless():
+                comm.Revoke()
+        for other in self._dups:
+            other.revoke()
+        for plan in self._plans.values():
+            plan.drain()
+
+    def abandon(self) -> None:
+        """Drop plans and windows without a word to other ranks, of which some are lost; the object is of no more use.
+
+        Arrays from `empty` must not be read any more: their memory is given back. Call this after a collective of the
+        ranks that are left, such as MPI's Shrink: until then one of them may be writing to this rank's arrays.
+        """
+        for other in self._dups:
+            other.abandon()
+        self._plans.clear()
+        if self._owns:
+            self.node.abandon()
