@@ -22,11 +22,13 @@ def iterate(
     passes: int,
     agree_on_loss: Callable[[Loss], None],
     record: RankRecord,
+    whole: bool = False,
 ) -> None:
     """Run one iteration of `passes` forward and backward passes, in which the workflow updates the parameters.
 
     `agree_on_loss` gets this rank's part of the mean loss after the last forward pass. It may raise on all ranks:
-    before any gradient of this iteration has changed a parameter. `record` notes each step.
+    before any gradient of this iteration has changed a parameter. `record` notes each step. With `whole` statistics are
+    averaged before that point too, so that after it nothing is communicated but gradients.
     """
     parts = [Part(replica, workflow, passes) for replica in workflow.replicas]
     loss = joined([part.loss for part in parts])
@@ -35,6 +37,8 @@ def iterate(
         record.at(LOSS)
         loss.send()
         agree_on_loss(loss)
+        if whole:
+            statistics.average()
         workflow.begin()
 
     workflow.expect()
@@ -46,7 +50,8 @@ def iterate(
         workflow.drive.passes([part.forward for part in parts], nothing if left else agree, backwards)
     record.at(UPDATE)
     workflow.aggregate.drain()
-    statistics.average()
+    if not whole:
+        statistics.average()
 
 
 def nothing() -> None:

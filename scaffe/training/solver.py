@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from readers import Reading
 from scaffe.choices import Choices
 from scaffe.compute import AUTO, Compute
+from scaffe.errors import RanksLostError
 from scaffe.files import snapshot, weights
 from scaffe.held import Together, public
 from scaffe.monitor.log import log
@@ -33,8 +34,8 @@ from scaffe.timeline import timeline as timelines
 from scaffe.timeline import trace
 from scaffe.training import default_compute, display
 from scaffe.training.auto_instances import AutoInstances
-from scaffe.training.built_solver import BuiltSolver
 from scaffe.training.collective import collective
+from scaffe.training.recovering_solver import RecoveringSolver, check_shrink
 from scaffe.training.settings import Settings, moved_keywords
 from scaffe.training.signals import ACTIONS
 from scaffe.training.snapshot_writer import SnapshotBudget
@@ -42,8 +43,11 @@ from scaffe.training.snapshots import Progress
 from scaffe.training.solver_param import checked, chosen_seed
 from scaffe.training.written import Written
 
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
-class Solver(BuiltSolver):
+
+class Solver(RecoveringSolver):
     """Train the net of a solver file, together with the other ranks of `world`.
 
     `param` is the file or its fields, `world` the ranks, by default those of this job. The settings are records:
@@ -106,6 +110,7 @@ class Solver(BuiltSolver):
         self.settings = Settings(self.compute, self.run, self.instances, self.reading, self.watching)
         self.run.check_reduce()
         self.settings.check_broadcasts()
+        check_shrink(self.world, self.run, self.instances, self.compute)
         return checked(param)
 
     @property
@@ -131,32 +136,67 @@ class Solver(BuiltSolver):
         self.written.note(self._users_nets())
 
     def _run(self, iterations: int) -> None:
-        p = self.param
         self._keep_prefix()
         self._plan()
-        shown = display.Shown(self.iter, time.monotonic())
+        self.shown = display.Shown(self.iter, time.monotonic())
         self.losses.last.clear()
-        with progress(self.iter, self.iter + iterations, self.world.is_root) as bar:
-            for left in reversed(range(iterations)):
-                if self._is_test_due() and (self.iter > 0 or p.test_initialization):
-                    self.losses.settle()
-                    self.test_all()
-                shows = p.display > 0 and self.iter % p.display == 0
-                self._iterate(ends=not left)
-                if self.auto_instances.is_settled:
-                    self.team.tell_places(self.nets)
-                if shows:
-                    self.losses.settle()
-                    loss, rate = self.losses.mean, self.rate()
-                    shown = display.iteration(self.world, self.nets, self.iter, loss, rate, shown)
-                self.iter += 1
-                bar.update()
+        self._begin_marks()
+        last = self.iter + iterations
+        with progress(self.iter, last, self.world.is_root) as bar:
+            while True:
+                try:
+                    self._run_until(last, bar)
+                    break
+                except Exception as error:
+                    self._recover(error)
+        self.mark = None
+
+    def _run_until(self, last: int, bar: tqdm[Any]) -> None:
+        """Run iterations up to `last`, or until a request to stop, and complete what they began."""
+        p = self.param
+        while True:
+            if self.acted < self.iter:
                 self._act()
+                self.acted = self.iter
                 if self.stopped:
                     self.propagate.sync()
                     break
+            if self.iter >= last:
+                break
+            if self._is_test_due() and (self.iter > 0 or p.test_initialization) and self.tested < self.iter:
+                self.losses.settle()
+                self.test_all()
+                self.tested = self.iter
+            shows = p.display > 0 and self.iter % p.display == 0
+            self._iterate(ends=self.iter + 1 == last)
+            if self.auto_instances.is_settled:
+                self.team.tell_places(self.nets)
+            if shows:
+                self.losses.settle()
+                loss, rate = self.losses.mean, self.rate()
+                self.shown = display.iteration(self.world, self.nets, self.iter, loss, rate, self.shown)
+            self.iter += 1
+            bar.update()
         self.losses.settle()
         self._finish_snapshot()
+
+    def _take_over(self, has_state: bool) -> None:
+        """Make rank 0 do what the lost root did; without the solver's state go back to a snapshot. Collective."""
+        self._keeps_prefix = self._writes_snapshot = False
+        self._keep_prefix()
+        if self.run.snapshot_budget and self.world.is_root:
+            self.budget = SnapshotBudget(self.run.snapshot_budget)
+        if has_state:
+            return
+        prefix = self.param.snapshot_prefix
+        if not self.world.on_root(lambda: snapshot.newest(prefix)):
+            raise RanksLostError(
+                f"the root is lost, and with it the solver's history; there is no snapshot of {prefix}"
+            )
+        self.restore("auto")
+        self.done = self.acted = self.iter
+        self.tested = -1
+        self.losses.last.clear()
 
     def _keep_prefix(self) -> None:
         """Lock the snapshot prefix, if this run writes snapshots. Collective the first time."""
@@ -171,13 +211,15 @@ class Solver(BuiltSolver):
         record = self.world.record
         self.team.begin(self.iter)
         self.rate()  # raises on all ranks where there is none, also on ranks that update nothing
+        self._mark()
         run, start = iterate, time.perf_counter()
         agree: Callable[..., Any] = partial(self.losses.take, iteration=self.iter)
         if self.timeline:
             run = self.timeline.timed(ITERATION, self.iter, run)
             agree = self.timeline.timed(WAIT, 0, agree, LOSS)
         with self.team.keep_forms(lasting=not self._lends_parameters()):
-            run(self.workflow, self.statistics, self.param.iter_size, agree, record)
+            run(self.workflow, self.statistics, self.param.iter_size, agree, record, self.run.shrinks)
+        self._note_done()
         self.rule.look()
         if ends:
             self.propagate.sync()

@@ -37,6 +37,7 @@ class Parts:
     - `collective`: "reduce" or "allreduce", the sum of gradients; `how`: its keywords; `how_down`: a broadcast's.
     - `comm`: None on a single rank.
     - `instances`: the nets of several instances, `net` first, None for the one net.
+    - `whole`: updates begin once all sums are complete, so that a lost rank leaves no part of an iteration's updates.
     - `rounded`: what iterations broadcast, None for the parameters themselves.
     """
 
@@ -52,6 +53,7 @@ class Parts:
     how_down: Mapping[str, Any] = field(default_factory=dict)
     instances: InstanceNets | None = None
     rounded: RoundedParameters | None = None
+    whole: bool = False
 
 
 class Workflow:
@@ -75,7 +77,7 @@ class Workflow:
     def __init__(self, parts: Parts):
         """Make buckets, propagation, aggregation and drive. Collective."""
         self.parts = parts
-        self.early = self.updates_early and not parts.rule.clips
+        self.early = self.updates_early and not parts.rule.clips and not parts.whole
         self.drive = self._drive()
         self.buckets = self.cut()
         everywhere = parts.collective == "allreduce"
@@ -133,7 +135,8 @@ class Workflow:
 
     def cut(self) -> list[Bucket]:
         """Return the buckets. A layer is cut into several only if its pieces can be updated and broadcast singly."""
-        return make_buckets(self.parts.net, self.parts.bucket_bytes, self.early and self.parts.rule.elementwise)
+        singly = self.updates_early and not self.parts.rule.clips and self.parts.rule.elementwise
+        return make_buckets(self.parts.net, self.parts.bucket_bytes, singly)
 
     def order(self) -> Ordering | None:
         """Return what orders the broadcasts by the times of the first iterations, or None for a fixed order."""
@@ -219,6 +222,12 @@ class Workflow:
     def is_settled(self) -> bool:
         """Whether nothing is left to be decided."""
         return self.ordering is None or self.ordering.is_over
+
+    def break_off(self) -> None:
+        """End the drive's thread, and the layers' sums of all ranks, since one is lost. Not collective."""
+        if self.sums is not None:
+            self.sums.break_off()
+        self.drive.close()
 
     def nbytes(self) -> dict[str, int]:
         """Return the bytes of each bucket, by its label."""
