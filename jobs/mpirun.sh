@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # mpirun with the settings that it needs on this machine; all arguments are passed to mpirun:
 #   jobs/mpirun.sh -n 4 scaffe train --solver solver.prototxt
+# A first argument --ft makes Open MPI tolerate the loss of ranks, as scaffe train --on-rank-loss shrink needs.
 # Settings in the environment take precedence. With a host list or in a batch job the site's settings apply, and this
 # script only permits running as root.
 set -eu
@@ -17,6 +18,10 @@ if ! command -v mpirun >/dev/null; then
   exit 2
 fi
 
+if [ "${1:-}" = --ft ]; then
+  shift
+  set -- --with-ft ulfm "$@"
+fi
 ranks=
 one_node=yes
 [ -n "${SLURM_JOB_ID:-}${PBS_JOBID:-}${LSB_JOBID:-}${PE_HOSTFILE:-}" ] && one_node=

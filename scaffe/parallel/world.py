@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 USER_ERRORS = (ScaffeError, ReaderError, CollectiveError)
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE")  # set by mpirun, mpiexec, srun --mpi=pmi2
-FAULT_TOLERANT = "OMPI_MCA_mpi_ft_enable"  # set by mpirun --with-ft ulfm
 _world: World | None = None
 
 
@@ -201,11 +200,6 @@ class World:
         )
 
     # Lost ranks.
-
-    @property
-    def can_shrink(self) -> bool:
-        """Whether the ranks that are left can go on when one is lost: Open MPI's mpirun --with-ft ulfm says so."""
-        return os.environ.get(FAULT_TOLERANT) == "1" and hasattr(self.comm, "Shrink")
 
     def revoke(self) -> None:
         """End all waits of this object, on all ranks, with an error: a rank is lost. Not collective."""

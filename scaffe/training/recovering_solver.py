@@ -26,6 +26,7 @@ from scaffe.monitor.log import log
 from scaffe.packed import aligned_zeros
 from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.instances.team import Team
+from scaffe.parallel.mpi_library import can_shrink
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import LostRank, World
 from scaffe.training.built_solver import BuiltSolver
@@ -63,7 +64,7 @@ def check_shrink(world: World, run: Run, instances: Instances, compute: Compute)
     """Raise ScaffeError, or LaunchError, where the ranks that are left could not go on."""
     if not run.shrinks:
         return
-    if not world.can_shrink:
+    if not can_shrink():
         raise LaunchError(
             "--on-rank-loss shrink: this job ends with any of its ranks; start it with jobs/mpirun.sh --ft"
         )

@@ -56,8 +56,8 @@ def run(mpirun, tmp_path: Path, data: Path):
         dying = tmp_path / "dying.py", lost or "-", WHEN, where
         launch = ("--with-ft", "ulfm") if lost else ()
         shrink = ("--on-rank-loss", "shrink") if lost else ()
-        command = *launch, sys.executable, "-m", "mpi4py", *dying, "train", "--solver", solver
-        result = mpirun(ranks, *command, *shrink, *flags, cwd=folder, timeout=SECONDS)
+        command = sys.executable, "-m", "mpi4py", *dying, "train", "--solver", solver
+        result = mpirun(ranks, *launch, *command, *shrink, *flags, cwd=folder, timeout=SECONDS)
         files = [folder / f"snap_iter_{end}.{kind}" for kind in ("caffemodel", "solverstate")]
         return result, [file.read_bytes() if file.exists() else b"" for file in files]
 
