@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 
@@ -11,24 +12,28 @@ from scaffe.engine import Loss
 from scaffe.monitor.record import BACKWARD, FORWARD, LOSS, UPDATE, RankRecord
 from scaffe.parallel.instances.joined_loss import joined
 from scaffe.parallel.replica import Replica
-from scaffe.parallel.statistics import Statistics
 from scaffe.parallel.workflows.workflow import Workflow
+
+
+class Averages(Protocol):
+    """The statistics of an iteration."""
+
+    def average(self) -> None:
+        """Average them over all ranks. Collective."""
 
 
 @np.errstate(all="ignore")  # a loss that is not finite is reported once, with its layer
 def iterate(
     workflow: Workflow,
-    statistics: Statistics,
+    statistics: Averages,
     passes: int,
     agree_on_loss: Callable[[Loss], None],
     record: RankRecord,
-    whole: bool = False,
 ) -> None:
     """Run one iteration of `passes` forward and backward passes, in which the workflow updates the parameters.
 
     `agree_on_loss` gets this rank's part of the mean loss after the last forward pass. It may raise on all ranks:
-    before any gradient of this iteration has changed a parameter. `record` notes each step. With `whole` statistics are
-    averaged before that point too, so that after it nothing is communicated but gradients.
+    before any gradient of this iteration has changed a parameter. `record` notes each step.
     """
     parts = [Part(replica, workflow, passes) for replica in workflow.replicas]
     loss = joined([part.loss for part in parts])
@@ -37,8 +42,6 @@ def iterate(
         record.at(LOSS)
         loss.send()
         agree_on_loss(loss)
-        if whole:
-            statistics.average()
         workflow.begin()
 
     workflow.expect()
@@ -50,8 +53,7 @@ def iterate(
         workflow.drive.passes([part.forward for part in parts], nothing if left else agree, backwards)
     record.at(UPDATE)
     workflow.aggregate.drain()
-    if not whole:
-        statistics.average()
+    statistics.average()
 
 
 def nothing() -> None:

@@ -15,17 +15,20 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from collectives.loss import is_loss
 from scaffe.compute import Compute
+from scaffe.engine import Loss
 from scaffe.errors import LaunchError, RanksLostError, ScaffeError
 from scaffe.monitor.log import log
 from scaffe.packed import aligned_zeros
 from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.instances.team import Team
+from scaffe.parallel.iteration import Averages
 from scaffe.parallel.mpi_library import can_shrink
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import LostRank, World
@@ -77,6 +80,13 @@ def check_shrink(world: World, run: Run, instances: Instances, compute: Compute)
             raise ScaffeError(f"--on-rank-loss shrink does not work with {what}; use --on-rank-loss stop")
 
 
+class Averaged:
+    """Statistics that are averaged already."""
+
+    def average(self) -> None:
+        """Do nothing."""
+
+
 class RecoveringSolver(BuiltSolver):
     """The part of a solver that goes on without lost ranks.
 
@@ -102,6 +112,16 @@ class RecoveringSolver(BuiltSolver):
         samples = [layer.position for layer in self.net.data_layers()]
         self.mark = Mark(self.iter, samples, self.net.context.batch_number, self.statistics.values.copy())
         self._is_whole = False
+
+    def _whole(self, agree: Callable[[Loss], object]) -> tuple[Averages, int, Callable[[Loss], None]]:
+        """Return statistics, passes and agreement of an iteration; where it must be whole, statistics come first."""
+
+        def agree_and_average(loss: Loss) -> None:
+            agree(loss)
+            if self.run.shrinks:
+                self.statistics.average()
+
+        return (Averaged() if self.run.shrinks else self.statistics), self.param.iter_size, agree_and_average
 
     def _note_done(self) -> None:
         """Note that this iteration's updates are applied."""

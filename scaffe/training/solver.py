@@ -218,7 +218,7 @@ class Solver(RecoveringSolver):
             run = self.timeline.timed(ITERATION, self.iter, run)
             agree = self.timeline.timed(WAIT, 0, agree, LOSS)
         with self.team.keep_forms(lasting=not self._lends_parameters()):
-            run(self.workflow, self.statistics, self.param.iter_size, agree, record, self.run.shrinks)
+            run(self.workflow, *self._whole(agree), record)
         self._note_done()
         self.rule.look()
         if ends:
