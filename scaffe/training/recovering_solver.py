@@ -145,8 +145,9 @@ class RecoveringSolver(BuiltSolver):
                     raise
                 error = another
                 continue
-            text = "%d rank(s) are left; they go on at iteration %d after %.3g s"
-            log.warning(text, self.world.size, self.iter, time.perf_counter() - start)
+            if self.world.is_root:
+                text = "%d rank(s) are left; they go on at iteration %d after %.3g s"
+                log.warning(text, self.world.size, self.iter, time.perf_counter() - start)
             return
 
     def _break_off(self) -> None:
@@ -180,7 +181,7 @@ class RecoveringSolver(BuiltSolver):
             self._root_lost = False
         self.propagate.changed()
         self.propagate.sync()
-        if run.scaling == "weak":
+        if run.scaling == "weak" and world.is_root:
             text = "The global batch is now %d sample(s); the learning rate stays as given, %g"
             log.warning(text, self.net.context.total_rows, self.rate())
 
