@@ -45,7 +45,7 @@ def make_workflow(
         return Alone(Parts(world, None, net, update, rule, nbytes, instances=instances))
     nbytes = _bucket_bytes(run, world, comm, net)
     how = run.collective, run.how, run.how_down
-    parts = Parts(world, comm, net, update, rule, nbytes, run.drive, *how, instances, _rounded(run, net), run.shrinks)
+    parts = Parts(world, comm, net, update, rule, nbytes, run.drive, *how, instances, _rounded(run, net))
     return registered()[run.workflow](parts)
 
 

@@ -54,7 +54,7 @@ class Run:
     taken as often as this share of the time allows (0 to 1, or "3%"), not at the interval of the solver file.
 
     With `on_rank_loss` "shrink" the ranks that are left go on when a process ends, at the iteration that was under way,
-    as long as they are at least `min_ranks`. Parameters are then updated once all sums of an iteration are complete.
+    as long as they are at least `min_ranks`. Then the values that an iteration's updates replace are kept meanwhile.
 
     Raise ScaffeError for other values; `check_reduce` checks `reduce`, since a flag can complete what a file says.
     """

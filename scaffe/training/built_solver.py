@@ -40,6 +40,7 @@ from scaffe.training.communicator import open_communicator
 from scaffe.training.losses import Losses
 from scaffe.training.nets import NetBuilder, agree_on, follow_first
 from scaffe.training.snapshots import Snapshots
+from scaffe.training.undo import Undo
 
 
 class BuiltSolver:
@@ -113,6 +114,7 @@ class BuiltSolver:
         self.statistics = Statistics(self.world, self.nets)
         self.net.packed.pinned = True
         self.rule = solvers.create(self.param, self.net.packed, self.net.engine)
+        self.undo = Undo(self.net.packed, self.rule) if self.run.shrinks else None
         self.tests = builder.test_nets(self.net, lambda: self.tests_done)  # of each, a net for each instance
         self.test_nets = [nets[0] for nets in self.tests]
         if self.world.is_root:
@@ -150,6 +152,8 @@ class BuiltSolver:
 
     def update_bucket(self, bucket: Bucket) -> None:
         """Update the parameters of a bucket from their summed gradients, at the current rate. Not collective."""
+        if self.undo:
+            self.undo.keep(bucket.part)
         if self.replay:
             self.replay.update(bucket.part)
         else:

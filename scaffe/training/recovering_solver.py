@@ -7,8 +7,8 @@ So the ranks that are left
 2. shrink the World, and agree on the rank whose state counts: the root, or under allreduce the one that is furthest;
 3. build nets, collectives and workflows anew for their number, as for other instances, and go on from that state.
 
-The state is never torn: an iteration averages statistics before the updates, and updates once all sums are complete,
-without communication in between. Statistics of an iteration that was broken off are put back.
+The updates and statistics of an iteration that was broken off are put back. Statistics are averaged before its updates,
+so that after the last update nothing is left that can break it off.
 """
 
 from __future__ import annotations
@@ -112,6 +112,8 @@ class RecoveringSolver(BuiltSolver):
         samples = [layer.position for layer in self.net.data_layers()]
         self.mark = Mark(self.iter, samples, self.net.context.batch_number, self.statistics.values.copy())
         self._is_whole = False
+        if self.undo:
+            self.undo.begin()
 
     def _whole(self, agree: Callable[[Loss], object]) -> tuple[Averages, int, Callable[[Loss], None]]:
         """Return statistics, passes and agreement of an iteration; where it must be whole, statistics come first."""
@@ -202,6 +204,8 @@ class RecoveringSolver(BuiltSolver):
         assert mark is not None
         if not self._is_whole:
             self.statistics.values[...] = mark.statistics
+            if self.undo:
+                self.undo.undo()
         self.iter = self.done = state.done
         self.acted, self.tested, self.tests_done = state.acted, state.tested, state.tests_done
         self.losses.last = deque(state.losses, self.param.average_loss)

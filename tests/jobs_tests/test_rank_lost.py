@@ -26,7 +26,7 @@ at = RankRecord.at
 
 def dying(self, what, layer=-1):
     at(self, what, layer)
-    if str(launcher_rank()) in lost and self._iteration == when and what == operation:
+    if str(launcher_rank()) in lost and self._iteration == when and what == operation and layer <= 1:
         os.kill(os.getpid(), signal.SIGKILL)
 
 RankRecord.at = dying

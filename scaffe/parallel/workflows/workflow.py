@@ -37,7 +37,6 @@ class Parts:
     - `collective`: "reduce" or "allreduce", the sum of gradients; `how`: its keywords; `how_down`: a broadcast's.
     - `comm`: None on a single rank.
     - `instances`: the nets of several instances, `net` first, None for the one net.
-    - `whole`: updates begin once all sums are complete, so that a lost rank leaves no part of an iteration's updates.
     - `rounded`: what iterations broadcast, None for the parameters themselves.
     """
 
@@ -53,7 +52,6 @@ class Parts:
     how_down: Mapping[str, Any] = field(default_factory=dict)
     instances: InstanceNets | None = None
     rounded: RoundedParameters | None = None
-    whole: bool = False
 
 
 class Workflow:
@@ -77,7 +75,7 @@ class Workflow:
     def __init__(self, parts: Parts):
         """Make buckets, propagation, aggregation and drive. Collective."""
         self.parts = parts
-        self.early = self.updates_early and not parts.rule.clips and not parts.whole
+        self.early = self.updates_early and not parts.rule.clips
         self.drive = self._drive()
         self.buckets = self.cut()
         everywhere = parts.collective == "allreduce"
@@ -135,8 +133,7 @@ class Workflow:
 
     def cut(self) -> list[Bucket]:
         """Return the buckets. A layer is cut into several only if its pieces can be updated and broadcast singly."""
-        singly = self.updates_early and not self.parts.rule.clips and self.parts.rule.elementwise
-        return make_buckets(self.parts.net, self.parts.bucket_bytes, singly)
+        return make_buckets(self.parts.net, self.parts.bucket_bytes, self.early and self.parts.rule.elementwise)
 
     def order(self) -> Ordering | None:
         """Return what orders the broadcasts by the times of the first iterations, or None for a fixed order."""
