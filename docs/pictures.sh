@@ -16,9 +16,25 @@ for workflow in SC-B SC-OBR; do
     --bucket-bytes 0 --timeline "build/$name.json"
   scaffe timeline "build/$name.json" --plot "$out/$name.png"
 done
+for kind in SGD Adam; do
+  sed -e 's/^display.*/display: 5/' -e 's/^test_interval.*/test_interval: 25/' -e '/^snapshot/d' \
+    jobs/lenet/solver.prototxt >build/$kind.prototxt
+  printf 'snapshot_prefix: "build/%s"\ntype: "%s"\n' $kind $kind >>build/$kind.prototxt
+done
+sed -i 's/^base_lr.*/base_lr: 0.001/' build/Adam.prototxt
+for kind in SGD Adam; do
+  scaffe train --solver build/$kind.prototxt 2>build/$kind.log
+done
+scaffe plot-log build/SGD.log build/Adam.log "$out/plot-log.png" --log-scale
 jobs/mpirun.sh -n 2 python -m collectives.bench reduce -m 1024:16777216 -i 20 --algorithm auto,mpi,binomial --plot "$out/reduce.png"
 scaffe models resnet50 --batch 8 --data dummy >build/resnet50.prototxt
 scaffe time --model build/resnet50.prototxt --threads 1 --iterations 5 --profile build/resnet50.json
 scaffe simulate-instances build/resnet50.json --batch 64 --core-bandwidth 20e9 --gathers slices --launch-groups 1 \
   --plot "$out/simulated_instances.png"
+for page in docs/pycaffe/*.md; do # a page's blocks are one program, which draws its pictures
+  mkdir -p build/pycaffe
+  sed -n '/^```python$/,/^```$/{/^```/!p}' "$page" |
+    (cd build/pycaffe && MPLBACKEND=Agg OMP_NUM_THREADS=1 python -)
+done
+cp build/pycaffe/*.png "$out"
 dot -Tsvg docs/house.dot -o "$out/house.svg"

@@ -2,6 +2,8 @@
 # mpirun with the settings that it needs on this machine; all arguments are passed to mpirun:
 #   jobs/mpirun.sh -n 4 scaffe train --solver solver.prototxt
 # A first argument --ft makes Open MPI tolerate the loss of ranks, as scaffe train --on-rank-loss shrink needs.
+# With --retries N before all others, a training (scaffe train --snapshot auto) that a lost process has ended is started
+# again at its newest snapshot, at most N times.
 # Settings in the environment take precedence. With a host list or in a batch job the site's settings apply, and this
 # script only permits running as root.
 set -eu
@@ -22,6 +24,12 @@ if [ "${1:-}" = --ft ]; then
   shift
   set -- --with-ft ulfm "$@"
 fi
+retry=
+if [ "${1:-}" = --retries ]; then
+  retry="scaffe retry --retries ${2:?mpirun.sh: --retries needs a number} --"
+  shift 2
+fi
+
 ranks=
 one_node=yes
 [ -n "${SLURM_JOB_ID:-}${PBS_JOBID:-}${LSB_JOBID:-}${PE_HOSTFILE:-}" ] && one_node=
@@ -67,4 +75,4 @@ if [ -n "$one_node" ]; then
   export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((threads > 0 ? threads : 1))}
   case $(mpirun --version 2>&1) in *"Open MPI"*) open_mpi_on_one_node ;; esac
 fi
-exec mpirun "$@"
+exec $retry mpirun "$@" # $retry: words, or none

@@ -12,7 +12,8 @@
 #   sbatch jobs/sbatch_mpich.sh solver.prototxt [cluster.toml]
 # A cluster.toml beside the solver is the default. Copy this script and set the lines above.
 # SLURM sends USR1 to this script 120 s before the time limit: enough for the current iteration and a snapshot. scaffe
-# then exits with status 75, and the job is queued again.
+# then exits with status 75, and the job is queued again. A process that is lost costs the iterations since the newest
+# snapshot: scaffe retry starts the ranks again, in the same job. A lost node ends the job, and SLURM queues it again.
 set -u
 solver=${1:?usage: sbatch sbatch_mpich.sh SOLVER [CLUSTER.toml]}
 config=${2:-$(dirname "$solver")/cluster.toml}
@@ -20,9 +21,10 @@ config=${2:-$(dirname "$solver")/cluster.toml}
 export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}
 
 # MPICH's ranks find each other by pmi2; with another --mpi srun starts many jobs of one rank each.
-srun --mpi=pmi2 --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" scaffe train --solver "$solver" ${config:+--run-config "$config"} --snapshot auto &
+# --kill-on-bad-exit: if a rank is lost the others end too.
+scaffe retry -- srun --mpi=pmi2 --kill-on-bad-exit=1 --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" scaffe train --solver "$solver" ${config:+--run-config "$config"} --snapshot auto &
 job=$!
-trap 'kill -USR1 $job' USR1 # srun forwards it to the ranks
+trap 'kill -USR1 $job' USR1 # scaffe retry and srun forward it to the ranks
 
 while kill -0 $job 2>/dev/null; do wait $job; done # wait also returns when the signal arrives
 wait $job

@@ -12,7 +12,8 @@
 #   sbatch jobs/sbatch_openmpi.sh solver.prototxt [cluster.toml]
 # A cluster.toml beside the solver is the default. Copy this script and set the lines above.
 # SLURM sends USR1 to this script 120 s before the time limit: enough for the current iteration and a snapshot. scaffe
-# then exits with status 75, and the job is queued again.
+# then exits with status 75, and the job is queued again. A process that is lost costs the iterations since the newest
+# snapshot: scaffe retry starts the ranks again, in the same job. A lost node ends the job, and SLURM queues it again.
 set -u
 solver=${1:?usage: sbatch sbatch_openmpi.sh SOLVER [CLUSTER.toml]}
 config=${2:-$(dirname "$solver")/cluster.toml}
@@ -21,9 +22,9 @@ export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}
 
 # mpirun, not srun, which starts Open MPI only if both were built with the same PMIx. Not bound: Open MPI may bind a
 # rank and all its threads to a single core.
-mpirun --bind-to none scaffe train --solver "$solver" ${config:+--run-config "$config"} --snapshot auto &
+scaffe retry -- mpirun --bind-to none scaffe train --solver "$solver" ${config:+--run-config "$config"} --snapshot auto &
 job=$!
-trap 'kill -USR1 $job' USR1 # mpirun forwards USR1 and USR2; other signals kill the ranks
+trap 'kill -USR1 $job' USR1 # scaffe retry and mpirun forward USR1; other signals kill the ranks
 
 while kill -0 $job 2>/dev/null; do wait $job; done # wait also returns when the signal arrives
 wait $job

@@ -29,4 +29,6 @@ def reason(error: Exception) -> str:
     """Return the text of an operating system's or a library's error, in one line."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
-    return " ".join(str(error).split()) or type(error).__name__
+    first = error.args[0] if error.args else ""  # bytes in LevelDB's errors
+    text = first.decode(errors="replace") if isinstance(first, bytes) else str(error)
+    return " ".join(text.split()) or type(error).__name__

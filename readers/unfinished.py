@@ -8,7 +8,7 @@ import os
 import shutil
 from bisect import bisect, insort
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
 from typing import Any
 
@@ -59,14 +59,22 @@ class ResumableWriter:
             os.makedirs(self._part(""), exist_ok=True)
             self._lock(stack)
             self._compare()
-            self._left_out = list(self._read("left_out.json")) if os.path.exists(self._note("left_out.json")) else []
-            self._noted = len(self._left_out)
             self._stores = [self._open(stack, shard) for shard in range(self.shards)]
             self._stored = [len(store) for store in self._stores]
+            self._read_left_out()
             self._chunk: list[list[Record]] = [[] for _ in self._stored]
             self._bytes = 0
             self._open_files = stack.pop_all()
         return self
+
+    def _read_left_out(self) -> None:
+        """Read which records were left out. A folder without records starts anew: its images may have been mended."""
+        path = self._note("left_out.json")
+        if not self.done:
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+        self._left_out = list(self._read("left_out.json")) if os.path.exists(path) else []
+        self._noted = len(self._left_out)
 
     @property
     def done(self) -> int:

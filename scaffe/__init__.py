@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from scaffe.compute import Compute
     from scaffe.context import TEST, TRAIN
     from scaffe.defaults import set_defaults
+    from scaffe.detector import Detector
     from scaffe.errors import ScaffeError
     from scaffe.layers.layer import Layer
     from scaffe.monitor.watching import Watching
@@ -38,6 +39,7 @@ __all__ = [
     "Blob",
     "Classifier",
     "Compute",
+    "Detector",
     "Instances",
     "Layer",
     "Net",
@@ -58,6 +60,7 @@ _MODULES = {
     "Blob": "blob",
     "Classifier": "classifier",
     "Compute": "compute",
+    "Detector": "detector",
     "Instances": "parallel.instances.instances",
     "Layer": "layers.layer",
     "Net": "net",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
+from operator import index
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from scaffe.errors import ScaffeError
+from scaffe.errors import CallError, ScaffeError
 from scaffe.held import Held
 
 Shape = tuple[int, ...]
@@ -212,6 +213,14 @@ def _write_zeros(array: Any) -> None:
     array[...] = 0
 
 
+def _lengths(shape: Sequence[int]) -> Shape:
+    """Return a shape that a user may have given."""
+    try:
+        return tuple(map(index, shape))
+    except TypeError:
+        raise CallError(f"a blob's shape takes whole numbers, one for each axis, got {shape}") from None
+
+
 class Blob:
     """Hold `data` and its gradient `diff`, of one shape, each allocated when first used.
 
@@ -236,12 +245,16 @@ class Blob:
         return prod(self.shape)
 
     def reshape(self, *shape: int) -> None:
-        """Change the shape. The values are kept if the number of elements stays the same, else undefined."""
+        """Change the shape. The values are kept if the number of elements stays the same, else undefined.
+
+        Raise CallError unless each length is a whole number.
+        """
         if shape != self.shape:
+            shape = _lengths(shape)
             keep = prod(shape) == self.count
             self.values = self._reshaped(self.values, shape, keep)
             self.diff_values = self._reshaped(self.diff_values, shape, keep)
-            self.shape = tuple(shape)
+            self.shape = shape
             self.held.show([self])
 
     def _reshaped(self, values: Values, shape: Shape, keep: bool) -> Values:

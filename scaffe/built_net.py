@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import scaffe.layers  # noqa: F401  registers the layers
 from scaffe import engines
 from scaffe.blob import Blob
+from scaffe.callbacks import Callbacks
 from scaffe.context import Context
 from scaffe.devices.gpu import Gpu
 from scaffe.engine import REFERENCE
@@ -57,6 +58,7 @@ class BuiltNet:
         self.keep_data = True  # of blobs in the test phase; without, values on a GPU take turns too
         self.name = param.name
         self.held = Held()  # arrays of blobs in users' hands
+        self.callbacks: dict[str, Callbacks] = {}  # by the method that they are called around
         self._build()
         self.sharing = Sharing(self.name, self.params, self.packed, self.held, self.engine)
 

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from scaffe import io
-from scaffe.context import TEST
-from scaffe.errors import ShapeError
-from scaffe.net import Net
+from scaffe.errors import CallError, ShapeError
+from scaffe.images_net import ImagesNet
 
 
-class Classifier(Net):
+class Classifier(ImagesNet):
     """Classify images with a deploy net whose first input is images (N x K x H x W).
 
     Images are resized to `image_dims` (H, W; by default the input's size), cropped to the input's size, and
@@ -32,49 +31,30 @@ class Classifier(Net):
         channel_swap: Sequence[int] | None = None,
         **options: Any,
     ):
-        super().__init__(model_file, TEST, weights=os.fspath(pretrained_file), **options)
-        self.input = self._image_input()
-        shape = self.blobs[self.input].shape
-        self.crop_dims = shape[2:]
-        self.image_dims = tuple(image_dims or self.crop_dims)
-        if any(image < crop for image, crop in zip(self.image_dims, self.crop_dims, strict=True)):
-            raise ShapeError(f"images of {self.image_dims} are smaller than the net's input of {self.crop_dims}")
-        self.transformer = io.Transformer({self.input: shape})
-        self.transformer.set_transpose(self.input, (2, 0, 1))
-        for name, value in (
-            ("mean", mean),
-            ("input_scale", input_scale),
-            ("raw_scale", raw_scale),
-            ("channel_swap", channel_swap),
-        ):
-            if value is not None:
-                getattr(self.transformer, f"set_{name}")(self.input, value)
-
-    def _image_input(self) -> str:
-        if not self.inputs or len(self.blobs[self.inputs[0]].shape) != 4:
-            shown = ", ".join(f"{name} {self.blobs[name].shape}" for name in self.inputs) or "none"
-            raise ShapeError(
-                f"net '{self.name}': needs an input for images (N x K x H x W), as deploy nets have; "
-                f"its inputs: {shown}"
-            )
-        return self.inputs[0]
+        preparation = dict(mean=mean, input_scale=input_scale, raw_scale=raw_scale, channel_swap=channel_swap)
+        super().__init__(model_file, pretrained_file, preparation, **options)
+        size = self.blobs[self.input].shape[2:]
+        self.crop_dims, self.image_dims = np.array(size), tuple(image_dims or size)
+        if any(image < crop for image, crop in zip(self.image_dims, size, strict=True)):
+            raise ShapeError(f"images of {self.image_dims} are smaller than the net's input of {size}")
 
     def predict(self, inputs: Sequence[np.ndarray], oversample: bool = True) -> np.ndarray:
         """Return the net's output (N x outputs) for N images (H x W x K).
 
-        With `oversample` the output is the mean over ten crops, else that of the center crop.
+        With `oversample` the output is the mean over ten crops, else that of the center crop. Raise ShapeError for
+        other arrays, CallError without images.
         """
-        batches = self.batches(self.crops(inputs, oversample))
-        return self.means([self.scores(batch) for batch in batches], len(inputs))
+        if not len(inputs):
+            raise CallError("predict takes a list of images, got none")
+        crops = (crop for image in inputs for crop in self.crops([image], oversample))
+        return self.means([self.scores(batch) for batch in self.batches(crops)], len(inputs))
 
     # The steps of predict.
 
     def crops(self, inputs: Sequence[np.ndarray], oversample: bool = True) -> np.ndarray:
         """Return the crops (M x H x W x K) of images, of each image in turn. Raise ShapeError for other arrays."""
-        channels = self.blobs[self.input].shape[1]
         for image in inputs:
-            if image.ndim != 3 or image.shape[2] != channels:
-                raise ShapeError(f"net '{self.name}' takes images (H x W x {channels}), got shape {image.shape}")
+            self.check_channels(image)
         images = [io.resize_image(image, self.image_dims) for image in inputs]
         return io.oversample(images, self.crop_dims) if oversample else self._middle(np.array(images))
 
@@ -82,20 +62,6 @@ class Classifier(Net):
         sizes = zip(self.image_dims, self.crop_dims, strict=True)
         top, left = (int(image / 2 - crop / 2) for image, crop in sizes)
         return images[:, top : top + self.crop_dims[0], left : left + self.crop_dims[1]]
-
-    def batches(self, crops: np.ndarray) -> list[np.ndarray]:
-        """Return the crops in batches of the net's own size; the last can have fewer."""
-        size = self.blobs[self.input].num
-        return [crops[start : start + size] for start in range(0, len(crops), size)]
-
-    def scores(self, crops: np.ndarray, net: Net | None = None) -> np.ndarray:
-        """Return the first output (M x ...) for a batch of crops, of this net or of another of the same model."""
-        net = net or self
-        target = net.blobs[self.input].data
-        target[...] = 0
-        for row, crop in zip(target, crops, strict=False):
-            row[...] = self.transformer.preprocess(self.input, crop)
-        return net.forward()[self.outputs[0]][: len(crops)].copy()
 
     def means(self, scores: Sequence[np.ndarray], count: int) -> np.ndarray:
         """Return the mean over the crops of each of `count` images (count x outputs); `scores` are of all batches."""

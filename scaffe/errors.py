@@ -1,15 +1,23 @@
 """The tree of errors. Each message is one line: where, what was expected, what was found.
 
-ScaffeError
-├── PrototxtError      a prototxt or binary protobuf file that cannot be read: file, line
+An error is also of the built-in class in brackets, which pycaffe raises where it raises one: programs catch either.
+
+ScaffeError            [RuntimeError, for all]
+├── FileError          [OSError] a file that cannot be read or written
+│   ├── PrototxtError  a prototxt or binary protobuf file that cannot be read: file, line
+│   ├── WeightsError   weights or a solver state that cannot be read, or belong to another net or solver
+│   ├── SnapshotError  a snapshot that cannot be written or read
+│   ├── TimelineError  a file that is no timeline, or an empty one
+│   └── LogError       a file that is no log of training, or a picture of logs that cannot be drawn
 ├── NetError           a net that cannot be built: layer, blob
-│   ├── UnknownNameError  a layer type or constant that `scaffe.layers` or `scaffe.params` does not have
-│   ├── ShapeError     bottoms or parameters with wrong shapes
+│   ├── UnknownNameError  [AttributeError] a layer type or constant that `scaffe.layers` or `scaffe.params` lacks
+│   ├── ShapeError     [ValueError] bottoms, parameters or inputs with wrong shapes
+│   ├── TopError       [TypeError] a value that is no Top where a NetSpec or a layer needs one
 │   └── SplitError     a batch that cannot be divided over the ranks
+├── UnknownLayerError  [ValueError] a layer that a net does not have
+├── UnknownBlobError   [KeyError] a blob that a net does not have
+├── CallError          [TypeError] an argument that is missing or of a wrong type
 ├── LabelError         a label outside the classes: row, record
-├── WeightsError       weights or a solver state that cannot be read, or belong to another net or solver
-├── SnapshotError      a snapshot that cannot be written or read
-├── TimelineError      a file that is no timeline, or an empty one
 ├── LaunchError        a launcher, an MPI or a device that differs from the one requested
 ├── DeviceError        a GPU that failed or ran out of memory in a layer's pass
 ├── EngineError        an engine that is unknown or not available
@@ -29,13 +37,17 @@ catches all three.
 from __future__ import annotations
 
 
-class ScaffeError(Exception):
+class ScaffeError(RuntimeError):
     """An error that a user can correct: the command line prints its text only and exits with code 2."""
 
     alike = False  # whether all ranks raise it at the same point
 
 
-class PrototxtError(ScaffeError):
+class FileError(ScaffeError, OSError):
+    """A file that cannot be read or written."""
+
+
+class PrototxtError(FileError):
     """A prototxt or binary protobuf file that cannot be read."""
 
 
@@ -47,12 +59,30 @@ class UnknownNameError(NetError, AttributeError):
     """An unknown layer type or constant; also an AttributeError, as Python expects from a module's attributes."""
 
 
-class ShapeError(NetError):
+class ShapeError(NetError, ValueError):
     """Shapes that do not fit a layer or each other."""
+
+
+class TopError(NetError, TypeError):
+    """A value that is no Top where a NetSpec or a layer needs one."""
 
 
 class SplitError(NetError):
     """A batch that cannot be divided over the ranks."""
+
+
+class UnknownLayerError(ScaffeError, ValueError):
+    """A layer that a net does not have."""
+
+
+class UnknownBlobError(ScaffeError, KeyError):
+    """A blob that a net does not have."""
+
+    __str__ = Exception.__str__  # a KeyError would put its text in quotes
+
+
+class CallError(ScaffeError, TypeError):
+    """An argument that is missing or of a wrong type."""
 
 
 class LabelError(ScaffeError):
@@ -68,16 +98,20 @@ class LabelError(ScaffeError):
         return LabelError(self.layer, self.row, self.label, self.classes, origin)
 
 
-class WeightsError(ScaffeError):
+class WeightsError(FileError):
     """Weights or a solver state that cannot be read, or belong to another net or solver."""
 
 
-class SnapshotError(ScaffeError):
+class SnapshotError(FileError):
     """A snapshot that cannot be written or read."""
 
 
-class TimelineError(ScaffeError):
+class TimelineError(FileError):
     """A file that is no timeline, or an empty one."""
+
+
+class LogError(FileError):
+    """A file that is no log of training, or a picture of logs that cannot be drawn."""
 
 
 class LaunchError(ScaffeError):

@@ -10,54 +10,84 @@ import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
 import readers
 from readers import RecordError, decode_image
-from scaffe.errors import ScaffeError, ShapeError
-from scaffe.proto import BlobProto, Datum, blobs
+from scaffe.errors import FileError, ScaffeError, ShapeError
+from scaffe.proto import BlobProto, BlobProtoVector, Datum, blobs
+from scaffe.proto import caffe_pb2 as caffe_pb2  # programs for pycaffe use caffe.io.caffe_pb2
 
 MIRRORS = 2
 PLACES = 5  # corners and centre
+SPLINES = range(2, 6)  # orders of interpolation that SciPy computes
 
 
 def load_image(filename: str | os.PathLike[str], color: bool = True) -> np.ndarray:
     """Return an image file's pixels (H x W x 3), R G B, or with `color` False (H x W x 1), float32 from 0 to 1.
 
-    Raise ScaffeError, with the file's name, if it cannot be read or is no image.
+    Raise FileError, with the file's name, if it cannot be read or is no image.
     """
     try:
         with open(filename, "rb") as file:
             pixels = decode_image(file.read(), color)
     except OSError as error:
-        raise ScaffeError(f"image {filename}: {(error.strerror or str(error)).lower()}") from None
+        raise FileError(f"image {filename}: {(error.strerror or str(error)).lower()}") from None
     except RecordError as error:
-        raise ScaffeError(f"image {filename} {error}") from None
+        raise FileError(f"image {filename} {error}") from None
     return np.ascontiguousarray(pixels[::-1].transpose(1, 2, 0), np.float32) / np.float32(255)
 
 
 def resize_image(im: np.ndarray, new_dims: Sequence[int], interp_order: int = 1) -> np.ndarray:
-    """Return an image (H x W x K) resized to (new_dims x K), float32, by bilinear interpolation.
+    """Return an image (H x W x K) resized to (new_dims x K), float32, in memory of its own.
 
-    Pixels outside the image have the value of the edge (in pycaffe, with scikit-image, they are black).
+    `interp_order` is 0 for the nearest pixel, 1 for bilinear interpolation, and 2 to 5 for splines, by SciPy. Pixels
+    outside the image have the value of the edge (in pycaffe, with scikit-image, they are black).
+    Raise ScaffeError for another order, or if SciPy is needed and missing.
     """
+    height, width = map(int, new_dims)
+    if interp_order == 0:
+        rows, columns = (_nearest(*sizes) for sizes in zip(im.shape[:2], (height, width), strict=True))
+        nearest: np.ndarray = im[rows[:, None], columns].astype(np.float32)
+        return nearest
     if interp_order != 1:
-        raise ScaffeError(f"resize_image interpolates bilinearly (interp_order 1), got {interp_order}")
-    height, width = new_dims
-    resized = readers.resize(im.transpose(2, 0, 1).astype(np.float32), int(height), int(width))
+        return _splines(im, height, width, interp_order)
+    resized = readers.resize(im.transpose(2, 0, 1).astype(np.float32, copy=False), height, width)
     return np.ascontiguousarray(resized.transpose(1, 2, 0))
 
 
-def oversample(images: Sequence[np.ndarray], crop_dims: Sequence[int]) -> np.ndarray:
+def _nearest(source: int, target: int) -> np.ndarray:
+    """Return for each target pixel the source pixel that its centre lies in."""
+    return ((np.arange(target) + 0.5) * (source / target)).astype(int).clip(0, source - 1)
+
+
+def _splines(im: np.ndarray, height: int, width: int, order: int) -> np.ndarray:
+    if order not in SPLINES:
+        raise ScaffeError(f"resize_image: interp_order must be 0 to {SPLINES[-1]}, got {order}")
+    try:
+        from scipy.ndimage import zoom
+    except ImportError:
+        raise ScaffeError(
+            f"resize_image with interp_order {order} needs SciPy: pip install 'scaffe[resize]', or use order 0 or 1"
+        ) from None
+    factors = height / im.shape[0], width / im.shape[1], 1
+    resized: np.ndarray = zoom(im.astype(np.float32), factors, order=order, mode="nearest", grid_mode=True)
+    return resized
+
+
+def oversample(images: Sequence[np.ndarray], crop_dims: Sequence[int] | np.ndarray) -> np.ndarray:
     """Return ten crops of each image (H x W x K): corners and centre, then their mirrors, (10 N x crop_dims x K)."""
     (height, width), (tall, wide) = images[0].shape[:2], map(int, crop_dims)
     if tall > height or wide > width:
         raise ShapeError(f"can't crop {tall} x {wide} out of images of {height} x {width}; make the images larger")
     corners = [(top, left) for top in (0, height - tall) for left in (0, width - wide)]
     corners.append((int(height / 2 - tall / 2), int(width / 2 - wide / 2)))
-    crops = [[im[top : top + tall, left : left + wide] for top, left in corners] for im in images]
-    plain = np.array(crops, np.float32)
-    both = np.concatenate([plain, plain[:, :, :, ::-1]], axis=1)
-    return both.reshape(len(images) * PLACES * MIRRORS, tall, wide, -1)
+    crops = np.empty((len(images), MIRRORS, PLACES, tall, wide, images[0].shape[2]), np.float32)
+    for im, (plain, mirrored) in zip(images, crops, strict=True):
+        for place, (top, left) in enumerate(corners):
+            plain[place] = im[top : top + tall, left : left + wide]
+            mirrored[place] = plain[place, :, ::-1]
+    return crops.reshape(-1, tall, wide, crops.shape[-1])
 
 
 class Transformer:
@@ -77,26 +107,31 @@ class Transformer:
         self.input_scale: dict[str, float] = {}
 
     def preprocess(self, in_: str, data: np.ndarray) -> np.ndarray:
-        """Return the input's values for an image, (K x H x W), float32."""
-        values, dims = data.astype(np.float32), self._shape(in_)[2:]
-        if values.shape[:2] != dims:
-            values = resize_image(values, dims)
+        """Return the input's values for an image, (K x H x W), float32, in memory of their own."""
+        dims = self._shape(in_)[2:]
+        values = data if data.shape[:2] == dims else resize_image(data, dims)
         if in_ in self.transpose:
             values = values.transpose(self.transpose[in_])
         if in_ in self.channel_swap:
             values = values[list(self.channel_swap[in_])]
+        values = values.astype(np.float32, order="C", copy=np.may_share_memory(values, data))
         if in_ in self.raw_scale:
-            values = values * np.float32(self.raw_scale[in_])
+            values *= np.float32(self.raw_scale[in_])
         if in_ in self.mean:
-            values = values - self.mean[in_]
+            fits = np.broadcast_shapes(values.shape, self.mean[in_].shape) == values.shape
+            values = np.subtract(values, self.mean[in_], out=values if fits else None)
         if in_ in self.input_scale:
-            values = values * np.float32(self.input_scale[in_])
+            values *= np.float32(self.input_scale[in_])
         return values
 
     def deprocess(self, in_: str, data: np.ndarray) -> np.ndarray:
-        """Return the image (H x W x K) of an input's values, the inverse of `preprocess` without the resize."""
-        self._shape(in_)
-        values = data.astype(np.float32).squeeze()
+        """Return the image (H x W x K) of an input's values, the inverse of `preprocess` without the resize.
+
+        Axes of size 1 before the values' own, as of a batch of one, are left out.
+        """
+        axes = len(self._shape(in_)) - 1
+        values = data.astype(np.float32)
+        values = values.squeeze(tuple(range(values.ndim - axes)))
         if in_ in self.input_scale:
             values = values / np.float32(self.input_scale[in_])
         if in_ in self.mean:
@@ -153,12 +188,32 @@ class Transformer:
 
 
 def blobproto_to_array(blob: BlobProto, return_diff: bool = False) -> np.ndarray:
-    """Return a stored blob's values, or its gradient, float32, in the blob's shape."""
+    """Return a stored blob's values, or its gradient, float32, in the blob's shape.
+
+    The shape is (num, channels, height, width) if one of these is set, else `shape`; without either it is (), of a
+    scalar. Raise ShapeError if the number of values differs.
+    """
     values = np.array(blob.diff, np.float32) if return_diff else blobs.values(blob)
     shape = readers.blob_shape(blob)
     if values.size != np.prod(shape, dtype=int):
-        raise ShapeError(f"a stored blob of shape {shape} has {values.size} values")
+        stored = f"of shape {shape}" if shape else "without a shape, a scalar,"
+        raise ShapeError(f"a stored blob {stored} has {values.size} values")
     return values.reshape(shape)
+
+
+def arraylist_to_blobprotovector_str(arraylist: Sequence[np.ndarray]) -> bytes:
+    """Return arrays as a serialised BlobProtoVector, each stored as float32."""
+    number = BlobProtoVector.BLOBS_FIELD_NUMBER
+    return b"".join(blobs.field(number, blobs.encode(np.asarray(arr))) for arr in arraylist)
+
+
+def blobprotovector_str_to_arraylist(str: bytes) -> list[np.ndarray]:
+    """Return the arrays of a serialised BlobProtoVector, float32. Raise ShapeError if it is none."""
+    try:
+        vector = BlobProtoVector.FromString(str)
+    except DecodeError:
+        raise ShapeError(f"{len(str)} bytes are not a serialised BlobProtoVector") from None
+    return [blobproto_to_array(blob) for blob in vector.blobs]
 
 
 def array_to_blobproto(arr: np.ndarray, diff: np.ndarray | None = None) -> BlobProto:
@@ -182,5 +237,11 @@ def array_to_datum(arr: np.ndarray, label: int | None = None) -> Datum:
 
 
 def datum_to_array(datum: Datum) -> np.ndarray:
-    """Return a Datum's values (C x H x W): uint8 for bytes or a compressed image, else float32."""
-    return readers.decode(datum.SerializeToString())[0]
+    """Return a Datum's values (C x H x W): uint8 for bytes or a compressed image, else float32.
+
+    Raise ShapeError if they do not fill its shape, or are no image.
+    """
+    try:
+        return readers.decode(datum.SerializeToString())[0]
+    except RecordError as error:
+        raise ShapeError(f"a Datum: {error}") from None

@@ -3,52 +3,54 @@
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import isfinite
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 import scaffe.layers  # noqa: F401  registers the layers
-from scaffe import defaults, failures
-from scaffe.built_net import BuiltNet
-from scaffe.choices import Choices, Work
+from scaffe import batches, defaults
+from scaffe.blob import Shape
+from scaffe.choices import Choices
 from scaffe.compute import MOVED, Compute
-from scaffe.context import TRAIN, Context
+from scaffe.context import TEST, TRAIN, Context
 from scaffe.devices.gpu import Gpu
-from scaffe.errors import LabelError, ScaffeError, ShapeError
+from scaffe.errors import CallError, ShapeError, UnknownBlobError, UnknownLayerError
 from scaffe.files import weights as weight_files
 from scaffe.held import public
-from scaffe.layers.base_data import BaseData
-from scaffe.layers.layer import Layer
+from scaffe.indexed_net import IndexedNet
+from scaffe.layer_passes import LayerPasses
 from scaffe.proto import NetParameter
 from scaffe.setting import check_record, moved
 
+Model = str | os.PathLike[str] | NetParameter
 
-class Net(BuiltNet):
+
+class Net(LayerPasses, IndexedNet):
     """Build the net of a prototxt file or NetParameter for a phase.
 
-    As in pycaffe: Net(file, phase), Net(file, weights, phase), and keywords `weights`, `level`, `stages`: the level
-    takes the place of the file's own, stages join those of the file.
+    As in pycaffe: Net(network_file, phase, level, stages, weights), all but the file also by keyword, or
+    Net(network_file, weights, phase). The level takes the place of the file's own, stages join those of the file.
+    `model` is another name of `network_file`.
     `compute` says how the net computes, by default scaffe.defaults, and `gpu` is the GPU that devices.gpu.choose
     returned, None for the CPU. A `context` has its own `compute`, and says the rest of what layers know of a run.
     Python layers run code that the prototxt names: only with `allow_python_layers`, or a context that allows them.
     `blobs` and `params` map names to blobs and lists of blobs; `packed` holds all parameters in one buffer.
-    Raise NetError, ShapeError or PrototxtError where the net can't be built.
+    Raise NetError, ShapeError or PrototxtError where the net can't be built, CallError for arguments that it lacks.
     """
 
     @moved(MOVED)
     def __init__(
         self,
-        model: str | os.PathLike[str] | NetParameter,
-        *args: str | int,
+        network_file: Model | None = None,
+        *args: Any,
         phase: int | None = None,
-        weights: str | None = None,
         level: int | None = None,
-        stages: Sequence[str] = (),
+        stages: Sequence[str] | None = None,
+        weights: str | os.PathLike[str] | None = None,
+        model: Model | None = None,
         compute: Compute | None = None,
         allow_python_layers: bool = False,
         gpu: Gpu | None = None,
@@ -56,158 +58,20 @@ class Net(BuiltNet):
     ):
         if compute is not None:
             check_record("compute", compute, Compute)
-        phase, weights = _positional(args, context.phase if context else phase, weights)
+        asked: dict[str, Any] = {"phase": phase, "level": level, "stages": stages, "weights": weights}
+        asked |= _positional(args, asked)
         given = context
         if given is None:
             compute, gpu = defaults.chosen(compute, gpu)
-            given = _own_context(phase, compute, allow_python_layers)
-        super().__init__(model, given, gpu, level, stages)
+            given = _own_context(_checked_phase(asked["phase"]), compute, allow_python_layers)
+        super().__init__(_checked_model(network_file, model), given, gpu, asked["level"], asked["stages"] or ())
         self.engine.adopt(self)
-        if weights:
-            self.copy_from(weights)
+        if asked["weights"]:
+            self.copy_from(asked["weights"])
         if context is None:
             self.context.choices.time([self])
 
-    # The steps of a pass, as the training iteration calls them.
-
-    def feed_layer(self, i: int) -> None:
-        """Make layer i take its next batch, as the data layers of all ranks do where the root reads."""
-        self.layers[i].feed()
-
-    @public
-    def forward_layer(self, i: int) -> None:
-        """Compute layer i's tops, reshaped first if its bottoms have new shapes, or it asks for that."""
-        layer, bottom, top = self.layers[i], self.bottoms[i], self.tops[i]
-        shapes = [blob.shape for blob in bottom]
-        if i == 0:
-            self._begin_pass()
-        if shapes != self._shapes[i] or layer.reshapes_always:
-            self._shapes[i] = shapes
-            self._reshape_layer(i)
-        try:
-            layer.forward(bottom, top)
-        except Exception as error:  # a device's errors have no base of their own
-            raise self._located(error, i) from None
-
-    def _begin_pass(self) -> None:
-        try:
-            self.engine.begin_pass()
-        except MemoryError as error:
-            raise self._located(error, failures.fullest(self.bottoms, self.tops)) from None
-
-    def _located(self, error: Exception, i: int) -> Exception:
-        """Return an error of layer i's pass with what the net knows of it."""
-        if isinstance(error, LabelError):
-            return error.located(self.origin(error.row))
-        return failures.located(error, self.layers[i], self.bottoms[i], self.tops[i], self.engine)
-
-    @public
-    def backward_layer(self, i: int) -> None:
-        """Compute the gradients of layer i's bottoms and add those of its parameters, if any are needed."""
-        node = self.nodes[i]
-        try:
-            if node.backward:
-                self.layers[i].backward(self.tops[i], node.down, self.bottoms[i])
-        except Exception as error:  # a device's errors have no base of their own
-            raise self._located(error, i) from None
-        if not self.keep_diffs:
-            self._release_diffs(i)
-
-    def _release_diffs(self, i: int) -> None:
-        """Give up the gradients of layer i's tops: it was the last that read them, unless they are its bottoms too.
-
-        One that a user holds stays, in memory of its own.
-        """
-        for top in self.tops[i]:
-            if any(top is bottom for bottom in self.bottoms[i]):
-                continue
-            if self.held.holds(top, "diff_array"):
-                top.own("diff_array")
-            else:
-                top.diff_values.release()
-
-    def loss(self) -> float:
-        """Return the loss of the last forward pass; with several ranks, this rank's part of it."""
-        self._raise_faults()
-        return sum(weight * float(self.tops[i][j].array.sum()) for i, j, weight in self.losses)
-
-    def suspects(self) -> list[str]:
-        """Return the layers whose part of the loss of the last forward pass is not finite; if none is, all with one."""
-        parts = {self.layers[i].name: float(self.tops[i][j].array.sum()) for i, j, _ in self.losses}
-        return [name for name, part in parts.items() if not isfinite(part)] or list(parts)
-
-    def _raise_faults(self) -> None:
-        """Raise LabelError where the last forward pass met a label that is no class, unless it has raised that."""
-        try:
-            self.engine.raise_faults()
-        except LabelError as error:
-            raise error.located(self.origin(error.row)) from None
-
-    def loss_weights(self) -> dict[str, float]:
-        """Return the weights of the blobs that make up the loss."""
-        return {self.nodes[i].tops[j]: weight for i, j, weight in self.losses}
-
-    @public
-    def clear_param_diffs(self) -> None:
-        """Set all parameters' gradients to zero."""
-        self.packed.clear_diffs()
-
-    def _reshape_layer(self, i: int) -> None:
-        self.engine.reshaped(self.layers[i])
-        self.layers[i].reshape(self.bottoms[i], self.tops[i])
-        for j, top in enumerate(self.tops[i]):
-            if weight := self.layers[i].loss_weight(j):
-                top.diff_array[...] = weight
-
-    def origin(self, row: int) -> str:
-        """Return the record that a row of the batch came from, "" where no layer knows."""
-        return next(filter(None, (layer.origin(row) for layer in self.layers)), "")
-
-    @property
-    def trains(self) -> bool:
-        """Whether the net's phase is TRAIN."""
-        return self.context.phase == TRAIN
-
-    @property
-    def times_kernels(self) -> bool:
-        """Whether its engine asks for kernels to be timed."""
-        return self.engine.times_kernels
-
-    @property
-    def machine(self) -> str:
-        """The device and libraries for which timed kernels are kept, "" where none are."""
-        return self.engine.machine
-
-    def works(self) -> Iterator[Mapping[str, Work]]:
-        """Iterate over each layer's pieces of work by name."""
-        for layer, node, bottom, top in zip(self.layers, self.nodes, self.bottoms, self.tops, strict=True):
-            yield layer.works(bottom, top, any(node.down))
-
-    def replan(self) -> None:
-        """Make the layers choose their kernels anew, as the context's choices now say."""
-        for layer in self.layers:
-            layer.replan()
-        self.engine.moved()
-
-    def describe(self) -> Iterator[str]:
-        """Iterate over a line per layer: its type, bottoms and tops with their shapes."""
-        for i, node in enumerate(self.nodes):
-            bottoms, tops = (
-                ", ".join(f"{name} {blob.shape}" for name, blob in zip(names, blobs, strict=True))
-                for names, blobs in ((node.bottoms, self.bottoms[i]), (node.tops, self.tops[i]))
-            )
-            yield f"{self.layers[i].name} ({self.layers[i].type}): {bottoms} -> {tops}".replace(":  ->", ": ->")
-
-    def data_layers(self) -> Iterator[BaseData]:
-        """Iterate over the layers that read records."""
-        return (layer for layer in self.layers if isinstance(layer, BaseData))
-
-    def close(self) -> None:
-        """End the data layers' reader threads, and complete the files that layers write."""
-        for layer in self.layers:
-            layer.close()
-
-    # pycaffe's interface.
+    # Passes, as in pycaffe. The arrays that they return are the blobs' own, and show later values too.
 
     @np.errstate(all="ignore")
     @public
@@ -219,18 +83,18 @@ class Net(BuiltNet):
         end: str | None = None,
         **inputs: npt.ArrayLike,
     ) -> dict[str, np.ndarray]:
-        """Run the layers from `start` to `end` after filling the `inputs`; return outputs, and `blobs`, by name."""
+        """Run the layers from `start` to `end` after filling the `inputs`; return outputs, and `blobs`, by name.
+
+        The outputs are the tops of `end` where it is given. An input has its blob's shape, or one that numpy repeats
+        to it along axes other than 0. Raise ShapeError for another shape, UnknownBlobError and UnknownLayerError for
+        other names.
+        """
         for name, values in inputs.items():
             self._fill(name, values, self.inputs, "data")
-        self.keep_data = True
         first, last = self._range(start, end)
-        for i in range(first, last + 1):
-            self.forward_layer(i)
-        self._raise_faults()
-        if first == 0:
-            self.context.batch_number += 1
-        names = list(self.param.layer[last].top) if end else self.outputs
-        return {name: self.blobs[name].data for name in [*names, *(blobs or [])]}
+        names = self._wanted(list(self.param.layer[last].top) if end else self.outputs, blobs)
+        self._run_forward(first, last)
+        return {name: self.blobs[name].data for name in names}
 
     @np.errstate(all="ignore")
     @public
@@ -242,18 +106,75 @@ class Net(BuiltNet):
         end: str | None = None,
         **tops: npt.ArrayLike,
     ) -> dict[str, np.ndarray]:
-        """Run the layers backward from `start` to `end` after filling the `tops`' diffs; return inputs' diffs."""
+        """Run the layers backward from `start` to `end` after filling the `tops`' diffs; return inputs' diffs.
+
+        With `end` these are the diffs of its bottoms; those of the blobs in `diffs` are returned too. Raise as
+        `forward` does.
+        """
         for name, values in tops.items():
             self._fill(name, values, self.outputs, "diff")
         last, first = self._range(end, start)
+        names = self._wanted(list(self.param.layer[last].bottom) if end else self.inputs, diffs)
+        self._run_backward(first, last)
+        return {name: self.blobs[name].diff for name in names}
+
+    def forward_all(self, /, blobs: Sequence[str] | None = None, **inputs: npt.ArrayLike) -> dict[str, np.ndarray]:
+        """Run `forward` over inputs of any length, a batch at a time; return arrays with a row for each input's.
+
+        Zeros fill the last batch; their rows are left out. An output without rows, such as a loss, has a number for
+        each batch. The arrays are the caller's. Raise as `forward` does; CallError without inputs.
+        """
+        return batches.forward_all(self, blobs, inputs)
+
+    def forward_backward_all(
+        self, /, blobs: Sequence[str] | None = None, diffs: Sequence[str] | None = None, **given: npt.ArrayLike
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Run `forward` and `backward` over each batch; `given` has inputs, and gradients of outputs.
+
+        Return outputs and `blobs`, and gradients of inputs and `diffs`, as `forward_all` does. Parameters' gradients
+        are added up over all batches, the zeros that fill the last included.
+        """
+        return batches.forward_backward_all(self, blobs, diffs, given)
+
+    def _batch(self, blobs: Mapping[str, npt.ArrayLike]) -> Iterator[dict[str, np.ndarray]]:
+        return batches.batches(self, blobs)
+
+    @np.errstate(all="ignore")
+    @public
+    def _forward(self, start: int, end: int) -> float:
+        """Run the layers with the numbers `start` to `end`; return their part of the loss."""
+        self._check_numbers(start, end)
+        self._run_forward(start, end)
+        return sum(weight * float(self.tops[i][j].array.sum()) for i, j, weight in self.losses if start <= i <= end)
+
+    @np.errstate(all="ignore")
+    @public
+    def _backward(self, start: int, end: int) -> None:
+        """Run the layers with the numbers `start` down to `end` backward."""
+        self._check_numbers(end, start)
+        self._run_backward(start, end)
+
+    def _run_forward(self, first: int, last: int) -> None:
+        self.keep_data = True
+        for i in range(first, last + 1):
+            self.forward_layer(i)
+        self._raise_faults()
+        if first == 0:
+            self.context.batch_number += 1
+
+    def _run_backward(self, first: int, last: int) -> None:
         for i in range(first, last - 1, -1):
             self.backward_layer(i)
-        names = list(self.param.layer[last].bottom) if end else self.inputs
-        return {name: self.blobs[name].diff for name in [*names, *(diffs or [])]}
 
     def set_input_arrays(self, data: np.ndarray, labels: np.ndarray) -> None:
-        """Make the first layer, a MemoryData, take its batches from these arrays; on several ranks each gives all."""
+        """Make the first layer, a MemoryData, take its batches from these arrays; on several ranks each gives all.
+
+        `data` is N x C x H x W, `labels` N or N x 1 x 1 x 1, with N a multiple of the layer's batch_size. Arrays of
+        float32 in C order are not copied. Raise ShapeError for other shapes.
+        """
         self.layers[0].set_input_arrays(data, labels)
+
+    _set_input_arrays = set_input_arrays
 
     @public
     def reshape(self) -> None:
@@ -263,20 +184,7 @@ class Net(BuiltNet):
             if bottom:
                 self._reshape_layer(i)
 
-    @property
-    def layer_dict(self) -> OrderedDict[str, Layer]:
-        """The layers by name."""
-        return OrderedDict((layer.name, layer) for layer in self.layers)
-
-    @property
-    def top_names(self) -> OrderedDict[str, list[str]]:
-        """Names of each layer's tops, by layer name."""
-        return OrderedDict((param.name, list(param.top)) for param in self.param.layer)
-
-    @property
-    def bottom_names(self) -> OrderedDict[str, list[str]]:
-        """Names of each layer's bottoms, by layer name."""
-        return OrderedDict((param.name, list(param.bottom)) for param in self.param.layer)
+    # Parameters, as in pycaffe.
 
     @public
     def copy_from(self, path: str | os.PathLike[str]) -> None:
@@ -285,8 +193,18 @@ class Net(BuiltNet):
 
     @public
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the net with its parameters as a .caffemodel."""
+        """Write the net with its parameters as a .caffemodel, or as HDF5 if `path` ends with .h5."""
         weight_files.save(self, path)
+
+    @public
+    def save_hdf5(self, path: str | os.PathLike[str]) -> None:
+        """Write the parameters as HDF5, in Caffe's layout. Raise SnapshotError without h5py."""
+        weight_files.save_hdf5(self, path)
+
+    @public
+    def load_hdf5(self, path: str | os.PathLike[str]) -> None:
+        """Take the parameters of the layers that an HDF5 file has by the same names. Raise as `copy_from` does."""
+        weight_files.load_hdf5(self, path)
 
     @public
     def share_with(self, other: Net) -> None:
@@ -296,6 +214,8 @@ class Net(BuiltNet):
         they are. Raise ShapeError where a layer's parameters differ in number or shape, and ScaffeError where both nets
         are solvers'; nothing has changed then.
         """
+        if not isinstance(other, Net):
+            raise CallError(f"share_with takes a net, got {other!r}")
         self.sharing.share_with(other.sharing)
 
     @public
@@ -308,20 +228,41 @@ class Net(BuiltNet):
 
     def _fill(self, name: str, given: npt.ArrayLike, known: Sequence[str], part: str) -> None:
         if name not in known:
-            raise ScaffeError(f"'{name}' can't be given {part}; the net's blobs that can: {' '.join(known) or 'none'}")
+            raise UnknownBlobError(
+                f"'{name}' can't be given {part}; the net's blobs that can: {' '.join(known) or 'none'}"
+            )
         blob = self.blobs[name]
         values = np.asarray(given)
-        if values.shape != blob.shape:
+        if values.shape != blob.shape and not _repeats(values.shape, blob.shape):
             raise ShapeError(f"blob '{name}' has shape {blob.shape}, got {values.shape}; reshape the blob first")
         getattr(blob, part)[...] = values
 
+    def _wanted(self, names: list[str], more: Sequence[str] | None) -> list[str]:
+        """Return the names of the blobs to return. Raise UnknownBlobError for one that the net does not have."""
+        for name in more or ():
+            if name not in self.blobs:
+                raise UnknownBlobError(f"no blob '{name}'; blobs: {' '.join(self.blobs)}")
+        return [*names, *(more or ())]
+
     def _range(self, start: str | None, end: str | None) -> tuple[int, int]:
-        """Return the indices of the layers by those names, the first and the last by default."""
-        names = [layer.name for layer in self.layers]
+        """Return the indices of the layers by those names, in the order of the net, by default of all.
+
+        Raise UnknownLayerError for other names, and where `end` is before `start`.
+        """
+        names = self._layer_names
         for name in (start, end):
             if name is not None and name not in names:
-                raise ScaffeError(f"no layer '{name}'; layers: {' '.join(names)}")
-        return names.index(start) if start else 0, names.index(end) if end else len(names) - 1
+                raise UnknownLayerError(f"no layer '{name}'; layers: {' '.join(names)}")
+        first, last = names.index(start) if start else 0, names.index(end) if end else len(names) - 1
+        if first > last:
+            raise UnknownLayerError(
+                f"layer '{names[first]}' is after '{names[last]}' in the net: exchange start and end"
+            )
+        return first, last
+
+    def _check_numbers(self, first: int, last: int) -> None:
+        if first < 0 or last >= len(self.layers):
+            raise UnknownLayerError(f"layers {first} to {last}; the net has layers 0 to {len(self.layers) - 1}")
 
 
 def _own_context(phase: int, compute: Compute, allow_python_layers: bool) -> Context:
@@ -334,13 +275,39 @@ def _own_context(phase: int, compute: Compute, allow_python_layers: bool) -> Con
     )
 
 
-def _positional(args: Sequence[str | int], phase: int | None, weights: str | None) -> tuple[int, str | None]:
-    """Sort pycaffe's positional arguments: a number is the phase, a path the weights."""
-    for arg in args:
-        if isinstance(arg, int):
-            phase = arg
-        else:
-            weights = os.fspath(arg)
+def _repeats(given: Shape, shape: Shape) -> bool:
+    """Return whether numpy repeats an array of one shape to the other, of as many rows."""
+    try:
+        return given[:1] == shape[:1] and np.broadcast_shapes(given, shape) == shape
+    except ValueError:
+        return False
+
+
+def _positional(args: Sequence[Any], named: Mapping[str, object]) -> dict[str, Any]:
+    """Return positional arguments by name. Raise CallError for one too many, or one that is also in `named`."""
+    paths = [isinstance(arg, (str, os.PathLike)) for arg in args[:2]]
+    names = ["phase", "level", "stages", "weights"]
+    if any(paths):  # Net(file, weights, phase), or the other way round
+        names = ["weights", "phase"] if paths[0] else ["phase", "weights"]
+    twice = [name for name in names[: len(args)] if named[name] is not None]
+    if len(args) > len(names) or twice:
+        again = "".join(f"; '{name}' twice" for name in twice)
+        raise CallError(f"a net takes a file, {', '.join(names)}; got {len(args)} of these{again}")
+    return dict(zip(names, args, strict=False))
+
+
+def _checked_model(file: object, model: object) -> Model:
+    found = model if file is None else file
+    if isinstance(found, str) and "\n" in found:
+        raise CallError("a net needs the path of a prototxt, got its text: write it to a file, or give a NetParameter")
+    if not isinstance(found, (str, os.PathLike, NetParameter)):
+        raise CallError(f"a net needs network_file, the path of a prototxt or a NetParameter, got {found!r}")
+    return found
+
+
+def _checked_phase(phase: object) -> int:
     if phase is None:
-        raise ScaffeError("a net needs a phase: scaffe.TRAIN or scaffe.TEST")
-    return phase, weights
+        raise CallError("a net needs a phase: scaffe.TRAIN or scaffe.TEST")
+    if phase not in (TRAIN, TEST):
+        raise CallError(f"phase must be scaffe.TRAIN ({TRAIN}) or scaffe.TEST ({TEST}), got {phase!r}")
+    return TRAIN if phase == TRAIN else TEST

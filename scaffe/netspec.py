@@ -1,4 +1,4 @@
-"""NetSpec: nets written in Python, with pycaffe's names.
+"""NetSpec: nets written in Python, with pycaffe's names; pycaffe's caffe.net_spec.
 
 import scaffe
 from scaffe import layers as L, params as P
@@ -16,13 +16,14 @@ net = n.to_proto()
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf.message import Message
 
-from scaffe.errors import NetError
+from scaffe import params as constants
+from scaffe.errors import NetError, TopError
 from scaffe.proto import LayerParameter, NetParameter
 
 
@@ -32,6 +33,16 @@ class Top:
 
     function: Function
     index: int
+
+    @property
+    def fn(self) -> Function:
+        """The function, by pycaffe's name."""
+        return self.function
+
+    @property
+    def n(self) -> int:
+        """The index, by pycaffe's name."""
+        return self.index
 
     def to_proto(self) -> NetParameter:
         """Return the net that computes this top."""
@@ -47,21 +58,26 @@ class Function:
     - `in_place`, which makes the tops the bottoms;
     - those of the layer type's own message, such as `num_output`;
     - those of every layer, such as `loss_weight`.
+
+    `fields`, also called `params`, has all but `ntop` and `in_place`. A program may change them before `to_proto`.
+    Raise TopError for a bottom that is no Top, NetError for a wrong field.
     """
 
     def __init__(self, type_name: str, inputs: Iterable[Top], fields: dict[str, Any]):
         self.type_name, self.inputs, self.fields = type_name, list(inputs), dict(fields)
+        self.params = self.fields
         self.ntop = self.fields.pop("ntop", 1)
         self.in_place = self.fields.pop("in_place", False)
         for i, bottom in enumerate(self.inputs):
             if not isinstance(bottom, Top):
-                raise NetError(f"{type_name}: bottom {i} must be the top of a layer, got {bottom!r}")
+                raise TopError(f"{type_name} input {i} is not a Top (type is {type(bottom)})")
         if self.in_place and self.ntop != len(self.inputs):
             raise NetError(f"{type_name}: in_place with {len(self.inputs)} bottom(s) and {self.ntop} top(s)")
         self.tops = tuple(Top(self, i) for i in range(self.ntop))
-        self.param = self._param()  # built here, so that the traceback of an error shows the line with the field
+        self.layer_parameter()  # here too, so that the traceback of an error shows the line with the field
 
-    def _param(self) -> LayerParameter:
+    def layer_parameter(self) -> LayerParameter:
+        """Return the layer without its name, bottoms and tops. Raise NetError for a wrong field."""
         layer = LayerParameter(type=self.type_name)
         own = own_field(self.type_name)
         own_names = _FIELDS[own].message_type.fields_by_name if own else {}
@@ -84,6 +100,35 @@ class Function:
         return to_proto(self)
 
 
+def layer_function(type_name: str) -> Callable[..., Any]:
+    """Return the function that adds a layer of a type to a net, given its bottoms and fields."""
+
+    def layer(*bottoms: Top, **fields: Any) -> Any:
+        return Function(type_name, bottoms, fields).result()
+
+    layer.__name__ = type_name
+    return layer
+
+
+class Layers:
+    """The functions of all layer types, also of types that scaffe does not know; `scaffe.layers` has the known ones."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
+            raise AttributeError(f"no layer type is called '{name}'")
+        return layer_function(name)
+
+
+class Parameters:
+    """The constants of layers' messages, as in `scaffe.params`: Parameters().Pooling.MAX."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(constants, name)
+
+
+layers, params = Layers(), Parameters()
+
+
 # Layer types whose fields are in another type's message; others have their own, as Pooling has PoolingParameter.
 _SHARED = {
     "Deconvolution": "convolution_param",
@@ -93,16 +138,33 @@ _SHARED = {
     "SoftmaxWithLoss": "softmax_param",
 }
 _FIELDS: dict[str, Any] = dict(LayerParameter.DESCRIPTOR.fields_by_name)
+
+
+def param_name_dict() -> dict[str, str]:
+    """Return the field of each message of LayerParameter, without `_param`, by the message's name: Pooling: pooling."""
+    return {
+        field.message_type.name.removesuffix("Parameter"): name.removesuffix("_param")
+        for name, field in _FIELDS.items()
+        if name.endswith("_param")
+    }
+
+
 _OWN = {
-    field.message_type.name.removesuffix("Parameter"): name
-    for name, field in _FIELDS.items()
-    if name.endswith("_param") and name not in ("transform_param", "loss_param")
+    type_name: f"{name}_param" for type_name, name in param_name_dict().items() if name not in ("transform", "loss")
 }
 
 
 def own_field(type_name: str) -> str | None:
     """Return the field of LayerParameter with the layer type's own message, None if it has none."""
     return _SHARED.get(type_name) or _OWN.get(type_name)
+
+
+def assign_proto(proto: Message, name: str, val: Any) -> None:
+    """Set a message's field to a number, string, dict, or a list of these; a repeated field also accepts one value.
+
+    Raise NetError for an unknown field or a value of a wrong type.
+    """
+    _assign(proto, name, val, proto.DESCRIPTOR.name)
 
 
 def _common() -> str:
@@ -201,7 +263,7 @@ class NetSpec:
 
     def __setitem__(self, name: str, value: Top | Function) -> None:
         if not isinstance(value, (Top, Function)):
-            raise NetError(f"'{name}' must be the top of a layer, got {value!r}; several tops go to several names")
+            raise TopError(f"'{name}' must be the top of a layer, got {value!r}; several tops go to several names")
         self.tops[name] = value
 
     def __getitem__(self, name: str) -> Any:
@@ -269,7 +331,7 @@ class _Writer:
         tops = bottoms if function.in_place else [self._name(top, function) for top in function.tops]
         layer = LayerParameter(type=function.type_name, bottom=bottoms, top=tops)
         layer.name = self._name(function.tops[0] if function.tops else function, function)
-        layer.MergeFrom(function.param)
+        layer.MergeFrom(function.layer_parameter())
         return layer
 
     def _name(self, value: Top | Function, function: Function) -> str:

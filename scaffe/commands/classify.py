@@ -5,16 +5,17 @@ from __future__ import annotations
 import argparse
 import os
 from argparse import ArgumentTypeError
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from glob import escape, glob
 from typing import cast
 
 import numpy as np
 
-import readers
 from scaffe import io
 from scaffe.classifier import Classifier
 from scaffe.commands.gflags import Parser
+from scaffe.commands.images import add_image_flags, net_options, read_array, read_mean, swap_by_default, write_array
 from scaffe.commands.parser import add_command, add_instances, add_net_flags
 from scaffe.commands.running import alone, log_device, open_crew, settings, stages
 from scaffe.compute import FIXED, Compute
@@ -22,7 +23,7 @@ from scaffe.context import TEST
 from scaffe.devices import gpu
 from scaffe.devices.threads import limit_blas
 from scaffe.errors import ScaffeError
-from scaffe.monitor.log import one_line
+from scaffe.monitor.log import log, one_line
 from scaffe.net import Net
 from scaffe.parallel.evaluate import run_each
 from scaffe.parallel.instances.crew import Crew
@@ -30,24 +31,22 @@ from scaffe.parallel.instances.shared_parameters import share
 from scaffe.proto.files import read_bytes
 
 RANK = 15
+ARRAY = ".npy"
 
 
 def add(top: Parser) -> None:
     """Add `classify`."""
-    text = "Print the likeliest classes of images."
+    text = "Print the likeliest classes of images, or write the scores of all classes."
     command = add_command(top, "classify", lambda a: alone(lambda: _classify(a)), text)
-    command.add_argument("images", metavar="IMAGE", nargs="+")
-    command.flag("model", required=True, metavar="FILE", help="deploy net prototxt")
-    command.flag("weights", required=True, metavar="FILE", help=".caffemodel")
-    command.flag("mean", metavar="FILE|B,G,R", help="to subtract: a .binaryproto or .npy file, or a number a channel")
+    told = "image files, folders of them, .npy files of images (N x H x W x K); a last OUT.npy gets the scores"
+    command.add_argument("images", metavar="IMAGE", nargs="+", help=told)
+    add_image_flags(command)
     command.flag("labels", metavar="FILE", help="names of the classes, one a line")
     command.flag("images-dim", type=_dims, metavar="H,W", help="size to crop from (default: the net's input's)")
-    command.flag("raw-scale", type=float, default=255.0, metavar="X", help="of pixels from 0 to 1, before the mean")
-    command.flag("input-scale", type=float, metavar="X", help="after the mean, as transform_param's scale")
-    command.flag("channel-swap", type=_order, metavar="I,J,K", help="of R,G,B (default for three channels: 2,1,0)")
     command.flag("gray", action="store_true", help="read images as one grey channel")
     command.flag("center-only", action="store_true", help="one crop of the middle, not the mean over ten")
     command.flag("top", type=int, default=5, metavar="N", help="classes to print for each image")
+    command.flag("ext", default="jpg", metavar="EXT", help="which files of a folder are images")
     add_net_flags(command)
     add_instances(command)
 
@@ -59,31 +58,53 @@ def _dims(text: str) -> tuple[int, int]:
     return int(height), int(width)
 
 
-def _order(text: str) -> tuple[int, ...]:
-    places = text.split(",")
-    if sorted(places) != [str(i) for i in range(len(places))]:
-        raise ArgumentTypeError(f"expected an order of channels such as 2,1,0, got '{text}'")
-    return tuple(map(int, places))
-
-
 def _classify(a: argparse.Namespace) -> None:
     if a.top < 1:
         raise ScaffeError(f"--top must be 1 or more, got {a.top}")
-    images = [io.load_image(path, not a.gray) for path in a.images]
+    chosen = gpu.choose(settings(a).compute.device, a.gpu)  # before images: --gpu may have taken one as its value
+    paths, out = _given(a.images)
+    names, images = zip(*(pair for path in paths for pair in _load(path, a)), strict=True)
     labels = _labels(a.labels) if a.labels else None
-    scores = _scores(a, images, _mean(a.mean) if a.mean else None)
+    scores = _scores(a, images, read_mean(a.mean), chosen)
     if labels is not None and len(labels) != scores.shape[1]:
         raise ScaffeError(f"{a.labels}: {len(labels)} labels for a net with {scores.shape[1]} outputs")
-    for path, row in zip(a.images, scores, strict=True):
+    if out:
+        write_array(out, scores)
+        log.info("The scores of %d classes for %d images are in %s", scores.shape[1], len(images), out)
+        return
+    for path, row in zip(names, scores, strict=True):
         print(one_line(f"---------- Prediction for {path} ----------"))
         for k in np.argsort(-row, kind="stable")[: a.top]:
             print(one_line(f'{row[k]:.4f} - "{labels[k] if labels else k}"'))
 
 
-def _scores(a: argparse.Namespace, images: Sequence[np.ndarray], mean: np.ndarray | None) -> np.ndarray:
+def _given(words: Sequence[str]) -> tuple[Sequence[str], str | None]:
+    """Return the images' paths, and the file to write, which is the last of several words if it ends in .npy."""
+    written = len(words) > 1 and words[-1].endswith(ARRAY)
+    return (words[:-1], words[-1]) if written else (words, None)
+
+
+def _load(path: str, a: argparse.Namespace) -> Iterator[tuple[str, np.ndarray]]:
+    """Iterate over the names and pixels of the images that a file or a folder holds."""
+    if path.endswith(ARRAY):
+        images = read_array(path, "images")
+        if images.ndim != 4 or not len(images):
+            raise ScaffeError(f"images {path}: expected an array (N x H x W x K), got shape {images.shape}")
+        yield from ((f"{path}[{i}]", image) for i, image in enumerate(images))
+        return
+    files = [path]
+    if os.path.isdir(path):
+        files = sorted(glob(os.path.join(escape(path), f"*.{a.ext.removeprefix('.')}")))
+        if not files:
+            raise ScaffeError(f"folder {path}: no file in it ends in .{a.ext.removeprefix('.')}; name another by --ext")
+    yield from ((file, io.load_image(file, not a.gray)) for file in files)
+
+
+def _scores(
+    a: argparse.Namespace, images: Sequence[np.ndarray], mean: np.ndarray | None, chosen: gpu.Gpu | None
+) -> np.ndarray:
     """Return the scores of all classes for each image (N x classes)."""
     given = settings(a)
-    chosen = gpu.choose(given.compute.device, a.gpu)
     log_device(chosen, given.compute.device)
     crew = open_crew(given.instances, chosen)
     if crew is None:
@@ -111,18 +132,16 @@ def _divided(
         first.packed.set_data(classifier.packed.data)
     for net in nets:
         net.context.choices = classifier.context.choices
-    batches = classifier.batches(classifier.crops(images, not a.center_only))
+    batches = list(classifier.batches(classifier.crops(images, not a.center_only)))
     numbers = [range(i, len(batches), len(nets)) for i in range(len(nets))]
     scores = run_each(nets, crew, numbers, lambda net, number: classifier.scores(batches[number], net))
     return classifier.means(scores, len(images))
 
 
 def _classifier(a: argparse.Namespace, mean: np.ndarray | None, compute: Compute, chosen: gpu.Gpu | None) -> Classifier:
-    swap = a.channel_swap or (None if a.gray else (2, 1, 0))
-    return Classifier(
-        a.model, a.weights, a.images_dim, mean, a.input_scale, a.raw_scale, swap,
-        compute=compute, level=a.level, stages=stages(a), gpu=chosen,
-    )  # fmt: skip
+    net = Classifier(a.model, a.weights, a.images_dim, mean, **net_options(a, compute, chosen))
+    swap_by_default(net, a)
+    return net
 
 
 def _labels(path: str) -> list[str]:
@@ -130,27 +149,3 @@ def _labels(path: str) -> list[str]:
         return read_bytes(path, ScaffeError).decode().splitlines()
     except UnicodeDecodeError:
         raise ScaffeError(f"{path}: not a text file; expected the names of the classes, one a line") from None
-
-
-def _mean(given: str) -> np.ndarray:
-    """Return the mean that --mean names: an image (K x H x W), or a number for each channel."""
-    if given.endswith(".binaryproto"):
-        return readers.read_mean(given)
-    if given.endswith(".npy"):
-        return _array(given)
-    try:
-        return np.array([float(number) for number in given.split(",")], np.float32)
-    except ValueError:
-        exists = " (a file of another kind)" if os.path.exists(given) else ""
-        expected = "expected a .binaryproto or .npy file, or a number a channel such as 104,117,123"
-        raise ScaffeError(f"--mean {given}{exists}: {expected}") from None
-
-
-def _array(path: str) -> np.ndarray:
-    try:
-        values: np.ndarray = np.load(path)
-        return values
-    except OSError as error:
-        raise ScaffeError(f"mean file {path}: {(error.strerror or str(error)).lower()}") from None
-    except (ValueError, EOFError):
-        raise ScaffeError(f"mean file {path}: not a .npy file of numbers") from None

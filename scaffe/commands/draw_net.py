@@ -16,10 +16,11 @@ def add(top: Parser) -> None:
     """Add `draw-net`."""
 
     def run(a: argparse.Namespace) -> int:
-        return alone(lambda: draw.draw_net(a.net, a.out, a.rankdir, a.phase))
+        return alone(lambda: draw.draw_net(a.net, a.out, a.rankdir, a.phase, a.display_lrm))
 
     command = add_command(top, "draw-net", run, "Draw a net's layers and blobs by graphviz.")
     command.add_argument("net", metavar="NET", help="net prototxt")
     command.add_argument("out", metavar="OUT", help="OUT.png, .svg, .pdf or .jpg; OUT.dot needs no program")
     command.flag("rankdir", choices=draw.RANKDIRS, default="TB", help="where the picture goes: TB is top to bottom")
     command.flag("phase", choices=tuple(draw.PHASES), default="ALL", help="draw the layers of one phase alone")
+    command.flag("display-lrm", action="store_true", help="draw the multipliers of the learning rate")

@@ -58,12 +58,15 @@ def _expanded(words: Sequence[str], files: tuple[str, ...]) -> Iterator[str]:
     for word in rest:
         name = name_of(word)
         if name in SPECIAL and "=" not in word:
-            word = f"{word}={next(rest, '')}"
+            value = next(rest, None)
+            if value is None:
+                raise FlagError(f"argument {word}: expected one argument")
+            word = f"{word}={value}"
         if name == "flagfile":
             for path in _values(word):
                 yield from map(_FromFile, _expanded(_flags_of(path, files), (*files, os.path.abspath(path))))
         elif name in ("fromenv", "tryfromenv"):
-            yield from _of_environment(_values(word), name == "fromenv")
+            yield from _expanded(list(_of_environment(_values(word), name == "fromenv")), files)
         else:
             yield word
 
@@ -75,9 +78,14 @@ def _values(word: str) -> list[str]:
 
 
 def _of_environment(names: Sequence[str], needed: bool) -> Iterator[str]:
-    """Yield the flags whose values the variables FLAGS_name hold. Raises FlagError for an unset one if `needed`."""
+    """Yield the flags whose values the variables FLAGS_name hold.
+
+    Raises FlagError for an unset variable if `needed`, and for one of further variables.
+    """
     for name in names:
         variable = f"FLAGS_{name.replace('-', '_')}"
+        if name in ("fromenv", "tryfromenv"):
+            raise FlagError(f"--fromenv {name}: a variable can't name further variables")
         if variable in os.environ:
             yield f"--{name}={os.environ[variable]}"
         elif needed:
@@ -92,7 +100,7 @@ def _flags_of(path: str, files: Sequence[str]) -> list[str]:
     if os.path.abspath(path) in files:
         raise FlagError(f"--flagfile {path}: the file names itself")
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             lines = [line.strip() for line in file]
     except (OSError, ValueError) as error:
         raise FlagError(f"--flagfile {path}: {reason(error)}") from None

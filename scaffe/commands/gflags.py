@@ -81,12 +81,18 @@ class Parser(argparse.ArgumentParser):
         command.add_argument("--version", action="version", version=version, help=argparse.SUPPRESS)
         return command
 
-    def flag(self, name: str, *, group: str = "", rare: bool = False, **options: Any) -> None:
-        """Add --name and its other spellings, listed in the `group` of that title; a `rare` one by --help-all alone."""
+    def flag(
+        self, name: str, *, group: str = "", rare: bool = False, others: Sequence[str] = (), **options: Any
+    ) -> None:
+        """Add --name and its other spellings, listed in the `group` of that title; a `rare` one by --help-all alone.
+
+        `others` are further names, which no help lists.
+        """
         if group and group not in self._groups:
             self._groups[group] = self.add_argument_group(group)
-        self._flags.add(name)
-        action = (self._groups[group] if group else self).add_argument(f"--{name}", **options)
+        self._flags.update((name, *others))
+        spellings = [f"--{one}" for one in (name, *others)]
+        action = (self._groups[group] if group else self).add_argument(*spellings, **options)
         if rare:
             self._rare.add(action)
         if options.get("action") == "store_true":
@@ -142,7 +148,10 @@ class Parser(argparse.ArgumentParser):
         return f"--{name}" in self._option_string_actions
 
     def _in_order(self, words: Sequence[str]) -> list[str]:
-        """Return the words as argparse expects them: the flags first, each with its value in one word."""
+        """Return the words as argparse expects them: the flags first, each with its value in one word.
+
+        The values of a flag that has several, such as --gpus 0 1, go up to the next flag.
+        """
         flags: list[str] = []
         others: list[str] = []
         rest = list(map(self._plain, words))[::-1]
@@ -152,6 +161,8 @@ class Parser(argparse.ArgumentParser):
             if action and action.nargs is None and "=" not in word and rest and not self._knows(name_of(rest[-1])):
                 word = f"{word}={rest.pop()}"
             (flags if action else others).append(word)
+            while action and action.nargs == "+" and rest and not self._knows(name_of(rest[-1])):
+                flags.append(rest.pop())
         return flags + others
 
     def _plain(self, word: str) -> str:

@@ -37,6 +37,10 @@ def add(top: Parser) -> None:
         text = f"action at the signal {name.upper()} (default: {default})"
         command.flag(f"{name}-effect", group=CAFFES, rare=True, choices=EFFECTS, default=default, help=text)
     add_net_flags(command)
+    text = "GPU ids, as Caffe's python/train.py has them: a rank for each"
+    command.flag("gpus", group=CAFFES, rare=True, nargs="+", type=_gpu, metavar="ID", help=text)
+    text = "accepted as of python/train.py; --timeline has these times"
+    command.flag("timing", group=CAFFES, rare=True, action="store_true", help=text)
     text = f"a paper's choices: {', '.join(PRESETS)}"
     command.flag("preset", group=titles()[Run], metavar="NAME", choices=tuple(PRESETS), help=text)
     text = "TOML file of settings; a flag has precedence"
@@ -47,7 +51,16 @@ def add(top: Parser) -> None:
     command.add_caffes(CAFFE)
 
 
+def _gpu(text: str) -> str:
+    """Return an id of --gpus, a whole number."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected a number of a GPU, got '{text}'")
+    return text
+
+
 def _train(arguments: argparse.Namespace) -> int:
+    if arguments.gpus and arguments.gpu is None:
+        arguments.gpu = ",".join(arguments.gpus)
     return on_devices(lambda world, settings: _with_signals(world, arguments, settings), arguments)
 
 
@@ -58,6 +71,7 @@ def _with_signals(world: World, a: argparse.Namespace, settings: Settings) -> in
 
 def _solve(world: World, a: argparse.Namespace, settings: Settings, signals: Signals) -> int:
     param = world.together(lambda: _solver_param(a))
+    _note_train_py(world, a)
     if a.preset:
         log.info("Preset %s: %s", a.preset, PRESETS[a.preset])
     compute = settings.compute
@@ -70,9 +84,20 @@ def _solve(world: World, a: argparse.Namespace, settings: Settings, signals: Sig
         with _timeline_kept(solver):
             _run_through(solver, a)
     finally:
+        solver.snapshots.writer.join()  # while no other job may write there
         solver.lock.release()
+        solver.monitor.close()
     solver.close()
     return REQUEUE_EXIT_CODE if solver.stopped == "requeue" else 0
+
+
+def _note_train_py(world: World, a: argparse.Namespace) -> None:
+    """Log what flags of Caffe's python/train.py mean here where that differs."""
+    if a.gpus and len(a.gpus) > world.size:
+        text = "--gpus names %d GPUs for %d rank(s), each of which has one: start %d ranks with mpirun"
+        log.warning(text, len(a.gpus), world.size, len(a.gpus))
+    if a.timing:
+        log.info("--timing: --timeline FILE writes the times of layers and messages, scaffe timeline FILE shows them")
 
 
 def _run_through(solver: Solver, a: argparse.Namespace) -> None:

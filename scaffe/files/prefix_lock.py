@@ -118,6 +118,8 @@ class PrefixLock:
         """
         try:
             self._take()
+        except SnapshotError:
+            raise
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise SnapshotError(f"snapshot_prefix '{self.prefix}': {self.path}: {reason}") from None

@@ -17,7 +17,7 @@ from scaffe.errors import WeightsError
 from scaffe.finite import all_finite, check_layers
 from scaffe.monitor.log import log
 from scaffe.proto import BlobProto, LayerParameter, NetParameter, blobs, hdf5, refusals
-from scaffe.proto.files import read_weights
+from scaffe.proto.files import read_weights, read_weights_hdf5
 
 
 class BlobContent(NamedTuple):
@@ -103,6 +103,11 @@ def load(net: _StoredNet, path: str | os.PathLike[str]) -> None:
     blobs differ in number or shape; the net is then unchanged.
     """
     copy(net, read_weights(path, shapes(net)), path)
+
+
+def load_hdf5(net: _StoredNet, path: str | os.PathLike[str]) -> None:
+    """Copy the blobs of an HDF5 file as `load` does. Raise PrototxtError for a file of another format."""
+    copy(net, read_weights_hdf5(path, shapes(net)), path)
 
 
 def shapes(net: _StoredNet) -> dict[str, list[tuple[int, ...]]]:
@@ -197,7 +202,20 @@ def save(net: _StoredNet, path: str | os.PathLike[str], diffs: bool = False) -> 
     write(content(net, diffs), path, diffs)
 
 
+def save_hdf5(net: _StoredNet, path: str | os.PathLike[str], diffs: bool = False) -> None:
+    """Write the net's parameters as HDF5, whatever the name of the file, as `save` does."""
+    _write_hdf5(content(net, diffs), path, diffs)
+
+
 def write(net: NetContent, path: str | os.PathLike[str], diffs: bool = False) -> None:
     """Write a net's content as `save` does."""
+    if str(path).endswith(".h5"):
+        _write_hdf5(net, path, diffs)
+    else:
+        check_layers(net.layers, diffs)
+        write_atomically(path, serialised(net))
+
+
+def _write_hdf5(net: NetContent, path: str | os.PathLike[str], diffs: bool) -> None:
     check_layers(net.layers, diffs)
-    write_atomically(path, _serialised_hdf5(net, diffs) if str(path).endswith(".h5") else serialised(net))
+    write_atomically(path, _serialised_hdf5(net, diffs))

@@ -12,7 +12,7 @@ from typing import Any
 
 from scaffe.errors import UnknownNameError
 from scaffe.layers.layer import known_types
-from scaffe.netspec import Function, Top
+from scaffe.netspec import layer_function
 
 
 def discover() -> None:
@@ -31,12 +31,7 @@ def __getattr__(name: str) -> Callable[..., Any]:
     """
     if name not in known_types():
         raise UnknownNameError(f"no layer type is called '{name}'; known types: {' '.join(known_types())}")
-
-    def layer(*bottoms: Top, **fields: Any) -> Any:
-        return Function(name, bottoms, fields).result()
-
-    layer.__name__ = name
-    return layer
+    return layer_function(name)
 
 
 def __dir__() -> list[str]:

@@ -28,9 +28,10 @@ class CaffeLayer:
     """The base class of users' layers, `caffe.Layer`.
 
     A user's class has the methods setup, reshape and forward (self, bottom, top) and backward (self, top,
-    propagate_down, bottom). `param_str` is the prototxt's string, `phase` TRAIN or TEST.
+    propagate_down, bottom). `param_str` is the prototxt's string, `phase` TRAIN or TEST, `type` the layer's type.
     """
 
+    type = "Python"
     param_str: str
     phase: int
     blobs: BlobVec

@@ -42,6 +42,12 @@ class Python(Layer):
         self.user.param_str, self.user.phase = self.param.python_param.param_str, self.context.phase
         self.user.setup(bottom, top)
 
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the user's object, which programs for pycaffe expect in `net.layers`."""
+        if name == "user":
+            raise AttributeError(f"layer '{self.name}' is not set up yet")
+        return getattr(self.user, name)
+
     def _find(self) -> type:
         """Return the user's class. Raise NetError if it cannot be imported."""
         param = self.param.python_param

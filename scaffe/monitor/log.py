@@ -90,6 +90,13 @@ def start(rank: int = 0, level: int | None = None) -> None:
         logger.setLevel(least)
 
 
+def follow(rank: int) -> None:
+    """Leave out lines below warnings on ranks other than 0, where the log began before the rank was known."""
+    if rank:
+        for logger in LOGGERS:
+            logger.setLevel(max(logger.level, logging.WARNING))
+
+
 def _environments_level() -> int:
     """Return the level of glog's environment variable, 0 where it has none that is a number."""
     given = os.environ.get("GLOG_minloglevel", "")  # noqa: SIM112  glog's spelling

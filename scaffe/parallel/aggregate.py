@@ -30,13 +30,18 @@ def in_turn(works: Sequence[Callable[[], object]]) -> None:
         work()
 
 
+def nothing() -> None:
+    """Do nothing between the sums and the updates."""
+
+
 class Aggregate:
     """Base class: sum all gradients by `join` after the backward pass, then update all buckets.
 
     On a single rank it is used as it is, since its gradients are their own sums. `what` is "reduce", so that the root
     gets the sums and updates, or "allreduce", so that every rank does. `prepare()` is called once all sums are
     complete, before the first update: gradient clipping needs the norm of them all. `each(works)` calls all works, in
-    any order and threads. A net submits its layers' gradients; of several instances `summed` gets their sums.
+    any order and threads. A net submits its layers' gradients; of several instances `summed` gets their sums. A form
+    that does not update early calls `ready()`, an attribute to replace, on all ranks before `prepare`.
     """
 
     def __init__(
@@ -54,6 +59,7 @@ class Aggregate:
         self.world, self.packed, self.buckets, self.propagate = world, packed, buckets, propagate
         self.update, self.prepare, self.what = update, prepare, what
         self.meter = Meter(AGGREGATION)
+        self.ready: Callable[[], object] = nothing
         self.updates = what == "allreduce" or world.is_root
 
     def begin(self) -> None:
@@ -88,6 +94,7 @@ class Aggregate:
         """Free the communication resources. Collective."""
 
     def _update_all(self) -> None:
+        self.ready()
         if self.updates:
             self.prepare()
             self.each([partial(self._compute, k) for k in range(len(self.buckets))])
@@ -165,9 +172,9 @@ class StagedAggregate(Aggregate):
         self.early, self.wait_until = early, wait_until
         self._order = list(reversed(range(len(self.buckets))))  # bucket by stage
         arrays = [self.packed.diff[self.buckets[k].part] for k in self._order]
-        self._staged = Staged(comm, self.what, arrays, root=self.world.root, **how)
-        self._staged.names = [f"gradients of {self.buckets[k].owners(self.packed)}" for k in self._order]
-        self.meter.follow(self._staged, self._order)
+        self.staged = Staged(comm, self.what, arrays, root=self.world.root, **how)
+        self.staged.names = [f"gradients of {self.buckets[k].owners(self.packed)}" for k in self._order]
+        self.meter.follow(self.staged, self._order)
         self._users: dict[int, list[int]] = {}  # stages by layer
         for stage, k in enumerate(self._order):
             for layer in self.buckets[k].layers:
@@ -187,7 +194,7 @@ class StagedAggregate(Aggregate):
         self._begun, self._busy = perf_counter(), self.meter.busy
         self._missing = [len(self.buckets[k].layers) for k in self._order]
         self._finished = 0
-        self._staged.start()
+        self.staged.start()
         self.propagate.begin()
 
     def submit(self, layer: int) -> None:
@@ -197,28 +204,28 @@ class StagedAggregate(Aggregate):
             if not self._missing[stage]:
                 for i in self.buckets[self._order[stage]].parameters:
                     self.packed.settle(i)
-                self._staged.ready(stage)
+                self.staged.ready(stage)
         self._submitted = perf_counter()
 
     def summed(self, k: int) -> None:
         """Reduce a bucket whose sum over this rank's instances is complete."""
-        self._staged.ready(len(self._order) - 1 - k)
+        self.staged.ready(len(self._order) - 1 - k)
         self._submitted = perf_counter()
 
     def progress(self) -> bool:
         """Advance the messages, and with `early` update the completed buckets; return whether anything advanced."""
-        moved = self._staged.progress()
-        while self._finished < len(self._order) and self._staged.done(self._finished):
+        moved = self.staged.progress()
+        while self._finished < len(self._order) and self.staged.done(self._finished):
             stage, self._finished = self._finished, self._finished + 1
             if self.early:
                 with self._side:
-                    self._staged.follow(stage)
+                    self.staged.follow(stage)
                     self._update(self._order[stage])
         return moved
 
     def idle(self) -> bool:
         """Return whether no message can advance until more gradients are submitted."""
-        return self._staged.idle()
+        return self.staged.idle()
 
     def drain(self) -> None:
         """Wait for all sums, and complete all updates. Collective."""
@@ -229,7 +236,7 @@ class StagedAggregate(Aggregate):
         if self.early:
             self._side.join()
         else:
-            self._staged.follow()
+            self.staged.follow()
             self._update_all()
 
     def _is_finished(self, stage: int) -> bool:
@@ -238,4 +245,4 @@ class StagedAggregate(Aggregate):
 
     def close(self) -> None:
         """Free the stages' requests and buffers. Collective."""
-        self._staged.free()
+        self.staged.free()

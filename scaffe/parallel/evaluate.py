@@ -79,7 +79,7 @@ def run_batches(nets: Sequence[Net], iterations: int, world: World, team: Team) 
     """
 
     def forward(net: Net, number: int) -> BatchResult:
-        for group in net.engine.groups(net):
+        for group in net.groups():
             if team.crew is not None:
                 team.crew.check()
             world.record.at(TEST, group[0])

@@ -52,12 +52,24 @@ def iterate(
         backwards = [partial(part.backward, not left) for part in parts]
         workflow.drive.passes([part.forward for part in parts], nothing if left else agree, backwards)
     record.at(UPDATE)
-    workflow.aggregate.drain()
+    workflow.drain()
     statistics.average()
 
 
 def nothing() -> None:
     """Do nothing between the passes that are not the last."""
+
+
+@np.errstate(all="ignore")
+def update(workflow: Workflow) -> None:
+    """Sum the gradients that lie in the nets over the ranks, and update the parameters by the sums."""
+    workflow.propagate.sync()
+    workflow.begin()
+    for replica in workflow.replicas:
+        for i in reversed(range(len(replica.net.layers))):
+            replica.gradients.submit(i)
+        replica.gradients.finish()
+    workflow.aggregate.drain()
 
 
 @np.errstate(all="ignore")
@@ -92,7 +104,7 @@ class Part:
         self.net, self.record, self.gradients = replica.net, replica.record, replica.gradients
         self.weights, self.workflow, self.passes = replica.weights, workflow, passes
         self.weights.begin()
-        self.groups = self.net.engine.groups(self.net, workflow.starts)
+        self.groups = self.net.groups(workflow.starts)
         self.loss = self.net.engine.loss(self.net)
 
     def forward(self) -> None:

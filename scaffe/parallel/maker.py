@@ -18,7 +18,7 @@ from scaffe.parallel.instances.team import Team
 from scaffe.parallel.rounded import RoundedParameters
 from scaffe.parallel.run import Run
 from scaffe.parallel.workflows.alone import Alone
-from scaffe.parallel.workflows.workflow import Parts, Workflow, registered
+from scaffe.parallel.workflows.workflow import Functions, Parts, Workflow, registered
 from scaffe.parallel.world import World
 from scaffe.setting import parse_bytes
 from scaffe.solvers.rule import Rule
@@ -35,17 +35,19 @@ def make_workflow(
     update: Callable[[Bucket], None],
     rule: Rule,
     instances: InstanceNets | None = None,
+    functions: Functions | None = None,
 ) -> Workflow:
     """Return the workflow of `run`, one of a run's candidates; a single rank gets `Alone`. Collective.
 
-    `update(bucket)` applies the `rule` to a bucket. `instances` has the nets of several, `net` first.
+    `update(bucket)` applies the `rule` to a bucket. `instances` has the nets of several, `net` first. `functions` are
+    the users', on all ranks or on none.
     """
     if comm is None or world.size == 1:
         nbytes = _gathered_bytes(net.packed.nbytes, len(instances.nets)) if instances else inf
-        return Alone(Parts(world, None, net, update, rule, nbytes, instances=instances))
+        return Alone(Parts(world, None, net, update, rule, nbytes, instances=instances, functions=functions))
     nbytes = _bucket_bytes(run, world, comm, net)
     how = run.collective, run.how, run.how_down
-    parts = Parts(world, comm, net, update, rule, nbytes, run.drive, *how, instances, _rounded(run, net))
+    parts = Parts(world, comm, net, update, rule, nbytes, run.drive, *how, instances, _rounded(run, net), functions)
     return registered()[run.workflow](parts)
 
 

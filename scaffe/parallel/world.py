@@ -281,6 +281,18 @@ def open_world() -> World:
     return _world
 
 
+def opened_world() -> World | None:
+    """Return this job's World if this process has opened it."""
+    return _world
+
+
+def finalize() -> None:
+    """Finalise MPI at the end of a process that runs no atexit functions, such as multiprocessing's. Collective."""
+    from mpi4py import MPI
+
+    MPI.Finalize()
+
+
 def _load_mpi() -> ModuleType:
     try:
         from mpi4py import MPI

@@ -4,7 +4,8 @@ Each of the four kinds of file ends with a seal: "xxh3_64:" and the hash of all 
 digits. In a binary file the seal is the last field of the message, `checksum`; in an HDF5 file it follows the part
 that HDF5 reads. The field or root attribute `sealed`, near the beginning of the file, says that there is a seal. Each
 blob has its own `checksum`, which locates the damage. Caffe ignores all of these; Caffe's files have none and are read
-without a check.
+without a check. So are messages that another program has read, changed and written: protobuf writes `sealed` behind the
+lower fields, where the seal follows it at once.
 """
 
 from __future__ import annotations

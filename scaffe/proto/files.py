@@ -99,6 +99,14 @@ def read_weights(
     return upgrade_net(unchanged(read_bytes(path, WeightsError), path, decode), str(path))
 
 
+def read_weights_hdf5(
+    path: str | os.PathLike[str], shapes: Mapping[str, Sequence[hdf5.Shape]] | None = None
+) -> NetParameter:
+    """Return the names and blobs of an HDF5 file of weights, as read_weights does. Raise PrototxtError for another."""
+    decode = partial(hdf5.decode_weights, shapes=shapes)
+    return upgrade_net(unchanged(read_bytes(path, WeightsError), path, decode), str(path))
+
+
 def _decode_weights(
     content: bytes, path: str | os.PathLike[str], shapes: Mapping[str, Sequence[hdf5.Shape]] | None
 ) -> NetParameter:

@@ -13,7 +13,7 @@ SSD, RCNN, RFCN = "SSD's Caffe", "Faster R-CNN's Caffe", "R-FCN's Caffe"
 INTEL, NVIDIA, RISTRETTO = "Intel's Caffe", "NVCaffe", "Ristretto"
 SEGNET, DEEPLAB, CRF = "SegNet's or ENet's Caffe", "DeepLab's or PSPNet's Caffe", "CRF-RNN's Caffe"
 SENET, MOBILE, YOLO = "SENet's Caffe", "MobileNet's or ShuffleNet's Caffe", "a Caffe with YOLO"
-FACES, FLOW, OTHER = "a Caffe for faces", "FlowNet's Caffe", "a fork of Caffe"
+FACES, FLOW, POSE, OTHER = "a Caffe for faces", "FlowNet's Caffe", "OpenPose's Caffe", "a fork of Caffe"
 
 LEAVE_OUT = "leave it out"
 PYTHON = "write a Python layer in its place"
@@ -59,7 +59,13 @@ ROWS = (
     Fork(NVIDIA, "", "cudnn_* ConvolutionParameter: cudnn_*", "leave it out; --plan timed chooses kernels"),
     Fork(NVIDIA, "", "DataParameter: threads parser_threads cache", "leave it out; --reader-threads sets their number"),
     Fork(NVIDIA, "", "SolverParameter: *epoch*", "give max_iter and test_interval in iterations"),
-    Fork(NVIDIA, "", "SolverParameter: min_lr rampup_*", "use warmup_iter and warmup_start_lr"),
+    Fork(NVIDIA, "", "SolverParameter: rampup_*", "use warmup_iter and warmup_start_lr"),
+    Fork(NVIDIA, "", "SolverParameter: min_lr", "leave it out, and end at an earlier max_iter"),
+    Fork(NVIDIA, "", "SolverParameter: larc* local_lr_auto local_gw_ratio",
+        "leave it out, and choose base_lr without it"),
+    Fork(NVIDIA, "", "TransformationParameter: use_gpu_transform", LEAVE_OUT),
+    Fork(NVIDIA, "", "TransformationParameter: img_rand_resize_* rand_resize_*",
+        "leave it out, and prepare the images before they are converted"),
     Fork(NVIDIA, "", "SolverParameter: store_blobs_in_old_format per_parameter_reduce", LEAVE_OUT),
     Fork(NVIDIA, "DetectNetTransformation L1Loss", "detectnet_*", PYTHON),
     Fork(INTEL, "", "*.Engine: MKL2017", "write MKLDNN, or leave it out"),
@@ -81,7 +87,10 @@ ROWS = (
     Fork(DEEPLAB, "Interp", "interp_param", "use Deconvolution with a bilinear filler and lr_mult: 0"),
     Fork(DEEPLAB, "ImageSegData SegAccuracy MatWrite MatRead DenseCRF AdaptiveBiasChannel",
         "seg_accuracy_param mat_write_param mat_read_param densecrf_param", PYTHON),
-    Fork(SEGNET, "BN", "bn_param", SCALE),
+    Fork(DEEPLAB, "", "ConvolutionParameter: hole hole_h hole_w", "write dilation"),
+    Fork(DEEPLAB, "", "LossParameter: weight_source", "leave it out, or write a Python layer"),
+    Fork("SegNet's, ENet's or PSPNet's Caffe", "BN", "bn_param", SCALE),
+    Fork(SEGNET, "", "LossParameter: weight_by_label_freqs class_weighting", "leave it out, or write a Python layer"),
     Fork(SEGNET, "Upsample", "upsample_param", "use Deconvolution, or write a Python layer"),
     Fork(SEGNET, "DenseImageData", "dense_image_data_param", "use two ImageData layers, or write a Python layer"),
     Fork(SEGNET, "SpatialDropout", "spatial_dropout_param", "use Dropout, or write a Python layer"),
@@ -94,6 +103,8 @@ ROWS = (
     Fork(OTHER, "Mish HardSwish HSwish HardSigmoid SELU CReLU Maxout", "mish_param hard_swish_param", PYTHON),
     Fork(OTHER, "Flip Resize Pad Padding GroupNorm InstanceNorm LayerNorm Convolution3D Pooling3D", "", PYTHON),
     Fork(OTHER, "FocalLoss WeightedSoftmaxWithLoss TripletLoss", "focal_loss_param triplet_loss_param", PYTHON),
+    Fork(POSE, "ImResize Nms CPMData", "imresize_param nms_param cpm_transform_param", PYTHON),
+    Fork(OTHER, "", "lstm_param", "use LSTM with recurrent_param, whose weights are other blobs"),
     Fork(YOLO, "Region Reorg RegionLoss RegionOutput YoloDetectionOutput Yolov3DetectionOutput",
         "region_param region_loss_param reorg_param yolov3_*", HEAD),
     Fork(FACES, "CenterLoss MarginInnerProduct LargeMarginInnerProduct LSoftmax LabelSpecificAdd CosinAddMargin",

@@ -18,7 +18,7 @@ from google.protobuf import text_format
 
 from readers.errors import SourceError, reason
 from readers.hdf5_file import DAMAGED, check_inside, check_numbers, find, is_group, walk
-from scaffe.errors import PrototxtError, SnapshotError, WeightsError
+from scaffe.errors import PrototxtError, ScaffeError, SnapshotError, WeightsError
 from scaffe.proto import BlobProto, LayerParameter, NetParameter, SolverState, blobs, checksums
 
 STATE_FOR_WEIGHTS = "a solver state where weights are expected; give it to --snapshot"
@@ -255,6 +255,8 @@ def _opened(content: bytes, path: str | os.PathLike[str]) -> Iterator[Any]:
     try:
         with h5py.File(io.BytesIO(content), "r") as file:
             yield file
+    except ScaffeError:
+        raise
     except SourceError as error:
         raise PrototxtError(f"{path}: {error}") from None
     except (*DAMAGED, text_format.ParseError) as error:

@@ -17,15 +17,24 @@ Decode = Callable[[bytes, Path], N]
 def unchanged(content: bytes, path: Path, decode: Decode[N]) -> N:
     """Decode the content of the file `path`. Raise PrototxtError if it has changed since it was written.
 
-    Files without checksums, as Caffe writes them, are not checked.
+    Files without a seal, as Caffe writes them, are not checked; nor are those that a program wrote by protobuf, with a
+    seal that it has read.
     """
     whole = checksums.is_whole(content)
-    if whole is False:
+    if whole is False and not _written_by_protobuf(content):
         raise _changed(path, _place(content, path, decode))
     message = decode(content, path)
-    if whole is None and (message.sealed or any(blob.HasField("checksum") for _, blob in _stored(message))):
+    if whole is None and message.sealed:
         raise _changed(path, "its end is missing or damaged")
     return message
+
+
+def _written_by_protobuf(content: bytes) -> bool:
+    """Return whether the seal follows the field `sealed`, since protobuf orders fields by number; we write it first."""
+    seal = content[-checksums.LENGTH :].decode("latin-1")
+    return any(
+        content.endswith(kind(sealed=True, checksum=seal).SerializeToString()) for kind in (NetParameter, SolverState)
+    )
 
 
 def _changed(path: Path, place: str) -> PrototxtError:

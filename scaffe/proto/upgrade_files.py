@@ -60,7 +60,8 @@ def _write(path: str | os.PathLike[str], message: Message, as_text: bool) -> Non
 
 
 def _binary(message: Message) -> Sequence[Part]:
-    content = message.SerializeToString()
     if isinstance(message, NetParameter) and message.sealed:
-        return blobs.sealed([content], NetParameter.CHECKSUM_FIELD_NUMBER)
-    return [content]
+        message.ClearField("sealed")
+        parts = [NetParameter(sealed=True).SerializeToString(), message.SerializeToString()]  # see checksums.py
+        return blobs.sealed(parts, NetParameter.CHECKSUM_FIELD_NUMBER)
+    return [message.SerializeToString()]

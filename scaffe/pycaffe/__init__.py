@@ -9,11 +9,14 @@ from caffe.proto import caffe_pb2
 python -m scaffe.pycaffe script.py ARGS...
 """
 
+import sys
+
 from scaffe import io as io
 from scaffe.blob import Blob as Blob
 from scaffe.classifier import Classifier as Classifier
 from scaffe.context import TEST as TEST
 from scaffe.context import TRAIN as TRAIN
+from scaffe.detector import Detector as Detector
 from scaffe.layers import caffe_shim
 from scaffe.layers.caffe_shim import BlobVec as BlobVec
 from scaffe.layers.layer import known_types
@@ -27,8 +30,9 @@ from scaffe.pycaffe.modes import set_device as set_device
 from scaffe.pycaffe.modes import set_mode_cpu as set_mode_cpu
 from scaffe.pycaffe.modes import set_mode_gpu as set_mode_gpu
 from scaffe.pycaffe.modes import set_random_seed as set_random_seed
-from scaffe.pycaffe.names import MODULES, modules, submodules
+from scaffe.pycaffe.names import MODULES, follow_consent, modules, submodules
 from scaffe.pycaffe.names import install as install
+from scaffe.pycaffe.nccl import NCCL as NCCL
 from scaffe.pycaffe.ranks import has_nccl as has_nccl
 from scaffe.pycaffe.ranks import set_multiprocess as set_multiprocess
 from scaffe.pycaffe.ranks import set_solver_count as set_solver_count
@@ -41,12 +45,14 @@ from scaffe.pycaffe.solvers import AdamSolver as AdamSolver
 from scaffe.pycaffe.solvers import NesterovSolver as NesterovSolver
 from scaffe.pycaffe.solvers import RMSPropSolver as RMSPropSolver
 from scaffe.pycaffe.solvers import SGDSolver as SGDSolver
+from scaffe.pycaffe.solvers import get_solver as get_solver
 from scaffe.pycaffe.timer import Timer as Timer
-from scaffe.training.get_solver import get_solver as get_solver
 from scaffe.training.solver import Solver as Solver
 
 __version__ = "1.0.0"  # of the Caffe whose names these are: programs compare it
 Layer = caffe_shim.CaffeLayer
 layer_type_list = known_types
 globals().update(submodules(MODULES))
+sys.modules.update(modules(__name__))  # for `from scaffe.pycaffe.proto import caffe_pb2`
 caffe_shim.provide(modules)
+follow_consent()

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType, TracebackType
 
-from scaffe.parallel.world import launcher_rank
+from scaffe.parallel.world import launcher_rank, opened_world
 from scaffe.pycaffe.names import install
 
 USAGE = "python -m scaffe.pycaffe [--allow-python-layers] (script.py | -m module | -c code | -) [ARGS...]"
@@ -33,7 +33,8 @@ def main(given: Sequence[str]) -> int:
     install(allow, replace=True)
     try:
         _run(args)
-    except SystemExit:
+    except SystemExit as error:
+        _abort_job(error.code)
         raise
     except KeyboardInterrupt as error:
         raise error.with_traceback(_of_program(error.__traceback__)) from error.__cause__
@@ -80,6 +81,18 @@ def _run(args: Sequence[str]) -> None:
 def _run_text(text: str, name: str) -> None:
     module = sys.modules["__main__"] = ModuleType("__main__")
     exec(compile(text, name, "exec"), vars(module))
+
+
+def _abort_job(code: object) -> None:
+    """End all ranks where one exits with an error after MPI was initialised, since others may wait for it."""
+    world = opened_world()
+    if not code or world is None or world.size == 1:
+        return
+    if not isinstance(code, int):
+        print(code, file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    world.comm.Abort(code if isinstance(code, int) else 1)
 
 
 def _of_program(trace: TracebackType | None) -> TracebackType | None:

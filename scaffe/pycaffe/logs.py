@@ -18,9 +18,10 @@ def init_log(level: int = 0) -> None:
 
 
 def log(text: str) -> None:
-    """Log a line at level INFO, with the place in the program that calls this."""
+    """Log a text at level INFO, line by line, with the place in the program that calls this."""
     begin()
-    logs.log.info("%s", text, stacklevel=2)
+    for line in str(text).split("\n"):
+        logs.log.info("%s", line, stacklevel=2)
 
 
 def begin() -> None:

@@ -18,6 +18,9 @@ from scaffe.layers import caffe_shim
 MODULES = {
     "_caffe": "scaffe.pycaffe",
     "classifier": "scaffe.classifier",
+    "coord_map": "scaffe.coord_map",
+    "detector": "scaffe.detector",
+    "draw": "scaffe.tools.caffe_draw",
     "io": "scaffe.io",
     "layers": "scaffe.layers",
     "net_spec": "scaffe.netspec",
@@ -35,10 +38,10 @@ def submodules(table: Mapping[str, str]) -> dict[str, ModuleType]:
     return {name: import_module(module) for name, module in table.items() if "." not in name}
 
 
-def modules() -> dict[str, ModuleType]:
-    """Return `caffe` and all its submodules, by their names in sys.modules."""
-    submodules = {f"caffe.{name}": import_module(module) for name, module in MODULES.items()}
-    return {"caffe": import_module("scaffe.pycaffe")} | submodules
+def modules(package: str = "caffe") -> dict[str, ModuleType]:
+    """Return `caffe` and all its submodules, by their names in sys.modules as those of `package`."""
+    submodules = {f"{package}.{name}": import_module(module) for name, module in MODULES.items()}
+    return {package: import_module("scaffe.pycaffe")} | submodules
 
 
 def install(allow_python_layers: bool = False, replace: bool = False) -> None:
@@ -62,8 +65,7 @@ def install(allow_python_layers: bool = False, replace: bool = False) -> None:
         sys.path.insert(0 if other else len(sys.path), ALIAS)  # where it would be found before the other
     if allow_python_layers:
         os.environ[CONSENT] = "1"
-    if os.environ.get(CONSENT) == "1":
-        _allow_python_layers()
+    follow_consent()
 
 
 def other_caffe() -> str:
@@ -77,5 +79,7 @@ def _is_ours(file: str) -> bool:
     return os.path.isfile(file) and b"scaffe.pycaffe" in Path(file).read_bytes()
 
 
-def _allow_python_layers() -> None:
-    set_defaults(compute=replace(get_defaults().compute, allow_python_layers=True))
+def follow_consent() -> None:
+    """Allow Python layers where the environment variable does."""
+    if os.environ.get(CONSENT) == "1":
+        set_defaults(compute=replace(get_defaults().compute, allow_python_layers=True))

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
+from scaffe.errors import ScaffeError
+from scaffe.parallel.run import Run
 from scaffe.proto import SolverParameter
+from scaffe.proto.files import read_solver
+from scaffe.pycaffe import processes, ranks
 from scaffe.training.solver import Solver
 
 
-class _Typed(Solver):
+class CaffeSolver(Solver):
+    """A solver of a program for pycaffe; of the processes that the program starts, all train together."""
+
+    def __init__(self, param: str | os.PathLike[str] | SolverParameter, **settings: Any):
+        processes.join(*ranks.set_by_program())
+        super().__init__(param, **{"run": Run(scaling=ranks.scaling())} | settings)
+        processes.add(self)
+
+
+class _Typed(CaffeSolver):
     """A solver whose class gives its type."""
 
     kind: str
@@ -54,3 +68,18 @@ class AdamSolver(_Typed):
     """Train by Adam."""
 
     kind = "Adam"
+
+
+KINDS = {one.kind: one for one in _Typed.__subclasses__()}
+
+
+def get_solver(param: str | os.PathLike[str] | SolverParameter, **settings: Any) -> Solver:
+    """Return the solver of a file, of the class of its type; a type that Caffe does not have, such as LARS, has none.
+
+    `settings` are Solver's keywords. Raise ScaffeError for what the user can correct.
+    """
+    try:
+        kind = (param if isinstance(param, SolverParameter) else read_solver(param)).type
+    except ScaffeError:
+        kind = ""  # which the solver reports, on all ranks alike
+    return KINDS.get(kind, CaffeSolver)(param, **settings)

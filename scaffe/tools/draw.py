@@ -28,8 +28,10 @@ RANKDIRS = ("TB", "LR", "BT", "RL")
 SOURCE_SUFFIXES = ("dot", "gv")
 PICTURE_SUFFIXES = ("png", "svg", "pdf", "jpg")
 
-BLOB_STYLE = {"shape": "octagon", "fillcolor": "#E0E0E0", "style": "filled"}
-LAYER_STYLE = {"shape": "box", "style": "filled"}
+BLOB_STYLE: dict[str, Any] = {"shape": "octagon", "fillcolor": "#E0E0E0", "style": "filled"}
+LAYER_STYLE: dict[str, Any] = {"shape": "box", "style": "filled"}
+NODE_STYLE: dict[str, Any] = {"fontname": "Helvetica"}
+EDGE_STYLE: dict[str, Any] = {"fontname": "Helvetica", "fontsize": "10"}
 WINDOWED, POOLED, DENSE, LOSS, SOURCE, OTHER = "#FF8080", "#FFB347", "#CC99FF", "#F4E04D", "#9FD8CB", "#8FB4F0"
 DENSE_FIELDS = {
     "InnerProduct": "inner_product_param",
@@ -60,21 +62,25 @@ class Drawing:
 
 
 def draw_net(
-    model: str | os.PathLike[str], out: str | os.PathLike[str], rankdir: str = "TB", phase: str = "ALL"
+    model: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    rankdir: str = "TB",
+    phase: str = "ALL",
+    display_lrm: bool = False,
 ) -> None:
     """Draw the net of a prototxt file to `out`, in the format that the suffix of `out` names.
 
-    `phase` "TRAIN" or "TEST" draws that phase's layers, "ALL" all of them; `rankdir` is one of RANKDIRS. The file
-    appears complete or not at all. Raise ScaffeError for an unknown format, if graphviz is missing, or if the file
-    can't be written.
+    `phase` "TRAIN" or "TEST" draws that phase's layers, "ALL" all of them; `rankdir` is one of RANKDIRS. `display_lrm`
+    adds the parameters' multipliers of the learning rate. The file appears complete or not at all. Raise ScaffeError
+    for an unknown format, if graphviz is missing, or if the file can't be written.
     """
     suffix = os.path.splitext(os.fspath(out))[1].lstrip(".").lower()
     if suffix not in SOURCE_SUFFIXES + PICTURE_SUFFIXES:
         known = " ".join(f".{one}" for one in PICTURE_SUFFIXES + SOURCE_SUFFIXES)
         raise ScaffeError(f"{out}: unknown format; known: {known}")
     net = read_net(model)
-    graph = source(diagram(net, phase, shapes(net, phase)), net.name, rankdir)
-    write_atomically(out, graph.source.encode() if suffix in SOURCE_SUFFIXES else _render(graph, suffix))
+    graph = source(diagram(net, phase, shapes(net, phase), display_lrm), net.name, rankdir)
+    write_atomically(out, graph.source.encode() if suffix in SOURCE_SUFFIXES else render(graph, suffix))
 
 
 def shapes(net: NetParameter, phase: str) -> dict[str, str]:
@@ -97,7 +103,9 @@ def shapes(net: NetParameter, phase: str) -> dict[str, str]:
     return {name: " or ".join(texts) for name, texts in found.items()}
 
 
-def diagram(net: NetParameter, phase: str = "ALL", shapes: Mapping[str, str] | None = None) -> Drawing:
+def diagram(
+    net: NetParameter, phase: str = "ALL", shapes: Mapping[str, str] | None = None, display_lrm: bool = False
+) -> Drawing:
     """Return the drawing of a net; `shapes`, by blob name, label the edges to the blobs.
 
     A layer that computes in place on a single blob is a line in the box of the layer before it, so that the picture
@@ -112,7 +120,8 @@ def diagram(net: NetParameter, phase: str = "ALL", shapes: Mapping[str, str] | N
             drawing.boxes[host][0].append(f"+ {title(layer)}")
             continue
         box = f"layer {i}"
-        drawing.boxes[box] = [title(layer), *details(layer), *_rule(layer, phase)], _colour(layer)
+        lines = [title(layer), *details(layer), *(multipliers(layer) if display_lrm else []), *_rule(layer, phase)]
+        drawing.boxes[box] = lines, colour(layer.type)
         drawing.edges += [(_blob(drawing, name), box, "") for name in layer.bottom]
         drawing.edges += [(box, _blob(drawing, name), shapes.get(name, "")) for name in layer.top]
         makers.update(dict.fromkeys(layer.top, box))
@@ -147,6 +156,14 @@ def details(layer: LayerParameter) -> list[str]:
     return []
 
 
+def multipliers(layer: LayerParameter) -> list[str]:
+    """Return a line with the multipliers of the learning rate of a layer's parameters, if the layer has some."""
+    rates = [f"{param.lr_mult:g}" for param in layer.param]
+    if not rates and layer.type in ("Convolution", "Deconvolution", *DENSE_FIELDS):
+        rates = ["1"]
+    return [f"lr mult {', '.join(rates)}"] if rates else []
+
+
 def _rule(layer: LayerParameter, phase: str) -> list[str]:
     """Return a line with the layer's phase if it has one and both phases are drawn."""
     only = [Phase.Name(rule.phase) for rule in layer.include if rule.HasField("phase")]
@@ -173,8 +190,9 @@ def _joined(values: Sequence[int]) -> str:
     return " x ".join(map(str, values))
 
 
-def _colour(layer: LayerParameter) -> str:
-    return COLOURS.get(layer.type, LOSS if layer.type.endswith("Loss") or layer.type == "Accuracy" else OTHER)
+def colour(type_name: str) -> str:
+    """Return the colour of the boxes of a layer type."""
+    return COLOURS.get(type_name, LOSS if type_name.endswith("Loss") or type_name == "Accuracy" else OTHER)
 
 
 def source(drawing: Drawing, name: str, rankdir: str) -> Any:
@@ -185,9 +203,8 @@ def source(drawing: Drawing, name: str, rankdir: str) -> Any:
         raise ScaffeError("drawings need the package graphviz: pip install 'scaffe[draw]'") from None
     escape = graphviz.escape
     graph = graphviz.Digraph(
-        escape(name or "net"), graph_attr={"rankdir": rankdir}, node_attr={"fontname": "Helvetica"}
+        escape(name or "net"), graph_attr={"rankdir": rankdir}, node_attr=NODE_STYLE, edge_attr=EDGE_STYLE
     )
-    graph.attr("edge", fontname="Helvetica", fontsize="10")
     ids = {key: f"n{i}" for i, key in enumerate([*drawing.boxes, *drawing.blobs])}  # names may hold any character
     for key, (lines, colour) in drawing.boxes.items():
         graph.node(ids[key], escape("\n".join(lines)), **LAYER_STYLE, fillcolor=colour)
@@ -198,11 +215,14 @@ def source(drawing: Drawing, name: str, rankdir: str) -> Any:
     return graph
 
 
-def _render(graph: Any, suffix: str) -> bytes:
+def render(graph: Any, suffix: str) -> bytes:
+    """Return a drawing as a picture. Raise ScaffeError if graphviz's program is missing, or fails."""
     import graphviz
 
     try:
         return bytes(graph.pipe(format=suffix))
+    except ValueError:
+        raise ScaffeError(f"graphviz has no format '{suffix}'; it has png, svg, pdf, jpg and others") from None
     except graphviz.ExecutableNotFound:
         raise ScaffeError(
             "graphviz's program dot is not in PATH: install graphviz (apt install graphviz, or conda install "

@@ -38,8 +38,11 @@ from scaffe.training.bad_records import BadRecords
 from scaffe.training.carried import Carried
 from scaffe.training.communicator import open_communicator
 from scaffe.training.losses import Losses
+from scaffe.training.monitor import Unwatched
 from scaffe.training.nets import NetBuilder, agree_on, follow_first
+from scaffe.training.norms import Norms
 from scaffe.training.snapshots import Snapshots
+from scaffe.training.solver_callbacks import CalledFunctions
 from scaffe.training.undo import Undo
 
 
@@ -48,20 +51,23 @@ class BuiltSolver:
 
     - `nets`: the train net of each of this rank's instances, `net` the first. `tests`: of each test net, a net for each
       instance, `test_nets` the first of each.
-    - `rule`, `statistics`, `losses`, `bad_records`, `snapshots`, `choices`: what belongs to the nets.
+    - `rule`, `norms`, `statistics`, `losses`, `bad_records`, `snapshots`, `choices`: what belongs to the nets.
     - `trial`: the workflow of the next iteration, or several that are timed. `auto_instances`: the same for instances.
+    - `called`: users' functions, once any rank has added one.
     - `former`: nets that others have replaced, but users hold.
     - `closed`: whether threads have ended and communicators are freed.
     """
 
     asked: Callable[[], Sequence[bool]]
     auto_instances: AutoInstances
+    called: CalledFunctions | None
     choices: Choices
     closed: bool
     compute: Compute
     former: WeakSet[Net]
     iter: int
     lock: PrefixLock
+    monitor: Unwatched
     param: SolverParameter
     reading: Reading
     run: Run
@@ -73,11 +79,12 @@ class BuiltSolver:
     world: World
 
     def _build(self) -> None:
-        """Build all parts for the team, whose threads end if that fails. Collective."""
+        """Build all parts for the team, whose threads and the monitor's files end if that fails. Collective."""
         try:
             self._build_parts()
         except BaseException:
             self.team.close()
+            self.monitor.close()
             raise
 
     def _build_parts(self) -> None:
@@ -115,6 +122,7 @@ class BuiltSolver:
         self.net.packed.pinned = True
         self.rule = solvers.create(self.param, self.net.packed, self.net.engine)
         self.undo = Undo(self.net.packed, self.rule) if self.run.shrinks else None
+        self.norms = Norms(self.net.packed, self.param.iter_size)
         self.tests = builder.test_nets(self.net, lambda: self.tests_done)  # of each, a net for each instance
         self.test_nets = [nets[0] for nets in self.tests]
         if self.world.is_root:
@@ -138,7 +146,8 @@ class BuiltSolver:
         """Return the workflow of the run, or those to time. Collective."""
         given = self.world, self.collectives, self.net, self.update_bucket, self.rule
         runs = candidates(self.run, self.world, self.team, self.auto_instances.is_settled)
-        workflows = {name: make_workflow(run, *given, self.instance_nets) for name, run in runs.items()}
+        others = self.instance_nets, self.called
+        workflows = {name: make_workflow(run, *given, *others) for name, run in runs.items()}
         if self.timeline:
             for workflow in workflows.values():
                 self.timeline.follow(workflow)
@@ -157,6 +166,8 @@ class BuiltSolver:
         if self.replay:
             self.replay.update(bucket.part)
         else:
+            if self.norms.wanted:
+                self.norms.add(bucket)
             self.rule.update(bucket.parameters, self.rate(), self.iter, bucket.part)
 
     @property
@@ -180,6 +191,9 @@ class BuiltSolver:
         self.statistics.spread()
         follow_first(self.nets)
 
+    def _finish_snapshot(self) -> None:
+        """Wait until the snapshot under way is written. Collective."""
+
     # Other instances.
 
     def _arrange(self) -> None:
@@ -200,6 +214,7 @@ class BuiltSolver:
     def _rebuild(self) -> None:
         """Build new nets for other instances; they go on where the nets are. Collective."""
         self.losses.settle()
+        self._finish_snapshot()
         self.propagate.sync()
         carried = Carried(self)
         self._free()

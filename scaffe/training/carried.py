@@ -72,6 +72,7 @@ class Carried:
         solver.bad_records.follow(self._bad_records)
         for old, new in [(self._net, solver.net), *zip(self._tests, solver.test_nets, strict=True)]:
             new.keep_data, new.keep_diffs = old.keep_data, old.keep_diffs
+            new.take_callbacks(old)
             solver.former.add(old)
         for old in solver.former:
             old.share_with(solver.net)

@@ -68,7 +68,7 @@ def iteration(world: World, nets: Sequence[Net], iter: int, loss: float, rate: f
     seconds = now - last.seconds
     pace = f" ({done / seconds:.6g} iter/s, {seconds:.6g}s/{done} iters)" if done else ""
     log.info("Iteration %d%s, loss = %.6g", iter, pace, loss)
-    outputs("Train", nets[0], _train_outputs(world, nets))
+    outputs("Train", nets[0], train_outputs(world, nets))
     log.info("Iteration %d, lr = %.6g", iter, rate)
     return Shown(iter, now)
 
@@ -88,7 +88,7 @@ def outputs(kind: str, net: Net, values: Mapping[str, np.ndarray]) -> None:
         log.info("    %s net output #%d: %s", kind, k, line)
 
 
-def _train_outputs(world: World, nets: Sequence[Net]) -> dict[str, np.ndarray]:
+def train_outputs(world: World, nets: Sequence[Net]) -> dict[str, np.ndarray]:
     """Return the train net's outputs; parts of a sum over the global batch are summed over the instances and ranks.
 
     Other outputs are those of this rank's first instance.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from math import isfinite
+from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
@@ -48,6 +49,7 @@ class Losses:
         self._rule = rule
         self.last: deque[float] = deque(maxlen=param.average_loss)
         self.wishes: set[str] = set()
+        self.waited = 0.0  # seconds in which the losses were summed: the other ranks' delay
         self._sent: tuple[Loss, int] | None = None  # with its iteration
         self._updated: int | None = None  # the iteration whose update is still to be checked
 
@@ -101,7 +103,9 @@ class Losses:
         """Return the sum of the ranks' parts, and note their requests. Raise DivergedError where any has a fault."""
         actions = [float(asked) for asked in self._asked()]
         mine = [part, bool(faults), *actions, *self._bad_records.counts()]
+        begin = perf_counter()
         loss, broken, *others = self._world.allsums(mine)
+        self.waited += perf_counter() - begin
         self.wishes |= {action for action, wish in zip(ACTIONS, others, strict=False) if wish}
         if broken:
             raise self._diverged(faults)

@@ -91,6 +91,7 @@ class Settings:
             "the compute settings": str(replace(self.compute, threads=0)),
             "the stall settings": f"{watching.stall_seconds:g} s, abort: {watching.stall_abort}",
             "the timeline": "written" if watching.timeline else "not written",  # which is collective
+            "the numbers": f"{'measured' if watching.measures else 'not measured'}, every {watching.measure_every}",
         }
 
     def with_flags(self, given: Mapping[str, Any]) -> Settings:

@@ -12,7 +12,7 @@ import numpy as np
 
 from scaffe.monitor.log import log
 
-NICENESS = 10  # of the thread, so that it takes the cores that computing leaves
+NICENESS = 10  # of the thread, above that of training, so that it takes the cores that computing leaves
 SHORTEST = 10.0  # seconds between two snapshots of a budget
 
 
@@ -48,14 +48,20 @@ class SnapshotWriter:
 
     def start(self, write: Callable[[], object]) -> None:
         """Run `write` in the thread; the former one must be finished."""
-        self._thread = threading.Thread(target=self._run, args=(write,), name="snapshot writer")
-        self._thread.start()
+        thread = threading.Thread(target=self._run, args=(write,), name="snapshot writer")
+        thread.start()
+        self._thread = thread  # one that started: `join` can wait for it
 
     def join(self) -> None:
         """Wait until the snapshot is written, or has failed."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether `write` has raised an error that `finish` has not raised yet."""
+        return self._error is not None
 
     def finish(self) -> None:
         """Wait as `join` does, and raise the error of `write`, once."""
@@ -66,12 +72,13 @@ class SnapshotWriter:
 
     def _run(self, write: Callable[[], object]) -> None:
         with contextlib.suppress(OSError, AttributeError):  # where threads have no priority of their own
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+            thread = threading.get_native_id()
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)
         try:
             write()
         except Exception as error:  # raised by `finish`, in the main thread
-            log.error("The snapshot under way is not written: %s", error)
             self._error = error
+            log.error("The snapshot under way is not written: %s", error)
         self.cpu_seconds = time.thread_time()
 
 

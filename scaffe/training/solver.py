@@ -13,7 +13,7 @@ from weakref import WeakSet
 from readers import Reading
 from scaffe.choices import Choices
 from scaffe.compute import AUTO, Compute
-from scaffe.errors import RanksLostError
+from scaffe.errors import RanksLostError, ScaffeError
 from scaffe.files import snapshot, weights
 from scaffe.held import Together, public
 from scaffe.monitor.log import log
@@ -25,7 +25,7 @@ from scaffe.net import Net
 from scaffe.parallel.evaluate import means, run_batches
 from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.instances.team import Team
-from scaffe.parallel.iteration import forward, iterate
+from scaffe.parallel.iteration import forward, iterate, update
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
 from scaffe.proto import SolverParameter
@@ -35,11 +35,13 @@ from scaffe.timeline import trace
 from scaffe.training import default_compute, display
 from scaffe.training.auto_instances import AutoInstances
 from scaffe.training.collective import collective
+from scaffe.training.monitor import open_monitor
 from scaffe.training.recovering_solver import RecoveringSolver, check_shrink
 from scaffe.training.settings import Settings, moved_keywords
 from scaffe.training.signals import ACTIONS
 from scaffe.training.snapshot_writer import SnapshotBudget
 from scaffe.training.snapshots import Progress
+from scaffe.training.solver_callbacks import CalledFunctions, SolverCallbacks
 from scaffe.training.solver_param import checked, chosen_seed
 from scaffe.training.written import Written
 
@@ -60,9 +62,10 @@ class Solver(RecoveringSolver):
 
     `asked()`, an attribute to replace, returns for each of signals.ACTIONS whether this rank requests it; a request of
     any rank counts for all. pycaffe's attributes: `net`, `test_nets`, `iter`; the nets are replaced while instances
-    that are "auto" are timed (see AutoInstances). All methods are collective: every rank calls them alike. From the
-    start of training, or the first snapshot, to `close` no other job can write snapshots of this prefix (see
-    PrefixLock). Raise ScaffeError, or an error derived from it, for what the user can correct.
+    that are "auto" are timed (see AutoInstances); `lr`, the rate of the current iteration. All methods but
+    `add_callback` are collective: every rank calls them alike. From the start of training, or the first snapshot, to
+    `close` no other job can write snapshots of this prefix (see PrefixLock). Raise ScaffeError, or an error derived
+    from it, for what the user can correct.
     """
 
     @moved(moved_keywords())
@@ -92,6 +95,8 @@ class Solver(RecoveringSolver):
         self.choices = self.world.on_root(lambda: Choices(compute.plan, compute.plan_seconds))
         self.seed = chosen_seed(self.world, self.param)
         self.iter = self.tests_done = 0
+        self.callbacks = SolverCallbacks()
+        self.called: CalledFunctions | None = None
         self.stopped = ""  # the request that ended solve() early: "stop" or "requeue"
         self.lock = snapshot.lock(self.param.snapshot_prefix)
         self.former: WeakSet[Net] = WeakSet()  # nets that others have replaced, but users hold
@@ -100,6 +105,7 @@ class Solver(RecoveringSolver):
         self.team = Team(self.world, self.auto_instances.present)
         path, size = watching.timeline, self.world.size
         self.timeline = timelines.Timeline(timelines.limit(size, self.team.size)) if path else None
+        self.monitor = open_monitor(self.world, self.param, watching)
         self._build()
         self.written = Written(self.world)
         self.written.note(self._users_nets())
@@ -132,7 +138,57 @@ class Solver(RecoveringSolver):
         """
         if self.written.by_users(self._users_nets()):
             self.propagate.changed()
+        self._take_callbacks()
         self._run(iterations)
+        self.written.note(self._users_nets())
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the current iteration, before any lr_mult."""
+        return self.rate()
+
+    def add_callback(self, on_start: Any, on_gradients_ready: Any = None) -> None:
+        """Add two functions without arguments, or an object with methods of these names. Not collective.
+
+        Every iteration calls `on_start` before its first forward pass, when all ranks have the root's parameters. What
+        it writes into the root's parameters holds for all ranks. `on_gradients_ready` is called after the last
+        backward pass, when all ranks have the sums of the gradients over the ranks, not yet clipped or divided by
+        iter_size. Then the update follows, by the gradients as the functions leave them: on the root, and with
+        `sync` "allreduce" on each rank, so that all ranks must make the same change.
+
+        A callback may be added on some ranks alone. A workflow that updates early does not do so once any rank has
+        one. A `SumOverRanks`, such as pycaffe's NCCL, is the place of the sums: functions added before it are called
+        while gradients are summed, and read undefined gradients. Raise TypeError for anything else.
+        """
+        self.callbacks.add(on_start, on_gradients_ready)
+
+    def _take_callbacks(self) -> None:
+        """Make the workflows anew once any rank has added a function. Collective."""
+        if self.called is None and self.world.allsum(bool(self.callbacks)):
+            self.called = CalledFunctions(self)
+            self.trial.close()
+            self.trial = self._make_workflows()
+
+    @collective
+    def apply_update(self) -> None:
+        """Update the parameters by the gradients in `net`, summed over the ranks; `iter` stays, as in Caffe.
+
+        Like an iteration it clips the sums, divides them by iter_size, and adds the weight decay. At its end all ranks
+        have the root's parameters. Callbacks are not called. Raise ScaffeError where ranks have several instances,
+        whose other nets a user's passes do not compute, and DivergedError where there is no learning rate.
+        """
+        if self.team.size > 1:
+            raise ScaffeError(
+                f"apply_update has the gradients of one instance, but each rank has {self.team.size}; "
+                "give each rank one instance"
+            )
+        self.rate()  # raises on all ranks, also on those that update nothing
+        if self.written.by_users(self._users_nets()):
+            self.propagate.changed()
+        update(self.workflow)
+        self.statistics.average()
+        self.rule.look()
+        self.propagate.sync()
         self.written.note(self._users_nets())
 
     def _run(self, iterations: int) -> None:
@@ -140,6 +196,7 @@ class Solver(RecoveringSolver):
         self._plan()
         self.shown = display.Shown(self.iter, time.monotonic())
         self.losses.last.clear()
+        self.monitor.go_on(self)
         self._begin_marks()
         last = self.iter + iterations
         with progress(self.iter, last, self.world.is_root) as bar:
@@ -165,9 +222,11 @@ class Solver(RecoveringSolver):
                 break
             if self._is_test_due() and (self.iter > 0 or p.test_initialization) and self.tested < self.iter:
                 self.losses.settle()
-                self.test_all()
+                with self.monitor.paused():
+                    self.test_all()
                 self.tested = self.iter
             shows = p.display > 0 and self.iter % p.display == 0
+            measures = self.monitor.begins(self)
             self._iterate(ends=self.iter + 1 == last)
             if self.auto_instances.is_settled:
                 self.team.tell_places(self.nets)
@@ -175,10 +234,13 @@ class Solver(RecoveringSolver):
                 self.losses.settle()
                 loss, rate = self.losses.mean, self.rate()
                 self.shown = display.iteration(self.world, self.nets, self.iter, loss, rate, self.shown)
+            if measures:
+                self.monitor.measure(self)
             self.iter += 1
             bar.update()
         self.losses.settle()
         self._finish_snapshot()
+        self.monitor.rest(self)
 
     def _take_over(self, has_state: bool) -> None:
         """Make rank 0 do what the lost root did; without the solver's state go back to a snapshot. Collective."""
@@ -208,6 +270,8 @@ class Solver(RecoveringSolver):
     def _iterate(self, ends: bool) -> None:
         """Run an iteration; after one that `ends` a step all ranks have the root's parameters."""
         self._arrange()
+        if self.called is not None:
+            self.called.start()
         record = self.world.record
         self.team.begin(self.iter)
         self.rate()  # raises on all ranks where there is none, also on ranks that update nothing
@@ -234,9 +298,8 @@ class Solver(RecoveringSolver):
 
     def _act(self) -> None:
         """Snapshot if it is due or a rank requests it, and stop if a rank requests that."""
-        every = 0 if self.run.snapshot_budget else self.param.snapshot
         wishes, self.losses.wishes = self.losses.wishes, set()
-        if (every and self.iter % every == 0) or wishes & {"snapshot", "requeue"}:
+        if self._is_snapshot_due() or wishes & {"snapshot", "requeue"}:
             self.losses.settle()
             self._snapshot_meanwhile() if self.run.writes_meanwhile else self.snapshot()
         self.stopped = next((wish for wish in ("requeue", "stop") if wish in wishes), "")
@@ -245,6 +308,7 @@ class Solver(RecoveringSolver):
     def solve(self, resume: str | os.PathLike[str] | None = None) -> None:
         """Train until max_iter, or until a signal stops it; snapshot, display and test at the end as Caffe does."""
         p = self.param
+        log.info("Training to iteration %d", p.max_iter)
         log.info("Solving %s", self.net.name)
         log.info("Learning Rate Policy: %s", p.lr_policy)
         self._keep_prefix()
@@ -254,7 +318,7 @@ class Solver(RecoveringSolver):
         self.step(max(0, p.max_iter - first))
         seconds = time.perf_counter() - start
         display.end(self.world, self.nets, self.workflow, self.trial.iterations, seconds)
-        if p.snapshot_after_train and self.stopped != "requeue" and not (p.snapshot and self.iter % p.snapshot == 0):
+        if p.snapshot_after_train and self.stopped != "requeue" and not self._is_snapshot_due():
             self.snapshot()
         if self.stopped:
             self.bad_records.finish(self.world)
@@ -302,10 +366,16 @@ class Solver(RecoveringSolver):
             if self.param.test_compute_loss:
                 log.info("Test loss: %.6g", mean.loss)
             display.outputs("Test", nets[0], mean.outputs)
+            self.monitor.tested(self.iter, k, mean.outputs)
         self.world.record.begin(self.iter)
         self.tests_done += 1
 
     # Snapshots.
+
+    def _is_snapshot_due(self) -> bool:
+        """Return whether the solver file's interval, if it counts, ends at this iteration."""
+        every = 0 if self.run.snapshot_budget else self.param.snapshot
+        return every > 0 and self.iter % every == 0
 
     @collective
     def snapshot(self) -> str:
@@ -335,9 +405,12 @@ class Solver(RecoveringSolver):
             self.world.on_root(self.snapshots.writer.finish)
 
     def _requests(self) -> list[bool]:
-        """Return this rank's requests: those of its signals, and a snapshot that the budget allows."""
+        """Return this rank's requests: those of its signals, and a snapshot that the budget allows.
+
+        A snapshot is requested too if the one under way has failed: to begin it raises the error on all ranks.
+        """
         asked = list(self.asked())
-        if self.budget is not None and self.budget.is_due():
+        if (self.budget is not None and self.budget.is_due()) or self.snapshots.writer.has_failed:
             asked[ACTIONS.index("snapshot")] = True
         return asked
 
@@ -354,6 +427,12 @@ class Solver(RecoveringSolver):
         self.propagate.sync()
 
     @collective
+    def bcast(self) -> None:
+        """Give all ranks the root's parameters."""
+        self.propagate.changed()
+        self.propagate.sync()
+
+    @collective
     def copy_weights(self, paths: Sequence[str]) -> None:
         """Start from the weights of these files, later ones over earlier ones."""
         self.world.on_root(lambda: weights.load_all(self.net, paths))
@@ -362,7 +441,7 @@ class Solver(RecoveringSolver):
 
     @public
     def close(self) -> None:
-        """Write the timeline, end all threads, free the communicators and unlock the snapshot prefix. Collective.
+        """Write what is left to write, end all threads, free communicators, unlock the snapshot prefix. Collective.
 
         If the last call failed on this rank alone, only its threads end: the other ranks are elsewhere. Closing twice
         is allowed. Raise SnapshotError where the timeline can't be written.
@@ -372,6 +451,7 @@ class Solver(RecoveringSolver):
         self._keeps_prefix = False
         if self.closed:
             return
+        self.monitor.close()
         if self.failed_alone:
             for workflow in self.trial.workflows:
                 workflow.drive.close()

@@ -1,4 +1,7 @@
-"""The documentation: Sphinx builds it without a warning, and each of its `sh` and `python` blocks runs."""
+"""The documentation: Sphinx builds it without a warning, and each of its `sh` and `python` blocks runs.
+
+The blocks of a page of docs/pycaffe/ are one program.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,16 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 FENCE = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PAGES = {page.stem: FENCE.findall(page.read_text()) for page in sorted(DOCS.glob("*.md"))}
+PROGRAMS = {page.stem: page.read_text() for page in sorted(DOCS.glob("pycaffe/*.md"))}
+PICTURE = re.compile(r"!\[.*\]\(\.\./pictures/(.*)\)")
 
 pytestmark = [pytest.mark.mpi_skip, pytest.mark.watchdog(600)]  # they start an mpirun of their own
 
 
-def run(language: str, block: str, folder: Path) -> None:
-    """Run a block in `folder`, each line of a shell block to its success."""
+def run(language: str, block: str, folder: Path, **more: str) -> None:
+    """Run a block in `folder`, each line of a shell block to its success; `more` is of its environment."""
     command = ["bash", "-euo", "pipefail", "-c", block] if language == "sh" else [sys.executable, "-c", block]
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    env = os.environ | {"PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"} | more
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=env)
     assert done.returncode == 0, f"{block}\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
 
@@ -54,6 +59,17 @@ def test_the_quickstart_leaves_what_the_other_pages_use(folder: Path) -> None:
 def test_the_blocks_of_a_page_run(page: str, folder: Path) -> None:
     for language, block in PAGES[page]:
         run(language, block, folder)
+
+
+@pytest.mark.parametrize("page", PROGRAMS)
+def test_a_walkthrough_runs_in_an_empty_folder_and_draws_its_pictures(page: str, tmp_path: Path) -> None:
+    text = PROGRAMS[page]
+    run("python", "\n".join(block for _, block in FENCE.findall(text)), tmp_path, OMP_NUM_THREADS="1")
+    pictures = PICTURE.findall(text)
+    assert pictures
+    for picture in pictures:
+        assert (tmp_path / picture).read_bytes()[:4] == b"\x89PNG"
+        assert (DOCS / "pictures" / picture).exists()
 
 
 def test_sphinx_builds_the_pages_without_a_warning(tmp_path: Path) -> None:

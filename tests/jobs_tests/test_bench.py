@@ -45,6 +45,9 @@ def test_no_file_hides_a_module_of_another_package(monkeypatch: pytest.MonkeyPat
         assert name not in sys.stdlib_module_names and not hidden, name
 
 
+DOCUMENTED = {"os._exit", "cell._replace"}  # by Python, although they begin so
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "jobs").rglob("*.py")), ids=lambda path: path.stem)
 def test_each_uses_public_names_alone(path: Path) -> None:
     tree = ast.parse(path.read_text())
@@ -60,4 +63,4 @@ def test_each_uses_public_names_alone(path: Path) -> None:
         for alias in node.names
         if alias.name.startswith("_")
     ]
-    assert private + imported == []
+    assert [name for name in private + imported if name not in DOCUMENTED] == []

@@ -164,6 +164,7 @@ def submit(request, tmp_path: Path):
 def test_sbatch_passes_on_the_cluster_file_beside_the_solver_or_the_named_one(submit, tmp_path: Path) -> None:
     train = ["scaffe", "train", "--solver", "my nets/s.prototxt"]
     (tmp_path / "my nets").mkdir()
+    (tmp_path / "my nets/s.prototxt").write_text('net: "net.prototxt"')
     assert submit("my nets/s.prototxt")[-6:] == [*train, "--snapshot", "auto"]
     (tmp_path / "my nets/cluster.toml").touch()
     beside = ["--run-config", "my nets/cluster.toml"]

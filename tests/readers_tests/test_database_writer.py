@@ -19,6 +19,7 @@ from readers import (
     convert_digits,
     convert_imageset,
     database_writer,
+    open_database,
     write_database,
 )
 
@@ -51,6 +52,14 @@ def test_records_are_those_that_plyvel_reads(tmp_path, plyvel, monkeypatch):
     assert os.listdir(tmp_path) == ["db"]
     with plyvel.DB(str(tmp_path / "db"), create_if_missing=False) as database:
         assert list(database) == RECORDS
+
+
+@pytest.mark.parametrize("backend", ["lmdb", "leveldb"])
+def test_a_last_transaction_of_one_record_is_written_too(tmp_path, plyvel, monkeypatch, backend):
+    monkeypatch.setattr(database_writer, "CHUNK_BYTES", 1000)  # two records
+    assert write_database(tmp_path / "db", RECORDS[:3], backend) == 3
+    with open_database(tmp_path / "db") as database:
+        assert database.read(range(3)) == RECORDS[:3]
 
 
 def test_keys_that_do_not_ascend_are_sorted(tmp_path, plyvel):
@@ -95,7 +104,7 @@ def test_a_disk_without_room_leaves_nothing(tmp_path, plyvel):
     """
     command = [sys.executable, "-c", program, str(tmp_path / "db")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
-    assert done.stdout.startswith(f"{tmp_path}/db: can't be written: "), done.stderr
+    assert done.stdout.startswith(f"{tmp_path}/db: can't be written: IO error: "), done.stderr
     assert done.stdout.count("\n") == 1
     assert not os.listdir(tmp_path)
 

@@ -180,6 +180,18 @@ def spoil(folder, numbers):
         (folder / f"{number}.png").write_bytes((folder / f"{number}.png").read_bytes()[:60])
 
 
+def test_what_a_folder_without_records_left_out_is_looked_at_again(folder, monkeypatch):
+    """A kill behind the rename leaves the notes; the database may be removed, its images mended, and made anew."""
+    spoil(folder, [3])
+    monkeypatch.setattr(unfinished.shutil, "rmtree", lambda *args, **options: None)
+    assert convert(folder, left_out=lambda said: None) == COUNT - 1
+    monkeypatch.undo()
+    assert json.loads((folder / "db.unfinished/left_out.json").read_text()) == [3]
+    (folder / "db").rename(folder / "old")
+    Image.new("RGB", (5, 6)).save(folder / "3.png")
+    assert convert(folder, left_out=lambda said: None) == COUNT
+
+
 @pytest.mark.parametrize("shards", [1, 3])
 def test_images_that_are_left_out_stay_so_over_a_kill(folder, shards):
     bad = [0, 7, 8, 21, 50, 59]

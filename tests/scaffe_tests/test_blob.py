@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from scaffe.blob import Blob
+from scaffe.errors import CallError
 
 ONE, TWO = np.arange(6, dtype=np.float32).reshape(2, 3), np.full((2, 3), 7, np.float32)
 
@@ -89,3 +90,17 @@ def test_values_of_the_blobs_own_are_shown_without_a_copy(blob):
 def test_a_gradient_is_never_a_copy_though_the_values_are_borrowed(blob):
     blob.borrow(ONE.copy())
     assert np.shares_memory(blob.diff, blob.diff_array)
+
+
+def test_lengths_may_be_numpys_and_become_pythons(blob):
+    blob.reshape(*np.array([3, 2]))
+    assert blob.shape == (3, 2) and all(type(length) is int for length in blob.shape)
+    with pytest.raises(CallError, match=r"a blob's shape takes whole numbers, one for each axis, got \(2.5, 1\)"):
+        blob.reshape(2.5, 1)
+    assert blob.shape == (3, 2)
+
+
+def test_the_axes_have_caffes_names_and_missing_ones_count_1():
+    blob = Blob((5, 4, 3))
+    assert (blob.num, blob.channels, blob.height, blob.width, blob.count) == (5, 4, 3, 1, 60)
+    assert Blob().num == Blob().count == 1

@@ -1,5 +1,7 @@
 """scaffe.io: pycaffe's caffe.io, against its formulas in plain numpy."""
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ from PIL import Image
 import scaffe
 from scaffe import io
 from scaffe.errors import ScaffeError, ShapeError
-from scaffe.proto import BlobProto, Datum
+from scaffe.proto import BlobProto, BlobProtoVector, Datum
 
 RNG = np.random.default_rng(0)
 PIXELS = RNG.integers(0, 256, (6, 5, 3)).astype(np.uint8)
@@ -39,6 +41,9 @@ def test_an_image_that_is_none_is_named(tmp_path):
         io.load_image(tmp_path / "text.png")
     with pytest.raises(ScaffeError, match="no.png: no such file"):
         io.load_image(tmp_path / "no.png")
+    for name in ("text.png", "no.png"):  # programs skip such images by `except IOError`
+        with pytest.raises(OSError, match=name):
+            io.load_image(tmp_path / name)
 
 
 @given(st.integers(1, 5))
@@ -159,5 +164,80 @@ def test_a_datum_has_three_axes():
         io.array_to_datum(np.zeros((2, 3)))
 
 
+@pytest.mark.parametrize("datum", [Datum(channels=3, height=2, width=2, data=b"abc"), Datum(encoded=True, data=b"abc")])
+def test_a_datum_whose_values_do_not_fit_is_a_value_error(datum):
+    with pytest.raises(ShapeError, match=r"a Datum: (expected 12 values for 3 x 2 x 2, got 3|can't be decoded)"):
+        io.datum_to_array(datum)
+
+
 def test_pycaffes_names_are_there():
     assert scaffe.io.Transformer and scaffe.Classifier
+    assert scaffe.io.caffe_pb2 is scaffe.proto.caffe_pb2
+
+
+def test_arrays_come_back_from_a_vector_of_blobs():
+    arrays = [RNG.random((2, 3)).astype(np.float32), np.float32(4.5), np.zeros((0, 2), np.float32)]
+    text = io.arraylist_to_blobprotovector_str(arrays)
+    parsed = BlobProtoVector.FromString(text)
+    assert [list(blob.shape.dim) for blob in parsed.blobs] == [[2, 3], [], [0, 2]]
+    for found, array in zip(io.blobprotovector_str_to_arraylist(text), arrays, strict=True):
+        np.testing.assert_array_equal(found, array)
+    with pytest.raises(ValueError, match="4 bytes are not a serialised BlobProtoVector"):
+        io.blobprotovector_str_to_arraylist(b"\xff\xff\xff\xff")
+
+
+def test_a_blob_without_a_shape_is_a_scalar_or_an_error():
+    assert io.blobproto_to_array(BlobProto(data=[123])) == 123
+    with pytest.raises(ValueError, match="a stored blob without a shape, a scalar, has 100 values"):
+        io.blobproto_to_array(BlobProto(data=[0] * 100))
+    with pytest.raises(ValueError, match=r"a stored blob of shape \(1, 1, 10, 9\) has 100 values"):
+        io.blobproto_to_array(BlobProto(data=[0] * 100, num=1, channels=1, height=10, width=9))
+
+
+def test_the_order_of_interpolation_is_scipys():
+    ramp = RNG.random((5, 6, 2)).astype(np.float32)
+    doubled = io.resize_image(ramp, (10, 12), interp_order=0)
+    np.testing.assert_array_equal(doubled, ramp.repeat(2, axis=0).repeat(2, axis=1))
+    ndimage = pytest.importorskip("scipy.ndimage")
+    for order in (1, 3, 5):
+        found = io.resize_image(ramp, (8, 9), interp_order=order)
+        rows, columns = (np.arange(8) + 0.5) * 5 / 8 - 0.5, (np.arange(9) + 0.5) * 6 / 9 - 0.5
+        places = np.meshgrid(rows, columns, indexing="ij")
+        expected = [ndimage.map_coordinates(ramp[..., k], places, order=order, mode="nearest") for k in (0, 1)]
+        np.testing.assert_allclose(found, np.stack(expected, axis=2), atol=1e-5)
+
+
+def test_an_order_of_interpolation_that_can_not_be_is_refused(monkeypatch):
+    with pytest.raises(ScaffeError, match="interp_order must be 0 to 5, got 6"):
+        io.resize_image(PIXELS, (3, 3), interp_order=6)
+    monkeypatch.setitem(sys.modules, "scipy.ndimage", None)
+    with pytest.raises(ScaffeError, match="interp_order 3 needs SciPy: pip install 'scaffe.resize.'"):
+        io.resize_image(PIXELS, (3, 3), interp_order=3)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_preprocessing_leaves_the_callers_array_alone(dtype):
+    grey = io.Transformer({"data": (1, 1, 6, 5)})
+    grey.set_raw_scale("data", 255)
+    grey.set_mean("data", np.array([7.0]))
+    image = RNG.random((6, 5)).astype(dtype)
+    before = image.copy()
+    found = grey.preprocess("data", image)
+    np.testing.assert_array_equal(image, before)
+    np.testing.assert_array_equal(found, (before.astype(np.float32) * np.float32(255) - np.float32(7))[None])
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 5), (3, 1, 5), (3, 4, 1), (1, 1, 1)])
+def test_deprocess_keeps_axes_of_size_1_of_an_image_and_drops_those_of_a_batch(shape):
+    transformer = io.Transformer({"data": (1, *shape)})
+    transformer.set_transpose("data", (2, 0, 1))
+    image = np.random.RandomState(0).rand(*shape[1:], shape[0]).astype(np.float32)
+    values = transformer.preprocess("data", image)
+    np.testing.assert_array_equal(transformer.deprocess("data", values), image)
+    np.testing.assert_array_equal(transformer.deprocess("data", values[None]), image)
+
+
+def test_the_nearest_pixel_is_that_of_the_centre():
+    image = np.arange(81, dtype=np.float32).reshape(9, 9, 1)
+    np.testing.assert_array_equal(io.resize_image(image, (3, 3), 0), image[1::3, 1::3])
+    np.testing.assert_array_equal(io.resize_image(image, (18, 18), 0), image.repeat(2, 0).repeat(2, 1))

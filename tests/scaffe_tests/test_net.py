@@ -6,7 +6,7 @@ from google.protobuf import text_format
 from over_ranks import net_of
 
 import scaffe
-from scaffe.errors import NetError, ScaffeError, ShapeError, WeightsError
+from scaffe.errors import CallError, NetError, PrototxtError, ScaffeError, ShapeError, UnknownBlobError, WeightsError
 from scaffe.files.weights import content, serialised
 from scaffe.proto import NetParameter, SolverParameter
 from scaffe.proto.files import read_weights
@@ -68,12 +68,82 @@ def test_unknown_names_are_answered_with_the_known_ones(x):
     net = build(INPUT + ip("ip", "x", "y") + LOSS)
     with pytest.raises(ScaffeError, match="no layer 'ipp'; layers: in ip loss"):
         net.forward(start="ipp")
+    with pytest.raises(ValueError, match="layer 'loss' is after 'ip' in the net: exchange start and end"):
+        net.forward(start="loss", end="ip")
+    with pytest.raises(ValueError, match="layer 'loss' is after 'ip' in the net: exchange start and end"):
+        net.backward(start="ip", end="loss")
     with pytest.raises(ScaffeError, match="'z' can't be given data; the net's blobs that can: x t"):
         net.forward(z=x)
     with pytest.raises(ShapeError, match=r"blob 'x' has shape \(4, 3\), got \(2, 3\)"):
         net.forward(x=x[:2])
     with pytest.raises(ScaffeError, match="needs a phase"):
         scaffe.Net(NetParameter())
+
+
+def test_errors_of_names_and_shapes_are_those_of_lists_dictionaries_and_numpy(x):
+    net = build(INPUT + ip("ip", "x", "y") + LOSS)
+    for call, kind in [
+        (lambda: net.forward(end="z"), ValueError),
+        (lambda: net.backward(start="z"), ValueError),
+        (lambda: net.forward(z=x), KeyError),
+        (lambda: net.forward(blobs=["z"], x=x), KeyError),
+        (lambda: net.backward(diffs=["z"]), KeyError),
+        (lambda: net.forward(x=x[:2]), ValueError),
+        (lambda: net.blobs["x"].reshape("2"), TypeError),
+        (lambda: net.blobs["x"].reshape((2, 3)), TypeError),
+        (lambda: net._forward(0, 9), ValueError),
+        (lambda: net._forward(0, len(net.layers)), ValueError),
+        (lambda: net._backward(2, -1), ValueError),
+        (lambda: net.set_input_arrays(x, x), RuntimeError),
+        (lambda: net.share_with(None), TypeError),
+        (lambda: scaffe.Net('name: "n"\n', scaffe.TEST), TypeError),
+    ]:
+        with pytest.raises(kind) as caught:
+            call()
+        assert isinstance(caught.value, ScaffeError)
+
+
+def test_nothing_is_computed_where_a_blob_to_return_is_unknown(x):
+    net = build(INPUT + ip("ip", "x", "y"))
+    with pytest.raises(UnknownBlobError, match="^no blob 'z'; blobs: x t y$"):
+        net.forward(blobs=["y", "z"], x=x)
+    assert not net.blobs["y"].data.any()
+
+
+def test_inputs_are_repeated_as_numpy_does_but_not_along_the_batch(x):
+    net = build(INPUT + ip("ip", "x", "y"))
+    net.forward(x=x[:, :1], t=2 * np.ones((4, 1)))
+    assert np.array_equal(net.blobs["x"].data, np.repeat(x[:, :1], 3, 1))
+    for wrong in (x[:1], x[0], np.float32(1), x[:, :2], x[None]):
+        with pytest.raises(ShapeError, match=r"blob 'x' has shape \(4, 3\), got"):
+            net.forward(x=wrong)
+
+
+def test_passes_by_number_are_those_by_name_and_return_their_part_of_the_loss(x):
+    second = LOSS.replace("'loss'", "'more'")[:-2] + "loss_weight: 3 }"
+    net = build("force_backward: true\n" + INPUT + ip("ip", "x", "y") + LOSS + second)
+    names, t = net._layer_names, np.ones_like(x)
+    net.forward(x=x, t=t)
+    loss = ((net.blobs["y"].data - t) ** 2).sum() / 8
+    assert net._forward(0, len(names) - 1) == pytest.approx(4 * loss)
+    assert net._forward(names.index("more"), len(names) - 1) == pytest.approx(3 * loss)
+    assert net._forward(names.index("ip"), names.index("ip")) == 0
+    expected = net.backward()["x"].copy()
+    net.blobs["x"].diff[...] = 0
+    net._backward(len(names) - 1, 0)
+    assert np.array_equal(net.blobs["x"].diff, expected) and expected.any()
+
+
+def test_outputs_are_the_blobs_own_arrays_and_a_loss_has_no_axes(x):
+    net = build(INPUT + ip("ip", "x", "y") + LOSS)
+    out = net.forward(blobs=["y"], x=x, t=x)
+    before = {name: values.copy() for name, values in out.items()}
+    assert out["loss"].shape == () and out["loss"].dtype == np.float32
+    net.forward(x=2 * x)
+    for name, values in out.items():
+        assert np.array_equal(values, net.blobs[name].data) and not np.array_equal(values, before[name])
+    out["y"][...] = 0
+    assert net.forward(start="loss")["loss"] == pytest.approx((x**2).sum() / 8)
 
 
 def test_a_reshaped_input_reshapes_the_net(x):
@@ -193,6 +263,23 @@ def test_a_stored_net_is_the_message_that_caffe_stored(cases, monkeypatch):
     assert stored == read_weights("quick_xavier_init.caffemodel")
 
 
+def test_hdf5_weights_go_round_whatever_the_files_name(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    net = build(INPUT + ip("a", "x", "h") + ip("b", "h", "y"))
+    net.save_hdf5(tmp_path / "w.bin")
+    with h5py.File(tmp_path / "w.bin") as file:
+        assert np.array_equal(file["data/b/0"], net.params["b"][0].data) and "diff" not in file
+    for load in (scaffe.Net.load_hdf5, scaffe.Net.copy_from):
+        other = build(INPUT + ip("a", "x", "h") + ip("new", "h", "y"))
+        kept = other.params["new"][0].data.copy()
+        load(other, tmp_path / "w.bin")
+        assert np.array_equal(other.params["a"][0].data, net.params["a"][0].data)
+        assert np.array_equal(other.params["new"][0].data, kept)
+    net.save(tmp_path / "w.caffemodel")
+    with pytest.raises(PrototxtError, match="w.caffemodel: a damaged HDF5 file"):
+        net.load_hdf5(tmp_path / "w.caffemodel")
+
+
 def test_weights_of_other_shapes_change_nothing_and_name_the_layer(tmp_path):
     build(INPUT + ip("a", "x", "h") + ip("b", "h", "y", 2)).save(tmp_path / "w.caffemodel")
     net = build(INPUT + ip("a", "x", "h") + ip("b", "h", "y", 3))
@@ -252,6 +339,45 @@ def test_level_takes_the_place_of_the_files_and_stages_join_them(tmp_path, own, 
     path.write_text(own + LEVELS)
     assert scaffe.Net(path, scaffe.TEST, **given).params.keys() == there
     assert build(own + LEVELS, scaffe.TEST, **given).params.keys() == there
+
+
+def test_arguments_are_taken_by_place_and_by_name(tmp_path):
+    path, weights = str(tmp_path / "net.prototxt"), str(tmp_path / "w.caffemodel")
+    (tmp_path / "net.prototxt").write_text(LEVELS)
+    net = scaffe.Net(path, scaffe.TEST, 1, ["a", "b"])
+    assert net.params.keys() == {"always", "deep", "staged"} and not net.trains
+    net.params["deep"][1].data[...] = 7
+    net.save(weights)
+    for same in (
+        scaffe.Net(path, scaffe.TRAIN, 1, ["a", "b"], weights),
+        scaffe.Net(network_file=path, phase=scaffe.TRAIN, level=1, stages=["a", "b"], weights=weights),
+        scaffe.Net(path, weights, scaffe.TRAIN, level=1, stages=["a", "b"]),
+        scaffe.Net(path, scaffe.TRAIN, weights, level=1, stages=["a", "b"]),
+        scaffe.Net(model=net.param, phase=scaffe.TRAIN, level=1, stages=["a", "b"], weights=weights),
+    ):
+        assert same.params.keys() == net.params.keys() and same.trains
+        assert (same.params["deep"][1].data == 7).all()
+    plain = scaffe.Net(path, scaffe.TEST, level=0, stages=None, weights=None)
+    assert plain.params.keys() == {"always", "shallow"}
+
+
+@pytest.mark.parametrize(
+    ("args", "named", "text"),
+    [
+        ((), {"phase": 1}, "a net needs network_file, the path of a prototxt or a NetParameter, got None"),
+        ((3, 1), {}, "a net needs network_file, .* got 3"),
+        (("net",), {}, "a net needs a phase: scaffe.TRAIN or scaffe.TEST"),
+        (("net", 7), {}, r"phase must be scaffe.TRAIN \(0\) or scaffe.TEST \(1\), got 7"),
+        (("net", 1), {"phase": 1}, r"a net takes a file, phase, level, stages, weights; got 1 of these; 'phase' twice"),
+        (("net", 1, 0, [], None, 5), {}, "a net takes a file, phase, level, stages, weights; got 5 of these$"),
+        (("net", "weights", 1, 5), {}, "a net takes a file, weights, phase; got 3 of these$"),
+    ],
+)
+def test_arguments_that_are_missing_or_wrong_are_named(args, named, text):
+    with pytest.raises(CallError, match=text):
+        scaffe.Net(*args, **named)
+    with pytest.raises(TypeError):
+        scaffe.Net(*args, **named)
 
 
 def test_a_stage_that_is_no_list_is_refused():

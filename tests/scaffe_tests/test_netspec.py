@@ -7,9 +7,10 @@ from google.protobuf import text_format
 
 import scaffe
 from scaffe import layers as L
+from scaffe import netspec
 from scaffe import params as P
 from scaffe.errors import NetError, UnknownNameError
-from scaffe.proto import NetParameter
+from scaffe.proto import LayerParameter, NetParameter
 
 
 def parsed(text):
@@ -132,7 +133,7 @@ def test_a_net_deeper_than_pythons_stack():
         (lambda x: L.Convolution(x, pad=-1), "Convolution, pad: expected a whole number in its range, got -1"),
         (lambda x: L.Convolution(x, weight_filler=dict(typ="x")), "weight_filler: FillerParameter has no field 'typ'"),
         (lambda x: L.Convolution(x, weight_filler="xavier"), r"weight_filler: expected dict\(type=.*got 'xavier'"),
-        (lambda x: L.ReLU("data"), "ReLU: bottom 0 must be the top of a layer, got 'data'"),
+        (lambda x: L.ReLU("data"), "^ReLU input 0 is not a Top .type is <class 'str'>.$"),
         (lambda x: L.ReLU(x, in_place=True, ntop=2), r"ReLU: in_place with 1 bottom\(s\) and 2 top\(s\)"),
     ],
 )
@@ -147,9 +148,64 @@ def test_a_name_stands_for_one_top():
         n.data = L.DummyData(ntop=2)
 
 
+def test_a_value_that_is_no_top_is_a_type_error_as_in_pycaffe():
+    with pytest.raises(TypeError, match=r"^Silence input 0 is not a Top \(type is <class 'tuple'>\)$"):
+        L.Silence(L.DummyData(ntop=2), ntop=0)
+    with pytest.raises(TypeError, match="'x' must be the top of a layer"):
+        scaffe.NetSpec().x = 3
+
+
+def test_a_top_has_its_function_whose_fields_can_change():
+    n = data(scaffe.NetSpec())
+    n.score = L.InnerProduct(n.data, num_output=5, in_place=False)
+    assert (n.label.n, n.label.fn is n.data.fn, n.score.fn.type_name) == (1, True, "InnerProduct")
+    assert n.score.fn.params == {"num_output": 5} and n.score.fn.inputs == [n.data]
+    n.score.fn.params["num_output"] = 7
+    assert n.to_proto().layer[-1] == LayerParameter(
+        name="score", type="InnerProduct", bottom=["data"], top=["score"], inner_product_param=dict(num_output=7)
+    )
+    n.score.fn.params["num_outputs"] = 7
+    with pytest.raises(NetError, match="unknown field 'num_outputs'"):
+        n.to_proto()
+
+
+def test_messages_are_assigned_from_numbers_lists_and_dicts():
+    layer = LayerParameter()
+    netspec.assign_proto(layer, "convolution_param", dict(kernel_size=3, weight_filler=dict(type="xavier")))
+    netspec.assign_proto(layer, "param", [dict(lr_mult=1), dict(lr_mult=2)])
+    netspec.assign_proto(layer, "loss_weight", 0.5)
+    text = """convolution_param { kernel_size: 3 weight_filler { type: "xavier" } }
+        param { lr_mult: 1 } param { lr_mult: 2 } loss_weight: 0.5"""
+    assert layer == text_format.Parse(text, LayerParameter())
+    with pytest.raises(NetError, match="LayerParameter has no field 'nam'"):
+        netspec.assign_proto(layer, "nam", "x")
+
+
+def test_the_names_of_messages_are_found_by_layer_types():
+    names = netspec.param_name_dict()
+    assert names["InnerProduct"] == "inner_product" and names["LRN"] == "lrn"
+    fields = {field.name for field in LayerParameter.DESCRIPTOR.fields if field.name.endswith("_param")}
+    assert {f"{name}_param" for name in names.values()} <= fields
+
+
+def test_pycaffes_pseudo_modules_have_types_that_scaffe_does_not_know():
+    x = netspec.layers.Input(shape=dict(dim=[1, 2]))
+    layer = scaffe.to_proto(netspec.layers.OfMyFork(x, loss_weight=2)).layer[-1]
+    assert (layer.type, layer.name, list(layer.loss_weight)) == ("OfMyFork", "OfMyFork1", [2])
+    assert netspec.params.Pooling.MAX == P.Pooling.MAX
+
+
 def test_unknown_types_and_constants_are_told_with_the_known_ones():
     with pytest.raises(UnknownNameError, match="'Convolutoin'; known types: AbsVal .*Convolution"):
         L.Convolutoin()
     with pytest.raises(UnknownNameError, match="'Poolign'; known names: .*Pooling"):
         P.Poolign  # noqa: B018
     assert "Convolution" in dir(L) and "Pooling" in dir(P)
+
+
+def test_in_place_all_bottoms_are_tops():
+    n = scaffe.NetSpec()
+    n.a, n.b = L.DummyData(ntop=2, shape=dict(dim=[2]))
+    n.c, n.d = L.Python(n.a, n.b, module="m", layer="l", ntop=2, in_place=True)
+    layer = n.to_proto().layer[1]
+    assert list(layer.bottom) == list(layer.top) == ["a", "b"]

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from threading import Lock
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from collectives.communicator import Communicator
 from scaffe.net import Net
 from scaffe.packed import PackedParameters
-from scaffe.parallel.aggregate import Aggregate, BlockingAggregate, StagedAggregate
+from scaffe.parallel.aggregate import Aggregate, BlockingAggregate, StagedAggregate, nothing
 from scaffe.parallel.buckets import Bucket, make_buckets
 from scaffe.parallel.drive import DRIVES, Hook
 from scaffe.parallel.instances.instance_nets import InstanceNets
@@ -29,6 +30,16 @@ from scaffe.parallel.world import World
 from scaffe.solvers.rule import Rule
 
 
+class Functions(Protocol):
+    """Users' functions, which an iteration calls beside its update."""
+
+    def computed(self) -> None:
+        """Follow the last backward pass of an iteration, while gradients are summed."""
+
+    def summed(self) -> None:
+        """Precede the update, once all ranks have all sums of gradients."""
+
+
 @dataclass(frozen=True)
 class Parts:
     """What a workflow is made of.
@@ -38,6 +49,7 @@ class Parts:
     - `comm`: None on a single rank.
     - `instances`: the nets of several instances, `net` first, None for the one net.
     - `rounded`: what iterations broadcast, None for the parameters themselves.
+    - `functions`: of users, on all ranks or on none; None if there are none.
     """
 
     world: World
@@ -52,6 +64,7 @@ class Parts:
     how_down: Mapping[str, Any] = field(default_factory=dict)
     instances: InstanceNets | None = None
     rounded: RoundedParameters | None = None
+    functions: Functions | None = None
 
 
 class Workflow:
@@ -61,7 +74,8 @@ class Workflow:
 
     - `name`: for --workflow; unique.
     - `drives`: the keys of DRIVES that may advance its messages during computation; () if there are none then.
-    - `updates_early`: each bucket as soon as its sum is complete, unless the rule clips gradients.
+    - `updates_early`: each bucket as soon as its sum is complete, unless the rule clips gradients or users' functions
+      read them.
     - `is_tried`: by --workflow auto.
     - `advice`: by kind of messages, PROPAGATION or AGGREGATION: why computation waits for them, and what to try.
     """
@@ -75,7 +89,7 @@ class Workflow:
     def __init__(self, parts: Parts):
         """Make buckets, propagation, aggregation and drive. Collective."""
         self.parts = parts
-        self.early = self.updates_early and not parts.rule.clips
+        self.early = self.updates_early and not parts.rule.clips and parts.functions is None
         self.drive = self._drive()
         self.buckets = self.cut()
         everywhere = parts.collective == "allreduce"
@@ -210,6 +224,25 @@ class Workflow:
             self._early = []
         for k in early:
             self.aggregate.summed(k)
+
+    def drain(self) -> None:
+        """Complete all sums and updates, and call users' functions beside them. Collective."""
+        functions = self.parts.functions
+        if functions is None:
+            return self.aggregate.drain()
+        functions.computed()
+        self.aggregate.ready = partial(self._lend_sums, functions)
+        try:
+            self.aggregate.drain()
+        finally:
+            self.aggregate.ready = nothing
+
+    def _lend_sums(self, functions: Functions) -> None:
+        """Give all ranks the sums of the gradients, and call the users' functions that read them. Collective."""
+        p = self.parts
+        if p.comm is not None and p.collective == "reduce":
+            p.comm.bcast(self.packed.diff[self.packed.learned], p.world.root)
+        functions.summed()
 
     def took(self) -> str:
         """Note the end of an iteration; return what it decided, in a sentence, or "". Collective."""

@@ -45,12 +45,16 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_a_file_that_grows_too_large_leaves_the_older_snapshot(folder):
+WRITING = pytest.mark.parametrize("writing", [[], ["--snapshot-async"]], ids=["waiting", "async"])
+
+
+@WRITING
+def test_a_file_that_grows_too_large_leaves_the_older_snapshot(folder, writing):
     wide(folder)
     trained(folder)
     edit("solver.prototxt", "max_iter: 4", "max_iter: 8")
     before = files(folder)
-    run = python("-c", LIMITED, *train("--snapshot", "auto"))
+    run = python("-c", LIMITED, *train("--snapshot", "auto", *writing))
     assert run.returncode == 2
     assert re.search(r"snap_iter_6\.caffemodel: can't write \d+ bytes: file too large", the_error(run.stderr))
     assert files(folder) == before
@@ -68,11 +72,44 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", disk], check=True)
 
 
-def test_a_disk_that_fills_up_leaves_the_older_snapshot(folder, small_disk):
+@WRITING
+def test_a_disk_that_fills_up_leaves_the_older_snapshot(folder, small_disk, writing):
     wide(folder)
     edit("solver.prototxt", '"snap"', f'"{small_disk}/snap"')
-    run = python("-m", "scaffe", *train())
+    run = python("-m", "scaffe", *train(*writing))
     assert run.returncode == 2
     assert re.search(r"snap_iter_4\.caffemodel: can't write \d+ bytes: no space left on device", the_error(run.stderr))
     assert {path.name for path in small_disk.iterdir()} == {"snap_iter_2.caffemodel", "snap_iter_2.solverstate"}
     assert NetParameter.FromString((small_disk / "snap_iter_2.caffemodel").read_bytes()).layer[1].name == "ip"
+
+
+READ_ONLY = """
+import subprocess, sys
+from scaffe.cli import main
+from scaffe.training.solver import Solver
+
+act = Solver._act
+def remounting(self):
+    act(self)
+    if self.iter == 3:
+        self.snapshots.writer.join()
+        for options in (["--bind"], ["-o", "remount,bind,ro"]):  # over the disk itself, on which the lock is open
+            subprocess.run(["mount", *options, sys.argv[1], sys.argv[1]], check=True)
+Solver._act = remounting
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@WRITING
+def test_a_disk_that_becomes_read_only_leaves_the_older_snapshot(folder, small_disk, writing):
+    edit("solver.prototxt", '"snap"', f'"{small_disk}/snap"')
+    run = python("-c", READ_ONLY, small_disk, *train(*writing))
+    assert run.returncode == 2
+    assert "read-only file system" in the_error(run.stderr)
+    subprocess.run(["umount", small_disk], check=True)
+    kept = {"snap_iter_2.caffemodel", "snap_iter_2.solverstate", "snap.lock"}
+    assert {path.name for path in small_disk.iterdir()} == kept
+    run = python("-m", "scaffe", *train("--snapshot", "auto", *writing))
+    assert run.returncode == 0
+    assert f"Restored iteration 2 from {small_disk}/snap_iter_2.solverstate" in run.stderr
+    assert "snap.lock" not in {path.name for path in small_disk.iterdir()}

@@ -1,6 +1,7 @@
 """scaffe classify and scaffe.Classifier, against the same steps by hand."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -85,6 +86,15 @@ def test_a_crop_of_the_middle_is_taken(folder):
     np.testing.assert_array_equal(net.predict([image], oversample=False), expected)
 
 
+def test_predict_refuses_what_is_no_list_of_images(folder):
+    net = scaffe.Classifier("deploy.prototxt", "caffe/quick_xavier_iter_50.caffemodel")
+    with pytest.raises(TypeError, match="predict takes a list of images, got none"):
+        net.predict([])
+    for given in (IMAGES[0], IMAGES):  # a name, or names, in place of images
+        with pytest.raises(ShapeError, match=r"takes images \(H x W x 3\), got shape \(\)"):
+            net.predict(given)
+
+
 def test_a_mean_of_three_numbers_is_that_of_b_g_r(folder, capsys):
     line = classify(IMAGES[0], "--top", "10")
     line[line.index("--mean") + 1] = "10,20,30"
@@ -95,6 +105,61 @@ def test_a_mean_of_three_numbers_is_that_of_b_g_r(folder, capsys):
     assert main(line) == 0
     assert capsys.readouterr().out == first
     assert len(printed(first)[IMAGES[0]]) == 10
+
+
+def by_classify_py(*words):
+    """Return a command line of pycaffe's classify.py."""
+    net = ["--model_def=deploy.prototxt", "--pretrained_model=caffe/quick_xavier_iter_50.caffemodel"]
+    return ["classify", *words, *net, "--mean_file", "caffe/mean.binaryproto", "--input_scale=0.015625"]
+
+
+def test_classify_pys_arguments_write_the_scores_of_an_image(folder, capsys):
+    assert (
+        main(by_classify_py(IMAGES[1], "out.npy", "--center_only", "--raw_scale=255", "--channel_swap", "2,1,0")) == 0
+    )
+    np.testing.assert_allclose(np.load("out.npy"), probabilities(IMAGES[1:2]), atol=1e-5)
+    assert capsys.readouterr().out == ""
+
+
+def test_images_come_from_a_folder_or_an_array(folder):
+    (folder / "three").mkdir()
+    for path in IMAGES[:3]:
+        (folder / "three" / Path(path).name).symlink_to((folder / path).resolve())
+    np.save("three.npy", [scaffe.io.load_image(path) for path in IMAGES[:3]])
+    expected = probabilities(IMAGES[:3])
+    for given in (["three", "--ext=png"], ["three.npy"]):
+        assert main(by_classify_py(given[0], "scores.npy", "--center_only", *given[1:])) == 0
+        np.testing.assert_allclose(np.load("scores.npy"), expected, atol=1e-5)
+
+
+def test_images_of_an_array_are_named_by_their_number(folder, capsys):
+    np.save("two.npy", np.zeros((2, 32, 32, 3), np.float32))
+    assert main(classify("two.npy", IMAGES[0], IMAGES[0])) == 0
+    out = capsys.readouterr().out
+    assert re.findall(r"Prediction for (\S+) ", out) == ["two.npy[0]", "two.npy[1]", IMAGES[0], IMAGES[0]]
+
+
+def test_an_empty_mean_and_swap_are_none_as_in_classify_py(folder):
+    line = by_classify_py(IMAGES[0], "out.npy", "--center_only", "--channel_swap=")
+    line[line.index("--mean_file") + 1] = ""
+    assert main(line) == 0
+    steps = {"raw_scale": 255, "input_scale": 1 / 64}
+    net = scaffe.Classifier("deploy.prototxt", "caffe/quick_xavier_iter_50.caffemodel", **steps)
+    expected = net.predict([scaffe.io.load_image(IMAGES[0])], oversample=False)
+    np.testing.assert_allclose(np.load("out.npy"), expected, rtol=1e-5)
+
+
+def test_a_net_for_grey_images_is_told_with_the_flag_to_give(folder, capsys):
+    text = (folder / "deploy.prototxt").read_text()
+    (folder / "grey.prototxt").write_text(text.replace("dim: 3", "dim: 1"))
+    scaffe.Net("grey.prototxt", scaffe.TEST).save("grey.caffemodel")
+    line = ["classify", IMAGES[0], "--model", "grey.prototxt", "--weights", "grey.caffemodel"]
+    assert main(line) == 2
+    assert (
+        "takes images (H x W x 1), got shape (32, 32, 3); read it with color=False, on the command line with --gray"
+        in (capsys.readouterr().err)
+    )
+    assert main([*line, "--gray"]) == 0
 
 
 def test_a_net_that_takes_no_images_is_told_with_its_inputs(folder, monkeypatch):
@@ -118,9 +183,12 @@ def test_a_net_that_takes_no_images_is_told_with_its_inputs(folder, monkeypatch)
         ([IMAGES[0], "--images-dim", "32"], "expected H,W such as 256,256, got '32'"),
         ([IMAGES[0], "--channel-swap", "2,2,0"], "expected an order of channels such as 2,1,0, got '2,2,0'"),
         ([IMAGES[0], "--channel-swap", "1,0"], "a channel swap names each of its 3 once, got"),
-        ([IMAGES[0], "--gray"], "takes images .H x W x 3., got shape .32, 32, 1."),
+        ([IMAGES[0], "--gray"], "takes images .H x W x 3., got shape .32, 32, 1.; .* without --gray"),
+        (["caffe/images"], "folder caffe/images: no file in it ends in .jpg; name another by --ext"),
+        (["one.npy"], "images one.npy: no such file"),
         ([IMAGES[0], "--top", "0"], "--top must be 1 or more, got 0"),
         ([IMAGES[0], "--weights", "no.caffemodel"], "no.caffemodel: no such file"),
+        (["--gpu", IMAGES[0], "out.npy"], "--gpu takes 'all' or ids such as 0,2, got 'caffe/images/000_c3.png'"),
         ([], "IMAGE"),
     ],
 )

@@ -44,6 +44,13 @@ def test_an_svg_shows_every_layer_and_shape(folder):
     assert {"conv (Convolution)", "+ relu (ReLU)", "4 x 8 x 4 x 4", "fc (InnerProduct)"} <= set(texts)
 
 
+def test_draw_net_pys_arguments(folder):
+    pytest.importorskip("graphviz", reason="the package graphviz is not installed")
+    assert main(["draw_net", "net.prototxt", "net.dot", "--rankdir=LR", "--phase", "TEST", "--display_lrm"]) == 0
+    text = (folder / "net.dot").read_text()
+    assert "rankdir=LR" in text and text.count("lr mult 1") == 2
+
+
 def needs_dot():
     pytest.importorskip("graphviz", reason="the package graphviz is not installed")
     if not shutil.which("dot"):

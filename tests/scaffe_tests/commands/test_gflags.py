@@ -82,6 +82,19 @@ def test_flags_come_from_the_environment(monkeypatch):
     assert not parsed("convert_imageset", "--gray", "--fromenv=gray", "root", "list", "db").gray
 
 
+def test_a_variable_can_name_a_flag_file(folder, monkeypatch):
+    write("f", "--level=2", "--of_another_tool=1")
+    monkeypatch.setenv("FLAGS_flagfile", "f")
+    found = parsed(*TRAIN, "--fromenv=flagfile")
+    assert (found.level, found.ignored) == (2, ["--of_another_tool=1"])
+
+
+def test_a_byte_order_mark_hides_no_flag(folder):
+    Path("f").write_bytes(b"\xef\xbb\xbf--level=2\r\n--stage=x\r\n")
+    found = parsed(*TRAIN, "--flagfile=f")
+    assert (found.level, found.stage) == (2, "x")
+
+
 def test_unknown_flags_can_be_allowed():
     found = parsed(*TRAIN, "--undefok=speed,fast", "--speed=9", "-nofast")
     assert found.ignored == ["--speed=9", "-nofast"]
@@ -96,6 +109,8 @@ def test_unknown_flags_can_be_allowed():
         (["--flagfile=blank"], "scaffe: blank:2: expected --name=value, got '--level 3'"),
         (["--flagfile=wrong"], "scaffe: argument --level: expected a whole number of 32 bits, got 'x'"),
         (["--flagfile=bytes"], "scaffe: --flagfile bytes: "),
+        (["--flagfile"], "scaffe: argument --flagfile: expected one argument"),
+        (["--fromenv=tryfromenv"], "scaffe: --fromenv tryfromenv: a variable can't name further variables"),
         (["--fromenv=stage"], "scaffe: --fromenv stage: the environment has no FLAGS_stage"),
         (["--speed=9"], "scaffe: unrecognized arguments: --speed=9"),
         (["--undefok=speed", "--spede=9"], "scaffe: unrecognized arguments: --spede=9"),

@@ -76,3 +76,20 @@ def test_levels_and_stages_choose_layers(folder, capsys):
 def test_a_snapshot_and_weights_are_not_taken_together(folder, capsys):
     assert main([*TRAIN, "--weights", "a", "--snapshot", "b"]) == 2
     assert "--snapshot to go on with a run, or --weights to fine-tune, not both" in capsys.readouterr().err
+
+
+def test_the_arguments_of_python_train_py(folder, monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr("scaffe.devices.gpu.choose", lambda device, ids: asked.append(ids))
+    assert main([*TRAIN, "--gpus", "0", "1", "--timing"]) == 0
+    assert asked == ["0,1"]
+    assert_same(weights("snap_iter_4.caffemodel"), in_python())
+    told = capsys.readouterr().err
+    assert "--gpus names 2 GPUs for 1 rank(s), each of which has one: start 2 ranks with mpirun" in told
+    assert "--timing: --timeline FILE writes the times" in told
+
+
+def test_gpus_are_numbers(folder, capsys):
+    with pytest.raises(SystemExit):
+        main([*TRAIN, "--gpus", "first"])
+    assert "--gpus: expected a number of a GPU, got 'first'" in capsys.readouterr().err

@@ -149,6 +149,15 @@ def test_a_net_of_users_layers_learns_what_its_own_layers_would(module):
     np.testing.assert_allclose(it.params["affine"][0].diff, ((y - target) * x).sum(axis=0) / 6, rtol=1e-5, atol=1e-7)
 
 
+def test_what_the_users_object_has_is_had_from_the_nets_layer(module):
+    it = net(module, {"phase": scaffe.TRAIN, "allow_python_layers": True})
+    layer = it.layers[it._layer_names.index("affine")]
+    assert (layer.shift, layer.param_str, layer.type) == (0.5, "0.5", "Python") and layer.user.type == "Python"
+    assert layer.blobs[0] is it.params["affine"][0]
+    with pytest.raises(AttributeError, match="no attribute 'scale'"):
+        _ = layer.scale
+
+
 def test_losses_of_all_ranks_add_up_to_one_ranks(module):
     x, target = distinct(6, 4), distinct(6, 4, seed=1)
     results = []

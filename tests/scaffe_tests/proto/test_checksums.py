@@ -9,7 +9,7 @@ import pytest
 from google.protobuf.message import DecodeError
 
 from scaffe.errors import PrototxtError
-from scaffe.proto import NetParameter, SolverParameter, SolverState, blobs, checksums
+from scaffe.proto import BlobShape, NetParameter, SolverParameter, SolverState, blobs, checksums
 from scaffe.proto.files import read_solver_state, read_weights
 from scaffe.proto.upgrade_files import upgrade_net_file
 from scaffe.training.solver import Solver
@@ -122,14 +122,37 @@ def test_a_blobs_checksum_is_of_its_shape_values_and_gradients():
     assert len({checksums.of(*one) for one in given}) == len(given)
 
 
-@pytest.mark.parametrize("kind", ["caffemodel", "solverstate"])
-def test_damage_to_a_shape_is_located_by_its_blob(files, tmp_path, kind):
-    message, path = NetParameter if kind == "caffemodel" else SolverState, tmp_path / f"turned.{kind}"
-    content = message.FromString(files[kind].read_bytes())
-    stored = content.history if kind == "solverstate" else next(layer.blobs for layer in content.layer if layer.blobs)
-    assert len(stored[0].shape.dim) == 2
-    stored[0].shape.dim[:] = reversed(stored[0].shape.dim)
-    assert "blob 0)" in refusal(path, kind, content.SerializeToString())
+@pytest.mark.parametrize(("kind", "message"), [("caffemodel", NetParameter), ("solverstate", SolverState)])
+def test_damage_to_a_shape_is_located_by_its_blob(files, tmp_path, kind, message):
+    content = files[kind].read_bytes()
+    shape = first_blobs(message.FromString(content))[0].shape
+    turned = BlobShape(dim=reversed(shape.dim))
+    assert len(shape.dim) == 2
+    changed = content.replace(shape.SerializeToString(), turned.SerializeToString(), 1)
+    assert "blob 0)" in refusal(tmp_path / f"turned.{kind}", kind, changed)
+
+
+def first_blobs(message):
+    """Return the history of a solver state, or the blobs of the first layer that has some."""
+    return (
+        message.history if isinstance(message, SolverState) else next(one.blobs for one in message.layer if one.blobs)
+    )
+
+
+@pytest.mark.parametrize(("kind", "message"), [("caffemodel", NetParameter), ("solverstate", SolverState)])
+def test_a_file_that_a_program_changed_by_protobuf_is_read(files, tmp_path, kind, message):
+    content, path = message.FromString(files[kind].read_bytes()), tmp_path / f"edited.{kind}"
+    first_blobs(content)[0].data[1] = 42
+    path.write_bytes(content.SerializeToString())
+    assert blobs.values(first_blobs(read(kind)(path))[0])[1] == 42
+
+
+def test_a_file_that_a_program_composed_of_layers_is_read(files, tmp_path):
+    old, path = NetParameter.FromString(files["caffemodel"].read_bytes()), tmp_path / "composed.caffemodel"
+    new = NetParameter(name="composed", layer=[layer for layer in old.layer if layer.blobs])
+    new.layer[0].blobs[0].data[1] = 42
+    path.write_bytes(new.SerializeToString())
+    assert read_weights(path) == new
 
 
 def test_hdf5_opens_sealed_files(files):

@@ -50,7 +50,7 @@ LAYERS = [
     ("Convolution", "  quantization_param { bw_params: 8 }\n", 7, "field quantization_param is of Intel's Caffe"),
     ("Interp", "  interp_param { zoom_factor: 8 }\n", 7, "is of DeepLab's or PSPNet's Caffe; use Deconvolution"),
     ("ImageSegData", "", 4, "is of DeepLab's or PSPNet's Caffe"),
-    ("BN", "  bn_param { scale_filler { value: 1 } }\n", 7, "type BN is of SegNet's or ENet's Caffe; use BatchNorm"),
+    ("BN", "  bn_param { scale_filler { value: 1 } }\n", 7, "type BN is of SegNet's, ENet's or PSPNet's Caffe; use BatchNorm"),
     ("Upsample", "  upsample_param { scale: 2 }\n", 7, "is of SegNet's or ENet's Caffe; use Deconvolution"),
     ("SpatialDropout", "", 4, "is of SegNet's or ENet's Caffe"),
     ("MultiStageMeanfield", "  multi_stage_meanfield_param { num_iterations: 10 }\n", 7, "is of CRF-RNN's Caffe"),
@@ -63,6 +63,12 @@ LAYERS = [
     ("Region", "  region_param { classes: 20 }\n", 7, "is of a Caffe with YOLO"),
     ("CenterLoss", "  center_loss_param { num_output: 10 }\n", 7, "is of a Caffe for faces"),
     ("Correlation", "  correlation_param { pad: 3 }\n", 7, "is of FlowNet's Caffe"),
+    ("Convolution", "  convolution_param { hole: 12 }\n", 7, "field hole is of DeepLab's or PSPNet's Caffe; write dilation"),
+    ("SoftmaxWithLoss", "  loss_param { weight_source: 'w' }\n", 7, "field weight_source is of DeepLab's or PSPNet's"),
+    ("SoftmaxWithLoss", "  loss_param { class_weighting: 0.2 }\n", 7, "field class_weighting is of SegNet's or ENet's"),
+    ("ImResize", "  imresize_param { factor: 8 }\n", 7, "type ImResize is of OpenPose's Caffe"),
+    ("LSTM", "  lstm_param { num_output: 3 }\n", 7, "field lstm_param is of a fork of Caffe; use LSTM with recurrent_param"),
+    ("Data", "  transform_param { use_gpu_transform: true }\n", 7, "field use_gpu_transform is of NVCaffe; leave it out"),
     ("ConvolutionRistretto", "", 4, "is of Ristretto; use the float32 net"),
 ]  # fmt: skip
 SOLVERS = [
@@ -71,6 +77,9 @@ SOLVERS = [
     ("solver_data_type: FLOAT16", "field solver_data_type is of NVCaffe; .*--compute bf16"),
     ("max_epoch: 30", "field max_epoch is of NVCaffe; give max_iter"),
     ("rampup_interval: 100", "field rampup_interval is of NVCaffe; use warmup_iter"),
+    ("min_lr: 1e-4", "field min_lr is of NVCaffe; leave it out, and end"),
+    ("larc: true", "field larc is of NVCaffe; leave it out, and choose base_lr"),
+    ("local_lr_auto: true", "field local_lr_auto is of NVCaffe; leave it out, and choose base_lr"),
     ("engine: 'MKLDNN'", "field engine is of Intel's Caffe; leave it out; --engine"),
     ("disabled_update: true", "field disabled_update is of Intel's Caffe"),
 ]  # fmt: skip
@@ -194,6 +203,13 @@ def test_a_binary_net_of_a_fork_is_not_written_without_its_fields(tmp_path):
         with pytest.raises(PrototxtError, match=f"old.caffemodel: {said}"):
             upgrade_net_file(tmp_path / "old.caffemodel", tmp_path / "new.prototxt")
         assert not (tmp_path / "new.prototxt").exists()
+
+
+def test_a_binary_net_of_a_fork_without_fields_of_its_own_is_written(tmp_path):
+    net = text_format.Parse(INPUT + BEHIND.format("ReLU6", ""), NetParameter())
+    (tmp_path / "old.caffemodel").write_bytes(net.SerializeToString())
+    upgrade_net_file(tmp_path / "old.caffemodel", tmp_path / "new.prototxt")
+    assert 'type: "ReLU6"' in (tmp_path / "new.prototxt").read_text()
 
 
 BATCH_NORM = INPUT + BEHIND.format("BatchNorm", "")

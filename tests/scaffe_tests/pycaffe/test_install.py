@@ -16,7 +16,7 @@ from scaffe.pycaffe.names import CONSENT
 
 # What `from caffe import NAME` gives in pycaffe 1.0.
 PUBLIC = [
-    "AdaDeltaSolver", "AdaGradSolver", "AdamSolver", "Classifier", "Layer", "Net", "NesterovSolver", "NetSpec",
+    "AdaDeltaSolver", "AdaGradSolver", "AdamSolver", "Classifier", "Layer", "NCCL", "Net", "NesterovSolver", "NetSpec",
     "RMSPropSolver", "SGDSolver", "TEST", "TRAIN", "__version__", "get_solver", "has_nccl", "init_log", "io",
     "layer_type_list", "layers", "log", "params", "set_device", "set_mode_cpu", "set_mode_gpu", "set_multiprocess",
     "set_random_seed", "set_solver_count", "set_solver_rank", "solver_count", "solver_rank", "to_proto", "Timer",
@@ -139,3 +139,18 @@ def test_the_environment_can_consent(tmp_path):
     program = "import scaffe.pycaffe as c, scaffe.defaults as d; c.install(); print(d.get_defaults().compute)"
     assert "allow_python_layers=True" in printed(program, tmp_path, **{CONSENT: "1"})
     assert "allow_python_layers=False" in printed(program, tmp_path, **{CONSENT: ""})
+
+
+def test_the_environments_consent_holds_without_install(tmp_path):
+    program = "import scaffe.pycaffe, scaffe.defaults as d; print(d.get_defaults().compute)"
+    assert "allow_python_layers=True" in printed(program, tmp_path, **{CONSENT: "1"})
+    assert "allow_python_layers=False" in printed(program, tmp_path, **{CONSENT: ""})
+
+
+def test_submodules_can_be_imported_by_the_packages_own_name(tmp_path):
+    program = (
+        "import scaffe.pycaffe.io as io\nfrom scaffe.pycaffe.proto import caffe_pb2\n"
+        "import scaffe.io, scaffe.proto, sys\n"
+        "print(io is scaffe.io, caffe_pb2 is scaffe.proto.caffe_pb2, 'caffe' in sys.modules)\n"
+    )
+    assert printed(program, tmp_path) == "True True False\n"

@@ -13,7 +13,7 @@ PROGRAM = """
 import os
 import caffe
 {}
-caffe.log("a line\\nof mine")
+caffe.log("two lines\\nof mine")
 from scaffe.monitor.log import log
 log.warning("a warning")
 log.error("an error")
@@ -32,19 +32,20 @@ def logged(tmp_path, init, **environment):
 
 
 def test_a_line_has_glogs_format_and_the_place_in_the_program(tmp_path):
-    first, *_ = logged(tmp_path, "")
-    assert first.groups() == ("I", "program.py", "5", r"a line\nof mine")
+    first, second, *_ = logged(tmp_path, "")
+    assert first.groups() == ("I", "program.py", "5", "two lines")
+    assert second.groups() == ("I", "program.py", "5", "of mine")
 
 
 @pytest.mark.parametrize(
     ("init", "environment", "levels"),
     [
-        ("", {}, "IWE"),
-        ("caffe.init_log()", {"GLOG_minloglevel": "2"}, "IWE"),
+        ("", {}, "IIWE"),
+        ("caffe.init_log()", {"GLOG_minloglevel": "2"}, "IIWE"),
         ("caffe.init_log(1)", {}, "WE"),
         ("", {"GLOG_minloglevel": "2", "GLOG_logtostderr": "1"}, "E"),
         ("os.environ['GLOG_minloglevel'] = '3'", {}, ""),
-        ("", {"GLOG_minloglevel": "none"}, "IWE"),
+        ("", {"GLOG_minloglevel": "none"}, "IIWE"),
         ("caffe.init_log()", {"OMPI_COMM_WORLD_RANK": "1"}, "WE"),
     ],
 )

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,8 @@ sys.exit(int(sys.argv[1]))
 def run(folder: Path, *args: str, caffe: bool = True, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Run python on a program, as it is or by scaffe.pycaffe."""
     command = [sys.executable, *(("-m", "scaffe.pycaffe") if caffe else ()), *args]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, input=stdin)
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs ignore it
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, input=stdin, preexec_fn=heard)
 
 
 def test_a_script_has_its_arguments_its_folder_and_its_exit_code(tmp_path):
@@ -143,3 +145,20 @@ def test_under_mpirun_each_rank_runs_it_and_a_wrong_argument_is_told_once(tmp_pa
     ran = mpirun(2, *command, "no_such.py", cwd=tmp_path)
     assert ran.returncode == 2 and ran.stderr.count("no file no_such.py") == 1
     assert os.listdir(tmp_path) == ["program.py"]
+
+
+@pytest.mark.mpi_skip
+@pytest.mark.parametrize(("code", "exits"), [("3", 3), ("'no data'", 1)])
+def test_under_mpirun_a_rank_that_exits_with_an_error_ends_all(tmp_path, mpirun, code, exits):
+    program = f"""
+import sys, caffe
+from scaffe.parallel.world import open_world
+world = open_world()
+if caffe.solver_rank() == 1:
+    sys.exit({code})
+world.comm.Barrier()
+"""
+    (tmp_path / "program.py").write_text(program)
+    ran = mpirun(2, sys.executable, "-m", "scaffe.pycaffe", "program.py", cwd=tmp_path)
+    assert ran.returncode == exits, ran.stderr
+    assert (exits == 3) or "no data" in ran.stderr

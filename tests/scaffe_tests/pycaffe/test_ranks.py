@@ -41,10 +41,35 @@ def test_under_a_launcher_they_are_the_ranks(second_of_three):
     assert (caffe.solver_count(), caffe.solver_rank()) == (3, 1)
 
 
-@pytest.mark.parametrize(("function", "other", "right"), [("set_solver_count", 2, 3), ("set_solver_rank", 0, 1)])
-def test_under_a_launcher_another_number_is_refused(second_of_three, function, other, right):
-    with pytest.raises(ScaffeError, match=rf"{function}\({other}\) on rank 1 of 3: under mpirun it is {right}"):
-        getattr(caffe, function)(other)
+def test_under_a_launcher_each_rank_may_have_the_one_solver_of_its_program(second_of_three):
+    caffe.set_solver_count(1)
+    caffe.set_solver_rank(0)
+    assert (caffe.solver_count(), caffe.solver_rank()) == (3, 1)
+
+
+def test_under_a_launcher_another_number_is_refused(second_of_three):
+    with pytest.raises(ScaffeError, match=r"set_solver_count\(2\) on rank 1 of 3: under mpirun .* name 3"):
+        caffe.set_solver_count(2)
+    caffe.set_solver_count(3)
+    with pytest.raises(ScaffeError, match=r"set_solver_rank\(0\) of 3 solver\(s\), on rank 1 of 3: .* is the rank"):
+        caffe.set_solver_rank(0)
+
+
+def test_a_process_that_a_rank_started_for_another_rank_ends_quietly(second_of_three, monkeypatch):
+    monkeypatch.setattr("multiprocessing.parent_process", lambda: "the rank")
+    caffe.set_solver_count(3)
+    caffe.set_solver_rank(1)
+    with pytest.raises(SystemExit) as ended:
+        caffe.set_solver_rank(2)
+    assert ended.value.code == 0
+    with pytest.raises(ScaffeError, match=r"set_solver_rank\(3\)"):
+        caffe.set_solver_rank(3)
+
+
+def test_a_rank_that_is_no_solvers_is_refused():
+    caffe.set_solver_count(2)
+    with pytest.raises(ScaffeError, match=r"set_solver_rank\(2\) of 2 solver\(s\)"):
+        caffe.set_solver_rank(2)
 
 
 @pytest.mark.parametrize(("function", "wrong", "least"), [("set_solver_count", 0, 1), ("set_solver_rank", -1, 0)])

@@ -110,3 +110,13 @@ def test_any_name_is_drawn_as_it_is(folder):
     assert "rankdir=LR" in text
     assert text.count(" -> ") == 14
     assert "{hi}" in text and '"<b>' not in text
+
+
+def test_multipliers_of_the_learning_rate_are_drawn_when_asked_for():
+    rates = "param { lr_mult: 0.5 } param { lr_mult: 0 }"
+    text = BRANCHES.replace('bottom: "data" top: "x"', f'bottom: "data" top: "x" {rates}')
+    net = text_format.Parse(text, NetParameter())
+    assert not any("lr mult" in line for lines, _ in draw.diagram(net).boxes.values() for line in lines)
+    boxes = {lines[0]: lines for lines, _ in draw.diagram(net, display_lrm=True).boxes.values()}
+    assert "lr mult 0.5, 0" in boxes["conv (Convolution)"] and "lr mult 1" in boxes["fc (InnerProduct)"]
+    assert boxes["all (MAX Pooling)"] == ["all (MAX Pooling)", "global"]

@@ -34,7 +34,8 @@ def other_value(one: Setting) -> object:
     if one.values:
         return next(value for value in one.values if value != one.default)
     texts = {"numbers": "bf16", "plan": "timed", "reduce": "chain", "bucket_bytes": "8K", "supernodes": "a;b"}
-    texts |= {"shuffle": "full", "timeline": "t.json", "n": "numa", "gather": "slices", "launch_delay": "0.5"}
+    texts |= {"shuffle": "full", "timeline": "t.json", "tensorboard": "tb", "metrics": "m.prom"}
+    texts |= {"n": "numa", "gather": "slices", "launch_delay": "0.5"}
     given = {str: texts.get(one.name), int: 3, float: 0.5, bool: True}[type(one.default)]
     return 2.0**20 if one.name == "workspace_bytes" else given
 

@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 from conftest import environment
 
+from scaffe.cli import main
 from scaffe.errors import SnapshotError
 from scaffe.files import weights
+from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.run import Run
 from scaffe.proto import SolverParameter
 from scaffe.training.signals import ACTIONS
-from scaffe.training.snapshot_writer import SHORTEST, Copies, SnapshotBudget
+from scaffe.training.snapshot_writer import SHORTEST, Copies, SnapshotBudget, SnapshotWriter
 from scaffe.training.solver import Solver
 
 MEANWHILE = Run(snapshot_async=True)
@@ -36,9 +38,9 @@ def solver():
     """Make solvers of a small net, with the prefix 'snap'."""
     made = []
 
-    def make(run=MEANWHILE, **fields):
+    def make(run=MEANWHILE, instances=Instances(), **fields):  # noqa: B008  frozen
         param = nets.solver_with(nets.softmax_regression("db"), **{"snapshot_prefix": "snap", "snapshot": 2, **fields})
-        made.append(Solver(param, run=run))
+        made.append(Solver(param, run=run, instances=instances))
         return made[-1]
 
     yield make
@@ -61,7 +63,7 @@ def held(monkeypatch):
 
 
 def contents():
-    return {path.name: path.read_bytes() for path in Path().glob("snap_iter_*")}
+    return {path.name: path.read_bytes() for path in Path().glob("snap*_iter_*")}
 
 
 @pytest.mark.parametrize("form", [SolverParameter.BINARYPROTO, SolverParameter.HDF5])
@@ -74,6 +76,47 @@ def test_the_files_are_those_of_a_run_that_waits(solver, form, more):
         os.unlink(name)
     solver(snapshot_format=form, **more).step(6)
     assert contents() == expected
+
+
+def test_with_instances_the_files_are_those_of_a_run_that_waits(solver):
+    two = Instances(n="2", oversubscribe=True)
+    solver(Run(), two).step(6)
+    expected = contents()
+    for name in expected:
+        os.unlink(name)
+    solver(MEANWHILE, two).step(6)
+    assert contents() == expected
+
+
+def test_several_solvers_of_a_process_write_at_the_same_time(solver, held):
+    held.set()
+    solver(Run(), snapshot_prefix="snap_a", random_seed=2).step(2)
+    solver(Run(), snapshot_prefix="snap_b", random_seed=3).step(2)
+    expected = contents()
+    for name in expected:
+        os.unlink(name)
+    held.clear()
+    solvers = [solver(snapshot_prefix=f"snap_{name}", random_seed=seed) for name, seed in (("a", 2), ("b", 3))]
+    threading.Timer(0.05, held.set).start()
+    for one in solvers:
+        one.step(2)
+    assert contents() == expected
+
+
+def test_a_forked_child_waits_for_no_thread_of_its_parent(solver, held):
+    one = solver(snapshot=1)
+    one._snapshot_meanwhile()
+    child = os.fork()
+    if not child:
+        try:
+            one.snapshots.writer.join()
+            one.lock.release()
+        finally:
+            os._exit(not os.path.exists("snap.lock"))
+    assert os.waitpid(child, 0)[1] == 0
+    held.set()
+    one._finish_snapshot()
+    assert len(contents()) == 2
 
 
 def test_a_snapshot_holds_its_iteration_although_training_goes_on(solver, held):
@@ -134,6 +177,40 @@ def test_a_snapshot_that_fails_ends_the_step_with_one_error(solver, monkeypatch,
     assert not contents()
     one.snapshot()
     assert set(contents()) == {f"snap_iter_{one.iter}.{kind}" for kind in ("caffemodel", "solverstate")}
+
+
+def test_a_snapshot_that_fails_ends_the_run_before_the_next_one(solver, monkeypatch):
+    one = solver(snapshot=3)
+    start = SnapshotWriter.start
+
+    def started(writer, write):
+        start(writer, write)
+        writer._thread.join()
+
+    monkeypatch.setattr(SnapshotWriter, "start", started)
+    monkeypatch.setattr("os.fsync", lambda descriptor: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(SnapshotError, match="no space left on device"):
+        one.step(1000)
+    assert one.iter == 4
+
+
+def test_a_run_that_fails_keeps_the_lock_until_its_snapshot_is_written(folder, held, monkeypatch):
+    nets.write_solver(folder, nets.softmax_regression("db"), snapshot=2, snapshot_prefix="snap", max_iter=4)
+    locked = []
+
+    def write(content, path, *given):
+        held.wait(60)
+        locked.append(os.path.exists("snap.lock"))
+
+    def fail(self):
+        threading.Timer(0.05, held.set).start()
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(weights, "write", write)
+    monkeypatch.setattr(Solver, "test_all", fail)
+    monkeypatch.setattr(Solver, "_is_test_due", lambda self: self.iter == 3)
+    assert main(["train", "--solver", "solver.prototxt", "--snapshot-async"]) == 1
+    assert locked == [True] and len(contents()) == 1 and not os.path.exists("snap.lock")
 
 
 def test_the_lock_is_kept_until_the_snapshot_is_written(solver, held):
@@ -216,3 +293,8 @@ def test_a_run_with_a_budget_takes_snapshots_by_it_and_not_at_the_interval(solve
     one.budget = SnapshotBudget(0.5, lambda: {0: 0, 1: 11, 2: 11, 3: 15, 4: 30, 5: 31}.get(one.iter, 32))
     one.step(6)
     assert sorted(contents()) == [f"snap_iter_{n}.{kind}" for n in (2, 5) for kind in ("caffemodel", "solverstate")]
+
+
+def test_a_run_with_a_budget_ends_with_a_snapshot_where_the_interval_ends_too(solver):
+    solver(Run(snapshot_budget=0.03), snapshot_after_train=True, max_iter=4).solve()
+    assert sorted(contents()) == ["snap_iter_4.caffemodel", "snap_iter_4.solverstate"]

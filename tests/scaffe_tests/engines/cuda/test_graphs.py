@@ -92,6 +92,19 @@ def test_once_recorded_only_data_layers_are_computed_layer_by_layer(make, monkey
     assert computed == ["Data", "Data"] * 2
 
 
+def test_with_callbacks_each_layer_is_computed_alone_and_trains_the_same(make):
+    pair, calls = [make(graphs, iter_size=2) for graphs in ("on", "off")], []
+    for solver in pair:
+        solver.step(WARM_UP + 1)
+    pair[0].net.after_forward(calls.append)
+    pair[0].net.before_backward(calls.append)
+    for solver in pair:
+        solver.step(2)
+    layers = range(len(pair[0].net.layers))
+    assert calls == [*layers, *reversed(layers)] * 4
+    assert_same_bits(*pair)
+
+
 def test_what_the_host_reads_and_writes_between_iterations_counts(make):
     pair = [make(graphs) for graphs in ("on", "off")]
     for solver in pair:

@@ -1,0 +1,88 @@
+"""Flags of commands that run a deploy net on images, and the nets that they ask for."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+from argparse import ArgumentTypeError
+from typing import Any
+
+import numpy as np
+
+import readers
+from scaffe.atomic import write_atomically
+from scaffe.commands.gflags import Parser
+from scaffe.commands.running import stages
+from scaffe.compute import Compute
+from scaffe.devices import gpu
+from scaffe.errors import ScaffeError
+from scaffe.images_net import ImagesNet
+
+B_G_R = (2, 1, 0)  # of R G B
+
+
+def add_image_flags(command: Parser) -> None:
+    """Add the net's files and how images become its input, also by the names of pycaffe's scripts."""
+    command.flag("model", others=["model-def"], required=True, metavar="FILE", help="deploy net prototxt")
+    command.flag("weights", others=["pretrained-model"], required=True, metavar="FILE", help=".caffemodel")
+    text = "to subtract: a .binaryproto or .npy file, or a number a channel"
+    command.flag("mean", others=["mean-file"], metavar="FILE|B,G,R", help=text)
+    command.flag("raw-scale", type=float, default=255.0, metavar="X", help="of pixels from 0 to 1, before the mean")
+    command.flag("input-scale", type=float, metavar="X", help="after the mean, as transform_param's scale")
+    command.flag("channel-swap", type=_order, metavar="I,J,K", help="of R,G,B (default for three channels: 2,1,0)")
+
+
+def _order(text: str) -> tuple[int, ...]:
+    places = text.split(",") if text else []
+    if sorted(places) != [str(i) for i in range(len(places))]:
+        raise ArgumentTypeError(f"expected an order of channels such as 2,1,0, got '{text}'")
+    return tuple(map(int, places))
+
+
+def net_options(a: argparse.Namespace, compute: Compute, chosen: gpu.Gpu | None) -> dict[str, Any]:
+    """Return the arguments of an ImagesNet that the flags give, all but the mean."""
+    return dict(
+        input_scale=a.input_scale, raw_scale=a.raw_scale, channel_swap=a.channel_swap or None,
+        compute=compute, level=a.level, stages=stages(a), gpu=chosen,
+    )  # fmt: skip
+
+
+def swap_by_default(net: ImagesNet, a: argparse.Namespace) -> None:
+    """Make a net of three channels take B G R, unless --channel-swap is given."""
+    if a.channel_swap is None and net.blobs[net.input].shape[1] == len(B_G_R):
+        net.transformer.set_channel_swap(net.input, B_G_R)
+
+
+def read_mean(given: str | None) -> np.ndarray | None:
+    """Return the mean that --mean names: an image (K x H x W), or a number for each channel; None for none."""
+    if not given:
+        return None
+    if given.endswith(".binaryproto"):
+        return readers.read_mean(given)
+    if given.endswith(".npy"):
+        return read_array(given, "mean file")
+    try:
+        return np.array([float(number) for number in given.split(",")], np.float32)
+    except ValueError:
+        exists = " (a file of another kind)" if os.path.exists(given) else ""
+        expected = "expected a .binaryproto or .npy file, or a number a channel such as 104,117,123"
+        raise ScaffeError(f"--mean {given}{exists}: {expected}") from None
+
+
+def read_array(path: str, what: str) -> np.ndarray:
+    """Return the array of a .npy file; `what` it is stands in errors."""
+    try:
+        values: np.ndarray = np.load(path)
+        return values
+    except OSError as error:
+        raise ScaffeError(f"{what} {path}: {(error.strerror or str(error)).lower()}") from None
+    except (ValueError, EOFError):
+        raise ScaffeError(f"{what} {path}: not a .npy file of numbers") from None
+
+
+def write_array(path: str, values: np.ndarray) -> None:
+    """Write a .npy file, which appears complete or not at all."""
+    content = io.BytesIO()
+    np.save(content, values)
+    write_atomically(path, content.getvalue())

@@ -1,0 +1,46 @@
+"""scaffe retry."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+
+from scaffe.commands.gflags import Parser
+from scaffe.commands.parser import add_command
+from scaffe.errors import ScaffeError
+from scaffe.files import snapshot
+from scaffe.proto.files import read_solver
+from scaffe.training.retries import Retries
+
+RANK = 17
+DEFAULT = 3  # retries
+
+
+def add(top: Parser) -> None:
+    """Add `retry`."""
+    text = "Run a launcher's command, and start the training again at its newest snapshot when a process was lost."
+    command = add_command(top, "retry", lambda a: _retry(a, top), text)
+    command.flag("retries", type=int, default=DEFAULT, metavar="N", help=f"starts after the first [{DEFAULT}]")
+    text = "behind --: a launcher with `scaffe train --solver FILE --snapshot auto`"
+    command.add_argument("words", nargs="+", metavar="COMMAND", help=text)
+
+
+def _retry(a: argparse.Namespace, top: Parser) -> int:
+    if a.retries < 0:
+        raise ScaffeError(f"--retries must be 0 or more, got {a.retries}")
+    return Retries(a.words, a.retries, _newest(a.words, top)).run()
+
+
+def _newest(words: Sequence[str], top: Parser) -> Callable[[], str | None]:
+    """Return a function that returns the newest snapshot of a training. Raise ScaffeError unless it goes on there."""
+    place = next((i for i, word in enumerate(words) if word == "train"), None)
+    flags = top.parse_args(words[place:]) if place is not None else None
+    if flags is None or flags.snapshot != "auto":
+        raise ScaffeError("retries need a training that goes on at its newest snapshot: scaffe train --snapshot auto")
+    prefix = read_solver(flags.solver).snapshot_prefix
+
+    def newest() -> str | None:
+        found = snapshot.complete(prefix)
+        return found[-1] if found else None
+
+    return newest

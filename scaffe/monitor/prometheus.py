@@ -1,0 +1,69 @@
+"""PrometheusFile: the last numbers of a run in Prometheus's text format, for a node exporter's textfile collector.
+
+https://prometheus.io/docs/instrumenting/exposition_formats/
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from scaffe.atomic import write_atomically
+from scaffe.errors import ScaffeError
+from scaffe.monitor.numbers import Metric, Numbers, Sample
+
+PREFIX = "scaffe_"
+
+
+class PrometheusFile:
+    """Replace a file by the last value of each number.
+
+    All have the label `run`, the file's name: a node exporter refuses a number that two files give alike.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = os.path.abspath(path)
+        self.name = f"metrics '{path}'"
+        name = os.fsencode(os.path.basename(self.path)).decode(errors="replace")  # which may not be UTF-8
+        self._common = {"run": name.removesuffix(".prom")}
+        self._last: dict[Metric, dict[tuple[str, ...], Sample]] = {}
+
+    def write(self, numbers: Sequence[Numbers]) -> None:
+        """Replace the file, which appears complete or not at all. Raise SnapshotError where that fails."""
+        for sample in (sample for one in numbers for sample in one.samples):
+            self._last.setdefault(sample.metric, {})[tuple(sample.labels.values())] = sample
+        if self._last:
+            write_atomically(self.path, self.text().encode())
+
+    def text(self) -> str:
+        """Return the last value of each number, grouped by metric."""
+        return "".join(_group(metric, [*samples.values()], self._common) for metric, samples in self._last.items())
+
+    def close(self) -> None:
+        """Do nothing: the file is closed, and stays with the last numbers."""
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raise ScaffeError if no file can be written there: now, not during the run."""
+    folder = os.path.dirname(os.fspath(path)) or "."
+    if os.path.isdir(path):
+        raise ScaffeError(f"metrics '{path}': is a folder; name a file")
+    if not os.path.isdir(folder):
+        raise ScaffeError(f"metrics '{path}': no such folder: {folder}")
+    if not os.access(folder, os.W_OK):
+        raise ScaffeError(f"metrics '{path}': no permission to write in {folder}")
+
+
+def _group(metric: Metric, samples: Sequence[Sample], common: Mapping[str, str]) -> str:
+    name = PREFIX + metric.name
+    lines = [f"# HELP {name} {metric.help}", f"# TYPE {name} {metric.kind}"]
+    lines += [f"{name}{{{_labels({**common, **one.labels})}}} {float(one.value)!r}" for one in samples]
+    return "\n".join(lines) + "\n"
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

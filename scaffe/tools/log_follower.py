@@ -1,0 +1,87 @@
+"""LogFollower: a log file, read as it grows, whoever writes it."""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+
+from scaffe.errors import LogError
+from scaffe.monitor.read_log import CHUNK, LogReader, year_of
+
+
+class LogFollower:
+    """Reads what a file has, and what is appended to it. The file may come later, be truncated, or be replaced.
+
+    `reader` has what the log says. A file that begins anew continues the log. The end of a with block closes it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = os.fspath(path)
+        self.reader = LogReader(year_of(path))
+        self._file: io.BufferedReader | None = None
+        self._grown = time.monotonic()  # when it was seen to have grown
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the file has been seen."""
+        return self._file is not None
+
+    @property
+    def idle(self) -> float:
+        """Seconds since the file has grown."""
+        return max(0.0, time.monotonic() - self._grown)
+
+    def poll(self) -> bool:
+        """Read what is new; return whether there was anything. Raise LogError if the file can't be read."""
+        try:
+            return self._poll()
+        except OSError as error:
+            raise LogError(f"{self.path}: {(error.strerror or str(error)).lower()}") from None
+
+    def __enter__(self) -> LogFollower:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _poll(self) -> bool:
+        there = self._stat()
+        if self._file is None:
+            if there is None:
+                return False
+            self._open(there)
+        grown = self._read()
+        if there is not None and self._file is not None:
+            mine = os.fstat(self._file.fileno())
+            if (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino):  # replaced
+                self._file.close()
+                self._open(there)
+                grown |= self._read()
+            elif mine.st_size < self._file.tell():  # truncated
+                self._file.seek(0)
+                self.reader.begin_file()
+                grown |= self._read()
+        return grown
+
+    def _stat(self) -> os.stat_result | None:
+        try:
+            return os.stat(self.path)
+        except FileNotFoundError:
+            return None
+
+    def _open(self, there: os.stat_result) -> None:
+        self._file = open(self.path, "rb")  # noqa: SIM115
+        self.reader.begin_file()
+        self._grown = time.monotonic() - max(0.0, time.time() - there.st_mtime)
+
+    def _read(self) -> bool:
+        assert self._file is not None
+        is_first, grown = not self._file.tell(), False
+        while chunk := self._file.read(CHUNK):
+            self.reader.feed(chunk)
+            grown = True
+        if grown and not is_first:
+            self._grown = time.monotonic()
+        return grown

@@ -1,0 +1,230 @@
+"""Monitor: the numbers of a run, measured at an interval and given to writers on the root."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Protocol
+
+import numpy as np
+
+from scaffe.monitor import numbers
+from scaffe.monitor.log import log
+from scaffe.monitor.numbers import Numbers, Sample, Writer
+from scaffe.monitor.watching import EVERY, Watching
+from scaffe.monitor.writing import Writing
+from scaffe.net import Net
+from scaffe.parallel.choose import WorkflowTrial
+from scaffe.parallel.world import World
+from scaffe.proto import SolverParameter
+from scaffe.training import about, display, measured
+from scaffe.training.losses import Losses
+from scaffe.training.norms import Norms
+from scaffe.training.settings import Settings
+from scaffe.version import __version__
+
+PICTURES = 10  # measurements between two pictures of the filters
+
+
+class Trained(Protocol):
+    """A solver, as far as its numbers need it."""
+
+    world: World
+    param: SolverParameter
+    settings: Settings
+    iter: int
+    net: Net
+    nets: list[Net]
+    trial: WorkflowTrial
+    losses: Losses
+    norms: Norms
+
+    def rate(self) -> float:
+        """Return the learning rate of the current iteration."""
+
+
+class Unwatched:
+    """A monitor that measures nothing, for a run without writers."""
+
+    def go_on(self, solver: Trained) -> None:
+        """Begin or go on with iterations at the solver's. All ranks call it alike, as all of these methods."""
+
+    def rest(self, solver: Trained) -> None:
+        """Note that other work begins, which is no training."""
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Return a context manager for work between iterations that is not counted as training."""
+        yield
+
+    def begins(self, solver: Trained) -> bool:
+        """Return whether the solver's next iteration is measured, and prepare for that."""
+        return False
+
+    def measure(self, solver: Trained) -> None:
+        """Measure the iteration that has ended, and write its numbers. Collective."""
+
+    def tested(self, iteration: int, test_net: int, outputs: Mapping[str, np.ndarray]) -> None:
+        """Write the means of a test net's outputs."""
+
+    def close(self) -> None:
+        """Return once all is written."""
+
+
+class Monitor(Unwatched):
+    """Measure every `every`-th iteration; `writing` gets the numbers on the root, and is None on the other ranks.
+
+    The first iteration of a run is measured too. Its speed and waits are left out, since kernels and memory are set up
+    in it.
+    """
+
+    def __init__(self, every: int, writing: Writing | None):
+        self.every, self._writing = every, writing
+        self._counters = measured.Counters()
+        self._at = -1  # the iteration at which training rests
+        self._curves_end = -1  # the iteration before which the curves end
+        self._is_paused = False
+        self._set_up = -1  # the iteration in which kernels and memory are set up
+        self._first = 0  # the first iteration of the interval
+        self._seconds = self._since = 0.0  # of the interval, up to the time `since`
+        self._images = self._measurements = 0
+        self._begun: int | None = None
+        if writing is not None:
+            self._end = weakref.finalize(self, writing.close)  # also where a user never closes the solver
+
+    def go_on(self, solver: Trained) -> None:
+        """Go on with the interval, or begin one where the solver is at another iteration than it rested at."""
+        self._go_on_at(solver.iter)
+        if solver.iter != self._at:
+            self._first = self._set_up = solver.iter
+            self._seconds = 0.0
+            self._look(solver, 0.0)
+        self._since = perf_counter()
+
+    def rest(self, solver: Trained) -> None:
+        """Count no time until training goes on."""
+        self._seconds += perf_counter() - self._since
+        self._at = self._curves_end = solver.iter
+
+    def _go_on_at(self, iteration: int) -> None:
+        if iteration != self._curves_end:
+            self._begun = self._curves_end = iteration
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Count no time within the block."""
+        self._seconds += perf_counter() - self._since
+        self._is_paused = True
+        try:
+            yield
+        finally:
+            self._is_paused = False
+        self._since = perf_counter()
+
+    def begins(self, solver: Trained) -> bool:
+        """Return whether the next iteration is measured; if so, its norms are added up."""
+        due = solver.iter % self.every == 0
+        if due:
+            solver.norms.begin()
+        return due
+
+    def measure(self, solver: Trained) -> None:
+        """Gather what the ranks measured since the last measurement, and give it to the writers. Collective."""
+        solver.losses.settle()
+        now, iterations = perf_counter(), solver.iter + 1 - self._first
+        mine = self._look(solver, self._seconds + now - self._since)
+        ranks = solver.world.allgather(mine)
+        outputs = display.train_outputs(solver.world, solver.nets)
+        norms = solver.norms.take()
+        self._first, self._seconds, self._since = solver.iter + 1, 0.0, perf_counter()
+        images = iterations * solver.param.iter_size * (solver.net.context.total_rows or 0)
+        self._images += images
+        if self._writing is None:
+            return
+        samples = [
+            *self._state(solver),
+            *measured.of_outputs(numbers.TRAIN_OUTPUT, outputs),
+            *measured.of_norms(*norms),
+        ]
+        if solver.iter > self._set_up:
+            samples += measured.of_speed(mine.seconds, iterations, images)
+            samples += measured.of_ranks(ranks, iterations)
+        self._put(self._with_extras(Numbers(solver.iter, samples), solver))
+
+    def _look(self, solver: Trained, seconds: float) -> measured.Interval:
+        return self._counters.since(solver.trial.workflows, solver.losses, solver.nets, seconds)
+
+    def _state(self, solver: Trained) -> list[Sample]:
+        values = {
+            numbers.ITERATION: solver.iter,
+            numbers.MAX_ITERATIONS: solver.param.max_iter,
+            numbers.LOSS: solver.losses.mean,
+            numbers.ITERATION_LOSS: solver.losses.last[-1],
+            numbers.RATE: solver.rate(),
+            numbers.IMAGES: self._images,
+        }
+        info = {"net": solver.net.name, "version": __version__, "ranks": str(solver.world.size)}
+        return [Sample(numbers.INFO, 1, info), *(Sample(metric, value) for metric, value in values.items())]
+
+    def _with_extras(self, found: Numbers, solver: Trained) -> Numbers:
+        """Return the numbers, with texts and the net's graph the first time, and with the filters now and then."""
+        if not self._measurements % PICTURES:
+            found = found._replace(pictures=about.first_filters(solver.net))
+        if not self._measurements:
+            found = found._replace(
+                pictures={**found.pictures, "net": about.drawing(solver.net)},
+                texts=about.texts(solver.param, solver.settings, solver.world, solver.net),
+                nodes=about.nodes(about.without_splits(solver.net.param)),
+            )
+        self._measurements += 1
+        return found
+
+    def tested(self, iteration: int, test_net: int, outputs: Mapping[str, np.ndarray]) -> None:
+        """Give the means of a test net's outputs to the writers."""
+        if not self._is_paused:  # a user tests, for example after `restore` and before `step`
+            self._go_on_at(iteration)
+        if self._writing is not None:
+            label = {"test_net": str(test_net)}
+            samples = measured.of_outputs(numbers.TEST_OUTPUT, outputs, **label)
+            self._put(Numbers(iteration, [Sample(numbers.TEST_ITERATION, iteration, label), *samples]))
+
+    def _put(self, found: Numbers) -> None:
+        assert self._writing is not None
+        self._writing.put(found._replace(begun=self._begun))
+        self._begun = None
+
+    def close(self) -> None:
+        """Return once the writers have written all and are closed; does nothing the second time."""
+        if self._writing is not None:
+            self._end()
+
+
+def open_monitor(world: World, param: SolverParameter, watching: Watching) -> Unwatched:
+    """Return the monitor that the settings ask for. Collective.
+
+    Raise ScaffeError, on all ranks, where the root can't write there.
+    """
+    if not watching.measures:
+        return Unwatched()
+    writers: list[Writer] = []
+    world.on_root(lambda: _open(writers, watching))
+    return Monitor(watching.measure_every or param.display or EVERY, Writing(writers) if world.is_root else None)
+
+
+def _open(writers: list[Writer], watching: Watching) -> None:
+    """Append the writers that the settings ask for."""
+    from scaffe.monitor.event_file import EventFiles
+    from scaffe.monitor.prometheus import PrometheusFile, check_writable
+
+    if watching.metrics:
+        check_writable(watching.metrics)
+        writers.append(PrometheusFile(watching.metrics))
+    if watching.tensorboard:
+        files = EventFiles(watching.tensorboard)
+        if files.has_curves:
+            log.info(
+                "%s: has curves of an earlier run; from the first iteration on this run's replace them", files.name
+            )
+        writers.append(files)

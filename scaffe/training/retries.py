@@ -1,0 +1,125 @@
+"""Retries: start a training again that a lost process has ended, at its newest snapshot.
+
+A job also ends by its user's will, or by an error that would come again; then it isn't started again. The exit status
+does not tell them apart: a process that exits with 1 may have been lost or have raised an exception. So what the job
+writes to stderr counts too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any
+
+from scaffe.training.signals import REQUEUE_EXIT_CODE
+
+SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1
+SIGNALLED = 128  # Open MPI's exit status for a process that was killed by signal N is this and N
+FINAL = 0, 2, REQUEUE_EXIT_CODE, signal.SIGTERM, SIGNALLED + signal.SIGINT, SIGNALLED + signal.SIGTERM
+# The first line that a failing rank writes. A rank that lost another one may see an error of MPI first.
+ERROR = re.compile(rb"(scaffe: |Traceback \(most recent call last\))")
+STALL = re.compile(rb"scaffe: rank \d+ has not moved for ")
+LOST_PEER = re.compile(rb"MPI_ERR_(PROC_|REVOKED)")
+PATIENCE = 2  # seconds for the rest of stderr once the launcher has ended
+
+
+def was_lost(code: int, errors: Sequence[bytes]) -> bool:
+    """Return whether a job has ended because a process was lost, or hung, by its exit status and lines of ERROR.
+
+    Open MPI's status gives the signal that killed a process. MPICH's may be that of processes that mpirun killed after
+    an error, so there an error that scaffe has reported counts.
+    """
+    if code in FINAL:
+        return False
+    if code > SIGNALLED or not errors or STALL.match(errors[0]):
+        return True
+    return any(LOST_PEER.search(line) for line in errors)
+
+
+class Try:
+    """One start of a job: its process in a session of its own, whose stderr is passed on and searched for errors."""
+
+    def __init__(self, command: Sequence[str]):
+        self.errors: list[bytes] = []
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True)
+        self._reader = threading.Thread(target=self._pass_on, daemon=True)
+        self._reader.start()
+
+    def end(self) -> int:
+        """Wait for the end of the job; return its exit status as a shell gives it."""
+        code = self.process.wait()
+        self._reader.join(PATIENCE)  # a process that was left behind may keep the pipe open
+        return SIGNALLED - code if code < 0 else code
+
+    def _pass_on(self) -> None:
+        assert self.process.stderr is not None
+        line = b""
+        with self.process.stderr as stderr:
+            while chunk := os.read(stderr.fileno(), 1 << 16):
+                sys.stderr.buffer.write(chunk)
+                sys.stderr.flush()
+                *lines, line = (line + chunk).replace(b"\r", b"\n").replace(b"\0", b"\n").split(b"\n")
+                self.errors += [one for one in lines if ERROR.match(one) or (self.errors and LOST_PEER.search(one))]
+
+
+class Retries:
+    """Starts `command` again, at most `most` times, while lost processes end it.
+
+    `newest()` returns the newest snapshot, None without one. Two tries in a row that take no further snapshot are the
+    last. `start(command)` returns a Try. The signals of SIGNALS are passed on to the job; after one of them it is not
+    started again.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        most: int,
+        newest: Callable[[], str | None],
+        start: Callable[[Sequence[str]], Any] = Try,
+    ):
+        self.command, self.most, self.newest, self.start = command, most, newest, start
+        self._asked_to_end = False
+        self._job: Any = None
+
+    def run(self) -> int:
+        """Run the job to its end; return the exit status of the last try. Only in a process's main thread."""
+        before = {number: signal.signal(number, self._pass_on) for number in SIGNALS}
+        try:
+            return self._run()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _run(self) -> int:
+        idle, snapshot = 0, self.newest()
+        for number in range(self.most + 1):
+            self._job = self.start(self.command)
+            code: int = self._job.end()
+            if self._asked_to_end or not was_lost(code, self._job.errors):
+                return code
+            former, snapshot = snapshot, self.newest()
+            idle = idle + 1 if snapshot == former else 0
+            why = f"a process was lost (exit status {code})"
+            if idle == 2:
+                _say(f"{why} in two tries without a new snapshot: not started again")
+                return code
+            if number < self.most:
+                _say(f"{why}: retry {number + 1} of {self.most}, from {snapshot or 'the start'}")
+        if self.most:
+            _say(f"{why} in the last of {self.most} retries: not started again")
+        return code
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        self._asked_to_end = True
+        if self._job is not None and self._job.process.poll() is None:
+            self._job.process.send_signal(number)
+
+
+def _say(text: str) -> None:
+    print(f"scaffe retry: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,68 @@
+"""jobs/mpirun.sh --retries: a training whose process is lost is started again, and ends with the same bits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import nets
+import pytest
+from conftest import ROOT, environment
+
+PROGRAM = """
+import os, signal, sys
+from scaffe.cli import main
+from scaffe.training.solver import Solver
+
+fault, *words = sys.argv[1:]
+act = Solver._act
+def fail():
+    raise RuntimeError("a defect")
+def failing(self):
+    act(self)
+    if self.iter == 3 and self.world.rank == 1 and not os.path.exists("hit"):
+        open("hit", "w").close()
+        {"kill": lambda: os.kill(os.getpid(), signal.SIGKILL), "exit": lambda: os._exit(1), "raise": fail}[fault]()
+Solver._act = failing
+sys.exit(main(words))
+"""
+
+pytestmark = pytest.mark.mpi_skip  # they start an mpirun of their own
+
+
+@pytest.fixture
+def train(tmp_path: Path):
+    """Train with retries; rank 1 fails once, after the third iteration."""
+    nets.write_images(tmp_path / "db", 20, (1, 4, 4))
+    nets.write_solver(
+        tmp_path, nets.softmax_regression("db"), max_iter=6, snapshot=2, snapshot_prefix="snap", random_seed=3
+    )
+    (tmp_path / "program.py").write_text(PROGRAM)
+
+    def run(fault: str) -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, "program.py", fault, "train", "--solver", "solver.prototxt", "--snapshot", "auto"]
+        command = [ROOT / "jobs/mpirun.sh", "--retries", "2", "-n", "2", *words]
+        return subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=600)
+
+    return run
+
+
+def test_a_lost_process_costs_no_bit(train, tmp_path: Path) -> None:
+    run = train("kill")
+    assert run.returncode == 0, run.stderr
+    assert run.stderr.count("scaffe retry: ") == 1
+    assert "): retry 1 of 2, from snap_iter_2.solverstate" in run.stderr
+    assert "Restored iteration 2 from snap_iter_2.solverstate" in run.stderr
+    files = [tmp_path / f"snap_iter_6.{kind}" for kind in ("caffemodel", "solverstate")]
+    retried = [path.read_bytes() for path in files]
+    for path in tmp_path.glob("snap_iter_*"):
+        path.unlink()
+    assert train("kill").stderr.count("scaffe retry: ") == 0  # the file hit is there: undisturbed
+    assert [path.read_bytes() for path in files] == retried
+
+
+def test_an_exception_ends_the_job(train) -> None:
+    run = train("raise")
+    assert run.returncode not in (0, 2)
+    assert "RuntimeError: a defect" in run.stderr and "scaffe retry: " not in run.stderr

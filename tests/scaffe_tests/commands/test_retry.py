@@ -1,0 +1,33 @@
+"""scaffe retry: its command line. training/test_retries.py has the tests of the rest."""
+
+from __future__ import annotations
+
+import sys
+
+import nets
+import pytest
+
+from scaffe.cli import main
+
+
+def test_a_training_that_ends_well_is_started_once(tmp_path, monkeypatch, capfd) -> None:
+    monkeypatch.chdir(tmp_path)
+    nets.write_solver(tmp_path, nets.softmax_regression("db"), snapshot_prefix="snap")
+    job = [sys.executable, "-c", "print('once')", "train", "--solver", "solver.prototxt", "-snapshot=auto"]
+    assert main(["retry", "--retries", "2", "--", *job]) == 0
+    assert capfd.readouterr() == ("once\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--retries", "-1", "--", "mpirun", "train"], "--retries must be 0 or more, got -1"),
+        (["--", "mpirun", "-n", "2", "python", "mine.py"], "retries need a training that goes on at its newest"),
+        (["--", "mpirun", "scaffe", "train", "--solver", "s.prototxt"], "scaffe train --snapshot auto"),
+        (["--", "mpirun", "scaffe", "train", "--solver=no", "-snapshot=auto"], "no: no such file or directory"),
+    ],
+)
+def test_wrong_words_are_one_line(capsys, words: list[str], text: str) -> None:
+    assert main(["retry", *words]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("scaffe: ") and text in line

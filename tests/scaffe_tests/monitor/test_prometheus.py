@@ -1,0 +1,86 @@
+"""The file of metrics is what Prometheus's own parser reads, and is replaced as a whole."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from scaffe.errors import ScaffeError
+from scaffe.monitor import numbers
+from scaffe.monitor.numbers import Metric, Numbers, Sample
+from scaffe.monitor.prometheus import PrometheusFile, check_writable
+
+METRICS = [metric for metric in vars(numbers).values() if isinstance(metric, Metric)]
+
+
+def parsed(path: Path) -> dict[tuple[str, ...], float]:
+    """Return the values of a file by name and the values of labels other than the run."""
+    return {
+        (sample.name, *(value for name, value in sorted(sample.labels.items()) if name != "run")): sample.value
+        for family in text_string_to_metric_families(path.read_text())
+        for sample in family.samples
+    }
+
+
+def test_the_last_value_of_each_number_stays(tmp_path: Path) -> None:
+    file = PrometheusFile(tmp_path / "run 1.prom")
+    tested = Sample(numbers.TEST_OUTPUT, 0.1 + 0.2, {"test_net": "0", "output": "accuracy"})
+    file.write([Numbers(0, [tested]), Numbers(0, [Sample(numbers.LOSS, 2.5)])])
+    file.write([Numbers(20, [Sample(numbers.LOSS, 1.5)])])
+    assert parsed(tmp_path / "run 1.prom") == {
+        ("scaffe_test_output", "accuracy", "0"): 0.1 + 0.2,
+        ("scaffe_loss",): 1.5,
+    }
+    assert 'run="run 1"' in (tmp_path / "run 1.prom").read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["run 1.prom"]
+
+
+@pytest.mark.parametrize("layer", ['a "b"', "a\\n", "a\nb", "a,b={}"])
+def test_any_name_of_a_layer_is_a_label(layer: str, tmp_path: Path) -> None:
+    file = PrometheusFile(tmp_path / "run.prom")
+    file.write([Numbers(0, [Sample(numbers.GRADIENT, 1.0, {"layer": layer})])])
+    assert parsed(tmp_path / "run.prom") == {("scaffe_gradient_norm", layer): 1.0}
+
+
+def test_numbers_are_named_once_with_type_and_help(tmp_path: Path) -> None:
+    assert len({metric.name for metric in METRICS}) == len(METRICS) > 20
+    file = PrometheusFile(tmp_path / "run.prom")
+    file.write([Numbers(0, [Sample(metric, 1.0, {"rank": str(k)}) for k in range(2) for metric in METRICS])])
+    families = list(text_string_to_metric_families((tmp_path / "run.prom").read_text()))
+    expected = {metric.name.removesuffix("_total"): (metric.kind, metric.help) for metric in METRICS}
+    assert {one.name.removeprefix("scaffe_"): (one.type, one.documentation) for one in families} == expected
+    assert all(len(one.samples) == 2 for one in families)
+
+
+def test_a_counter_alone_has_the_suffix_of_counters() -> None:
+    assert [metric.name for metric in METRICS if metric.name.endswith("_total")] == [
+        metric.name for metric in METRICS if metric.kind == "counter"
+    ]
+
+
+def test_where_no_file_can_be_written_is_an_error(tmp_path: Path, monkeypatch) -> None:
+    with pytest.raises(ScaffeError, match=r"no/run.prom': no such folder: .*no$"):
+        check_writable(tmp_path / "no" / "run.prom")
+    with pytest.raises(ScaffeError, match="is a folder; name a file$"):
+        check_writable(tmp_path)
+    monkeypatch.setattr(os, "access", lambda *given: False)  # root may write anywhere
+    with pytest.raises(ScaffeError, match=f"no permission to write in {tmp_path}$"):
+        check_writable(tmp_path / "run.prom")
+
+
+def test_a_name_that_is_no_utf8_is_a_label(tmp_path: Path) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/b\xffd.prom"))
+    PrometheusFile(path).write([Numbers(0, [Sample(numbers.LOSS, 2.5)])])
+    assert 'run="b\ufffdd"' in path.read_text()
+
+
+def test_the_file_stays_where_it_was_when_the_program_goes_elsewhere(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = PrometheusFile("run.prom")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    file.write([Numbers(0, [Sample(numbers.LOSS, 2.5)])])
+    assert parsed(tmp_path / "run.prom") == {("scaffe_loss",): 2.5}

@@ -1,0 +1,109 @@
+"""Retries: after which ends a job is started again, and when that ends."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from scaffe.training.retries import Retries, Try, was_lost
+
+TRACEBACK = b"scaffe: rank 0: Traceback (most recent call last):"
+
+
+@pytest.mark.parametrize(
+    ("code", "errors", "lost"),
+    [
+        (0, [], False),
+        (137, [], True),  # SIGKILL, as Open MPI gives it
+        (139, [], True),
+        (9, [], True),  # SIGKILL, as MPICH gives it
+        (1, [], True),  # a process that exited without a word
+        (1, [TRACEBACK], False),
+        (9, [TRACEBACK], False),  # MPICH's mpirun killed the others
+        (137, [TRACEBACK], True),
+        (1, [b"scaffe: rank 1: Traceback", b"mpi4py.MPI.Exception: MPI_ERR_PROC_FAILED: Process Failure"], True),
+        (1, [b"Traceback (most recent call last):"], False),  # before MPI has started
+        (1, [b"scaffe: rank 0 has not moved for 3 s: backward pass; missing:", b"scaffe: rank 1 on a: last"], True),
+        (2, [], False),
+        (75, [], False),
+        (130, [], False),
+        (143, [], False),
+        (15, [], False),  # SIGTERM, as MPICH gives it
+    ],
+)
+def test_a_lost_process_is_distinguished_from_an_error(code: int, errors: Sequence[bytes], lost: bool) -> None:
+    assert was_lost(code, errors) is lost
+
+
+class Ended:
+    """A try that ends at once."""
+
+    def __init__(self, code: int):
+        self.code, self.errors = code, list[bytes]()
+
+    def end(self) -> int:
+        return self.code
+
+
+def run(codes: Sequence[int], snapshots: Sequence[str | None], most: int) -> tuple[int, int]:
+    """Run tries that end with these codes; return the exit status and how many there were."""
+    left: Iterator[int] = iter(codes)
+    status = Retries(["job"], most, iter(snapshots).__next__, lambda command: Ended(next(left))).run()
+    return status, len(codes) - len(list(left))
+
+
+@pytest.mark.parametrize(
+    ("codes", "snapshots", "most", "expected"),
+    [
+        ([137, 137, 0], [None, "a", "b"], 3, (0, 3)),
+        ([137, 2, 0], [None, "a"], 3, (2, 2)),
+        ([137] * 9, [None, "a", "b", "c", "d"], 3, (137, 4)),  # after the last retry
+        ([137] * 9, [None, "a", "a", "a"], 9, (137, 3)),  # two tries without a new snapshot
+        ([137] * 9, [None, "a", "a", "b", "b", "b"], 9, (137, 5)),
+        ([137], [None, None], 0, (137, 1)),
+    ],
+)
+def test_a_job_is_started_again_while_it_comes_on(codes, snapshots, most, expected) -> None:
+    assert run(codes, snapshots, most) == expected
+
+
+def test_each_retry_is_one_line(capfd) -> None:
+    run([137, 1, 0], [None, "snap_iter_2.solverstate", "snap_iter_4.solverstate"], 2)
+    assert capfd.readouterr().err.splitlines() == [
+        "scaffe retry: a process was lost (exit status 137): retry 1 of 2, from snap_iter_2.solverstate",
+        "scaffe retry: a process was lost (exit status 1): retry 2 of 2, from snap_iter_4.solverstate",
+    ]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_is_passed_on_and_the_job_not_started_again(number: signal.Signals) -> None:
+    program = f"""
+import os, signal
+signal.signal({int(number)}, lambda *_: os._exit(9))
+os.kill(os.getppid(), {int(number)})
+while True:
+    signal.pause()
+"""
+    tries = []
+
+    def start(command: Sequence[str]) -> Try:
+        tries.append(Try(command))
+        return tries[-1]
+
+    assert Retries([sys.executable, "-c", program], 3, lambda: None, start).run() == 9
+    assert len(tries) == 1
+
+
+def test_stderr_is_passed_on_and_its_errors_are_noted(capfd) -> None:
+    text = "a line\\nscaffe: rank 1: Traceback (most recent call last):\\n  File\\n\\0---\\n"
+    one = Try([sys.executable, "-c", f"import sys; sys.stderr.write('{text}'); sys.exit(1)"])
+    assert one.end() == 1
+    assert capfd.readouterr().err == text.encode().decode("unicode_escape")
+    assert one.errors == [TRACEBACK.replace(b"0", b"1")]
+
+
+def test_a_process_that_a_signal_killed_has_the_exit_status_of_a_shell() -> None:
+    assert Try([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]).end() == 137
