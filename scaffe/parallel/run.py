@@ -83,13 +83,13 @@ class Run:
                            choices=SCALINGS, flag="scal")  # fmt: skip
     keep_snapshots: int = setting(0, "newest snapshots that stay; 0: all", metavar="N")
     snapshot_async: bool = setting(False, "write snapshots while training goes on", rare=True)
+    snapshot_budget: float = setting(
+        0.0, "share of the time that snapshots may take: sets how often", metavar="N%", parse=parse_share, rare=True
+    )
     on_rank_loss: str = setting(
         "stop", "when a rank's process ends: end the job, or go on without it", choices=ON_RANK_LOSS, rare=True
     )
     min_ranks: int = setting(1, "ranks without which shrink stops, with exit code 76", metavar="N", rare=True)
-    snapshot_budget: float = setting(
-        0.0, "share of the time that snapshots may take: sets how often", metavar="N%", parse=parse_share, rare=True
-    )
 
     def __post_init__(self) -> None:
         check_fields(self, Run)

@@ -184,6 +184,14 @@ class BuiltSolver:
         """Return the learning rate of the current iteration, before any lr_mult."""
         return lr_policy.rate(self.param, self.iter)
 
+    @property
+    def lr(self) -> float:
+        """The learning rate of the current iteration, before any lr_mult: pycaffe's name of `rate`."""
+        return self.rate()
+
+    def _is_test_due(self) -> bool:
+        return bool(self.test_nets) and self.iter % self.param.test_interval == 0
+
     def _plan(self) -> None:
         """Choose kernels on the root, for all ranks, and bring all instances to where the first is. Collective."""
         nets = self.net, *self.test_nets

@@ -142,11 +142,6 @@ class Solver(RecoveringSolver):
         self._run(iterations)
         self.written.note(self._users_nets())
 
-    @property
-    def lr(self) -> float:
-        """The learning rate of the current iteration, before any lr_mult."""
-        return self.rate()
-
     def add_callback(self, on_start: Any, on_gradients_ready: Any = None) -> None:
         """Add two functions without arguments, or an object with methods of these names. Not collective.
 
@@ -248,13 +243,13 @@ class Solver(RecoveringSolver):
         self._keep_prefix()
         if self.run.snapshot_budget and self.world.is_root:
             self.budget = SnapshotBudget(self.run.snapshot_budget)
+        if self.watching.tensorboard or self.watching.metrics:
+            log.warning("The root is lost: no more numbers are written for TensorBoard and Prometheus")
         if has_state:
             return
         prefix = self.param.snapshot_prefix
         if not self.world.on_root(lambda: snapshot.newest(prefix)):
-            raise RanksLostError(
-                f"the root is lost, and with it the solver's history; there is no snapshot of {prefix}"
-            )
+            raise RanksLostError(f"the root and its solver's history are lost; there is no snapshot of {prefix}")
         self.restore("auto")
         self.done = self.acted = self.iter
         self.tested = -1
@@ -351,9 +346,6 @@ class Solver(RecoveringSolver):
             log.info("Timeline in %s; scaffe timeline %s summarises it", path, path)
 
     # Tests.
-
-    def _is_test_due(self) -> bool:
-        return bool(self.test_nets) and self.iter % self.param.test_interval == 0
 
     @collective
     def test_all(self) -> None:

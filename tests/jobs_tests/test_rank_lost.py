@@ -102,7 +102,7 @@ def test_without_the_root_they_go_back_to_the_newest_snapshot(run):
     ("lost", "flags", "told"),
     [
         ("1", ("--min-ranks", "3"), "2 rank(s) are left, fewer than --min-ranks 3"),
-        ("0", (), "the root is lost, and with it the solver's history; there is no snapshot of snap"),
+        ("0", (), "the root and its solver's history are lost; there is no snapshot of snap"),
     ],
 )
 def test_ranks_that_cannot_go_on_end_with_an_exit_code_of_their_own(run, lost, flags, told):
