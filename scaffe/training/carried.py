@@ -44,6 +44,7 @@ class Carried:
         self._history = [flat.copy() for flat in solver.rule.history]
         self._positions = solver.snapshots.state(Progress(solver.iter, solver.tests_done, solver.seed))
         self._batch_number = solver.net.context.batch_number
+        self._writer = solver.snapshots.writer
         self._losses, self._bad_records = solver.losses, solver.bad_records
 
     def share(self, world: World, source: int) -> None:
@@ -65,6 +66,7 @@ class Carried:
         for new, old in zip(solver.rule.history, self._history, strict=True):
             new[...] = old
         solver.snapshots.restore_positions(self._positions, solver.seed)
+        solver.snapshots.writer.follow(self._writer)
         solver.tests_done = 0  # counted from those positions
         for net in solver.nets:
             net.context.batch_number = self._batch_number

@@ -34,6 +34,7 @@ from scaffe.parallel.run import Run
 from scaffe.parallel.world import LostRank, World
 from scaffe.training.built_solver import BuiltSolver
 from scaffe.training.carried import Carried
+from scaffe.training.written import Written
 
 
 class State(NamedTuple):
@@ -95,6 +96,7 @@ class RecoveringSolver(BuiltSolver):
 
     done = acted = 0
     tested = -1
+    written: Written
     mark: Mark | None = None
     _is_whole = True
     _root_lost = False
@@ -140,6 +142,8 @@ class RecoveringSolver(BuiltSolver):
                 raise error
             self._break_off()
             lost = self.world.shrink()
+            if not lost:  # then going on would not end
+                raise error
             try:
                 self._go_on(lost)
             except Exception as another:
@@ -176,6 +180,7 @@ class RecoveringSolver(BuiltSolver):
         self.team = Team(world, self.auto_instances.present)
         self._build()
         self.closed = False
+        self.written.forget()
         carried.give(self)
         self._plan()
         if self._root_lost:

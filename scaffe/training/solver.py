@@ -243,7 +243,7 @@ class Solver(RecoveringSolver):
         self._keep_prefix()
         if self.run.snapshot_budget and self.world.is_root:
             self.budget = SnapshotBudget(self.run.snapshot_budget)
-        if self.watching.tensorboard or self.watching.metrics:
+        if self.world.is_root and (self.watching.tensorboard or self.watching.metrics):
             log.warning("The root is lost: no more numbers are written for TensorBoard and Prometheus")
         if has_state:
             return
@@ -265,12 +265,14 @@ class Solver(RecoveringSolver):
     def _iterate(self, ends: bool) -> None:
         """Run an iteration; after one that `ends` a step all ranks have the root's parameters."""
         self._arrange()
+        self._mark()
         if self.called is not None:
+            if self.undo:
+                self.undo.keep_all()
             self.called.start()
         record = self.world.record
         self.team.begin(self.iter)
         self.rate()  # raises on all ranks where there is none, also on ranks that update nothing
-        self._mark()
         run, start = iterate, time.perf_counter()
         agree: Callable[..., Any] = partial(self.losses.take, iteration=self.iter)
         if self.timeline:

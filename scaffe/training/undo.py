@@ -19,13 +19,21 @@ class Undo:
         self._packed, self._history = packed, rule.history
         self._kept = [np.empty(packed.nbytes // 4, np.float32) for _ in range(1 + len(rule.history))]
         self._parts: list[slice] = []
+        self._has_all = False
 
     def begin(self) -> None:
         """Begin an iteration: the last one's updates stay."""
-        self._parts = []
+        self._parts, self._has_all = [], False
+
+    def keep_all(self) -> None:
+        """Copy everything: users' functions follow, which may write anywhere."""
+        self.keep(slice(None))
+        self._has_all = True
 
     def keep(self, part: slice) -> None:
         """Copy a bucket, whose update follows. Called by the thread that updates it."""
+        if self._has_all:
+            return
         for kept, values in zip(self._kept, (self._packed.data, *self._history), strict=True):
             np.copyto(kept[part], values[part])
         self._parts.append(part)
@@ -36,4 +44,4 @@ class Undo:
             for kept, values in zip(self._kept, (self._packed.data, *self._history), strict=True):
                 np.copyto(values[part], kept[part])
         self._packed.changed(slice(None))
-        self._parts = []
+        self.begin()

@@ -20,6 +20,7 @@ from scaffe import cli
 from scaffe.errors import RanksLostError
 from scaffe.monitor.record import RankRecord
 from scaffe.parallel.world import launcher_rank
+from scaffe.training.solver import Solver
 
 lost, when, operation = sys.argv[1].split(","), int(sys.argv[2]), int(sys.argv[3])
 at = RankRecord.at
@@ -29,7 +30,25 @@ def dying(self, what, layer=-1):
     if str(launcher_rank()) in lost and self._iteration == when and what == operation and layer <= 1:
         os.kill(os.getpid(), signal.SIGKILL)
 
-RankRecord.at = dying
+carry = Solver._carry
+
+def dying_again(self, state):
+    if str(launcher_rank()) == os.environ.get("LOST_IN_RECOVERY"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return carry(self, state)
+
+step = Solver.step
+
+def decaying(self, iterations):
+    def decay():
+        for blobs in self.net.params.values():
+            blobs[0].data[...] *= 0.75
+
+    if "DECAY" in os.environ:
+        self.add_callback(decay, lambda: None)
+    step(self, iterations)
+
+RankRecord.at, Solver._carry, Solver.step = dying, dying_again, decaying
 sys.exit(cli.main(sys.argv[4:]))
 """
 
@@ -89,6 +108,21 @@ def test_the_ranks_that_are_left_go_on_as_a_resumed_run_does(run, ranks, lost, w
     left = ranks - len(lost.split(","))
     assert f"{left} rank(s) are left; they go on at iteration {WHEN} after" in result.stderr
     assert files == resumed(run, ranks, left, WHEN, *flags)
+
+
+def test_a_rank_may_be_lost_while_the_others_recover(run, monkeypatch):
+    monkeypatch.setenv("LOST_IN_RECOVERY", "2")
+    result, files = run("shrunk", 4, lost="1")
+    assert result.returncode == 0, result.stderr
+    monkeypatch.delenv("LOST_IN_RECOVERY")
+    assert files == resumed(run, 4, 2, WHEN)
+
+
+def test_what_a_callback_has_written_into_parameters_is_put_back(run, monkeypatch):
+    monkeypatch.setenv("DECAY", "1")
+    result, files = run("shrunk", 3, lost="1")
+    assert result.returncode == 0, result.stderr
+    assert files == resumed(run, 3, 2, WHEN)
 
 
 def test_without_the_root_they_go_back_to_the_newest_snapshot(run):
