@@ -42,7 +42,7 @@ class State(NamedTuple):
 
     - `done`: iterations whose updates it has applied; `acted`: those after which what is due was done.
     - `tested`: the last iteration before which the test nets were run; `tests_done`: how often.
-    - `losses`: the last losses; `wishes`: requests of any rank that are not yet granted.
+    - `losses`: the last losses; `wishes`: requests of any rank that are not yet granted, or not all the way.
     - `has_state`: whether it has the parameters and the history of `done` iterations.
     """
 
@@ -91,12 +91,14 @@ class Averaged:
 class RecoveringSolver(BuiltSolver):
     """The part of a solver that goes on without lost ranks.
 
-    `done`, `acted` and `tested` are those of State; `mark` is None outside of training.
+    `done`, `acted` and `tested` are those of State, `granting` wishes that are being granted; `mark` is None outside of
+    training.
     """
 
     done = acted = 0
     tested = -1
     written: Written
+    granting: set[str] = set()  # noqa: RUF012  never changed in place
     mark: Mark | None = None
     _is_whole = True
     _root_lost = False
@@ -104,7 +106,7 @@ class RecoveringSolver(BuiltSolver):
     def _begin_marks(self) -> None:
         """Note that a step begins."""
         self.done = self.acted = self.iter
-        self.tested = -1
+        self.tested, self.granting = -1, set()
         self._mark()
 
     def _mark(self) -> None:
@@ -131,15 +133,17 @@ class RecoveringSolver(BuiltSolver):
         """Note that this iteration's updates are applied."""
         self.done, self._is_whole = self.iter + 1, True
 
-    def _recover(self, error: Exception) -> None:
-        """Go on without the ranks that are lost. Raise the error if it is another one, or if the run does not shrink.
+    def _can_recover(self, error: Exception) -> bool:
+        """Return whether this error says that a rank is lost, and the run goes on without it."""
+        return self.run.shrinks and is_loss(error) and self.mark is not None
+
+    def _recover(self) -> None:
+        """Go on without the ranks that are lost.
 
         A rank that is lost meanwhile makes the others begin again. Collective over the ranks that are left.
         """
         start = time.perf_counter()
         while True:
-            if not self.run.shrinks or not is_loss(error) or self.mark is None:
-                raise error
             self._break_off()
             lost = self.world.shrink()
             if not lost:  # then going on would not end
@@ -149,7 +153,6 @@ class RecoveringSolver(BuiltSolver):
             except Exception as another:
                 if self.closed or not is_loss(another):  # nothing is built to go on from
                     raise
-                error = another
                 continue
             if self.world.is_root:
                 text = "%d rank(s) are left; they go on at iteration %d after %.3g s"
@@ -175,6 +178,7 @@ class RecoveringSolver(BuiltSolver):
         source, state = self._decide()
         carried = self._carry(state)
         carried.share(world, source)
+        self.done = state.done  # not before: another loss may have broken the broadcasts off
         self._abandon()
         self.closed = True  # until all is built
         self.team = Team(world, self.auto_instances.present)
@@ -197,7 +201,7 @@ class RecoveringSolver(BuiltSolver):
         everywhere = self.propagate.everywhere
         mine = State(
             self.done, self.acted, self.tested, self.tests_done, tuple(self.losses.last),
-            frozenset(self.losses.wishes), everywhere or (self.world.is_root and not self._root_lost),
+            frozenset(self.losses.wishes | self.granting), everywhere or (self.world.is_root and not self._root_lost),
         )  # fmt: skip
         states = self.world.allgather(mine)
         source = max(range(len(states)), key=lambda rank: (states[rank].has_state, states[rank].done, -rank))
@@ -211,10 +215,12 @@ class RecoveringSolver(BuiltSolver):
             self.statistics.values[...] = mark.statistics
             if self.undo:
                 self.undo.undo()
-        self.iter = self.done = state.done
+        self.iter = state.done
         self.acted, self.tested, self.tests_done = state.acted, state.tested, state.tests_done
         self.losses.last = deque(state.losses, self.param.average_loss)
         self.losses.wishes = set(state.wishes)
+        if state.wishes & {"requeue", "stop"}:
+            self.acted = -1  # stop now
         carried, passes = Carried(self), (state.done - mark.iter) * self.param.iter_size
         layers = zip(mark.samples, self.net.data_layers(), strict=True)
         samples = [sample + passes * layer.samples_per_batch for sample, layer in layers]

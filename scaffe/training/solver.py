@@ -200,29 +200,33 @@ class Solver(RecoveringSolver):
                     self._run_until(last, bar)
                     break
                 except Exception as error:
-                    self._recover(error)
+                    if not self._can_recover(error):
+                        raise
+                    self._recover()
         self.mark = None
 
     def _run_until(self, last: int, bar: tqdm[Any]) -> None:
         """Run iterations up to `last`, or until a request to stop, and complete what they began."""
         p = self.param
         while True:
-            if self.acted < self.iter:
+            if self.acted != self.iter:
                 self._act()
-                self.acted = self.iter
                 if self.stopped:
                     self.propagate.sync()
                     break
+                self.acted, self.granting = self.iter, set()
             if self.iter >= last:
                 break
-            if self._is_test_due() and (self.iter > 0 or p.test_initialization) and self.tested < self.iter:
+            if self._is_test_due() and (self.iter > 0 or p.test_initialization) and self.tested != self.iter:
                 self.losses.settle()
                 with self.monitor.paused():
                     self.test_all()
                 self.tested = self.iter
             shows = p.display > 0 and self.iter % p.display == 0
             measures = self.monitor.begins(self)
-            self._iterate(ends=self.iter + 1 == last)
+            before = self.iter
+            self._iterate(ends=before + 1 == last)
+            last += self.iter - before  # a user's function may have restored a snapshot
             if self.auto_instances.is_settled:
                 self.team.tell_places(self.nets)
             if shows:
@@ -254,6 +258,7 @@ class Solver(RecoveringSolver):
         self.done = self.acted = self.iter
         self.tested = -1
         self.losses.last.clear()
+        self._mark()
 
     def _keep_prefix(self) -> None:
         """Lock the snapshot prefix, if this run writes snapshots. Collective the first time."""
@@ -295,7 +300,8 @@ class Solver(RecoveringSolver):
 
     def _act(self) -> None:
         """Snapshot if it is due or a rank requests it, and stop if a rank requests that."""
-        wishes, self.losses.wishes = self.losses.wishes, set()
+        self.granting = wishes = self.losses.wishes
+        self.losses.wishes = set()
         if self._is_snapshot_due() or wishes & {"snapshot", "requeue"}:
             self.losses.settle()
             self._snapshot_meanwhile() if self.run.writes_meanwhile else self.snapshot()
