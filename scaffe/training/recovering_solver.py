@@ -147,7 +147,7 @@ class RecoveringSolver(BuiltSolver):
             self._break_off()
             lost = self.world.shrink()
             if not lost:  # then going on would not end
-                raise error
+                raise RanksLostError("MPI reported a lost rank, but none is lost")
             try:
                 self._go_on(lost)
             except Exception as another:
