@@ -31,7 +31,20 @@ def is_loss(error: BaseException | None) -> bool:
     from mpi4py import MPI
 
     classes = [getattr(MPI, name) for name in CLASSES if hasattr(MPI, name)]  # mpi4py 3 has none
-    return isinstance(error, MPI.Exception) and error.Get_error_class() in classes
+    if not isinstance(error, MPI.Exception):
+        return False
+    found = error.Get_error_class()
+    return found in classes or (found == MPI.ERR_OTHER and _has_lost_any())
+
+
+def _has_lost_any() -> bool:
+    """Return whether MPI knows of a lost rank. Open MPI 5's broadcasts report one as ERR_OTHER."""
+    from mpi4py import MPI
+
+    try:
+        return bool(MPI.COMM_WORLD.Get_failed().Get_size())
+    except (AttributeError, NotImplementedError, MPI.Exception):  # mpi4py 3, or an MPI without fault tolerance
+        return False
 
 
 def noticed(error: Exception) -> Exception:

@@ -41,14 +41,15 @@ class Revocable:
         for plan in self._plans.values():
             plan.drain()
 
-    def abandon(self) -> None:
-        """Drop plans and windows without a word to other ranks, of which some are lost; the object is of no more use.
+    def abandon(self, windows: bool = True) -> None:
+        """Drop plans and windows, since ranks are lost; the object can't be used any more.
 
-        Arrays from `empty` must not be read any more: their memory is given back. Call this after a collective of the
-        ranks that are left, such as MPI's Shrink: until then one of them may be writing to this rank's arrays.
+        The arrays that `empty` returned lose their values, unless `windows` is False: then their memory stays until
+        the process ends. Call this after a collective of the ranks that are left, such as MPI's Shrink: until then one
+        of them may be writing to this rank's arrays.
         """
         for other in self._dups:
             other.abandon()
         self._plans.clear()
         if self._owns:
-            self.node.abandon()
+            self.node.abandon(windows)

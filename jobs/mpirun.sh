@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # mpirun with the settings that it needs on this machine; all arguments are passed to mpirun:
 #   jobs/mpirun.sh -n 4 scaffe train --solver solver.prototxt
-# With --retries N before all others, a training (scaffe train --snapshot auto) that a lost process has ended is started
-# again at its newest snapshot, at most N times.
+# Two arguments are this script's own and come first. --ft makes Open MPI tolerate the loss of ranks, as scaffe train
+# --on-rank-loss shrink needs. With --retries N a training (scaffe train --snapshot auto) that a lost process has ended
+# is started again at its newest snapshot, at most N times.
 # Settings in the environment take precedence. With a host list or in a batch job the site's settings apply, and this
 # script only permits running as root.
 set -eu
@@ -19,11 +20,16 @@ if ! command -v mpirun >/dev/null; then
   exit 2
 fi
 
+ft=
 retry=
-if [ "${1:-}" = --retries ]; then
-  retry="scaffe retry --retries ${2:?mpirun.sh: --retries needs a number} --"
-  shift 2
-fi
+while :; do
+  case ${1:-} in
+    --ft) ft="--with-ft ulfm" && shift ;;
+    --retries) retry="scaffe retry --retries ${2:?mpirun.sh: --retries needs a number} --" && shift 2 ;;
+    *) break ;;
+  esac
+done
+set -- $ft "$@"
 
 ranks=
 one_node=yes

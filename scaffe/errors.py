@@ -26,6 +26,7 @@ ScaffeError            [RuntimeError, for all]
 │   ├── CudnnError     cuDNN is missing, or failed in a plan that it proposed
 │   └── OnednnError    oneDNN is missing, has another version, or refused a call
 └── AgreedError        an error that all ranks raise at the same point
+    ├── RanksLostError  fewer ranks than the run needs, or the one with the solver's state, since processes ended
     ├── DivergedError  a loss, a parameter or a learning rate that is not finite
     └── BadRecordsError  more bad records than the run allows
 
@@ -157,6 +158,12 @@ class AgreedError(ScaffeError):
 
 class DivergedError(AgreedError):
     """A loss, a parameter, its gradient or history, or a learning rate that is not finite on some rank."""
+
+
+class RanksLostError(AgreedError):
+    """Processes have ended, and the ranks that are left can't go on."""
+
+    exit_code = 76
 
 
 class BadRecordsError(AgreedError):

@@ -189,11 +189,12 @@ class NodeComm:
         while self.windows:
             self.windows.pop().free()
 
-    def abandon(self) -> None:
-        """Give the windows up, since a rank is lost. Not collective."""
+    def abandon(self, windows: bool) -> None:
+        """Never free the windows, since a rank is lost; with `windows` give their memory back. Not collective."""
         atexit.unregister(self.free)
-        while self.windows:
-            self.windows.pop().abandon()
+        for window in self.windows if windows else []:
+            window.abandon()
+        self._given_up, self.windows = self.windows, []
 
 
 def blocks(start: int, stop: int, length: int = BLOCK) -> Iterator[tuple[int, int]]:

@@ -64,7 +64,7 @@ class SharedWindow:
         self.win.Free()
 
     def abandon(self) -> None:
-        """Give the memory of this rank's segment back to the system; the window stays. Not collective."""
+        """Give the memory of this rank's segment back to the system: it reads as zeros. Not collective."""
         start = -self.base % mmap.PAGESIZE
         if (nbytes := (self.nbytes - start) // mmap.PAGESIZE * mmap.PAGESIZE) > 0:
             where, length = ctypes.c_void_p(self.base + start), ctypes.c_size_t(nbytes)

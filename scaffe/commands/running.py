@@ -54,13 +54,16 @@ def alone(work: Callable[[], object]) -> int:
 def on_all_ranks(run: Callable[[World], int]) -> int:
     """Run a command on every rank; return its exit code. No rank waits for a failed one."""
     world = open_world()
+    code = 0
     try:
-        return run(world)
+        code = run(world)
     except KeyboardInterrupt:
         world.comm.Abort(130)
     except BaseException as error:
-        return world.fail(error)
-    return 0
+        code = world.fail(error)
+    if world.lost:
+        world.leave(code)
+    return code
 
 
 def on_devices(run: Callable[[World, Settings], int], a: argparse.Namespace) -> int:

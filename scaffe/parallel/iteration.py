@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 
@@ -11,14 +12,20 @@ from scaffe.engine import Loss
 from scaffe.monitor.record import BACKWARD, FORWARD, LOSS, UPDATE, RankRecord
 from scaffe.parallel.instances.joined_loss import joined
 from scaffe.parallel.replica import Replica
-from scaffe.parallel.statistics import Statistics
 from scaffe.parallel.workflows.workflow import Workflow
+
+
+class Averages(Protocol):
+    """The statistics of an iteration."""
+
+    def average(self) -> None:
+        """Average them over all ranks. Collective."""
 
 
 @np.errstate(all="ignore")  # a loss that is not finite is reported once, with its layer
 def iterate(
     workflow: Workflow,
-    statistics: Statistics,
+    statistics: Averages,
     passes: int,
     agree_on_loss: Callable[[Loss], None],
     record: RankRecord,

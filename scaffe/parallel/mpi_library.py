@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from collectives.execution.device import aware
 
 LEVELS = ("single", "funneled", "serialized", "multiple")  # of threads that may call MPI
+
+
+FAULT_TOLERANT = "OMPI_MCA_mpi_ft_enable"  # set by mpirun --with-ft ulfm
+
+
+def can_shrink() -> bool:
+    """Return whether the ranks that are left can go on when one is lost: Open MPI's mpirun --with-ft ulfm says so."""
+    from mpi4py import MPI
+
+    return os.environ.get(FAULT_TOLERANT) == "1" and "Shrink" in dir(MPI.Intracomm)
 
 
 def mpi_lines() -> Iterator[str]:
@@ -17,4 +28,6 @@ def mpi_lines() -> Iterator[str]:
     yield f"MPI: {version}"
     yield f"MPI standard: {'.'.join(map(str, MPI.Get_version()))}; threads: {LEVELS[MPI.Query_thread()]}"
     takes, who = aware.support()
+    others = "the others can go on" if can_shrink() else "the job ends; start it with jobs/mpirun.sh --ft to go on"
+    yield f"When a rank is lost: {others}"
     yield f"GPU-aware MPI: {'yes' if takes else 'no'} ({who})"

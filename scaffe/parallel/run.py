@@ -19,6 +19,7 @@ AUTO = "auto"
 SYNCS = {"reduce-bcast": "reduce", "allreduce": "allreduce"}  # with the collective that sums gradients
 BROADCAST_NUMBERS = ("float32", "bf16")
 SCALINGS = ("strong", "weak")
+ON_RANK_LOSS = ("stop", "shrink")
 
 
 def _workflows() -> Sequence[str]:
@@ -52,6 +53,9 @@ class Run:
     the root writes a copy of weights and history while training goes on. With `snapshot_budget` too; snapshots are then
     taken as often as this share of the time allows (0 to 1, or "3%"), not at the interval of the solver file.
 
+    With `on_rank_loss` "shrink" the ranks that are left go on when a process ends, at the iteration that was under way,
+    as long as they are at least `min_ranks`. Then the values that an iteration's updates replace are kept meanwhile.
+
     Raise ScaffeError for other values; `check_reduce` checks `reduce`, since a flag can complete what a file says.
     """
 
@@ -82,6 +86,10 @@ class Run:
     snapshot_budget: float = setting(
         0.0, "share of the time that snapshots may take: sets how often", metavar="N%", parse=parse_share, rare=True
     )
+    on_rank_loss: str = setting(
+        "stop", "when a rank's process ends: end the job, or go on without it", choices=ON_RANK_LOSS, rare=True
+    )
+    min_ranks: int = setting(1, "ranks without which shrink stops, with exit code 76", metavar="N", rare=True)
 
     def __post_init__(self) -> None:
         check_fields(self, Run)
@@ -117,6 +125,11 @@ class Run:
     def writes_meanwhile(self) -> bool:
         """Whether snapshots are written while training goes on."""
         return self.snapshot_async or self.snapshot_budget > 0
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether the ranks that are left go on when one is lost."""
+        return self.on_rank_loss == "shrink"
 
     @property
     def collective(self) -> str:

@@ -215,6 +215,14 @@ class StallWatch:
         self.beacon.close()
         self._window.free()
 
+    def abandon(self) -> None:
+        """End the thread, and give the shared memory up, since a rank is lost. Not collective."""
+        self._stop.set()
+        self._thread.join()
+        for record in self.records:
+            record.move(memoryview(bytearray(NBYTES)).cast("q"))
+        self.beacon.close()
+
     def _run(self) -> None:
         nap = min(LONGEST_NAP, self.seconds / 8)
         while not self._stop.wait(nap):

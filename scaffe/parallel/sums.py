@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from collectives.loss import regardless
 from scaffe.monitor.record import RANKS
 from scaffe.parallel.meter import Meter
 from scaffe.parallel.world import World
@@ -61,6 +62,14 @@ class Sums:
     def idle(self) -> bool:
         """Return whether no sum is requested or in flight. Calls no MPI."""
         return self._asked is None
+
+    def break_off(self) -> None:
+        """End the sums of all ranks, since one is lost. Not collective."""
+        with regardless():
+            self._comm.Revoke()
+        if self._request is not None:
+            with regardless():
+                self._request.Wait()
 
     def close(self) -> None:
         """Free the communicator. Collective."""

@@ -9,11 +9,12 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar, cast
 
 import numpy as np
 
 from collectives import CollectiveError, abort, agree
+from collectives.loss import is_loss, noticed, regardless
 from readers import ReaderError
 from scaffe.devices.threads import check_threads, given_threads, limit_blas
 from scaffe.errors import AgreedError, DeviceError, LaunchError, ScaffeError, notes
@@ -33,13 +34,26 @@ _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE")  # set by mpirun, mpi
 _world: World | None = None
 
 
+class LostRank(NamedTuple):
+    """A rank that has ended, as it was numbered then."""
+
+    rank: int
+    host: str
+    pid: int
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} (process {self.pid} on {self.host})"
+
+
 class World:
     """The job's communicator, and this rank's part of it.
 
     - `rank`, `size`, `root`: as in MPI; the root is rank 0.
     - `host`, `cores`, `threads`: this rank's host name, the cores it is bound to, and the threads it computes with.
-    - `places`: host and cores of all ranks, by rank. `gpus`: their GPUs' PCI bus addresses, "" for the CPU.
+    - `places`: host and cores of all ranks, by rank. `pids`: their processes.
+    - `gpus`: the PCI bus addresses of all ranks' GPUs, "" for the CPU.
     - `gpu`: the GPU this rank computes on, None for the CPU.
+    - `lost`: the ranks that `shrink` has gone on without.
     - `record`: what this rank, or the instance of the calling thread, is doing, for the stall watchdog.
 
     Making it is collective.
@@ -54,6 +68,8 @@ class World:
         self.host = socket.gethostname()
         self.cores = sorted(os.sched_getaffinity(0))
         self.places = comm.allgather((self.host, self.cores))
+        self.pids = comm.allgather(os.getpid())
+        self.lost: list[LostRank] = []
         self.gpu: Gpu | None = None
         self.gpus = [""] * self.size  # by rank: PCI bus address
         self.take_threads(self.together(given_threads) or fair_threads(self.host, self.cores, self.places))
@@ -183,6 +199,39 @@ class World:
             "and they take turns; start a rank for each GPU"
         )
 
+    # Lost ranks.
+
+    def revoke(self) -> None:
+        """End all waits of this object, on all ranks, with an error: a rank is lost. Not collective."""
+        with regardless():
+            self.comm.Revoke()
+
+    def shrink(self) -> list[LostRank]:
+        """Go on with the ranks that are left, renumbered in their order; return those lost since the last time.
+
+        Each rank has called `revoke` and has no message in flight. Collective over the ranks that are left.
+        """
+        before = self.comm
+        comm = cast("MPI.Intracomm", before.Shrink())
+        left = before.group.Translate_ranks([*range(self.size)], comm.group)
+        stay = [rank for rank, new in enumerate(left) if new >= 0]
+        lost = [LostRank(k, self.places[k][0], self.pids[k]) for k in range(self.size) if k not in stay]
+        self.comm, self.rank, self.size = comm, comm.rank, comm.size
+        self.places, self.pids = [self.places[k] for k in stay], [self.pids[k] for k in stay]
+        self.gpus = [self.gpus[k] for k in stay]
+        self.lost += lost
+        if logs.log.handlers:
+            logs.start(self.rank)
+        return lost
+
+    def leave(self, code: int) -> NoReturn:
+        """End this process with an exit code, once all ranks have come so far: MPI can't always end without some."""
+        with regardless():
+            self.comm.Barrier()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
     def is_alike(self, error: BaseException) -> bool:
         """Return whether all ranks have raised this error at the same point, and so can still call collectives."""
         return getattr(error, "alike", False) or self.size == 1
@@ -190,13 +239,15 @@ class World:
     def fail(self, error: BaseException) -> int:
         """Report an error and end the job.
 
-        The exit code is 2 for an error that the user can correct, and 1 for any other. Return it if all ranks raised
-        the error alike; else abort all ranks with it.
+        The exit code is the error's own, 2 for an error that the user can correct, and 1 for any other. Return it if
+        all ranks raised the error alike; else abort all ranks with it.
         """
         if self.gpu is not None and (text := self.gpu.explain(error)):
             error = DeviceError(text)  # a GPU reports a failure at any later call
+        error = noticed(error) if isinstance(error, Exception) else error
         expected = isinstance(error, (*USER_ERRORS, MemoryError))  # the user can choose smaller sizes
-        code = 2 if expected else 1
+        code = 2 if expected and not is_loss(error) else 1
+        code = getattr(error, "exit_code", code)
         alike = self.is_alike(error)
         if self.is_root or not alike:
             where = [*([] if alike else [f"rank {self.rank}"]), *notes(error)]

@@ -43,6 +43,7 @@ from scaffe.training.nets import NetBuilder, agree_on, follow_first
 from scaffe.training.norms import Norms
 from scaffe.training.snapshots import Snapshots
 from scaffe.training.solver_callbacks import CalledFunctions
+from scaffe.training.undo import Undo
 
 
 class BuiltSolver:
@@ -120,6 +121,7 @@ class BuiltSolver:
         self.statistics = Statistics(self.world, self.nets)
         self.net.packed.pinned = True
         self.rule = solvers.create(self.param, self.net.packed, self.net.engine)
+        self.undo = Undo(self.net.packed, self.rule) if self.run.shrinks else None
         self.norms = Norms(self.net.packed, self.param.iter_size)
         self.tests = builder.test_nets(self.net, lambda: self.tests_done)  # of each, a net for each instance
         self.test_nets = [nets[0] for nets in self.tests]
@@ -159,6 +161,8 @@ class BuiltSolver:
 
     def update_bucket(self, bucket: Bucket) -> None:
         """Update the parameters of a bucket from their summed gradients, at the current rate. Not collective."""
+        if self.undo:
+            self.undo.keep(bucket.part)
         if self.replay:
             self.replay.update(bucket.part)
         else:
@@ -179,6 +183,14 @@ class BuiltSolver:
     def rate(self) -> float:
         """Return the learning rate of the current iteration, before any lr_mult."""
         return lr_policy.rate(self.param, self.iter)
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the current iteration, before any lr_mult: pycaffe's name of `rate`."""
+        return self.rate()
+
+    def _is_test_due(self) -> bool:
+        return bool(self.test_nets) and self.iter % self.param.test_interval == 0
 
     def _plan(self) -> None:
         """Choose kernels on the root, for all ranks, and bring all instances to where the first is. Collective."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 from weakref import WeakSet
 
+from scaffe.monitor.record import RANKS
 from scaffe.net import Net
+from scaffe.parallel.world import World
 from scaffe.solvers.rule import Rule
 from scaffe.training.bad_records import BadRecords
 from scaffe.training.losses import Losses
@@ -40,7 +43,22 @@ class Carried:
         self._values = solver.net.packed.host_data().copy()
         self._history = [flat.copy() for flat in solver.rule.history]
         self._positions = solver.snapshots.state(Progress(solver.iter, solver.tests_done, solver.seed))
+        self._batch_number = solver.net.context.batch_number
+        self._writer = solver.snapshots.writer
         self._losses, self._bad_records = solver.losses, solver.bad_records
+
+    def share(self, world: World, source: int) -> None:
+        """Give all ranks the parameters, and the history, of one of them. Collective."""
+        for values in (self._values, *self._history):
+            with world.record.waiting(RANKS):
+                world.comm.Bcast(values, source)
+
+    def move(self, samples: Sequence[int], batch_number: int) -> None:
+        """Make the train net go on at these samples, one for each data layer, and at this batch."""
+        self._batch_number = batch_number
+        train = (one for one in self._positions.position if one.net == "train")
+        for position, sample in zip(train, samples, strict=True):
+            position.samples = sample
 
     def give(self, solver: HasNets) -> None:
         """Hand it on to the new nets, without communication. Old nets that a user holds share their parameters."""
@@ -48,9 +66,10 @@ class Carried:
         for new, old in zip(solver.rule.history, self._history, strict=True):
             new[...] = old
         solver.snapshots.restore_positions(self._positions, solver.seed)
+        solver.snapshots.writer.follow(self._writer)
         solver.tests_done = 0  # counted from those positions
         for net in solver.nets:
-            net.context.batch_number = self._net.context.batch_number
+            net.context.batch_number = self._batch_number
         solver.losses.last, solver.losses.wishes = self._losses.last, self._losses.wishes
         solver.bad_records.follow(self._bad_records)
         for old, new in [(self._net, solver.net), *zip(self._tests, solver.test_nets, strict=True)]:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
+from scaffe.errors import RanksLostError
 from scaffe.training.signals import REQUEUE_EXIT_CODE
 
 SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1
@@ -37,7 +38,7 @@ def was_lost(code: int, errors: Sequence[bytes]) -> bool:
     """
     if code in FINAL:
         return False
-    if code > SIGNALLED or not errors or STALL.match(errors[0]):
+    if code > SIGNALLED or code == RanksLostError.exit_code or not errors or STALL.match(errors[0]):
         return True
     return any(LOST_PEER.search(line) for line in errors)
 

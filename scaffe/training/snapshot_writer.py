@@ -63,6 +63,10 @@ class SnapshotWriter:
         """Whether `write` has raised an error that `finish` has not raised yet."""
         return self._error is not None
 
+    def follow(self, former: SnapshotWriter) -> None:
+        """Take the place of a writer that has ended, whose error `finish` still raises."""
+        self._error, former._error = former._error, None
+
     def finish(self) -> None:
         """Wait as `join` does, and raise the error of `write`, once."""
         self.join()

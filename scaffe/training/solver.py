@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from readers import Reading
 from scaffe.choices import Choices
 from scaffe.compute import AUTO, Compute
-from scaffe.errors import ScaffeError
+from scaffe.errors import RanksLostError, ScaffeError
 from scaffe.files import snapshot, weights
 from scaffe.held import Together, public
 from scaffe.monitor.log import log
@@ -34,9 +34,9 @@ from scaffe.timeline import timeline as timelines
 from scaffe.timeline import trace
 from scaffe.training import default_compute, display
 from scaffe.training.auto_instances import AutoInstances
-from scaffe.training.built_solver import BuiltSolver
 from scaffe.training.collective import collective
 from scaffe.training.monitor import open_monitor
+from scaffe.training.recovering_solver import RecoveringSolver, check_shrink
 from scaffe.training.settings import Settings, moved_keywords
 from scaffe.training.signals import ACTIONS
 from scaffe.training.snapshot_writer import SnapshotBudget
@@ -45,8 +45,11 @@ from scaffe.training.solver_callbacks import CalledFunctions, SolverCallbacks
 from scaffe.training.solver_param import checked, chosen_seed
 from scaffe.training.written import Written
 
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
-class Solver(BuiltSolver):
+
+class Solver(RecoveringSolver):
     """Train the net of a solver file, together with the other ranks of `world`.
 
     `param` is the file or its fields, `world` the ranks, by default those of this job. The settings are records:
@@ -113,6 +116,7 @@ class Solver(BuiltSolver):
         self.settings = Settings(self.compute, self.run, self.instances, self.reading, self.watching)
         self.run.check_reduce()
         self.settings.check_broadcasts()
+        check_shrink(self.world, self.run, self.instances, self.compute)
         return checked(param)
 
     @property
@@ -137,11 +141,6 @@ class Solver(BuiltSolver):
         self._take_callbacks()
         self._run(iterations)
         self.written.note(self._users_nets())
-
-    @property
-    def lr(self) -> float:
-        """The learning rate of the current iteration, before any lr_mult."""
-        return self.rate()
 
     def add_callback(self, on_start: Any, on_gradients_ready: Any = None) -> None:
         """Add two functions without arguments, or an object with methods of these names. Not collective.
@@ -188,38 +187,78 @@ class Solver(BuiltSolver):
         self.written.note(self._users_nets())
 
     def _run(self, iterations: int) -> None:
-        p = self.param
         self._keep_prefix()
         self._plan()
-        shown = display.Shown(self.iter, time.monotonic())
+        self.shown = display.Shown(self.iter, time.monotonic())
         self.losses.last.clear()
         self.monitor.go_on(self)
-        with progress(self.iter, self.iter + iterations, self.world.is_root) as bar:
-            for left in reversed(range(iterations)):
-                if self._is_test_due() and (self.iter > 0 or p.test_initialization):
-                    self.losses.settle()
-                    with self.monitor.paused():
-                        self.test_all()
-                shows = p.display > 0 and self.iter % p.display == 0
-                measures = self.monitor.begins(self)
-                self._iterate(ends=not left)
-                if self.auto_instances.is_settled:
-                    self.team.tell_places(self.nets)
-                if shows:
-                    self.losses.settle()
-                    loss, rate = self.losses.mean, self.rate()
-                    shown = display.iteration(self.world, self.nets, self.iter, loss, rate, shown)
-                if measures:
-                    self.monitor.measure(self)
-                self.iter += 1
-                bar.update()
+        self._begin_marks()
+        last = self.iter + iterations
+        with progress(self.iter, last, self.world.is_root) as bar:
+            while True:
+                try:
+                    self._run_until(last, bar)
+                    break
+                except Exception as error:
+                    if not self._can_recover(error):
+                        raise
+                    self._recover()
+        self.mark = None
+
+    def _run_until(self, last: int, bar: tqdm[Any]) -> None:
+        """Run iterations up to `last`, or until a request to stop, and complete what they began."""
+        p = self.param
+        while True:
+            if self.acted != self.iter:
                 self._act()
                 if self.stopped:
                     self.propagate.sync()
                     break
+                self.acted, self.granting = self.iter, set()
+            if self.iter >= last:
+                break
+            if self._is_test_due() and (self.iter > 0 or p.test_initialization) and self.tested != self.iter:
+                self.losses.settle()
+                with self.monitor.paused():
+                    self.test_all()
+                self.tested = self.iter
+            shows = p.display > 0 and self.iter % p.display == 0
+            measures = self.monitor.begins(self)
+            before = self.iter
+            self._iterate(ends=before + 1 == last)
+            last += self.iter - before  # a user's function may have restored a snapshot
+            if self.auto_instances.is_settled:
+                self.team.tell_places(self.nets)
+            if shows:
+                self.losses.settle()
+                loss, rate = self.losses.mean, self.rate()
+                self.shown = display.iteration(self.world, self.nets, self.iter, loss, rate, self.shown)
+            if measures:
+                self.monitor.measure(self)
+            self.iter += 1
+            bar.update()
         self.losses.settle()
         self._finish_snapshot()
         self.monitor.rest(self)
+
+    def _take_over(self, has_state: bool) -> None:
+        """Make rank 0 do what the lost root did; without the solver's state go back to a snapshot. Collective."""
+        self._keeps_prefix = self._writes_snapshot = False
+        self._keep_prefix()
+        if self.run.snapshot_budget and self.world.is_root:
+            self.budget = SnapshotBudget(self.run.snapshot_budget)
+        if self.world.is_root and (self.watching.tensorboard or self.watching.metrics):
+            log.warning("The root is lost: no more numbers are written for TensorBoard and Prometheus")
+        if has_state:
+            return
+        prefix = self.param.snapshot_prefix
+        if not self.world.on_root(lambda: snapshot.newest(prefix)):
+            raise RanksLostError(f"the root and its solver's history are lost; there is no snapshot of {prefix}")
+        self.restore("auto")
+        self.done = self.acted = self.iter
+        self.tested = -1
+        self.losses.last.clear()
+        self._mark()
 
     def _keep_prefix(self) -> None:
         """Lock the snapshot prefix, if this run writes snapshots. Collective the first time."""
@@ -231,7 +270,10 @@ class Solver(BuiltSolver):
     def _iterate(self, ends: bool) -> None:
         """Run an iteration; after one that `ends` a step all ranks have the root's parameters."""
         self._arrange()
+        self._mark()
         if self.called is not None:
+            if self.undo:
+                self.undo.keep_all()
             self.called.start()
         record = self.world.record
         self.team.begin(self.iter)
@@ -242,7 +284,8 @@ class Solver(BuiltSolver):
             run = self.timeline.timed(ITERATION, self.iter, run)
             agree = self.timeline.timed(WAIT, 0, agree, LOSS)
         with self.team.keep_forms(lasting=not self._lends_parameters()):
-            run(self.workflow, self.statistics, self.param.iter_size, agree, record)
+            run(self.workflow, *self._whole(agree), record)
+        self._note_done()
         self.rule.look()
         if ends:
             self.propagate.sync()
@@ -257,7 +300,8 @@ class Solver(BuiltSolver):
 
     def _act(self) -> None:
         """Snapshot if it is due or a rank requests it, and stop if a rank requests that."""
-        wishes, self.losses.wishes = self.losses.wishes, set()
+        self.granting = wishes = self.losses.wishes
+        self.losses.wishes = set()
         if self._is_snapshot_due() or wishes & {"snapshot", "requeue"}:
             self.losses.settle()
             self._snapshot_meanwhile() if self.run.writes_meanwhile else self.snapshot()
@@ -310,9 +354,6 @@ class Solver(BuiltSolver):
             log.info("Timeline in %s; scaffe timeline %s summarises it", path, path)
 
     # Tests.
-
-    def _is_test_due(self) -> bool:
-        return bool(self.test_nets) and self.iter % self.param.test_interval == 0
 
     @collective
     def test_all(self) -> None:

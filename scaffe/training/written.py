@@ -15,6 +15,10 @@ class Written:
         self._world, self._versions, self._any = world, 0, False
         self._functions_did = False  # whether a function of this rank asked for an array
 
+    def forget(self) -> None:
+        """Agree anew at the next question: some ranks may have had no answer to the last one."""
+        self._any = False
+
     def note(self, nets: Iterable[Net]) -> None:
         """Note the arrays that have been handed out until now, by training itself."""
         self._versions = parameter_versions(nets)

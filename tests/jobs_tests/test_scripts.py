@@ -83,6 +83,11 @@ def test_mpirun_allows_more_ranks_than_cores_on_one_node(settings) -> None:
     assert rest == ["-n", "1000", "scaffe", "train", "--solver", "a", "file"]
 
 
+def test_mpirun_tolerates_lost_ranks_where_asked(settings) -> None:
+    *_, launch, kind, flag, ranks, program = settings("--ft", "-n", "1000", "true")
+    assert [launch, kind, flag, ranks, program] == ["--with-ft", "ulfm", "-n", "1000", "true"]
+
+
 def test_mpirun_gives_one_rank_all_the_cores_it_may_use(settings) -> None:
     alone, crowded = int(settings("-n", "1", "true")[0]), int(settings("-n", "2", "true")[0])
     assert 1 <= crowded <= alone <= len(os.sched_getaffinity(0))

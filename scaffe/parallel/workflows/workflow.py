@@ -253,6 +253,12 @@ class Workflow:
         """Whether nothing is left to be decided."""
         return self.ordering is None or self.ordering.is_over
 
+    def break_off(self) -> None:
+        """End the drive's thread, and the layers' sums of all ranks, since one is lost. Not collective."""
+        if self.sums is not None:
+            self.sums.break_off()
+        self.drive.close()
+
     def nbytes(self) -> dict[str, int]:
         """Return the bytes of each bucket, by its label."""
         return {one.label(self.parts.net): self.packed.data[one.part].nbytes for one in self.buckets}

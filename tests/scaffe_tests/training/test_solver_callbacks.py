@@ -72,6 +72,22 @@ def test_an_iteration_computes_with_what_on_start_writes(solver):
     assert solver.losses.last[-1] == pytest.approx(np.log(10))
 
 
+def test_a_function_can_restore_a_snapshot_and_step_runs_as_many_iterations(solver, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    solver.step(1)
+    solver.snapshot()
+    state, called = next(tmp_path.glob("*.solverstate")), []
+
+    def on_start():
+        called.append(solver.iter)
+        if len(called) == 3:
+            solver.restore(state)
+
+    solver.add_callback(on_start, lambda: None)
+    solver.step(4)
+    assert called == [1, 2, 3, 2]
+
+
 def test_an_object_with_both_methods_and_functions_beside_a_reduction(solver):
     calls = []
 
