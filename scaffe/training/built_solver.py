@@ -15,6 +15,7 @@ from scaffe.choices import Choices
 from scaffe.compute import Compute
 from scaffe.files import snapshot
 from scaffe.files.prefix_lock import PrefixLock
+from scaffe.held import Together
 from scaffe.monitor.watching import Watching
 from scaffe.net import Net
 from scaffe.packed import aligned_zeros
@@ -77,6 +78,15 @@ class BuiltSolver:
     timeline: timelines.Timeline | None
     watching: Watching
     world: World
+
+    @property
+    def held(self) -> Together:
+        """The arrays of its nets' blobs that users hold."""
+        return Together(net.held for net in self._users_nets())
+
+    def _users_nets(self) -> list[Net]:
+        """Return the nets that users see, or have seen."""
+        return [self.net, *self.test_nets, *self.former]
 
     def _build(self) -> None:
         """Build all parts for the team, whose threads and the monitor's files end if that fails. Collective."""

@@ -24,6 +24,7 @@ from collectives.loss import is_loss
 from scaffe.compute import Compute
 from scaffe.engine import Loss
 from scaffe.errors import LaunchError, RanksLostError, ScaffeError
+from scaffe.files import snapshot
 from scaffe.monitor.log import log
 from scaffe.packed import aligned_zeros
 from scaffe.parallel.instances.instances import Instances
@@ -32,8 +33,9 @@ from scaffe.parallel.iteration import Averages
 from scaffe.parallel.mpi_library import can_shrink
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import LostRank, World
-from scaffe.training.built_solver import BuiltSolver
 from scaffe.training.carried import Carried
+from scaffe.training.saved_solver import SavedSolver
+from scaffe.training.snapshot_writer import SnapshotBudget
 from scaffe.training.written import Written
 
 
@@ -88,7 +90,7 @@ class Averaged:
         """Do nothing."""
 
 
-class RecoveringSolver(BuiltSolver):
+class RecoveringSolver(SavedSolver):
     """The part of a solver that goes on without lost ranks.
 
     `done`, `acted` and `tested` are those of State, `granting` wishes that are being granted; `mark` is None outside of
@@ -243,4 +245,19 @@ class RecoveringSolver(BuiltSolver):
 
     def _take_over(self, has_state: bool) -> None:
         """Make rank 0 do what the lost root did; without the solver's state go back to a snapshot. Collective."""
-        raise NotImplementedError
+        self._keeps_prefix = self._writes_snapshot = False
+        self._keep_prefix()
+        if self.run.snapshot_budget and self.world.is_root:
+            self.budget = SnapshotBudget(self.run.snapshot_budget)
+        if self.world.is_root and (self.watching.tensorboard or self.watching.metrics):
+            log.warning("The root is lost: no more numbers are written for TensorBoard and Prometheus")
+        if has_state:
+            return
+        prefix = self.param.snapshot_prefix
+        if not self.world.on_root(lambda: snapshot.newest(prefix)):
+            raise RanksLostError(f"the root and its solver's history are lost; there is no snapshot of {prefix}")
+        self.restore("auto")
+        self.done = self.acted = self.iter
+        self.tested = -1
+        self.losses.last.clear()
+        self._mark()

@@ -13,12 +13,12 @@ from weakref import WeakSet
 from readers import Reading
 from scaffe.choices import Choices
 from scaffe.compute import AUTO, Compute
-from scaffe.errors import RanksLostError, ScaffeError
+from scaffe.errors import ScaffeError
 from scaffe.files import snapshot, weights
-from scaffe.held import Together, public
+from scaffe.held import public
 from scaffe.monitor.log import log
 from scaffe.monitor.progress import progress
-from scaffe.monitor.record import FORWARD, SNAPSHOT
+from scaffe.monitor.record import FORWARD
 from scaffe.monitor.spans import ITERATION, LOSS, WAIT
 from scaffe.monitor.watching import Watching
 from scaffe.net import Net
@@ -40,7 +40,6 @@ from scaffe.training.recovering_solver import RecoveringSolver, check_shrink
 from scaffe.training.settings import Settings, moved_keywords
 from scaffe.training.signals import ACTIONS
 from scaffe.training.snapshot_writer import SnapshotBudget
-from scaffe.training.snapshots import Progress
 from scaffe.training.solver_callbacks import CalledFunctions, SolverCallbacks
 from scaffe.training.solver_param import checked, chosen_seed
 from scaffe.training.written import Written
@@ -100,7 +99,7 @@ class Solver(RecoveringSolver):
         self.stopped = ""  # the request that ended solve() early: "stop" or "requeue"
         self.lock = snapshot.lock(self.param.snapshot_prefix)
         self.former: WeakSet[Net] = WeakSet()  # nets that others have replaced, but users hold
-        self._keeps_prefix = self._writes_snapshot = self.failed_alone = self.closed = False
+        self.failed_alone = self.closed = False
         self.budget = SnapshotBudget(run.snapshot_budget) if run.snapshot_budget and self.world.is_root else None
         self.team = Team(self.world, self.auto_instances.present)
         path, size = watching.timeline, self.world.size
@@ -118,15 +117,6 @@ class Solver(RecoveringSolver):
         self.settings.check_broadcasts()
         check_shrink(self.world, self.run, self.instances, self.compute)
         return checked(param)
-
-    @property
-    def held(self) -> Together:
-        """The arrays of its nets' blobs that users hold."""
-        return Together(net.held for net in self._users_nets())
-
-    def _users_nets(self) -> list[Net]:
-        """Return the nets that users see, or have seen."""
-        return [self.net, *self.test_nets, *self.former]
 
     # Training.
 
@@ -241,32 +231,6 @@ class Solver(RecoveringSolver):
         self._finish_snapshot()
         self.monitor.rest(self)
 
-    def _take_over(self, has_state: bool) -> None:
-        """Make rank 0 do what the lost root did; without the solver's state go back to a snapshot. Collective."""
-        self._keeps_prefix = self._writes_snapshot = False
-        self._keep_prefix()
-        if self.run.snapshot_budget and self.world.is_root:
-            self.budget = SnapshotBudget(self.run.snapshot_budget)
-        if self.world.is_root and (self.watching.tensorboard or self.watching.metrics):
-            log.warning("The root is lost: no more numbers are written for TensorBoard and Prometheus")
-        if has_state:
-            return
-        prefix = self.param.snapshot_prefix
-        if not self.world.on_root(lambda: snapshot.newest(prefix)):
-            raise RanksLostError(f"the root and its solver's history are lost; there is no snapshot of {prefix}")
-        self.restore("auto")
-        self.done = self.acted = self.iter
-        self.tested = -1
-        self.losses.last.clear()
-        self._mark()
-
-    def _keep_prefix(self) -> None:
-        """Lock the snapshot prefix, if this run writes snapshots. Collective the first time."""
-        writes = self.param.snapshot or self.param.snapshot_after_train or self.run.snapshot_budget
-        if writes and not self._keeps_prefix:
-            self.world.on_root(self.lock.take)
-            self._keeps_prefix = True
-
     def _iterate(self, ends: bool) -> None:
         """Run an iteration; after one that `ends` a step all ranks have the root's parameters."""
         self._arrange()
@@ -369,62 +333,6 @@ class Solver(RecoveringSolver):
             self.monitor.tested(self.iter, k, mean.outputs)
         self.world.record.begin(self.iter)
         self.tests_done += 1
-
-    # Snapshots.
-
-    def _is_snapshot_due(self) -> bool:
-        """Return whether the solver file's interval, if it counts, ends at this iteration."""
-        every = 0 if self.run.snapshot_budget else self.param.snapshot
-        return every > 0 and self.iter % every == 0
-
-    @collective
-    def snapshot(self) -> str:
-        """Write weights and solver state; return the state's path on all ranks."""
-        self._writes_snapshot = False
-        return self._save(self.snapshots.save)
-
-    def _snapshot_meanwhile(self) -> None:
-        """Write weights and solver state as they are now, while training goes on. Collective."""
-        start = time.perf_counter()
-        self._save(self.snapshots.save_later)
-        self._writes_snapshot = True
-        if self.budget is not None:
-            self.budget.took(time.perf_counter() - start + self.snapshots.writer.cpu_seconds / self.world.threads)
-
-    def _save(self, save: Callable[[Progress], str]) -> str:
-        self.world.record.at(SNAPSHOT)
-        self.propagate.sync()
-        progress = Progress(self.iter, self.tests_done, self.seed)
-        return self.world.on_root(lambda: save(progress))
-
-    def _finish_snapshot(self) -> None:
-        """Wait until the snapshot under way is written. Raise SnapshotError on all ranks where it isn't. Collective."""
-        if self._writes_snapshot:
-            self._writes_snapshot = False
-            self.world.record.at(SNAPSHOT)
-            self.world.on_root(self.snapshots.writer.finish)
-
-    def _requests(self) -> list[bool]:
-        """Return this rank's requests: those of its signals, and a snapshot that the budget allows.
-
-        A snapshot is requested too if the one under way has failed: to begin it raises the error on all ranks.
-        """
-        asked = list(self.asked())
-        if (self.budget is not None and self.budget.is_due()) or self.snapshots.writer.has_failed:
-            asked[ACTIONS.index("snapshot")] = True
-        return asked
-
-    @collective
-    def restore(self, path: str | os.PathLike[str]) -> None:
-        """Continue where the snapshot was taken, or at the newest whole one of the prefix for the path "auto"."""
-        self._finish_snapshot()
-        if restored := self.snapshots.restore(path, self.seed):
-            self.iter, self.tests_done, self.seed = restored
-            self.auto_instances.restored(self.net)
-            if self.propagate.everywhere:
-                self.snapshots.share_history()
-            self.propagate.changed()
-        self.propagate.sync()
 
     @collective
     def bcast(self) -> None:

@@ -1,0 +1,86 @@
+"""SavedSolver: a solver that writes snapshots and continues at them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from scaffe.monitor.record import SNAPSHOT
+from scaffe.training.built_solver import BuiltSolver
+from scaffe.training.collective import collective
+from scaffe.training.signals import ACTIONS
+from scaffe.training.snapshot_writer import SnapshotBudget
+from scaffe.training.snapshots import Progress
+
+
+class SavedSolver(BuiltSolver):
+    """The part of a solver that writes snapshots, at once or meanwhile, and restores them.
+
+    `budget` limits the time of snapshots, on the root alone; None where the solver file says when they are due.
+    """
+
+    budget: SnapshotBudget | None
+    failed_alone: bool
+    _keeps_prefix = _writes_snapshot = False
+
+    def _keep_prefix(self) -> None:
+        """Lock the snapshot prefix, if this run writes snapshots. Collective the first time."""
+        writes = self.param.snapshot or self.param.snapshot_after_train or self.run.snapshot_budget
+        if writes and not self._keeps_prefix:
+            self.world.on_root(self.lock.take)
+            self._keeps_prefix = True
+
+    def _is_snapshot_due(self) -> bool:
+        """Return whether the solver file's interval, if it counts, ends at this iteration."""
+        every = 0 if self.run.snapshot_budget else self.param.snapshot
+        return every > 0 and self.iter % every == 0
+
+    @collective
+    def snapshot(self) -> str:
+        """Write weights and solver state; return the state's path on all ranks."""
+        self._writes_snapshot = False
+        return self._save(self.snapshots.save)
+
+    def _snapshot_meanwhile(self) -> None:
+        """Write weights and solver state as they are now, while training goes on. Collective."""
+        start = time.perf_counter()
+        self._save(self.snapshots.save_later)
+        self._writes_snapshot = True
+        if self.budget is not None:
+            self.budget.took(time.perf_counter() - start + self.snapshots.writer.cpu_seconds / self.world.threads)
+
+    def _save(self, save: Callable[[Progress], str]) -> str:
+        self.world.record.at(SNAPSHOT)
+        self.propagate.sync()
+        progress = Progress(self.iter, self.tests_done, self.seed)
+        return self.world.on_root(lambda: save(progress))
+
+    def _finish_snapshot(self) -> None:
+        """Wait until the snapshot under way is written. Raise SnapshotError on all ranks where it isn't. Collective."""
+        if self._writes_snapshot:
+            self._writes_snapshot = False
+            self.world.record.at(SNAPSHOT)
+            self.world.on_root(self.snapshots.writer.finish)
+
+    def _requests(self) -> list[bool]:
+        """Return this rank's requests: those of its signals, and a snapshot that the budget allows.
+
+        A snapshot is requested too if the one under way has failed: to begin it raises the error on all ranks.
+        """
+        asked = list(self.asked())
+        if (self.budget is not None and self.budget.is_due()) or self.snapshots.writer.has_failed:
+            asked[ACTIONS.index("snapshot")] = True
+        return asked
+
+    @collective
+    def restore(self, path: str | os.PathLike[str]) -> None:
+        """Continue where the snapshot was taken, or at the newest whole one of the prefix for the path "auto"."""
+        self._finish_snapshot()
+        if restored := self.snapshots.restore(path, self.seed):
+            self.iter, self.tests_done, self.seed = restored
+            self.auto_instances.restored(self.net)
+            if self.propagate.everywhere:
+                self.snapshots.share_history()
+            self.propagate.changed()
+        self.propagate.sync()
