@@ -23,6 +23,7 @@ from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 
+from collectives import RankLostError
 from scaffe.compute import Compute
 from scaffe.engine import Loss
 from scaffe.errors import LaunchError, RanksLostError, ScaffeError
@@ -161,7 +162,7 @@ class RecoveringSolver(SavedSolver):
         def once() -> None:
             self._finished, self._result = False, None
             self._result = part()
-            self._finished = True
+            self._finished = not self.world.misses_any()
 
         self._is_lasting = True
         try:
@@ -203,7 +204,9 @@ class RecoveringSolver(SavedSolver):
         return (Averaged() if self.run.shrinks else self.statistics), self.param.iter_size, agree_and_average
 
     def _note_done(self) -> None:
-        """Note that this iteration's updates are applied."""
+        """Note that this iteration's updates are applied. Raise RankLostError where MPI may have summed only a part."""
+        if self.run.shrinks and self.world.misses_any():
+            raise RankLostError(f"a rank was lost in iteration {self.iter}")
         self.done, self._is_whole = self.iter + 1, True
 
     # Recovery.
