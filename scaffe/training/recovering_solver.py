@@ -30,6 +30,7 @@ from scaffe.packed import aligned_zeros
 from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.instances.team import Team
 from scaffe.parallel.iteration import Averages
+from scaffe.parallel.mirror import Mirrored
 from scaffe.parallel.mpi_library import can_shrink
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import LostRank, World
@@ -46,6 +47,7 @@ class State(NamedTuple):
     - `tested`: the last iteration before which the test nets were run; `tests_done`: how often.
     - `losses`: the last losses; `wishes`: requests of any rank that are not yet granted, or not all the way.
     - `has_state`: whether it has the parameters and the history of `done` iterations.
+    - `mirrored`: the iteration of the mirror that it has, -1 without one.
     """
 
     done: int
@@ -55,6 +57,7 @@ class State(NamedTuple):
     losses: tuple[float, ...]
     wishes: frozenset[str]
     has_state: bool
+    mirrored: int = -1
 
 
 class Mark(NamedTuple):
@@ -68,6 +71,9 @@ class Mark(NamedTuple):
 
 def check_shrink(world: World, run: Run, instances: Instances, compute: Compute) -> None:
     """Raise ScaffeError, or LaunchError, where the ranks that are left could not go on."""
+    if run.mirror_every and (not run.shrinks or run.sync == "allreduce"):
+        text = "needs --on-rank-loss shrink" if not run.shrinks else "with --sync allreduce: every rank has the state"
+        raise ScaffeError(f"--mirror-every {run.mirror_every} {text}; leave --mirror-every out")
     if not run.shrinks:
         return
     if not can_shrink():
@@ -109,6 +115,8 @@ class RecoveringSolver(SavedSolver):
         """Note that a step begins."""
         self.done = self.acted = self.iter
         self.tested, self.granting = -1, set()
+        if self.mirror:
+            self.mirror.forget()
         self._mark()
 
     def _mark(self) -> None:
@@ -120,6 +128,11 @@ class RecoveringSolver(SavedSolver):
         self._is_whole = False
         if self.undo:
             self.undo.begin()
+
+    def _feed_mirror(self) -> None:
+        """Mirror the root's state at the begin of this iteration, if that is due."""
+        if self.mirror:
+            self.mirror.feed(self.iter, (self._state(), self.mark))
 
     def _whole(self, agree: Callable[[Loss], object]) -> tuple[Averages, int, Callable[[Loss], None]]:
         """Return statistics, passes and agreement of an iteration; where it must be whole, statistics come first."""
@@ -166,6 +179,8 @@ class RecoveringSolver(SavedSolver):
         self.world.revoke()
         if self.collectives is not None:
             self.collectives.revoke()
+        if self.mirror:
+            self.mirror.break_off()
         for workflow in self.trial.workflows:
             workflow.break_off()
 
@@ -179,6 +194,8 @@ class RecoveringSolver(SavedSolver):
         self._root_lost |= any(one.rank == world.root for one in lost)
         source, state = self._decide()
         carried = self._carry(state)
+        if state.mirrored >= 0 and world.rank == source:
+            carried.take(*self._kept().arrays)
         carried.share(world, source)
         self.done = state.done  # not before: another loss may have broken the broadcasts off
         self._abandon()
@@ -199,15 +216,48 @@ class RecoveringSolver(SavedSolver):
             log.warning(text, self.net.context.total_rows, self.rate())
 
     def _decide(self) -> tuple[int, State]:
-        """Return the rank whose state counts, and what all ranks take over from it. Collective."""
-        everywhere = self.propagate.everywhere
-        mine = State(
-            self.done, self.acted, self.tested, self.tests_done, tuple(self.losses.last),
-            frozenset(self.losses.wishes | self.granting), everywhere or (self.world.is_root and not self._root_lost),
-        )  # fmt: skip
-        states = self.world.allgather(mine)
+        """Return the rank whose state counts, and what all ranks take over from it. Collective.
+
+        If that is a mirror, `mirrored` is its iteration, else -1.
+        """
+        states = self.world.allgather(self._state())
         source = max(range(len(states)), key=lambda rank: (states[rank].has_state, states[rank].done, -rank))
-        return source, states[source]._replace(wishes=frozenset().union(*(one.wishes for one in states)))
+        state = states[source]._replace(mirrored=-1)
+        if not state.has_state:
+            source, state = self._mirrored(states) or (source, state)
+        return source, state._replace(wishes=frozenset().union(*(one.wishes for one in states)))
+
+    def _state(self) -> State:
+        """Return how far this rank has come."""
+        mirrored = self._kept().about[0].done if self.mirror and self.mirror.kept else -1
+        return State(
+            self.done, self.acted, self.tested, self.tests_done, tuple(self.losses.last),
+            frozenset(self.losses.wishes | self.granting),
+            self.propagate.everywhere or (self.world.is_root and not self._root_lost), mirrored,
+        )  # fmt: skip
+
+    def _kept(self) -> Mirrored:
+        """Return the mirror that this rank has."""
+        assert self.mirror is not None and self.mirror.kept is not None
+        return self.mirror.kept
+
+    def _mirrored(self, states: list[State]) -> tuple[int, State] | None:
+        """Return the rank with the lost root's mirror, and its state; None if the newest snapshot is newer. Collective.
+
+        The mirror's iteration and positions are then those of all ranks.
+        """
+        world, done = self.world, max(one.done for one in states)
+        source = max(range(len(states)), key=lambda rank: states[rank].mirrored)
+        if (at := states[source].mirrored) < 0:
+            return None
+        newest = world.on_root(lambda: snapshot.newest(self.param.snapshot_prefix))
+        if newest and at < snapshot.iteration(newest) <= done:
+            return None
+        state, self.mark = world.comm.bcast(self._kept().about if world.rank == source else None, source)
+        if world.is_root:
+            text = "The root's mirror of iteration %d is taken; %d iteration(s) that were complete are redone"
+            log.warning(text, at, done - at)
+        return source, state._replace(has_state=True, mirrored=at)
 
     def _carry(self, state: State) -> Carried:
         """Return what the new nets take over, this rank's part at the state's iteration."""

@@ -77,6 +77,8 @@ class SavedSolver(BuiltSolver):
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Continue where the snapshot was taken, or at the newest whole one of the prefix for the path "auto"."""
         self._finish_snapshot()
+        if self.mirror:
+            self.mirror.forget()
         if restored := self.snapshots.restore(path, self.seed):
             self.iter, self.tests_done, self.seed = restored
             self.auto_instances.restored(self.net)

@@ -229,12 +229,15 @@ class Solver(RecoveringSolver):
             bar.update()
         self.losses.settle()
         self._finish_snapshot()
+        if self.mirror:
+            self.mirror.finish()
         self.monitor.rest(self)
 
     def _iterate(self, ends: bool) -> None:
         """Run an iteration; after one that `ends` a step all ranks have the root's parameters."""
         self._arrange()
         self._mark()
+        self._feed_mirror()
         if self.called is not None:
             if self.undo:
                 self.undo.keep_all()
