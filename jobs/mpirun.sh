@@ -61,6 +61,18 @@ open_mpi_on_one_node() {
   export OMPI_MCA_btl=${OMPI_MCA_btl-^uct,ofi}
   # This one does not work within a node, and warns for each window.
   export OMPI_MCA_osc=${OMPI_MCA_osc-^ucx}
+  folders_of_its_own
+}
+
+# Folders for Open MPI's files. Killed processes leave them behind: they are removed once mpirun, this process, has ended.
+folders_of_its_own() {
+  local shm tmp
+  shm=$(mktemp -d /dev/shm/mpirun.XXXXXXXX 2>/dev/null) || return 0
+  tmp=$(mktemp -d "${TMPDIR:-/tmp}/mpirun.XXXXXXXX")
+  export OMPI_MCA_btl_sm_backing_directory=${OMPI_MCA_btl_sm_backing_directory-$shm}
+  export OMPI_MCA_osc_sm_backing_directory=${OMPI_MCA_osc_sm_backing_directory-$shm}
+  export PRTE_MCA_prte_tmpdir_base=${PRTE_MCA_prte_tmpdir_base-$tmp}
+  (setsid sh -c 'tail --pid="$0" -s 0.1 -f /dev/null; rm -rf "$@"' $$ "$shm" "$tmp" </dev/null >/dev/null 2>&1 &)
 }
 
 # Open MPI refuses to run as root, the only user of most containers.
