@@ -79,6 +79,18 @@ folders_of_its_own() {
 export OMPI_ALLOW_RUN_AS_ROOT=${OMPI_ALLOW_RUN_AS_ROOT-1}
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=${OMPI_ALLOW_RUN_AS_ROOT_CONFIRM-1}
 
+# Between hosts only messages show that a rank is lost: each rank sends one every half second. mpirun itself can't go on
+# without a host, so that it must not notice.
+tolerant_between_hosts() {
+  export OMPI_MCA_mpi_ft_detector=${OMPI_MCA_mpi_ft_detector-true}
+  export OMPI_MCA_mpi_ft_detector_thread=${OMPI_MCA_mpi_ft_detector_thread-true}
+  export OMPI_MCA_mpi_ft_detector_period=${OMPI_MCA_mpi_ft_detector_period-0.5}
+  export OMPI_MCA_mpi_ft_detector_timeout=${OMPI_MCA_mpi_ft_detector_timeout-3}
+  export OMPI_MCA_mpi_ft_propagator_with_rbcast=${OMPI_MCA_mpi_ft_propagator_with_rbcast-true}
+  export PRTE_MCA_oob_tcp_keepalive_time=${PRTE_MCA_oob_tcp_keepalive_time-0}
+}
+[ -z "$ft" ] || [ -n "$one_node" ] || tolerant_between_hosts
+
 if [ -n "$one_node" ]; then
   case $ranks in
     '' | *[!0-9]* | 0*) threads=1 ;;

@@ -20,6 +20,7 @@ from scaffe.devices.threads import check_threads, given_threads, limit_blas
 from scaffe.errors import AgreedError, DeviceError, LaunchError, ScaffeError, notes
 from scaffe.monitor import log as logs
 from scaffe.monitor.record import RANKS, RankRecord
+from scaffe.parallel.cut_off import is_cut_off
 from scaffe.parallel.instances.topology import ranges
 from scaffe.parallel.mpi_library import LEVELS
 
@@ -53,7 +54,7 @@ class World:
     - `places`: host and cores of all ranks, by rank. `pids`: their processes.
     - `gpus`: the PCI bus addresses of all ranks' GPUs, "" for the CPU.
     - `gpu`: the GPU this rank computes on, None for the CPU.
-    - `lost`: the ranks that `shrink` has gone on without.
+    - `lost`: the ranks that `shrink` has gone on without. `is_cut_off`: whether they may be going on without this one.
     - `record`: what this rank, or the instance of the calling thread, is doing, for the stall watchdog.
 
     Making it is collective.
@@ -70,6 +71,7 @@ class World:
         self.places = comm.allgather((self.host, self.cores))
         self.pids = comm.allgather(os.getpid())
         self.lost: list[LostRank] = []
+        self.is_cut_off = False
         self.gpu: Gpu | None = None
         self.gpus = [""] * self.size  # by rank: PCI bus address
         self.take_threads(self.together(given_threads) or fair_threads(self.host, self.cores, self.places))
@@ -216,6 +218,7 @@ class World:
         left = before.group.Translate_ranks([*range(self.size)], comm.group)
         stay = [rank for rank, new in enumerate(left) if new >= 0]
         lost = [LostRank(k, self.places[k][0], self.pids[k]) for k in range(self.size) if k not in stay]
+        self.is_cut_off |= is_cut_off([host for host, _ in self.places], [one.rank for one in lost], self.root)
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
         self.places, self.pids = [self.places[k] for k in stay], [self.pids[k] for k in stay]
         self.gpus = [self.gpus[k] for k in stay]

@@ -174,6 +174,8 @@ class RecoveringSolver(SavedSolver):
         world, run = self.world, self.run
         if world.is_root:
             log.warning("Lost %s, in or after iteration %d", ", ".join(map(str, lost)), self.iter)
+        if world.is_cut_off:
+            raise RanksLostError(f"{world.size} rank(s) are left, which the others may have gone on without")
         if world.size < run.min_ranks:
             raise RanksLostError(f"{world.size} rank(s) are left, fewer than --min-ranks {run.min_ranks}")
         self._root_lost |= any(one.rank == world.root for one in lost)
