@@ -6,7 +6,8 @@
 #
 # Each node is a network namespace with its own host name and /etc/hosts. The machine's own network is not changed;
 # files are shared. RATE is the rate of each link in tc's units (400mbit; 0: no limit), DELAY its one-way delay
-# (0.1ms; needs a kernel with netem). NETLAB_MPIARGS: further arguments for mpirun. Needs root.
+# (0.1ms; needs a kernel with netem). NETLAB_MPIARGS: further arguments for mpirun. NETLAB_MPIRUN: another command in its
+# place, such as "jobs/mpirun.sh --ft". Needs root.
 . "$(dirname "$0")/common.sh"
 set -eu
 net=$lab/net
@@ -81,10 +82,11 @@ agent() { # mpirun's replacement for ssh: [OPTIONS] NODE_NAME COMMAND_LINE
 }
 
 run() { # run openmpi|mpich PPN COMMAND...
-  local mpi=$1 ppn=$2 more nodes
+  local mpi=$1 ppn=$2 more mpirun nodes
   shift 2
   nodes=$(cat "$net/nodes" 2>/dev/null) || fail "there are no nodes; netlab.sh up NODES makes them"
   read -ra more <<<"${NETLAB_MPIARGS:-}"
+  read -ra mpirun <<<"${NETLAB_MPIRUN:-mpirun}"
   printf '#!/bin/sh\nexec "%s" agent "$@"\n' "$self" >"$net/agent"
   chmod +x "$net/agent"
   export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
@@ -100,7 +102,7 @@ run_openmpi() {
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   sed -n "s/.* nl\(.*\)/nl\1 slots=$ppn/p" "$net/hosts" >"$net/hostfile"
   # Each node counts all cores as its own, so that ranks would spin instead of yielding.
-  enter nl0 mpirun --prtemca plm ssh --prtemca plm_ssh_agent "$net/agent" --hostfile "$net/hostfile" \
+  enter nl0 "${mpirun[@]}" --prtemca plm ssh --prtemca plm_ssh_agent "$net/agent" --hostfile "$net/hostfile" \
     --map-by "ppr:$ppn:node:oversubscribe" --bind-to none --mca pml ob1 --mca btl self,sm,tcp \
     --mca btl_tcp_if_include eth0 --mca osc ^ucx --mca mpi_yield_when_idle 1 "$@"
 }
@@ -108,7 +110,7 @@ run_openmpi() {
 run_mpich() {
   sed -n "s/.* nl\(.*\)/nl\1:$ppn/p" "$net/hosts" >"$net/hostfile"
   export MPIR_CVAR_CH4_NETMOD=ofi FI_PROVIDER=tcp FI_TCP_IFACE=eth0
-  enter nl0 mpirun -launcher ssh -launcher-exec "$net/agent" -f "$net/hostfile" \
+  enter nl0 "${mpirun[@]}" -launcher ssh -launcher-exec "$net/agent" -f "$net/hostfile" \
     -n $((nodes * ppn)) -ppn "$ppn" "$@"
 }
 

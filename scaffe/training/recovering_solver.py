@@ -103,7 +103,9 @@ def check_shrink(world: World, run: Run, instances: Instances, compute: Compute)
 
 
 def check_left(world: World, run: Run) -> None:
-    """Raise RanksLostError on all ranks if ranks are lost, and those that are left are too few."""
+    """Raise RanksLostError on all ranks if ranks are lost, and those that are left are too few, or not alone."""
+    if world.is_cut_off:
+        raise RanksLostError(f"ranks left: {world.size}, which the others may have gone on without")
     if world.lost and world.size < run.min_ranks:
         raise RanksLostError(f"ranks left: {world.size}, fewer than --min-ranks {run.min_ranks}")
 
