@@ -6,6 +6,7 @@ over MPI. Only the requests, the network and the clock are simulated. Compute is
 
 from __future__ import annotations
 
+import gc
 import heapq
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Sequence
@@ -156,7 +157,13 @@ class SimulatedRanks:
         """Run `work(rank)` on every rank; return the latest clock, in seconds."""
         for rank in self.ranks:
             rank.begin(partial(work, rank))
-        self.scheduler.run()
+        was_enabled = gc.isenabled()
+        gc.disable()  # messages make no cycles, and the search for some takes a sixth of the time
+        try:
+            self.scheduler.run()
+        finally:
+            if was_enabled:
+                gc.enable()
         return max(rank.clock for rank in self.ranks)
 
     def send(self, rank: SimulatedRank, channel: Channel, nbytes: int) -> End:
