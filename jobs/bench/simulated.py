@@ -3,8 +3,8 @@
     mpirun -n P python jobs/bench/simulated.py NET [--batch N] [--rate FLOPS] [--runs A,B] [--iterations N] [--out FILE]
 
 Layers take the times of a device of RATE operations a second (replay), so all that the ranks do is to exchange messages
-and to add. What the simulation needs is measured here, before the workflows run: the seconds of a short and of a long
-message between two ranks, and of an addition. Nothing is fitted.
+and to add. What the simulation needs is measured here, before the workflows run: the seconds of short and of long
+messages in a row between two ranks, and of an addition. Nothing is fitted.
 
 Rows are the means of some iterations in the steady state, on the slowest rank. --out appends a line of JSON.
 """
@@ -35,8 +35,8 @@ from scaffe.training.replay import Replay
 from scaffe.training.solver import Solver
 
 RUNS = "SC-B:chain,SC-B:binomial,SC-OB:chain,SC-OBR:chain,SC-OBR:binomial"
-SHORT, LONG = 4, 60 << 10  # bytes of the messages that are timed: the long one is a chunk
-BURST = 128  # of the long ones in a row, so that a link's buffers don't count
+SHORT, LONG = 6 << 10, 60 << 10  # bytes of the messages that are timed: the long one is a chunk
+BURST = 8 << 20  # bytes of them in a row, so that latencies and a link's buffers don't count
 
 
 def main() -> None:
@@ -102,33 +102,29 @@ def seconds(solver: Solver, workflow: Workflow, iterations: int) -> float:
 
 def links(world: World) -> dict[str, float]:
     """Return what is measured of the links, by the names of a described cluster's numbers. Collective."""
-    comm = world.comm
-    short, long = np.zeros(SHORT, np.uint8), np.zeros(LONG, np.uint8)
-    rounds = [message(comm, short, 1) for _ in range(40)]
-    bursts = [message(comm, long, BURST) for _ in range(5)]
+    bursts = {n: median(burst(world.comm, n) for _ in range(5)) for n in (SHORT, LONG)}
     a, b = np.ones(1 << 20, np.float32), np.ones(1 << 20, np.float32)
-    adds = [timed(lambda: np.add(a, b, out=a)) for _ in range(9)]
-    found = world.comm.bcast((median(rounds), median(bursts), median(adds)), 0)
-    alpha, burst, add = found
-    rate = LONG * BURST / (burst - alpha)
+    adds = median(timed(lambda: np.add(a, b, out=a)) for _ in range(9))
+    short, long, add = world.comm.bcast((bursts[SHORT], bursts[LONG], adds), 0)
+    rate = (LONG - SHORT) / (long - short)
+    alpha = max(0.0, long - LONG / rate)
     return {"alpha": alpha, "alpha_in": alpha, "rate": rate, "rate_in": rate, "add": a.nbytes / add}
 
 
-def message(comm: Any, array: np.ndarray, count: int) -> float:
-    """Return the seconds in which `count` messages go from rank 0 to rank 1, and half of an answer's."""
-    answer = np.zeros(1, np.uint8)
+def burst(comm: Any, nbytes: int) -> float:
+    """Return the seconds of each of many messages, BURST bytes in all, that go from rank 0 to rank 1 in a row."""
+    array, answer, count = np.zeros(nbytes, np.uint8), np.zeros(1, np.uint8), BURST // nbytes
     comm.Barrier()
     start = time.perf_counter()
-    for _ in range(count):
-        if comm.rank == 0:
-            comm.Send(array, 1)
-        elif comm.rank == 1:
-            comm.Recv(array, 0)
     if comm.rank == 0:
+        for _ in range(count):
+            comm.Send(array, 1)
         comm.Recv(answer, 1)
     elif comm.rank == 1:
+        for _ in range(count):
+            comm.Recv(array, 0)
         comm.Send(answer, 0)
-    return (time.perf_counter() - start) / (2 if count == 1 else 1)
+    return (time.perf_counter() - start) / count
 
 
 def timed(work: Callable[[], object]) -> float:
