@@ -1,6 +1,7 @@
 """Milliseconds of an iteration by each workflow, measured and simulated; overlap.sh simulated starts the ranks.
 
-    mpirun -n P python jobs/bench/simulated.py NET [--batch N] [--rate FLOPS] [--runs A,B] [--iterations N] [--out FILE]
+    mpirun -n P python jobs/bench/simulated.py NET [--batch N] [--rate FLOPS] [--runs A,B] [--iterations N]
+                                               [--chunk-bytes N] [--out FILE]
 
 Layers take the times of a device of RATE operations a second (replay), so all that the ranks do is to exchange messages
 and to add. What the simulation needs is measured here, before the workflows run: the seconds of short and of long
@@ -35,8 +36,8 @@ from scaffe.training.replay import Replay
 from scaffe.training.solver import Solver
 
 RUNS = "SC-B:chain,SC-B:binomial,SC-OB:chain,SC-OBR:chain,SC-OBR:binomial"
-SHORT, LONG = 6 << 10, 60 << 10  # bytes of the messages that are timed: the long one is a chunk
-BURST = 8 << 20  # bytes of them in a row, so that latencies and a link's buffers don't count
+SHORTER = 8  # times shorter than a chunk are the short messages that are timed
+BURST = 8 << 20  # bytes of messages in a row, so that latencies and a link's buffers don't count
 
 
 def main() -> None:
@@ -51,6 +52,7 @@ def main() -> None:
     parser.add_argument(
         "--iterations", type=int, default=3, help="iterations to take the mean of (default: %(default)s)"
     )
+    parser.add_argument("--chunk-bytes", type=int, default=512 << 10, help="of a message (default: %(default)s)")
     parser.add_argument("--ranks-per-node", type=int, default=1, help="default: %(default)s")
     parser.add_argument("--out", help="file for a line of JSON")
     a = parser.parse_args()
@@ -62,19 +64,18 @@ def main() -> None:
     solver = Solver(param, world=world, run=Run(scaling="weak"))
     profile = by_operations(solver.net, a.rate)
     solver.replay = Replay(solver.net, profile)
-    numbers = links(world)
+    numbers = links(world, a.chunk_bytes)
     computing = seconds(solver, alone(solver), a.iterations)
     rows = {}
     for name in a.runs.split(","):
         workflow, algorithm = name.split(":")
-        run = Run(workflow, reduce=algorithm, drive="helper")
+        run = Run(workflow, reduce=algorithm, drive="helper", chunk_bytes=a.chunk_bytes)
         made = make_workflow(run, world, solver.collectives, solver.net, solver.update_bucket, solver.rule)
         measured = seconds(solver, made, a.iterations)
         if world.is_root:
             cluster = find_cluster("cluster-a").with_(devices=a.ranks_per_node, **numbers)
             profiled = replace(profile, update=0.0)
-            chunked = replace(run, chunk_bytes=LONG)
-            found = simulate_iteration(solver.net, world.size, cluster, chunked, profile=profiled)
+            found = simulate_iteration(solver.net, world.size, cluster, run, profile=profiled)
             rows[name] = measured, found.seconds
         world.comm.Barrier()
     if world.is_root:
@@ -100,14 +101,15 @@ def seconds(solver: Solver, workflow: Workflow, iterations: int) -> float:
     return float(max(solver.world.allgather((ends[-2] - ends[1]) / iterations)))
 
 
-def links(world: World) -> dict[str, float]:
+def links(world: World, chunk: int) -> dict[str, float]:
     """Return what is measured of the links, by the names of a described cluster's numbers. Collective."""
-    bursts = {n: median(burst(world.comm, n) for _ in range(5)) for n in (SHORT, LONG)}
+    sizes = chunk // SHORTER, chunk
+    bursts = [median(burst(world.comm, n) for _ in range(5)) for n in sizes]
     a, b = np.ones(1 << 20, np.float32), np.ones(1 << 20, np.float32)
     adds = median(timed(lambda: np.add(a, b, out=a)) for _ in range(9))
-    short, long, add = world.comm.bcast((bursts[SHORT], bursts[LONG], adds), 0)
-    rate = (LONG - SHORT) / (long - short)
-    alpha = max(0.0, long - LONG / rate)
+    short, long, add = world.comm.bcast((*bursts, adds), 0)
+    rate = (sizes[1] - sizes[0]) / (long - short)
+    alpha = max(0.0, long - chunk / rate)
     return {"alpha": alpha, "alpha_in": alpha, "rate": rate, "rate_in": rate, "add": a.nbytes / add}
 
 
@@ -148,7 +150,15 @@ def report(
     for name, (measured, simulated) in rows.items():
         print(f"{name:18}{1e3 * measured:9.1f}{1e3 * simulated:9.1f}{simulated / measured - 1:+8.1%}")
     if a.out:
-        line = {"net": a.net, "batch": a.batch, "ranks": ranks, "rate": a.rate, "links": numbers, "seconds": rows}
+        line = {
+            "net": a.net,
+            "batch": a.batch,
+            "ranks": ranks,
+            "rate": a.rate,
+            "chunk_bytes": a.chunk_bytes,
+            "links": numbers,
+            "seconds": rows,
+        }
         with open(a.out, "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 

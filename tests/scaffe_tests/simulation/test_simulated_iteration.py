@@ -107,7 +107,7 @@ def test_it_takes_what_real_ranks_took_within_a_tenth(row: dict) -> None:
     """Measured by jobs/bench/simulated.py: nodes joined by emulated links, layers that sleep."""
     workflow, algorithm = row["run"].split(":")
     cluster = find_cluster("cluster-a").with_(devices=1, **row["links"])
-    real = Run(workflow, reduce=algorithm, chunk_bytes=60 << 10)
+    real = Run(workflow, reduce=algorithm, chunk_bytes=row["chunk_bytes"])
     built = build(row["net"], row["batch"])
     forward = [layer_operations(*layer) / row["rate"] for layer in zip(built.layers, built.tops, strict=True)]
     times = LayerTimes(forward, [2 * seconds for seconds in forward], 0.0)
