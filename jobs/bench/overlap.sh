@@ -49,7 +49,7 @@ real() {
 # shellcheck disable=SC2086
 simulated() { # simulated NODES RATE NET
   up "$1" "$2"
-  quietly $lab run openmpi 1 python jobs/bench/simulated.py "$3" --batch 8 --rate 1e11 ${ARGS:-}
+  quietly $lab run openmpi 1 python jobs/bench/simulated.py "$3" --batch 8 --rate 5e10 ${ARGS:-}
 }
 
 # shellcheck disable=SC2086
