@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType, TracebackType
@@ -83,6 +84,11 @@ class World:
         """Set the number of threads that this rank computes with and numpy's BLAS. Raise LaunchError if invalid."""
         self.threads = check_threads(threads, 1)
         limit_blas(threads)
+
+    @staticmethod
+    def now() -> float:
+        """Return the seconds of this rank's clock, by which messages and waits are timed."""
+        return time.perf_counter()
 
     @property
     def record(self) -> RankRecord:

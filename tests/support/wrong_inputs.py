@@ -231,6 +231,8 @@ FLAGS = [
     ("simulate-instances no.json", "no.json: no such file"),
     ("simulate-instances net.prototxt", "net.prototxt is no profile of scaffe time --profile"),
     ("simulate-instances net.prototxt --cores 7", "7 cores can't be divided over 2 domains"),
+    ("simulate --net lenet --ranks 2 --cluster no", "unknown cluster 'no'; known: 8280 cluster-a"),
+    ("simulate --net lenet --ranks 2 --cluster net.prototxt.toml", "net.prototxt.toml: no such file"),
     ("device-query --gpu first", "--gpu takes .*'first'"),
 ]
 
