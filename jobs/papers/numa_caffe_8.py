@@ -177,7 +177,13 @@ class SameGradients(Figure):
         one = np.array(measured["ways"][ONE]["losses"])
         for name, found in measured["ways"].items():
             colour = COLOURS[name]
-            left.plot(means(found["losses"]), color=colour, linewidth=1, label=f"{name}: {found['accuracy']:.1f} %")
+            left.plot(
+                means(found["losses"]),
+                color=colour,
+                linewidth=1,
+                zorder=2 - (name == NUDGED),
+                label=f"{name}: {found['accuracy']:.1f} %",
+            )
             if name != ONE:
                 right.semilogy(np.abs(np.array(found["losses"]) - one) / one + 1e-9, color=colour, linewidth=0.7)
         left.set(xlabel="iterations", ylabel="loss, mean of 20", title="Loss, and accuracy at the end")

@@ -10,7 +10,7 @@ and by the link to it. The systems differ in who computes and where blobs lie:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import ceil, log2
 from typing import Any
@@ -59,6 +59,25 @@ FALLS = {"CIFAR-10": 96.05, "AlexNet": 92.09, "GoogLeNet": 91.47}  # table 5
 AMD = {2: 1.1, 4: 2.2, 8: 3.0}  # NUMA over Intel on GoogLeNet
 
 
+def of_box(name: str, box: Box) -> Iterator[Input]:
+    """Yield a machine's inputs."""
+    yield Input(f"{name}: operations", box.flops, "1/s of a node", DERIVED, "table 1; vectors assumed, AMD at 1.9 GHz")
+    yield Input(f"{name}: memory", box.memory, "bytes/s of a node", ASSUMED, "the processor's channels")
+    yield Input(f"{name}: link", box.link, "bytes/s out of a node", ASSUMED, "the processor's links")
+    yield Input(f"{name}: core", box.core, "bytes/s of a core", ASSUMED, "for BVLC's layers that one thread computes")
+
+
+def of_load(name: str, load: Load) -> Iterator[Input]:
+    """Yield a net's inputs."""
+    origin = (ASSUMED, "not stated") if name == "GoogLeNet" else (STATED, "section 5.1")
+    yield Input(f"{name}: batch", load.images, "images", *origin)
+    counted = "forward and backward, counted from the layers' shapes"
+    yield Input(f"{name}: operations", load.flops, "of an image", DERIVED, counted)
+    yield Input(f"{name}: blobs", load.moved, "bytes of an image", DERIVED, counted)
+    yield Input(f"{name}: columns", load.columns, "bytes of an image", DERIVED, "im2col and col2im, from the shapes")
+    yield Input(f"{name}: weights", load.weights, "bytes", DERIVED, "the net's parameters")
+
+
 class Domains(Figure):
     """Three systems on 1 to 8 NUMA nodes."""
 
@@ -69,10 +88,8 @@ class Domains(Figure):
     inputs = (
         Input("efficiency", 0.7, "of the peak in matrix products", ASSUMED, "as of MKL"),
         Input("first node", 0.84, "of Intel-Caffe's bytes", STATED, "table 3, package 0"),
-        Input("SB, BW, AMD: operations", 1, "", DERIVED, "table 1: cores, clock; vectors assumed, AMD at 1.9 GHz"),
-        Input("SB, BW, AMD: memory", 1, "", ASSUMED, "51.2, 68 and 21.3 GB/s a node, links 16, 19.2 and 6.4 GB/s"),
-        Input("a core's memory", 1, "", ASSUMED, "8 GB/s, 4 on AMD: BVLC's layers that one thread computes"),
-        Input("nets", 1, "", DERIVED, "operations and bytes counted from the layers; GoogLeNet's batch assumed 128"),
+        *(one for name, box in BOXES.items() for one in of_box(name, box)),
+        *(one for name, load in LOADS.items() for one in of_load(name, load)),
     )
     unexplained = (
         "Figure 11's caption has two machines, its text three; 3.6 x 2 on SB is 7.2, not 8.",
@@ -138,7 +155,7 @@ class Domains(Figure):
             for system, colour in SYSTEMS.items():
                 over = [rate / rates["BVLC"][0] for rate in rates[system]]
                 axes.plot(counts(BOXES[box]), over, "o--", color=colour, label=system)
-            axes.set(xlabel="NUMA nodes", title=f"{net}, {box}: modelled, rates assumed", ylim=(0, None))
+            axes.set(xlabel="NUMA nodes", title=f"{net}, {box} (modelled)", ylim=(0, None))
             axes.title.set_fontsize(9)
             axes.set_xticks(counts(BOXES[box]))
             axes.legend(frameon=False, fontsize=8)

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 import lab
-from figure import DERIVED, MODEL, OTHER, OURS, PAPER, STATED, Check, Data, Figure, Input, within
+from figure import ASSUMED, DERIVED, MODEL, OTHER, OURS, PAPER, STATED, Check, Data, Figure, Input, within
 
 from collectives import make_schedule
 from collectives.model import predict, scaffe_row, tuned_row
@@ -58,10 +58,10 @@ class HierarchicalReduce(Figure):
     inputs = (
         Input("chain", 8, "ranks", STATED, "section 5: best length of a chain"),
         Input("binomial / chain, 8 ranks", gain(NODES, CHUNKS), "", DERIVED, "equations 1 and 2, 16 chunks"),
-        Input("bandwidth in a node", 1 / KESCH.beta_in, "bytes/s", "assumed", "devices over PCIe 3"),
-        Input("bandwidth between nodes", 1 / KESCH.beta, "bytes/s", "assumed", "one FDR port"),
-        Input("latency", KESCH.alpha, "s", "assumed", "a kernel start and a rendezvous"),
-        Input("addition", 1 / KESCH.gamma, "bytes/s", "assumed", "a quarter of the device's memory rate"),
+        Input("bandwidth in a node", 1 / KESCH.beta_in, "bytes/s", ASSUMED, "devices over PCIe 3"),
+        Input("bandwidth between nodes", 1 / KESCH.beta, "bytes/s", ASSUMED, "one FDR port"),
+        Input("latency", KESCH.alpha, "s", ASSUMED, "a kernel start and a rendezvous"),
+        Input("addition", 1 / KESCH.gamma, "bytes/s", ASSUMED, "a quarter of the device's memory rate"),
     )
     unexplained = (
         "Equations 1 and 2 at 160 ranks give CB-8 at most 1.33x over a flat binomial tree. The 2.6x and 133x come from "

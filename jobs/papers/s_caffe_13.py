@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import lab
-from figure import DERIVED, MODEL, OURS, PAPER, STATED, Check, Data, Figure, Input, holds
+from figure import ASSUMED, DERIVED, MODEL, OURS, PAPER, STATED, Check, Data, Figure, Input, holds
 
 from collectives.model import scaffe_row
 from collectives.model.clusters import KESCH
@@ -50,7 +50,7 @@ class Overlap(Figure):
         Input("share", 40.6 / 113.6, "of SC-B's iteration", DERIVED, "table 2: aggregation over total"),
         Input("rest", 73.0, "", DERIVED, "table 2: total less aggregation, in each row"),
         Input("CaffeNet", 4 * CAFFENET, "bytes", DERIVED, "the net's parameters"),
-        Input("table 2's ranks", RANKS, "", "assumed", "the paper does not say"),
+        Input("table 2's ranks", RANKS, "", ASSUMED, "the paper does not say"),
         Input("CB-8's gain", 2.3, "", STATED, "table 2"),
     )
     unexplained = (
@@ -110,6 +110,7 @@ class Overlap(Figure):
             left.bar([name.partition(":")[0] for name in names], [ms[name] for name in names], 0.5, color=OURS)
             left.axhline(ms[ALONE], color="grey", linestyle=":", label="computing alone")
             left.legend(frameon=False)
+            left.set_ylim(0, 1.25 * max(ms.values()))
         left.set(ylabel="ms of an iteration", title=f"Measured: {NODES} nodes, layers' times replayed")
         places = range(len(TABLE_2))
         paper = [aggregation / TABLE_2["SC-B"][0] for aggregation, _ in TABLE_2.values()]
@@ -117,7 +118,7 @@ class Overlap(Figure):
         right.bar([i - 0.2 for i in places], paper, 0.4, color=PAPER, label="paper, table 2")
         right.bar([i + 0.2 for i in places], model, 0.4, color=MODEL, label="modelled, 160 ranks, rates assumed")
         right.set_xticks(list(places), list(TABLE_2))
-        right.set(ylabel="aggregation over SC-B's", title="Table 2")
+        right.set(ylabel="aggregation over SC-B's", title="Table 2", ylim=(0, 1.3))
         right.legend(frameon=False, fontsize=8)
 
 

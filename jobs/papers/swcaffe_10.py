@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from figure import DERIVED, FITTED, MODEL, OTHER, PAPER, STATED, Check, Data, Figure, Input, within
+from figure import ASSUMED, DERIVED, FITTED, MODEL, OTHER, PAPER, STATED, Check, Data, Figure, Input, within
 
 from collectives.model.clusters import TAIHULIGHT
 from collectives.model.formulas import allreduce_time, new_allgather_time, new_reduce_scatter_time
@@ -47,7 +47,7 @@ class Nodes1024(Figure):
         Input("beta1", TAIHULIGHT.beta, "s/byte", STATED, "section II.B, 12 GB/s over MPI"),
         Input("beta2", 4 * TAIHULIGHT.beta, "s/byte", DERIVED, "section II.B, a quarter of the bandwidth"),
         Input("gamma", TAIHULIGHT.gamma, "s/byte", DERIVED, "section III, an addition moves 3 bytes at 28 GB/s"),
-        Input("alpha", TAIHULIGHT.alpha, "s", "assumed", "microseconds in figure 6"),
+        Input("alpha", TAIHULIGHT.alpha, "s", ASSUMED, "microseconds in figure 6"),
     )
     unexplained = (
         "The paper's own equations 5 and 6 at its own rates give AlexNet's exchange in a 17th of the time that "

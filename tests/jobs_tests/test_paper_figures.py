@@ -38,11 +38,11 @@ def module(name: str) -> ModuleType:
     return importlib.import_module(name)
 
 
-def verdicts(name: str, measured: dict[str, object] | None = None) -> dict[str, str]:
-    """Return the verdict of each check of a figure, by what it checks."""
+def verdicts(name: str, measured: dict | None = None, modelled: dict | None = None) -> dict[str, str]:
+    """Return the verdict of each check of a figure, by what it checks; `modelled` where its model takes long."""
     figure = module(name).FIGURE
     found = measured or {}
-    return {check.what: check.verdict for check in figure.check(found, figure.model(found))}
+    return {check.what: check.verdict for check in figure.check(found, modelled or figure.model(found))}
 
 
 def kept(name: str) -> dict:
@@ -124,8 +124,9 @@ def test_renumbering_sends_a_quarter_and_a_256th_across_and_a_wrong_rate_is_refu
     calls = [{"old": [1.9], "new": [1.0]}] * len(figure.SIZES)
     equal = [{"old": [1.0], "new": [1.0]}] * len(figure.SIZES)
     right, wrong = ({"a quarter": quarter, "full": equal} for quarter in (calls, equal))
-    assert set(verdicts("swcaffe_7", right).values()) == {papers.REPRODUCED}
-    assert verdicts("swcaffe_7", wrong)["time old / new, 64 MB, uplink of a quarter"] == papers.NOT_REPRODUCED
+    model = figure.FIGURE.model({})
+    assert set(verdicts("swcaffe_7", right, model).values()) == {papers.REPRODUCED}
+    assert verdicts("swcaffe_7", wrong, model)["time old / new, 64 MB, uplink of a quarter"] == papers.NOT_REPRODUCED
 
 
 def test_the_counted_bytes_of_parameter_server_and_ring_are_the_closed_forms() -> None:
@@ -176,7 +177,7 @@ def test_computing_was_fitted_on_160_over_32_and_nothing_hides_without_overlap()
 
 def test_the_exchange_of_made_up_links_is_found_again() -> None:
     figure = module("singlecaffe_9")
-    made = {net: [figure.exchange(n, each[0], 3e-4, 8e-9) for n in figure.COUNTS] for net, each in figure.NETS.items()}
+    made = {net: [figure.exchange(n, each, 3e-4, 8e-9) for n in figure.COUNTS] for net, each in figure.NETS.items()}
     assert figure.fit(made) == pytest.approx((3e-4, 8e-9))
     wrong = {net: [5 * t for t in seconds] if net == "MNIST" else seconds for net, seconds in made.items()}
     assert papers.NOT_REPRODUCED in verdicts("singlecaffe_9", wrong).values()
@@ -189,6 +190,28 @@ def test_remote_bytes_fall_by_what_a_count_by_hand_gives() -> None:
     box = figure.Box(4, 1e9, 1e9, 1e9, 1e9)
     one, four = (figure.FIGURE.seconds("NUMA", replace(load, weights=0), box, n) for n in (1, 4))
     assert one == pytest.approx(4 * four)
+
+
+def test_a_chain_that_gains_nothing_is_not_reproduced() -> None:
+    figure = module("s_caffe_11")
+    seconds = {"binomial": 48.0, "chain": 22.0, "cb-4": 30.0, "auto": 22.0}
+    short = {"binomial": 1.0, "chain": 2.0, "cb-4": 1.5, "auto": 1.0}
+    measured = {name: [[short[name]]] + [[seconds[name]]] * (len(figure.SIZES) - 1) for name in seconds}
+    model = {"gain": figure.gain(8, 16)}
+    assert set(verdicts("s_caffe_11", measured, model).values()) == {papers.REPRODUCED}
+    slow = verdicts("s_caffe_11", measured | {"chain": measured["binomial"]}, model)
+    assert slow["binomial / chain, 8 ranks, 16 chunks, 32 MB, measured"] == papers.NOT_REPRODUCED
+    worse = verdicts("s_caffe_11", measured | {"auto": measured["cb-4"]}, model)
+    assert worse["scaffe's choice over the best fixed one, largest over the sizes"] == papers.NOT_REPRODUCED
+
+
+def test_workflows_that_hide_nothing_are_not_reproduced() -> None:
+    figure = module("s_caffe_13")
+    ms = {figure.ALONE: 64.0, figure.TALKING: 36.0, figure.SC_B: 100.0, figure.SC_OB: 90.0, figure.SC_OBR: 85.0}
+    gains = [f"gain of {name} over SC-B, %" for name in ("SC-OB", "SC-OBR")]
+    for other, wanted in ((ms, papers.REPRODUCED), (ms | dict.fromkeys((figure.SC_OB, figure.SC_OBR), 100.0), None)):
+        found = verdicts("s_caffe_13", {"rate": 1.0, "ms": other})
+        assert {found[gain] for gain in gains} == {wanted or papers.NOT_REPRODUCED}
 
 
 @pytest.mark.parametrize("name", MODULES)
