@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from left_out import IMPOSSIBLE, OPEN
+
 from scaffe.atomic import write_atomically
 from scaffe.papers import Result, expected, results, verdict
 
@@ -23,7 +25,8 @@ def write(folder: Path, known: Sequence[str]) -> None:
     for paper, title in TITLES.items():
         mine = [one for one in found if one["id"].rpartition("-")[0] == paper]
         if mine:
-            write_atomically(folder / f"{paper}.md", ("\n".join(page(title, mine)) + "\n").encode())
+            lines = [*page(title, mine), *rest(paper)]
+            write_atomically(folder / f"{paper}.md", ("\n".join(lines) + "\n").encode())
 
 
 def page(title: str, found: Sequence[Result]) -> Iterator[str]:
@@ -39,6 +42,13 @@ def page(title: str, found: Sequence[Result]) -> Iterator[str]:
         )
     for one in found:
         yield from section(one)
+
+
+def rest(paper: str) -> Iterator[str]:
+    """Yield the section of figures without a module."""
+    yield "\n## Not reproduced here\n\n| figure | why |\n|---|---|"
+    yield from (f"| {what} | {why} |" for what, why in IMPOSSIBLE[paper].items())
+    yield f"\nNot tried yet: {'; '.join(OPEN[paper])}."
 
 
 def section(one: Result) -> Iterator[str]:

@@ -120,11 +120,14 @@ def test_renumbering_sends_a_quarter_and_a_256th_across_and_a_wrong_rate_is_refu
     assert [old / new for old, new in (figure.crossed(8, 4), figure.crossed(1024, 256))] == [4, 256]
     assert figure.ratio(8, 4, 4) == pytest.approx(19 / 10)
     assert figure.ratio(8, 4, 1) == 1
+    machine = replace(figure.TAIHULIGHT, nodes_per_supernode=8, alpha=0, gamma=0)
+    old, new = figure.predicted(machine, 32, 1 << 20)
+    assert old / new == pytest.approx(figure.ratio(32, 8, 4), rel=0.01)
     assert figure.FIGURE.value("old / new, 1,024 nodes") == pytest.approx(figure.ratio(1024, 256, 4), rel=1e-4)
     calls = [{"old": [1.9], "new": [1.0]}] * len(figure.SIZES)
     equal = [{"old": [1.0], "new": [1.0]}] * len(figure.SIZES)
     right, wrong = ({"a quarter": quarter, "full": equal} for quarter in (calls, equal))
-    model = figure.FIGURE.model({})
+    model = {"crossing": {"8 4": [4, 1], "1024 256": [256, 1]}, "1024": [figure.ratio(1024, 256, 4), 1.0]}
     assert set(verdicts("swcaffe_7", right, model).values()) == {papers.REPRODUCED}
     assert verdicts("swcaffe_7", wrong, model)["time old / new, 64 MB, uplink of a quarter"] == papers.NOT_REPRODUCED
 
