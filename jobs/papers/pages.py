@@ -8,7 +8,7 @@ from pathlib import Path
 from left_out import IMPOSSIBLE, OPEN
 
 from scaffe.atomic import write_atomically
-from scaffe.papers import Result, expected, results, verdict
+from scaffe.papers import Result, expected, results, summary, verdict
 
 TITLES = {
     "numa-caffe": "NUMA-Caffe",
@@ -38,7 +38,7 @@ def page(title: str, found: Sequence[Result]) -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     for one in found:
         yield f"| [{one['id']}](#{one['id']}) | {one['title']} | {one['paper']} | {one['measured']} | " + (
-            f"{one['modelled']} | {one['verdict']} |"
+            f"{one['modelled']} | {summary(one)} |"
         )
     for one in found:
         yield from section(one)

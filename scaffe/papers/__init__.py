@@ -24,7 +24,7 @@ def results(folder: Path = FOLDER) -> list[Result]:
 def lines(found: Sequence[Result]) -> Iterator[str]:
     """Yield the table: a block of lines for each figure."""
     for one in found:
-        yield f"{one['id']}: {one['verdict']}"
+        yield f"{one['id']}: {summary(one)}"
         yield f"  {one['title']} ({one['source']})"
         for name in ("paper", "measured", "modelled"):
             yield f"  {name:10}{one[name]}"
@@ -32,6 +32,13 @@ def lines(found: Sequence[Result]) -> Iterator[str]:
             yield f"  {'check':10}{described(check)}"
         yield ""
     yield "; ".join(f"{count} {verdict}" for verdict, count in _counts(found).items() if count) + "."
+
+
+def summary(one: Result) -> str:
+    """Return a figure's verdict, with the number of its checks that hold where some don't."""
+    verdicts = [check["verdict"] for check in one["checks"]]
+    holding = verdicts.count(REPRODUCED)
+    return one["verdict"] if holding == len(verdicts) else f"{one['verdict']}, {holding} of {len(verdicts)} checks hold"
 
 
 def described(check: Result) -> str:

@@ -31,7 +31,8 @@ def folder(tmp_path: Path) -> Path:
 def test_the_most_telling_figure_is_first_and_a_miss_has_its_distance(folder: Path) -> None:
     text = list(papers.lines(papers.results(folder)))
     assert [line for line in text if not line.startswith(" ")] == [
-        "b-paper-2: reproduced", "", "a-paper-1: not reproduced", "", "1 reproduced; 1 not reproduced.",
+        "b-paper-2: reproduced, 1 of 2 checks hold", "", "a-paper-1: not reproduced, 0 of 1 checks hold", "",
+        "1 reproduced; 1 not reproduced.",
     ]  # fmt: skip
     checks = [line.split("check", 1)[1].strip() for line in text if line.startswith("  check")]
     assert checks == [
