@@ -217,6 +217,58 @@ def test_workflows_that_hide_nothing_are_not_reproduced() -> None:
         assert {found[gain] for gain in gains} == {wanted or papers.NOT_REPRODUCED}
 
 
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Run the job with made-up figures, the gate first; return its exit code and the results' measurements by ID."""
+    run, base = module("run"), module("figure")
+
+    class MadeUp(base.Figure):
+        title = source = paper = ""
+
+        def __init__(self, name: str, rank: int, found: object):
+            self.id, self.rank, self.found = name, rank, found
+
+        def measure(self) -> dict:
+            if isinstance(self.found, Exception):
+                raise self.found
+            return {"value": self.found}
+
+        def check(self, measured: dict, modelled: dict) -> list:
+            return [base.Check(f"{run.GATE}, {self.id}", measured["value"], high=1)] if measured else []
+
+        def words(self, measured: dict, modelled: dict) -> tuple[str, str]:
+            return "", ""
+
+        def draw(self, figure: object, measured: dict, modelled: dict) -> None: ...
+
+    def start(*words: str, **found: object) -> tuple[int, dict]:
+        made = {name: MadeUp(name, rank, value) for rank, (name, value) in enumerate(found.items())}
+        monkeypatch.setattr(run, "figures", lambda: made)
+        monkeypatch.setattr(run, "FOLDER", tmp_path)
+        monkeypatch.setattr(run, "PICTURES", tmp_path)
+        monkeypatch.setattr(run.pages, "write", lambda *given: None)
+        monkeypatch.setattr(sys, "argv", ["run.py", *words])
+        code = run.main()
+        kept = {path.stem: json.loads(path.read_text())["kept"] for path in tmp_path.glob("*.json")}
+        return code, {name: one.get("measured", one.get("why")) for name, one in kept.items()}
+
+    return start
+
+
+def test_nothing_is_measured_while_the_gate_s_gradients_differ(job) -> None:
+    assert job(gate=2.0, a=0.5) == (1, {"gate": {"value": 2.0}})
+    assert job(gate=0.0, a=0.5) == (0, {"gate": {"value": 0.0}, "a": {"value": 0.5}})
+
+
+def test_a_figure_that_fails_keeps_its_result_and_the_next_one_runs(job) -> None:
+    job(gate=0.0, a=0.5, b=0.5)
+    after = {"gate": {"value": 0.0}, "a": {"value": 0.5}, "b": {"value": 0.7}}
+    assert job(gate=0.0, a=RuntimeError("no ranks"), b=0.7) == (1, after)
+    assert job("--keep", gate=9.0, a=9.0, b=9.0) == (0, after)
+    assert job("b", gate=9.0, a=9.0, b=0.8) == (0, after | {"b": {"value": 0.8}})
+    assert job("b", gate=9.0, a=9.0, b=module("figure").NotMeasurable("no root"))[1]["b"] == "no root"
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_no_module_hides_another(name: str) -> None:
     assert name not in sys.stdlib_module_names
