@@ -229,6 +229,14 @@ def test_a_lab_that_somebody_else_prepared_is_refused(tmp_path: Path) -> None:
     assert "is not this user's own folder" in run.stderr
 
 
+@pytest.mark.parametrize("words", ["4 0 0 2", "4 0 0 3 100mbit", "4 0 0 0 100mbit", "0"])
+def test_nodes_that_supernodes_do_not_share_evenly_are_refused(words: str, tmp_path: Path) -> None:
+    command = ["bash", JOBS / "lab/netlab.sh", "up", *words.split()]
+    run = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "TMPDIR": str(tmp_path)})
+    assert run.returncode == 2
+    assert "SUPERNODES UPLINK" in run.stdout or "iproute2" in run.stderr  # without tc the script stops before
+
+
 def test_a_lab_s_script_names_the_package_that_is_missing(tmp_path: Path) -> None:
     for tool in ("bash", "dirname", "id"):
         (tmp_path / tool).symlink_to(shutil.which(tool) or "")
