@@ -26,7 +26,7 @@ from scaffe.parallel.instances.team import Team
 from scaffe.parallel.maker import candidates, make_workflow
 from scaffe.parallel.propagate import Propagate
 from scaffe.parallel.run import Run
-from scaffe.parallel.stall import open_watch
+from scaffe.parallel.stall import StallWatch, open_watch
 from scaffe.parallel.statistics import Statistics
 from scaffe.parallel.workflows.workflow import Workflow
 from scaffe.parallel.world import World
@@ -75,6 +75,7 @@ class BuiltSolver:
     seed: int
     team: Team
     tests_done: int
+    watch: StallWatch | None = None
     timeline: timelines.Timeline | None
     watching: Watching
     world: World
@@ -115,6 +116,8 @@ class BuiltSolver:
             self.auto_instances.kept,
         )  # fmt: skip
         self.trial = self._make_workflows()
+        if self.watch is not None:  # a rank was lost: the ranks that are left were watched up to here
+            self.watch.abandon()
         self.watch = open_watch(world, self.collectives, [self.net, *self.test_nets], self.watching, self.team)
         if self.timeline:
             self.timeline.watch(self.nets, self.workflow, self.statistics, self.team)
@@ -254,6 +257,7 @@ class BuiltSolver:
         self.net.packed.pinned = False
         if self.watch is not None:
             self.watch.close()
+            self.watch = None
         if self.collectives is not None:
             # Users' arrays over shared memory may be used on too.
             held = self.net.engine.in_host_memory and self.net.move_parameters(aligned_zeros)

@@ -26,6 +26,7 @@ from scaffe.engine import Loss
 from scaffe.errors import LaunchError, RanksLostError, ScaffeError
 from scaffe.files import snapshot
 from scaffe.monitor.log import log
+from scaffe.monitor.record import RECOVERY
 from scaffe.packed import aligned_zeros
 from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.instances.team import Team
@@ -146,6 +147,7 @@ class RecoveringSolver(SavedSolver):
         """
         start = time.perf_counter()
         while True:
+            self.world.record.at(RECOVERY)
             self._break_off()
             lost = self.world.shrink()
             if not lost:  # then going on would not end
@@ -238,8 +240,6 @@ class RecoveringSolver(SavedSolver):
         self.team.close()
         self.net.context.allsums = self.world.allsums
         self.net.packed.pinned = False
-        if self.watch is not None:
-            self.watch.abandon()
         if self.collectives is not None:
             self.collectives.abandon(windows=not self.net.move_parameters(aligned_zeros))
 
