@@ -44,8 +44,10 @@ class Standing:
 
 def hanging(
     ranks: Sequence[tuple[Observation, Standing]], is_computing: Callable[[Sequence[int]], bool], seconds: float
-) -> list[Observation]:
-    """Return the ranks that hang; `is_computing(row)`: whether one is in a layer's pass and waits for nothing.
+) -> tuple[list[Observation], list[Observation]]:
+    """Return the ranks that hang: those whose processes do not run, and those that compute one layer for too long.
+
+    `is_computing(row)` returns whether a rank is in a layer's pass and waits for nothing.
 
     A rank hangs if another one, which runs, has waited for `seconds`, and meanwhile
 
@@ -56,12 +58,11 @@ def hanging(
     """
     known = [(one, still) for one, still in ranks if one.is_known]
     if not any(one.is_waiting and still.idle >= seconds > 2 * still.silent for one, still in known):
-        return []
+        return [], []
     stopped = [one for one, still in known if still.silent >= seconds]
     patience = 2 * seconds if stopped else seconds
-    return stopped + [
-        one for one, still in known if one not in stopped and still.idle >= patience and is_computing(one.row)
-    ]
+    computing = [one for one, still in known if one not in stopped and still.idle >= patience and is_computing(one.row)]
+    return stopped, computing
 
 
 class GivingUp:
@@ -95,10 +96,12 @@ class GivingUp:
         ranks = list(zip(seen, self._standing, strict=True))
         for one, still in ranks:
             still.watch(one, min(now - last, 2 * self.nap))
-        for one in hanging(ranks, self._is_computing, self.seconds):
+        stopped, computing = hanging(ranks, self._is_computing, self.seconds)
+        for one in computing:
             if one.rank == self.rank:
-                self._end_itself(f"hangs in {self._place(one)}, for {one.idle:.0f} s: it is given up")
-            elif one.rank in self.local and self._is_lowest() and one.rank not in self._given_up:
+                self._end_itself(f"is given up: it hangs in {self._place(one)}, since {one.idle:.0f} s")
+        for one in stopped:
+            if one.rank in self.local and one.rank not in self._given_up and self._is_lowest():
                 self._kill(one)
 
     def _check_itself(self, seen: Sequence[Observation], heard: Mapping[int, int], gap: float) -> None:
@@ -110,7 +113,7 @@ class GivingUp:
         others = [one for one in seen if one.rank != self.rank]
         near = any(one.row[BEAT] >= since and one.awake <= last for one in others if one.rank in self.local)
         if near or any(heard[one.rank] >= HEARD for one in others):
-            self._end_itself(f"its process did not run for {gap:.0f} s while other ranks did: it is given up")
+            self._end_itself(f"is given up: its process did not run for {gap:.0f} s while other ranks did")
 
     def _is_lowest(self) -> bool:
         """Return whether this rank is the lowest of its host whose process runs."""
@@ -132,5 +135,5 @@ class GivingUp:
 
     def _end_itself(self, why: str) -> None:
         """End this process at once: its main thread may never return, and must do nothing more."""
-        abort.write(f"scaffe: rank {self.rank}: {why}\n")
+        abort.write(f"scaffe: rank {self.rank} {why}\n")
         os.kill(os.getpid(), signal.SIGKILL)
