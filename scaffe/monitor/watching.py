@@ -10,7 +10,7 @@ from scaffe.errors import ScaffeError
 from scaffe.setting import check_fields, setting
 
 STALL_SECONDS = 60.0
-STALL = SAY, ABORT, SHRINK = "say", "abort", "shrink"  # what a stall leads to
+STALL = ABORT, SHRINK, SAY = "abort", "shrink", "say"  # what a stall leads to
 EVERY = 100  # iterations between two measurements, where the solver displays nothing
 
 
@@ -42,7 +42,7 @@ class Watching:
     stall_seconds: float = setting(STALL_SECONDS, "name ranks missing for S seconds; 0: never", metavar="S")
     stall: str = setting(
         "",
-        "then: say it (the default), abort the job, or shrink it to ranks that move",
+        "then: abort the job, shrink it to the ranks that move, or only say it",
         choices=STALL,
         rare=True,
     )
