@@ -14,7 +14,7 @@ from pathlib import Path
 import nets
 import pytest
 
-SECONDS = "3"  # the stall time: longer than a busy machine keeps a rank from running
+SECONDS = "4"  # the stall time: longer than a busy machine keeps a rank from running
 LONGEST = 300  # seconds of a job
 END, WHEN = 6, 3  # iterations, and the one in which a rank hangs
 pytestmark = pytest.mark.mpi_skip  # they start an mpirun of their own
@@ -64,60 +64,54 @@ if where == "snapshot":
 
 
 class Trainings:
-    """Starts trainings in a folder, in which a rank may hang."""
+    """Starts trainings, each in a folder of its own, in which a rank may hang."""
 
     def __init__(self, mpirun, folder: Path):
         self.mpirun, self.folder = mpirun, folder
         self.started: list[subprocess.Popen[str]] = []
         self.watchdogs: list[threading.Timer] = []
-        images = nets.write_images(folder / "db", 36)
-        net = nets.tower(images).replace(
-            'layer {\n  name: "ip2" type: "InnerProduct" bottom: "ip1" ', LAYER.strip() + " "
-        )
-        assert "Hanging" in net
-        (folder / "net.prototxt").write_text(net)
+        self._resumed: dict[tuple[str, ...], list[bytes]] = {}
+        first = 'layer {\n  name: "ip2" type: "InnerProduct" bottom: "ip1" '
+        self.net = nets.tower(nets.write_images(folder / "db", 36)).replace(first, LAYER.strip() + " ")
+        assert "Hanging" in self.net
         (folder / "hanging.py").write_text((nets.SAME + HANGING).format(when=WHEN))
 
-    def start(self, ranks: int, *flags: str, hanging: str = "", end: int = END, **fields) -> subprocess.Popen[str]:
-        net = (self.folder / "net.prototxt").read_text()
-        nets.write_solver(self.folder, net, max_iter=end, snapshot_after_train=True, snapshot_prefix="snap", **fields)
+    def start(self, name: str, ranks: int, *flags: str, hanging: str = "", end: int = END, **fields):
+        """Return the running mpirun."""
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        nets.write_solver(folder, self.net, max_iter=end, snapshot_after_train=True, snapshot_prefix="snap", **fields)
         env = {**os.environ, "PYTHONPATH": str(self.folder), "NO_COLOR": "1", "SCAFFE_VENV": sys.prefix}
-        shrink = ["--on-rank-loss", "shrink", "--stall", "shrink", "--stall-seconds", SECONDS] if hanging else []
+        launch, shrink = [], []
+        if hanging:
+            launch, env["HANGING"] = ["--with-ft", "ulfm"], hanging
+            shrink = ["--on-rank-loss", "shrink", "--stall", "shrink", "--stall-seconds", SECONDS]
         train = [sys.executable, "-m", "scaffe", "train", "--solver", "solver.prototxt", "--allow-python-layers"]
-        launch = ["--with-ft", "ulfm"] if hanging else []
-        process = self.mpirun.start(
-            ranks,
-            *launch,
-            *train,
-            *shrink,
-            *flags,
-            cwd=self.folder,
-            env=env | ({"HANGING": hanging} if hanging else {}),
-        )
+        process = self.mpirun.start(ranks, *launch, *train, *shrink, *flags, cwd=folder, env=env)
         self.started.append(process)
         self.watchdogs.append(threading.Timer(LONGEST, process.terminate))  # mpirun ends its ranks
         self.watchdogs[-1].start()
         return process
 
-    def run(self, ranks: int, *flags: str, **given) -> str:
+    def run(self, name: str, ranks: int, *flags: str, **given) -> str:
         """Return the log of a training that ends well."""
-        process = self.start(ranks, *flags, **given)
+        process = self.start(name, ranks, *flags, **given)
         log = process.communicate()[1]
         assert process.returncode == 0, log
         return log
 
-    def files(self) -> list[bytes]:
-        """Return the last weights and state, and remove all snapshots."""
-        found = [(self.folder / f"snap_iter_{END}.{kind}").read_bytes() for kind in ("caffemodel", "solverstate")]
-        for path in self.folder.glob("snap_iter_*"):
-            path.unlink()
-        return found
+    def files(self, name: str) -> list[bytes]:
+        """Return the last weights and state."""
+        return [(self.folder / name / f"snap_iter_{END}.{kind}").read_bytes() for kind in ("caffemodel", "solverstate")]
 
-    def resumed(self, ranks: int, left: int, at: int, *flags: str) -> list[bytes]:
-        """Return the files of a run that stops on `ranks` ranks and goes on with those that are left."""
-        self.run(ranks, *flags, end=at)
-        self.run(left, *flags, "--snapshot", f"snap_iter_{at}.solverstate")
-        return self.files()
+    def resumed(self, *flags: str) -> list[bytes]:
+        """Return the files of a run that stops on three ranks and goes on with two."""
+        if flags not in self._resumed:
+            name = "resumed" + "".join(flags)
+            self.run(name, 3, *flags, end=WHEN)
+            self.run(name, 2, *flags, "--snapshot", f"snap_iter_{WHEN}.solverstate")
+            self._resumed[flags] = self.files(name)
+        return self._resumed[flags]
 
     def close(self) -> None:
         for process, watchdog in zip(self.started, self.watchdogs, strict=True):
@@ -126,46 +120,37 @@ class Trainings:
             process.communicate()
 
 
-@pytest.fixture
-def trainings(mpirun, tmp_path: Path) -> Iterator[Trainings]:
+@pytest.fixture(scope="module")
+def trainings(mpirun, tmp_path_factory) -> Iterator[Trainings]:
     if "Open MPI" not in mpirun(1, "--version").stdout:
         pytest.skip("only Open MPI goes on without a rank")
-    trainings = Trainings(mpirun, tmp_path)
+    trainings = Trainings(mpirun, tmp_path_factory.mktemp("hangs"))
     yield trainings
     trainings.close()
+
+
+ALLREDUCE = "--sync", "allreduce", "--reduce", "ring"
+CHAIN = "--workflow", "SC-OBR", "--reduce", "chain"
 
 
 @pytest.mark.parametrize(
     ("hanging", "flags", "told"),
     [
-        (
-            "0 stop backward",
-            ("--sync", "allreduce", "--reduce", "ring"),
-            r"Stall: rank 0 on .* is given up: its process has not run for",
-        ),
-        (
-            "1 stop forward",
-            ("--workflow", "SC-OBR", "--reduce", "chain"),
-            r"Stall: rank 1 on .* is given up: its process has not run for",
-        ),
-        (
-            "2 loop backward",
-            ("--workflow", "SC-OBR", "--drive", "helper"),
-            r"rank 2 is given up: it hangs in backward pass of layer hanging",
-        ),
+        ("0 stop backward", ALLREDUCE, r"Stall: rank 0 on .* is given up: its process has not run for"),
+        ("1 stop forward", CHAIN, r"Stall: rank 1 on .* is given up: its process has not run for"),
+        ("2 loop backward", CHAIN, r"rank 2 is given up: it hangs in backward pass of layer hanging, iteration 3"),
     ],
 )
 def test_a_rank_that_hangs_is_given_up_and_the_others_go_on(trainings, hanging, flags, told) -> None:
-    log = trainings.run(3, *flags, hanging=hanging)
-    assert re.search(told, log), log
+    log = trainings.run(hanging, 3, *flags, hanging=hanging)
+    assert len(re.findall(told, log)) == log.count("is given up") == 1, log
     assert f"Lost rank {hanging[0]} " in log and log.count("Lost rank") == 1
     assert f"2 rank(s) are left; they go on at iteration {WHEN} after" in log
-    assert trainings.files() == trainings.resumed(3, 2, WHEN, *flags)
+    assert trainings.files(hanging) == trainings.resumed(*flags)
 
 
 def test_a_rank_that_nobody_could_kill_ends_itself_when_it_wakes_and_writes_nothing(trainings) -> None:
-    allreduce = "--sync", "allreduce", "--reduce", "ring"
-    process = trainings.start(3, *allreduce, hanging="0 stop snapshot", snapshot=WHEN)
+    process = trainings.start("wakes", 3, *ALLREDUCE, hanging="0 stop snapshot", snapshot=WHEN)
     pid, log = int(process.stdout.readline()), ""
     while len(re.findall(r"rank 0 on .*; its process has not run for", log)) < 2:
         line = process.stderr.readline()
@@ -174,6 +159,7 @@ def test_a_rank_that_nobody_could_kill_ends_itself_when_it_wakes_and_writes_noth
     os.kill(pid, signal.SIGCONT)
     log += process.communicate()[1]
     assert process.returncode == 0, log
-    assert len(re.findall(r"^scaffe: rank 0 is given up: its process did not run for \d+ s while", log, re.M)) == 1
+    told = r"^scaffe: rank 0 is given up: its process did not run for \d+ s while other ranks did$"
+    assert len(re.findall(told, log, re.M)) == 1, log
     assert log.count(f"Snapshotting to binary proto file snap_iter_{WHEN}.caffemodel") == 1
-    assert trainings.files() == trainings.resumed(3, 2, WHEN, *allreduce)
+    assert trainings.files("wakes") == trainings.resumed(*ALLREDUCE)
