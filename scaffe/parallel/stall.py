@@ -191,6 +191,7 @@ class StallWatch:
     ):
         self.world, self.layers, self.seconds, self.how = world, LayerNames(nets), seconds, how
         self.rank, self.hosts = world.rank, [host for host, _ in world.places]  # kept while ranks are lost
+        self._firsts = world.firsts
         self._nap = min(LONGEST_NAP, seconds / 8)
         self.records = records or [world.record]
         self._counts = world.allgather(len(self.records))  # by rank
@@ -223,6 +224,14 @@ class StallWatch:
         self.rows = []
         self.beacon.close()
         self._window.free()
+
+    def last_of(self, first: int) -> str:
+        """Return what a rank was last seen doing: "; last seen in backward pass of layer conv1, iteration 7", or "".
+
+        `first` is its number at the job's start: the watch goes on while ranks are renumbered.
+        """
+        one = self.seen(self._firsts.index(first)) if self.rows else None
+        return f"; last seen in {self.layers.places(one)}" if one and one.is_known else ""
 
     def abandon(self) -> None:
         """End the thread, and give the shared memory up, since a rank is lost. Not collective."""

@@ -145,7 +145,7 @@ def test_a_rank_that_hangs_is_given_up_and_the_others_go_on(trainings, hanging, 
     log = trainings.run(hanging, 3, *flags, hanging=hanging)
     assert len(re.findall(told, log)) == log.count("is given up") == 1, log
     assert f"Lost rank {hanging[0]} " in log and log.count("Lost rank") == 1
-    assert f"2 rank(s) are left; they go on at iteration {WHEN} after" in log
+    assert f"Ranks left: 2; they go on at iteration {WHEN} after" in log
     assert trainings.files(hanging) == trainings.resumed(*flags)
 
 
