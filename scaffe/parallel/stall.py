@@ -317,7 +317,7 @@ class StallWatch:
 
         abort.write("".join(f"scaffe: {one_line(line)}\n" for line in lines))
         if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
-            self.world.comm.Abort(EXIT_CODE)
+            self.world.abort(EXIT_CODE)
         os._exit(EXIT_CODE)  # the launcher ends the others
 
 

@@ -21,7 +21,7 @@ from scaffe.errors import AgreedError, DeviceError, LaunchError, ScaffeError, no
 from scaffe.monitor import log as logs
 from scaffe.monitor.record import RANKS, RankRecord
 from scaffe.parallel.instances.topology import ranges
-from scaffe.parallel.mpi_library import LEVELS
+from scaffe.parallel.mpi_library import LEVELS, can_shrink, end_launcher
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -229,18 +229,25 @@ class World:
             logs.start(self.rank)
         return lost
 
+    def misses_any(self) -> bool:
+        """Return whether MPI knows, on this rank, that one has ended. Not collective."""
+        return bool(self.comm.Get_failed().Get_size())
+
     def attempt(self, work: Callable[[], object], break_off: Callable[[], object]) -> bool:
         """Do `work`; return whether all ranks have done it, the same on all ranks: False where one is lost. Collective.
 
-        A rank that notices a loss calls `break_off`, which ends the waits of the other ranks with an error.
+        A rank that notices a loss calls `break_off`, which ends the waits of the other ranks with an error. Any error
+        counts as a loss where a rank is known to be lost: MPI may have delivered a part of a message. An error of
+        another cause comes again.
         """
         done = False
         try:
             work()
-            done = True
+            done = not self.misses_any()
         except Exception as error:
-            if not is_loss(error):
+            if not (is_loss(error) or self.misses_any()):
                 raise
+        if not done:
             break_off()
         with regardless(), self.record.waiting(RANKS):
             return bool(self.comm.Agree(done))  # all ranks get the same result, or all an error
@@ -290,8 +297,14 @@ class World:
                 return code
             if not self.is_root:  # a rank was lost meanwhile: the root may be elsewhere
                 self._report(error, expected, [f"rank {self.rank}"])
-        self.comm.Abort(code)
+        self.abort(code)
         return code
+
+    def abort(self, code: int) -> None:
+        """End all ranks, with an exit code unless the launcher has one of its own. Not collective."""
+        if can_shrink():
+            end_launcher()
+        self.comm.Abort(code)
 
     def _report(self, error: BaseException, expected: bool, where: list[str]) -> None:
         """Write an error to stderr: its text if it is `expected`, else its traceback."""
@@ -385,5 +398,5 @@ def _abort_all(kind: type[BaseException], error: BaseException, trace: Traceback
     """End all ranks with this rank's traceback: the others would wait for ever for a rank that has exited."""
     assert _world is not None
     if issubclass(kind, KeyboardInterrupt):
-        _world.comm.Abort(130)
+        _world.abort(130)
     sys.exit(_world.fail(error.with_traceback(trace)))

@@ -276,7 +276,8 @@ class BuiltSolver:
         The watch goes on until another is open.
         """
         self._end_readers()
-        self.team.close()
+        if "team" in vars(self):
+            self.team.close()
         if self.collectives is not None:
             self.net.context.allsums = self.world.allsums  # the net may be used on
             self.net.packed.pinned = False
