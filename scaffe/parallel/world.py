@@ -223,7 +223,8 @@ class World:
         Each rank has called `revoke` and has no message in flight. Collective over the ranks that are left.
         """
         before = self.comm
-        comm = cast("MPI.Intracomm", before.Shrink())
+        with self.record.waiting(RANKS):
+            comm = cast("MPI.Intracomm", before.Shrink())
         left = before.group.Translate_ranks([*range(self.size)], comm.group)
         stay = [rank for rank, new in enumerate(left) if new >= 0]
         gone = [rank for rank in range(self.size) if rank not in stay]
