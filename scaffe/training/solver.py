@@ -79,12 +79,14 @@ class Solver(RecoveringSolver):
         reading: Reading = Reading(),  # noqa: B008
         watching: Watching = Watching(),  # noqa: B008
     ):
-        if run.shrinks:
-            world = self.world = world or open_world()
         self.asked: Callable[[], Sequence[bool]] = lambda: [False] * len(ACTIONS)
         self.run, self.instances = run, instances
         self.reading, self.watching = reading, watching
-        self._set_up_lasting(lambda: self._set_up(param, world, compute))
+        if isinstance(run, Run) and run.shrinks:
+            world = self.world = world or open_world()
+            self._set_up_lasting(lambda: self._set_up(param, world, compute))
+        else:
+            self._set_up(param, world, compute)
 
     def _set_up(
         self, param: str | os.PathLike[str] | SolverParameter, world: World | None, compute: Compute | None
