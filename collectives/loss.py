@@ -13,12 +13,14 @@ Ranks that wait for others than the lost one notice nothing until a rank revokes
 from __future__ import annotations
 
 import contextlib
+import pickle
 from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from collectives.errors import RankLostError
 
+TORN = pickle.UnpicklingError, EOFError  # Open MPI 5 may deliver a part of an object
 CLASSES = "ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING", "ERR_REVOKED"
 P = ParamSpec("P")
 Result = TypeVar("Result")
@@ -28,6 +30,8 @@ def is_loss(error: BaseException | None) -> bool:
     """Return whether an error says that a rank was lost, or that another rank has noticed it and revoked."""
     if isinstance(error, RankLostError):
         return True
+    if isinstance(error, TORN):
+        return _has_lost_any()
     from mpi4py import MPI
 
     classes = [getattr(MPI, name) for name in CLASSES if hasattr(MPI, name)]  # mpi4py 3 has none

@@ -8,13 +8,14 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar, cast
 
 import numpy as np
 
-from collectives import CollectiveError, abort, agree
+from collectives import CollectiveError, RankLostError, abort, agree
 from collectives.loss import is_loss, noticed, regardless
 from readers import ReaderError
 from scaffe.devices.threads import check_threads, given_threads, limit_blas
@@ -133,12 +134,12 @@ class World:
 
     def allgather(self, value: T) -> list[T]:
         """Return all ranks' values by rank, on all ranks. Collective."""
-        with self.record.waiting(RANKS):
+        with self.record.waiting(RANKS), self._whole():
             return self.comm.allgather(value)
 
     def agree(self, values: Mapping[str, str]) -> None:
         """Raise DisagreementError on all ranks unless all have the same values, given by name. Collective."""
-        with self.record.waiting(RANKS):
+        with self.record.waiting(RANKS), self._whole():
             agree(self.comm, values)
 
     def together(self, work: Callable[[], T]) -> T:
@@ -166,7 +167,7 @@ class World:
     def on_root(self, work: Callable[[], T]) -> T:
         """Return the root's `work()` on all ranks; raise its errors on all ranks, as `together` does. Collective."""
         result = self.together(lambda: work() if self.is_root else None)
-        with self.record.waiting(RANKS):
+        with self.record.waiting(RANKS), self._whole():
             return cast(T, self.comm.bcast(result, self.root))
 
     @property
@@ -240,21 +241,29 @@ class World:
 
     def misses_any(self) -> bool:
         """Return whether MPI knows, on this rank, that one has ended. Not collective."""
-        return bool(self.comm.Get_failed().Get_size())
+        return can_shrink() and bool(self.comm.Get_failed().Get_size())
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Raise RankLostError for any error where a rank is lost: Open MPI may deliver a torn message."""
+        try:
+            yield
+        except Exception as error:
+            if is_loss(error) or not self.misses_any():
+                raise
+            raise RankLostError(f"a rank was lost, and its message is torn: {error}") from error
 
     def attempt(self, work: Callable[[], object], break_off: Callable[[], object]) -> bool:
         """Do `work`; return whether all ranks have done it, the same on all ranks: False where one is lost. Collective.
 
-        A rank that notices a loss calls `break_off`, which ends the waits of the other ranks with an error. Any error
-        counts as a loss where a rank is known to be lost: MPI may have delivered a part of a message. An error of
-        another cause comes again.
+        A rank that notices a loss calls `break_off`, which ends the waits of the other ranks with an error.
         """
         done = False
         try:
             work()
             done = not self.misses_any()
         except Exception as error:
-            if not (is_loss(error) or self.misses_any()):
+            if not is_loss(error):
                 raise
         if not done:
             break_off()

@@ -163,13 +163,12 @@ class RecoveringSolver(SavedSolver):
         self.done = self.begun = self.iter
         self._mark()
 
-    def _set_up_lasting(self, part: Callable[[], object]) -> None:
+    def _set_up_lasting(self, part: Callable[[], None]) -> None:
         """Set up. If a rank is lost meanwhile, those that are left begin again. Collective."""
-        if self.run.shrinks and can_shrink():
-            self._again(part, self._begin_again)
-            self._is_set_up = self._has_all = True  # by the seed
-        else:
-            part()
+        if not can_shrink():
+            return part()  # which refuses that
+        self._again(part, self._begin_again)
+        self._is_set_up = self._has_all = True  # by the seed
 
     def _end_lasting(self, part: Callable[[], object]) -> None:
         """Do a part of the end. If a rank is lost meanwhile, nothing is built for those that are left. Collective."""

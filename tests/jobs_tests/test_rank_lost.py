@@ -111,7 +111,7 @@ TESTED = {"test_iter": [4], "test_interval": 3, "display": 1}
 @pytest.mark.parametrize(
     ("begins", "moments", "flags", "fields"),
     [
-        (3, "3 Solver._make_workflows 1; 2 backward 3; 1 Solver._free 1", CHAIN, {"iter_size": 2}),
+        (3, "3 Solver._make_workflows 1; 2 backward 3; 1 Solver._free 1", CHAIN, {}),
         (4, "1 loss 4; 3 backward 4; 2 update 6", HELPER, {}),
         (4, "0 backward 3; 1 update 5; 2 forward 7", ALLREDUCE, TESTED),
         (4, "1 test 3; 2 forward 3", ("--workflow", "SC-B"), {**TESTED, "iter_size": 2}),
@@ -200,6 +200,7 @@ def test_ranks_that_cannot_go_on_end_with_an_exit_code_of_their_own(runs, moment
         "2 Solver._make_workflows 1 raise",
         "1 forward 2; 2 Solver._rebuild_from 1 raise",
         "1 forward 2; 2 Solver.test_all 1; 0 Carried.give 1 raise",
+        "1 forward 2; 0 Solver._shrink 1 raise",
         "2 display.end 1 raise",
     ],
 )
