@@ -12,6 +12,7 @@ A rank that is given up ends by SIGKILL: Open MPI's mpirun ends the job if a pro
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -123,10 +124,13 @@ class GivingUp:
         """Kill a process of this machine that does not run, unless its id is another process's by now."""
         self._given_up.add(one.rank)
         process = self._processes[one.rank]
-        if not process.is_alive():
+        is_alive = process.is_alive()
+        if is_alive is False:
             return
         what = f"rank {one.rank} on {one.host} is given up: its process has not run for {one.silent:.0f} s"
         try:
+            if is_alive is None:
+                raise ProcessLookupError(errno.ESRCH, "it is not visible in /proc")
             os.kill(process.pid, signal.SIGKILL)
         except OSError as error:
             log.error("Stall: %s, but process %d can't be killed: %s", what, process.pid, error.strerror)

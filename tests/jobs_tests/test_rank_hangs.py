@@ -140,6 +140,7 @@ CHAIN = "--workflow", "SC-OBR", "--reduce", "chain"
         ("1 stop forward", CHAIN, r"Stall: rank 1 on .* is given up: its process has not run for"),
         ("2 loop backward", CHAIN, r"rank 2 is given up: it hangs in backward pass of layer hanging, iteration 3"),
     ],
+    ids=["root stopped", "another stopped", "endless layer"],
 )
 def test_a_rank_that_hangs_is_given_up_and_the_others_go_on(trainings, hanging, flags, told) -> None:
     log = trainings.run(hanging, 3, *flags, hanging=hanging)
