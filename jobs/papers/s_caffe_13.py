@@ -15,7 +15,7 @@ from figure import ASSUMED, DERIVED, MODEL, OURS, PAPER, STATED, Check, Data, Fi
 from collectives.model import scaffe_row
 from collectives.model.clusters import KESCH
 
-NET, BATCH, NODES, RATE = "googlenet", 16, 4, 400  # RATE: Mbit/s
+NET, BATCH, NODES, RATE = "googlenet", 16, 4, 800  # RATE: Mbit/s
 FASTEST, FAST = 1e15, 5e12  # operations a second: computing takes no time, and some
 SC_B, SC_OB, SC_OBR = "SC-B:auto", "SC-OB:auto", "SC-OBR:auto"
 ALONE, TALKING = "computing alone", "communicating alone"
@@ -27,7 +27,7 @@ RANKS, CAFFENET = 160, 60_965_224  # the model's; elements
 def overlap(rate: float, rows: str) -> dict[str, float]:
     """Return the ms of an iteration by row of overlap.py's table; layers do `rate` operations a second."""
     program = str(lab.JOBS / "bench/overlap.py"), NET, "--batch", str(BATCH)
-    times = "--profile", f"flops:{rate:g}", "--iterations", "1", "--rounds", "3", "--runs", rows
+    times = "--profile", f"flops:{rate:g}", "--iterations", "2", "--rounds", "3", "--runs", rows
     lines = [line for line in lab.on_nodes(1, *program, *times).splitlines() if line[24:33].strip()]
     return {line[:24].strip(): float(line[24:33]) for line in lines if line[24:33].strip()[0].isdigit()}
 
