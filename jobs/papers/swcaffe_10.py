@@ -54,7 +54,7 @@ class Nodes1024(Figure):
         "its speedups imply. Stragglers, input or congestion must make up the rest.",
         "ResNet-50's labels 32 and 64 look swapped: as printed the exchange takes 0.59 and 2.72 s, swapped 1.36 and "
         "1.19 s, while it can't depend on the batch.",
-        "ResNet-50's share at batch 32, 10.65 %, is not 1 - speedup / 1024, 9.36 %.",
+        "ResNet-50's share at batch 32, 10.65 %, is not 1 - speedup / 1024, 9.36 %; its shares are not checked.",
         "beta2 stands in the text as a quarter of beta1; it is the bandwidth that is a quarter.",
     )
 
