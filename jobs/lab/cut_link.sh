@@ -48,7 +48,7 @@ layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip"
 layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
 NET
 cat >"$folder/solver.prototxt" <<'SOLVER'
-net: "net.prototxt" base_lr: 0.01 lr_policy: "fixed" display: 100 max_iter: 1000000 snapshot: 100
+net: "net.prototxt" base_lr: 0.01 lr_policy: "fixed" display: 100 max_iter: 1000000 snapshot: 20
 snapshot_prefix: "snap" solver_mode: CPU
 SOLVER
 cd "$folder"
@@ -59,7 +59,7 @@ case $way in
 esac
 "$netlab" up 3
 NETLAB_MPIRUN=$mpirun "$netlab" run openmpi 1 "${train[@]}" >log 2>&1 &
-await 60 says 'state to binary proto file snap_iter_200'
+await 300 says 'state to binary proto file snap_iter_40'
 cut=$(date +%s.%N)
 ip -n nlswitch link set "port$node" down
 await 60 says "$goes_on"
