@@ -58,10 +58,10 @@ def on_all_ranks(run: Callable[[World], int]) -> int:
     try:
         code = run(world)
     except KeyboardInterrupt:
-        world.comm.Abort(130)
+        world.abort(130)
     except BaseException as error:
         code = world.fail(error)
-    if world.lost:
+    if world.lost or world.spares:
         world.leave(code)
     return code
 

@@ -9,7 +9,7 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from scaffe.monitor import log as logs
 from scaffe.monitor.record import RANKS, RankRecord
 from scaffe.parallel.instances.topology import ranges
 from scaffe.parallel.mpi_library import LEVELS
+from scaffe.parallel.reserve import LostRank, Reserve
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -34,18 +35,7 @@ _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE")  # set by mpirun, mpi
 _world: World | None = None
 
 
-class LostRank(NamedTuple):
-    """A rank that has ended, as it was numbered then."""
-
-    rank: int
-    host: str
-    pid: int
-
-    def __str__(self) -> str:
-        return f"rank {self.rank} (process {self.pid} on {self.host})"
-
-
-class World:
+class World(Reserve):
     """The job's communicator, and this rank's part of it.
 
     - `rank`, `size`, `root`: as in MPI; the root is rank 0.
@@ -54,6 +44,7 @@ class World:
     - `gpus`: the PCI bus addresses of all ranks' GPUs, "" for the CPU.
     - `gpu`: the GPU this rank computes on, None for the CPU.
     - `lost`: the ranks that `shrink` has gone on without.
+    - `spares`: the processes that wait to take lost ranks' places, None without any. A spare's World is itself alone.
     - `record`: what this rank, or the instance of the calling thread, is doing, for the stall watchdog.
 
     Making it is collective.
@@ -72,7 +63,11 @@ class World:
         self.lost: list[LostRank] = []
         self.gpu: Gpu | None = None
         self.gpus = [""] * self.size  # by rank: PCI bus address
-        self.take_threads(self.together(given_threads) or fair_threads(self.host, self.cores, self.places))
+        self.together(self.share_cores)
+
+    def share_cores(self) -> None:
+        """Set the threads that OMP_NUM_THREADS asks for, else those of a fair part of the cores. Not collective."""
+        self.take_threads(given_threads() or fair_threads(self.host, self.cores, self.places))
 
     def take_threads(self, threads: int) -> None:
         """Set the number of threads that this rank computes with and numpy's BLAS. Raise LaunchError if invalid."""
@@ -205,12 +200,17 @@ class World:
         """End all waits of this object, on all ranks, with an error: a rank is lost. Not collective."""
         with regardless():
             self.comm.Revoke()
+        if self.spares is not None:
+            self.spares.revoke()
 
     def shrink(self) -> list[LostRank]:
         """Go on with the ranks that are left, renumbered in their order; return those lost since the last time.
 
-        Each rank has called `revoke` and has no message in flight. Collective over the ranks that are left.
+        Spares take lost ranks' places. Each rank has called `revoke` and has no message in flight. Collective over the
+        ranks that are left, and the spares, which are in `stand_by`.
         """
+        if self.spares is not None:
+            return self._regroup(self.spares)
         before = self.comm
         comm = cast("MPI.Intracomm", before.Shrink())
         left = before.group.Translate_ranks([*range(self.size)], comm.group)
@@ -228,13 +228,18 @@ class World:
         """End this process with an exit code, once all ranks have come so far: MPI can't always end without some."""
         with regardless():
             self.comm.Barrier()
+        self.dismiss_spares(code)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
 
     def is_alike(self, error: BaseException) -> bool:
         """Return whether all ranks have raised this error at the same point, and so can still call collectives."""
-        return getattr(error, "alike", False) or self.size == 1
+        return not self.is_spare and (getattr(error, "alike", False) or self.size == 1)
+
+    def abort(self, code: int) -> None:
+        """End all processes of the job. Not collective."""
+        (self.spares or self).comm.Abort(code)
 
     def fail(self, error: BaseException) -> int:
         """Report an error and end the job.
@@ -250,13 +255,13 @@ class World:
         code = getattr(error, "exit_code", code)
         alike = self.is_alike(error)
         if self.is_root or not alike:
-            where = [*([] if alike else [f"rank {self.rank}"]), *notes(error)]
+            where = [*([] if alike else [self.name]), *notes(error)]
             text = str(error) if expected else "".join(traceback.format_exception(error)).rstrip()
             lines = [text] if expected else text.split("\n")
             text = "\n".join(map(logs.one_line, lines))
             abort.write(f"scaffe: {''.join(f'{logs.one_line(one)}: ' for one in where)}{text}\n")
         if not alike:
-            self.comm.Abort(code)
+            self.abort(code)
         self.comm.Barrier()
         return code
 
@@ -345,5 +350,5 @@ def _abort_all(kind: type[BaseException], error: BaseException, trace: Traceback
     """End all ranks with this rank's traceback: the others would wait for ever for a rank that has exited."""
     assert _world is not None
     if issubclass(kind, KeyboardInterrupt):
-        _world.comm.Abort(130)
+        _world.abort(130)
     sys.exit(_world.fail(error.with_traceback(trace)))

@@ -31,8 +31,9 @@ from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.instances.team import Team
 from scaffe.parallel.iteration import Averages
 from scaffe.parallel.mpi_library import can_shrink
+from scaffe.parallel.reserve import LostRank
 from scaffe.parallel.run import Run
-from scaffe.parallel.world import LostRank, World
+from scaffe.parallel.world import World
 from scaffe.training.carried import Carried
 from scaffe.training.saved_solver import SavedSolver
 from scaffe.training.snapshot_writer import SnapshotBudget
@@ -94,7 +95,7 @@ class RecoveringSolver(SavedSolver):
     """The part of a solver that goes on without lost ranks.
 
     `done`, `acted` and `tested` are those of State, `granting` wishes that are being granted; `mark` is None outside of
-    training.
+    training. `joined` is False for a spare that has not taken over a lost rank's place and the others' state.
     """
 
     done = acted = 0
@@ -102,6 +103,7 @@ class RecoveringSolver(SavedSolver):
     written: Written
     granting: set[str] = set()  # noqa: RUF012  never changed in place
     mark: Mark | None = None
+    joined = True
     _is_whole = True
     _root_lost = False
 
@@ -156,10 +158,17 @@ class RecoveringSolver(SavedSolver):
                 if self.closed or not is_loss(another):  # nothing is built to go on from
                     raise
                 continue
-            if self.world.is_root:
-                text = "%d rank(s) are left; they go on at iteration %d after %.3g s"
-                log.warning(text, self.world.size, self.iter, time.perf_counter() - start)
+            self._log_recovery(start)
             return
+
+    def _log_recovery(self, start: float) -> None:
+        """Log how many ranks go on, and the time since `start`, in seconds."""
+        if self.world.is_root:
+            text = "%d rank(s) are left; they go on at iteration %d after %.3g s"
+            log.warning(text, self.world.size, self.iter, time.perf_counter() - start)
+
+    def _brief(self) -> None:
+        """Give spares that have taken places what the other ranks have alike. Collective."""
 
     def _break_off(self) -> None:
         """End all waits of all ranks, and this rank's messages in flight. Not collective."""
@@ -172,6 +181,8 @@ class RecoveringSolver(SavedSolver):
     def _go_on(self, lost: list[LostRank]) -> None:
         """Agree on the state that counts, and build everything anew for the ranks that are left. Collective."""
         world, run = self.world, self.run
+        if world.spares is not None:
+            self._brief()
         if world.is_root:
             log.warning("Lost %s, in or after iteration %d", ", ".join(map(str, lost)), self.iter)
         if world.size < run.min_ranks:
@@ -180,6 +191,8 @@ class RecoveringSolver(SavedSolver):
         source, state = self._decide()
         carried = self._carry(state)
         carried.share(world, source)
+        assert self.mark is not None
+        self.mark = self.mark._replace(samples=carried.samples, batch_number=carried.batch_number)
         self.done = state.done  # not before: another loss may have broken the broadcasts off
         self._abandon()
         self.closed = True  # until all is built
@@ -194,7 +207,8 @@ class RecoveringSolver(SavedSolver):
             self._root_lost = False
         self.propagate.changed()
         self.propagate.sync()
-        if run.scaling == "weak" and world.is_root:
+        self.joined = True
+        if run.scaling == "weak" and world.is_root and not world.is_whole:
             text = "The global batch is now %d sample(s); the learning rate stays as given, %g"
             log.warning(text, self.net.context.total_rows, self.rate())
 
@@ -203,7 +217,8 @@ class RecoveringSolver(SavedSolver):
         everywhere = self.propagate.everywhere
         mine = State(
             self.done, self.acted, self.tested, self.tests_done, tuple(self.losses.last),
-            frozenset(self.losses.wishes | self.granting), everywhere or (self.world.is_root and not self._root_lost),
+            frozenset(self.losses.wishes | self.granting),
+            self.joined and (everywhere or (self.world.is_root and not self._root_lost)),
         )  # fmt: skip
         states = self.world.allgather(mine)
         source = max(range(len(states)), key=lambda rank: (states[rank].has_state, states[rank].done, -rank))

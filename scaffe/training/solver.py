@@ -36,19 +36,20 @@ from scaffe.training import default_compute, display
 from scaffe.training.auto_instances import AutoInstances
 from scaffe.training.collective import collective
 from scaffe.training.monitor import open_monitor
-from scaffe.training.recovering_solver import RecoveringSolver, check_shrink
+from scaffe.training.recovering_solver import check_shrink
 from scaffe.training.settings import Settings, moved_keywords
 from scaffe.training.signals import ACTIONS
 from scaffe.training.snapshot_writer import SnapshotBudget
 from scaffe.training.solver_callbacks import CalledFunctions, SolverCallbacks
 from scaffe.training.solver_param import checked, chosen_seed
+from scaffe.training.spare import SpareSolver, check_spares
 from scaffe.training.written import Written
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
 
-class Solver(RecoveringSolver):
+class Solver(SpareSolver):
     """Train the net of a solver file, together with the other ranks of `world`.
 
     `param` is the file or its fields, `world` the ranks, by default those of this job. The settings are records:
@@ -85,6 +86,8 @@ class Solver(RecoveringSolver):
         self.reading, self.watching = reading, watching
         self.param = self.world.together(lambda: self._checked(param))
         self.world.agree({"the solver": str(self.param)} | self.settings.agreed())
+        if run.spares and self.world.spares is None:
+            self.world.set_aside(run.spares)
         compute = self.compute
         if compute.threads:
             self.world.together(lambda: self.world.take_threads(compute.threads))
@@ -109,6 +112,7 @@ class Solver(RecoveringSolver):
         self.written = Written(self.world)
         self.written.note(self._users_nets())
         display.start(self.world, self.net, self.instance_nets, run.scaling, self.param.iter_size, self.rate())
+        self.world.start_spares()
 
     def _checked(self, param: str | os.PathLike[str] | SolverParameter) -> SolverParameter:
         """Return the solver's fields, all arguments checked. Raise ScaffeError for a wrong value."""
@@ -116,6 +120,7 @@ class Solver(RecoveringSolver):
         self.run.check_reduce()
         self.settings.check_broadcasts()
         check_shrink(self.world, self.run, self.instances, self.compute)
+        check_spares(self.world, self.run)
         return checked(param)
 
     # Training.
@@ -183,11 +188,15 @@ class Solver(RecoveringSolver):
         self.losses.last.clear()
         self.monitor.go_on(self)
         self._begin_marks()
-        last = self.iter + iterations
-        with progress(self.iter, last, self.world.is_root) as bar:
+        self.last = self.iter + iterations
+        self._go_through()
+
+    def _go_through(self) -> None:
+        """Run iterations up to `last`, also where ranks are lost."""
+        with progress(self.iter, self.last, self.world.is_root) as bar:
             while True:
                 try:
-                    self._run_until(last, bar)
+                    self._run_until(self.last, bar)
                     break
                 except Exception as error:
                     if not self._can_recover(error):
@@ -273,16 +282,24 @@ class Solver(RecoveringSolver):
 
     @collective
     def solve(self, resume: str | os.PathLike[str] | None = None) -> None:
-        """Train until max_iter, or until a signal stops it; snapshot, display and test at the end as Caffe does."""
+        """Train until max_iter, or until a signal stops it; snapshot, display and test at the end as Caffe does.
+
+        A spare waits until it takes a lost rank's place; if the other ranks end before, its process ends with them.
+        """
         p = self.param
         log.info("Training to iteration %d", p.max_iter)
         log.info("Solving %s", self.net.name)
         log.info("Learning Rate Policy: %s", p.lr_policy)
-        self._keep_prefix()
-        if resume:
-            self.restore(resume)
-        first, start = self.iter, time.perf_counter()
-        self.step(max(0, p.max_iter - first))
+        if self.world.is_spare:
+            self._join()
+            first, start = self.iter, time.perf_counter()
+            self._go_through()
+        else:
+            self._keep_prefix()
+            if resume:
+                self.restore(resume)
+            first, start = self.iter, time.perf_counter()
+            self.step(max(0, p.max_iter - first))
         seconds = time.perf_counter() - start
         display.end(self.world, self.nets, self.workflow, self.trial.iterations, seconds)
         if p.snapshot_after_train and self.stopped != "requeue" and not self._is_snapshot_due():
