@@ -17,7 +17,7 @@ from collectives import CollectiveError, abort, agree
 from collectives.loss import is_loss, noticed, regardless
 from readers import ReaderError
 from scaffe.devices.threads import check_threads, given_threads, limit_blas
-from scaffe.errors import AgreedError, DeviceError, LaunchError, ScaffeError, notes
+from scaffe.errors import AgreedError, DeviceError, LaunchError, RanksLostError, ScaffeError, notes
 from scaffe.monitor import log as logs
 from scaffe.monitor.record import RANKS, RankRecord
 from scaffe.parallel.instances.topology import ranges
@@ -235,7 +235,9 @@ class World(Reserve):
 
     def is_alike(self, error: BaseException) -> bool:
         """Return whether all ranks have raised this error at the same point, and so can still call collectives."""
-        return not self.is_spare and (getattr(error, "alike", False) or self.size == 1)
+        if self.is_spare:  # whose size is 1; RanksLostError: only spares are left
+            return isinstance(error, RanksLostError)
+        return getattr(error, "alike", False) or self.size == 1
 
     def abort(self, code: int) -> None:
         """End all processes of the job. Not collective."""
