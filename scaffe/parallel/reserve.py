@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from collectives.loss import regardless
-from scaffe.errors import RanksLostError
+from scaffe.errors import RanksLostError, ScaffeError
 from scaffe.monitor.log import log
 from scaffe.monitor.log import start as start_log
 from scaffe.parallel.spares import Member, Regrouped, Spares
@@ -16,18 +16,23 @@ if TYPE_CHECKING:
 
 
 class LostRank(NamedTuple):
-    """A rank that has ended, as it was numbered then."""
+    """A rank that has ended, as it was numbered then; `first` is its number at the job's start."""
 
     rank: int
     host: str
     pid: int
+    first: int
 
     def __str__(self) -> str:
-        return f"rank {self.rank} (process {self.pid} on {self.host})"
+        first = "" if self.first == self.rank else f", at the start rank {self.first}"
+        return f"rank {self.rank} (process {self.pid} on {self.host}{first})"
 
 
 class Reserve:
-    """What a World does where some of the launch's ranks are spares. `spares` is None where none are."""
+    """What a World does where some of the launch's ranks are spares.
+
+    `spares` is None where none are. `recruits` is whether they take lost ranks' places now, the same on all ranks.
+    """
 
     comm: MPI.Intracomm
     rank: int
@@ -35,8 +40,10 @@ class Reserve:
     places: list[tuple[str, list[int]]]
     pids: list[int]
     gpus: list[str]
+    firsts: list[int]
     lost: list[LostRank]
     spares: Spares | None = None
+    recruits = False
 
     @property
     def is_spare(self) -> bool:
@@ -49,6 +56,13 @@ class Reserve:
         return self.size == (self.spares.size if self.spares else self.size + len(self.lost))
 
     @property
+    def speaks(self) -> bool:
+        """Whether this rank logs what has become of the others: the first that has not taken a place just now."""
+        if self.spares is None or not self.recruits:
+            return self.rank == 0
+        return self.rank == next((k for k, one in enumerate(self.spares.seats) if one not in self.spares.new), 0)
+
+    @property
     def name(self) -> str:
         """What an error of this rank alone begins with."""
         return f"spare {self.spares.me.number}" if self.spares and self.is_spare else f"rank {self.rank}"
@@ -58,7 +72,8 @@ class Reserve:
 
         A spare returns once the other ranks are set up, and the root has called `start_spares`.
         """
-        members = [Member(k, *place, pid) for k, (place, pid) in enumerate(zip(self.places, self.pids, strict=True))]
+        given = zip(self.firsts, self.places, self.pids, strict=True)
+        members = [Member(first, *place, pid) for first, place, pid in given]
         self.spares = spares = Spares(self.comm, members, count)
         self._take_seats(spares, spares.split())
         self.share_cores()
@@ -66,8 +81,8 @@ class Reserve:
             text = "Spare: process %d on %s, started as rank %d, waits to take a lost rank's place"
             log.info(text, one.pid, one.host, one.number)
         if self.is_spare and not spares.wait_for_begin():
-            self.stand_by()
-            raise RanksLostError("a rank was lost during set-up")
+            self.stand_by()  # which ends this process with the others
+            raise ScaffeError("a rank was lost before this spare was set up; start the job again")
 
     def start_spares(self) -> None:
         """Let the spares set themselves up, since all other ranks are. Called by these."""
@@ -94,12 +109,15 @@ class Reserve:
                 self.leave(code)
             raise RanksLostError("a rank was lost when others had ended")
         self._take_seats(spares, comm)
-        lost = [LostRank(rank, one.host, one.pid) for rank, one in changed.lost]
+        known = [one.first for one in self.lost]  # lost when no place could be taken
+        lost = [LostRank(rank, one.host, one.pid, one.number) for rank, one in changed.lost if one.number not in known]
         self.lost += lost
-        if not spares.is_waiting and log.handlers:
+        if spares.is_waiting:
+            return lost
+        if log.handlers:
             start_log(self.rank)
-            if self.rank == 0:
-                _log_changes(spares, changed)
+        if self.speaks:
+            _log_changes(spares, changed)
         return lost
 
     def _take_seats(self, spares: Spares, comm: MPI.Intracomm) -> None:
@@ -107,7 +125,7 @@ class Reserve:
         members = [spares.me] if spares.is_waiting else spares.seats
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
         self.places, self.pids = [(one.host, one.cores) for one in members], [one.pid for one in members]
-        self.gpus = [""] * self.size
+        self.gpus, self.firsts = [""] * self.size, [one.number for one in members]
 
     def share_cores(self) -> None:
         """Set the number of threads; see World."""

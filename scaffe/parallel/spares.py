@@ -42,13 +42,14 @@ class Spares:
     """The processes of a job: `seats`, the members by the rank that each has, and `waiting`, the spares.
 
     `comm` is the communicator of them all, whose last `count` ranks begin as spares, and `members` its processes by
-    rank. `size` is the number of seats as long as there are spares.
+    rank. `size` is the number of seats as long as there are spares; `new` are the members that took seats last.
     """
 
     def __init__(self, comm: MPI.Intracomm, members: Sequence[Member], count: int):
         self.comm, self.members = comm, list(members)
         self.size = comm.size - count
         self.seats, self.waiting = self.members[: self.size], self.members[self.size :]
+        self.new: list[Member] = []
 
     @property
     def me(self) -> Member:
@@ -68,21 +69,22 @@ class Spares:
     # The spares' waiting.
 
     def begin(self) -> None:
-        """Let the spares prepare themselves, once the seats have. Called by the first seat, not collective."""
+        """Let the spares prepare themselves, once the seats have. Called by one seat, not collective."""
         for one in self.waiting:
             with regardless():
-                self.comm.Send(bytearray(), self.members.index(one))
+                self.comm.Ssend(bytearray(), self.members.index(one))
 
     def wait_for_begin(self) -> bool:
-        """Wait for the first seat's `begin`; return False if this spare is needed or dismissed before. Of a spare."""
-        self.wait(self._has_begun)
-        with regardless():
-            self.comm.Recv(bytearray(), 0)
+        """Wait for a seat's `begin`; return False if the seats have ended before. Called by a spare."""
+        self.wait(lambda: any(map(self._has_begun, self.seats)))
         return not self.comm.Is_revoked()
 
-    def _has_begun(self) -> bool:
+    def _has_begun(self, seat: Member) -> bool:
         with regardless():
-            return bool(self.comm.Iprobe(0))
+            place = self.members.index(seat)
+            if self.comm.Iprobe(place):
+                self.comm.Recv(bytearray(), place)
+                return True
         return False
 
     def wait(self, until: Callable[[], bool] = lambda: False) -> None:
@@ -135,6 +137,7 @@ class Spares:
             with regardless():
                 agreed = self.comm.Agree(mine if comm is not None else mine & ~SPLIT)
             if comm is not None and agreed & SPLIT:
+                self.new = [one for one in changed.joined if one in self.seats]
                 return comm, changed, None if agreed & GOES_ON else agreed & CODE
 
     def _take_left(self, comm: MPI.Intracomm, changed: Regrouped) -> None:

@@ -27,14 +27,14 @@ from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.instances.team import Team
 from scaffe.parallel.iteration import forward, iterate, update
 from scaffe.parallel.run import Run
-from scaffe.parallel.world import World
+from scaffe.parallel.world import World, open_world
 from scaffe.proto import SolverParameter
 from scaffe.setting import moved
 from scaffe.timeline import timeline as timelines
 from scaffe.timeline import trace
 from scaffe.training import default_compute, display
 from scaffe.training.auto_instances import AutoInstances
-from scaffe.training.collective import collective
+from scaffe.training.collective import collective, lasting
 from scaffe.training.monitor import open_monitor
 from scaffe.training.recovering_solver import check_shrink
 from scaffe.training.settings import Settings, moved_keywords
@@ -42,7 +42,7 @@ from scaffe.training.signals import ACTIONS
 from scaffe.training.snapshot_writer import SnapshotBudget
 from scaffe.training.solver_callbacks import CalledFunctions, SolverCallbacks
 from scaffe.training.solver_param import checked, chosen_seed
-from scaffe.training.spare import SpareSolver, check_spares
+from scaffe.training.spare import SpareSolver
 from scaffe.training.written import Written
 
 if TYPE_CHECKING:
@@ -80,14 +80,25 @@ class Solver(SpareSolver):
         reading: Reading = Reading(),  # noqa: B008
         watching: Watching = Watching(),  # noqa: B008
     ):
-        self.world, self.compute = default_compute.start(world, compute)
+        if run.shrinks:
+            world = self.world = world or open_world()
         self.asked: Callable[[], Sequence[bool]] = lambda: [False] * len(ACTIONS)
         self.run, self.instances = run, instances
         self.reading, self.watching = reading, watching
+        if run.spares:
+            world = self.world = world or open_world()
+            self._set_aside()
+        self._set_up_lasting(lambda: self._set_up(param, world, compute))
+        self.world.start_spares()
+
+    def _set_up(
+        self, param: str | os.PathLike[str] | SolverParameter, world: World | None, compute: Compute | None
+    ) -> None:
+        """Agree on all settings, and build all parts. Collective."""
+        run, instances, watching = self.run, self.instances, self.watching
+        self.world, self.compute = default_compute.start(world, compute)
         self.param = self.world.together(lambda: self._checked(param))
         self.world.agree({"the solver": str(self.param)} | self.settings.agreed())
-        if run.spares and self.world.spares is None:
-            self.world.set_aside(run.spares)
         compute = self.compute
         if compute.threads:
             self.world.together(lambda: self.world.take_threads(compute.threads))
@@ -112,7 +123,6 @@ class Solver(SpareSolver):
         self.written = Written(self.world)
         self.written.note(self._users_nets())
         display.start(self.world, self.net, self.instance_nets, run.scaling, self.param.iter_size, self.rate())
-        self.world.start_spares()
 
     def _checked(self, param: str | os.PathLike[str] | SolverParameter) -> SolverParameter:
         """Return the solver's fields, all arguments checked. Raise ScaffeError for a wrong value."""
@@ -120,7 +130,6 @@ class Solver(SpareSolver):
         self.run.check_reduce()
         self.settings.check_broadcasts()
         check_shrink(self.world, self.run, self.instances, self.compute)
-        check_spares(self.world, self.run)
         return checked(param)
 
     # Training.
@@ -131,10 +140,11 @@ class Solver(SpareSolver):
 
         At its start and at its end all ranks have the root's parameters.
         """
-        if self.written.by_users(self._users_nets()):
-            self.propagate.changed()
-        self._take_callbacks()
-        self._run(iterations)
+        last = self.iter + iterations
+        self._lasting(self._begin_step)
+        self._last = last
+        with progress(self.iter, last, self.world.is_root) as bar:
+            self._lasting(lambda: self._run_to_last(bar))
         self.written.note(self._users_nets())
 
     def add_callback(self, on_start: Any, on_gradients_ready: Any = None) -> None:
@@ -181,31 +191,21 @@ class Solver(SpareSolver):
         self.propagate.sync()
         self.written.note(self._users_nets())
 
-    def _run(self, iterations: int) -> None:
+    def _begin_step(self) -> None:
+        """Prepare iterations. Collective."""
+        if self.written.by_users(self._users_nets()):
+            self.propagate.changed()
+        self._take_callbacks()
         self._keep_prefix()
         self._plan()
         self.shown = display.Shown(self.iter, time.monotonic())
         self.losses.last.clear()
         self.monitor.go_on(self)
-        self._begin_marks()
-        self.last = self.iter + iterations
-        self._go_through()
+        self.acted = self.iter
+        self.tested, self.granting = -1, set()
 
-    def _go_through(self) -> None:
-        """Run iterations up to `last`, also where ranks are lost."""
-        with progress(self.iter, self.last, self.world.is_root) as bar:
-            while True:
-                try:
-                    self._run_until(self.last, bar)
-                    break
-                except Exception as error:
-                    if not self._can_recover(error):
-                        raise
-                    self._recover()
-        self.mark = None
-
-    def _run_until(self, last: int, bar: tqdm[Any]) -> None:
-        """Run iterations up to `last`, or until a request to stop, and complete what they began."""
+    def _run_to_last(self, bar: tqdm[Any]) -> None:
+        """Run iterations up to the step's last, or until a request to stop, and complete what they began."""
         p = self.param
         while True:
             if self.acted != self.iter:
@@ -214,7 +214,7 @@ class Solver(SpareSolver):
                     self.propagate.sync()
                     break
                 self.acted, self.granting = self.iter, set()
-            if self.iter >= last:
+            if self.iter >= self._last:
                 break
             if self._is_test_due() and (self.iter > 0 or p.test_initialization) and self.tested != self.iter:
                 self.losses.settle()
@@ -224,8 +224,8 @@ class Solver(SpareSolver):
             shows = p.display > 0 and self.iter % p.display == 0
             measures = self.monitor.begins(self)
             before = self.iter
-            self._iterate(ends=before + 1 == last)
-            last += self.iter - before  # a user's function may have restored a snapshot
+            self._iterate(ends=before + 1 == self._last)
+            self._last += self.iter - before  # a user's function may have restored a snapshot
             if self.auto_instances.is_settled:
                 self.team.tell_places(self.nets)
             if shows:
@@ -243,11 +243,11 @@ class Solver(SpareSolver):
     def _iterate(self, ends: bool) -> None:
         """Run an iteration; after one that `ends` a step all ranks have the root's parameters."""
         self._arrange()
-        self._mark()
+        self._note_begun()
         if self.called is not None:
-            if self.undo:
-                self.undo.keep_all()
             self.called.start()
+            if self.run.shrinks and self.mark.iter != self.iter:  # a function has restored a snapshot
+                self._note_begun()
         record = self.world.record
         self.team.begin(self.iter)
         self.rate()  # raises on all ranks where there is none, also on ranks that update nothing
@@ -287,36 +287,49 @@ class Solver(SpareSolver):
         A spare waits until it takes a lost rank's place; if the other ranks end before, its process ends with them.
         """
         p = self.param
+        self._stand_by()
         log.info("Training to iteration %d", p.max_iter)
         log.info("Solving %s", self.net.name)
         log.info("Learning Rate Policy: %s", p.lr_policy)
-        if self.world.is_spare:
-            self._join()
-            first, start = self.iter, time.perf_counter()
-            self._go_through()
-        else:
-            self._keep_prefix()
-            if resume:
-                self.restore(resume)
-            first, start = self.iter, time.perf_counter()
-            self.step(max(0, p.max_iter - first))
+        self._lasting(self._keep_prefix)
+        if resume:
+            self.restore(resume)
+        self._train()
+        while self.was_set_back and not self.stopped:
+            self._train()
+        log.info("Optimization stopped early." if self.stopped else "Optimization Done.")
+        self.world.recruits = False
+
+    def _train(self) -> None:
+        """Train until max_iter, or until a signal stops it, and do what comes after. Collective."""
+        start = time.perf_counter()
+        self.step(max(0, self.param.max_iter - self.iter))
         seconds = time.perf_counter() - start
-        display.end(self.world, self.nets, self.workflow, self.trial.iterations, seconds)
-        if p.snapshot_after_train and self.stopped != "requeue" and not self._is_snapshot_due():
-            self.snapshot()
-        if self.stopped:
-            self.bad_records.finish(self.world)
-            log.info("Optimization stopped early.")
-            return
-        if p.display and self.iter % p.display == 0:
-            self._final_loss()
-        if self._is_test_due():
-            self.test_all()
+        self.was_set_back = self.was_set_back and self._is_skipping
+        for part in (lambda: self._show_end(seconds), self._last_snapshot, self._final_loss, self._last_test):
+            self._lasting(part)
+            if self.was_set_back and not self.stopped:  # to an earlier iteration, since the root is lost
+                return
+        self._lasting(self._finish_records)
+
+    def _finish_records(self) -> None:
         self.bad_records.finish(self.world)
-        log.info("Optimization Done.")
+
+    def _show_end(self, seconds: float) -> None:
+        display.end(self.world, self.nets, self.workflow, self.trial.iterations, seconds)
+
+    def _last_snapshot(self) -> None:
+        if self.param.snapshot_after_train and self.stopped != "requeue" and not self._is_snapshot_due():
+            self.snapshot()
+
+    def _last_test(self) -> None:
+        if not self.stopped and self._is_test_due():
+            self.test_all()
 
     def _final_loss(self) -> None:
         """Log the smoothed loss after the last update, as Caffe does. Raise DivergedError where it is not finite."""
+        if self.stopped or not self.param.display or self.iter % self.param.display:
+            return
         self.world.record.begin(self.iter)
         self.world.record.at(FORWARD)
         self.propagate.sync()
@@ -337,6 +350,7 @@ class Solver(SpareSolver):
     # Tests.
 
     @collective
+    @lasting
     def test_all(self) -> None:
         """Run all test nets and log the means of their outputs, exact over the ranks."""
         self.propagate.sync()
@@ -352,12 +366,14 @@ class Solver(SpareSolver):
         self.tests_done += 1
 
     @collective
+    @lasting
     def bcast(self) -> None:
         """Give all ranks the root's parameters."""
         self.propagate.changed()
         self.propagate.sync()
 
     @collective
+    @lasting
     def copy_weights(self, paths: Sequence[str]) -> None:
         """Start from the weights of these files, later ones over earlier ones."""
         self.world.on_root(lambda: weights.load_all(self.net, paths))
@@ -384,5 +400,5 @@ class Solver(SpareSolver):
             self.team.close()
             return
         self.closed = True
-        self.write_timeline()
-        self._free()
+        self._end_lasting(self.write_timeline)
+        self._free_lasting()

@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar, cast
 
-from collectives.loss import is_loss
 from scaffe.choices import Choices
 from scaffe.errors import RanksLostError, ScaffeError
+from scaffe.parallel.reserve import LostRank
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
 from scaffe.training import display
 from scaffe.training.recovering_solver import RecoveringSolver
 from scaffe.training.settings import Settings
-from scaffe.training.solver_callbacks import CalledFunctions, SolverCallbacks
+from scaffe.training.solver_callbacks import SolverCallbacks
+
+T = TypeVar("T")
 
 
 class Briefing(NamedTuple):
-    """What all ranks of a run have alike, and a spare has not: where the run ends, and what its root has begun.
+    """What all ranks of a run have alike, and a spare has not.
 
-    - `seed`, `choices`: the solver's. `last`: the iteration before which training ends.
-    - `root_lost`, `keeps_prefix`, `writes_snapshot`: the solver's attributes of these names.
-    - `calls`: whether any rank has added functions.
+    - `seed`, `choices`: the solver's. `root_lost`: whether the root is lost, and its work not yet taken over.
+    - `part`: the name of the part of the job that was broken off.
     """
 
     seed: int
     choices: Choices
-    last: int
     root_lost: bool
-    keeps_prefix: bool
-    writes_snapshot: bool
-    calls: bool
+    part: str
 
 
 def check_spares(world: World, run: Run) -> None:
@@ -46,54 +45,76 @@ def check_spares(world: World, run: Run) -> None:
 class SpareSolver(RecoveringSolver):
     """The part of a solver that waits in a spare, and then takes the place of a lost rank.
 
-    A spare builds its solver as a single rank's, so that it lacks no collective of the others' set-up. When a rank is
-    lost it takes part in their recovery, where it builds the solver anew, and takes over their state. `last` is the
-    iteration before which training ends.
+    A spare builds its solver as that of a single rank, so that it lacks no collective of the others' set-up. When a
+    rank is lost it takes part in the others' recovery, where it builds all parts anew and takes over their state. Then
+    it goes through `solve` without doing anything, up to the part that was broken off, and does that with the others.
     """
 
-    last = 0
     callbacks: SolverCallbacks
     settings: Settings
     shown: display.Shown
+    _part = ""
+    _found_lost: list[LostRank] | None = None  # by a spare, as it took a place
+
+    def _set_aside(self) -> None:
+        """Make spares of the launch's last ranks, unless there are some. Collective."""
+        self.world.together(lambda: check_spares(self.world, self.run))
+        if self.world.spares is None:
+            self.world.set_aside(self.run.spares)
+
+    def _stand_by(self) -> None:
+        """Let spares take lost ranks' places from now on. A spare waits until then, or ends with the other ranks."""
+        if self.world.is_spare:
+            self._mark()
+            self.done, self._is_whole, self.joined, self._has_all = -1, True, False, False
+            self._found_lost = self.world.stand_by()
+            self._join()
+        self.world.recruits = True
 
     def _join(self) -> None:
-        """Wait until this spare takes a lost rank's place, and go on with the others; if these end, end with them."""
-        self._mark()
-        self.done, self._is_whole, self.joined = -1, True, False
-        lost = self.world.stand_by()
-        start = time.perf_counter()
+        """Recover with the other ranks, in a lost rank's place. Collective."""
+        self.world.recruits = True
         for workflow in self.trial.workflows:
             workflow.break_off()
+        self.net.packed.pinned = False  # others take their place
         self.asked()  # what was requested before concerned the others
         self.budget = None
         if not self.compute.threads:
             self.world.share_cores()
-        try:
-            self._go_on(lost)
-            self._log_recovery(start)
-        except Exception as another:
-            if self.closed or not is_loss(another):
-                raise
-            self._recover()
+        self._recover()
+        self.joined = self._is_skipping = True
         self.shown = display.Shown(self.iter, time.monotonic())
         self.monitor.go_on(self)
 
+    def _leave_lost(self) -> list[LostRank]:
+        """End all waits, and return the ranks that the World goes on without; at first, those that a spare knows."""
+        found, self._found_lost = self._found_lost, None
+        return super()._leave_lost() if found is None else found
+
+    def _lasting(self, part: Callable[[], T]) -> T:
+        """Return `part()`, see RecoveringSolver; nothing where a spare skips it, since the others have done it."""
+        if self._is_lasting:
+            return part()
+        name = part.__qualname__
+        if self._is_skipping:
+            if name != self._part:
+                return cast(T, None)
+            self._is_skipping = False
+            if self._finished:
+                return cast(T, self._result)
+        self._part = name
+        return super()._lasting(part)
+
     def _brief(self) -> None:
         """Give spares that have taken places what the other ranks have alike. Collective."""
-        joined = self.world.allgather(self.joined)
-        if all(joined):
+        world = self.world
+        if world.spares is None:
             return
+        joined = world.allgather(self.joined)
         if not any(joined):
-            raise RanksLostError("all ranks are lost but the spares that have taken places, which have no state yet")
+            raise RanksLostError("all ranks are lost but spares that have taken places, which have no state yet")
         source = joined.index(True)
-        briefing = Briefing(
-            self.seed, self.choices, self.last, self._root_lost, self._keeps_prefix, self._writes_snapshot,
-            self.called is not None,
-        )  # fmt: skip
-        briefing = self.world.comm.bcast(briefing if self.world.rank == source else None, source)
-        if self.joined:
-            return
-        self.seed, self.choices, self.last = briefing.seed, briefing.choices, briefing.last
-        self._root_lost, self._keeps_prefix = briefing.root_lost, briefing.keeps_prefix
-        self._writes_snapshot = briefing.writes_snapshot
-        self.called = CalledFunctions(self) if briefing.calls else None
+        briefing = Briefing(self.seed, self.choices, self._root_lost, self._part) if world.rank == source else None
+        briefing = world.comm.bcast(briefing, source)
+        if not self.joined:
+            self.seed, self.choices, self._root_lost, self._part = briefing

@@ -122,7 +122,7 @@ def test_without_another_spare_the_ranks_go_on_as_fewer(run):
     expected = resumed(run, 3, 2, 6)
     for result, found in ((in_a_row, files), (joining, others)):
         assert result.returncode == 0, result.stderr
-        assert "2 rank(s) are left; they go on at iteration 6" in result.stderr
+        assert "Ranks left: 2; they go on at iteration 6" in result.stderr
         assert found == expected
 
 
