@@ -270,7 +270,8 @@ class BuiltSolver:
     def _abandon(self) -> None:
         """End all threads, and give up all communicators, as far as they are built: ranks are lost. Not collective."""
         self._end_readers()
-        self.team.close()
+        if "team" in vars(self):
+            self.team.close()
         if self.watch is not None:
             self.watch.abandon()
         if self.collectives is not None:

@@ -94,6 +94,13 @@ def check_shrink(world: World, run: Run, instances: Instances, compute: Compute)
     ):
         if wrong:
             raise ScaffeError(f"--on-rank-loss shrink does not work with {what}; use --on-rank-loss stop")
+    check_left(world, run)
+
+
+def check_left(world: World, run: Run) -> None:
+    """Raise RanksLostError on all ranks if ranks are lost, and those that are left are too few."""
+    if world.lost and world.size < run.min_ranks:
+        raise RanksLostError(f"ranks left: {world.size}, fewer than --min-ranks {run.min_ranks}")
 
 
 class Averaged:
@@ -137,9 +144,19 @@ class RecoveringSolver(SavedSolver):
         """Return `part()`. If a rank is lost meanwhile, those that are left recover, and do it again. Collective."""
         if not self.run.shrinks or self._is_lasting:
             return part()
+
+        def whole() -> T:
+            result = part()
+            self._settle()
+            return result
+
+        self._settle()
+        return self._again(whole, self._recover)
+
+    def _settle(self) -> None:
+        """Note that what is done up to here stays."""
         self.done = self.begun = self.iter
         self._mark()
-        return self._again(part, self._recover)
 
     def _set_up_lasting(self, part: Callable[[], object]) -> None:
         """Set up. If a rank is lost meanwhile, those that are left begin again. Collective."""
@@ -241,8 +258,7 @@ class RecoveringSolver(SavedSolver):
         if world.speaks:
             for one in lost:
                 log.warning("Lost %s, %s%s", one, when, watch.last_of(one.rank) if watch else "")
-        if world.size < self.run.min_ranks:
-            raise RanksLostError(f"ranks left: {world.size}, fewer than --min-ranks {self.run.min_ranks}")
+        check_left(world, self.run)
         return lost
 
     def _begin_again(self) -> None:
@@ -264,9 +280,8 @@ class RecoveringSolver(SavedSolver):
         while not self.world.attempt(self._go_on, self._break_off):
             pass
         self._kept, self._root_lost, self._has_all = None, False, True
-        self.done = self.iter
-        redone, self.begun = self.begun - self.iter, self.iter
-        self._mark()
+        redone = self.begun - self.iter
+        self._settle()
         if self.world.is_root:
             text = "Ranks left: %d; they go on at iteration %d after %.3g s; iterations redone: %d"
             log.warning(text, self.world.size, self.iter, time.perf_counter() - start, redone)
@@ -349,7 +364,8 @@ class RecoveringSolver(SavedSolver):
         self.written.forget()
         carried.give(self)
         self.losses.last = deque(state.losses, self.param.average_loss)
-        self.losses.wishes, self.granting = set(state.wishes), set()
+        granted = {state.stopped} if state.finished else set()
+        self.losses.wishes, self.granting = set(state.wishes) - granted, set()
         # Some ranks may not have come as far as others:
         self._writes_snapshot, self._keeps_prefix = self.run.writes_meanwhile, False
         self._plan()

@@ -185,6 +185,7 @@ class Solver(SpareSolver):
         self.rate()  # raises on all ranks, also on those that update nothing
         if self.written.by_users(self._users_nets()):
             self.propagate.changed()
+        self._has_all = False
         update(self.workflow)
         self.statistics.average()
         self.rule.look()
