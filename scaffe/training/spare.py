@@ -64,16 +64,15 @@ class SpareSolver(RecoveringSolver):
 
     def _stand_by(self) -> None:
         """Let spares take lost ranks' places from now on. A spare waits until then, or ends with the other ranks."""
+        self.world.recruits = True
         if self.world.is_spare:
             self._mark()
             self.done, self._is_whole, self.joined, self._has_all = -1, True, False, False
             self._found_lost = self.world.stand_by()
             self._join()
-        self.world.recruits = True
 
     def _join(self) -> None:
         """Recover with the other ranks, in a lost rank's place. Collective."""
-        self.world.recruits = True
         for workflow in self.trial.workflows:
             workflow.break_off()
         self.net.packed.pinned = False  # others take their place
