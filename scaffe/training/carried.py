@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 from weakref import WeakSet
 
+import numpy as np
+
 from scaffe.monitor.record import RANKS
 from scaffe.net import Net
 from scaffe.parallel.world import World
@@ -59,6 +61,10 @@ class Carried:
     def samples(self) -> list[int]:
         """Where the train net goes on: the sample of each data layer."""
         return [one.samples for one in self._positions.position if one.net == "train"]
+
+    def take(self, values: np.ndarray, *history: np.ndarray) -> None:
+        """Hand these on, for `share`, in place of this rank's parameters and history. They stay the caller's."""
+        self._values, self._history = values, list(history)
 
     def move(self, samples: Sequence[int], batch_number: int) -> None:
         """Make the train net go on at these samples, one for each data layer, and at this batch."""

@@ -54,6 +54,7 @@ class State(NamedTuple):
     - `begun`: iterations that it has begun; `stopped`: Solver's. `calls`: whether users' functions are called.
     - `finished`: whether it has done the part of the job that was broken off, with its `result`.
     - `has_state`: whether it has the parameters and the history of `done` iterations.
+    - `mirrored`: the iteration of the mirror that it has, -1 without one; `set_back`: whether this is a mirror's state.
     """
 
     done: int
@@ -68,6 +69,8 @@ class State(NamedTuple):
     finished: bool
     result: object
     has_state: bool
+    mirrored: int
+    set_back: bool = False
 
 
 class Mark(NamedTuple):
@@ -81,6 +84,9 @@ class Mark(NamedTuple):
 
 def check_shrink(world: World, run: Run, instances: Instances, compute: Compute) -> None:
     """Raise ScaffeError, or LaunchError, where the ranks that are left could not go on."""
+    if run.mirror_every and (not run.shrinks or run.sync == "allreduce"):
+        text = "needs --on-rank-loss shrink" if not run.shrinks else "with --sync allreduce: every rank has the state"
+        raise ScaffeError(f"--mirror-every {run.mirror_every} {text}; leave --mirror-every out")
     if not run.shrinks:
         return
     if not can_shrink():
@@ -116,7 +122,7 @@ class RecoveringSolver(SavedSolver):
     - `done`, `begun`, `acted` and `tested` are those of State; `granting`: wishes that are being granted.
     - `mark`: where the iteration, or another part of the job, began.
     - `joined`: False for a spare that takes a place, but has not taken over the others' state.
-    - `was_set_back`: whether the lost root's state is replaced by that of a snapshot.
+    - `was_set_back`: whether the lost root's state is replaced by that of a mirror or snapshot.
     """
 
     done = begun = acted = 0
@@ -213,6 +219,8 @@ class RecoveringSolver(SavedSolver):
         self.begun, self._has_all = self.iter + 1, False
         if self.undo and self.called is not None:
             self.undo.keep_all()
+        if self.mirror:
+            self.mirror.feed(self.iter, (self._state(), self.mark))
 
     def _whole(self, agree: Callable[[Loss], object]) -> tuple[Averages, int, Callable[[Loss], None]]:
         """Return statistics, passes and agreement of an iteration; where it must be whole, statistics come first."""
@@ -237,6 +245,8 @@ class RecoveringSolver(SavedSolver):
         self.world.revoke()
         if self.collectives is not None:
             self.collectives.revoke()
+        if self.mirror:
+            self.mirror.break_off()
         for workflow in self.trial.workflows:
             workflow.break_off()
 
@@ -293,6 +303,8 @@ class RecoveringSolver(SavedSolver):
         self._root_lost |= any(one.rank == self.world.root for one in lost)
         source, state = self._decide()
         carried = self._kept[0] if self._kept else self._carry(state)
+        if state.set_back and not self._kept and self.world.rank == source and self.mirror and self.mirror.kept:
+            carried.take(*self.mirror.kept.arrays)
         carried.share(self.world, source)
         self._kept = carried, state  # not before: another loss may have broken the broadcasts off
         self._take(state)
@@ -310,7 +322,10 @@ class RecoveringSolver(SavedSolver):
         mine = self._kept[1] if self._kept else self._state()
         states = self.world.allgather(mine)
         source = max(range(len(states)), key=lambda rank: (states[rank].has_state, states[rank].done, -rank))
-        state = states[source]._replace(
+        state = states[source]
+        if not state.has_state:
+            source, state = self._mirrored(states) or (source, state)
+        state = state._replace(
             wishes=frozenset().union(*(one.wishes for one in states)),
             calls=any(one.calls for one in states),
             begun=max(one.begun for one in states),
@@ -320,12 +335,31 @@ class RecoveringSolver(SavedSolver):
     def _state(self) -> State:
         """Return this rank's state."""
         everywhere = self.run.collective == "allreduce" or self._has_all
+        kept = self.mirror.kept if self.mirror else None
         return State(
             self.done, self.acted, self.tested, self.tests_done, tuple(self.losses.last),
             frozenset(self.losses.wishes | self.granting), self.begun, self.stopped, self.called is not None,
             self._finished, self._result,
             self.joined and (everywhere or (self.world.is_root and not self._root_lost)),
+            kept.about[0].done if kept else -1,
         )  # fmt: skip
+
+    def _mirrored(self, states: list[State]) -> tuple[int, State] | None:
+        """Return the rank that has the lost root's newest mirror, and that state; None where a snapshot is newer.
+
+        The positions of all ranks are then those of the mirror. Collective.
+        """
+        source = max(range(len(states)), key=lambda rank: states[rank].mirrored)
+        if (at := states[source].mirrored) < 0:
+            return None
+        newest = self.world.on_root(lambda: snapshot.newest(self.param.snapshot_prefix))
+        if newest and at < snapshot.iteration(newest) <= max(one.done for one in states):
+            return None
+        kept = self.mirror.kept if self.mirror else None
+        state, self.mark = self.world.comm.bcast(kept and kept.about, source)
+        if self.world.is_root:
+            log.warning("The root's mirror of iteration %d is taken", at)
+        return source, state._replace(has_state=True, set_back=True)
 
     def _carry(self, state: State) -> Carried:
         """Return what the new nets take over, this rank's part at the state's iteration."""
@@ -348,6 +382,7 @@ class RecoveringSolver(SavedSolver):
         self.iter = self.done = state.done
         self.begun, self.acted, self.tested, self.stopped = state.begun, state.acted, state.tested, state.stopped
         self._finished, self._result = state.finished, state.result
+        self.was_set_back |= state.set_back
         if state.wishes & {"requeue", "stop"}:
             self.acted = -1  # stop now
         if state.calls and self.called is None:

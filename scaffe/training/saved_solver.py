@@ -86,6 +86,7 @@ class SavedSolver(BuiltSolver):
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Continue where the snapshot was taken, or at the newest whole one of the prefix for the path "auto"."""
         self._finish_snapshot()
+        self._forget_mirror()
         if restored := self.snapshots.restore(path, self.seed):
             self.iter, self.tests_done, self.seed = restored
             self.auto_instances.restored(self.net)

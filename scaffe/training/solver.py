@@ -182,6 +182,7 @@ class Solver(SpareSolver):
                 f"apply_update has the gradients of one instance, but each rank has {self.team.size}; "
                 "give each rank one instance"
             )
+        self._forget_mirror()
         self.rate()  # raises on all ranks, also on those that update nothing
         if self.written.by_users(self._users_nets()):
             self.propagate.changed()
@@ -195,6 +196,7 @@ class Solver(SpareSolver):
     def _begin_step(self) -> None:
         """Prepare iterations. Collective."""
         if self.written.by_users(self._users_nets()):
+            self._forget_mirror()
             self.propagate.changed()
         self._take_callbacks()
         self._keep_prefix()
@@ -239,6 +241,8 @@ class Solver(SpareSolver):
             bar.update()
         self.losses.settle()
         self._finish_snapshot()
+        if self.mirror:
+            self.mirror.finish()
         self.monitor.rest(self)
 
     def _iterate(self, ends: bool) -> None:

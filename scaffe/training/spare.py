@@ -80,7 +80,9 @@ class SpareSolver(RecoveringSolver):
         self.budget = None
         if not self.compute.threads:
             self.world.share_cores()
+        self._is_lasting = True  # as on the other ranks, which recover within a part
         self._recover()
+        self._is_lasting = False
         self.joined = self._is_skipping = True
         self.shown = display.Shown(self.iter, time.monotonic())
         self.monitor.go_on(self)
