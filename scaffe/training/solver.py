@@ -85,7 +85,7 @@ class Solver(SpareSolver):
         self.asked: Callable[[], Sequence[bool]] = lambda: [False] * len(ACTIONS)
         self.run, self.instances = run, instances
         self.reading, self.watching = reading, watching
-        if run.spares:
+        if getattr(run, "spares", 0):  # what run must be is checked in _set_up
             world = self.world = world or open_world()
             self._set_aside()
         self._set_up_lasting(lambda: self._set_up(param, world, compute))
