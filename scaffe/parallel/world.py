@@ -213,7 +213,8 @@ class World(Reserve):
         if self.spares is not None and self.recruits:
             return self._regroup(self.spares)
         before = self.comm
-        comm = cast("MPI.Intracomm", before.Shrink())
+        with self.record.waiting(RANKS):
+            comm = cast("MPI.Intracomm", before.Shrink())
         left = before.group.Translate_ranks([*range(self.size)], comm.group)
         stay = [rank for rank, new in enumerate(left) if new >= 0]
         gone = [rank for rank in range(self.size) if rank not in stay]

@@ -126,6 +126,8 @@ class BuiltSolver:
         )  # fmt: skip
         self._open_mirror()
         self.trial = self._make_workflows()
+        if self.watch is not None:  # a rank was lost: the ranks that are left were watched up to here
+            self.watch.abandon()
         self.watch = open_watch(world, self.collectives, [self.net, *self.test_nets], self.watching, self.team)
         if self.timeline:
             self.timeline.watch(self.nets, self.workflow, self.statistics, self.team)
@@ -280,23 +282,25 @@ class BuiltSolver:
         self.net.packed.pinned = False
         if self.watch is not None:
             self.watch.close()
+            self.watch = None
         if self.collectives is not None:
             # Users' arrays over shared memory may be used on too.
             held = self.net.engine.in_host_memory and self.net.move_parameters(aligned_zeros)
             self.collectives.free(windows=not any(self.world.allgather(held)))
 
     def _abandon(self) -> None:
-        """End all threads, and give up all communicators, as far as they are built: ranks are lost. Not collective."""
+        """End all threads, and give up all communicators, as far as they are built: ranks are lost. Not collective.
+
+        The watch goes on until another is open.
+        """
         self._end_readers()
         if "team" in vars(self):
             self.team.close()
-        if self.watch is not None:
-            self.watch.abandon()
         if self.collectives is not None:
             self.net.context.allsums = self.world.allsums  # the net may be used on
             self.net.packed.pinned = False
             self.collectives.abandon(windows=not self.net.move_parameters(aligned_zeros))
-        self.trial, self.watch, self.collectives = WorkflowTrial.without(), None, None
+        self.trial, self.collectives = WorkflowTrial.without(), None
 
     def _end_readers(self) -> None:
         for net in self._all_nets():

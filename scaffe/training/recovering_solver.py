@@ -29,6 +29,7 @@ from scaffe.engine import Loss
 from scaffe.errors import LaunchError, RanksLostError, ScaffeError
 from scaffe.files import snapshot
 from scaffe.monitor.log import log
+from scaffe.monitor.record import RECOVERY
 from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.instances.team import Team
 from scaffe.parallel.iteration import Averages
@@ -262,12 +263,13 @@ class RecoveringSolver(SavedSolver):
         """Go on with the ranks that are left; return those that are not. Collective."""
         world, watch = self.world, self.watch
         when = f"in or after iteration {self.iter}" if self._is_set_up else "in set-up"
+        world.record.at(RECOVERY)
         lost = self._leave_lost()
         if not lost:  # then going on would not end
             raise RanksLostError("MPI reported a lost rank, but none is lost")
         if world.speaks:
             for one in lost:
-                log.warning("Lost %s, %s%s", one, when, watch.last_of(one.rank) if watch else "")
+                log.warning("Lost %s, %s%s", one, when, watch.last_of(one.first) if watch else "")
         check_left(world, self.run)
         return lost
 
@@ -282,6 +284,8 @@ class RecoveringSolver(SavedSolver):
         self._shrink()
         trial = self.trial
         self._abandon()
+        if self.watch is not None:
+            self.watch.abandon()
         self.trial, self._gave_up = trial, True  # whose sizes the timeline has
 
     def _recover(self) -> None:

@@ -62,6 +62,8 @@ class SavedSolver(BuiltSolver):
         self.world.record.at(SNAPSHOT)
         self.propagate.sync()
         progress = Progress(self.iter, self.tests_done, self.seed)
+        if self.watch is not None:
+            self.watch.fence()
         return self.world.on_root(lambda: save(progress))
 
     def _finish_snapshot(self) -> None:

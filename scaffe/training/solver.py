@@ -129,6 +129,7 @@ class Solver(SpareSolver):
         self.settings = Settings(self.compute, self.run, self.instances, self.reading, self.watching)
         self.run.check_reduce()
         self.settings.check_broadcasts()
+        self.settings.check_stall()
         check_shrink(self.world, self.run, self.instances, self.compute)
         return checked(param)
 
