@@ -9,7 +9,7 @@ from collectives.loss import regardless
 from scaffe.errors import RanksLostError, ScaffeError
 from scaffe.monitor.log import log
 from scaffe.monitor.log import start as start_log
-from scaffe.parallel.spares import Member, Regrouped, Spares
+from scaffe.parallel.spares import JobProcess, Regrouped, Spares
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -73,7 +73,7 @@ class Reserve:
         A spare returns once the other ranks are set up, and the root has called `start_spares`.
         """
         given = zip(self.firsts, self.places, self.pids, strict=True)
-        members = [Member(first, *place, pid) for first, place, pid in given]
+        members = [JobProcess(first, *place, pid) for first, place, pid in given]
         self.spares = spares = Spares(self.comm, members, count)
         self._take_seats(spares, spares.split())
         self.share_cores()
@@ -155,6 +155,6 @@ def _log_changes(spares: Spares, changed: Regrouped) -> None:
             log.warning(text, one.pid, one.host, spares.seats.index(one), len(spares.waiting))
 
 
-def _log_ended(ended: Sequence[Member]) -> None:
+def _log_ended(ended: Sequence[JobProcess]) -> None:
     for one in ended:
         log.warning("Lost a spare: process %d on %s", one.pid, one.host)

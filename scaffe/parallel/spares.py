@@ -21,7 +21,7 @@ PAUSE = 0.02  # seconds between two looks of a spare: MPI's own waits would keep
 SPLIT, GOES_ON, CODE = 1 << 8, 1 << 9, (1 << 8) - 1  # bits that all processes must have, and those of an exit code
 
 
-class Member(NamedTuple):
+class JobProcess(NamedTuple):
     """A process of a job: its rank at the launch, its host, the cores that it is bound to, and its id there."""
 
     number: int
@@ -33,9 +33,9 @@ class Member(NamedTuple):
 class Regrouped(NamedTuple):
     """What `regroup` has changed: lost ranks, with their members; spares that have a seat now; spares that ended."""
 
-    lost: list[tuple[int, Member]]
-    joined: list[Member]
-    ended: list[Member]
+    lost: list[tuple[int, JobProcess]]
+    joined: list[JobProcess]
+    ended: list[JobProcess]
 
 
 class Spares:
@@ -45,14 +45,14 @@ class Spares:
     rank. `size` is the number of seats as long as there are spares; `new` are the members that took seats last.
     """
 
-    def __init__(self, comm: MPI.Intracomm, members: Sequence[Member], count: int):
+    def __init__(self, comm: MPI.Intracomm, members: Sequence[JobProcess], count: int):
         self.comm, self.members = comm, list(members)
         self.size = comm.size - count
         self.seats, self.waiting = self.members[: self.size], self.members[self.size :]
-        self.new: list[Member] = []
+        self.new: list[JobProcess] = []
 
     @property
-    def me(self) -> Member:
+    def me(self) -> JobProcess:
         """The member that is this process."""
         return self.members[self.comm.rank]
 
@@ -79,7 +79,7 @@ class Spares:
         self.wait(lambda: any(map(self._has_begun, self.seats)))
         return not self.comm.Is_revoked()
 
-    def _has_begun(self, seat: Member) -> bool:
+    def _has_begun(self, seat: JobProcess) -> bool:
         with regardless():
             place = self.members.index(seat)
             if self.comm.Iprobe(place):
@@ -152,7 +152,7 @@ class Spares:
         changed.joined.extend(self._fill(lost))
         self.seats = [one for one in self.seats if one in left]
 
-    def _fill(self, lost: Sequence[tuple[int, Member]]) -> list[Member]:
+    def _fill(self, lost: Sequence[tuple[int, JobProcess]]) -> list[JobProcess]:
         """Give lost members' seats to spares, first on their own hosts, then on any; return these spares."""
         joined = []
         for on_host in (True, False):
@@ -164,7 +164,7 @@ class Spares:
                     joined.append(found[0])
         return joined
 
-    def dismiss(self, code: int) -> list[Member]:
+    def dismiss(self, code: int) -> list[JobProcess]:
         """End the spares with this exit code; return those that had ended before. Collective over the seats."""
         self.revoke()
         return self.regroup(code)[1].ended

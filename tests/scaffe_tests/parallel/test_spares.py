@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from scaffe.parallel.spares import Member, Regrouped, Spares
+from scaffe.parallel.spares import JobProcess, Regrouped, Spares
 
 
 class Comm:
@@ -23,7 +23,7 @@ class Comm:
 def spares(hosts: str, count: int) -> tuple[Spares, str]:
     """Return the spares of a job whose processes run on these hosts, and the processes' names."""
     names = "abcdefgh"[: len(hosts)]
-    members = [Member(k, host, [0], 100 + k) for k, host in enumerate(hosts)]
+    members = [JobProcess(k, host, [0], 100 + k) for k, host in enumerate(hosts)]
     return Spares(Comm(names), members, count), names
 
 
