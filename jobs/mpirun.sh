@@ -32,11 +32,12 @@ done
 set -- $ft "$@"
 
 ranks=
+spares=0
 one_node=yes
 [ -n "${SLURM_JOB_ID:-}${PBS_JOBID:-}${LSB_JOBID:-}${PE_HOSTFILE:-}" ] && one_node=
 previous=
 for word in "$@"; do
-  case $previous in -n | -np | --n | --np) [ -n "$ranks" ] || ranks=$word ;; esac
+  case $previous in -n | -np | --n | --np) [ -n "$ranks" ] || ranks=$word ;; --spares) spares=$word ;; esac
   case $word in -H | -host | --host | -hosts | -hostfile | --hostfile | -machinefile | --machinefile) one_node= ;; esac
   previous=$word
 done
@@ -94,7 +95,10 @@ tolerant_between_hosts() {
 if [ -n "$one_node" ]; then
   case $ranks in
     '' | *[!0-9]* | 0*) threads=1 ;;
-    *) threads=$(($(cores) / ranks)) ;;
+    *) case $spares in '' | *[!0-9]*) spares=0 ;; esac
+      [ "$ranks" -gt "$spares" ] && ranks=$((ranks - spares)) # spares wait, and leave the cores to the others
+      threads=$(($(cores) / ranks))
+      ;;
   esac
   # BLAS threads of several ranks on one core would spin while they wait for each other.
   export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((threads > 0 ? threads : 1))}

@@ -63,7 +63,7 @@ def on_all_ranks(run: Callable[[World], int]) -> int:
         world.abort(130)
     except BaseException as error:
         code = world.fail(error)
-    if world.lost:
+    if world.lost or world.spares:
         world.leave(code)
     return code
 

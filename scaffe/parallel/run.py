@@ -55,6 +55,7 @@ class Run:
 
     With `on_rank_loss` "shrink" the ranks that are left go on when a process ends, at the iteration that was under way,
     as long as they are at least `min_ranks`. Then the values that an iteration's updates replace are kept meanwhile.
+    The last `spares` ranks of the launch do not train, but wait to take the places of lost ones.
     Every `mirror_every` iterations the root sends its weights and history to another rank, in case that it is lost
     itself (0: never).
 
@@ -92,6 +93,7 @@ class Run:
         "stop", "when a rank's process ends: end the job, or go on without it", choices=ON_RANK_LOSS, rare=True
     )
     min_ranks: int = setting(1, "ranks without which shrink stops, with exit code 76", metavar="N", rare=True)
+    spares: int = setting(0, "last ranks of the launch that wait to take lost ranks' places", metavar="K", rare=True)
     mirror_every: int = setting(
         0, "iterations after which another rank gets the root's solver state; 0: never", metavar="N", rare=True
     )

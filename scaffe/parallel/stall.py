@@ -230,7 +230,7 @@ class StallWatch:
 
         `first` is its number at the job's start: the watch goes on while ranks are renumbered.
         """
-        one = self.seen(self._firsts.index(first)) if self.rows else None
+        one = self.seen(self._firsts.index(first)) if self.rows and first in self._firsts else None  # none of a spare
         return f"; last seen in {self.layers.places(one)}" if one and one.is_known else ""
 
     def abandon(self) -> None:

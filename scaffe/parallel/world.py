@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
 
 import numpy as np
 
@@ -19,12 +19,13 @@ from collectives import CollectiveError, RankLostError, abort, agree
 from collectives.loss import is_loss, noticed, regardless
 from readers import ReaderError
 from scaffe.devices.threads import check_threads, given_threads, limit_blas
-from scaffe.errors import AgreedError, DeviceError, LaunchError, ScaffeError, notes
+from scaffe.errors import AgreedError, DeviceError, LaunchError, RanksLostError, ScaffeError, notes
 from scaffe.monitor import log as logs
 from scaffe.monitor.record import RANKS, RankRecord
 from scaffe.parallel.cut_off import is_cut_off
 from scaffe.parallel.instances.topology import ranges
 from scaffe.parallel.mpi_library import LEVELS, can_shrink, end_launcher
+from scaffe.parallel.reserve import LostRank, Reserve
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -37,20 +38,7 @@ _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE")  # set by mpirun, mpi
 _world: World | None = None
 
 
-class LostRank(NamedTuple):
-    """A rank that has ended, as it was numbered then; `first` is its number at the job's start."""
-
-    rank: int
-    host: str
-    pid: int
-    first: int
-
-    def __str__(self) -> str:
-        first = "" if self.first == self.rank else f", at the start rank {self.first}"
-        return f"rank {self.rank} (process {self.pid} on {self.host}{first})"
-
-
-class World:
+class World(Reserve):
     """The job's communicator, and this rank's part of it.
 
     - `rank`, `size`, `root`: as in MPI; the root is rank 0.
@@ -59,6 +47,7 @@ class World:
     - `gpus`: the PCI bus addresses of all ranks' GPUs, "" for the CPU.
     - `gpu`: the GPU this rank computes on, None for the CPU.
     - `lost`: the ranks that `shrink` has gone on without. `is_cut_off`: whether they may be going on without this one.
+    - `spares`: the processes that wait to take lost ranks' places, None without any. A spare's World is itself alone.
     - `record`: what this rank, or the instance of the calling thread, is doing, for the stall watchdog.
 
     Making it is collective.
@@ -76,10 +65,13 @@ class World:
         self.pids = comm.allgather(os.getpid())
         self.firsts = [*range(self.size)]
         self.lost: list[LostRank] = []
-        self.is_cut_off = False
         self.gpu: Gpu | None = None
         self.gpus = [""] * self.size  # by rank: PCI bus address
-        self.take_threads(self.together(given_threads) or fair_threads(self.host, self.cores, self.places))
+        self.together(self.share_cores)
+
+    def share_cores(self) -> None:
+        """Set the threads that OMP_NUM_THREADS asks for, else those of a fair part of the cores. Not collective."""
+        self.take_threads(given_threads() or fair_threads(self.host, self.cores, self.places))
 
     def take_threads(self, threads: int) -> None:
         """Set the number of threads that this rank computes with and numpy's BLAS. Raise LaunchError if invalid."""
@@ -217,12 +209,17 @@ class World:
         """End all waits of this object, on all ranks, with an error: a rank is lost. Not collective."""
         with regardless():
             self.comm.Revoke()
+        if self.spares is not None and self.recruits:
+            self.spares.revoke()
 
     def shrink(self) -> list[LostRank]:
         """Go on with the ranks that are left, renumbered in their order; return those lost since the last time.
 
-        Each rank has called `revoke` and has no message in flight. Collective over the ranks that are left.
+        Each rank has called `revoke` and has no message in flight. Where the World `recruits`, spares take the places
+        of lost ranks. Collective over the ranks that are left, then also over the spares, which are in `stand_by`.
         """
+        if self.spares is not None and self.recruits:
+            return self._regroup(self.spares)
         before = self.comm
         with self.record.waiting(RANKS):
             comm = cast("MPI.Intracomm", before.Shrink())
@@ -285,12 +282,15 @@ class World:
         """End this process with an exit code, once all ranks have come so far: MPI can't always end without some."""
         with regardless():
             self.comm.Barrier()
+        self.dismiss_spares(code)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
 
     def is_alike(self, error: BaseException) -> bool:
         """Return whether all ranks have raised this error at the same point, and so can still call collectives."""
+        if self.is_spare:  # whose size is 1; RanksLostError: only spares are left
+            return isinstance(error, RanksLostError)
         return getattr(error, "alike", False) or self.size == 1
 
     def fail(self, error: BaseException) -> int:
@@ -308,7 +308,7 @@ class World:
             code = getattr(error, "exit_code", code)
         alike = self.is_alike(error)
         if self.is_root or not alike:
-            self._report(error, expected, [] if alike else [f"rank {self.rank}"])
+            self._report(error, expected, [] if alike else [self.name])
         if alike:
             with regardless():
                 self.comm.Barrier()

@@ -45,15 +45,22 @@ class Carried:
         self._values = solver.net.packed.host_data().copy()
         self._history = [flat.copy() for flat in solver.rule.history]
         self._positions = solver.snapshots.state(Progress(solver.iter, solver.tests_done, solver.seed))
-        self._batch_number = solver.net.context.batch_number
+        self.batch_number = solver.net.context.batch_number
         self._writer = solver.snapshots.writer
         self._losses, self._bad_records = solver.losses, solver.bad_records
 
     def share(self, world: World, source: int) -> None:
-        """Give all ranks the parameters, and the history, of one of them. Collective."""
+        """Give all ranks the parameters, the history and the positions of one of them. Collective."""
         for values in (self._values, *self._history):
             with world.record.waiting(RANKS):
                 world.comm.Bcast(values, source)
+        with world.record.waiting(RANKS):
+            self._positions, self.batch_number = world.comm.bcast((self._positions, self.batch_number), source)
+
+    @property
+    def samples(self) -> list[int]:
+        """Where the train net goes on: the sample of each data layer."""
+        return [one.samples for one in self._positions.position if one.net == "train"]
 
     def take(self, values: np.ndarray, *history: np.ndarray) -> None:
         """Hand these on, for `share`, in place of this rank's parameters and history. They stay the caller's."""
@@ -61,7 +68,7 @@ class Carried:
 
     def move(self, samples: Sequence[int], batch_number: int) -> None:
         """Make the train net go on at these samples, one for each data layer, and at this batch."""
-        self._batch_number = batch_number
+        self.batch_number = batch_number
         train = (one for one in self._positions.position if one.net == "train")
         for position, sample in zip(train, samples, strict=True):
             position.samples = sample
@@ -75,7 +82,7 @@ class Carried:
         solver.snapshots.writer.follow(self._writer)
         solver.tests_done = 0  # counted from those positions
         for net in solver.nets:
-            net.context.batch_number = self._batch_number
+            net.context.batch_number = self.batch_number
         solver.losses.last, solver.losses.wishes = self._losses.last, self._losses.wishes
         solver.bad_records.follow(self._bad_records)
         for old, new in [(self._net, solver.net), *zip(self._tests, solver.test_nets, strict=True)]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from collectives import Communicator
 from scaffe.errors import AgreedError
@@ -36,10 +36,15 @@ T = TypeVar("T", bound=Trainer)
 
 
 def collective(method: Callable[Concatenate[T, P], Result]) -> Callable[Concatenate[T, P], Result]:
-    """Make a method a public call, an error once closed; note whether it failed on this rank alone."""
+    """Make a method a public call, an error once closed; note whether it failed on this rank alone.
+
+    A spare only takes part in `solve`.
+    """
 
     @wraps(method)
     def call(self: T, /, *args: P.args, **kwargs: P.kwargs) -> Result:
+        if self.world.is_spare and method.__name__ != "solve":
+            return cast(Result, None)  # it takes part in solve alone, once it has taken a lost rank's place
         if self.closed and self.collectives is not None:
             raise AgreedError("the solver is closed, and its ranks' communicators are freed; make another")
         self.team.forms.changed()  # a user may have written parameters since the last call

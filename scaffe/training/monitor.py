@@ -210,8 +210,8 @@ def open_monitor(world: World, param: SolverParameter, watching: Watching) -> Un
     if not watching.measures:
         return Unwatched()
     writers: list[Writer] = []
-    world.on_root(lambda: _open(writers, watching))
-    return Monitor(watching.measure_every or param.display or EVERY, Writing(writers) if world.is_root else None)
+    world.on_root(lambda: None if world.is_spare else _open(writers, watching))
+    return Monitor(watching.measure_every or param.display or EVERY, Writing(writers) if writers else None)
 
 
 def _open(writers: list[Writer], watching: Watching) -> None:

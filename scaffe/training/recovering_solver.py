@@ -34,8 +34,9 @@ from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.instances.team import Team
 from scaffe.parallel.iteration import Averages
 from scaffe.parallel.mpi_library import can_shrink
+from scaffe.parallel.reserve import LostRank
 from scaffe.parallel.run import Run
-from scaffe.parallel.world import LostRank, World
+from scaffe.parallel.world import World
 from scaffe.training.carried import Carried
 from scaffe.training.saved_solver import SavedSolver
 from scaffe.training.snapshot_writer import SnapshotBudget
@@ -123,6 +124,7 @@ class RecoveringSolver(SavedSolver):
 
     - `done`, `begun`, `acted` and `tested` are those of State; `granting`: wishes that are being granted.
     - `mark`: where the iteration, or another part of the job, began.
+    - `joined`: False for a spare that takes a place, but has not taken over the others' state.
     - `was_set_back`: whether the lost root's state is replaced by that of a mirror or snapshot.
     """
 
@@ -136,6 +138,8 @@ class RecoveringSolver(SavedSolver):
     was_set_back = False
     _finished = False
     _result: object = None
+    joined = True
+    _is_skipping = False
     _is_lasting = False  # within a part that is done again
     _is_whole = True
     _is_set_up = False
@@ -248,16 +252,23 @@ class RecoveringSolver(SavedSolver):
         for workflow in self.trial.workflows:
             workflow.break_off()
 
+    def _leave_lost(self) -> list[LostRank]:
+        """End all waits, and return the ranks that the World goes on without. Collective."""
+        self._break_off()
+        return self.world.shrink()
+
+    def _brief(self) -> None:
+        """Give spares that have taken places what the other ranks have alike. Collective."""
+
     def _shrink(self) -> list[LostRank]:
         """Go on with the ranks that are left; return those that are not. Collective."""
         world, watch = self.world, self.watch
         when = f"in or after iteration {self.iter}" if self._is_set_up else "in set-up"
         world.record.at(RECOVERY)
-        self._break_off()
-        lost = world.shrink()
+        lost = self._leave_lost()
         if not lost:  # then going on would not end
             raise RanksLostError("MPI reported a lost rank, but none is lost")
-        if world.is_root:
+        if world.speaks:
             for one in lost:
                 log.warning("Lost %s, %s%s", one, when, watch.last_of(one.first) if watch else "")
         check_left(world, self.run)
@@ -292,7 +303,9 @@ class RecoveringSolver(SavedSolver):
 
     def _go_on(self) -> None:
         """Agree on the state that counts, and build everything anew for the ranks that are left. Collective."""
-        self._root_lost |= any(one.rank == self.world.root for one in self._shrink())
+        lost = self._shrink()
+        self._brief()
+        self._root_lost |= any(one.rank == self.world.root for one in lost)
         source, state = self._decide()
         carried = self._kept[0] if self._kept else self._carry(state)
         if state.set_back and not self._kept and self.world.rank == source and self.mirror and self.mirror.kept:
@@ -305,7 +318,7 @@ class RecoveringSolver(SavedSolver):
             self._take_over(state.has_state)
         self.propagate.changed()
         self.propagate.sync()
-        if self.run.scaling == "weak" and self.world.is_root:
+        if self.run.scaling == "weak" and self.world.is_root and not self.world.is_whole:
             text = "The global batch is now %d sample(s); the learning rate stays as given, %g"
             log.warning(text, self.net.context.total_rows, self.rate())
 
@@ -331,7 +344,8 @@ class RecoveringSolver(SavedSolver):
         return State(
             self.done, self.acted, self.tested, self.tests_done, tuple(self.losses.last),
             frozenset(self.losses.wishes | self.granting), self.begun, self.stopped, self.called is not None,
-            self._finished, self._result, everywhere or (self.world.is_root and not self._root_lost),
+            self._finished, self._result,
+            self.joined and (everywhere or (self.world.is_root and not self._root_lost)),
             kept.about[0].done if kept else -1,
         )  # fmt: skip
 

@@ -36,19 +36,20 @@ from scaffe.training import default_compute, display
 from scaffe.training.auto_instances import AutoInstances
 from scaffe.training.collective import collective, lasting
 from scaffe.training.monitor import open_monitor
-from scaffe.training.recovering_solver import RecoveringSolver, check_shrink
+from scaffe.training.recovering_solver import check_shrink
 from scaffe.training.settings import Settings, moved_keywords
 from scaffe.training.signals import ACTIONS
 from scaffe.training.snapshot_writer import SnapshotBudget
 from scaffe.training.solver_callbacks import CalledFunctions, SolverCallbacks
 from scaffe.training.solver_param import checked, chosen_seed
+from scaffe.training.spare import SpareSolver
 from scaffe.training.written import Written
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
 
-class Solver(RecoveringSolver):
+class Solver(SpareSolver):
     """Train the net of a solver file, together with the other ranks of `world`.
 
     `param` is the file or its fields, `world` the ranks, by default those of this job. The settings are records:
@@ -84,7 +85,10 @@ class Solver(RecoveringSolver):
         self.reading, self.watching = reading, watching
         if isinstance(run, Run) and run.shrinks:
             world = self.world = world or open_world()
+            if run.spares:
+                self._set_aside()
             self._set_up_lasting(lambda: self._set_up(param, world, compute))
+            self.world.start_spares()
         else:
             self._set_up(param, world, compute)
 
@@ -285,8 +289,12 @@ class Solver(RecoveringSolver):
 
     @collective
     def solve(self, resume: str | os.PathLike[str] | None = None) -> None:
-        """Train until max_iter, or until a signal stops it; snapshot, display and test at the end as Caffe does."""
+        """Train until max_iter, or until a signal stops it; snapshot, display and test at the end as Caffe does.
+
+        A spare waits until it takes a lost rank's place; if the other ranks end before, its process ends with them.
+        """
         p = self.param
+        self._stand_by()
         log.info("Training to iteration %d", p.max_iter)
         log.info("Solving %s", self.net.name)
         log.info("Learning Rate Policy: %s", p.lr_policy)
@@ -297,18 +305,22 @@ class Solver(RecoveringSolver):
         while self.was_set_back and not self.stopped:
             self._train()
         log.info("Optimization stopped early." if self.stopped else "Optimization Done.")
+        self.world.recruits = False
 
     def _train(self) -> None:
         """Train until max_iter, or until a signal stops it, and do what comes after. Collective."""
         start = time.perf_counter()
         self.step(max(0, self.param.max_iter - self.iter))
         seconds = time.perf_counter() - start
-        self.was_set_back = False
+        self.was_set_back = self.was_set_back and self._is_skipping
         for part in (lambda: self._show_end(seconds), self._last_snapshot, self._final_loss, self._last_test):
             self._lasting(part)
             if self.was_set_back and not self.stopped:  # to an earlier iteration, since the root is lost
                 return
-        self._lasting(lambda: self.bad_records.finish(self.world))
+        self._lasting(self._finish_records)
+
+    def _finish_records(self) -> None:
+        self.bad_records.finish(self.world)
 
     def _show_end(self, seconds: float) -> None:
         display.end(self.world, self.nets, self.workflow, self.trial.iterations, seconds)

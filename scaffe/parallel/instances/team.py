@@ -130,6 +130,8 @@ class Team:
 
     def file_mark(self, instance: int) -> str:
         """Return the part of a file's name that differs between instances: .rank1of6, or "" for a single one."""
+        if self._world.is_spare:
+            return ".spare"
         return f".rank{self.first + instance}of{self.total}" if self.total > 1 else ""
 
     def tell_places(self, nets: Sequence[Net]) -> None:

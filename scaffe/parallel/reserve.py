@@ -1,0 +1,163 @@
+"""Reserve: the part of a World that keeps spares for lost ranks' places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from collectives.loss import regardless
+from scaffe.errors import RanksLostError, ScaffeError
+from scaffe.monitor.log import log
+from scaffe.monitor.log import start as start_log
+from scaffe.parallel.cut_off import is_cut_off
+from scaffe.parallel.spares import JobProcess, Regrouped, Spares
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+class LostRank(NamedTuple):
+    """A rank that has ended, as it was numbered then; `first` is its number at the job's start."""
+
+    rank: int
+    host: str
+    pid: int
+    first: int
+
+    def __str__(self) -> str:
+        first = "" if self.first == self.rank else f", at the start rank {self.first}"
+        return f"rank {self.rank} (process {self.pid} on {self.host}{first})"
+
+
+class Reserve:
+    """What a World does where some of the launch's ranks are spares.
+
+    `spares` is None where none are. `recruits` is whether they take lost ranks' places now, the same on all ranks.
+    """
+
+    comm: MPI.Intracomm
+    rank: int
+    size: int
+    places: list[tuple[str, list[int]]]
+    pids: list[int]
+    gpus: list[str]
+    firsts: list[int]
+    lost: list[LostRank]
+    spares: Spares | None = None
+    recruits = False
+    is_cut_off = False
+
+    @property
+    def is_spare(self) -> bool:
+        """Whether this process waits to take a lost rank's place."""
+        return self.spares is not None and self.spares.is_waiting
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether there are as many ranks as at the start, since spares have taken the places of all that were lost."""
+        return self.size == (self.spares.size if self.spares else self.size + len(self.lost))
+
+    @property
+    def speaks(self) -> bool:
+        """Whether this rank logs what has become of the others: the first that has not taken a place just now."""
+        if self.spares is None or not self.recruits:
+            return self.rank == 0
+        return self.rank == next((k for k, one in enumerate(self.spares.seats) if one not in self.spares.new), 0)
+
+    @property
+    def name(self) -> str:
+        """What an error of this rank alone begins with."""
+        return f"spare {self.spares.me.number}" if self.spares and self.is_spare else f"rank {self.rank}"
+
+    def set_aside(self, count: int) -> None:
+        """Make spares of the last `count` ranks; the World of each is then itself alone. Collective.
+
+        A spare returns once the other ranks are set up, and the root has called `start_spares`.
+        """
+        given = zip(self.firsts, self.places, self.pids, strict=True)
+        members = [JobProcess(first, *place, pid) for first, place, pid in given]
+        self.spares = spares = Spares(self.comm, members, count)
+        self._take_seats(spares, spares.split())
+        self.share_cores()
+        for one in spares.waiting:
+            text = "Spare: process %d on %s, started as rank %d, waits to take a lost rank's place"
+            log.info(text, one.pid, one.host, one.number)
+        if self.is_spare and not spares.wait_for_begin():
+            self.stand_by()  # which ends this process with the others
+            raise ScaffeError("a rank was lost before this spare was set up; start the job again")
+
+    def start_spares(self) -> None:
+        """Let the spares set themselves up, since all other ranks are. Called by these."""
+        if self.spares is not None and not self.is_spare and self.rank == 0:
+            self.spares.begin()
+
+    def stand_by(self) -> list[LostRank]:
+        """Wait as a spare until this process takes a lost rank's place, and return the lost ranks, as `shrink` does.
+
+        If the ranks end, end with them. Raise RanksLostError if none is left.
+        """
+        lost: list[LostRank] = []
+        while self.spares is not None and self.is_spare:
+            self.spares.wait()
+            lost = self._regroup(self.spares)
+        return lost
+
+    def _regroup(self, spares: Spares) -> list[LostRank]:
+        """Go on without lost ranks, spares in their places; return the lost ones. Collective over all processes."""
+        was_spare, hosts = spares.is_waiting, [one.host for one in spares.seats]
+        comm, changed, code = spares.regroup()
+        if code is not None:
+            if was_spare:
+                self.leave(code)
+            raise RanksLostError("a rank was lost when others had ended")
+        self._take_seats(spares, comm)
+        known = [one.first for one in self.lost]  # lost when no place could be taken
+        lost = [LostRank(rank, one.host, one.pid, one.number) for rank, one in changed.lost if one.number not in known]
+        self.is_cut_off |= is_cut_off(hosts, [rank for rank, _ in changed.lost])
+        self.lost += lost
+        if spares.is_waiting:
+            return lost
+        if log.handlers:
+            start_log(self.rank)
+        if self.speaks:
+            _log_changes(spares, changed)
+        return lost
+
+    def _take_seats(self, spares: Spares, comm: MPI.Intracomm) -> None:
+        """Make the ranks those of `comm`: the seats, or for a spare itself alone."""
+        members = [spares.me] if spares.is_waiting else spares.seats
+        self.comm, self.rank, self.size = comm, comm.rank, comm.size
+        self.places, self.pids = [(one.host, one.cores) for one in members], [one.pid for one in members]
+        self.gpus, self.firsts = [""] * self.size, [one.number for one in members]
+
+    def share_cores(self) -> None:
+        """Set the number of threads; see World."""
+
+    def leave(self, code: int) -> NoReturn:
+        """End this process, and the spares; see World."""
+        raise NotImplementedError
+
+    def dismiss_spares(self, code: int) -> None:
+        """End the spares with this exit code. Called by all ranks that are left, last of all, and by the spares."""
+        if self.spares is None:
+            return
+        if not self.is_spare:
+            ended = self.spares.dismiss(code)
+            if self.rank == 0:
+                _log_ended(ended)
+        with regardless():
+            self.spares.comm.Barrier()
+
+
+def _log_changes(spares: Spares, changed: Regrouped) -> None:
+    """Log which spares have ended, and which have taken places."""
+    _log_ended(changed.ended)
+    for one in changed.joined:
+        if one in spares.seats:
+            text = "Process %d on %s, a spare, takes the place of rank %d; %d spare(s) are left"
+            log.warning(text, one.pid, one.host, spares.seats.index(one), len(spares.waiting))
+
+
+def _log_ended(ended: Sequence[JobProcess]) -> None:
+    for one in ended:
+        log.warning("Lost a spare: process %d on %s", one.pid, one.host)
