@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from typing import TypeVar
@@ -24,6 +25,7 @@ from scaffe.parallel.instances.places import place
 from scaffe.parallel.instances.shared_parameters import share
 from scaffe.parallel.instances.team import Team, on_gpu
 from scaffe.parallel.instances.topology import read_topology
+from scaffe.parallel.mpi_library import can_shrink
 from scaffe.parallel.world import USER_ERRORS, World, launcher_rank, open_world
 from scaffe.pycaffe import names
 from scaffe.training import presets
@@ -58,7 +60,7 @@ def on_all_ranks(run: Callable[[World], int]) -> int:
     try:
         code = run(world)
     except KeyboardInterrupt:
-        world.comm.Abort(130)
+        world.abort(130)
     except BaseException as error:
         code = world.fail(error)
     if world.lost:
@@ -73,13 +75,23 @@ def on_devices(run: Callable[[World, Settings], int], a: argparse.Namespace) -> 
     """
     chosen = _outcome(lambda: _chosen(a))
 
-    def start(world: World) -> int:
+    def set_up(world: World) -> Settings:
         agree_on_flags(world, a)
         settings, device = world.together(chosen)
         world.take_gpu(device)
-        return run(world, settings)
+        return settings
+
+    def start(world: World) -> int:
+        return run(world, world.lasting(lambda: set_up(world)) if _shrinks(chosen) else set_up(world))
 
     return on_all_ranks(start)
+
+
+def _shrinks(chosen: Callable[[], tuple[Settings, gpu.Gpu | None]]) -> bool:
+    """Return whether the set-up goes on without a rank that is lost meanwhile."""
+    with suppress(*USER_ERRORS):  # raised in the set-up
+        return can_shrink() and chosen()[0].run.shrinks
+    return False
 
 
 def agree_on_flags(world: World, a: argparse.Namespace) -> None:

@@ -68,6 +68,11 @@ class WorkflowTrial:
         for workflow in self.workflows:
             workflow.close()
 
+    @classmethod
+    def without(cls) -> WorkflowTrial:
+        """Return a trial without workflows, for a solver whose workflows are not built yet."""
+        return cls({}, lambda mine: [mine])
+
     def _choose(self) -> str:
         slowest = np.max(self._gather(self._seconds), axis=0)  # by workflow and iteration
         middle = np.median(slowest, axis=1)

@@ -215,6 +215,11 @@ class StallWatch:
         self.beacon.close()
         self._window.free()
 
+    def last_of(self, rank: int) -> str:
+        """Return what a rank was last seen doing: "; last seen in backward pass of layer conv1, iteration 7", or ""."""
+        one = self.seen(rank)
+        return f"; last seen in {self.layers.places(one)}" if one.is_known else ""
+
     def abandon(self) -> None:
         """End the thread, and give the shared memory up, since a rank is lost. Not collective."""
         self._stop.set()
@@ -289,7 +294,7 @@ class StallWatch:
 
         abort.write("".join(f"scaffe: {one_line(line)}\n" for line in lines))
         if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
-            self.world.comm.Abort(EXIT_CODE)
+            self.world.abort(EXIT_CODE)
         os._exit(EXIT_CODE)  # the launcher ends the others
 
 

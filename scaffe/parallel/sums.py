@@ -66,7 +66,8 @@ class Sums:
     def break_off(self) -> None:
         """End the sums of all ranks, since one is lost. Not collective."""
         with regardless():
-            self._comm.Revoke()
+            if self._comm:  # not freed yet
+                self._comm.Revoke()
         if self._request is not None:
             with regardless():
                 self._request.Wait()

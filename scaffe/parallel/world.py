@@ -21,7 +21,7 @@ from scaffe.errors import AgreedError, DeviceError, LaunchError, ScaffeError, no
 from scaffe.monitor import log as logs
 from scaffe.monitor.record import RANKS, RankRecord
 from scaffe.parallel.instances.topology import ranges
-from scaffe.parallel.mpi_library import LEVELS
+from scaffe.parallel.mpi_library import LEVELS, can_shrink, end_launcher
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -35,14 +35,16 @@ _world: World | None = None
 
 
 class LostRank(NamedTuple):
-    """A rank that has ended, as it was numbered then."""
+    """A rank that has ended, as it was numbered then; `first` is its number at the job's start."""
 
     rank: int
     host: str
     pid: int
+    first: int
 
     def __str__(self) -> str:
-        return f"rank {self.rank} (process {self.pid} on {self.host})"
+        first = "" if self.first == self.rank else f", at the start rank {self.first}"
+        return f"rank {self.rank} (process {self.pid} on {self.host}{first})"
 
 
 class World:
@@ -50,7 +52,7 @@ class World:
 
     - `rank`, `size`, `root`: as in MPI; the root is rank 0.
     - `host`, `cores`, `threads`: this rank's host name, the cores it is bound to, and the threads it computes with.
-    - `places`: host and cores of all ranks, by rank. `pids`: their processes.
+    - `places`: host and cores of all ranks, by rank. `pids`: their processes. `firsts`: their ranks at the job's start.
     - `gpus`: the PCI bus addresses of all ranks' GPUs, "" for the CPU.
     - `gpu`: the GPU this rank computes on, None for the CPU.
     - `lost`: the ranks that `shrink` has gone on without.
@@ -69,6 +71,7 @@ class World:
         self.cores = sorted(os.sched_getaffinity(0))
         self.places = comm.allgather((self.host, self.cores))
         self.pids = comm.allgather(os.getpid())
+        self.firsts = [*range(self.size)]
         self.lost: list[LostRank] = []
         self.gpu: Gpu | None = None
         self.gpus = [""] * self.size  # by rank: PCI bus address
@@ -215,14 +218,49 @@ class World:
         comm = cast("MPI.Intracomm", before.Shrink())
         left = before.group.Translate_ranks([*range(self.size)], comm.group)
         stay = [rank for rank, new in enumerate(left) if new >= 0]
-        lost = [LostRank(k, self.places[k][0], self.pids[k]) for k in range(self.size) if k not in stay]
+        gone = [rank for rank in range(self.size) if rank not in stay]
+        lost = [LostRank(k, self.places[k][0], self.pids[k], self.firsts[k]) for k in gone]
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
         self.places, self.pids = [self.places[k] for k in stay], [self.pids[k] for k in stay]
-        self.gpus = [self.gpus[k] for k in stay]
+        self.gpus, self.firsts = [self.gpus[k] for k in stay], [self.firsts[k] for k in stay]
         self.lost += lost
         if logs.log.handlers:
             logs.start(self.rank)
         return lost
+
+    def misses_any(self) -> bool:
+        """Return whether MPI knows, on this rank, that one has ended. Not collective."""
+        return bool(self.comm.Get_failed().Get_size())
+
+    def attempt(self, work: Callable[[], object], break_off: Callable[[], object]) -> bool:
+        """Do `work`; return whether all ranks have done it, the same on all ranks: False where one is lost. Collective.
+
+        A rank that notices a loss calls `break_off`, which ends the waits of the other ranks with an error. Any error
+        counts as a loss where a rank is known to be lost: MPI may have delivered a part of a message. An error of
+        another cause comes again.
+        """
+        done = False
+        try:
+            work()
+            done = not self.misses_any()
+        except Exception as error:
+            if not (is_loss(error) or self.misses_any()):
+                raise
+        if not done:
+            break_off()
+        with regardless(), self.record.waiting(RANKS):
+            return bool(self.comm.Agree(done))  # all ranks get the same result, or all an error
+        return False
+
+    def lasting(self, work: Callable[[], T]) -> T:
+        """Return `work()`; if a rank is lost meanwhile, those that are left do it again. Collective."""
+        results: list[T] = []
+        while not self.attempt(lambda: results.append(work()), self.revoke):
+            self.revoke()
+            for one in self.shrink():
+                if self.is_root:
+                    logs.log.warning("Lost %s, in set-up", one)
+        return results[-1]
 
     def leave(self, code: int) -> NoReturn:
         """End this process with an exit code, once all ranks have come so far: MPI can't always end without some."""
@@ -239,26 +277,40 @@ class World:
     def fail(self, error: BaseException) -> int:
         """Report an error and end the job.
 
-        The exit code is the error's own, 2 for an error that the user can correct, and 1 for any other. Return it if
-        all ranks raised the error alike; else abort all ranks with it.
+        The exit code is a ScaffeError's own, 2 for an error that the user can correct, and 1 for any other. Return it
+        if all ranks raised the error alike; else abort all ranks with it.
         """
         if self.gpu is not None and (text := self.gpu.explain(error)):
             error = DeviceError(text)  # a GPU reports a failure at any later call
         error = noticed(error) if isinstance(error, Exception) else error
         expected = isinstance(error, (*USER_ERRORS, MemoryError))  # the user can choose smaller sizes
         code = 2 if expected and not is_loss(error) else 1
-        code = getattr(error, "exit_code", code)
+        if isinstance(error, ScaffeError):
+            code = getattr(error, "exit_code", code)
         alike = self.is_alike(error)
         if self.is_root or not alike:
-            where = [*([] if alike else [f"rank {self.rank}"]), *notes(error)]
-            text = str(error) if expected else "".join(traceback.format_exception(error)).rstrip()
-            lines = [text] if expected else text.split("\n")
-            text = "\n".join(map(logs.one_line, lines))
-            abort.write(f"scaffe: {''.join(f'{logs.one_line(one)}: ' for one in where)}{text}\n")
-        if not alike:
-            self.comm.Abort(code)
-        self.comm.Barrier()
+            self._report(error, expected, [] if alike else [f"rank {self.rank}"])
+        if alike:
+            with regardless():
+                self.comm.Barrier()
+                return code
+            if not self.is_root:  # a rank was lost meanwhile: the root may be elsewhere
+                self._report(error, expected, [f"rank {self.rank}"])
+        self.abort(code)
         return code
+
+    def abort(self, code: int) -> None:
+        """End all ranks, with an exit code unless the launcher has one of its own. Not collective."""
+        if can_shrink():
+            end_launcher()
+        self.comm.Abort(code)
+
+    def _report(self, error: BaseException, expected: bool, where: list[str]) -> None:
+        """Write an error to stderr: its text if it is `expected`, else its traceback."""
+        text = str(error) if expected else "".join(traceback.format_exception(error)).rstrip()
+        lines = [text] if expected else text.split("\n")
+        text = "\n".join(map(logs.one_line, lines))
+        abort.write(f"scaffe: {''.join(f'{logs.one_line(one)}: ' for one in [*where, *notes(error)])}{text}\n")
 
 
 def open_world() -> World:
@@ -345,5 +397,5 @@ def _abort_all(kind: type[BaseException], error: BaseException, trace: Traceback
     """End all ranks with this rank's traceback: the others would wait for ever for a rank that has exited."""
     assert _world is not None
     if issubclass(kind, KeyboardInterrupt):
-        _world.comm.Abort(130)
+        _world.abort(130)
     sys.exit(_world.fail(error.with_traceback(trace)))

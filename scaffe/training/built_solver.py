@@ -8,6 +8,8 @@ from weakref import WeakSet
 
 import numpy as np
 
+from collectives import Communicator
+from collectives.loss import is_loss
 from readers import Reading
 from scaffe import solvers
 from scaffe.atomic import check_writable
@@ -26,7 +28,7 @@ from scaffe.parallel.instances.team import Team
 from scaffe.parallel.maker import candidates, make_workflow
 from scaffe.parallel.propagate import Propagate
 from scaffe.parallel.run import Run
-from scaffe.parallel.stall import open_watch
+from scaffe.parallel.stall import StallWatch, open_watch
 from scaffe.parallel.statistics import Statistics
 from scaffe.parallel.workflows.workflow import Workflow
 from scaffe.parallel.world import World
@@ -64,18 +66,23 @@ class BuiltSolver:
     called: CalledFunctions | None
     choices: Choices
     closed: bool
+    collectives: Communicator | None = None
     compute: Compute
     former: WeakSet[Net]
     iter: int
     lock: PrefixLock
-    monitor: Unwatched
+    monitor = Unwatched()
+    nets: list[Net] = []  # noqa: RUF012  replaced when built
     param: SolverParameter
     reading: Reading
     run: Run
     seed: int
     team: Team
+    tests: list[list[Net]] = []  # noqa: RUF012
     tests_done: int
     timeline: timelines.Timeline | None
+    trial = WorkflowTrial.without()
+    watch: StallWatch | None = None
     watching: Watching
     world: World
 
@@ -92,9 +99,10 @@ class BuiltSolver:
         """Build all parts for the team, whose threads and the monitor's files end if that fails. Collective."""
         try:
             self._build_parts()
-        except BaseException:
+        except BaseException as error:
             self.team.close()
-            self.monitor.close()
+            if not (self.run.shrinks and isinstance(error, Exception) and is_loss(error)):
+                self.monitor.close()
             raise
 
     def _build_parts(self) -> None:
@@ -258,6 +266,18 @@ class BuiltSolver:
             # Users' arrays over shared memory may be used on too.
             held = self.net.engine.in_host_memory and self.net.move_parameters(aligned_zeros)
             self.collectives.free(windows=not any(self.world.allgather(held)))
+
+    def _abandon(self) -> None:
+        """End all threads, and give up all communicators, as far as they are built: ranks are lost. Not collective."""
+        self._end_readers()
+        self.team.close()
+        if self.watch is not None:
+            self.watch.abandon()
+        if self.collectives is not None:
+            self.net.context.allsums = self.world.allsums  # the net may be used on
+            self.net.packed.pinned = False
+            self.collectives.abandon(windows=not self.net.move_parameters(aligned_zeros))
+        self.trial, self.watch, self.collectives = WorkflowTrial.without(), None, None
 
     def _end_readers(self) -> None:
         for net in self._all_nets():

@@ -52,3 +52,23 @@ def collective(method: Callable[Concatenate[T, P], Result]) -> Callable[Concaten
         return result
 
     return public(call)
+
+
+class Lasting(Protocol):
+    """A solver whose ranks go on where one is lost."""
+
+    def _lasting(self, part: Callable[[], Result]) -> Result:
+        """Return `part()`, which the ranks that are left do again where one is lost. Collective."""
+
+
+L = TypeVar("L", bound=Lasting)
+
+
+def lasting(method: Callable[Concatenate[L, P], Result]) -> Callable[Concatenate[L, P], Result]:
+    """Make a method one part of the job, which the ranks that are left do again where one is lost meanwhile."""
+
+    @wraps(method)
+    def call(self: L, /, *args: P.args, **kwargs: P.kwargs) -> Result:
+        return self._lasting(lambda: method(self, *args, **kwargs))
+
+    return call

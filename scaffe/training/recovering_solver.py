@@ -1,14 +1,17 @@
 """RecoveringSolver: a solver whose ranks go on when one is lost (--on-rank-loss shrink).
 
-A lost process shows as an error in any call of MPI, on some ranks before others, and they may be an iteration apart.
-So the ranks that are left
+A lost process shows as an error in any call of MPI, on some ranks before others. So a job consists of parts that can be
+done again: its set-up, a restore, the iterations, a test. At the end of a part all ranks agree on whether all have done
+it (World.attempt). If not, the ranks that are left
 
 1. revoke all communicators, which ends the other ranks' waits with the same error, and wait for their own messages;
 2. shrink the World, and agree on the rank whose state counts: the root, or under allreduce the one that is furthest;
-3. build nets, collectives and workflows anew for their number, as for other instances, and go on from that state.
+3. build nets, collectives and workflows anew for their number, as for other instances;
+4. do the part again from that state, unless that rank had done it.
 
-The updates and statistics of an iteration that was broken off are put back. Statistics are averaged before its updates,
-so that after the last update nothing is left that can break it off.
+1 to 3 are attempted until no rank is lost meanwhile. The updates and statistics of an iteration that was broken off are
+put back. Statistics are averaged before its updates, so that after the last update nothing is left that can break it
+off.
 """
 
 from __future__ import annotations
@@ -16,17 +19,16 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from collectives.loss import is_loss
+from collectives import RankLostError
 from scaffe.compute import Compute
 from scaffe.engine import Loss
 from scaffe.errors import LaunchError, RanksLostError, ScaffeError
 from scaffe.files import snapshot
 from scaffe.monitor.log import log
-from scaffe.packed import aligned_zeros
 from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.instances.team import Team
 from scaffe.parallel.iteration import Averages
@@ -36,7 +38,10 @@ from scaffe.parallel.world import LostRank, World
 from scaffe.training.carried import Carried
 from scaffe.training.saved_solver import SavedSolver
 from scaffe.training.snapshot_writer import SnapshotBudget
+from scaffe.training.solver_callbacks import CalledFunctions, SolverCallbacks
 from scaffe.training.written import Written
+
+T = TypeVar("T")
 
 
 class State(NamedTuple):
@@ -45,6 +50,8 @@ class State(NamedTuple):
     - `done`: iterations whose updates it has applied; `acted`: those after which what is due was done.
     - `tested`: the last iteration before which the test nets were run; `tests_done`: how often.
     - `losses`: the last losses; `wishes`: requests of any rank that are not yet granted, or not all the way.
+    - `begun`: iterations that it has begun; `stopped`: Solver's. `calls`: whether users' functions are called.
+    - `finished`: whether it has done the part of the job that was broken off, with its `result`.
     - `has_state`: whether it has the parameters and the history of `done` iterations.
     """
 
@@ -54,6 +61,11 @@ class State(NamedTuple):
     tests_done: int
     losses: tuple[float, ...]
     wishes: frozenset[str]
+    begun: int
+    stopped: str
+    calls: bool
+    finished: bool
+    result: object
     has_state: bool
 
 
@@ -93,26 +105,79 @@ class Averaged:
 class RecoveringSolver(SavedSolver):
     """The part of a solver that goes on without lost ranks.
 
-    `done`, `acted` and `tested` are those of State, `granting` wishes that are being granted; `mark` is None outside of
-    training.
+    - `done`, `begun`, `acted` and `tested` are those of State; `granting`: wishes that are being granted.
+    - `mark`: where the iteration, or another part of the job, began.
+    - `was_set_back`: whether the lost root's state is replaced by that of a snapshot.
     """
 
-    done = acted = 0
+    done = begun = acted = 0
     tested = -1
+    callbacks: SolverCallbacks
+    stopped: str
     written: Written
     granting: set[str] = set()  # noqa: RUF012  never changed in place
-    mark: Mark | None = None
+    mark: Mark
+    was_set_back = False
+    _finished = False
+    _result: object = None
+    _is_lasting = False  # within a part that is done again
     _is_whole = True
-    _root_lost = False
+    _is_set_up = False
+    _has_all = False  # all ranks have the parameters and the history
+    _root_lost = _gave_up = False
+    _kept: tuple[Carried, State] | None = None  # during a recovery: what all new nets take over
 
-    def _begin_marks(self) -> None:
-        """Note that a step begins."""
-        self.done = self.acted = self.iter
-        self.tested, self.granting = -1, set()
+    # Parts that are done again.
+
+    def _lasting(self, part: Callable[[], T]) -> T:
+        """Return `part()`. If a rank is lost meanwhile, those that are left recover, and do it again. Collective."""
+        if not self.run.shrinks or self._is_lasting:
+            return part()
+        self.done = self.begun = self.iter
         self._mark()
+        return self._again(part, self._recover)
+
+    def _set_up_lasting(self, part: Callable[[], object]) -> None:
+        """Set up. If a rank is lost meanwhile, those that are left begin again. Collective."""
+        if self.run.shrinks and can_shrink():
+            self._again(part, self._begin_again)
+            self._is_set_up = self._has_all = True  # by the seed
+        else:
+            part()
+
+    def _end_lasting(self, part: Callable[[], object]) -> None:
+        """Do a part of the end. If a rank is lost meanwhile, nothing is built for those that are left. Collective."""
+        if self.run.shrinks:
+            self._again(part, self._give_up)
+        else:
+            part()
+
+    def _free_lasting(self) -> None:
+        """Free what is not given up. Collective."""
+        self._end_lasting(lambda: None if self._gave_up else self._free())
+
+    def _again(self, part: Callable[[], T], recover: Callable[[], object]) -> T:
+        """Return `part()`, done again, each time after `recover()`, until no rank is lost. Collective."""
+
+        def once() -> None:
+            self._finished, self._result = False, None
+            self._result = part()
+            self._finished = not self.world.misses_any()
+
+        self._is_lasting = True
+        try:
+            while not self.world.attempt(once, self._break_off):
+                recover()
+                if self._finished:
+                    break
+            return cast(T, self._result)
+        finally:
+            self._is_lasting, self._result = False, None
+
+    # Iterations.
 
     def _mark(self) -> None:
-        """Note where this iteration begins."""
+        """Note where this iteration, or another part of the job, begins."""
         if not self.run.shrinks:
             return
         samples = [layer.position for layer in self.net.data_layers()]
@@ -120,6 +185,13 @@ class RecoveringSolver(SavedSolver):
         self._is_whole = False
         if self.undo:
             self.undo.begin()
+
+    def _note_begun(self) -> None:
+        """Note that this iteration begins, which changes parameters."""
+        self._mark()
+        self.begun, self._has_all = self.iter + 1, False
+        if self.undo and self.called is not None:
+            self.undo.keep_all()
 
     def _whole(self, agree: Callable[[Loss], object]) -> tuple[Averages, int, Callable[[Loss], None]]:
         """Return statistics, passes and agreement of an iteration; where it must be whole, statistics come first."""
@@ -132,34 +204,12 @@ class RecoveringSolver(SavedSolver):
         return (Averaged() if self.run.shrinks else self.statistics), self.param.iter_size, agree_and_average
 
     def _note_done(self) -> None:
-        """Note that this iteration's updates are applied."""
+        """Note that this iteration's updates are applied. Raise RankLostError where MPI may have summed only a part."""
+        if self.run.shrinks and self.world.misses_any():
+            raise RankLostError(f"a rank was lost in iteration {self.iter}")
         self.done, self._is_whole = self.iter + 1, True
 
-    def _can_recover(self, error: Exception) -> bool:
-        """Return whether this error says that a rank is lost, and the run goes on without it."""
-        return self.run.shrinks and is_loss(error) and self.mark is not None
-
-    def _recover(self) -> None:
-        """Go on without the ranks that are lost.
-
-        A rank that is lost meanwhile makes the others begin again. Collective over the ranks that are left.
-        """
-        start = time.perf_counter()
-        while True:
-            self._break_off()
-            lost = self.world.shrink()
-            if not lost:  # then going on would not end
-                raise RanksLostError("MPI reported a lost rank, but none is lost")
-            try:
-                self._go_on(lost)
-            except Exception as another:
-                if self.closed or not is_loss(another):  # nothing is built to go on from
-                    raise
-                continue
-            if self.world.is_root:
-                text = "%d rank(s) are left; they go on at iteration %d after %.3g s"
-                log.warning(text, self.world.size, self.iter, time.perf_counter() - start)
-            return
+    # Recovery.
 
     def _break_off(self) -> None:
         """End all waits of all ranks, and this rank's messages in flight. Not collective."""
@@ -169,60 +219,93 @@ class RecoveringSolver(SavedSolver):
         for workflow in self.trial.workflows:
             workflow.break_off()
 
-    def _go_on(self, lost: list[LostRank]) -> None:
-        """Agree on the state that counts, and build everything anew for the ranks that are left. Collective."""
-        world, run = self.world, self.run
+    def _shrink(self) -> list[LostRank]:
+        """Go on with the ranks that are left; return those that are not. Collective."""
+        world, watch = self.world, self.watch
+        when = f"in or after iteration {self.iter}" if self._is_set_up else "in set-up"
+        self._break_off()
+        lost = world.shrink()
+        if not lost:  # then going on would not end
+            raise RanksLostError("MPI reported a lost rank, but none is lost")
         if world.is_root:
-            log.warning("Lost %s, in or after iteration %d", ", ".join(map(str, lost)), self.iter)
-        if world.size < run.min_ranks:
-            raise RanksLostError(f"{world.size} rank(s) are left, fewer than --min-ranks {run.min_ranks}")
-        self._root_lost |= any(one.rank == world.root for one in lost)
-        source, state = self._decide()
-        carried = self._carry(state)
-        carried.share(world, source)
-        self.done = state.done  # not before: another loss may have broken the broadcasts off
+            for one in lost:
+                log.warning("Lost %s, %s%s", one, when, watch.last_of(one.rank) if watch else "")
+        if world.size < self.run.min_ranks:
+            raise RanksLostError(f"ranks left: {world.size}, fewer than --min-ranks {self.run.min_ranks}")
+        return lost
+
+    def _begin_again(self) -> None:
+        """Give up what the set-up has built. Collective over the ranks that are left."""
+        self._shrink()
         self._abandon()
-        self.closed = True  # until all is built
-        self.team = Team(world, self.auto_instances.present)
-        self._build()
-        self.closed = False
-        self.written.forget()
-        carried.give(self)
-        self._plan()
+        self.monitor.close()
+
+    def _give_up(self) -> None:
+        """Give up what the end has not freed. Collective over the ranks that are left."""
+        self._shrink()
+        trial = self.trial
+        self._abandon()
+        self.trial, self._gave_up = trial, True  # whose sizes the timeline has
+
+    def _recover(self) -> None:
+        """Go on without the ranks that are lost. Collective over the ranks that are left."""
+        start = time.perf_counter()
+        while not self.world.attempt(self._go_on, self._break_off):
+            pass
+        self._kept, self._root_lost, self._has_all = None, False, True
+        self.done = self.iter
+        redone, self.begun = self.begun - self.iter, self.iter
+        self._mark()
+        if self.world.is_root:
+            text = "Ranks left: %d; they go on at iteration %d after %.3g s; iterations redone: %d"
+            log.warning(text, self.world.size, self.iter, time.perf_counter() - start, redone)
+
+    def _go_on(self) -> None:
+        """Agree on the state that counts, and build everything anew for the ranks that are left. Collective."""
+        self._root_lost |= any(one.rank == self.world.root for one in self._shrink())
+        source, state = self._decide()
+        carried = self._kept[0] if self._kept else self._carry(state)
+        carried.share(self.world, source)
+        self._kept = carried, state  # not before: another loss may have broken the broadcasts off
+        self._take(state)
+        self._rebuild_from(carried, state)
         if self._root_lost:
             self._take_over(state.has_state)
-            self._root_lost = False
         self.propagate.changed()
         self.propagate.sync()
-        if run.scaling == "weak" and world.is_root:
+        if self.run.scaling == "weak" and self.world.is_root:
             text = "The global batch is now %d sample(s); the learning rate stays as given, %g"
             log.warning(text, self.net.context.total_rows, self.rate())
 
     def _decide(self) -> tuple[int, State]:
         """Return the rank whose state counts, and what all ranks take over from it. Collective."""
-        everywhere = self.propagate.everywhere
-        mine = State(
-            self.done, self.acted, self.tested, self.tests_done, tuple(self.losses.last),
-            frozenset(self.losses.wishes | self.granting), everywhere or (self.world.is_root and not self._root_lost),
-        )  # fmt: skip
+        mine = self._kept[1] if self._kept else self._state()
         states = self.world.allgather(mine)
         source = max(range(len(states)), key=lambda rank: (states[rank].has_state, states[rank].done, -rank))
-        return source, states[source]._replace(wishes=frozenset().union(*(one.wishes for one in states)))
+        state = states[source]._replace(
+            wishes=frozenset().union(*(one.wishes for one in states)),
+            calls=any(one.calls for one in states),
+            begun=max(one.begun for one in states),
+        )
+        return source, state._replace(finished=state.finished and state.has_state)
+
+    def _state(self) -> State:
+        """Return this rank's state."""
+        everywhere = self.run.collective == "allreduce" or self._has_all
+        return State(
+            self.done, self.acted, self.tested, self.tests_done, tuple(self.losses.last),
+            frozenset(self.losses.wishes | self.granting), self.begun, self.stopped, self.called is not None,
+            self._finished, self._result, everywhere or (self.world.is_root and not self._root_lost),
+        )  # fmt: skip
 
     def _carry(self, state: State) -> Carried:
         """Return what the new nets take over, this rank's part at the state's iteration."""
         mark = self.mark
-        assert mark is not None
         if not self._is_whole:
             self.statistics.values[...] = mark.statistics
             if self.undo:
                 self.undo.undo()
-        self.iter = state.done
-        self.acted, self.tested, self.tests_done = state.acted, state.tested, state.tests_done
-        self.losses.last = deque(state.losses, self.param.average_loss)
-        self.losses.wishes = set(state.wishes)
-        if state.wishes & {"requeue", "stop"}:
-            self.acted = -1  # stop now
+        self.iter, self.tests_done = state.done, state.tests_done
         carried, passes = Carried(self), (state.done - mark.iter) * self.param.iter_size
         layers = zip(mark.samples, self.net.data_layers(), strict=True)
         samples = [sample + passes * layer.samples_per_batch for sample, layer in layers]
@@ -231,21 +314,34 @@ class RecoveringSolver(SavedSolver):
         self._is_whole = True
         return carried
 
-    def _abandon(self) -> None:
-        """End all threads, and give up all communicators. Not collective."""
-        self._end_readers()
+    def _take(self, state: State) -> None:
+        """Take over from a state what does not belong to the nets."""
+        self.iter = self.done = state.done
+        self.begun, self.acted, self.tested, self.stopped = state.begun, state.acted, state.tested, state.stopped
+        self._finished, self._result = state.finished, state.result
+        if state.wishes & {"requeue", "stop"}:
+            self.acted = -1  # stop now
+        if state.calls and self.called is None:
+            self.called = CalledFunctions(self)
+
+    def _rebuild_from(self, carried: Carried, state: State) -> None:
+        """Build all parts for the ranks that are left. Collective."""
         self.snapshots.writer.join()
-        self.team.close()
-        self.net.context.allsums = self.world.allsums
-        self.net.packed.pinned = False
-        if self.watch is not None:
-            self.watch.abandon()
-        if self.collectives is not None:
-            self.collectives.abandon(windows=not self.net.move_parameters(aligned_zeros))
+        self._abandon()
+        self.closed = True  # until all is built
+        self.team = Team(self.world, self.auto_instances.present)
+        self._build()
+        self.closed = False
+        self.written.forget()
+        carried.give(self)
+        self.losses.last = deque(state.losses, self.param.average_loss)
+        self.losses.wishes, self.granting = set(state.wishes), set()
+        # Some ranks may not have come as far as others:
+        self._writes_snapshot, self._keeps_prefix = self.run.writes_meanwhile, False
+        self._plan()
 
     def _take_over(self, has_state: bool) -> None:
         """Make rank 0 do what the lost root did; without the solver's state go back to a snapshot. Collective."""
-        self._keeps_prefix = self._writes_snapshot = False
         self._keep_prefix()
         if self.run.snapshot_budget and self.world.is_root:
             self.budget = SnapshotBudget(self.run.snapshot_budget)
@@ -257,7 +353,5 @@ class RecoveringSolver(SavedSolver):
         if not self.world.on_root(lambda: snapshot.newest(prefix)):
             raise RanksLostError(f"the root and its solver's history are lost; there is no snapshot of {prefix}")
         self.restore("auto")
-        self.done = self.acted = self.iter
-        self.tested = -1
+        self.acted, self.tested, self.was_set_back = self.iter, -1, True
         self.losses.last.clear()
-        self._mark()

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from scaffe.monitor.record import SNAPSHOT
 from scaffe.training.built_solver import BuiltSolver
-from scaffe.training.collective import collective
+from scaffe.training.collective import collective, lasting
 from scaffe.training.signals import ACTIONS
 from scaffe.training.snapshot_writer import SnapshotBudget
 from scaffe.training.snapshots import Progress
+
+T = TypeVar("T")
 
 
 class SavedSolver(BuiltSolver):
@@ -31,12 +34,17 @@ class SavedSolver(BuiltSolver):
             self.world.on_root(self.lock.take)
             self._keeps_prefix = True
 
+    def _lasting(self, part: Callable[[], T]) -> T:
+        """Return `part()`. Collective."""
+        return part()
+
     def _is_snapshot_due(self) -> bool:
         """Return whether the solver file's interval, if it counts, ends at this iteration."""
         every = 0 if self.run.snapshot_budget else self.param.snapshot
         return every > 0 and self.iter % every == 0
 
     @collective
+    @lasting
     def snapshot(self) -> str:
         """Write weights and solver state; return the state's path on all ranks."""
         self._writes_snapshot = False
@@ -74,13 +82,14 @@ class SavedSolver(BuiltSolver):
         return asked
 
     @collective
+    @lasting
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Continue where the snapshot was taken, or at the newest whole one of the prefix for the path "auto"."""
         self._finish_snapshot()
         if restored := self.snapshots.restore(path, self.seed):
             self.iter, self.tests_done, self.seed = restored
             self.auto_instances.restored(self.net)
-            if self.propagate.everywhere:
+            if self.propagate.everywhere or self.run.shrinks:
                 self.snapshots.share_history()
             self.propagate.changed()
         self.propagate.sync()

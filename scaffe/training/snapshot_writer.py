@@ -65,7 +65,7 @@ class SnapshotWriter:
 
     def follow(self, former: SnapshotWriter) -> None:
         """Take the place of a writer that has ended, whose error `finish` still raises."""
-        self._error, former._error = former._error, None
+        self._error = former._error
 
     def finish(self) -> None:
         """Wait as `join` does, and raise the error of `write`, once."""

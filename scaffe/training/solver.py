@@ -27,14 +27,14 @@ from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.instances.team import Team
 from scaffe.parallel.iteration import forward, iterate, update
 from scaffe.parallel.run import Run
-from scaffe.parallel.world import World
+from scaffe.parallel.world import World, open_world
 from scaffe.proto import SolverParameter
 from scaffe.setting import moved
 from scaffe.timeline import timeline as timelines
 from scaffe.timeline import trace
 from scaffe.training import default_compute, display
 from scaffe.training.auto_instances import AutoInstances
-from scaffe.training.collective import collective
+from scaffe.training.collective import collective, lasting
 from scaffe.training.monitor import open_monitor
 from scaffe.training.recovering_solver import RecoveringSolver, check_shrink
 from scaffe.training.settings import Settings, moved_keywords
@@ -79,10 +79,19 @@ class Solver(RecoveringSolver):
         reading: Reading = Reading(),  # noqa: B008
         watching: Watching = Watching(),  # noqa: B008
     ):
-        self.world, self.compute = default_compute.start(world, compute)
+        if run.shrinks:
+            world = self.world = world or open_world()
         self.asked: Callable[[], Sequence[bool]] = lambda: [False] * len(ACTIONS)
         self.run, self.instances = run, instances
         self.reading, self.watching = reading, watching
+        self._set_up_lasting(lambda: self._set_up(param, world, compute))
+
+    def _set_up(
+        self, param: str | os.PathLike[str] | SolverParameter, world: World | None, compute: Compute | None
+    ) -> None:
+        """Agree on all settings, and build all parts. Collective."""
+        run, instances, watching = self.run, self.instances, self.watching
+        self.world, self.compute = default_compute.start(world, compute)
         self.param = self.world.together(lambda: self._checked(param))
         self.world.agree({"the solver": str(self.param)} | self.settings.agreed())
         compute = self.compute
@@ -126,10 +135,11 @@ class Solver(RecoveringSolver):
 
         At its start and at its end all ranks have the root's parameters.
         """
-        if self.written.by_users(self._users_nets()):
-            self.propagate.changed()
-        self._take_callbacks()
-        self._run(iterations)
+        last = self.iter + iterations
+        self._lasting(self._begin_step)
+        self._last = last
+        with progress(self.iter, last, self.world.is_root) as bar:
+            self._lasting(lambda: self._run_to_last(bar))
         self.written.note(self._users_nets())
 
     def add_callback(self, on_start: Any, on_gradients_ready: Any = None) -> None:
@@ -176,27 +186,21 @@ class Solver(RecoveringSolver):
         self.propagate.sync()
         self.written.note(self._users_nets())
 
-    def _run(self, iterations: int) -> None:
+    def _begin_step(self) -> None:
+        """Prepare iterations. Collective."""
+        if self.written.by_users(self._users_nets()):
+            self.propagate.changed()
+        self._take_callbacks()
         self._keep_prefix()
         self._plan()
         self.shown = display.Shown(self.iter, time.monotonic())
         self.losses.last.clear()
         self.monitor.go_on(self)
-        self._begin_marks()
-        last = self.iter + iterations
-        with progress(self.iter, last, self.world.is_root) as bar:
-            while True:
-                try:
-                    self._run_until(last, bar)
-                    break
-                except Exception as error:
-                    if not self._can_recover(error):
-                        raise
-                    self._recover()
-        self.mark = None
+        self.acted = self.iter
+        self.tested, self.granting = -1, set()
 
-    def _run_until(self, last: int, bar: tqdm[Any]) -> None:
-        """Run iterations up to `last`, or until a request to stop, and complete what they began."""
+    def _run_to_last(self, bar: tqdm[Any]) -> None:
+        """Run iterations up to the step's last, or until a request to stop, and complete what they began."""
         p = self.param
         while True:
             if self.acted != self.iter:
@@ -205,7 +209,7 @@ class Solver(RecoveringSolver):
                     self.propagate.sync()
                     break
                 self.acted, self.granting = self.iter, set()
-            if self.iter >= last:
+            if self.iter >= self._last:
                 break
             if self._is_test_due() and (self.iter > 0 or p.test_initialization) and self.tested != self.iter:
                 self.losses.settle()
@@ -215,8 +219,8 @@ class Solver(RecoveringSolver):
             shows = p.display > 0 and self.iter % p.display == 0
             measures = self.monitor.begins(self)
             before = self.iter
-            self._iterate(ends=before + 1 == last)
-            last += self.iter - before  # a user's function may have restored a snapshot
+            self._iterate(ends=before + 1 == self._last)
+            self._last += self.iter - before  # a user's function may have restored a snapshot
             if self.auto_instances.is_settled:
                 self.team.tell_places(self.nets)
             if shows:
@@ -234,11 +238,11 @@ class Solver(RecoveringSolver):
     def _iterate(self, ends: bool) -> None:
         """Run an iteration; after one that `ends` a step all ranks have the root's parameters."""
         self._arrange()
-        self._mark()
+        self._note_begun()
         if self.called is not None:
-            if self.undo:
-                self.undo.keep_all()
             self.called.start()
+            if self.run.shrinks and self.mark.iter != self.iter:  # a function has restored a snapshot
+                self._note_begun()
         record = self.world.record
         self.team.begin(self.iter)
         self.rate()  # raises on all ranks where there is none, also on ranks that update nothing
@@ -278,28 +282,41 @@ class Solver(RecoveringSolver):
         log.info("Training to iteration %d", p.max_iter)
         log.info("Solving %s", self.net.name)
         log.info("Learning Rate Policy: %s", p.lr_policy)
-        self._keep_prefix()
+        self._lasting(self._keep_prefix)
         if resume:
             self.restore(resume)
-        first, start = self.iter, time.perf_counter()
-        self.step(max(0, p.max_iter - first))
+        self._train()
+        while self.was_set_back and not self.stopped:
+            self._train()
+        log.info("Optimization stopped early." if self.stopped else "Optimization Done.")
+
+    def _train(self) -> None:
+        """Train until max_iter, or until a signal stops it, and do what comes after. Collective."""
+        start = time.perf_counter()
+        self.step(max(0, self.param.max_iter - self.iter))
         seconds = time.perf_counter() - start
+        self.was_set_back = False
+        for part in (lambda: self._show_end(seconds), self._last_snapshot, self._final_loss, self._last_test):
+            self._lasting(part)
+            if self.was_set_back and not self.stopped:  # to an earlier iteration, since the root is lost
+                return
+        self._lasting(lambda: self.bad_records.finish(self.world))
+
+    def _show_end(self, seconds: float) -> None:
         display.end(self.world, self.nets, self.workflow, self.trial.iterations, seconds)
-        if p.snapshot_after_train and self.stopped != "requeue" and not self._is_snapshot_due():
+
+    def _last_snapshot(self) -> None:
+        if self.param.snapshot_after_train and self.stopped != "requeue" and not self._is_snapshot_due():
             self.snapshot()
-        if self.stopped:
-            self.bad_records.finish(self.world)
-            log.info("Optimization stopped early.")
-            return
-        if p.display and self.iter % p.display == 0:
-            self._final_loss()
-        if self._is_test_due():
+
+    def _last_test(self) -> None:
+        if not self.stopped and self._is_test_due():
             self.test_all()
-        self.bad_records.finish(self.world)
-        log.info("Optimization Done.")
 
     def _final_loss(self) -> None:
         """Log the smoothed loss after the last update, as Caffe does. Raise DivergedError where it is not finite."""
+        if self.stopped or not self.param.display or self.iter % self.param.display:
+            return
         self.world.record.begin(self.iter)
         self.world.record.at(FORWARD)
         self.propagate.sync()
@@ -320,6 +337,7 @@ class Solver(RecoveringSolver):
     # Tests.
 
     @collective
+    @lasting
     def test_all(self) -> None:
         """Run all test nets and log the means of their outputs, exact over the ranks."""
         self.propagate.sync()
@@ -335,12 +353,14 @@ class Solver(RecoveringSolver):
         self.tests_done += 1
 
     @collective
+    @lasting
     def bcast(self) -> None:
         """Give all ranks the root's parameters."""
         self.propagate.changed()
         self.propagate.sync()
 
     @collective
+    @lasting
     def copy_weights(self, paths: Sequence[str]) -> None:
         """Start from the weights of these files, later ones over earlier ones."""
         self.world.on_root(lambda: weights.load_all(self.net, paths))
@@ -367,5 +387,5 @@ class Solver(RecoveringSolver):
             self.team.close()
             return
         self.closed = True
-        self.write_timeline()
-        self._free()
+        self._end_lasting(self.write_timeline)
+        self._free_lasting()

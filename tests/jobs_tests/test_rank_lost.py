@@ -2,150 +2,219 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
+import dying
 import nets
 import pytest
 
-from scaffe.errors import RanksLostError
-from scaffe.monitor.record import BACKWARD, FORWARD, LOSS, UPDATE
+from scaffe.errors import RanksLostError, ScaffeError
+from scaffe.parallel.run import Run
 
 SECONDS = 60
-END, WHEN = 9, 5  # iterations, and the one in which ranks are killed
+END = 9  # iterations
 pytestmark = pytest.mark.mpi_skip  # they start an mpirun of their own
-DYING = """
-import os, signal, sys
-from scaffe import cli
-from scaffe.errors import RanksLostError
-from scaffe.monitor.record import RankRecord
-from scaffe.parallel.world import launcher_rank
-from scaffe.training.solver import Solver
-
-lost, when, operation = sys.argv[1].split(","), int(sys.argv[2]), int(sys.argv[3])
-at = RankRecord.at
-
-def dying(self, what, layer=-1):
-    at(self, what, layer)
-    if str(launcher_rank()) in lost and self._iteration == when and what == operation and layer <= 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-carry = Solver._carry
-
-def dying_again(self, state):
-    if str(launcher_rank()) == os.environ.get("LOST_IN_RECOVERY"):
-        os.kill(os.getpid(), signal.SIGKILL)
-    return carry(self, state)
-
-step = Solver.step
-
-def decaying(self, iterations):
-    def decay():
-        for blobs in self.net.params.values():
-            blobs[0].data[...] *= 0.75
-
-    if "DECAY" in os.environ:
-        self.add_callback(decay, lambda: None)
-    step(self, iterations)
-
-RankRecord.at, Solver._carry, Solver.step = dying, dying_again, decaying
-sys.exit(cli.main(sys.argv[4:]))
+DATA = """
+layer {{ name: "images" type: "Data" top: "data" top: "label" include {{ phase: {phase} }}
+  transform_param {{ scale: 0.004 crop_size: 9 mirror: true }}
+  data_param {{ source: "{source}" batch_size: 12 backend: LMDB }} }}
 """
+LAYERS = """
+name: "lost"
+layer { name: "conv" type: "Convolution" bottom: "data" top: "conv"
+  convolution_param { num_output: 4 kernel_size: 3 weight_filler { type: "xavier" } } }
+layer { name: "norm" type: "BatchNorm" bottom: "conv" top: "norm" batch_norm_param { moving_average_fraction: 0.7 } }
+layer { name: "ip1" type: "InnerProduct" bottom: "norm" top: "ip1"
+  inner_product_param { num_output: 16 weight_filler { type: "xavier" } } }
+layer { name: "drop" type: "Dropout" bottom: "ip1" top: "ip1" }
+layer { name: "ip2" type: "InnerProduct" bottom: "ip1" top: "ip2"
+  inner_product_param { num_output: 10 weight_filler { type: "xavier" } } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip2" bottom: "label" top: "loss" }
+"""
+
+
+class Runs:
+    """Trainings of a small net in a folder: with ranks that are lost, and the same in stages without any loss."""
+
+    def __init__(self, mpirun, folder: Path, data: Path):
+        self.mpirun, self.folder = mpirun, folder
+        self.net = "".join(DATA.format(phase=phase, source=data) for phase in ("TRAIN", "TEST")) + LAYERS
+
+    def write(self, name: str, end: object, fields: dict[str, object]) -> Path:
+        """Write the solver file of a run to a folder of its own, which is returned."""
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        path = nets.write_solver(
+            folder, self.net, max_iter=END, snapshot_after_train=True, snapshot_prefix="snap", **fields
+        )
+        path.write_text(path.read_text().replace(f"max_iter: {END}\n", f"max_iter: {end}\n"))
+        return folder
+
+    def losing(self, ranks: int, moments: str, *flags: str, **fields):
+        """Return the process of a run with these moments, and its last weights and state."""
+        folder = self.write("losing", END, fields)
+        command = sys.executable, "-m", "mpi4py", dying.__file__, moments, "train", "--solver", "solver.prototxt"
+        shrink = "--on-rank-loss", "shrink"
+        result = self.mpirun(ranks, "--with-ft", "ulfm", *command, *shrink, *flags, cwd=folder, timeout=SECONDS)
+        return result, files(folder)
+
+    def stages(self, stages: str, *flags: str, moments: str = "", **fields):
+        """Return the last weights and state of a run in stages: "4,0,5 3,5,9" of 4 ranks to iteration 5, then 3."""
+        folder = self.write("stages", "END", fields)
+        command = sys.executable, "-m", "mpi4py", dying.__file__, moments, "stages", stages
+        result = self.mpirun(max(int(one[0]) for one in stages.split()), *command, *flags, cwd=folder, timeout=SECONDS)
+        assert result.returncode == 0, result.stderr
+        return files(folder)
+
+
+def files(folder: Path) -> list[bytes]:
+    """Return the last weights and state, b"" for those that are not there."""
+    paths = [folder / f"snap_iter_{END}.{kind}" for kind in ("caffemodel", "solverstate")]
+    return [path.read_bytes() if path.exists() else b"" for path in paths]
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
-    return nets.write_images(tmp_path_factory.mktemp("lost") / "db")
+    return nets.write_images(tmp_path_factory.mktemp("lost") / "db", shape=(1, 12, 12))
 
 
 @pytest.fixture
-def run(mpirun, tmp_path: Path, data: Path):
-    """Train LeNet on `ranks` ranks, some of which are killed; return the process and the last weights and state."""
+def runs(mpirun, tmp_path: Path, data: Path) -> Runs:
     if "Open MPI" not in mpirun(1, "--version").stdout:
         pytest.skip("only Open MPI goes on without a rank")
-    (tmp_path / "dying.py").write_text(DYING)
-    net = nets.lenet(data, dropout=True, batch=12)
-
-    def train(name: str, ranks: int, *flags: str, lost: str = "", where: int = FORWARD, end: int = END, **fields):
-        folder = tmp_path / name
-        folder.mkdir(exist_ok=True)
-        solver = nets.write_solver(
-            folder, net, max_iter=end, snapshot_after_train=True, snapshot_prefix="snap", **fields
-        )
-        dying = tmp_path / "dying.py", lost or "-", WHEN, where
-        launch = ("--with-ft", "ulfm") if lost else ()
-        shrink = ("--on-rank-loss", "shrink") if lost else ()
-        command = sys.executable, "-m", "mpi4py", *dying, "train", "--solver", solver
-        result = mpirun(ranks, *launch, *command, *shrink, *flags, cwd=folder, timeout=SECONDS)
-        files = [folder / f"snap_iter_{end}.{kind}" for kind in ("caffemodel", "solverstate")]
-        return result, [file.read_bytes() if file.exists() else b"" for file in files]
-
-    return train
+    return Runs(mpirun, tmp_path, data)
 
 
-def resumed(run, ranks: int, left: int, at: int, *flags: str, **fields):
-    """Return the files of a run that stops on `ranks` ranks and goes on with those that are `left`."""
-    result, _ = run("resumed", ranks, *flags, end=at, **fields)
-    assert result.returncode == 0, result.stderr
-    state = result.stderr.rpartition("solver state to binary proto file ")[2].split()[0]
-    result, files = run("resumed", left, *flags, "--snapshot", state, **fields)
-    assert result.returncode == 0, result.stderr
-    return files
+def recoveries(result) -> list[tuple[int, int, int]]:
+    """Return, of each recovery, how many ranks were left, their iteration, and how many iterations were redone."""
+    said = r"Ranks left: (\d+); they go on at iteration (\d+) after \S+ s; iterations redone: (\d+)"
+    return [(int(ranks), int(at), int(redone)) for ranks, at, redone in re.findall(said, result.stderr)]
+
+
+def stages_of(ranks: int, result) -> str:
+    """Return the stages that a run went through which began on so many ranks."""
+    begin, stages = 0, []
+    for left, at, _ in recoveries(result):
+        stages.append((ranks, begin, at))
+        ranks, begin = left, at
+    return " ".join(f"{ranks},{begin},{end}" for ranks, begin, end in [*stages, (ranks, begin, END)] if begin < end)
+
+
+CHAIN = "--workflow", "SC-OBR", "--bucket-bytes", "0", "--reduce", "chain"
+HELPER = "--workflow", "SC-OBR", "--drive", "helper"
+ALLREDUCE = "--workflow", "SC-OBR", "--sync", "allreduce", "--reduce", "ring"
+TESTED = {"test_iter": [4], "test_interval": 3, "display": 1}
 
 
 @pytest.mark.parametrize(
-    ("ranks", "lost", "where", "flags"),
+    ("begins", "moments", "flags", "fields"),
     [
-        (3, "2", BACKWARD, ("--workflow", "SC-OBR", "--bucket-bytes", "0", "--reduce", "chain")),
-        (4, "1,3", UPDATE, ("--workflow", "SC-OBR", "--drive", "helper")),
-        (3, "0", BACKWARD, ("--workflow", "SC-OBR", "--sync", "allreduce", "--reduce", "ring")),
-        (3, "1", LOSS, ("--workflow", "SC-B", "--min-ranks", "2")),
+        (3, "3 Solver._make_workflows 1; 2 backward 3; 1 Solver._free 1", CHAIN, {"iter_size": 2}),
+        (4, "1 loss 4; 3 backward 4; 2 update 6", HELPER, {}),
+        (4, "0 backward 3; 1 update 5; 2 forward 7", ALLREDUCE, TESTED),
+        (4, "1 test 3; 2 forward 3", ("--workflow", "SC-B"), TESTED),
     ],
 )
-def test_the_ranks_that_are_left_go_on_as_a_resumed_run_does(run, ranks, lost, where, flags):
-    result, files = run("shrunk", ranks, *flags, lost=lost, where=where)
+def test_the_ranks_that_are_left_go_on_as_a_resumed_run_does(runs, begins, moments, flags, fields):
+    result, last = runs.losing(4, moments, *flags, **fields)
     assert result.returncode == 0, result.stderr
-    left = ranks - len(lost.split(","))
-    assert f"{left} rank(s) are left; they go on at iteration {WHEN} after" in result.stderr
-    assert files == resumed(run, ranks, left, WHEN, *flags)
-
-
-def test_a_rank_may_be_lost_while_the_others_recover(run, monkeypatch):
-    monkeypatch.setenv("LOST_IN_RECOVERY", "2")
-    result, files = run("shrunk", 4, lost="1")
-    assert result.returncode == 0, result.stderr
-    monkeypatch.delenv("LOST_IN_RECOVERY")
-    assert files == resumed(run, 4, 2, WHEN)
-
-
-def test_what_a_callback_has_written_into_parameters_is_put_back(run, monkeypatch):
-    monkeypatch.setenv("DECAY", "1")
-    result, files = run("shrunk", 3, lost="1")
-    assert result.returncode == 0, result.stderr
-    assert files == resumed(run, 3, 2, WHEN)
-
-
-def test_without_the_root_they_go_back_to_the_newest_snapshot(run):
-    result, files = run("shrunk", 3, lost="0", where=UPDATE, snapshot=3)
-    assert result.returncode == 0, result.stderr
-    assert "Restored iteration 3 from snap_iter_3.solverstate" in result.stderr
-    assert files == resumed(run, 3, 2, 3)
+    assert last == runs.stages(stages_of(begins, result), *flags, **fields)
+    assert len(re.findall("Lost rank .* last seen in ", result.stderr)) == moments.count(";") + 1
+    assert max(redone for *_, redone in recoveries(result)) == 1
+    assert result.stderr.count("Test net output #0") == (4 if fields is TESTED else 0)
 
 
 @pytest.mark.parametrize(
-    ("lost", "flags", "told"),
+    ("moments", "left"),
     [
-        ("1", ("--min-ranks", "3"), "2 rank(s) are left, fewer than --min-ranks 3"),
-        ("0", (), "the root and its solver's history are lost; there is no snapshot of snap"),
+        ("1 backward 4; 2 Carried.share 1; 3 Solver._plan 2", 1),
+        ("0 backward 4; 1 Solver._take_over 1", 2),
+        ("3 loss 4; 0 Carried.give 1; 1 Solver._make_workflows 3", 1),
     ],
 )
-def test_ranks_that_cannot_go_on_end_with_an_exit_code_of_their_own(run, lost, flags, told):
-    result, files = run("shrunk", 3, *flags, lost=lost)
+def test_any_number_of_ranks_may_be_lost_while_the_others_recover(runs, moments, left):
+    result, last = runs.losing(4, moments, *ALLREDUCE)
+    assert result.returncode == 0, result.stderr
+    assert recoveries(result) == [(left, 4, 1)]
+    assert last == runs.stages(f"4,0,4 {left},4,9", *ALLREDUCE)
+
+
+def test_after_the_last_iteration_nothing_is_repeated_that_was_done(runs):
+    moments = "3 display.end 1; 2 snapshot 8; 1 test 9"
+    result, last = runs.losing(4, moments, **TESTED)
+    assert result.returncode == 0, result.stderr
+    assert recoveries(result) == [(3, 9, 0), (2, 9, 0), (1, 9, 0)]
+    assert last == runs.stages("4,0,9", **TESTED)
+    assert result.stderr.count("Test net output #0") == 4
+
+
+@pytest.mark.parametrize(
+    ("moments", "flags"),
+    [
+        ("0 update 5; 1 Solver.restore 1", ("--snapshot-async",)),
+        ("0 snapshot 8", ()),  # the last one: they train again from the one before
+    ],
+)
+def test_without_the_root_they_go_back_to_the_newest_snapshot(runs, moments, flags):
+    fields = {**TESTED, "snapshot": 4}
+    result, last = runs.losing(3, moments, *flags, **fields)
+    assert result.returncode == 0, result.stderr
+    ((left, at, _),) = recoveries(result)
+    assert f"Restored iteration {at} from snap_iter_{at}.solverstate" in result.stderr
+    assert last == runs.stages(f"3,0,{at} {left},{at},9", *flags, **fields)
+
+
+def test_a_request_of_a_lost_rank_is_granted(runs):
+    result, last = runs.losing(3, "1 forward 5 hup; 1 snapshot 5; 2 Carried.share 1", "--snapshot-budget", "3%")
+    assert result.returncode == 0, result.stderr
+    assert result.stderr.count("Snapshotting to binary proto file snap_iter_6.caffemodel") == 1
+    assert last == runs.stages("3,0,6 1,6,9")
+
+
+def test_what_a_callback_has_written_into_parameters_is_put_back(runs):
+    decay = "* Solver.step 1 decay"
+    result, last = runs.losing(3, f"{decay}; 1 backward 5", "--stall-seconds", "9")
+    assert result.returncode == 0, result.stderr
+    assert last == runs.stages("3,0,5 2,5,9", moments=decay)
+
+
+@pytest.mark.parametrize(
+    ("moments", "flags", "told"),
+    [
+        ("1 forward 2", ("--min-ranks", "3"), "ranks left: 2, fewer than --min-ranks 3"),
+        ("0 forward 2", (), "the root and its solver's history are lost; there is no snapshot of snap"),
+    ],
+)
+def test_ranks_that_cannot_go_on_end_with_an_exit_code_of_their_own(runs, moments, flags, told):
+    result, _ = runs.losing(3, moments, *flags)
     assert result.returncode == RanksLostError.exit_code, result.stderr
     assert result.stderr.count(told) == 1 and "Traceback" not in result.stderr
 
 
-def test_a_job_that_ends_with_any_of_its_ranks_is_refused(run):
-    result, _ = run("refused", 2, "--on-rank-loss", "shrink")
+@pytest.mark.parametrize(
+    "moments",
+    [
+        "2 Solver._make_workflows 1 raise",
+        "1 forward 2; 2 Solver._rebuild_from 1 raise",
+        "1 forward 2; 2 Solver.test_all 1; 0 Carried.give 1 raise",
+        "2 display.end 1 raise",
+    ],
+)
+def test_an_exception_ends_the_job_with_its_traceback(runs, moments):
+    result, _ = runs.losing(3, moments)
+    assert result.returncode == 1, result.stderr
+    assert result.stderr.count("ZeroDivisionError: boom") == 1
+
+
+def test_a_job_that_ends_with_any_of_its_ranks_is_refused(mpirun, tmp_path, data):
+    net = nets.write_solver(tmp_path, nets.softmax_regression(data))
+    result = mpirun(2, sys.executable, "-m", "scaffe", "train", "--solver", net, "--on-rank-loss", "shrink")
     assert result.returncode == 2
     assert result.stderr.count("--on-rank-loss shrink: this job ends with any of its ranks") == 1
+
+
+def test_fewer_than_one_rank_is_refused():
+    with pytest.raises(ScaffeError, match="min_ranks must be 1 or more, got 0"):
+        Run(min_ranks=0)

@@ -27,7 +27,7 @@ TRACEBACK = b"scaffe: rank 0: Traceback (most recent call last):"
         (1, [b"scaffe: rank 1: Traceback", b"mpi4py.MPI.Exception: MPI_ERR_PROC_FAILED: Process Failure"], True),
         (1, [b"Traceback (most recent call last):"], False),  # before MPI has started
         (1, [b"scaffe: rank 0 has not moved for 3 s: backward pass; missing:", b"scaffe: rank 1 on a: last"], True),
-        (76, [b"scaffe: 1 rank(s) are left, fewer than --min-ranks 2"], True),
+        (76, [b"scaffe: ranks left: 1, fewer than --min-ranks 2"], True),
         (2, [], False),
         (75, [], False),
         (130, [], False),

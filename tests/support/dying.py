@@ -1,0 +1,112 @@
+"""A training some of whose ranks are killed, or raise an error, at given moments.
+
+    python dying.py "2 backward 5; 1 Carried.share 1 raise" train --solver solver.prototxt --on-rank-loss shrink
+
+A moment is a rank as the launcher numbers them, * for all; then an operation and its iteration, or a function and the
+number of the call; then what happens: kill, raise, hup (requests a snapshot), or decay (a callback shrinks weights).
+
+    python dying.py "" stages "4,0,5 3,5,9" FLAG ...
+
+trains 4 ranks to iteration 5, and 3 from there to 9, by the file solver.prototxt with max_iter: END.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from scaffe import cli
+from scaffe.monitor.record import BACKWARD, FORWARD, LOSS, SNAPSHOT, TEST, UPDATE, RankRecord
+from scaffe.parallel import world
+from scaffe.parallel.world import World, launcher_rank
+from scaffe.training import display, snapshots
+from scaffe.training.carried import Carried
+from scaffe.training.losses import Losses
+from scaffe.training.snapshot_writer import SnapshotWriter
+from scaffe.training.solver import Solver
+
+OPERATIONS = {
+    "forward": FORWARD, "backward": BACKWARD, "loss": LOSS, "update": UPDATE, "test": TEST, "snapshot": SNAPSHOT,
+}  # fmt: skip
+OWNERS = {one.__name__: one for one in (Carried, Losses, SnapshotWriter, Solver, World)}
+OWNERS |= {"display": display, "weights": snapshots.weights}
+
+
+def hit(how: str, owner: Any) -> None:
+    """Kill this process, raise an error, request a snapshot from all ranks, or add a callback to a solver."""
+    if how == "decay":
+        return owner.add_callback(lambda: decay(owner), lambda: None)
+    if how == "raise":
+        raise ZeroDivisionError("boom")
+    os.kill(os.getpid(), signal.SIGHUP if how == "hup" else signal.SIGKILL)
+
+
+def decay(solver: Solver) -> None:
+    """Make all weights smaller."""
+    for blobs in solver.net.params.values():
+        blobs[0].data[...] *= 0.75
+
+
+def set_trap(what: str, count: int, how: str) -> None:
+    """Hit this rank in an operation of iteration `count`, or in the call of a function of that number."""
+    owner, _, name = what.rpartition(".")
+    if not owner:
+        return trap_operation(OPERATIONS[what], count, how)
+    function, calls = getattr(OWNERS[owner], name), [0]
+
+    @wraps(function)
+    def trapped(*given: Any, **named: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == count:
+            hit(how, given[0] if given else None)
+        return function(*given, **named)
+
+    setattr(OWNERS[owner], name, trapped)
+
+
+def trap_operation(operation: int, iteration: int, how: str) -> None:
+    """Hit this rank in an operation of an iteration, in the second layer at the latest."""
+    at, were = RankRecord.at, []
+
+    def trapped(self: RankRecord, what: int, layer: int = -1) -> None:
+        at(self, what, layer)
+        if self._iteration == iteration and what == operation and layer <= 1 and not were:
+            were.append(iteration)
+            hit(how, self)
+
+    RankRecord.at = trapped  # type: ignore[method-assign]
+
+
+def main(moments: str, *command: str) -> int:
+    """Set this rank's traps, and run scaffe."""
+    for moment in filter(None, moments.split(";")):
+        rank, what, count, *how = moment.split()
+        if rank in ("*", str(launcher_rank())):
+            set_trap(what, int(count), *(how or ["kill"]))
+    return train_in_stages(*command[1:]) if command[0] == "stages" else cli.main(command)
+
+
+def train_in_stages(stages: str, *flags: str) -> int:
+    """Train on the first so many ranks, from the snapshot of an iteration, unless it is 0, to another; in stages."""
+    from mpi4py import MPI
+
+    everyone = MPI.COMM_WORLD
+    for ranks, begin, end in (map(int, stage.split(",")) for stage in stages.split()):
+        comm = everyone.Split(everyone.rank < ranks, everyone.rank)
+        if everyone.rank < ranks:
+            world._world = world.World(comm)
+            text = Path("solver.prototxt").read_text()
+            Path(f"{everyone.rank}.prototxt").write_text(text.replace("max_iter: END", f"max_iter: {end}"))
+            resume = ("--snapshot", f"snap_iter_{begin}.solverstate") if begin else ()
+            if code := cli.main(("train", "--solver", f"{everyone.rank}.prototxt", *resume, *flags)):
+                return code
+        everyone.Barrier()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
