@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -93,6 +94,11 @@ class Communicator(Revocable):
         self._given_device = device
         self._nccl, self._owns_nccl = nccl or NcclCommunicators(), nccl is None
         self._maker = PlanMaker(self.comm, self._local, self.group, self.node, self._device_for, self._nccl)
+
+    @staticmethod
+    def now() -> float:
+        """Return the seconds of the clock by which its messages are timed."""
+        return time.perf_counter()
 
     def dup(self) -> Communicator:
         """Return another communicator over the same ranks and windows, for collectives that run beside this one's.

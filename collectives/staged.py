@@ -54,9 +54,9 @@ class Staged:
     - `op`, `root`, `how`: as in `Communicator.reduce`. "auto" leaves out the MPI library's own collectives: they
       advance one segment per poll, which is slow while a rank computes.
 
-    `on_end`, if set, is called as `on_end(stage, begin, end)` when a stage ends on this rank, in `perf_counter`
-    seconds. `names`, if set, are the names of the stages in errors. Raise as `Communicator` does; ArgumentError for no
-    lanes.
+    `on_end`, if set, is called as `on_end(stage, begin, end)` when a stage ends on this rank, in seconds of the
+    communicator's clock. `names`, if set, are the names of the stages in errors. Raise as `Communicator` does;
+    ArgumentError for no lanes.
     """
 
     on_end: Callable[[int, float, float], object] | None = None
@@ -76,7 +76,7 @@ class Staged:
     ):
         if lanes < 1:
             raise ArgumentError(f"lanes is {lanes}; it must be at least 1")
-        self._comm = comm
+        self._comm, self._now = comm, comm.now
         comm.agree({"the number of stages": str(len(arrays)), "the number of lanes": str(lanes)})
         self._lanes = [comm.dup() for _ in range(min(lanes, len(arrays)))]
         self._plans = [
@@ -150,7 +150,7 @@ class Staged:
     @property
     def busy(self) -> float:
         """Return the seconds in which any stage was under way on this rank, since the object was made."""
-        return self._busy + (time.perf_counter() - self._busy_since if self._under_way else 0.0)
+        return self._busy + (self._now() - self._busy_since if self._under_way else 0.0)
 
     def progress(self) -> bool:
         """Advance every stage that can advance without waiting; return whether any did."""
@@ -175,7 +175,7 @@ class Staged:
 
     def _begin(self, stage: int) -> None:
         """Start a stage."""
-        self._begins[stage] = now = time.perf_counter()
+        self._begins[stage] = now = self._now()
         if not self._under_way:
             self._busy_since = now
         self._begun += 1
@@ -185,7 +185,7 @@ class Staged:
     def _end(self, stage: int) -> None:
         """Account for a stage that has ended."""
         self._under_way.remove(stage)
-        now = time.perf_counter()
+        now = self._now()
         if not self._under_way:
             self._busy += now - self._busy_since
         if self.on_end is not None:

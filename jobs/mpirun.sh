@@ -61,11 +61,35 @@ open_mpi_on_one_node() {
   export OMPI_MCA_btl=${OMPI_MCA_btl-^uct,ofi}
   # This one does not work within a node, and warns for each window.
   export OMPI_MCA_osc=${OMPI_MCA_osc-^ucx}
+  folders_of_its_own
+}
+
+# Folders for Open MPI's files. Killed processes leave them behind: they are removed once mpirun, this process, has ended.
+folders_of_its_own() {
+  local shm tmp
+  shm=$(mktemp -d /dev/shm/mpirun.XXXXXXXX 2>/dev/null) || return 0
+  tmp=$(mktemp -d "${TMPDIR:-/tmp}/mpirun.XXXXXXXX")
+  export OMPI_MCA_btl_sm_backing_directory=${OMPI_MCA_btl_sm_backing_directory-$shm}
+  export OMPI_MCA_osc_sm_backing_directory=${OMPI_MCA_osc_sm_backing_directory-$shm}
+  export PRTE_MCA_prte_tmpdir_base=${PRTE_MCA_prte_tmpdir_base-$tmp}
+  (setsid sh -c 'tail --pid="$0" -s 0.1 -f /dev/null; rm -rf "$@"' $$ "$shm" "$tmp" </dev/null >/dev/null 2>&1 &)
 }
 
 # Open MPI refuses to run as root, the only user of most containers.
 export OMPI_ALLOW_RUN_AS_ROOT=${OMPI_ALLOW_RUN_AS_ROOT-1}
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=${OMPI_ALLOW_RUN_AS_ROOT_CONFIRM-1}
+
+# Between hosts only messages show that a rank is lost: each rank sends one every half second. mpirun itself can't go on
+# without a host, so that it must not notice.
+tolerant_between_hosts() {
+  export OMPI_MCA_mpi_ft_detector=${OMPI_MCA_mpi_ft_detector-true}
+  export OMPI_MCA_mpi_ft_detector_thread=${OMPI_MCA_mpi_ft_detector_thread-true}
+  export OMPI_MCA_mpi_ft_detector_period=${OMPI_MCA_mpi_ft_detector_period-0.5}
+  export OMPI_MCA_mpi_ft_detector_timeout=${OMPI_MCA_mpi_ft_detector_timeout-3}
+  export OMPI_MCA_mpi_ft_propagator_with_rbcast=${OMPI_MCA_mpi_ft_propagator_with_rbcast-true}
+  export PRTE_MCA_oob_tcp_keepalive_time=${PRTE_MCA_oob_tcp_keepalive_time-0}
+}
+[ -z "$ft" ] || [ -n "$one_node" ] || tolerant_between_hosts
 
 if [ -n "$one_node" ]; then
   case $ranks in

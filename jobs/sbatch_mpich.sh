@@ -6,6 +6,7 @@
 #SBATCH --time=04:00:00
 #SBATCH --signal=B:USR1@120
 #SBATCH --requeue
+#SBATCH --no-kill
 #SBATCH --open-mode=append
 #
 # Train with MPICH, in as many jobs as are needed:
@@ -13,7 +14,9 @@
 # A cluster.toml beside the solver is the default. Copy this script and set the lines above.
 # SLURM sends USR1 to this script 120 s before the time limit: enough for the current iteration and a snapshot. scaffe
 # then exits with status 75, and the job is queued again. A process that is lost costs the iterations since the newest
-# snapshot: scaffe retry starts the ranks again, in the same job. A lost node ends the job, and SLURM queues it again.
+# snapshot: scaffe retry starts the ranks again, in the same job. After the loss of a node, other than the first, it
+# starts those of the nodes that are left (--no-kill); with fewer than --min-ranks, status 76, the job is queued again.
+# Without its first node the job ends, and SLURM queues it again.
 set -u
 solver=${1:?usage: sbatch sbatch_mpich.sh SOLVER [CLUSTER.toml]}
 config=${2:-$(dirname "$solver")/cluster.toml}
@@ -29,5 +32,5 @@ trap 'kill -USR1 $job' USR1 # scaffe retry and srun forward it to the ranks
 while kill -0 $job 2>/dev/null; do wait $job; done # wait also returns when the signal arrives
 wait $job
 status=$?
-[ $status -eq 75 ] && scontrol requeue "$SLURM_JOB_ID"
+case $status in 75 | 76) scontrol requeue "$SLURM_JOB_ID" ;; esac
 exit $status

@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -44,6 +44,7 @@ class Message:
     ready: float = 0.0
     done: float | None = None
     turns: tuple[int, int] = 0, 0  # the numbers of the send and the receive among their ranks' messages
+    ends: list[Any] = field(default_factory=list)  # their requests, where each rank has its own
 
     def Test(self) -> bool:
         """Return whether it has arrived by the sender's clock."""
@@ -72,16 +73,17 @@ def simulate(schedule: Schedule, in_flight: InFlight, network: NetworkModel) -> 
     return _Simulation(schedule, in_flight, network).run()
 
 
-class _Lengths:
+class Lengths:
     """Stands for an array of which only lengths matter: a slice of it is its length."""
 
-    dtype = BYTES
+    def __init__(self, dtype: np.dtype = BYTES) -> None:
+        self.dtype = dtype
 
     def __getitem__(self, part: slice) -> int:
         return int(part.stop - part.start)
 
 
-class _Slots:
+class Slots:
     """Stands for scratch memory in the same way."""
 
     def __getitem__(self, part: tuple[int, slice]) -> int:
@@ -100,7 +102,7 @@ class _SimulatedRank(HostTransport):
 
     def begin_steps(self, schedule: Schedule, in_flight: InFlight) -> None:
         """Run the execution until it waits."""
-        array = _Lengths()
+        array = Lengths()
         op = None if schedule.op == "bcast" else OPERATIONS["sum"]
         self._run = Execution(schedule, self, op, array, array, self, in_flight).run()  # type: ignore[arg-type]
         self.advance()
@@ -124,7 +126,7 @@ class _SimulatedRank(HostTransport):
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
         """Return scratch memory without data."""
-        return _Slots()
+        return Slots()
 
     def message(self, view: Any, sent: bool) -> Any:
         """Return the message's number on this rank, and its length."""

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # overlap.sh [NODES [RATE [NET ...]]]   replay: the messages that each workflow hides, on NODES nodes with links of RATE
 # overlap.sh real [NET ...]             2 nodes, the CPU computes, messages take half of SC-B's iteration
+# overlap.sh simulated NODES RATE NET   what workflows take, and what scaffe simulate says, by the links' measured times
 # overlap.sh pairs [NET ...]            SC-OBR and SC-B in 20 pairs, 2 ranks of this machine
 # overlap.sh ddp PYTHON [NET ...]       2 nodes at 1, 2 and 4 Gbit/s, and PyTorch DDP in another interpreter
 #
@@ -46,6 +47,12 @@ real() {
 }
 
 # shellcheck disable=SC2086
+simulated() { # simulated NODES RATE NET
+  up "$1" "$2"
+  quietly $lab run openmpi 1 python jobs/bench/simulated.py "$3" --batch 8 --rate 5e10 ${ARGS:-}
+}
+
+# shellcheck disable=SC2086
 pairs() {
   local net
   for net; do
@@ -70,6 +77,10 @@ ddp() { # ddp PYTHON NET...
 
 case ${1:-} in
   real) shift && real "${@:-alexnet}" ;;
+  simulated)
+    : "${4:?usage: overlap.sh simulated NODES RATE NET}"
+    shift && simulated "$@"
+    ;;
   pairs) shift && pairs "${@:-lenet}" ;;
   ddp)
     : "${2:?usage: overlap.sh ddp PYTHON [NET ...]}"

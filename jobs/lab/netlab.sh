@@ -1,40 +1,59 @@
 #!/usr/bin/env bash
-# netlab.sh up NODES [RATE [DELAY]]          emulate a cluster: nodes nl0, nl1, ... joined by a switch
+# netlab.sh up NODES [RATE [DELAY [SUPERNODES UPLINK]]]   emulate a cluster: nodes nl0, nl1, ... joined by a switch
 # netlab.sh run openmpi|mpich PPN COMMAND    start PPN ranks on every node, with mpirun in node 0
 # netlab.sh sh NODE COMMAND                  run a command in one node
 # netlab.sh down                             remove the nodes
 #
 # Each node is a network namespace with its own host name and /etc/hosts. The machine's own network is not changed;
 # files are shared. RATE is the rate of each link in tc's units (400mbit; 0: no limit), DELAY its one-way delay
-# (0.1ms; needs a kernel with netem). NETLAB_MPIARGS: further arguments for mpirun. Needs root.
+# (0.1ms; needs a kernel with netem). SUPERNODES: so many switches with as many nodes each, each with one uplink of
+# rate UPLINK to the others; below the sum of its nodes' rates it is over-subscribed.
+# NETLAB_MPIARGS: further arguments for mpirun. NETLAB_MPIRUN: another command in its place, such as
+# "jobs/mpirun.sh --ft". Needs root.
 . "$(dirname "$0")/common.sh"
 set -eu
 net=$lab/net
 self=$(readlink -f "$0")
 
-up() { # up NODES [RATE [DELAY]]
-  local nodes=$1 rate=${2:-0} delay=${3:-0} i
-  [ "$nodes" -ge 1 ] 2>/dev/null || usage
+up() { # up NODES [RATE [DELAY [SUPERNODES UPLINK]]]
+  local nodes=$1 rate=${2:-0} delay=${3:-0} supernodes=${4:-1} uplink=${5:-0} i
+  [ "$nodes" -ge 1 ] && [ "$supernodes" -ge 1 ] && [ $((nodes % supernodes)) = 0 ] || usage
   [ "$(id -u)" = 0 ] || fail "network namespaces need root"
   down
   mkdir "$net"
   echo "127.0.0.1 localhost" >"$net/hosts"
   ip netns add nlswitch
-  ip -n nlswitch link add br0 type bridge
-  ip -n nlswitch link set br0 up
+  for ((i = 0; i < supernodes; i++)); do switch "br$i"; done
+  if [ "$supernodes" -gt 1 ]; then
+    switch core
+    for ((i = 0; i < supernodes; i++)); do uplink "$i" "$uplink"; done
+  fi
   for ((i = 0; i < nodes; i++)); do
     echo "10.77.0.$((i + 1)) nl$i" >>"$net/hosts"
-    join "$i"
+    join "$i" "br$((i * supernodes / nodes))"
     shape "nl$i" eth0 "$rate" "$delay" # what the node sends
     shape nlswitch "port$i" "$rate" 0  # what it receives
   done
   echo "$nodes" >"$net/nodes"
 }
 
-join() { # join I: make node I and plug it into the switch
+switch() { # switch NAME
+  ip -n nlswitch link add "$1" type bridge
+  ip -n nlswitch link set "$1" up
+}
+
+uplink() { # uplink I RATE: join switch I and the core, at RATE in each direction
+  ip -n nlswitch link add "up$1" type veth peer name "down$1"
+  ip -n nlswitch link set "up$1" master "br$1" up
+  ip -n nlswitch link set "down$1" master core up
+  shape nlswitch "up$1" "$2" 0
+  shape nlswitch "down$1" "$2" 0
+}
+
+join() { # join I SWITCH: make node I and plug it into the switch
   ip netns add "nl$1"
   ip -n nlswitch link add "port$1" type veth peer name eth0 netns "nl$1"
-  ip -n nlswitch link set "port$1" master br0 up
+  ip -n nlswitch link set "port$1" master "$2" up
   ip -n "nl$1" addr add "10.77.0.$(($1 + 1))/24" dev eth0
   ip -n "nl$1" link set lo up
   ip -n "nl$1" link set eth0 up
@@ -81,10 +100,11 @@ agent() { # mpirun's replacement for ssh: [OPTIONS] NODE_NAME COMMAND_LINE
 }
 
 run() { # run openmpi|mpich PPN COMMAND...
-  local mpi=$1 ppn=$2 more nodes
+  local mpi=$1 ppn=$2 more mpirun nodes
   shift 2
   nodes=$(cat "$net/nodes" 2>/dev/null) || fail "there are no nodes; netlab.sh up NODES makes them"
   read -ra more <<<"${NETLAB_MPIARGS:-}"
+  read -ra mpirun <<<"${NETLAB_MPIRUN:-mpirun}"
   printf '#!/bin/sh\nexec "%s" agent "$@"\n' "$self" >"$net/agent"
   chmod +x "$net/agent"
   export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
@@ -100,7 +120,7 @@ run_openmpi() {
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   sed -n "s/.* nl\(.*\)/nl\1 slots=$ppn/p" "$net/hosts" >"$net/hostfile"
   # Each node counts all cores as its own, so that ranks would spin instead of yielding.
-  enter nl0 mpirun --prtemca plm ssh --prtemca plm_ssh_agent "$net/agent" --hostfile "$net/hostfile" \
+  enter nl0 "${mpirun[@]}" --prtemca plm ssh --prtemca plm_ssh_agent "$net/agent" --hostfile "$net/hostfile" \
     --map-by "ppr:$ppn:node:oversubscribe" --bind-to none --mca pml ob1 --mca btl self,sm,tcp \
     --mca btl_tcp_if_include eth0 --mca osc ^ucx --mca mpi_yield_when_idle 1 "$@"
 }
@@ -108,13 +128,13 @@ run_openmpi() {
 run_mpich() {
   sed -n "s/.* nl\(.*\)/nl\1:$ppn/p" "$net/hosts" >"$net/hostfile"
   export MPIR_CVAR_CH4_NETMOD=ofi FI_PROVIDER=tcp FI_TCP_IFACE=eth0
-  enter nl0 mpirun -launcher ssh -launcher-exec "$net/agent" -f "$net/hostfile" \
+  enter nl0 "${mpirun[@]}" -launcher ssh -launcher-exec "$net/agent" -f "$net/hostfile" \
     -n $((nodes * ppn)) -ppn "$ppn" "$@"
 }
 
 for tool in ip:iproute2 tc:iproute2 nsenter:util-linux unshare:util-linux; do need "${tool%:*}" "${tool#*:}"; done
 case ${1:-} in
-  up) [[ $# -ge 2 && $# -le 4 ]] || usage ;;
+  up) [[ $# -ge 2 && $# -le 6 && $# != 5 ]] || usage ;;
   run) [ $# -ge 4 ] || usage ;;
   sh) [ $# -ge 3 ] || usage ;;
   down) [ $# = 1 ] || usage ;;

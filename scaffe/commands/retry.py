@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 
 from scaffe.commands.gflags import Parser
 from scaffe.commands.parser import add_command
+from scaffe.commands.running import settings
 from scaffe.errors import ScaffeError
 from scaffe.files import snapshot
 from scaffe.proto.files import read_solver
+from scaffe.training.hosts import Hosts
 from scaffe.training.retries import Retries
 
 RANK = 17
@@ -28,16 +30,24 @@ def add(top: Parser) -> None:
 def _retry(a: argparse.Namespace, top: Parser) -> int:
     if a.retries < 0:
         raise ScaffeError(f"--retries must be 0 or more, got {a.retries}")
-    return Retries(a.words, a.retries, _newest(a.words, top)).run()
+    flags = _training(a.words, top)
+    run = settings(flags).run
+    hosts = Hosts(a.words, run.min_ranks, run.scaling == "weak")
+    return Retries(a.words, a.retries, _newest(flags.solver), hosts=hosts).run()
 
 
-def _newest(words: Sequence[str], top: Parser) -> Callable[[], str | None]:
-    """Return a function that returns the newest snapshot of a training. Raise ScaffeError unless it goes on there."""
+def _training(words: Sequence[str], top: Parser) -> argparse.Namespace:
+    """Return the flags of the training. Raise ScaffeError unless it goes on at its newest snapshot."""
     place = next((i for i, word in enumerate(words) if word == "train"), None)
     flags = top.parse_args(words[place:]) if place is not None else None
     if flags is None or flags.snapshot != "auto":
         raise ScaffeError("retries need a training that goes on at its newest snapshot: scaffe train --snapshot auto")
-    prefix = read_solver(flags.solver).snapshot_prefix
+    return flags
+
+
+def _newest(solver: str) -> Callable[[], str | None]:
+    """Return a function that returns the newest snapshot of a training."""
+    prefix = read_solver(solver).snapshot_prefix
 
     def newest() -> str | None:
         found = snapshot.complete(prefix)

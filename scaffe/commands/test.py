@@ -28,7 +28,7 @@ def add(top: Parser) -> None:
     command.flag("iterations", group=CAFFES, type=int, default=50, metavar="N", help="batches to run")
     add_net_flags(command)
     add_instances(command)
-    add_settings(command, Watching, "stall_seconds", "stall_abort")
+    add_settings(command, Watching, "stall_seconds", "stall", "stall_abort")
     command.add_caffes(CAFFE)
 
 
@@ -40,8 +40,7 @@ def _score(world: World, a: argparse.Namespace, settings: Settings) -> int:
     team = open_team(world, settings.instances)
     nets = open_nets(world, team, a, settings.compute, TEST, a.iterations)
     log.info("Running for %d iterations.", a.iterations)
-    seconds, abort = settings.watching.stall_seconds, settings.watching.stall_abort
-    with watching(world, nets[:1], seconds, abort, team.all_records):
+    with watching(world, nets[:1], settings.watching, team.all_records):
         batches = run_batches(nets, a.iterations, world, team)
     _report(nets[0], batches)
     close(team, nets)

@@ -114,7 +114,8 @@ _FILE = r"_iter_\d+\.(caffemodel|solverstate)(\.h5)?"
 _STATE = re.compile(r"_iter_(\d+)\.solverstate(\.h5)?$")
 
 
-def _iteration(state: str) -> int:
+def iteration(state: str) -> int:
+    """Return the iteration of a state's path, -1 for a path that is none."""
     found = _STATE.search(state)
     return int(found[1]) if found else -1
 
@@ -126,7 +127,7 @@ def _model_beside(state: str) -> str:
 def _states(prefix: str) -> list[str]:
     """Return a prefix's states, oldest first. A state is written last, so each belongs to a snapshot."""
     found = glob(f"{escape(prefix)}_iter_*.solverstate*")
-    return sorted((path for path in found if _iteration(path) >= 0), key=_iteration)
+    return sorted((path for path in found if iteration(path) >= 0), key=iteration)
 
 
 def complete(prefix: str) -> list[str]:
@@ -166,7 +167,7 @@ def read_newest(prefix: str, shapes: Shapes | None = None) -> Stored | None:
 
 def prune(state: str, prefix: str, keep: int) -> None:
     """Remove all but `keep` of the complete snapshots up to `state`, each state before its weights."""
-    older = [path for path in complete(prefix) if _iteration(path) < _iteration(state)]
+    older = [path for path in complete(prefix) if iteration(path) < iteration(state)]
     for path in [*older, state][:-keep]:
         log.info("Removing older snapshot %s", path)
         for name in (path, _model_beside(path)):

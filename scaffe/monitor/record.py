@@ -16,8 +16,17 @@ WHAT_WORD, SINCE_WORD, BEAT_WORD = range(len(WORDS))
 NBYTES = 8 * len(WORDS)
 BITS = NET_BITS, OPERATION_BITS, LAYER_BITS, WAIT_BITS = 10, 3, 16, 3  # of "what", below 31 bits of the iteration
 
-OPERATIONS = ("set-up", "forward pass", "backward pass", "agreement on the loss", "update", "test", "snapshot")
-SET_UP, FORWARD, BACKWARD, LOSS, UPDATE, TEST, SNAPSHOT = range(len(OPERATIONS))
+OPERATIONS = (
+    "set-up",
+    "forward pass",
+    "backward pass",
+    "agreement on the loss",
+    "update",
+    "test",
+    "snapshot",
+    "recovery",
+)
+SET_UP, FORWARD, BACKWARD, LOSS, UPDATE, TEST, SNAPSHOT, RECOVERY = range(len(OPERATIONS))
 WAITS = (
     "",
     "waiting for the other ranks",
@@ -112,6 +121,7 @@ class Observation:
     """A rank's record as read at time `now`, in ns.
 
     `row` holds the FIELDS of its main thread, and `instances` those of its instances where it has several.
+    `awake` is the time since which its watchdog has run without a pause of half the stall time.
     """
 
     rank: int
@@ -119,6 +129,7 @@ class Observation:
     row: Sequence[int]
     now: int
     instances: Sequence[Sequence[int]] = ()
+    awake: int = 0
 
     @property
     def rows(self) -> Sequence[Sequence[int]]:

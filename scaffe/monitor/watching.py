@@ -10,6 +10,7 @@ from scaffe.errors import ScaffeError
 from scaffe.setting import check_fields, setting
 
 STALL_SECONDS = 60.0
+STALL = ABORT, SHRINK, SAY = "abort", "shrink", "say"  # what a stall leads to
 EVERY = 100  # iterations between two measurements, where the solver displays nothing
 
 
@@ -23,7 +24,9 @@ class Watching:
 
     `timeline` is a file to write when the solver closes: the spans of each rank's threads over the last iterations, in
     Chrome's trace format; "" writes none. A rank that waits for others for `stall_seconds` (0: never) logs which ranks
-    are missing and their last operation; with `stall_abort` it ends the job. Raise ScaffeError for other values.
+    are missing and their last operation. With `stall` "abort", or `stall_abort`, it ends the job too. With "shrink",
+    which needs Run.on_rank_loss "shrink", ranks that hang are ended, and the others go on (see giving_up.py). "" and
+    "say" only log. Raise ScaffeError for other values.
     """
 
     timeline: str | os.PathLike[str] = setting("", "write what each thread did when, for Perfetto", metavar="FILE.json")
@@ -37,16 +40,31 @@ class Watching:
         0, f"iterations between these numbers; 0: the solver's display, or {EVERY}", metavar="N", rare=True
     )
     stall_seconds: float = setting(STALL_SECONDS, "name ranks missing for S seconds; 0: never", metavar="S")
-    stall_abort: bool = setting(False, "end the job at the first report of a stall", rare=True)
+    stall: str = setting(
+        "",
+        "then: abort the job, shrink it to the ranks that move, or only say it",
+        choices=STALL,
+        rare=True,
+    )
+    stall_abort: bool = setting(False, "the same as --stall abort", rare=True)
 
     def __post_init__(self) -> None:
         check_fields(self, Watching)
         if not 0 <= self.stall_seconds <= threading.TIMEOUT_MAX:
             raise ScaffeError(f"stall_seconds must be 0 (off) or more, got {self.stall_seconds:g}")
+        if self.stall and self.stall not in STALL:
+            raise ScaffeError(f"unknown stall '{self.stall}'; known: {' '.join(STALL)}")
+        if self.stall_abort and self.stall not in ("", ABORT):
+            raise ScaffeError(f"stall '{self.stall}' and stall_abort, which is stall 'abort': leave one of them out")
         if self.measure_every < 0:
             raise ScaffeError(f"measure_every must be 0 (the solver's display) or more, got {self.measure_every}")
         if self.metrics and not os.fspath(self.metrics).endswith(".prom"):
             raise ScaffeError(f"metrics '{self.metrics}': a node exporter reads FILE.prom alone; give it that suffix")
+
+    @property
+    def at_stall(self) -> str:
+        """What a stall leads to, one of STALL."""
+        return ABORT if self.stall_abort else self.stall or SAY
 
     @property
     def measures(self) -> bool:

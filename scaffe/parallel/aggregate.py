@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from time import perf_counter
 from typing import Any
 
 from collectives.communicator import Communicator, on_device
@@ -58,7 +57,7 @@ class Aggregate:
         self.each = each
         self.world, self.packed, self.buckets, self.propagate = world, packed, buckets, propagate
         self.update, self.prepare, self.what = update, prepare, what
-        self.meter = Meter(AGGREGATION)
+        self.meter = Meter(AGGREGATION, world.now)
         self.ready: Callable[[], object] = nothing
         self.updates = what == "allreduce" or world.is_root
 
@@ -191,7 +190,7 @@ class StagedAggregate(Aggregate):
 
     def begin(self) -> None:
         """Start the stages of an iteration; each reduces once its layers are submitted. Collective."""
-        self._begun, self._busy = perf_counter(), self.meter.busy
+        self._begun, self._busy = self.world.now(), self.meter.busy
         self._missing = [len(self.buckets[k].layers) for k in self._order]
         self._finished = 0
         self.staged.start()
@@ -205,12 +204,12 @@ class StagedAggregate(Aggregate):
                 for i in self.buckets[self._order[stage]].parameters:
                     self.packed.settle(i)
                 self.staged.ready(stage)
-        self._submitted = perf_counter()
+        self._submitted = self.world.now()
 
     def summed(self, k: int) -> None:
         """Reduce a bucket whose sum over this rank's instances is complete."""
         self.staged.ready(len(self._order) - 1 - k)
-        self._submitted = perf_counter()
+        self._submitted = self.world.now()
 
     def progress(self) -> bool:
         """Advance the messages, and with `early` update the completed buckets; return whether anything advanced."""

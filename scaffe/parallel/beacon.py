@@ -14,6 +14,7 @@ import socket
 import struct
 import time
 from array import array
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
@@ -74,15 +75,18 @@ class Beacon:
             with contextlib.suppress(OSError):  # no route to this address: another one may have
                 self._socket.sendto(datagram, peer)
 
-    def receive(self, rows: Sequence[memoryview]) -> None:
-        """Store the records that have arrived from other nodes in `rows`, by rank."""
+    def receive(self, rows: Sequence[memoryview]) -> Counter[int]:
+        """Store the records that have arrived from other nodes in `rows`; return how many have, both by rank."""
+        heard: Counter[int] = Counter()
         if self._socket is None:
-            return
+            return heard
         with contextlib.suppress(OSError):  # until no datagram is left
             while True:
-                self._store(self._socket.recv(MOST_BYTES), rows)
+                heard.update(self._store(self._socket.recv(MOST_BYTES), rows))
+        return heard
 
-    def _store(self, datagram: bytes, rows: Sequence[memoryview]) -> None:
+    def _store(self, datagram: bytes, rows: Sequence[memoryview]) -> list[int]:
+        """Store a datagram's records that fit; return their ranks."""
         try:
             received = unpack(self._token, datagram, time.monotonic_ns(), self._length)
         except ForeignError:
@@ -92,6 +96,7 @@ class Beacon:
         for rank, row in fitting:
             for word, value in enumerate(row):
                 rows[rank][word] = value
+        return [rank for rank, _ in fitting]
 
     def close(self) -> None:
         """Close the socket."""

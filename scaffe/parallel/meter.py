@@ -15,6 +15,11 @@ ALL = -1  # one message of all buckets
 HANDLING = -2  # messages of any bucket, handled between layers
 
 
+def machine_clock() -> float:
+    """Return the seconds of the machine's clock."""
+    return perf_counter()
+
+
 class _Worked(local):
     """Seconds that the calling thread has spent on updates."""
 
@@ -28,11 +33,12 @@ class Meter:
     in which at least one was in flight. Where several instances compute, `instances` is their number, and the mean of
     their waits counts; a wait of the thread that made the meter, which calls MPI, holds up all.
 
-    `note(kind, bucket, begin, end, lane)`, if set, is called for each wait, with lane None, and for each message.
+    `now` is the clock, in seconds. `note(kind, bucket, begin, end, lane)`, if set, is called for each wait, with lane
+    None, and for each message.
     """
 
-    def __init__(self, kind: str):
-        self.kind = kind
+    def __init__(self, kind: str, now: Callable[[], float] = machine_clock):
+        self.kind, self._now = kind, now
         self.exposed = 0.0
         self.instances = 1
         self.note: Callable[[str, int, float, float, int | None], object] | None = None
@@ -48,18 +54,18 @@ class Meter:
 
     def wait(self, bucket: int, work: Callable[[], object]) -> None:
         """Call `work`, which waits for a bucket's message; time computed within it is not counted as waiting."""
-        worked, begin = self._worked.seconds, perf_counter()
+        worked, begin = self._worked.seconds, self._now()
         work()
         self._waited(bucket, begin, worked)
 
     def handle(self, progress: Callable[[], bool]) -> None:
         """Call `progress` between layers; its time is exposed if it advanced a message."""
-        worked, begin = self._worked.seconds, perf_counter()
+        worked, begin = self._worked.seconds, self._now()
         if progress():
             self._waited(HANDLING, begin, worked)
 
     def _waited(self, bucket: int, begin: float, worked: float) -> None:
-        end = perf_counter()
+        end = self._now()
         held_up = 1 if get_ident() == self._main else self.instances
         with self._lock:
             self.exposed += (end - begin - (self._worked.seconds - worked)) / held_up
@@ -68,9 +74,9 @@ class Meter:
 
     def block(self, work: Callable[[], object]) -> None:
         """Call `work`, a blocking collective over all buckets; all its time is exposed."""
-        begin = perf_counter()
+        begin = self._now()
         work()
-        end = perf_counter()
+        end = self._now()
         self.exposed += end - begin
         self._blocked += end - begin
         if self.note:
@@ -79,9 +85,9 @@ class Meter:
 
     def compute(self, bucket: int, work: Callable[[], object]) -> None:
         """Call `work`, which updates a bucket's parameters; a wait that contains it does not count its time."""
-        begin = perf_counter()
+        begin = self._now()
         work()
-        end = perf_counter()
+        end = self._now()
         self._worked.seconds += end - begin
         if self.note:
             self.note(UPDATE, bucket, begin, end, None)

@@ -43,7 +43,7 @@ class Propagate:
         **how: Any,
     ):
         self.world, self.packed, self.everywhere, self.rounded = world, packed, everywhere, rounded
-        self.meter = Meter(PROPAGATION)
+        self.meter = Meter(PROPAGATION, world.now)
         self.stale = True
         self.exact = True  # whether all ranks have the root's parameters unrounded, where none are stale
         self.nbytes = 0

@@ -55,6 +55,8 @@ class Run:
 
     With `on_rank_loss` "shrink" the ranks that are left go on when a process ends, at the iteration that was under way,
     as long as they are at least `min_ranks`. Then the values that an iteration's updates replace are kept meanwhile.
+    Every `mirror_every` iterations the root sends its weights and history to another rank, in case that it is lost
+    itself (0: never).
 
     Raise ScaffeError for other values; `check_reduce` checks `reduce`, since a flag can complete what a file says.
     """
@@ -90,6 +92,9 @@ class Run:
         "stop", "when a rank's process ends: end the job, or go on without it", choices=ON_RANK_LOSS, rare=True
     )
     min_ranks: int = setting(1, "ranks without which shrink stops, with exit code 76", metavar="N", rare=True)
+    mirror_every: int = setting(
+        0, "iterations after which another rank gets the root's solver state; 0: never", metavar="N", rare=True
+    )
 
     def __post_init__(self) -> None:
         check_fields(self, Run)

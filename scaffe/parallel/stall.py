@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from collectives import Communicator, abort
 from collectives.execution.window import SharedWindow
-from scaffe.errors import ScaffeError
+from scaffe.errors import AgreedError
 from scaffe.monitor.log import log, one_line
 from scaffe.monitor.record import (
+    BACKWARD,
     BEAT_WORD,
     FORWARD,
     INSTANCES,
@@ -27,6 +28,8 @@ from scaffe.monitor.record import (
     NET,
     OPERATION,
     OPERATIONS,
+    SINCE,
+    SINCE_WORD,
     TEST,
     WAIT,
     WAITS,
@@ -35,8 +38,9 @@ from scaffe.monitor.record import (
     RankRecord,
     threads,
 )
-from scaffe.monitor.watching import Watching
+from scaffe.monitor.watching import ABORT, SAY, SHRINK, Watching
 from scaffe.parallel.beacon import Beacon
+from scaffe.parallel.giving_up import GivingUp
 from scaffe.parallel.instances.team import Team
 from scaffe.parallel.instances.topology import ranges
 from scaffe.parallel.world import World
@@ -48,12 +52,6 @@ if TYPE_CHECKING:
 LONGEST_NAP = 1.0  # seconds between two checks
 MOST_LINES = 16  # of ranks in a report
 EXIT_CODE = 1
-
-
-def check_seconds(seconds: float) -> None:
-    """Raise ScaffeError unless `seconds` is a waiting time, or 0 for no watchdog."""
-    if not 0 <= seconds <= threading.TIMEOUT_MAX:
-        raise ScaffeError(f"stall_seconds must be 0 (off) or more, got {seconds:g}")
 
 
 class _WatchedLayer(Protocol):
@@ -85,6 +83,11 @@ class LayerNames:
     def is_reading(self, row: Sequence[int]) -> bool:
         """Return whether a rank may wait for its reader: its layer has no bottoms."""
         return row[OPERATION] in (FORWARD, TEST) and row[LAYER] >= 0 and self.reading[row[NET]][row[LAYER]]
+
+    def is_computing(self, row: Sequence[int]) -> bool:
+        """Return whether a rank is in a layer's pass, and waits neither for others nor for its reader."""
+        in_layer = row[OPERATION] in (FORWARD, BACKWARD, TEST) and row[LAYER] >= 0
+        return in_layer and not row[WAIT] and not self.is_reading(row)
 
     def place(self, row: Sequence[int]) -> str:
         """Return what a rank is doing: "forward pass of layer conv1, iteration 7".
@@ -170,7 +173,8 @@ def _line(one: Observation, layers: LayerNames, patience: float) -> str:
 class StallWatch:
     """A watchdog thread in each rank, which reports when the rank has waited for `seconds`, and again after as long.
 
-    Of the ranks that wait, the lowest reports. With `abort` the first report ends the job. `nets` are the train net and
+    Of the ranks that wait, the lowest reports. `how`, one of STALL, is "abort" if the first report ends the job, and
+    "shrink" if ranks that hang are ended (see giving_up.py). `nets` are the train net and
     the test nets, and `node` is the communicator of the ranks that share memory with this one. Records of other nodes
     arrive by datagrams; a rank of which none has arrived is reported as unknown. `records` are that of the
     main thread and those of several instances, by default the first alone. Collective; so is `close`.
@@ -182,14 +186,16 @@ class StallWatch:
         node: MPI.Intracomm,
         nets: Sequence[_Watched],
         seconds: float,
-        abort: bool = False,
+        how: str = SAY,
         records: Sequence[RankRecord] = (),
     ):
-        self.world, self.layers, self.seconds, self.abort = world, LayerNames(nets), seconds, abort
-        self.rank, self.hosts = world.rank, [host for host, _ in world.places]
+        self.world, self.layers, self.seconds, self.how = world, LayerNames(nets), seconds, how
+        self.rank, self.hosts = world.rank, [host for host, _ in world.places]  # kept while ranks are lost
+        self._firsts = world.firsts
+        self._nap = min(LONGEST_NAP, seconds / 8)
         self.records = records or [world.record]
         self._counts = world.allgather(len(self.records))  # by rank
-        nbytes = max(self._counts) * NBYTES
+        nbytes = (max(self._counts) + 1) * NBYTES  # the last row: since when the watchdog runs without a pause
         self._window = SharedWindow(node, nbytes)
         self.local = node.allgather(world.rank)
         self.rows = [memoryview(bytearray(nbytes)).cast("q") for _ in range(world.size)]
@@ -197,9 +203,13 @@ class StallWatch:
             self.rows[rank] = segment.data.cast("q")
         for k, record in enumerate(self.records):
             record.move(self.rows[self.rank][k * len(WORDS) : (k + 1) * len(WORDS)])
-        self.beacon = Beacon(world.comm, set(self.local), seconds / 4, self._fits, max(self._counts))
+        self.beacon = Beacon(world.comm, set(self.local), seconds / 4, self._fits, max(self._counts) + 1)
         self._reported = 0  # the time of the last report, ns
         self._refused, self._failure = 0, ""  # already reported: dropped datagrams, the watchdog's own failure
+        self.giving_up: GivingUp | None = None
+        if how == SHRINK:
+            layers = self.layers
+            self.giving_up = GivingUp(world, self.local, seconds, self._nap, layers.is_computing, layers.places)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="stall", daemon=True)
         self._beat()
@@ -215,10 +225,13 @@ class StallWatch:
         self.beacon.close()
         self._window.free()
 
-    def last_of(self, rank: int) -> str:
-        """Return what a rank was last seen doing: "; last seen in backward pass of layer conv1, iteration 7", or ""."""
-        one = self.seen(rank)
-        return f"; last seen in {self.layers.places(one)}" if one.is_known else ""
+    def last_of(self, first: int) -> str:
+        """Return what a rank was last seen doing: "; last seen in backward pass of layer conv1, iteration 7", or "".
+
+        `first` is its number at the job's start: the watch goes on while ranks are renumbered.
+        """
+        one = self.seen(self._firsts.index(first)) if self.rows else None
+        return f"; last seen in {self.layers.places(one)}" if one and one.is_known else ""
 
     def abandon(self) -> None:
         """End the thread, and give the shared memory up, since a rank is lost. Not collective."""
@@ -229,8 +242,7 @@ class StallWatch:
         self.beacon.close()
 
     def _run(self) -> None:
-        nap = min(LONGEST_NAP, self.seconds / 8)
-        while not self._stop.wait(nap):
+        while not self._stop.wait(self._nap):
             try:
                 self._watch()
             except Exception as error:  # the watchdog must outlive its own errors
@@ -240,14 +252,19 @@ class StallWatch:
                 self._failure = failure
 
     def _watch(self) -> None:
+        heard = self.beacon.receive(self.rows)
+        if self.giving_up is not None:  # before the beat: a process that was given up shows no sign of life
+            self.giving_up.look([self.seen(rank) for rank in range(len(self.rows))], heard)
         self._beat()
-        self.beacon.receive(self.rows)
         if self._is_first(self.local):
             self.beacon.send(self.rows, self.local)
         self.look()
 
     def _beat(self) -> None:
-        self.rows[self.rank][BEAT_WORD] = time.monotonic_ns()
+        row, now = self.rows[self.rank], time.monotonic_ns()
+        if (now - row[BEAT_WORD]) / 1e9 > self.seconds / 2:
+            row[SINCE_WORD - len(WORDS)] = now  # of the last row, before the beat
+        row[BEAT_WORD] = now
 
     def _fits(self, row: Sequence[int]) -> bool:
         return all(self.layers.has(one) for one in threads(row))
@@ -259,8 +276,14 @@ class StallWatch:
 
     def seen(self, rank: int) -> Observation:
         """Return a rank's record as it is now."""
-        row, *instances = threads(self.rows[rank])[: self._counts[rank]]
-        return Observation(rank, self.hosts[rank], row, time.monotonic_ns(), instances)
+        rows = threads(self.rows[rank])
+        row, *instances = rows[: self._counts[rank]]
+        return Observation(rank, self.hosts[rank], row, time.monotonic_ns(), instances, rows[-1][SINCE])
+
+    def fence(self) -> None:
+        """Return once the watchdog has looked, if this process did not run for the stall time: it may be given up."""
+        while self.giving_up and self.seen(self.rank).silent >= self.seconds:
+            time.sleep(self._nap)
 
     def look(self) -> None:
         """Report if this rank has waited for `seconds`, the last report is as old, and no lower rank reports."""
@@ -269,12 +292,12 @@ class StallWatch:
             return
         if (me.now - self._reported) / 1e9 < self.seconds:
             return
-        if not self._is_first(range(self.world.size), lambda one: self._is_stuck(one) and one.idle > self.seconds / 2):
+        if not self._is_first(range(len(self.rows)), lambda one: self._is_stuck(one) and one.idle > self.seconds / 2):
             return
         self._reported = me.now
-        others = [self.seen(rank) for rank in range(self.world.size) if rank != self.rank]
+        others = [self.seen(rank) for rank in range(len(self.rows)) if rank != self.rank]
         lines = [*report(me, others, self.layers, self.seconds), *self._dropped()]
-        if self.abort:
+        if self.how == ABORT:
             self._end(lines)
         for line in lines:
             log.warning("Stall: %s", line)
@@ -300,20 +323,22 @@ class StallWatch:
 
 @contextmanager
 def watching(
-    world: World, nets: Sequence[_Watched], seconds: float, abort: bool, records: Sequence[RankRecord] = ()
+    world: World, nets: Sequence[_Watched], settings: Watching, records: Sequence[RankRecord] = ()
 ) -> Iterator[None]:
-    """Run a StallWatch while the block runs, unless `seconds` is 0 or there is a single rank. Collective.
+    """Run a StallWatch while the block runs, unless `stall_seconds` is 0 or there is a single rank. Collective.
 
-    Raise ScaffeError unless `seconds` is a waiting time, and DisagreementError unless it is the same on all ranks. An
-    exception in the block leaves the watchdog running, since closing it would wait for the other ranks.
+    Raise ScaffeError where ranks should be given up, and DisagreementError unless the settings are the same on all
+    ranks. An exception in the block leaves the watchdog running, since closing it would wait for the other ranks.
     """
-    world.together(lambda: check_seconds(seconds))
-    world.agree({"the stall settings": f"{seconds:g} s, abort: {abort}"})
+    seconds, how = settings.stall_seconds, settings.at_stall
+    world.agree({"the stall settings": f"{seconds:g} s, {how}"})
+    if how == SHRINK:
+        raise AgreedError("--stall shrink: only scaffe train goes on without a rank; give --stall abort or say")
     if world.size == 1 or not seconds:
         yield
         return
     comm = Communicator(world.comm)
-    watch = StallWatch(world, comm.node.comm, nets, seconds, abort, records)
+    watch = StallWatch(world, comm.node.comm, nets, seconds, how, records)
     yield
     watch.close()
     comm.free()
@@ -328,4 +353,4 @@ def open_watch(
     """
     if comm is None or not watching.stall_seconds:
         return None
-    return StallWatch(world, comm.node.comm, nets, watching.stall_seconds, watching.stall_abort, team.all_records)
+    return StallWatch(world, comm.node.comm, nets, watching.stall_seconds, watching.at_stall, team.all_records)

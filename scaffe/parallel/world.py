@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType, TracebackType
@@ -20,6 +21,7 @@ from scaffe.devices.threads import check_threads, given_threads, limit_blas
 from scaffe.errors import AgreedError, DeviceError, LaunchError, ScaffeError, notes
 from scaffe.monitor import log as logs
 from scaffe.monitor.record import RANKS, RankRecord
+from scaffe.parallel.cut_off import is_cut_off
 from scaffe.parallel.instances.topology import ranges
 from scaffe.parallel.mpi_library import LEVELS, can_shrink, end_launcher
 
@@ -55,7 +57,7 @@ class World:
     - `places`: host and cores of all ranks, by rank. `pids`: their processes. `firsts`: their ranks at the job's start.
     - `gpus`: the PCI bus addresses of all ranks' GPUs, "" for the CPU.
     - `gpu`: the GPU this rank computes on, None for the CPU.
-    - `lost`: the ranks that `shrink` has gone on without.
+    - `lost`: the ranks that `shrink` has gone on without. `is_cut_off`: whether they may be going on without this one.
     - `record`: what this rank, or the instance of the calling thread, is doing, for the stall watchdog.
 
     Making it is collective.
@@ -73,6 +75,7 @@ class World:
         self.pids = comm.allgather(os.getpid())
         self.firsts = [*range(self.size)]
         self.lost: list[LostRank] = []
+        self.is_cut_off = False
         self.gpu: Gpu | None = None
         self.gpus = [""] * self.size  # by rank: PCI bus address
         self.take_threads(self.together(given_threads) or fair_threads(self.host, self.cores, self.places))
@@ -81,6 +84,11 @@ class World:
         """Set the number of threads that this rank computes with and numpy's BLAS. Raise LaunchError if invalid."""
         self.threads = check_threads(threads, 1)
         limit_blas(threads)
+
+    @staticmethod
+    def now() -> float:
+        """Return the seconds of this rank's clock, by which messages and waits are timed."""
+        return time.perf_counter()
 
     @property
     def record(self) -> RankRecord:
@@ -215,11 +223,13 @@ class World:
         Each rank has called `revoke` and has no message in flight. Collective over the ranks that are left.
         """
         before = self.comm
-        comm = cast("MPI.Intracomm", before.Shrink())
+        with self.record.waiting(RANKS):
+            comm = cast("MPI.Intracomm", before.Shrink())
         left = before.group.Translate_ranks([*range(self.size)], comm.group)
         stay = [rank for rank, new in enumerate(left) if new >= 0]
         gone = [rank for rank in range(self.size) if rank not in stay]
         lost = [LostRank(k, self.places[k][0], self.pids[k], self.firsts[k]) for k in gone]
+        self.is_cut_off |= is_cut_off([host for host, _ in self.places], [one.rank for one in lost], self.root)
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
         self.places, self.pids = [self.places[k] for k in stay], [self.pids[k] for k in stay]
         self.gpus, self.firsts = [self.gpus[k] for k in stay], [self.firsts[k] for k in stay]

@@ -92,7 +92,7 @@ def _abort_job(code: object) -> None:
         print(code, file=sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()
-    world.comm.Abort(code if isinstance(code, int) else 1)
+    world.abort(code if isinstance(code, int) else 1)
 
 
 def _of_program(trace: TracebackType | None) -> TracebackType | None:

@@ -199,7 +199,7 @@ def _failed(world: World, error: BaseException | None) -> int:
     """Report the error that ends this process, if any, and return its exit code; abort unless all ranks have it."""
     if isinstance(error, (KeyboardInterrupt, SystemExit)):
         if code := 130 if isinstance(error, KeyboardInterrupt) else error.code:
-            world.comm.Abort(code if isinstance(code, int) else 1)
+            world.abort(code if isinstance(code, int) else 1)
     elif error is not None:
         return world.fail(error)
     return 0

@@ -36,10 +36,10 @@ def write(world: World, path: str | os.PathLike[str], spans: Sequence[Span], abo
     lines = [json.dumps(event) for event in events(spans, world.rank, world.host, offset - min(starts))]
     parts = world.comm.gather(",\n".join(lines), world.root)
     other = {"program": f"scaffe {__version__}", "ranks": world.size, **about}
-    world.on_root(lambda: write_atomically(path, _document(parts or [], other).encode()))
+    world.on_root(lambda: write_atomically(path, document(parts or [], other).encode()))
 
 
-def _document(parts: Sequence[str], other: Mapping[str, Any]) -> str:
+def document(parts: Sequence[str], other: Mapping[str, Any]) -> str:
     """Return the text of a trace."""
     text = ",\n".join(filter(None, parts))
     return f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(other)}, "traceEvents": [\n{text}\n]}}\n'

@@ -26,6 +26,7 @@ from scaffe.parallel.choose import WorkflowTrial
 from scaffe.parallel.instances.instance_nets import InstanceNets
 from scaffe.parallel.instances.team import Team
 from scaffe.parallel.maker import candidates, make_workflow
+from scaffe.parallel.mirror import Mirror
 from scaffe.parallel.propagate import Propagate
 from scaffe.parallel.run import Run
 from scaffe.parallel.stall import StallWatch, open_watch
@@ -56,7 +57,7 @@ class BuiltSolver:
       instance, `test_nets` the first of each.
     - `rule`, `norms`, `statistics`, `losses`, `bad_records`, `snapshots`, `choices`: what belongs to the nets.
     - `trial`: the workflow of the next iteration, or several that are timed. `auto_instances`: the same for instances.
-    - `called`: users' functions, once any rank has added one.
+    - `called`: users' functions, once any rank has added one. `mirror`: of the root's state on its buddy, if asked for.
     - `former`: nets that others have replaced, but users hold.
     - `closed`: whether threads have ended and communicators are freed.
     """
@@ -71,6 +72,7 @@ class BuiltSolver:
     former: WeakSet[Net]
     iter: int
     lock: PrefixLock
+    mirror: Mirror | None = None
     monitor = Unwatched()
     nets: list[Net] = []  # noqa: RUF012  replaced when built
     param: SolverParameter
@@ -122,7 +124,10 @@ class BuiltSolver:
             self.param, world, self.nets, self.tests, self.rule, self.choices, self.lock, run.keep_snapshots,
             self.auto_instances.kept,
         )  # fmt: skip
+        self._open_mirror()
         self.trial = self._make_workflows()
+        if self.watch is not None:  # a rank was lost: the ranks that are left were watched up to here
+            self.watch.abandon()
         self.watch = open_watch(world, self.collectives, [self.net, *self.test_nets], self.watching, self.team)
         if self.timeline:
             self.timeline.watch(self.nets, self.workflow, self.statistics, self.team)
@@ -166,10 +171,23 @@ class BuiltSolver:
         runs = candidates(self.run, self.world, self.team, self.auto_instances.is_settled)
         others = self.instance_nets, self.called
         workflows = {name: make_workflow(run, *given, *others) for name, run in runs.items()}
-        if self.timeline:
-            for workflow in workflows.values():
+        for workflow in workflows.values():
+            if self.timeline:
                 self.timeline.follow(workflow)
+            if self.mirror:
+                workflow.drive.transfers = *workflow.drive.transfers, self.mirror
         return WorkflowTrial(workflows, self.world.allgather)
+
+    def _open_mirror(self) -> None:
+        """Mirror the root's state among these ranks, if the run says so. Collective."""
+        if self.run.mirror_every:
+            self.mirror = self.mirror or Mirror(self.run.mirror_every)
+            self.mirror.open(self.world, [self.net.packed.flat, *self.rule.history])
+
+    def _forget_mirror(self) -> None:
+        """Drop the mirror, since training goes on from other values. All ranks call it alike."""
+        if self.mirror:
+            self.mirror.forget()
 
     def _requests(self) -> Sequence[bool]:
         """Return this rank's requests, one for each of signals.ACTIONS."""
@@ -257,27 +275,32 @@ class BuiltSolver:
         """End all threads, and free the communicators. Collective."""
         self._end_readers()
         self.trial.close()
+        if self.mirror:
+            self.mirror.close()
         self.team.close()
         self.net.context.allsums = self.world.allsums  # the net may be used on
         self.net.packed.pinned = False
         if self.watch is not None:
             self.watch.close()
+            self.watch = None
         if self.collectives is not None:
             # Users' arrays over shared memory may be used on too.
             held = self.net.engine.in_host_memory and self.net.move_parameters(aligned_zeros)
             self.collectives.free(windows=not any(self.world.allgather(held)))
 
     def _abandon(self) -> None:
-        """End all threads, and give up all communicators, as far as they are built: ranks are lost. Not collective."""
+        """End all threads, and give up all communicators, as far as they are built: ranks are lost. Not collective.
+
+        The watch goes on until another is open.
+        """
         self._end_readers()
-        self.team.close()
-        if self.watch is not None:
-            self.watch.abandon()
+        if "team" in vars(self):
+            self.team.close()
         if self.collectives is not None:
             self.net.context.allsums = self.world.allsums  # the net may be used on
             self.net.packed.pinned = False
             self.collectives.abandon(windows=not self.net.move_parameters(aligned_zeros))
-        self.trial, self.watch, self.collectives = WorkflowTrial.without(), None, None
+        self.trial, self.collectives = WorkflowTrial.without(), None
 
     def _end_readers(self) -> None:
         for net in self._all_nets():

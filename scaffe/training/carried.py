@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 from weakref import WeakSet
 
+import numpy as np
+
 from scaffe.monitor.record import RANKS
 from scaffe.net import Net
 from scaffe.parallel.world import World
@@ -52,6 +54,10 @@ class Carried:
         for values in (self._values, *self._history):
             with world.record.waiting(RANKS):
                 world.comm.Bcast(values, source)
+
+    def take(self, values: np.ndarray, *history: np.ndarray) -> None:
+        """Hand these on, for `share`, in place of this rank's parameters and history. They stay the caller's."""
+        self._values, self._history = values, list(history)
 
     def move(self, samples: Sequence[int], batch_number: int) -> None:
         """Make the train net go on at these samples, one for each data layer, and at this batch."""

@@ -29,6 +29,7 @@ from scaffe.engine import Loss
 from scaffe.errors import LaunchError, RanksLostError, ScaffeError
 from scaffe.files import snapshot
 from scaffe.monitor.log import log
+from scaffe.monitor.record import RECOVERY
 from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.instances.team import Team
 from scaffe.parallel.iteration import Averages
@@ -53,6 +54,7 @@ class State(NamedTuple):
     - `begun`: iterations that it has begun; `stopped`: Solver's. `calls`: whether users' functions are called.
     - `finished`: whether it has done the part of the job that was broken off, with its `result`.
     - `has_state`: whether it has the parameters and the history of `done` iterations.
+    - `mirrored`: the iteration of the mirror that it has, -1 without one; `set_back`: whether this is a mirror's state.
     """
 
     done: int
@@ -67,6 +69,8 @@ class State(NamedTuple):
     finished: bool
     result: object
     has_state: bool
+    mirrored: int
+    set_back: bool = False
 
 
 class Mark(NamedTuple):
@@ -80,6 +84,9 @@ class Mark(NamedTuple):
 
 def check_shrink(world: World, run: Run, instances: Instances, compute: Compute) -> None:
     """Raise ScaffeError, or LaunchError, where the ranks that are left could not go on."""
+    if run.mirror_every and (not run.shrinks or run.sync == "allreduce"):
+        text = "needs --on-rank-loss shrink" if not run.shrinks else "with --sync allreduce: every rank has the state"
+        raise ScaffeError(f"--mirror-every {run.mirror_every} {text}; leave --mirror-every out")
     if not run.shrinks:
         return
     if not can_shrink():
@@ -93,6 +100,15 @@ def check_shrink(world: World, run: Run, instances: Instances, compute: Compute)
     ):
         if wrong:
             raise ScaffeError(f"--on-rank-loss shrink does not work with {what}; use --on-rank-loss stop")
+    check_left(world, run)
+
+
+def check_left(world: World, run: Run) -> None:
+    """Raise RanksLostError on all ranks if ranks are lost, and those that are left are too few, or not alone."""
+    if world.is_cut_off:
+        raise RanksLostError(f"ranks left: {world.size}, which the others may have gone on without")
+    if world.lost and world.size < run.min_ranks:
+        raise RanksLostError(f"ranks left: {world.size}, fewer than --min-ranks {run.min_ranks}")
 
 
 class Averaged:
@@ -107,7 +123,7 @@ class RecoveringSolver(SavedSolver):
 
     - `done`, `begun`, `acted` and `tested` are those of State; `granting`: wishes that are being granted.
     - `mark`: where the iteration, or another part of the job, began.
-    - `was_set_back`: whether the lost root's state is replaced by that of a snapshot.
+    - `was_set_back`: whether the lost root's state is replaced by that of a mirror or snapshot.
     """
 
     done = begun = acted = 0
@@ -133,9 +149,19 @@ class RecoveringSolver(SavedSolver):
         """Return `part()`. If a rank is lost meanwhile, those that are left recover, and do it again. Collective."""
         if not self.run.shrinks or self._is_lasting:
             return part()
+
+        def whole() -> T:
+            result = part()
+            self._settle()
+            return result
+
+        self._settle()
+        return self._again(whole, self._recover)
+
+    def _settle(self) -> None:
+        """Note that what is done up to here stays."""
         self.done = self.begun = self.iter
         self._mark()
-        return self._again(part, self._recover)
 
     def _set_up_lasting(self, part: Callable[[], object]) -> None:
         """Set up. If a rank is lost meanwhile, those that are left begin again. Collective."""
@@ -192,6 +218,8 @@ class RecoveringSolver(SavedSolver):
         self.begun, self._has_all = self.iter + 1, False
         if self.undo and self.called is not None:
             self.undo.keep_all()
+        if self.mirror:
+            self.mirror.feed(self.iter, (self._state(), self.mark))
 
     def _whole(self, agree: Callable[[Loss], object]) -> tuple[Averages, int, Callable[[Loss], None]]:
         """Return statistics, passes and agreement of an iteration; where it must be whole, statistics come first."""
@@ -216,6 +244,8 @@ class RecoveringSolver(SavedSolver):
         self.world.revoke()
         if self.collectives is not None:
             self.collectives.revoke()
+        if self.mirror:
+            self.mirror.break_off()
         for workflow in self.trial.workflows:
             workflow.break_off()
 
@@ -223,15 +253,15 @@ class RecoveringSolver(SavedSolver):
         """Go on with the ranks that are left; return those that are not. Collective."""
         world, watch = self.world, self.watch
         when = f"in or after iteration {self.iter}" if self._is_set_up else "in set-up"
+        world.record.at(RECOVERY)
         self._break_off()
         lost = world.shrink()
         if not lost:  # then going on would not end
             raise RanksLostError("MPI reported a lost rank, but none is lost")
         if world.is_root:
             for one in lost:
-                log.warning("Lost %s, %s%s", one, when, watch.last_of(one.rank) if watch else "")
-        if world.size < self.run.min_ranks:
-            raise RanksLostError(f"ranks left: {world.size}, fewer than --min-ranks {self.run.min_ranks}")
+                log.warning("Lost %s, %s%s", one, when, watch.last_of(one.first) if watch else "")
+        check_left(world, self.run)
         return lost
 
     def _begin_again(self) -> None:
@@ -245,6 +275,8 @@ class RecoveringSolver(SavedSolver):
         self._shrink()
         trial = self.trial
         self._abandon()
+        if self.watch is not None:
+            self.watch.abandon()
         self.trial, self._gave_up = trial, True  # whose sizes the timeline has
 
     def _recover(self) -> None:
@@ -253,9 +285,8 @@ class RecoveringSolver(SavedSolver):
         while not self.world.attempt(self._go_on, self._break_off):
             pass
         self._kept, self._root_lost, self._has_all = None, False, True
-        self.done = self.iter
-        redone, self.begun = self.begun - self.iter, self.iter
-        self._mark()
+        redone = self.begun - self.iter
+        self._settle()
         if self.world.is_root:
             text = "Ranks left: %d; they go on at iteration %d after %.3g s; iterations redone: %d"
             log.warning(text, self.world.size, self.iter, time.perf_counter() - start, redone)
@@ -265,6 +296,8 @@ class RecoveringSolver(SavedSolver):
         self._root_lost |= any(one.rank == self.world.root for one in self._shrink())
         source, state = self._decide()
         carried = self._kept[0] if self._kept else self._carry(state)
+        if state.set_back and not self._kept and self.world.rank == source and self.mirror and self.mirror.kept:
+            carried.take(*self.mirror.kept.arrays)
         carried.share(self.world, source)
         self._kept = carried, state  # not before: another loss may have broken the broadcasts off
         self._take(state)
@@ -282,7 +315,10 @@ class RecoveringSolver(SavedSolver):
         mine = self._kept[1] if self._kept else self._state()
         states = self.world.allgather(mine)
         source = max(range(len(states)), key=lambda rank: (states[rank].has_state, states[rank].done, -rank))
-        state = states[source]._replace(
+        state = states[source]
+        if not state.has_state:
+            source, state = self._mirrored(states) or (source, state)
+        state = state._replace(
             wishes=frozenset().union(*(one.wishes for one in states)),
             calls=any(one.calls for one in states),
             begun=max(one.begun for one in states),
@@ -292,11 +328,30 @@ class RecoveringSolver(SavedSolver):
     def _state(self) -> State:
         """Return this rank's state."""
         everywhere = self.run.collective == "allreduce" or self._has_all
+        kept = self.mirror.kept if self.mirror else None
         return State(
             self.done, self.acted, self.tested, self.tests_done, tuple(self.losses.last),
             frozenset(self.losses.wishes | self.granting), self.begun, self.stopped, self.called is not None,
             self._finished, self._result, everywhere or (self.world.is_root and not self._root_lost),
+            kept.about[0].done if kept else -1,
         )  # fmt: skip
+
+    def _mirrored(self, states: list[State]) -> tuple[int, State] | None:
+        """Return the rank that has the lost root's newest mirror, and that state; None where a snapshot is newer.
+
+        The positions of all ranks are then those of the mirror. Collective.
+        """
+        source = max(range(len(states)), key=lambda rank: states[rank].mirrored)
+        if (at := states[source].mirrored) < 0:
+            return None
+        newest = self.world.on_root(lambda: snapshot.newest(self.param.snapshot_prefix))
+        if newest and at < snapshot.iteration(newest) <= max(one.done for one in states):
+            return None
+        kept = self.mirror.kept if self.mirror else None
+        state, self.mark = self.world.comm.bcast(kept and kept.about, source)
+        if self.world.is_root:
+            log.warning("The root's mirror of iteration %d is taken", at)
+        return source, state._replace(has_state=True, set_back=True)
 
     def _carry(self, state: State) -> Carried:
         """Return what the new nets take over, this rank's part at the state's iteration."""
@@ -319,6 +374,7 @@ class RecoveringSolver(SavedSolver):
         self.iter = self.done = state.done
         self.begun, self.acted, self.tested, self.stopped = state.begun, state.acted, state.tested, state.stopped
         self._finished, self._result = state.finished, state.result
+        self.was_set_back |= state.set_back
         if state.wishes & {"requeue", "stop"}:
             self.acted = -1  # stop now
         if state.calls and self.called is None:
@@ -335,7 +391,8 @@ class RecoveringSolver(SavedSolver):
         self.written.forget()
         carried.give(self)
         self.losses.last = deque(state.losses, self.param.average_loss)
-        self.losses.wishes, self.granting = set(state.wishes), set()
+        granted = {state.stopped} if state.finished else set()
+        self.losses.wishes, self.granting = set(state.wishes) - granted, set()
         # Some ranks may not have come as far as others:
         self._writes_snapshot, self._keeps_prefix = self.run.writes_meanwhile, False
         self._plan()

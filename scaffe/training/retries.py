@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any
 
 from scaffe.errors import RanksLostError
+from scaffe.training.hosts import Hosts, named
 from scaffe.training.signals import REQUEUE_EXIT_CODE
 
 SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1
@@ -28,6 +29,8 @@ ERROR = re.compile(rb"(scaffe: |Traceback \(most recent call last\))")
 STALL = re.compile(rb"scaffe: rank \d+ has not moved for ")
 LOST_PEER = re.compile(rb"MPI_ERR_(PROC_|REVOKED)")
 PATIENCE = 2  # seconds for the rest of stderr once the launcher has ended
+# Open MPI's mpirun notices by TCP alone that it has lost a host; by default after eight minutes.
+KEEPALIVE = {"time": "2", "intvl": "1", "probes": "2"}  # seconds, seconds, and how many
 
 
 def was_lost(code: int, errors: Sequence[bytes]) -> bool:
@@ -44,11 +47,18 @@ def was_lost(code: int, errors: Sequence[bytes]) -> bool:
 
 
 class Try:
-    """One start of a job: its process in a session of its own, whose stderr is passed on and searched for errors."""
+    """One start of a job: its process in a session of its own, whose stderr is passed on and searched for errors.
+
+    `lost_hosts` are those that the launcher says it has lost.
+    """
 
     def __init__(self, command: Sequence[str]):
         self.errors: list[bytes] = []
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True)
+        self.lost_hosts: set[str] = set()
+        keepalive = {f"PRTE_MCA_oob_tcp_keepalive_{name}": value for name, value in KEEPALIVE.items()}
+        self.process = subprocess.Popen(
+            command, stderr=subprocess.PIPE, start_new_session=True, env={**keepalive, **os.environ}
+        )
         self._reader = threading.Thread(target=self._pass_on, daemon=True)
         self._reader.start()
 
@@ -66,6 +76,7 @@ class Try:
                 sys.stderr.buffer.write(chunk)
                 sys.stderr.flush()
                 *lines, line = (line + chunk).replace(b"\r", b"\n").replace(b"\0", b"\n").split(b"\n")
+                self.lost_hosts |= {*map(named, lines)} - {""}
                 self.errors += [one for one in lines if ERROR.match(one) or (self.errors and LOST_PEER.search(one))]
 
 
@@ -74,7 +85,7 @@ class Retries:
 
     `newest()` returns the newest snapshot, None without one. Two tries in a row that take no further snapshot are the
     last. `start(command)` returns a Try. The signals of SIGNALS are passed on to the job; after one of them it is not
-    started again.
+    started again. Where one of the `hosts` is lost, the next try starts the ranks of those that are left.
     """
 
     def __init__(
@@ -83,8 +94,9 @@ class Retries:
         most: int,
         newest: Callable[[], str | None],
         start: Callable[[Sequence[str]], Any] = Try,
+        hosts: Hosts | None = None,
     ):
-        self.command, self.most, self.newest, self.start = command, most, newest, start
+        self.hosts, self.most, self.newest, self.start = hosts or Hosts(command), most, newest, start
         self._asked_to_end = False
         self._job: Any = None
 
@@ -100,18 +112,25 @@ class Retries:
     def _run(self) -> int:
         idle, snapshot = 0, self.newest()
         for number in range(self.most + 1):
-            self._job = self.start(self.command)
+            self._job = self.start(self.hosts.command)
             code: int = self._job.end()
-            if self._asked_to_end or not was_lost(code, self._job.errors):
+            lost_hosts = self._job.lost_hosts
+            if self._asked_to_end or not (lost_hosts or was_lost(code, self._job.errors)):
                 return code
             former, snapshot = snapshot, self.newest()
             idle = idle + 1 if snapshot == former else 0
-            why = f"a process was lost (exit status {code})"
+            why = f"a {'host' if lost_hosts else 'process'} was lost (exit status {code})"
+            code = code or RanksLostError.exit_code  # Open MPI's mpirun exits with 0 where it has lost a host
             if idle == 2:
                 _say(f"{why} in two tries without a new snapshot: not started again")
                 return code
             if number < self.most:
-                _say(f"{why}: retry {number + 1} of {self.most}, from {snapshot or 'the start'}")
+                try:
+                    left = self.hosts.drop(lost_hosts)
+                except RanksLostError as error:
+                    _say(f"{why}: {error}: not started again")
+                    return RanksLostError.exit_code
+                _say(f"{why}: retry {number + 1} of {self.most}, from {snapshot or 'the start'}{left and '; ' + left}")
         if self.most:
             _say(f"{why} in the last of {self.most} retries: not started again")
         return code

@@ -62,6 +62,8 @@ class SavedSolver(BuiltSolver):
         self.world.record.at(SNAPSHOT)
         self.propagate.sync()
         progress = Progress(self.iter, self.tests_done, self.seed)
+        if self.watch is not None:
+            self.watch.fence()
         return self.world.on_root(lambda: save(progress))
 
     def _finish_snapshot(self) -> None:
@@ -86,6 +88,7 @@ class SavedSolver(BuiltSolver):
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Continue where the snapshot was taken, or at the newest whole one of the prefix for the path "auto"."""
         self._finish_snapshot()
+        self._forget_mirror()
         if restored := self.snapshots.restore(path, self.seed):
             self.iter, self.tests_done, self.seed = restored
             self.auto_instances.restored(self.net)

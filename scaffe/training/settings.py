@@ -14,7 +14,7 @@ from typing import Any
 from readers import ReaderError, Reading
 from scaffe.compute import Compute
 from scaffe.errors import ScaffeError
-from scaffe.monitor.watching import Watching
+from scaffe.monitor.watching import SHRINK, Watching
 from scaffe.parallel.drive import Hook
 from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.run import Run
@@ -80,6 +80,18 @@ class Settings:
                 "have; give --compute bf16, or leave --broadcast-numbers out"
             )
 
+    def check_stall(self) -> None:
+        """Raise ScaffeError where ranks that hang can't be given up."""
+        if self.watching.at_stall != SHRINK:
+            return
+        if not self.run.shrinks:
+            raise ScaffeError(
+                "--stall shrink without --on-rank-loss shrink: the job would end with the rank that is given up; "
+                "give both"
+            )
+        if not self.watching.stall_seconds:
+            raise ScaffeError("--stall shrink with --stall-seconds 0: no rank is watched; give the seconds")
+
     def agreed(self) -> dict[str, str]:
         """Return what all ranks must have alike, for World.agree; a rank's number of threads is its own."""
         watching = self.watching
@@ -89,7 +101,7 @@ class Settings:
             "the instances' settings": str(self.instances),
             "the reading": str(self.reading),
             "the compute settings": str(replace(self.compute, threads=0)),
-            "the stall settings": f"{watching.stall_seconds:g} s, abort: {watching.stall_abort}",
+            "the stall settings": f"{watching.stall_seconds:g} s, {watching.at_stall}",
             "the timeline": "written" if watching.timeline else "not written",  # which is collective
             "the numbers": f"{'measured' if watching.measures else 'not measured'}, every {watching.measure_every}",
         }

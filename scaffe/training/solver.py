@@ -124,6 +124,7 @@ class Solver(RecoveringSolver):
         self.settings = Settings(self.compute, self.run, self.instances, self.reading, self.watching)
         self.run.check_reduce()
         self.settings.check_broadcasts()
+        self.settings.check_stall()
         check_shrink(self.world, self.run, self.instances, self.compute)
         return checked(param)
 
@@ -177,9 +178,11 @@ class Solver(RecoveringSolver):
                 f"apply_update has the gradients of one instance, but each rank has {self.team.size}; "
                 "give each rank one instance"
             )
+        self._forget_mirror()
         self.rate()  # raises on all ranks, also on those that update nothing
         if self.written.by_users(self._users_nets()):
             self.propagate.changed()
+        self._has_all = False
         update(self.workflow)
         self.statistics.average()
         self.rule.look()
@@ -189,6 +192,7 @@ class Solver(RecoveringSolver):
     def _begin_step(self) -> None:
         """Prepare iterations. Collective."""
         if self.written.by_users(self._users_nets()):
+            self._forget_mirror()
             self.propagate.changed()
         self._take_callbacks()
         self._keep_prefix()
@@ -233,6 +237,8 @@ class Solver(RecoveringSolver):
             bar.update()
         self.losses.settle()
         self._finish_snapshot()
+        if self.mirror:
+            self.mirror.finish()
         self.monitor.rest(self)
 
     def _iterate(self, ends: bool) -> None:

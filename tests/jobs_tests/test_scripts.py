@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import fields
 from pathlib import Path
 
@@ -58,6 +59,37 @@ def test_mpirun_passes_on_the_exit_status_and_usr1(mpirun) -> None:
     process.send_signal(signal.SIGUSR1)
     process.communicate(timeout=600)
     assert process.returncode == 75
+
+
+def test_mpirun_removes_what_killed_processes_leave_of_its_own_job_alone(mpirun) -> None:
+    if "Open MPI" not in mpirun(1, "--version").stdout:
+        pytest.skip("MPICH chooses the names of its files itself")
+    program = """
+        import os, re, signal
+        from mpi4py import MPI
+        pids = MPI.COMM_WORLD.gather(os.getpid())
+        if MPI.COMM_WORLD.rank == 0:
+            print(*pids)
+            print(*set(re.findall(r" (/\\S+/mpirun[.]\\S+)", open("/proc/self/maps").read())), flush=True)
+        signal.pause()
+    """
+    lines = [line[8:] for line in program.splitlines()]
+    jobs = [mpirun.start(2, sys.executable, "-c", "\n".join(lines)) for _ in range(2)]
+    pids = [[int(pid) for pid in job.stdout.readline().split()] for job in jobs]
+    files = [[Path(name) for name in job.stdout.readline().split()] for job in jobs]
+    assert len(files[0]) > 2 and not {*files[0]} & {*files[1]}
+    jobs[0].kill()  # mpirun itself, which would remove them
+    for pid in pids[0]:
+        os.kill(pid, signal.SIGKILL)
+    jobs[0].wait()
+    end = time.monotonic() + 60
+    while any(file.exists() for file in files[0]) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not [file for file in files[0] if file.parents[0].exists()]
+    assert all(file.exists() for file in files[1])
+    jobs[1].terminate()
+    for job in jobs:
+        job.communicate(timeout=600)
 
 
 @pytest.fixture
@@ -195,6 +227,14 @@ def test_a_lab_that_somebody_else_prepared_is_refused(tmp_path: Path) -> None:
     run = own_lab(tmp_path)
     assert (run.returncode, run.stdout) == (2, "")
     assert "is not this user's own folder" in run.stderr
+
+
+@pytest.mark.parametrize("words", ["4 0 0 2", "4 0 0 3 100mbit", "4 0 0 0 100mbit", "0"])
+def test_nodes_that_supernodes_do_not_share_evenly_are_refused(words: str, tmp_path: Path) -> None:
+    command = ["bash", JOBS / "lab/netlab.sh", "up", *words.split()]
+    run = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "TMPDIR": str(tmp_path)})
+    assert run.returncode == 2
+    assert "SUPERNODES UPLINK" in run.stdout or "iproute2" in run.stderr  # without tc the script stops before
 
 
 def test_a_lab_s_script_names_the_package_that_is_missing(tmp_path: Path) -> None:

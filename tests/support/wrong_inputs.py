@@ -116,6 +116,10 @@ FLAGS = [
     (f"{TRAIN} --stall-seconds -1", "stall_seconds must be 0 (off) or more, got -1"),
     (f"{TRAIN} --stall-seconds nan", "stall.*nan"),
     (f"{TRAIN} --stall-seconds soon", "--stall-seconds.*'soon'"),
+    (f"{TRAIN} --stall wait", "--stall.*'wait'"),
+    (f"{TRAIN} --stall say --stall-abort", "stall 'say' and stall_abort, which is stall 'abort': leave one of them out"),
+    (f"{TRAIN} --stall shrink", "--stall shrink without --on-rank-loss shrink"),
+    (f"{TRAIN} --stall shrink --on-rank-loss shrink --stall-seconds 0", "--stall shrink with --stall-seconds 0"),
     (f"{TRAIN} --readers both", "--readers.*'both'"),
     (f"{TRAIN} --reader-threads -1", "reader threads must be 0 to .*, got -1"),
     (f"{TRAIN} --reader-threads 1000000", "reader threads must be 0 to .*, got 1000000"),
@@ -231,6 +235,8 @@ FLAGS = [
     ("simulate-instances no.json", "no.json: no such file"),
     ("simulate-instances net.prototxt", "net.prototxt is no profile of scaffe time --profile"),
     ("simulate-instances net.prototxt --cores 7", "7 cores can't be divided over 2 domains"),
+    ("simulate --net lenet --ranks 2 --cluster no", "unknown cluster 'no'; known: 8280 cluster-a"),
+    ("simulate --net lenet --ranks 2 --cluster net.prototxt.toml", "net.prototxt.toml: no such file"),
     ("device-query --gpu first", "--gpu takes .*'first'"),
 ]
 

@@ -50,6 +50,7 @@ class Parts:
     - `instances`: the nets of several instances, `net` first, None for the one net.
     - `rounded`: what iterations broadcast, None for the parameters themselves.
     - `functions`: of users, on all ranks or on none; None if there are none.
+    - `all_drives`: makers of drives, of which `drive` names one; a simulation has its own.
     """
 
     world: World
@@ -65,6 +66,7 @@ class Parts:
     instances: InstanceNets | None = None
     rounded: RoundedParameters | None = None
     functions: Functions | None = None
+    all_drives: Mapping[str, Callable[[], Hook]] = field(default_factory=lambda: DRIVES)
 
 
 class Workflow:
@@ -111,7 +113,7 @@ class Workflow:
         """Return what advances this workflow's messages."""
         if self.parts.instances:
             return self.parts.instances.drive()
-        return DRIVES[self.parts.drive]() if self.drives else Hook()
+        return self.parts.all_drives[self.parts.drive]() if self.drives else Hook()
 
     def _single(self) -> Sequence[Replica]:
         """Return the one net, which submits its gradients itself."""

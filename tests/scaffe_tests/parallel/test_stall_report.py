@@ -291,7 +291,7 @@ def test_a_datagram_is_taken_for_ranks_elsewhere_alone_and_where_it_fits() -> No
 def test_a_record_that_no_rank_of_this_job_can_have_does_not_fit() -> None:
     layers = Named()
     assert layers.has((7, 1, TEST, 2, RANKS, NOW, NOW)) and layers.has((7, 0, LOSS, -1, 0, NOW, NOW))
-    for row in ((7, 2, TEST, 0, 0), (7, 1, TEST, 3, 0), (7, 0, 7, 0, 0), (7, 0, LOSS, 0, 5)):
+    for row in ((7, 2, TEST, 0, 0), (7, 1, TEST, 3, 0), (7, 0, LOSS, 0, 5)):
         assert not layers.has((*row, NOW, NOW))
 
 

@@ -42,8 +42,8 @@ def test_a_lost_process_is_distinguished_from_an_error(code: int, errors: Sequen
 class Ended:
     """A try that ends at once."""
 
-    def __init__(self, code: int):
-        self.code, self.errors = code, list[bytes]()
+    def __init__(self, code: int, *lost_hosts: str):
+        self.code, self.errors, self.lost_hosts = code, list[bytes](), {*lost_hosts}
 
     def end(self) -> int:
         return self.code
@@ -77,6 +77,20 @@ def test_each_retry_is_one_line(capfd) -> None:
         "scaffe retry: a process was lost (exit status 137): retry 1 of 2, from snap_iter_2.solverstate",
         "scaffe retry: a process was lost (exit status 1): retry 2 of 2, from snap_iter_4.solverstate",
     ]
+
+
+def test_a_host_that_is_lost_is_not_used_again(capfd) -> None:
+    started: list[list[str]] = []
+    tries = iter([Ended(0, "b"), Ended(0)])  # Open MPI's exit status
+
+    def start(command: Sequence[str]) -> Ended:
+        started.append([*command])
+        return next(tries)
+
+    assert Retries(["mpirun", "-H", "a:2,b:2"], 3, iter([None, "snap"]).__next__, start).run() == 0
+    assert started == [["mpirun", "-H", "a:2,b:2"], ["mpirun", "-H", "a:2"]]
+    [line] = capfd.readouterr().err.splitlines()
+    assert line.endswith("a host was lost (exit status 0): retry 1 of 3, from snap; without b 2 of 4 rank(s) are left")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])

@@ -100,6 +100,7 @@ def test_keys_above_the_tables_are_the_runs(tmp_path: Path) -> None:
         ('[reading]\nreaders = "both"', "unknown readers 'both'; known: parallel single"),
         ("[watching]\nstall-seconds = -1", "stall_seconds must be 0 (off) or more, got -1"),
         ("[watching]\nstall-abort = 1", "stall-abort must be true or false, got 1"),
+        ('[watching]\nstall = "wait"', "unknown stall 'wait'; known: abort shrink say"),
     ],
 )
 def test_a_wrong_table_is_an_error_with_its_path(text: str, said: str, tmp_path: Path) -> None:

@@ -1,0 +1,167 @@
+"""Milliseconds of an iteration by each workflow, measured and simulated; overlap.sh simulated starts the ranks.
+
+    mpirun -n P python jobs/bench/simulated.py NET [--batch N] [--rate FLOPS] [--runs A,B] [--iterations N]
+                                               [--chunk-bytes N] [--out FILE]
+
+Layers take the times of a device of RATE operations a second (replay), so all that the ranks do is to exchange messages
+and to add. What the simulation needs is measured here, before the workflows run: the seconds of short and of long
+messages in a row between two ranks, and of an addition. Nothing is fitted.
+
+Rows are the means of some iterations in the steady state, on the slowest rank. --out appends a line of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+from overlap import alone, by_operations
+from rank import take_precedence
+
+from scaffe import models
+from scaffe.parallel.choose import WorkflowTrial
+from scaffe.parallel.maker import make_workflow
+from scaffe.parallel.run import Run
+from scaffe.parallel.workflows.workflow import Workflow
+from scaffe.parallel.world import World, open_world
+from scaffe.proto import SolverParameter
+from scaffe.simulation import find_cluster, simulate_iteration
+from scaffe.training.replay import Replay
+from scaffe.training.solver import Solver
+
+RUNS = "SC-B:chain,SC-B:binomial,SC-OB:chain,SC-OBR:chain,SC-OBR:binomial"
+SHORTER = 8  # times shorter than a chunk are the short messages that are timed
+BURST = 8 << 20  # bytes of messages in a row, so that latencies and a link's buffers don't count
+
+
+def main() -> None:
+    """Measure and simulate; print the table on rank 0."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("net", help="of the model zoo")
+    parser.add_argument("--batch", type=int, default=32, help="samples of each rank (default: %(default)s)")
+    parser.add_argument(
+        "--rate", type=float, default=5e12, help="operations a second of a device (default: %(default)s)"
+    )
+    parser.add_argument("--runs", default=RUNS, help="workflow:algorithm, comma separated (default: %(default)s)")
+    parser.add_argument(
+        "--iterations", type=int, default=3, help="iterations to take the mean of (default: %(default)s)"
+    )
+    parser.add_argument("--chunk-bytes", type=int, default=512 << 10, help="of a message (default: %(default)s)")
+    parser.add_argument("--ranks-per-node", type=int, default=1, help="default: %(default)s")
+    parser.add_argument("--out", help="file for a line of JSON")
+    a = parser.parse_args()
+    take_precedence()
+    world = open_world()
+    fields = {"base_lr": 1e-6, "momentum": 0.9, "weight_decay": 5e-4, "lr_policy": "fixed", "random_seed": 1}
+    param = SolverParameter(snapshot_after_train=False, max_iter=1, **fields)
+    param.net_param.MergeFrom(models.get(a.net).train_val(batch=a.batch, data="input"))
+    solver = Solver(param, world=world, run=Run(scaling="weak"))
+    profile = by_operations(solver.net, a.rate)
+    solver.replay = Replay(solver.net, profile)
+    numbers = links(world, a.chunk_bytes)
+    computing = seconds(solver, alone(solver), a.iterations)
+    rows = {}
+    for name in a.runs.split(","):
+        workflow, algorithm = name.split(":")
+        run = Run(workflow, reduce=algorithm, drive="helper", chunk_bytes=a.chunk_bytes)
+        made = make_workflow(run, world, solver.collectives, solver.net, solver.update_bucket, solver.rule)
+        measured = seconds(solver, made, a.iterations)
+        if world.is_root:
+            cluster = find_cluster("cluster-a").with_(devices=a.ranks_per_node, **numbers)
+            profiled = replace(profile, update=0.0)
+            found = simulate_iteration(solver.net, world.size, cluster, run, profile=profiled)
+            rows[name] = measured, found.seconds
+        world.comm.Barrier()
+    if world.is_root:
+        report(a, world.size, computing, sum(map(sum, profile.layers.values())), numbers, rows)
+
+
+def seconds(solver: Solver, workflow: Workflow, iterations: int) -> float:
+    """Return the mean seconds of an iteration in the steady state, on the slowest rank."""
+    trial: Any = WorkflowTrial({"": workflow}, solver.world.allgather)
+    ends: list[float] = []
+    took: Callable[[float], str] = trial.took
+
+    def note(spent: float) -> str:
+        ends.append(time.perf_counter())
+        return took(spent)
+
+    trial.took = note
+    solver.trial = trial
+    while not workflow.is_settled:
+        solver.step(1)
+    ends.clear()
+    solver.step(iterations + 3)  # the first begins without messages in flight, the last ends without
+    return float(max(solver.world.allgather((ends[-2] - ends[1]) / iterations)))
+
+
+def links(world: World, chunk: int) -> dict[str, float]:
+    """Return what is measured of the links, by the names of a described cluster's numbers. Collective."""
+    sizes = chunk // SHORTER, chunk
+    bursts = [median(burst(world.comm, n) for _ in range(5)) for n in sizes]
+    a, b = np.ones(1 << 20, np.float32), np.ones(1 << 20, np.float32)
+    adds = median(timed(lambda: np.add(a, b, out=a)) for _ in range(9))
+    short, long, add = world.comm.bcast((*bursts, adds), 0)
+    rate = (sizes[1] - sizes[0]) / (long - short)
+    alpha = max(0.0, long - chunk / rate)
+    return {"alpha": alpha, "alpha_in": alpha, "rate": rate, "rate_in": rate, "add": a.nbytes / add}
+
+
+def burst(comm: Any, nbytes: int) -> float:
+    """Return the seconds of each of many messages, BURST bytes in all, that go from rank 0 to rank 1 in a row."""
+    array, answer, count = np.zeros(nbytes, np.uint8), np.zeros(1, np.uint8), BURST // nbytes
+    comm.Barrier()
+    start = time.perf_counter()
+    if comm.rank == 0:
+        for _ in range(count):
+            comm.Send(array, 1)
+        comm.Recv(answer, 1)
+    elif comm.rank == 1:
+        for _ in range(count):
+            comm.Recv(array, 0)
+        comm.Send(answer, 0)
+    return (time.perf_counter() - start) / count
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Return the seconds of a call."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def report(
+    a: argparse.Namespace,
+    ranks: int,
+    computing: float,
+    nominal: float,
+    numbers: dict[str, float],
+    rows: dict[str, tuple[float, float]],
+) -> None:
+    """Print the table, and append it to a file."""
+    print(f"{a.net}, batch {a.batch} a rank, {ranks} ranks; " + ", ".join(f"{k} {v:.4g}" for k, v in numbers.items()))
+    print(f"computing alone: {1e3 * computing:.1f} ms, by the profile {1e3 * nominal:.1f}")
+    for name, (measured, simulated) in rows.items():
+        print(f"{name:18}{1e3 * measured:9.1f}{1e3 * simulated:9.1f}{simulated / measured - 1:+8.1%}")
+    if a.out:
+        line = {
+            "net": a.net,
+            "batch": a.batch,
+            "ranks": ranks,
+            "rate": a.rate,
+            "chunk_bytes": a.chunk_bytes,
+            "links": numbers,
+            "seconds": rows,
+        }
+        with open(a.out, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+if __name__ == "__main__":
+    main()

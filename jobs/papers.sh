@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# papers.sh [--keep] [ID ...]   measure, model, draw and check the papers' figures, or those of the IDs
+# papers.sh --list              print the IDs
+#
+# Writes scaffe/papers/ID.json, docs/papers/ID.png and docs/papers/*.md; `scaffe papers` prints the table. A figure's
+# result is complete when the next one begins: start again with the IDs that are left, or with --keep, which measures
+# only what has no result. Emulated clusters need root (jobs/lab/netlab.sh); without it those figures are not measured.
+# Needs Open MPI and the extras digits and plot: $SCAFFE_VENV, or the .venv that jobs/test.sh makes. Other work on the
+# machine distorts the measurements.
+set -eu
+cd "$(dirname "$0")/.."
+export PATH=${SCAFFE_VENV:-$PWD/.venv}/bin:$PATH PYTHONPATH=$PWD:$PWD/jobs/bench OMP_NUM_THREADS=1
+exec python jobs/papers/run.py "$@"

@@ -1,0 +1,160 @@
+"""ParaX, figures 1, 7, 11 and 12: what a barrier after each layer costs.
+
+ResNet-50 is simulated on the paper's machine (scaffe/parallel/instances/simulation): cores of a domain share its
+memory's bandwidth; an instance of several cores has a barrier after each layer, instances of one core have none. A
+core's rate is fitted so that one instance uses the bandwidth that figure 1 has; the rest must follow.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+from figure import ASSUMED, FITTED, MODEL, OURS, PAPER, STATED, Check, Data, Figure, Input
+
+import scaffe
+from scaffe import models
+from scaffe.compute import Compute
+from scaffe.parallel.instances.simulation.layers import LayerCost
+from scaffe.parallel.instances.simulation.machine import Machine
+from scaffe.parallel.instances.simulation.picture import binned
+from scaffe.parallel.instances.simulation.predict import Predicted, predict
+from scaffe.parallel.instances.simulation.training import Division, Passes
+from scaffe.tools.work import layer_works
+
+BATCH, CORES, BINS, THREADS = 64, 28, 200, (1, 2, 4, 7, 10, 14, 21, 28)
+
+
+@cache
+def passes(inference: bool) -> Passes:
+    """Return ResNet-50's passes with their operations and bytes; each layer has a kernel of its own."""
+    made = models.get("resnet50").train_val(batch=1, data="input")
+    net = scaffe.Net(made, phase=scaffe.TEST if inference else scaffe.TRAIN, compute=Compute(engine="reference"))
+    works = [(name, work) for name, work in layer_works(net).items() if work.units]
+    net.close()
+    costs = [_cost(name, work, way) for way in (0, 1) for name, work in works[:: 1 - 2 * way]]
+    return Passes(costs[: len(works)] if inference else costs, 1)
+
+
+def _cost(name: str, work: Any, way: int) -> LayerCost:
+    gradients = work.gradients * way
+    parameters = work.parameters + 2 * gradients  # read and written
+    seconds = work.flops[way] / 1e11 or work.moved[way] / 2e10  # a Machine's rates replace these
+    return LayerCost(name, seconds, work.flops[way], work.moved[way], parameters, gradients, units=work.units)
+
+
+def knee(core_bandwidth: float, bandwidth: float) -> float:
+    """Return the threads at which access-intensive layers take all of a domain's bandwidth."""
+    return bandwidth / core_bandwidth
+
+
+class Barriers(Figure):
+    """One instance on all cores against one on each core."""
+
+    id, rank = "parax-11", 8
+    title = "Barriers after each layer: bandwidth that is used, and the gain of an instance on each core"
+    source = "ParaX, figures 1, 7, 11 and 12, sections 3 and 5.1"
+    paper = "knee at 7 threads; bandwidth 61.3 to 88.6 %; 2.08 to 2.11x in inference, 1.73 to 2.93x in training"
+    inputs = (
+        Input(
+            "bandwidth",
+            140.8e9,
+            "bytes/s of a domain",
+            ASSUMED,
+            "six channels of DDR4-2933",
+        ),
+        Input("core bandwidth", 20e9, "bytes/s", FITTED, "on figure 7's knee; the check has a core here"),
+        Input("core rate", 130e9, "operations/s", FITTED, "on figure 1: one instance uses 61.3 % of the bandwidth"),
+        Input("jitter", 0.05, "of a layer's time", ASSUMED, "standard deviation"),
+        Input("one instance", 61.3, "% of bandwidth", STATED, "figure 1"),
+        Input("instance per core", 88.6, "% of bandwidth", STATED, "section 5.1"),
+    )
+    unexplained = (
+        "88.6 / 61.3 is 1.45, but inference gains 2.08 to 2.11: sharing bandwidth alone can't give it. Figure 1 is one "
+        "socket, figure 11 two; remote memory and the threads' own costs must supply the rest.",
+        "25.6 GB/s in the text is one memory channel's.",
+        "94.8 % is called the use of CPUs in inference, then in training.",
+    )
+
+    def measure(self) -> Data:
+        """Return the bytes a second that one core here moves when it adds arrays: reads two, writes one."""
+        a, b = np.ones(1 << 25, np.float32), np.ones(1 << 25, np.float32)
+        seconds = []
+        for _ in range(5):
+            start = time.perf_counter()
+            np.add(a, b, out=a)
+            seconds.append(time.perf_counter() - start)
+        return {"core bandwidth": 3 * a.nbytes / min(seconds)}
+
+    def machine(self, domains: int) -> Machine:
+        """Return the paper's machine, or one of its sockets."""
+        rates = {"core_gflops": self.value("core rate") / 1e9, "core_bandwidth": self.value("core bandwidth")}
+        shape = {"cores": CORES * domains, "domains": domains, "bandwidth": self.value("bandwidth")}
+        return Machine(**shape, **rates, unfused=True, jitter=self.value("jitter"))
+
+    def model(self, measured: Data) -> Data:
+        """Return bandwidths and rates: one socket in inference as figure 1, two in training as figure 11."""
+        one, each = (self.simulated(True, 1, x) for x in (CORES, 1))
+        trained = [self.simulated(False, 2, x).rate for x in (2 * CORES, 1)]
+        usage = {name: list(100 * self.over_time(run)) for name, run in (("one", one), ("each", each))}
+        return {
+            "bandwidth": [100 * one.bandwidth_used, 100 * each.bandwidth_used],
+            "inference": each.rate / one.rate,
+            "training": trained[1] / trained[0],
+            "usage": usage,
+            "scaling": [min(n, knee(self.value("core bandwidth"), self.value("bandwidth"))) for n in THREADS],
+        }
+
+    def simulated(self, inference: bool, domains: int, x: int) -> Predicted:
+        """Return the prediction of instances of x cores."""
+        machine = replace(self.machine(domains), link=float("inf"))
+        return predict(passes(inference), machine, Division(x, BATCH * machine.cores, divided=True), 1)
+
+    def over_time(self, run: Predicted) -> np.ndarray:
+        """Return the part of a socket's bandwidth that is used, in bins of equal time."""
+        return binned(run.usage.seconds, run.usage.bandwidth, BINS) / self.value("bandwidth")
+
+    def check(self, measured: Data, modelled: Data) -> Iterable[Check]:
+        """Check the knee, the bandwidths, the gain."""
+        if measured:
+            found = knee(measured["core bandwidth"], self.value("bandwidth"))
+            yield Check("knee, threads, by this machine's core", found, 5, 9)
+        for what, found in zip(("one instance", "instance per core"), modelled["bandwidth"], strict=True):
+            yield Check(f"bandwidth used, {what}, %", found, self.value(what) - 5, self.value(what) + 5)
+        yield Check("gain by sharing bandwidth alone, inference, one socket", modelled["inference"], 1.3, 1.6)
+
+    def words(self, measured: Data, modelled: Data) -> tuple[str, str]:
+        """Return the bandwidths and the gains."""
+        one, each = modelled["bandwidth"]
+        gains = f"inference {modelled['inference']:.2f}x, training on two sockets {modelled['training']:.2f}x"
+        model = f"bandwidth {one:.0f} % (fitted) to {each:.0f} %; {gains}"
+        if not measured:
+            return "", model
+        return f"a core moves {measured['core bandwidth'] / 1e9:.1f} GB/s", model
+
+    def draw(self, figure: Any, measured: Data, modelled: Data) -> None:
+        """Draw bandwidth over time, and access-intensive layers over threads."""
+        left, right = figure.subplots(1, 2)
+        time_of = (np.arange(BINS) + 0.5) / BINS
+        labels = {"one": "one instance (fitted)", "each": "an instance on each core"}
+        for (name, label), colour in zip(labels.items(), (MODEL, OURS), strict=True):
+            used = modelled["usage"][name]
+            left.plot(time_of, used, color=colour, linewidth=0.9, label=f"{label}: mean {np.mean(used):.0f} %")
+        for what, line in (("one instance", ":"), ("instance per core", "--")):
+            mean = self.value(what)
+            left.axhline(mean, color=PAPER, linestyle=line, linewidth=0.9, label=f"paper's mean, {what}: {mean} %")
+        left.set(xlabel="part of the run", ylabel="memory bandwidth used, %", ylim=(0, 160))
+        left.set(title="Modelled: ResNet-50, inference, 28 cores")
+        right.plot(THREADS, modelled["scaling"], "--", color=MODEL, label="BN, activation: modelled, knee fitted")
+        right.plot(THREADS, THREADS, ":", color="grey", label="linear")
+        right.plot([7], [7], "s", color=PAPER, label="paper's knee")
+        right.set(xlabel="threads", ylabel="speedup", title="Figure 7")
+        for axes in (left, right):
+            axes.legend(frameon=False, fontsize=8)
+
+
+FIGURE = Barriers()

@@ -1,0 +1,141 @@
+"""ParaX, figures 15 to 17: gradient server, parameter server and ring of n instances on one machine.
+
+Bytes are counted by the additions and copies that jobs/bench/gathers.py does with scaffe's gather `server`, and by
+closed forms for the other two; latency is measured with as many threads. Throughput is modelled:
+computing gains from more instances, while an update's bytes pass through the cores that update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from figure import ASSUMED, DERIVED, MODEL, OTHER, OURS, STATED, Check, Data, Figure, Input, within
+
+COUNTS, ELEMENTS, TURNS = (2, 4, 6, 8), 25_600_000, 5
+GS, PS, RING = "server", "parameter server", "ring"
+COLOURS = {GS: OURS, PS: MODEL, RING: OTHER}
+PAPERS_COUNTS = (1, 4, 8, 18, 27, 54)
+
+
+def passes(way: str, n: int) -> float:
+    """Return how often an iteration of n instances reads or writes an element of the gradients or weights.
+
+    An addition reads two and writes one, a copy reads one and writes one, an update reads two and writes two (the
+    gradient, times the rate, is kept in place).
+    """
+    if way == GS:  # the first gradient is the sum's start; n - 1 additions; one update of the shared weights
+        return 3 * (n - 1) + 4
+    if way == PS:  # n pushes, of which the first is copied on, the others added; one update; n pulls
+        return 2 * n + 2 + 3 * (n - 1) + 4 + 2 * n
+    return (n - 1) * 3 + (n - 1) * 2 + 4 * n  # each chunk goes around twice; n updates
+
+
+class GradientServer(Figure):
+    """The update of n instances in three ways."""
+
+    id, rank = "parax-15", 5
+    title = "Gradient server against parameter server and ring: bytes, latency, throughput"
+    source = "ParaX, figures 15 to 17, section 5.2"
+    paper = (
+        "bytes: PS about 2x GS, ring slightly over GS; latency: GS always much lower; PS, ring fall past 4 instances"
+    )
+    inputs = (
+        Input("parameters", ELEMENTS, "elements", DERIVED, "ResNet-50"),
+        Input("computing", 196.0, "images/s of one instance", ASSUMED, "half of 9.66 TFLOPS, 24.6 GFLOP for an image"),
+        Input(
+            "gain", 1.73, "", STATED, "figure 11, of an instance for each core over one instance, least of the range"
+        ),
+        Input("bandwidth", 281.6e9, "bytes/s", ASSUMED, "two sockets of six channels of DDR4-2933"),
+        Input("update cores", 2, "", STATED, "section 5.2: PS and ring dedicate at least two cores, GS has all"),
+        Input("core bandwidth", 20e9, "bytes/s", DERIVED, "figure 7: seven cores saturate a socket"),
+    )
+    unexplained = (
+        "Bytes can't slow PS and ring below their rate at 4 instances: through two cores the update of 54 takes 1 s, "
+        "computing at half of the peak 10 to 18 s. Locks, serialisation or the frameworks' own threads must do it.",
+        "Figures 15 to 17 have no numbers in the text: only their order and 'about twice' can be checked.",
+        "The paper does not say what it counts as an access. Here each read and each write of an element counts: PS is "
+        "2.3 to 2.6 times GS, and a ring, which updates n copies of the weights, can't be slightly over GS.",
+        "PS and ring there come from frameworks for clusters (MXNet, Horovod), with copies into send buffers. Here "
+        "each is as good as shared memory permits, so the distance is smaller.",
+    )
+
+    def measure(self) -> Data:
+        """Return milliseconds and counted passes by way and number of instances."""
+        import gathers
+
+        found: Data = {"ms": {way: [] for way in COLOURS}, "passes": {way: [] for way in COLOURS}}
+        for n in COUNTS:
+            places = gathers.place(str(n), gathers.read_topology(), oversubscribe=True)
+            for name, make in gathers.ways(n, ELEMENTS, [one.domain for one in places]):
+                if name in COLOURS:
+                    seconds, moved = gathers.timed(make(), places, TURNS)
+                    found["ms"][name].append(1e3 * seconds)
+                    found["passes"][name].append(moved / ELEMENTS)
+        return found
+
+    def model(self, measured: Data) -> Data:
+        """Return passes by the closed forms, and throughput over that of one instance."""
+        counts = {way: [passes(way, n) for n in COUNTS] for way in COLOURS}
+        rates = {way: [self.rate(way, n) for n in PAPERS_COUNTS] for way in COLOURS}
+        return {"passes": counts, "rates": rates}
+
+    def rate(self, way: str, n: int) -> float:
+        """Return the images per second of n instances: computing, whose gain grows with n, then the update."""
+        images = 64 * n
+        gain = 1 + (self.value("gain") - 1) * (n - 1) / (PAPERS_COUNTS[-1] - 1)
+        computing = images / (self.value("computing") * gain)
+        moved = 4 * self.value("parameters") * passes(way, n)
+        dedicated = self.value("update cores") * self.value("core bandwidth")
+        return images / (computing + moved / (self.value("bandwidth") if way == GS else dedicated))
+
+    def check(self, measured: Data, modelled: Data) -> Iterable[Check]:
+        """Check bytes at every count, latencies at every count, and throughput past 4 instances."""
+        for i, n in enumerate(COUNTS):
+            if measured:
+                counted, spent = measured["passes"], measured["ms"]
+                yield within(f"bytes, PS / GS, {n} instances", counted[PS][i] / counted[GS][i], 2.0, 0.1)
+                yield Check(f"bytes, ring / GS, {n} instances", counted[RING][i] / counted[GS][i], 1.0, 1.3)
+                yield Check(f"latency, GS / PS, {n} instances", spent[GS][i] / spent[PS][i], high=1.0)
+                yield Check(f"latency, GS / ring, {n} instances", spent[GS][i] / spent[RING][i], high=1.0)
+        for way in (PS, RING):
+            found = modelled["rates"][way]
+            yield Check(f"throughput, {way}: 54 instances over 4", found[-1] / found[1], high=1.0)
+
+    def words(self, measured: Data, modelled: Data) -> tuple[str, str]:
+        """Return the ratios of bytes and of latency."""
+        if not measured:
+            return "", self._modelled(modelled)
+
+        def over(key: str, way: str) -> str:
+            ratios = [a / b for a, b in zip(measured[key][way], measured[key][GS], strict=True)]
+            return f"{min(ratios):.2f} to {max(ratios):.2f}"
+
+        text = f"bytes over GS: PS {over('passes', PS)}, ring {over('passes', RING)}"
+        text += f"; latency over GS: PS {over('ms', PS)}, ring {over('ms', RING)} ({COUNTS[0]} to {COUNTS[-1]} threads)"
+        return text, self._modelled(modelled)
+
+    def _modelled(self, modelled: Data) -> str:
+        rates = modelled["rates"]
+        return "54 instances over 4: " + ", ".join(f"{way} {rates[way][-1] / rates[way][1]:.2f}" for way in COLOURS)
+
+    def draw(self, figure: Any, measured: Data, modelled: Data) -> None:
+        """Draw throughput, latency and bytes against the number of instances."""
+        rates, latency, accessed = figure.subplots(1, 3)
+        for way, colour in COLOURS.items():
+            rates.plot(PAPERS_COUNTS, modelled["rates"][way], "--", color=colour, label=way)
+            accessed.plot(COUNTS, [4e-9 * ELEMENTS * p for p in modelled["passes"][way]], "--", color=colour)
+            if measured:
+                latency.plot(COUNTS, measured["ms"][way], "o-", color=colour, label=way)
+                accessed.plot(COUNTS, [4e-9 * ELEMENTS * p for p in measured["passes"][way]], "o", color=colour)
+        most = max(map(max, measured["ms"].values())) if measured else 1
+        rates.set(xlabel="instances", ylabel="images/s", ylim=(0, None), title="modelled, rates assumed")
+        latency.set(xlabel="instances", ylabel="update latency, ms", ylim=(0, 1.5 * most), title="measured here")
+        accessed.set(
+            xlabel="instances", ylabel="data accessed, GB", ylim=(0, None), title="dots: counted, lines: formula"
+        )
+        for axes in (rates, latency):
+            axes.legend(frameon=False, fontsize=8)
+
+
+FIGURE = GradientServer()

@@ -1,0 +1,127 @@
+"""Reproduce the papers' figures: measure, model, check and draw; papers.sh starts it.
+
+    python jobs/papers/run.py [--keep] [--list] [ID ...]
+
+Writes, for each figure, scaffe/papers/ID.json and docs/papers/ID.png, then the pages docs/papers/*.md from all results.
+A figure that fails keeps its former result, and the next one begins; the exit code is then 1. The gate, which compares
+gradients, comes first: nothing else is measured while they differ. With --keep a figure whose measurement is
+kept is not measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import io
+import json
+import os
+import platform
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import pages
+from figure import Data, Figure, NotMeasurable, result
+from numa_caffe_8 import GATE
+
+from scaffe.atomic import write_atomically
+from scaffe.papers import FOLDER, REPRODUCED, lines
+
+HERE = Path(__file__).resolve().parent
+PICTURES = HERE.parents[1] / "docs/papers"
+PAPERS = ("numa-caffe", "parax", "s-caffe", "singlecaffe", "swcaffe")
+
+
+def figures() -> dict[str, Figure]:
+    """Return all figures by ID, in the order in which they run."""
+    files = [path.stem for path in sorted(HERE.glob("*.py")) if path.stem.replace("_", "-").startswith(PAPERS)]
+    found = [importlib.import_module(file).FIGURE for file in files]
+    return {figure.id: figure for figure in sorted(found, key=lambda figure: figure.rank)}
+
+
+def measured(figure: Figure) -> Data:
+    """Return what a figure's result keeps: the measurement, or the reason why there is none."""
+    start, load = time.monotonic(), round(os.getloadavg()[0], 1)
+    try:
+        found: Data = {"measured": figure.measure()}
+    except NotMeasurable as error:
+        return {"why": str(error)}
+    seconds, date = round(time.monotonic() - start), time.strftime("%Y-%m-%d")
+    return found | {"seconds": seconds, "machine": machine(), "load": load, "date": date}
+
+
+def machine() -> str:
+    """Return this machine in words: the processor's name and the number of its cores."""
+    info = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.partition(": ")[2] for line in info if line.startswith("model name")]
+    return f"{len(names)} cores, {names[0] if names else platform.machine()}"
+
+
+def picture(figure: Figure, found: Data) -> bytes:
+    """Return the figure's picture as PNG."""
+    from matplotlib.figure import Figure as Picture
+
+    drawn = Picture(figsize=(9, 3.8), layout="constrained")
+    kept = found["kept"].get("measured", {})
+    figure.draw(drawn, kept, figure.model(kept))
+    for axes in drawn.axes:
+        axes.spines[["top", "right"]].set_visible(False)
+    content = io.BytesIO()
+    drawn.savefig(content, format="png", dpi=110, metadata={"Software": None})
+    return content.getvalue()
+
+
+def run(figure: Figure, keep: bool) -> Data:
+    """Measure, model, check, draw and write a figure; return its result."""
+    file = FOLDER / f"{figure.id}.json"
+    kept = json.loads(file.read_text())["kept"] if keep and file.exists() else measured(figure)
+    found = result(figure, kept)
+    drawn = picture(figure, found)
+    write_atomically(file, (json.dumps(found, indent=1) + "\n").encode())
+    write_atomically(PICTURES / f"{figure.id}.png", drawn)
+    return found
+
+
+def differ(found: Data) -> bool:
+    """Return whether the gate's result has gradients that differ, or none."""
+    verdicts = [check["verdict"] for check in found["checks"] if check["what"].startswith(GATE)]
+    return set(verdicts) != {REPRODUCED}
+
+
+def main() -> int:
+    """Run the figures; return 1 if one failed or the gradients differ."""
+    known = figures()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("ids", metavar="ID", nargs="*", help=f"of {', '.join(known)} (default: all)")
+    parser.add_argument("--keep", action="store_true", help="do not measure what is kept")
+    parser.add_argument("--list", action="store_true", help="print the IDs")
+    a = parser.parse_args()
+    if unknown := set(a.ids) - set(known):
+        parser.error(f"unknown figure {' '.join(sorted(unknown))}; known: {' '.join(known)}")
+    if a.list:
+        print("\n".join(known))
+        return 0
+    gate = next(iter(known))
+    chosen = [one for one in known if not a.ids or one in a.ids or one == gate]
+    failed = 0
+    for name in chosen:
+        try:
+            found = run(known[name], a.keep or (name == gate and name not in a.ids and bool(a.ids)))
+        except Exception:
+            traceback.print_exc()
+            failed = 1
+            if name == gate:
+                return failed
+            continue
+        if name in a.ids or not a.ids:
+            print("\n".join(list(lines([found]))[:-1]), flush=True)
+        if name == gate and differ(found):
+            print("The gradients differ: nothing else is measured.")
+            return 1
+    pages.write(PICTURES, [figure.id for figure in known.values()])
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""The papers' figures as reproduced here: a JSON file for each, which `jobs/papers.sh` writes.
+
+The files are package data, so that an installed package has the table too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parent
+REPRODUCED, NOT_REPRODUCED, NOT_MEASURABLE = "reproduced", "not reproduced", "not measurable here"
+Result = dict[str, Any]
+
+
+def results(folder: Path = FOLDER) -> list[Result]:
+    """Return the results, most telling figure first: see `jobs/papers/figure.py` for the keys."""
+    found: list[Result] = [json.loads(path.read_text()) for path in folder.glob("*.json")]
+    return sorted(found, key=lambda result: (result["rank"], result["id"]))
+
+
+def lines(found: Sequence[Result]) -> Iterator[str]:
+    """Yield the table: a block of lines for each figure."""
+    for one in found:
+        yield f"{one['id']}: {summary(one)}"
+        yield f"  {one['title']} ({one['source']})"
+        for name in ("paper", "measured", "modelled"):
+            yield f"  {name:10}{one[name]}"
+        for check in one["checks"]:
+            yield f"  {'check':10}{described(check)}"
+        yield ""
+    yield "; ".join(f"{count} {verdict}" for verdict, count in _counts(found).items() if count) + "."
+
+
+def summary(one: Result) -> str:
+    """Return a figure's verdict, with the number of its checks that hold where some don't."""
+    verdicts = [check["verdict"] for check in one["checks"]]
+    holding = verdicts.count(REPRODUCED)
+    return one["verdict"] if holding == len(verdicts) else f"{one['verdict']}, {holding} of {len(verdicts)} checks hold"
+
+
+def described(check: Result) -> str:
+    """Return a check in one line: what was checked, what was found, what was expected, the verdict."""
+    if check["found"] is None:
+        return f"{check['what']}: {check['verdict']}, {check['why']}"
+    return f"{check['what']}: {check['found']:.4g}, expected {expected(check)}: {verdict(check)}"
+
+
+def expected(check: Result) -> str:
+    """Return the range that a check allows."""
+    low, high = check["low"], check["high"]
+    if low is None:
+        return f"at most {high:.4g}"
+    if high is None:
+        return f"at least {low:.4g}"
+    return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
+
+
+def verdict(check: Result) -> str:
+    """Return the verdict, and by how much the figure was missed."""
+    return f"{check['verdict']}, by {check['by']:.4g}" if check["verdict"] == NOT_REPRODUCED else check["verdict"]
+
+
+def _counts(found: Sequence[Result]) -> dict[str, int]:
+    return {name: sum(one["verdict"] == name for one in found) for name in (REPRODUCED, NOT_REPRODUCED, NOT_MEASURABLE)}

@@ -1,0 +1,139 @@
+"""GivingUp: with --stall shrink, ranks that hang are ended, and the others go on without them.
+
+All watchdogs decide by one rule, from the same records (see `hanging`). A rank that hangs in a layer ends itself. A
+process that does not run is killed by the lowest rank of its host whose process runs. So each rank that is given up is
+a process that has ended. MPI reports it to all ranks as any lost one, and they need no other agreement. If no rank of
+a host runs, only MPI's own detector of failures can report them.
+
+A process that was stopped, and that nobody could kill, ends itself as soon as it runs again.
+
+A rank that is given up ends by SIGKILL: Open MPI's mpirun ends the job if a process has an exit code other than 0.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from collectives import abort
+from scaffe.files.prefix_lock import Owner, this_process
+from scaffe.monitor.log import log
+from scaffe.monitor.record import BEAT, Observation
+from scaffe.parallel.world import World
+
+HEARD = 3  # datagrams of a rank, sent every quarter of the stall time, that show that it ran for half of that time
+
+
+class Standing:
+    """How long a rank has stood still: in the same record (`idle`), and without running at all (`silent`), in seconds.
+
+    Only time counts in which this watchdog was running. If it was stopped itself, or got no processor, its own pause is
+    not the rank's.
+    """
+
+    def __init__(self) -> None:
+        self.idle = self.silent = 0.0
+
+    def watch(self, one: Observation, seconds: float) -> None:
+        """Count `seconds`, watched since the last observation, unless the rank has moved."""
+        self.idle = min(self.idle + seconds, one.idle)
+        self.silent = min(self.silent + seconds, one.silent)
+
+
+def hanging(
+    ranks: Sequence[tuple[Observation, Standing]], is_computing: Callable[[Sequence[int]], bool], seconds: float
+) -> tuple[list[Observation], list[Observation]]:
+    """Return the ranks that hang: those whose processes do not run, and those that compute one layer for too long.
+
+    `is_computing(row)` returns whether a rank is in a layer's pass and waits for nothing.
+
+    A rank hangs if another one, which runs, has waited for `seconds`, and meanwhile
+
+    - its process has not run,
+    - or it has been in one layer's pass: for twice as long if other processes do not run, for which it may wait.
+
+    A rank that reads records, writes a snapshot or runs a callback, and whose process runs, does not hang: it is slow.
+    """
+    known = [(one, still) for one, still in ranks if one.is_known]
+    if not any(one.is_waiting and still.idle >= seconds > 2 * still.silent for one, still in known):
+        return [], []
+    stopped = [one for one, still in known if still.silent >= seconds]
+    patience = 2 * seconds if stopped else seconds
+    computing = [one for one, still in known if one not in stopped and still.idle >= patience and is_computing(one.row)]
+    return stopped, computing
+
+
+class GivingUp:
+    """Ends ranks that hang; `look` is called by the watchdog of each rank, about every `nap` seconds.
+
+    `local` holds the ranks of this host, `place(one)` returns what a rank is doing. Collective.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        local: Collection[int],
+        seconds: float,
+        nap: float,
+        is_computing: Callable[[Sequence[int]], bool],
+        place: Callable[[Observation], str],
+    ):
+        self.rank, self.local, self.seconds, self.nap = world.rank, local, seconds, nap
+        self._is_computing, self._place = is_computing, place
+        self._processes: list[Owner] = world.allgather(this_process())
+        self._standing = [Standing() for _ in range(world.size)]
+        self._given_up: set[int] = set()
+        self._last = time.monotonic()  # when this watchdog looked
+
+    def look(self, seen: Sequence[Observation], heard: Mapping[int, int]) -> None:
+        """End ranks that hang, `seen` being all ranks, `heard` the number of datagrams since the last look by rank."""
+        now, last = time.monotonic(), self._last
+        if now - last >= self.seconds:
+            self._check_itself(seen, heard, now - last)
+        self._last = now
+        ranks = list(zip(seen, self._standing, strict=True))
+        for one, still in ranks:
+            still.watch(one, min(now - last, 2 * self.nap))
+        stopped, computing = hanging(ranks, self._is_computing, self.seconds)
+        for one in computing:
+            if one.rank == self.rank:
+                self._end_itself(f"is given up: it hangs in {self._place(one)}, since {one.idle:.0f} s")
+        for one in stopped:
+            if one.rank in self.local and one.rank not in self._given_up and self._is_lowest():
+                self._kill(one)
+
+    def _check_itself(self, seen: Sequence[Observation], heard: Mapping[int, int], gap: float) -> None:
+        """End this process if others ran while it did not: they may have given it up.
+
+        Where all were stopped, as a batch system may do, they go on together.
+        """
+        since, last = (self._last + self.seconds / 2) * 1e9, self._last * 1e9
+        others = [one for one in seen if one.rank != self.rank]
+        near = any(one.row[BEAT] >= since and one.awake <= last for one in others if one.rank in self.local)
+        if near or any(heard[one.rank] >= HEARD for one in others):
+            self._end_itself(f"is given up: its process did not run for {gap:.0f} s while other ranks did")
+
+    def _is_lowest(self) -> bool:
+        """Return whether this rank is the lowest of its host whose process runs."""
+        return self.rank == min(rank for rank in self.local if self._standing[rank].silent <= self.seconds / 2)
+
+    def _kill(self, one: Observation) -> None:
+        """Kill a process of this machine that does not run, unless its id is another process's by now."""
+        self._given_up.add(one.rank)
+        process = self._processes[one.rank]
+        if not process.is_alive():
+            return
+        what = f"rank {one.rank} on {one.host} is given up: its process has not run for {one.silent:.0f} s"
+        try:
+            os.kill(process.pid, signal.SIGKILL)
+        except OSError as error:
+            log.error("Stall: %s, but process %d can't be killed: %s", what, process.pid, error.strerror)
+        else:
+            log.warning("Stall: %s; process %d is killed", what, process.pid)
+
+    def _end_itself(self, why: str) -> None:
+        """End this process at once: its main thread may never return, and must do nothing more."""
+        abort.write(f"scaffe: rank {self.rank} {why}\n")
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,139 @@
+"""Described clusters: files that give a cluster's numbers, each with its unit and where it comes from."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from collectives.model.clusters import Cluster
+from scaffe.errors import ScaffeError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FOLDER = Path(__file__).parent / "described"
+ORIGINS = ("stated", "derived", "data sheet", "fitted", "assumed", "measured")
+UNITS = {
+    "nodes": "nodes of the cluster",
+    "devices": "devices, one for each rank, of a node",
+    "flops": "operations a second that a device sustains in matrix products",
+    "memory": "bytes a second of a device's memory",
+    "launch": "seconds that each pass of a layer takes besides",
+    "alpha_in": "seconds of a message within a node",
+    "rate_in": "bytes a second of a message within a node",
+    "alpha": "seconds of a message between nodes",
+    "rate": "bytes a second of a message between nodes",
+    "add": "bytes a second of a sum of two arrays",
+    "adapters": "messages that leave a node at full rate",
+    "supernode": "nodes of a supernode; 0: there are none",
+    "oversubscription": "nodes of a supernode for each that can send out of it at full rate",
+    "read": "bytes a second that a node reads of its data; 0: no limit",
+    "storage": "bytes a second that all nodes read together; 0: no limit",
+}
+DEFAULTS = {"launch": 0.0, "adapters": 1, "supernode": 0, "oversubscription": 1.0, "read": 0.0, "storage": 0.0}
+WHOLE = ("nodes", "devices", "adapters", "supernode")
+MAY_BE_ZERO = ("launch", "alpha_in", "alpha", "supernode", "read", "storage")
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number, its origin (one of ORIGINS), and the place that gives it, or the reason."""
+
+    value: float
+    origin: str
+    where: str
+
+
+@dataclass(frozen=True)
+class DescribedCluster:
+    """A cluster's numbers by the names of UNITS; those with a default may be missing."""
+
+    name: str
+    about: str
+    quantities: Mapping[str, Quantity]
+
+    def __getitem__(self, name: str) -> float:
+        """Return a number."""
+        return self.quantities[name].value if name in self.quantities else DEFAULTS[name]
+
+    def with_(self, **values: float) -> DescribedCluster:
+        """Return the cluster with other numbers, noted as assumed. Raise ScaffeError for an unknown name."""
+        given = {name: _quantity(self.name, name, {"value": v, "from": "assumed"}) for name, v in values.items()}
+        return replace(self, quantities={**self.quantities, **given})
+
+    @cached_property
+    def links(self) -> Cluster:
+        """The times of messages and sums, for the model of collectives."""
+        return Cluster(
+            self.name,
+            int(self["nodes"]),
+            int(self["devices"]),
+            alpha_in=self["alpha_in"],
+            beta_in=1 / self["rate_in"],
+            alpha=self["alpha"],
+            beta=1 / self["rate"],
+            gamma=1 / self["add"],
+            nics=int(self["adapters"]),
+            nodes_per_supernode=int(self["supernode"]) or None,
+            oversubscription=self["oversubscription"],
+            source=self.about,
+        )
+
+    def reading(self, ranks: int) -> float:
+        """Return the bytes a second that each of `ranks` ranks reads; infinite where nothing limits it."""
+        on_a_node = min(ranks, int(self["devices"]))
+        node, all_nodes = self["read"] or float("inf"), self["storage"] or float("inf")
+        return min(node / on_a_node, all_nodes / ranks)
+
+
+def names() -> list[str]:
+    """Return the names of the clusters that are shipped."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+def find_cluster(name: str | os.PathLike[str]) -> DescribedCluster:
+    """Return a shipped cluster by its name, or that of a TOML file. Raise ScaffeError for any other name or file."""
+    text = os.fspath(name)
+    if text in names():
+        return _read(FOLDER / f"{text}.toml", text)
+    if not text.endswith(".toml"):
+        raise ScaffeError(f"unknown cluster '{text}'; known: {' '.join(names())}, or the path of a .toml file")
+    return _read(Path(text), Path(text).stem)
+
+
+def _read(path: Path, name: str) -> DescribedCluster:
+    try:
+        given = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ScaffeError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    except ValueError as error:
+        raise ScaffeError(f"{path}: {error}") from None
+    about = str(given.pop("about", ""))
+    quantities = {key: _quantity(str(path), key, value) for key, value in given.items()}
+    missing = [key for key in UNITS if key not in quantities and key not in DEFAULTS]
+    if missing:
+        raise ScaffeError(f"{path}: no '{missing[0]}', {UNITS[missing[0]]}")
+    return DescribedCluster(name, about, quantities)
+
+
+def _quantity(path: str, key: str, given: Any) -> Quantity:
+    """Return a checked number. Raise ScaffeError for an unknown name, value or origin."""
+    if key not in UNITS:
+        raise ScaffeError(f"{path}: unknown number '{key}'; known: {' '.join(UNITS)}")
+    if not isinstance(given, dict) or not {"value", "from"} <= given.keys():
+        raise ScaffeError(f'{path}: {key} must be {{ value = N, from = "stated", where = "..." }}, got {given!r}')
+    value, origin = given["value"], given["from"]
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+        raise ScaffeError(f"{path}: {key} must be a number, {UNITS[key]}; got {value!r}")
+    if (not value and key not in MAY_BE_ZERO) or (key in WHOLE and value != int(value)):
+        raise ScaffeError(f"{path}: {key} must be a {'whole ' * (key in WHOLE)}number above 0; got {value!r}")
+    if origin not in ORIGINS:
+        raise ScaffeError(f"{path}: {key} is from '{origin}'; known: {', '.join(ORIGINS)}")
+    return Quantity(value, origin, str(given.get("where", "")))

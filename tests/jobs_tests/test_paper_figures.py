@@ -1,0 +1,275 @@
+"""The papers' figures: models against closed forms and counts, and checks that fail when an input is wrong."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import scaffe
+from scaffe import papers
+from scaffe.models import get
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = [str(ROOT / "jobs/papers"), str(ROOT / "jobs/bench")]
+MODULES = sorted(path.stem for path in (ROOT / "jobs/papers").glob("*.py"))
+pytestmark = pytest.mark.mpi_skip
+
+
+@pytest.fixture(autouse=True)
+def path(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The folders of the figures and of the benchmarks on sys.path, and their modules gone afterwards."""
+    before = set(sys.modules)
+    monkeypatch.setattr(sys, "path", [*FOLDERS, *sys.path])
+    yield
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(tuple(FOLDERS)):
+            del sys.modules[name]
+
+
+def module(name: str) -> ModuleType:
+    return importlib.import_module(name)
+
+
+def verdicts(name: str, measured: dict | None = None, modelled: dict | None = None) -> dict[str, str]:
+    """Return the verdict of each check of a figure, by what it checks; `modelled` where its model takes long."""
+    figure = module(name).FIGURE
+    found = measured or {}
+    return {check.what: check.verdict for check in figure.check(found, modelled or figure.model(found))}
+
+
+def kept(name: str) -> dict:
+    """Return what the package's result of a figure keeps of its measurement."""
+    return json.loads((papers.FOLDER / f"{name}.json").read_text())["kept"]["measured"]
+
+
+def test_each_result_is_what_its_figure_makes_of_the_kept_measurement() -> None:
+    figures = module("run").figures()
+    assert {one["id"] for one in papers.results()} == set(figures)
+    for name in ("swcaffe-10", "numa-caffe-9", "singlecaffe-9"):  # quick ones
+        written = json.loads((papers.FOLDER / f"{name}.json").read_text())
+        assert json.loads(json.dumps(module("figure").result(figures[name], written["kept"]))) == written
+
+
+def test_each_input_says_where_it_comes_from() -> None:
+    origins = module("figure").ORIGINS
+    for figure in module("run").figures().values():
+        assert all(one.origin in origins and one.where for one in figure.inputs), figure.id
+
+
+def test_a_check_is_as_strict_as_its_bounds() -> None:
+    check = module("figure").Check
+    assert [check("", found, 1, 2).verdict for found in (0.9, 1, 2, 2.1, float("nan"), float("inf"), None)] == [
+        papers.NOT_REPRODUCED, papers.REPRODUCED, papers.REPRODUCED, papers.NOT_REPRODUCED, papers.NOT_REPRODUCED,
+        papers.NOT_REPRODUCED, papers.NOT_MEASURABLE,
+    ]  # fmt: skip
+    assert check("", 2.5, 1, 2).by == 0.5 and check("", 0.5, 1, 2).by == 0.5
+
+
+def gradient(batch: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return LeNet's gradient on a batch, by a net of its own."""
+    net = scaffe.Net(get("lenet").train_val(batch=len(batch), data="input"), phase=scaffe.TRAIN)
+    random = np.random.default_rng(1)
+    for blobs in net.params.values():
+        for blob in blobs:
+            blob.data[...] = random.normal(0, 0.05, blob.data.shape)
+    net.blobs["data"].data[...], net.blobs["label"].data[...] = batch, labels
+    net.forward()
+    net.backward()
+    found = np.concatenate([np.ravel(blob.diff).copy() for blobs in net.params.values() for blob in blobs])
+    net.close()
+    return found
+
+
+def test_the_gate_accepts_the_mean_of_gradients_and_refuses_their_sum() -> None:
+    gate = module("numa_caffe_8")
+    random = np.random.default_rng(2)
+    images, labels = random.normal(size=(8, 1, 28, 28)), random.integers(0, 10, 8)
+    one = gradient(images, labels)
+    parts = [gradient(images[k : k + 2], labels[k : k + 2]) for k in range(0, 8, 2)]
+    same = {"losses": [1.0] * 40, "accuracy": 90.0}
+
+    def gradients_agree(found: np.ndarray) -> bool:
+        measured = {"ways": {gate.ONE: same, "4 ranks": same}, "differences": {"4 ranks": gate.difference(found, one)}}
+        checks = [check.result() for check in gate.FIGURE.check(measured, {})]
+        assert len(checks) == 3
+        return not module("run").differ({"checks": checks})
+
+    assert gradients_agree(np.mean(parts, axis=0))
+    assert not gradients_agree(np.sum(parts, axis=0))
+    assert module("run").differ({"checks": []})
+
+
+def test_the_gate_refuses_another_loss_curve_and_another_accuracy() -> None:
+    gate = module("numa_caffe_8")
+    one = {"losses": [1.0] * 40, "accuracy": 90.0}
+    for other in ({"losses": [1.0] * 20 + [1.02] * 20}, {"accuracy": 88.7}):
+        measured = {"ways": {gate.ONE: one, "4 ranks": one | other}, "differences": {"4 ranks": 0.0}}
+        assert [check.verdict for check in gate.FIGURE.check(measured, {})].count(papers.NOT_REPRODUCED) == 1
+
+
+def test_renumbering_sends_a_quarter_and_a_256th_across_and_a_wrong_rate_is_refused() -> None:
+    figure = module("swcaffe_7")
+    assert [old / new for old, new in (figure.crossed(8, 4), figure.crossed(1024, 256))] == [4, 256]
+    assert figure.ratio(8, 4, 4) == pytest.approx(19 / 10)
+    assert figure.ratio(8, 4, 1) == 1
+    machine = replace(figure.TAIHULIGHT, nodes_per_supernode=8, alpha=0, gamma=0)
+    old, new = figure.predicted(machine, 32, 1 << 20)
+    assert old / new == pytest.approx(figure.ratio(32, 8, 4), rel=0.01)
+    assert figure.FIGURE.value("old / new, 1,024 nodes") == pytest.approx(figure.ratio(1024, 256, 4), rel=1e-4)
+    calls = [{"old": [1.9], "new": [1.0]}] * len(figure.SIZES)
+    equal = [{"old": [1.0], "new": [1.0]}] * len(figure.SIZES)
+    right, wrong = ({"a quarter": quarter, "full": equal} for quarter in (calls, equal))
+    model = {"crossing": {"8 4": [4, 1], "1024 256": [256, 1]}, "1024": [figure.ratio(1024, 256, 4), 1.0]}
+    assert set(verdicts("swcaffe_7", right, model).values()) == {papers.REPRODUCED}
+    assert verdicts("swcaffe_7", wrong, model)["time old / new, 64 MB, uplink of a quarter"] == papers.NOT_REPRODUCED
+
+
+def test_the_counted_bytes_of_parameter_server_and_ring_are_the_closed_forms() -> None:
+    figure, gathers = module("parax_15"), module("gathers")
+    for n in (2, 3, 4):
+        places = gathers.place(str(n), gathers.read_topology(), oversubscribe=True)
+        for name, make in gathers.ways(n, 5000, [one.domain for one in places]):
+            moved = gathers.timed(make(), places, 1)[1] / 5000 if name in figure.COLOURS else None
+            if name == figure.GS:  # saves a pass where several gradients come at once
+                assert moved <= figure.passes(name, n)
+            elif moved:
+                assert moved == pytest.approx(figure.passes(name, n), rel=1e-3)
+
+
+def test_one_fitted_exchange_gives_the_other_speedups_and_nominal_rates_do_not() -> None:
+    figure = module("swcaffe_10")
+    assert figure.speedup(1024, 2.0, figure.exchange_of(1024, 2.0, 715.45)) == pytest.approx(715.45)
+    assert set(verdicts("swcaffe_10").values()) == {papers.REPRODUCED}
+    nominal = figure.FIGURE.nominal("AlexNet's parameters")
+    inputs = type(figure.FIGURE).inputs
+    figure.FIGURE.inputs = [replace(one, value=nominal) if one.name == "AlexNet's exchange" else one for one in inputs]
+    assert papers.NOT_REPRODUCED in verdicts("swcaffe_10").values()
+
+
+def test_a_simulated_chain_gains_what_equations_1_and_2_say() -> None:
+    figure = module("s_caffe_11")
+    assert figure.gain(8, 16) == pytest.approx(3 * 16 / 22)
+    assert figure.simulated_gain(8 << 20) == pytest.approx(figure.gain(8, 16), rel=0.01)
+
+
+def test_the_rate_is_that_at_which_communication_takes_the_wanted_share() -> None:
+    figure = module("s_caffe_13")
+    talking, update, operations = 300.0, 20.0, 1e12
+    fastest = {figure.ALONE: update, figure.SC_B: update + talking}
+    fast = {figure.ALONE: update + 1e3 * operations / figure.FAST}
+    rate = figure.computing_rate(fastest, fast, 0.36)
+    computing = update + 1e3 * operations / rate
+    assert talking / (talking + computing) == pytest.approx(0.36)
+
+
+def test_computing_was_fitted_on_160_over_32_and_nothing_hides_without_overlap() -> None:
+    figure = module("s_caffe_8")
+    assert figure.FIGURE.value("computing") == pytest.approx(figure.fit(2.5), rel=1e-3)
+    down, up = figure.talking(32, True)
+    assert figure.seconds(32, 3.2, overlap=False) == pytest.approx(0.1 + down + up)
+    assert figure.seconds(32, 3.2) == pytest.approx(0.1 + figure.LAST * (down + up))
+
+
+def test_the_exchange_of_made_up_links_is_found_again() -> None:
+    figure = module("singlecaffe_9")
+    made = {net: [figure.exchange(n, each, 3e-4, 8e-9) for n in figure.COUNTS] for net, each in figure.NETS.items()}
+    assert figure.fit(made) == pytest.approx((3e-4, 8e-9))
+    wrong = {net: [5 * t for t in seconds] if net == "MNIST" else seconds for net, seconds in made.items()}
+    assert papers.NOT_REPRODUCED in verdicts("singlecaffe_9", wrong).values()
+
+
+def test_remote_bytes_fall_by_what_a_count_by_hand_gives() -> None:
+    figure = module("numa_caffe_9")
+    load = figure.Load(10, 0, 100, 20, 8, 50)
+    assert figure.fall(load, 4) == pytest.approx(100 * (1 - (300 + 0.75 * 80) / (0.75 * 1350)))
+    box = figure.Box(4, 1e9, 1e9, 1e9, 1e9)
+    one, four = (figure.FIGURE.seconds("NUMA", replace(load, weights=0), box, n) for n in (1, 4))
+    assert one == pytest.approx(4 * four)
+
+
+def test_a_chain_that_gains_nothing_is_not_reproduced() -> None:
+    figure = module("s_caffe_11")
+    seconds = {"binomial": 48.0, "chain": 22.0, "cb-4": 30.0, "auto": 22.0}
+    short = {"binomial": 1.0, "chain": 2.0, "cb-4": 1.5, "auto": 1.0}
+    measured = {name: [[short[name]]] + [[seconds[name]]] * (len(figure.SIZES) - 1) for name in seconds}
+    model = {"gain": figure.gain(8, 16)}
+    assert set(verdicts("s_caffe_11", measured, model).values()) == {papers.REPRODUCED}
+    slow = verdicts("s_caffe_11", measured | {"chain": measured["binomial"]}, model)
+    assert slow["binomial / chain, 8 ranks, 16 chunks, 32 MB, measured"] == papers.NOT_REPRODUCED
+    worse = verdicts("s_caffe_11", measured | {"auto": measured["cb-4"]}, model)
+    assert worse["scaffe's choice over the best fixed one, largest over the sizes"] == papers.NOT_REPRODUCED
+
+
+def test_workflows_that_hide_nothing_are_not_reproduced() -> None:
+    figure = module("s_caffe_13")
+    ms = {figure.ALONE: 64.0, figure.TALKING: 36.0, figure.SC_B: 100.0, figure.SC_OB: 90.0, figure.SC_OBR: 85.0}
+    gains = [f"gain of {name} over SC-B, %" for name in ("SC-OB", "SC-OBR")]
+    for other, wanted in ((ms, papers.REPRODUCED), (ms | dict.fromkeys((figure.SC_OB, figure.SC_OBR), 100.0), None)):
+        found = verdicts("s_caffe_13", {"rate": 1.0, "ms": other})
+        assert {found[gain] for gain in gains} == {wanted or papers.NOT_REPRODUCED}
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Run the job with made-up figures, the gate first; return its exit code and the results' measurements by ID."""
+    run, base = module("run"), module("figure")
+
+    class MadeUp(base.Figure):
+        title = source = paper = ""
+
+        def __init__(self, name: str, rank: int, found: object):
+            self.id, self.rank, self.found = name, rank, found
+
+        def measure(self) -> dict:
+            if isinstance(self.found, Exception):
+                raise self.found
+            return {"value": self.found}
+
+        def check(self, measured: dict, modelled: dict) -> list:
+            return [base.Check(f"{run.GATE}, {self.id}", measured["value"], high=1)] if measured else []
+
+        def words(self, measured: dict, modelled: dict) -> tuple[str, str]:
+            return "", ""
+
+        def draw(self, figure: object, measured: dict, modelled: dict) -> None: ...
+
+    def start(*words: str, **found: object) -> tuple[int, dict]:
+        made = {name: MadeUp(name, rank, value) for rank, (name, value) in enumerate(found.items())}
+        monkeypatch.setattr(run, "figures", lambda: made)
+        monkeypatch.setattr(run, "FOLDER", tmp_path)
+        monkeypatch.setattr(run, "PICTURES", tmp_path)
+        monkeypatch.setattr(run.pages, "write", lambda *given: None)
+        monkeypatch.setattr(sys, "argv", ["run.py", *words])
+        code = run.main()
+        kept = {path.stem: json.loads(path.read_text())["kept"] for path in tmp_path.glob("*.json")}
+        return code, {name: one.get("measured", one.get("why")) for name, one in kept.items()}
+
+    return start
+
+
+def test_nothing_is_measured_while_the_gate_s_gradients_differ(job) -> None:
+    assert job(gate=2.0, a=0.5) == (1, {"gate": {"value": 2.0}})
+    assert job(gate=0.0, a=0.5) == (0, {"gate": {"value": 0.0}, "a": {"value": 0.5}})
+
+
+def test_a_figure_that_fails_keeps_its_result_and_the_next_one_runs(job) -> None:
+    job(gate=0.0, a=0.5, b=0.5)
+    after = {"gate": {"value": 0.0}, "a": {"value": 0.5}, "b": {"value": 0.7}}
+    assert job(gate=0.0, a=RuntimeError("no ranks"), b=0.7) == (1, after)
+    assert job("--keep", gate=9.0, a=9.0, b=9.0) == (0, after)
+    assert job("b", gate=9.0, a=9.0, b=0.8) == (0, after | {"b": {"value": 0.8}})
+    assert job("b", gate=9.0, a=9.0, b=module("figure").NotMeasurable("no root"))[1]["b"] == "no root"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_no_module_hides_another(name: str) -> None:
+    assert name not in sys.stdlib_module_names
+    assert name not in {path.stem for path in (ROOT / "jobs/bench").glob("*.py")}

@@ -1,0 +1,55 @@
+"""scaffe papers: the table of the results that the package has."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from scaffe import papers
+from scaffe.cli import main
+
+
+def check(what: str, found: float | None, verdict: str, **more: object) -> dict[str, object]:
+    return {"what": what, "found": found, "low": 1.0, "high": None, "verdict": verdict, "by": 0.0, "why": ""} | more
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with two results, the less telling one first by name."""
+    for rank, name, verdict in ((2, "a-paper-1", papers.NOT_REPRODUCED), (1, "b-paper-2", papers.REPRODUCED)):
+        checks = [check("speed", 0.5, verdict, by=0.5)]
+        if verdict == papers.REPRODUCED:
+            checks = [check("speed", 2.0, verdict), check("time", None, papers.NOT_MEASURABLE, why="no cluster")]
+        words = dict.fromkeys(("title", "source", "paper", "measured", "modelled"), f"text of {name}")
+        found = {"rank": rank, "id": name, "verdict": verdict, "checks": checks, **words}
+        (tmp_path / f"{name}.json").write_text(json.dumps(found))
+    return tmp_path
+
+
+def test_the_most_telling_figure_is_first_and_a_miss_has_its_distance(folder: Path) -> None:
+    text = list(papers.lines(papers.results(folder)))
+    assert [line for line in text if not line.startswith(" ")] == [
+        "b-paper-2: reproduced, 1 of 2 checks hold", "", "a-paper-1: not reproduced, 0 of 1 checks hold", "",
+        "1 reproduced; 1 not reproduced.",
+    ]  # fmt: skip
+    checks = [line.split("check", 1)[1].strip() for line in text if line.startswith("  check")]
+    assert checks == [
+        "speed: 2, expected at least 1: reproduced",
+        "time: not measurable here, no cluster",
+        "speed: 0.5, expected at least 1: not reproduced, by 0.5",
+    ]
+
+
+def test_the_package_has_results_and_the_command_prints_those_that_are_named(capsys: pytest.CaptureFixture) -> None:
+    known = [result["id"] for result in papers.results()]
+    assert known[0] == "numa-caffe-8"
+    assert main(["papers", known[-1]]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{known[-1]}: ") and known[0] not in printed
+
+
+def test_an_unknown_figure_is_an_error_with_the_known_ones(capsys: pytest.CaptureFixture) -> None:
+    assert main(["papers", "s-caffe-99"]) == 2
+    assert "unknown figure 's-caffe-99'; known: numa-caffe-8 " in capsys.readouterr().err

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scaffe.cli import main
+from scaffe.timeline.overlap import summarise
+from scaffe.timeline.trace import read_trace
+
+SMALL = "simulate --net lenet --ranks 4 --cluster cluster-a --batch 16 --workflow SC-OBR --reduce chain"
+
+
+def test_what_is_printed_is_what_the_timeline_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The report's times are sums of meters; the timeline's are counted on its spans."""
+    file = tmp_path / "simulated.json"
+    assert main([*SMALL.split(), "--timeline", str(file)]) == 0
+    printed = capsys.readouterr().out
+    summary = summarise(read_trace(file))
+    assert len(summary.trace.ranks) == 4
+    assert f"SC-OBR: {1e3 * summary.total:.4g} ms" in printed
+    for kind in ("propagation", "aggregation"):
+        row = next(line.split() for line in printed.splitlines() if line.startswith(kind))
+        assert float(row[1]) == pytest.approx(1e3 * summary.phases[kind].busy, rel=1e-3)
+        assert float(row[3]) == pytest.approx(1e3 * summary.phases[kind].exposed, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("flags", "error"),
+    [
+        ("--cluster nowhere", "unknown cluster 'nowhere'"),
+        ("--net nothing", "'nothing' is no file and no model"),
+        ("--ranks 0", "--ranks must be 1 or more"),
+        ("--reduce slices", "'slices' is no schedule, so it can't be simulated"),
+        ("--total 7", "--batch and --total"),
+        ("--profile missing.json", "missing.json: no such file"),
+    ],
+)
+def test_wrong_input_is_one_line(flags: str, error: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL.split(), *flags.split()]) == 2
+    lines = capfd.readouterr().err.strip().splitlines()
+    assert len(lines) == 1 and error in lines[0]
