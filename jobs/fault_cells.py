@@ -20,12 +20,12 @@ WORKFLOWS = {
 IN_TURN = "in-turn"
 VICTIMS = ("root", "another", "two", IN_TURN)
 WRITING = {"waiting": [], "async": ["--snapshot-async"]}
-ENDS, SHRINKS, SPARE = "stop", "shrink", "spare"
+ENDS, MIRROR, SPARE = "stop", "mirror", "spare"
 SHRINK = ["--on-rank-loss", "shrink"]
 LOSS = {  # how the job meets a loss
     ENDS: [],
-    SHRINKS: SHRINK,
-    "mirror": [*SHRINK, "--mirror-every", "1"],
+    "shrink": SHRINK,
+    MIRROR: [*SHRINK, "--mirror-every", "1"],
     SPARE: [*SHRINK, "--spares", "1"],
 }
 SIZES, ITERATIONS = (3, 4), (-1, 0, 1, 2, 3, LAST)
@@ -83,6 +83,8 @@ class Cell(NamedTuple):
             return False  # the watchdog over stalls runs from the end of the set-up
         if self.fault == EXIT and self.loss != ENDS:
             return False  # Open MPI reports no such process as lost: jobs/lab/mpi_exit.py
+        if self.loss == MIRROR and self.workflow == "allreduce":
+            return False  # there all ranks have the state
         return self.moment not in RECOVERY or self.loss != ENDS
 
     @property

@@ -144,7 +144,7 @@ class Trap:
 
     def __init__(self, hit: Hit):
         self.fault, self.seams, self.iteration = FAULTS[hit.fault], MOMENTS[hit.moment], hit.iteration
-        self._now, self._is_hit = -1, False
+        self._now = -1
 
     def set(self) -> None:
         """Replace the functions of the moment's seams, and follow the iterations."""
@@ -159,8 +159,7 @@ class Trap:
             before(seam, self._hit)
 
     def _hit(self) -> None:
-        if self._now >= self.iteration and not self._is_hit:
-            self._is_hit = True  # an exception comes once
+        if self._now >= self.iteration:
             write_mapped("hit")
             self.fault()
 
