@@ -57,10 +57,26 @@ def says_why(log: str) -> bool:
     return bool(re.search(r"signal \d|SIGNAL|[Ee]xit code|EXIT CODE|scaffe: rank \d+ has not moved", log))
 
 
-def went_on(log: str, parts: Parts) -> Parts:
-    """Return the parts of a training that went on without lost ranks, by its log."""
-    for ranks, begin in re.findall(r"(\d+) rank\(s\) are left; they go on at iteration (\d+)", log):
-        parts = followed(parts, Part(int(begin), int(ranks)))
+SAID = re.compile(
+    r"Lost rank \d+ .*?(?P<set_up>, in set-up)?$|Restored iteration (?P<restored>\d+) from"
+    r"|Ranks left: (?P<left>\d+); they go on at iteration (?P<at>\d+)",
+    re.MULTILINE,
+)
+
+
+def parts_of(log: str, ranks: int, spares: int = 0) -> Parts:
+    """Return the parts of a training that began on so many ranks, by its log."""
+    parts: Parts = (Part(0, ranks),)
+    lost = 0
+    for said in SAID.finditer(log):
+        lost += said[0].startswith("Lost")
+        left = min(ranks, ranks + spares - lost)
+        if said["set_up"]:
+            parts = followed(parts, Part(0, left))
+        elif said["restored"]:
+            parts = followed(parts, Part(int(said["restored"]), left))
+        elif said["left"]:
+            parts = followed(parts, Part(int(said["at"]), int(said["left"])))
     return parts
 
 
@@ -70,7 +86,6 @@ class Trial:
     def __init__(self, cell: Cell, folder: Path, seconds: float, undisturbed: Undisturbed):
         self.cell, self.undisturbed = cell, undisturbed
         self.job = Job(folder, seconds)
-        self.parts: Parts = (Part(0, cell.ranks),)
 
     def run(self) -> str:
         """Run the job, and another one that resumes it if it ends; return the outcome. Raise FaultError."""
@@ -78,7 +93,7 @@ class Trial:
         (self.job.folder / "ended.log").write_text(ended.log)
         if ended.code is None:
             raise FaultError("the job hangs")
-        self.parts = went_on(ended.log, self.parts)
+        self.parts = parts_of(ended.log, self.cell.ranks, self.cell.launched - self.cell.ranks)
         self._check_hits(ended)
         if ended.code == 0:
             self._check_it_may_go_on(ended)

@@ -21,7 +21,9 @@ try:
         everywhere[...] = 0
         comm.Allgather(np.full(size, float(k)), everywhere)
         if not (everywhere == k).all():
-            found = f"no error, but of ranks {[*map(int, np.flatnonzero((everywhere != k).any(1)))]} numbers are missing"
+            found = (
+                f"no error, but of ranks {[*map(int, np.flatnonzero((everywhere != k).any(1)))]} numbers are missing"
+            )
             break
 except MPI.Exception:
     pass

@@ -2,8 +2,8 @@
 
     timeout 60 jobs/mpirun.sh --ft -n 3 python jobs/lab/mpi_exit.py 1; echo $?
 
-Expected: the others report the loss at once, as for the argument 0, and for kill, a SIGKILL. Found: they wait; 124. With
-Open MPI's own detector (OMPI_MCA_mpi_ft_detector=1 OMPI_MCA_mpi_ft_detector_thread=1) the loss is reported.
+Expected: the others report the loss at once, as for the argument 0, and for kill, a SIGKILL. Found: they wait; 124.
+Open MPI's own detector reports it (OMPI_MCA_mpi_ft_detector=1 OMPI_MCA_mpi_ft_detector_thread=1).
 """
 
 import os
