@@ -57,14 +57,13 @@ class Process:
     """A thread that runs only between `resume`, which the scheduler calls, and its own `pause`, or its end."""
 
     def __init__(self, work: Callable[[], object]):
-        self._work, self._failure = work, None
+        self._work = work
+        self._failure: BaseException | None = None
         self._may_run, self._may_schedule = Lock(), Lock()
         self._may_run.acquire()
         self._may_schedule.acquire()
         self._cancelled = self._begun = self.ended = False
         self._thread = Thread(target=self._main, daemon=True)
-
-    _failure: BaseException | None
 
     def resume(self) -> None:
         """Run the process until it pauses. Raise its exception."""

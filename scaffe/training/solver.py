@@ -29,7 +29,7 @@ from scaffe.parallel.iteration import forward, iterate, update
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World, open_world
 from scaffe.proto import SolverParameter
-from scaffe.setting import moved
+from scaffe.setting import check_record, moved
 from scaffe.timeline import timeline as timelines
 from scaffe.timeline import trace
 from scaffe.training import default_compute, display
@@ -79,6 +79,7 @@ class Solver(RecoveringSolver):
         reading: Reading = Reading(),  # noqa: B008
         watching: Watching = Watching(),  # noqa: B008
     ):
+        check_record("run", run, Run)
         if run.shrinks:
             world = self.world = world or open_world()
         self.asked: Callable[[], Sequence[bool]] = lambda: [False] * len(ACTIONS)

@@ -201,8 +201,9 @@ def test_sbatch_passes_on_the_cluster_file_beside_the_solver_or_the_named_one(su
     (tmp_path / "my nets/cluster.toml").touch()
     beside = ["--run-config", "my nets/cluster.toml"]
     assert submit("my nets/s.prototxt")[-8:] == [*train, *beside, "--snapshot", "auto"]
-    named = ["--run-config", "missing.toml"]  # scaffe says that it is
-    assert submit("my nets/s.prototxt", "missing.toml")[-8:] == [*train, *named, "--snapshot", "auto"]
+    (tmp_path / "named.toml").touch()
+    named = ["--run-config", "named.toml"]
+    assert submit("my nets/s.prototxt", "named.toml")[-8:] == [*train, *named, "--snapshot", "auto"]
 
 
 def own_lab(folder: Path) -> subprocess.CompletedProcess[str]:

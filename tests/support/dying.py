@@ -3,7 +3,8 @@
     python dying.py "2 backward 5; 1 Carried.share 1 raise" train --solver solver.prototxt --on-rank-loss shrink
 
 A moment is a rank as the launcher numbers them, * for all; then an operation and its iteration, or a function and the
-number of the call; then what happens: kill, raise, hup (requests a snapshot), or decay (a callback shrinks weights).
+number of the call, 0 for each; then what happens: kill, raise, hup (requests a snapshot), or decay (a callback makes
+weights smaller).
 
     python dying.py "" stages "4,0,5 3,5,9" FLAG ...
 
@@ -61,7 +62,7 @@ def set_trap(what: str, count: int, how: str) -> None:
     @wraps(function)
     def trapped(*given: Any, **named: Any) -> Any:
         calls[0] += 1
-        if calls[0] == count:
+        if count in (0, calls[0]):  # 0: each
             hit(how, given[0] if given else None)
         return function(*given, **named)
 
