@@ -1,33 +1,29 @@
-"""An allgather that a lost rank breaks off may return without an error, its buffer not filled (Open MPI 5.0).
+"""An allgather that a lost rank breaks off may return without an error, its buffer half filled (Open MPI 5.0).
 
-    for k in $(seq 50); do timeout 60 jobs/mpirun.sh --ft -n 4 python jobs/lab/mpi_allgather.py; done | grep -v OK
+    for k in $(seq 20); do timeout 60 jobs/mpirun.sh --ft -n 4 python jobs/lab/mpi_allgather.py; done | grep -v OK
 
-Expected: each rank that is left gets all ranks' numbers, or an error. Found, in some of the runs: numbers are missing.
+Expected: each rank that is left gets all ranks' objects, or an error of MPI. Found: pickles that are torn, in most runs.
 """
 
 import os
+import random
 import signal
 import threading
+from pickle import UnpicklingError
 
-import numpy as np
 from mpi4py import MPI
 
-comm, size = MPI.COMM_WORLD.Dup(), 2000
+comm, found = MPI.COMM_WORLD.Dup(), "OK"
 if comm.rank in (0, comm.size - 1):
-    threading.Timer(0.1 + 0.1 * np.random.default_rng().random(), os.kill, (os.getpid(), signal.SIGKILL)).start()
-everywhere, found = np.empty((comm.size, size)), "OK"
+    threading.Timer(0.1 + 0.1 * random.random(), os.kill, (os.getpid(), signal.SIGKILL)).start()
 try:
-    for k in range(1, 10**9):
-        everywhere[...] = 0
-        comm.Allgather(np.full(size, float(k)), everywhere)
-        if not (everywhere == k).all():
-            found = (
-                f"no error, but of ranks {[*map(int, np.flatnonzero((everywhere != k).any(1)))]} numbers are missing"
-            )
-            break
+    for k in range(10**9):
+        comm.allgather((k, "x" * ((37 * k + 11 * comm.rank) % 300)))
+except UnpicklingError as error:
+    found = f"{error}"
 except MPI.Exception:
     pass
-comm.Revoke()
 print(f"rank {comm.rank}: {found}", flush=True)
-comm.Shrink().Barrier()
+comm.Revoke()
+comm.Shrink()
 os._exit(0)
