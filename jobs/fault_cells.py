@@ -57,9 +57,8 @@ class Cell(NamedTuple):
         """The faults of its ranks. During a recovery a rank is hit that another one's loss has begun."""
         last, now = self.ranks - 1, self.iteration
         ranks = {"root": [0], "another": [last], "two": [0, last], IN_TURN: [last, 0]}[self.victims]
-        hits = [Hit(self.fault, self.moment, now, rank) for rank in ranks]
-        if self.victims == IN_TURN:
-            hits[1] = hits[1]._replace(iteration=now + 1)
+        turn = self.victims == IN_TURN  # each an iteration later
+        hits = [Hit(self.fault, self.moment, now + turn * k, rank) for k, rank in enumerate(ranks)]
         return [Hit(KILL, "forward", now, 1), *hits] if self.moment in RECOVERY else hits
 
     @property

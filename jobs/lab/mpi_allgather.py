@@ -2,7 +2,7 @@
 
     for k in $(seq 20); do timeout 60 jobs/mpirun.sh --ft -n 4 python jobs/lab/mpi_allgather.py; done | grep -v OK
 
-Expected: each rank that is left gets all ranks' objects, or an error of MPI. Found: pickles that are torn, in most runs.
+Expected: each rank that is left gets all ranks' objects, or an error of MPI. Found, in most runs: torn pickles.
 """
 
 import os
