@@ -1,13 +1,16 @@
 """A rank of `scaffe train` that is hit by a fault at a given moment: the program that jobs/faults.py starts.
 
-    python jobs/fault_moments.py FAULT MOMENT ITERATION RANKS train --solver solver.prototxt ...
+    python jobs/fault_moments.py kill:forward:2:0,kill:test:3:1 train --solver solver.prototxt ...
 
-The ranks RANKS (0,2; - for none) are hit at the first call of the moment's function once ITERATION has begun. Each rank
-writes its process id to rank.R.pid, and one that is hit writes the shared memory that it maps to rank.R.shm.
+The first word names fault, moment, iteration and rank of each hit (- for none): the rank is hit at the first call of
+the moment's function once the iteration has begun. Each rank writes its process id to rank.R.pid. One that is hit
+writes the shared memory that it maps to rank.R.hit, and one that goes on to the end of the job to rank.R.left. On
+SIGUSR2 a rank writes its threads' stacks to rank.R.stack.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import re
 import signal
@@ -16,7 +19,7 @@ import threading
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import readers
 from readers import files
@@ -25,17 +28,43 @@ from scaffe.files import snapshot
 from scaffe.monitor.record import BACKWARD, FORWARD, SNAPSHOT, TEST, RankRecord
 from scaffe.parallel.aggregate import BlockingAggregate, StagedAggregate
 from scaffe.parallel.propagate import Propagate, StagedPropagate
-from scaffe.parallel.world import launcher_rank
+from scaffe.parallel.world import World, launcher_rank
 from scaffe.training import display
+from scaffe.training.bad_records import BadRecords
 from scaffe.training.built_solver import BuiltSolver
+from scaffe.training.carried import Carried
 from scaffe.training.snapshots import Snapshots
+from scaffe.training.solver import Solver
 
-KILL, STOP, EXIT = "kill", "stop", "exit"
-FAULTS = {
+RAISED = "RuntimeError: a fault"
+
+
+def _raise() -> NoReturn:
+    raise RuntimeError("a fault")
+
+
+KILL, STOP, EXIT, RAISE = "kill", "stop", "exit", "raise"
+FAULTS: dict[str, Callable[[], Any]] = {
     KILL: lambda: os.kill(os.getpid(), signal.SIGKILL),
     STOP: lambda: signal.pthread_kill(threading.get_ident(), signal.SIGSTOP),  # all threads, and this one here and now
     EXIT: lambda: os._exit(1),
+    RAISE: _raise,
 }
+
+
+class Hit(NamedTuple):
+    """A fault of one rank."""
+
+    fault: str
+    moment: str
+    iteration: int
+    rank: int
+
+    @classmethod
+    def parse(cls, text: str) -> Hit:
+        """Return the hit that is written like this."""
+        fault, moment, iteration, rank = text.split(":")
+        return cls(fault, moment, int(iteration), int(rank))
 
 
 class Seam(NamedTuple):
@@ -57,6 +86,8 @@ def _renaming(kind: str) -> Seam:
 SET_UP = "set-up", "watched-set-up"  # before the watchdog over stalls runs, and after
 ROOTS = "weights-written", "state-written", "prune"  # steps of a snapshot, on the root alone
 RESTORE = "restore"
+FINISH = "summary", "last-records", "close"  # after the last iteration
+RECOVERY = "revoke", "shrink", "share", "rebuild", "replan"  # steps of a recovery from another rank's loss
 MOMENTS: dict[str, list[Seam]] = {
     SET_UP[0]: [Seam(BuiltSolver, "_make_workflows")],
     SET_UP[1]: [Seam(display, "start")],
@@ -78,14 +109,41 @@ MOMENTS: dict[str, list[Seam]] = {
     ROOTS[1]: [_renaming("solverstate")],
     ROOTS[2]: [Seam(snapshot, "prune")],
     RESTORE: [Seam(Snapshots, "restore_positions")],
+    FINISH[0]: [Seam(display, "end")],
+    FINISH[1]: [Seam(BadRecords, "finish")],
+    FINISH[2]: [Seam(Solver, "close")],
+    RECOVERY[0]: [Seam(World, "revoke")],
+    RECOVERY[1]: [Seam(World, "shrink")],
+    RECOVERY[2]: [Seam(Carried, "share")],
+    RECOVERY[3]: [Seam(BuiltSolver, "_make_workflows", lambda solver: bool(solver.world.lost))],
+    RECOVERY[4]: [Seam(BuiltSolver, "_plan", lambda solver: bool(solver.world.lost))],
 }
+
+
+def write_mapped(kind: str) -> None:
+    """Write the names of the shared memory that this rank maps to rank.R.KIND."""
+    mapped = re.findall(r" (/dev/shm/\S+)", Path("/proc/self/maps").read_text())
+    Path(f"rank.{launcher_rank()}.{kind}").write_text("\n".join(sorted(set(mapped))))
+
+
+def before(seam: Seam, act: Callable[[], None]) -> None:
+    """Call `act` before the seam's function, where it is meant."""
+    call = getattr(seam.owner, seam.name)
+
+    @wraps(call)
+    def changed(*given: Any, **named: Any) -> Any:
+        if seam.is_meant(*given, **named):
+            act()
+        return call(*given, **named)
+
+    setattr(seam.owner, seam.name, changed)
 
 
 class Trap:
     """Hits this rank at a moment, once the iteration has begun."""
 
-    def __init__(self, fault: str, moment: str, iteration: int):
-        self.fault, self.seams, self.iteration = FAULTS[fault], MOMENTS[moment], iteration
+    def __init__(self, hit: Hit):
+        self.fault, self.seams, self.iteration = FAULTS[hit.fault], MOMENTS[hit.moment], hit.iteration
         self._now = -1
 
     def set(self) -> None:
@@ -98,31 +156,26 @@ class Trap:
 
         RankRecord.begin = follow  # type: ignore[method-assign]
         for seam in self.seams:
-            setattr(seam.owner, seam.name, self._before(seam, getattr(seam.owner, seam.name)))
-
-    def _before(self, seam: Seam, call: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(call)
-        def trapped(*given: Any, **named: Any) -> Any:
-            if self._now >= self.iteration and seam.is_meant(*given, **named):
-                self._hit()
-            return call(*given, **named)
-
-        return trapped
+            before(seam, self._hit)
 
     def _hit(self) -> None:
-        mapped = re.findall(r" (/dev/shm/\S+)", Path("/proc/self/maps").read_text())
-        Path(f"rank.{launcher_rank()}.shm").write_text("\n".join(sorted(set(mapped))))
-        self.fault()
+        if self._now >= self.iteration:
+            write_mapped("hit")
+            self.fault()
 
 
 def run(words: list[str]) -> int:
     """Set the trap of this rank, if it has one, and train."""
-    fault, moment, iteration, ranks, *command = words
-    rank = str(launcher_rank())
+    text, *command = words
+    rank = launcher_rank()
     Path(f"rank.{rank}.pid").write_text(str(os.getpid()))
-    if rank in ranks.split(","):
-        Trap(fault, moment, int(iteration)).set()
-    return main(command)
+    with open(f"rank.{rank}.stack", "w") as stack:
+        faulthandler.register(signal.SIGUSR2, stack)
+        before(Seam(World, "leave"), lambda: write_mapped("left"))
+        for hit in map(Hit.parse, [] if text == "-" else text.split(",")):
+            if hit.rank == rank:
+                Trap(hit).set()
+        return main(command)
 
 
 if __name__ == "__main__":

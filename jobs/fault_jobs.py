@@ -1,0 +1,190 @@
+"""The jobs of the matrix of faults: a small training, with faults or without, and what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from glob import glob
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from fault_cells import LAST, WORKFLOWS
+from fault_moments import Hit
+
+from readers import encode, write_lmdb
+from scaffe.files.prefix_lock import start_of
+
+HERE = Path(__file__).resolve().parent
+EVERY = 2  # iterations between snapshots
+OF_MPICH = "/dev/shm/mpich_shm_"  # begins the name of memory that MPICH leaves when any of its processes is killed
+LEAST_SHARE = 0.2  # of a core that a job has, on a machine that others use
+FAULT_TOLERANT = ["--ft"]  # of mpirun.sh
+NET = """
+name: "faults"
+layer { name: "images" type: "Data" top: "data" top: "label" transform_param { scale: 0.004 }
+  data_param { source: "db" batch_size: 12 backend: LMDB } }
+layer { name: "conv" type: "Convolution" bottom: "data" top: "conv"
+  convolution_param { num_output: 8 kernel_size: 3 weight_filler { type: "xavier" } } }
+layer { name: "ip1" type: "InnerProduct" bottom: "conv" top: "ip1"
+  inner_product_param { num_output: 300 weight_filler { type: "xavier" } } }
+layer { name: "relu" type: "ReLU" bottom: "ip1" top: "ip1" }
+layer { name: "drop" type: "Dropout" bottom: "ip1" top: "ip1" }
+layer { name: "ip2" type: "InnerProduct" bottom: "ip1" top: "ip2"
+  inner_product_param { num_output: 10 weight_filler { type: "xavier" } } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip2" bottom: "label" top: "loss" }
+"""
+SOLVER = f"""
+net: "net.prototxt" base_lr: 0.01 momentum: 0.9 lr_policy: "fixed" display: 1 max_iter: {LAST} random_seed: 7
+test_iter: 4 test_interval: 2 snapshot_prefix: "snap" solver_mode: CPU
+"""
+
+
+class Ended(NamedTuple):
+    """A job that has ended: its exit code, None if it was still running when it had to be ended, and what it wrote."""
+
+    code: int | None
+    log: str
+
+
+def share() -> float:
+    """Return which part of a core each process has that runs now: 1 where there is room."""
+    running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
+    return min(1.0, (os.cpu_count() or 1) / max(1, running))
+
+
+def written(process: subprocess.Popen[str], seconds: float) -> str | None:
+    """Return what a process writes until it ends; None if that takes so many seconds of a machine of its own."""
+    counted = 0.0
+    while counted < seconds:
+        begin = time.monotonic()
+        try:
+            return process.communicate(timeout=1)[0]
+        except subprocess.TimeoutExpired:
+            counted += (time.monotonic() - begin) * max(share(), LEAST_SHARE)
+    return None
+
+
+class Job:
+    """A folder in which a training can be started again and again, each time for at most so many seconds."""
+
+    def __init__(self, folder: Path, seconds: float, every: int = EVERY):
+        self.folder, self.seconds = folder, seconds
+        (folder / "tmp").mkdir(parents=True)
+        (folder / "net.prototxt").write_text(NET)
+        (folder / "solver.prototxt").write_text(f"{SOLVER} snapshot: {every}")
+        images = np.random.default_rng(1).integers(0, 256, (36, 1, 12, 12), np.uint8)
+        write_lmdb(folder / "db", [(b"%04d" % i, encode(image, i % 10)) for i, image in enumerate(images)])
+
+    def train(
+        self, workflow: str, ranks: int, *flags: str, hits: Sequence[Hit] = (), launch: Sequence[str] = ()
+    ) -> Ended:
+        """Start so many ranks, of which some are hit, and wait for the end."""
+        for old in self.folder.glob("rank.*"):
+            old.unlink()
+        words = [",".join(":".join(map(str, hit)) for hit in hits) or "-", "train", "--solver", "solver.prototxt"]
+        words += ["--plan", "fixed", "--bucket-bytes", "0", *WORKFLOWS[workflow], *flags]
+        command = [HERE / "mpirun.sh", *launch, "-n", str(ranks), sys.executable, HERE / "fault_moments.py", *words]
+        env = {**os.environ, "TMPDIR": str(self.folder / "tmp"), "PYTHONPATH": str(HERE.parent), "NO_COLOR": "1"}
+        env |= {"SCAFFE_VENV": sys.prefix, "OMP_NUM_THREADS": "1"}
+        process = subprocess.Popen(
+            command, cwd=self.folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        if (log := written(process, self.seconds)) is not None:
+            return Ended(process.returncode, log)
+        self.kill(self.signal(signal.SIGUSR2))
+        process.terminate()
+        return Ended(None, process.communicate()[0])
+
+    def pids(self) -> list[int]:
+        """Return the process ids of the ranks that run still."""
+        found = [int(path.read_text() or 0) for path in self.folder.glob("rank.*.pid")]
+        return [pid for pid in found if start_of(pid) != -1]
+
+    def signal(self, number: int) -> float:
+        """Send a signal to the ranks that run still; return the seconds that they need to act on it."""
+        for pid in self.pids():
+            os.kill(pid, number)
+        return 1.0
+
+    def kill(self, wait: float = 0.0) -> None:
+        """Kill the ranks that run still, after some seconds."""
+        time.sleep(wait)
+        self.signal(signal.SIGKILL)
+
+    def mapped(self) -> set[str]:
+        """Return the files of shared memory that the ranks had."""
+        paths = [*self.folder.glob("rank.*.hit"), *self.folder.glob("rank.*.left")]
+        names = {name for path in paths for name in path.read_text().split()}
+        return {name for one in names for name in glob(re.sub(r"\.\d+$", ".*", one))}  # those of all ranks
+
+    def left(self) -> str:
+        """Return what the job has left behind, "" if nothing, and remove it."""
+        end = time.monotonic() + 5
+        while self.pids() and time.monotonic() < end:
+            time.sleep(0.01)
+        left = [f"process {pid}" for pid in self.pids()]
+        left += sorted(name for name in self.mapped() if not name.startswith(OF_MPICH))
+        left += [str(path.relative_to(self.folder)) for path in (self.folder / "tmp").rglob("*") if path.is_file()]
+        self.kill()
+        for name in self.mapped():
+            os.unlink(name)
+        return ", ".join(left)
+
+    def last(self) -> dict[str, bytes]:
+        """Return the files of the last snapshot by name."""
+        return {path.name: path.read_bytes() for path in self.folder.glob(f"snap_iter_{LAST}.*")}
+
+
+class Part(NamedTuple):
+    """A part of a training: the iteration at which it begins, and the number of ranks."""
+
+    begin: int
+    ranks: int
+
+
+Parts = tuple[Part, ...]
+
+
+def followed(parts: Parts, next_one: Part) -> Parts:
+    """Return parts that end where another one begins, which may be earlier than the last of them began."""
+    parts = tuple(part for part in parts if part.begin < next_one.begin)
+    if next_one.begin == LAST or (parts and parts[-1].ranks == next_one.ranks):
+        return parts
+    return *parts, next_one
+
+
+class Undisturbed:
+    """Trainings that nothing disturbs, which stop and are resumed on other numbers of ranks; each is made once."""
+
+    def __init__(self, folder: Path, seconds: float):
+        self.folder, self.seconds = folder, seconds
+        self._made: dict[tuple[str, Parts], Job] = {}
+
+    def last(self, workflow: str, parts: Parts) -> dict[str, bytes]:
+        """Return the last snapshot of a training in these parts."""
+        return self._job(workflow, parts).last()
+
+    def _job(self, workflow: str, parts: Parts) -> Job:
+        if (workflow, parts) not in self._made:
+            self._made[workflow, parts] = self._make(workflow, parts)
+        return self._made[workflow, parts]
+
+    def _make(self, workflow: str, parts: Parts) -> Job:
+        *before, part = parts
+        name = "-".join([workflow, *(f"{one.ranks}@{one.begin}" for one in parts)])
+        job, flags = Job(self.folder / name, 2 * self.seconds, every=1), []
+        if before:
+            for path in self._job(workflow, tuple(before)).folder.glob(f"snap_iter_{part.begin}.*"):
+                shutil.copy(path, job.folder)
+            flags = ["--snapshot", f"snap_iter_{part.begin}.solverstate"]
+        ended = job.train(workflow, part.ranks, *flags)
+        if ended.code != 0 or len(job.last()) != 2:
+            raise SystemExit(f"faults.py: the undisturbed run {name} failed:\n{ended.log}")
+        return job
