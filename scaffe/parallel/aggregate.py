@@ -40,7 +40,8 @@ class Aggregate:
     gets the sums and updates, or "allreduce", so that every rank does. `prepare()` is called once all sums are
     complete, before the first update: gradient clipping needs the norm of them all. `each(works)` calls all works, in
     any order and threads. A net submits its layers' gradients; of several instances `summed` gets their sums. A form
-    that does not update early calls `ready()`, an attribute to replace, on all ranks before `prepare`.
+    that does not update early calls `ready()`, an attribute to replace, on all ranks before `prepare`, and then
+    `check()`, another one, which may raise: until then no update is applied, and none waits for a message afterwards.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Aggregate:
         self.update, self.prepare, self.what = update, prepare, what
         self.meter = Meter(AGGREGATION, world.now)
         self.ready: Callable[[], object] = nothing
+        self.check: Callable[[], object] = nothing
         self.updates = what == "allreduce" or world.is_root
 
     def begin(self) -> None:
@@ -94,6 +96,7 @@ class Aggregate:
 
     def _update_all(self) -> None:
         self.ready()
+        self.check()
         if self.updates:
             self.prepare()
             self.each([partial(self._compute, k) for k in range(len(self.buckets))])

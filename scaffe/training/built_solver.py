@@ -174,9 +174,13 @@ class BuiltSolver:
         for workflow in workflows.values():
             if self.timeline:
                 self.timeline.follow(workflow)
+            workflow.aggregate.check = self._check_sums
             if self.mirror:
                 workflow.drive.transfers = *workflow.drive.transfers, self.mirror
         return WorkflowTrial(workflows, self.world.allgather)
+
+    def _check_sums(self) -> None:
+        """Raise RankLostError where the sums of the gradients may lack a rank's part."""
 
     def _open_mirror(self) -> None:
         """Mirror the root's state among these ranks, if the run says so. Collective."""
@@ -197,7 +201,7 @@ class BuiltSolver:
 
     def update_bucket(self, bucket: Bucket) -> None:
         """Update the parameters of a bucket from their summed gradients, at the current rate. Not collective."""
-        if self.undo:
+        if self.undo and self.workflow.early:  # else no message can break the updates off
             self.undo.keep(bucket.part)
         if self.replay:
             self.replay.update(bucket.part)

@@ -235,10 +235,15 @@ class RecoveringSolver(SavedSolver):
         return (Averaged() if self.run.shrinks else self.statistics), self.param.iter_size, agree_and_average
 
     def _note_done(self) -> None:
-        """Note that this iteration's updates are applied. Raise RankLostError where MPI may have summed only a part."""
+        """Note that this iteration's updates are applied. Raise RankLostError as `_check_sums` does."""
+        if self.workflow.early:
+            self._check_sums()
+        self.done, self._is_whole = self.iter + 1, True
+
+    def _check_sums(self) -> None:
+        """Raise RankLostError where the sums of the gradients may lack a rank's part: MPI knows of a lost rank."""
         if self.run.shrinks and self.world.misses_any():
             raise RankLostError(f"a rank was lost in iteration {self.iter}")
-        self.done, self._is_whole = self.iter + 1, True
 
     # Recovery.
 

@@ -9,8 +9,9 @@ from scaffe.solvers.rule import Rule
 
 
 class Undo:
-    """Keeps the parameters and the history of each bucket from before its update.
+    """Keeps the parameters and the history of each bucket from before an early update.
 
+    Updates that are not early follow the last message of an iteration, which can then no longer be broken off.
     A bucket is copied just before its update, which then finds it in the cache. Buckets that no update has reached are
     not copied. It takes as much memory as the parameters and the history.
     """
