@@ -80,7 +80,7 @@ def _bucket_bytes(run: Run, world: World, comm: Communicator, net: Net) -> float
     """Return the maximum bytes of a bucket; for "auto" those that suit the network, by the root's tables."""
     if run.bucket_bytes != "auto":
         return parse_bytes(run.bucket_bytes)
-    alpha, beta, source = world.comm.bcast(_line(comm) if world.is_root else (0.0, 0.0, ""), world.root)
+    alpha, beta, source = world.bcast(_line(comm) if world.is_root else (0.0, 0.0, ""))
     nbytes = suited_bytes(net.packed.nbytes, alpha, beta)
     why = f"{1e6 * alpha:.3g} us a message and {1e-9 / beta:.3g} GB/s, from {source}"
     log.info("Buckets of up to %d bytes suit %s: %s", nbytes, comm.shape, why)

@@ -111,7 +111,7 @@ def hidden_share(exposed: float, busy: float) -> float:
 def describe(world: World, meters: Sequence[Meter], iterations: int) -> str:
     """Return how much of each kind of messages was hidden, as the mean of all ranks and on the worst. Collective."""
     # A wait can exceed the busy time, since it handles the other kind's messages too: count no more than that.
-    seconds = world.comm.allgather([(min(meter.exposed, meter.busy), meter.busy) for meter in meters])
+    seconds = world.allgather([(min(meter.exposed, meter.busy), meter.busy) for meter in meters])
     kinds = zip(meters, zip(*seconds, strict=True), strict=True)
     return "; ".join(_describe(meter.kind, ranks, max(1, iterations)) for meter, ranks in kinds)
 

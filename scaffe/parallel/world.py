@@ -129,6 +129,11 @@ class World(Reserve):
         with self.record.waiting(RANKS), self._whole():
             return self.comm.allgather(value)
 
+    def bcast(self, value: T, source: int = root) -> T:
+        """Return the value of rank `source`, on all ranks. Collective."""
+        with self.record.waiting(RANKS), self._whole():
+            return cast(T, self.comm.bcast(value, source))
+
     def agree(self, values: Mapping[str, str]) -> None:
         """Raise DisagreementError on all ranks unless all have the same values, given by name. Collective."""
         with self.record.waiting(RANKS), self._whole():
@@ -158,9 +163,7 @@ class World(Reserve):
 
     def on_root(self, work: Callable[[], T]) -> T:
         """Return the root's `work()` on all ranks; raise its errors on all ranks, as `together` does. Collective."""
-        result = self.together(lambda: work() if self.is_root else None)
-        with self.record.waiting(RANKS), self._whole():
-            return cast(T, self.comm.bcast(result, self.root))
+        return cast(T, self.bcast(self.together(lambda: work() if self.is_root else None)))
 
     @property
     def file_mark(self) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 
 from scaffe.atomic import write_atomically
 from scaffe.errors import ScaffeError, TimelineError
+from scaffe.monitor.record import RANKS
 from scaffe.monitor.spans import ITERATION, Span, instance_of
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
@@ -32,9 +33,10 @@ def write(world: World, path: str | os.PathLike[str], spans: Sequence[Span], abo
     settings and the buckets' bytes. Raise SnapshotError on all ranks if the file can't be written.
     """
     offset = clock_offset(world)
-    starts = world.comm.allgather(min((span.begin + offset for span in spans), default=float("inf")))
+    starts = world.allgather(min((span.begin + offset for span in spans), default=float("inf")))
     lines = [json.dumps(event) for event in events(spans, world.rank, world.host, offset - min(starts))]
-    parts = world.comm.gather(",\n".join(lines), world.root)
+    with world.record.waiting(RANKS):
+        parts = world.comm.gather(",\n".join(lines), world.root)
     other = {"program": f"scaffe {__version__}", "ranks": world.size, **about}
     world.on_root(lambda: write_atomically(path, document(parts or [], other).encode()))
 

@@ -54,8 +54,7 @@ class Carried:
         for values in (self._values, *self._history):
             with world.record.waiting(RANKS):
                 world.comm.Bcast(values, source)
-        with world.record.waiting(RANKS):
-            self._positions, self.batch_number = world.comm.bcast((self._positions, self.batch_number), source)
+        self._positions, self.batch_number = world.bcast((self._positions, self.batch_number), source)
 
     @property
     def samples(self) -> list[int]:

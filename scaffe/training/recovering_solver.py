@@ -338,7 +338,6 @@ class RecoveringSolver(SavedSolver):
         state = state._replace(
             wishes=frozenset().union(*(one.wishes for one in states)),
             calls=any(one.calls for one in states),
-            begun=max(one.begun for one in states),
         )
         return source, state._replace(finished=state.finished and state.has_state)
 
@@ -366,7 +365,7 @@ class RecoveringSolver(SavedSolver):
         if newest and at < snapshot.iteration(newest) <= max(one.done for one in states):
             return None
         kept = self.mirror.kept if self.mirror else None
-        state, self.mark = self.world.comm.bcast(kept and kept.about, source)
+        state, self.mark = cast(tuple[State, Mark], self.world.bcast(kept and kept.about, source))
         if self.world.is_root:
             log.warning("The root's mirror of iteration %d is taken", at)
         return source, state._replace(has_state=True, set_back=True)

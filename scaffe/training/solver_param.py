@@ -35,9 +35,9 @@ def chosen_seed(world: World, param: SolverParameter) -> int:
     """Return the solver file's seed, else the root's default seed, or one drawn by the root. Collective."""
     if param.random_seed >= 0:
         return param.random_seed
-    default: int | None = world.comm.bcast(get_defaults().seed, world.root)
+    default = world.bcast(get_defaults().seed)
     if default is not None:
         return default
-    seed: int = world.comm.bcast(int.from_bytes(os.urandom(4), "big") >> 1, world.root)
+    seed = world.bcast(int.from_bytes(os.urandom(4), "big") >> 1)
     log.info("Random seed %d: drawn, since the solver sets none; random_seed: %d repeats this run", seed, seed)
     return seed

@@ -116,6 +116,6 @@ class SpareSolver(RecoveringSolver):
             raise RanksLostError("all ranks are lost but spares that have taken places, which have no state yet")
         source = joined.index(True)
         briefing = Briefing(self.seed, self.choices, self._root_lost, self._part) if world.rank == source else None
-        briefing = world.comm.bcast(briefing, source)
+        briefing = cast(Briefing, world.bcast(briefing, source))
         if not self.joined:
             self.seed, self.choices, self._root_lost, self._part = briefing

@@ -3,8 +3,8 @@
     python dying.py "2 backward 5; 1 Carried.share 1 raise" train --solver solver.prototxt --on-rank-loss shrink
 
 A moment is a rank as the launcher numbers them, * for all; then an operation and its iteration, or a function and the
-number of the call, 0 for each; then what happens: kill, raise, hup (requests a snapshot), or decay (a callback makes
-weights smaller).
+number of the call, 0 for each; then what happens: kill, raise, stop, hup (requests a snapshot), kill2 (kills rank 2),
+or decay (a callback makes weights smaller).
 
     python dying.py "" stages "4,0,5 3,5,9" FLAG ...
 
@@ -38,12 +38,14 @@ OWNERS |= {"display": display, "weights": snapshots.weights}
 
 
 def hit(how: str, owner: Any) -> None:
-    """Kill this process, raise an error, request a snapshot from all ranks, or add a callback to a solver."""
+    """Do to this process, or to rank 2, what a moment says."""
     if how == "decay":
         return owner.add_callback(lambda: decay(owner), lambda: None)
     if how == "raise":
         raise ZeroDivisionError("boom")
-    os.kill(os.getpid(), signal.SIGHUP if how == "hup" else signal.SIGKILL)
+    if how == "kill2":
+        return os.kill(owner.world.pids[2], signal.SIGKILL)
+    os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "hup": signal.SIGHUP}[how])
 
 
 def decay(solver: Solver) -> None:
