@@ -64,14 +64,14 @@ SAID = re.compile(
 )
 
 
-def parts_of(log: str, ranks: int, spares: int = 0) -> Parts:
-    """Return the parts of a training that began on so many ranks, by its log."""
+def parts_of(log: str, ranks: int, spares: int = 0, resumed: bool = False) -> Parts:
+    """Return the parts of a training that so many ranks began, in this job or in one that this job resumes."""
     parts: Parts = (Part(0, ranks),)
     lost = 0
     for said in SAID.finditer(log):
         lost += said[0].startswith("Lost")
         left = min(ranks, ranks + spares - lost)
-        if said["set_up"]:
+        if said["set_up"] and not resumed:
             parts = followed(parts, Part(0, left))
         elif said["restored"]:
             parts = followed(parts, Part(int(said["restored"]), left))
@@ -93,7 +93,8 @@ class Trial:
         (self.job.folder / "ended.log").write_text(ended.log)
         if ended.code is None:
             raise FaultError("the job hangs")
-        self.parts = parts_of(ended.log, self.cell.ranks, self.cell.launched - self.cell.ranks)
+        cell = self.cell
+        self.parts = parts_of(ended.log, cell.ranks, cell.launched - cell.ranks, cell.moment == RESTORE)
         self._check_hits(ended)
         if ended.code == 0:
             self._check_it_may_go_on(ended)
