@@ -67,16 +67,21 @@ SAID = re.compile(
 def parts_of(log: str, ranks: int, spares: int = 0, resumed: bool = False) -> Parts:
     """Return the parts of a training that so many ranks began, in this job or in one that this job resumes."""
     parts: Parts = (Part(0, ranks),)
-    lost = 0
+    left = ranks
     for said in SAID.finditer(log):
-        lost += said[0].startswith("Lost")
-        left = min(ranks, ranks + spares - lost)
-        if said["set_up"] and not resumed:
-            parts = followed(parts, Part(0, left))
+        if said["set_up"]:  # spares take no place then
+            left -= 1
+            parts = parts if resumed else followed(parts, Part(0, left))
         elif said["restored"]:
             parts = followed(parts, Part(int(said["restored"]), left))
         elif said["left"]:
-            parts = followed(parts, Part(int(said["at"]), int(said["left"])))
+            left = int(said["left"])
+            is_before = resumed and said["at"] == "0"  # before the snapshot is restored
+            parts = parts if is_before else followed(parts, Part(int(said["at"]), left))
+        elif spares:
+            spares -= 1
+        else:
+            left -= 1
     return parts
 
 

@@ -71,10 +71,11 @@ def test_the_parts_of_a_training_follow_from_its_log(lines: list[str], parts: li
     assert list(faults.parts_of("\n".join(lines), 4)) == parts
 
 
-def test_a_spare_takes_a_lost_ranks_place() -> None:
-    lost = "Lost rank 1 (process 7 on a), in set-up\n"
-    assert faults.parts_of(lost, 3, spares=1) == (Part(0, 3),)
-    assert faults.parts_of(2 * lost, 3, spares=1) == (Part(0, 2),)
+def test_a_spare_takes_a_lost_ranks_place_after_the_set_up() -> None:
+    lost, again = "Lost rank 1 (process 7 on a), in or after iteration 3", "Restored iteration 2 from snap"
+    assert faults.parts_of(f"{lost}\n{again}", 3, spares=1) == (Part(0, 3),)
+    assert faults.parts_of(f"{lost}\n{lost}\n{again}", 3, spares=1) == (Part(0, 3), Part(2, 2))
+    assert faults.parts_of("Lost rank 1 (process 7 on a), in set-up", 3, spares=1) == (Part(0, 2),)
 
 
 def test_a_loss_before_a_snapshot_is_restored_changes_nothing_before_it() -> None:
