@@ -58,9 +58,8 @@ def says_why(log: str) -> bool:
 
 
 SAID = re.compile(
-    r"Lost rank \d+ .*?(?P<set_up>, in set-up)?$|Restored iteration (?P<restored>\d+) from"
-    r"|Ranks left: (?P<left>\d+); they go on at iteration (?P<at>\d+)",
-    re.MULTILINE,
+    r"Lost rank \d+ \(.*?\), (?P<set_up>in set-up)?|Restored iteration (?P<restored>\d+) from"
+    r"|Ranks left: (?P<left>\d+); they go on at iteration (?P<at>\d+)"
 )
 
 

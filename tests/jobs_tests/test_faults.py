@@ -59,7 +59,7 @@ def test_the_matrix_has_each_fault_moment_and_workflow() -> None:
     ("lines", "parts"),
     [
         ([], [(0, 4)]),
-        (["Lost rank 1 (process 7 on a), in set-up"], [(0, 3)]),
+        (["Lost rank 1 (process 7 on a), in set-up; last seen in set-up"], [(0, 3)]),
         (["Lost rank 1 (process 7 on a), in or after iteration 3", "Ranks left: 3; they go on at iteration 3"],
          [(0, 4), (3, 3)]),
         (["Ranks left: 3; they go on at iteration 3", "Ranks left: 2; they go on at iteration 2"], [(0, 4), (2, 2)]),
