@@ -58,25 +58,29 @@ def says_why(log: str) -> bool:
 
 
 SAID = re.compile(
-    r"Lost rank \d+ .*?(?P<set_up>, in set-up)?$|Restored iteration (?P<restored>\d+) from"
-    r"|Ranks left: (?P<left>\d+); they go on at iteration (?P<at>\d+)",
-    re.MULTILINE,
+    r"Lost rank \d+ \(.*?\), (?P<set_up>in set-up)?|Restored iteration (?P<restored>\d+) from"
+    r"|Ranks left: (?P<left>\d+); they go on at iteration (?P<at>\d+)"
 )
 
 
-def parts_of(log: str, ranks: int, spares: int = 0) -> Parts:
-    """Return the parts of a training that began on so many ranks, by its log."""
+def parts_of(log: str, ranks: int, spares: int = 0, resumed: bool = False) -> Parts:
+    """Return the parts of a training that so many ranks began, in this job or in one that this job resumes."""
     parts: Parts = (Part(0, ranks),)
-    lost = 0
+    left = ranks
     for said in SAID.finditer(log):
-        lost += said[0].startswith("Lost")
-        left = min(ranks, ranks + spares - lost)
-        if said["set_up"]:
-            parts = followed(parts, Part(0, left))
+        if said["set_up"]:  # spares take no place then
+            left -= 1
+            parts = parts if resumed else followed(parts, Part(0, left))
         elif said["restored"]:
             parts = followed(parts, Part(int(said["restored"]), left))
         elif said["left"]:
-            parts = followed(parts, Part(int(said["at"]), int(said["left"])))
+            left = int(said["left"])
+            is_before = resumed and said["at"] == "0"  # before the snapshot is restored
+            parts = parts if is_before else followed(parts, Part(int(said["at"]), left))
+        elif spares:
+            spares -= 1
+        else:
+            left -= 1
     return parts
 
 
@@ -93,7 +97,8 @@ class Trial:
         (self.job.folder / "ended.log").write_text(ended.log)
         if ended.code is None:
             raise FaultError("the job hangs")
-        self.parts = parts_of(ended.log, self.cell.ranks, self.cell.launched - self.cell.ranks)
+        cell = self.cell
+        self.parts = parts_of(ended.log, cell.ranks, cell.launched - cell.ranks, cell.moment == RESTORE)
         self._check_hits(ended)
         if ended.code == 0:
             self._check_it_may_go_on(ended)

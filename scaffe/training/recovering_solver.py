@@ -284,10 +284,12 @@ class RecoveringSolver(SavedSolver):
         self._shrink()
         self._abandon()
         self.monitor.close()
+        self._finished = False  # where it had ended, all of it is given up
 
     def _give_up(self) -> None:
         """Give up what the end has not freed. Collective over the ranks that are left."""
         self._shrink()
+        self._finished = False  # other ranks do the part again, and wait for this one
         trial = self.trial
         self._abandon()
         if self.watch is not None:
