@@ -16,7 +16,7 @@ import faults  # noqa: E402
 from fault_jobs import Part, followed  # noqa: E402
 
 SEED, COUNT = 272, 20
-SECONDS = 600  # of a job: on a shared machine ranks take turns
+SECONDS = 180  # of a job: on a shared machine ranks take turns
 
 
 def is_quick(cell: fault_cells.Cell) -> bool:
