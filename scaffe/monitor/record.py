@@ -96,10 +96,11 @@ class RankRecord:
         self._store(INSTANCES)
 
     def waiting(self, wait: int) -> _Waiting:
-        """Return a context manager in which this rank waits, `wait` being one of WAITS by index."""
+        """Return a context manager in which this rank waits, `wait` being one of WAITS by index; waits may nest."""
         return self._waiting[wait]
 
     def _store(self, wait: int) -> None:
+        self._wait = wait
         row = self.row
         row[SINCE_WORD] = time.monotonic_ns()
         row[WHAT_WORD] = packed(self._iteration, self._net, self._operation, self._layer, wait)
@@ -107,13 +108,15 @@ class RankRecord:
 
 class _Waiting:
     def __init__(self, record: RankRecord, wait: int):
-        self._store, self._wait = record._store, wait
+        self._record, self._wait = record, wait
+        self._outer: list[int] = []
 
     def __enter__(self) -> None:
-        self._store(self._wait)
+        self._outer.append(self._record._wait)
+        self._record._store(self._wait)
 
     def __exit__(self, *error: object) -> None:
-        self._store(0)
+        self._record._store(self._outer.pop())
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from scaffe.compute import Compute
 from scaffe.files import snapshot
 from scaffe.files.prefix_lock import PrefixLock
 from scaffe.held import Together
+from scaffe.monitor.record import RANKS
 from scaffe.monitor.watching import Watching
 from scaffe.net import Net
 from scaffe.packed import aligned_zeros
@@ -115,7 +116,8 @@ class BuiltSolver:
         world.together(lambda: self._build_train_nets(builder))
         agree_on(world, [self.net])
         self.instance_nets = self._instance_nets()
-        self.collectives = open_communicator(world, run, self.net)
+        with world.record.waiting(RANKS):
+            self.collectives = open_communicator(world, run, self.net)
         world.together(lambda: self._build_rest(builder))
         agree_on(world, self.test_nets)
         self.bad_records = BadRecords(self._all_nets(), self.reading)
@@ -124,8 +126,9 @@ class BuiltSolver:
             self.param, world, self.nets, self.tests, self.rule, self.choices, self.lock, run.keep_snapshots,
             self.auto_instances.kept,
         )  # fmt: skip
-        self._open_mirror()
-        self.trial = self._make_workflows()
+        with world.record.waiting(RANKS):
+            self._open_mirror()
+            self.trial = self._make_workflows()
         if self.watch is not None:  # a rank was lost: the ranks that are left were watched up to here
             self.watch.abandon()
         self.watch = open_watch(world, self.collectives, [self.net, *self.test_nets], self.watching, self.team)
