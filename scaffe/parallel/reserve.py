@@ -9,7 +9,6 @@ from collectives.loss import regardless
 from scaffe.errors import RanksLostError, ScaffeError
 from scaffe.monitor.log import log
 from scaffe.monitor.log import start as start_log
-from scaffe.parallel.cut_off import is_cut_off
 from scaffe.parallel.spares import JobProcess, Regrouped, Spares
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ class Reserve:
 
     def _regroup(self, spares: Spares) -> list[LostRank]:
         """Go on without lost ranks, spares in their places; return the lost ones. Collective over all processes."""
-        was_spare, hosts = spares.is_waiting, [one.host for one in spares.seats]
+        was_spare = spares.is_waiting
         comm, changed, code = spares.regroup()
         if code is not None:
             if was_spare:
@@ -113,7 +112,7 @@ class Reserve:
         self._take_seats(spares, comm)
         known = [one.first for one in self.lost]  # lost when no place could be taken
         lost = [LostRank(rank, one.host, one.pid, one.number) for rank, one in changed.lost if one.number not in known]
-        self.is_cut_off |= is_cut_off(hosts, [rank for rank, _ in changed.lost])
+        self.is_cut_off |= spares.is_cut_off
         self.lost += lost
         if spares.is_waiting:
             return lost

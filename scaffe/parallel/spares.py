@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from collectives.loss import regardless
 from scaffe.errors import RanksLostError
+from scaffe.parallel.cut_off import is_cut_off
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -43,7 +44,10 @@ class Spares:
 
     `comm` is the communicator of them all, whose last `count` ranks begin as spares, and `members` its processes by
     rank. `size` is the number of seats as long as there are spares; `new` are the members that took seats last.
+    `is_cut_off` is whether seats that were lost may only be out of reach, and go on without these.
     """
+
+    is_cut_off = False
 
     def __init__(self, comm: MPI.Intracomm, members: Sequence[JobProcess], count: int):
         self.comm, self.members = comm, list(members)
@@ -148,6 +152,7 @@ class Spares:
         changed.ended.extend(one for one in self.waiting if one not in left)
         self.waiting = [one for one in self.waiting if one in left]
         lost = [(seat, one) for seat, one in enumerate(self.seats) if one not in left]
+        self.is_cut_off |= is_cut_off([one.host for one in self.seats], [seat for seat, _ in lost])
         changed.lost.extend(lost)
         changed.joined.extend(self._fill(lost))
         self.seats = [one for one in self.seats if one in left]

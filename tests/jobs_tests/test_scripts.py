@@ -22,6 +22,7 @@ else:
 JOBS = Path(__file__).resolve().parents[2] / "jobs"
 SCRIPTS = sorted(JOBS.rglob("*.sh"))
 SETTINGS = ["OMP_NUM_THREADS", "OMPI_MCA_btl", "PRTE_MCA_rmaps_default_mapping_policy"]
+DETECTOR = ["OMPI_MCA_mpi_ft_detector", "OMPI_MCA_mpi_ft_detector_timeout"]
 
 pytestmark = pytest.mark.mpi_skip  # they start an mpirun of their own
 
@@ -97,10 +98,11 @@ def settings(tmp_path: Path):
     """Run mpirun.sh with an mpirun that says with which settings it was started, instead of starting anything."""
     mpirun = tmp_path / "bin/mpirun"
     mpirun.parent.mkdir()
-    shown = " ".join(f"${{{name}-unset}}" for name in SETTINGS)
+    names = [*SETTINGS, *DETECTOR]
+    shown = " ".join(f"${{{name}-unset}}" for name in names)
     mpirun.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo "mpirun (Open MPI) 5" || echo {shown} "$@"\n')
     mpirun.chmod(0o755)
-    clean = {name: value for name, value in os.environ.items() if name not in SETTINGS and name != "SLURM_JOB_ID"}
+    clean = {name: value for name, value in os.environ.items() if name not in names and name != "SLURM_JOB_ID"}
 
     def run(*arguments: str, **environment: str) -> list[str]:
         env = {**clean, "SCAFFE_VENV": str(tmp_path), **environment}
@@ -110,7 +112,7 @@ def settings(tmp_path: Path):
 
 
 def test_mpirun_allows_more_ranks_than_cores_on_one_node(settings) -> None:
-    threads, btl, mapping, *rest = settings("-n", "1000", "scaffe", "train", "--solver", "a file")
+    threads, btl, mapping, _, _, *rest = settings("-n", "1000", "scaffe", "train", "--solver", "a file")
     assert (threads, btl, mapping) == ("1", "^uct,ofi", ":oversubscribe")
     assert rest == ["-n", "1000", "scaffe", "train", "--solver", "a", "file"]
 
@@ -118,6 +120,19 @@ def test_mpirun_allows_more_ranks_than_cores_on_one_node(settings) -> None:
 def test_mpirun_tolerates_lost_ranks_where_asked(settings) -> None:
     *_, launch, kind, flag, ranks, program = settings("--ft", "-n", "1000", "true")
     assert [launch, kind, flag, ranks, program] == ["--with-ft", "ulfm", "-n", "1000", "true"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "found"),
+    [
+        (["--ft", "-H", "a:2,b:2"], {}, ["true", "3"]),
+        (["--ft", "-H", "a:2,b:2"], {"OMPI_MCA_mpi_ft_detector_timeout": "9"}, ["true", "9"]),
+        (["--ft"], {}, ["unset", "unset"]),
+        (["-H", "a:2,b:2"], {}, ["unset", "unset"]),
+    ],
+)
+def test_mpirun_looks_for_silent_ranks_between_hosts(settings, arguments, environment, found) -> None:
+    assert settings(*arguments, "-n", "4", "true", **environment)[3:5] == found
 
 
 def test_mpirun_gives_one_rank_all_the_cores_it_may_use(settings) -> None:
@@ -135,7 +150,7 @@ def test_mpirun_leaves_many_nodes_to_their_own_settings(settings, arguments, env
 
 def test_mpirun_lets_the_user_s_settings_stand(settings) -> None:
     chosen = dict(zip(SETTINGS, ["3", "self,sm", ""], strict=True))
-    assert settings("-n", "4", "true", **chosen)[:4] == ["3", "self,sm", "-n", "4"]
+    assert settings("-n", "4", "true", **chosen)[:4] == ["3", "self,sm", "unset", "unset"]
 
 
 def test_mpirun_says_what_to_do_where_there_is_none(tmp_path: Path) -> None:

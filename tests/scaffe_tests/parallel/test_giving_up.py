@@ -49,6 +49,7 @@ def given_up(*ranks: tuple, watched: float = 1000) -> tuple[list[int], list[int]
     [
         ((UPDATE, -1, SUMS, 65, 65), ([1], [])),  # stopped while it waited
         ((BACKWARD, 1, 0, 65, 65), ([1], [])),
+        ((BACKWARD, 1, 0, 150, 65), ([1], [])),
         ((BACKWARD, 1, 0, 65, 1), ([], [1])),
         ((BACKWARD, 1, 0, 55, 1), ([], [])),
         ((FORWARD, 0, 0, 500, 1), ([], [])),  # reads
@@ -62,7 +63,7 @@ def test_a_rank_that_does_not_run_or_computes_one_layer_for_too_long_is_given_up
 
 
 def test_no_rank_is_given_up_before_another_has_waited_for_it() -> None:
-    for others in (RUNS, (UPDATE, -1, SUMS, 55, 1), (UPDATE, -1, SUMS, 500, 61)):
+    for others in (RUNS, (UPDATE, -1, SUMS, 55, 1), (UPDATE, -1, SUMS, 500, 35), (UPDATE, -1, SUMS, 500, 61)):
         assert 1 not in sum(given_up(others, (BACKWARD, 1, 0, 90, 1)), [])
 
 
@@ -119,11 +120,38 @@ def test_a_process_that_does_not_run_is_killed_once(watch, ended) -> None:
     assert ended == [(os.getppid(), signal.SIGKILL)]
 
 
+def test_the_lowest_rank_of_the_host_that_runs_kills(watch, ended) -> None:
+    watch[0].rank = 1
+    watch[0]._processes.reverse()
+    watched(*watch, (UPDATE, -1, SUMS, 120, 120), (UPDATE, -1, SUMS, 120, 0))
+    assert ended == [(os.getppid(), signal.SIGKILL)]
+
+
+def test_a_process_of_another_host_is_not_killed(watch, ended) -> None:
+    watch[0].local = [0]
+    watched(*watch, (UPDATE, -1, SUMS, 120, 0), (UPDATE, -1, SUMS, 120, 120))
+    assert ended == []
+
+
+def test_a_rank_that_hangs_in_a_layer_ends_itself_alone(watch, ended) -> None:
+    watched(*watch, (UPDATE, -1, SUMS, 120, 0), (BACKWARD, 1, 0, 120, 1))
+    assert ended == []
+    watched(*watch, (BACKWARD, 1, 0, 61, 1), (UPDATE, -1, SUMS, 120, 0))
+    assert {*ended} == {(os.getpid(), signal.SIGKILL)}
+
+
+def test_a_pause_of_the_watchdog_is_not_the_ranks(watch) -> None:
+    watch[1].now += PATIENCE - 1
+    watch[0].look([seen(rank, UPDATE, -1, SUMS, 120, 120) for rank in range(2)], Counter())
+    assert watch[0]._standing[1].silent == 2
+
+
 def test_a_process_that_has_ended_or_whose_id_is_another_ones_is_not_killed(watch, ended) -> None:
     process = watch[0]._processes[1]
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
-    for other in (replace(process, started=process.started + 1), replace(process, pid=child.pid)):
+    others = {"started": process.started + 1}, {"pid": child.pid}, {"machine": "a container of its own"}
+    for other in (replace(process, **one) for one in others):
         watch[0]._processes[1] = other
         watch[0]._given_up.clear()
         watched(*watch, (UPDATE, -1, SUMS, 120, 0), (UPDATE, -1, SUMS, 120, 120))
@@ -136,6 +164,7 @@ def test_a_process_that_has_ended_or_whose_id_is_another_ones_is_not_killed(watc
         (900, 0, True),  # rank 1 ran on
         (1100, 0, False),  # it was stopped too, and woke a moment before
         (1100, HEARD, True),  # on another host it ran on
+        (900, HEARD - 1, False),  # whose clock is another
     ],
 )
 def test_a_process_that_was_stopped_ends_itself_if_others_ran_on(watch, ended, capsys, awake, heard, ends) -> None:

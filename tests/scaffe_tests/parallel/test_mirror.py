@@ -15,7 +15,7 @@ from scaffe.training.recovering_solver import check_shrink
 
 @pytest.mark.parametrize(
     ("hosts", "buddy"),
-    [("a", None), ("aa", 1), ("aabb", 2), ("abab", 1), ("aaab", 3), ("abbb", 1)],
+    [("a", None), ("aaa", 1), ("aabb", 2), ("abab", 1), ("aaab", 3), ("abbb", 1)],
 )
 def test_the_buddy_is_the_first_rank_of_another_node_or_else_the_next(hosts: str, buddy: int | None) -> None:
     assert buddy_of(hosts, 0) == buddy

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 
 import pytest
 
-from scaffe.parallel.spares import JobProcess, Regrouped, Spares
+from collectives import RankLostError
+from scaffe.errors import RanksLostError
+from scaffe.parallel import spares as spares_module
+from scaffe.parallel.reserve import LostRank, Reserve
+from scaffe.parallel.spares import GOES_ON, SPLIT, JobProcess, Regrouped, Spares
 
 
 class Comm:
@@ -58,3 +63,155 @@ def test_a_spare_that_has_taken_a_place_may_be_lost_too():
         job._take_left(Comm(names), Regrouped([], [], []))
     assert [one.number for one in job.seats] == [0, 4, 2]
     assert job.waiting == [] and job.size == 3
+
+
+class Left(Comm):
+    """A communicator that Shrink made: `lost_in_split` where a process is lost in Split, `others` in Agree."""
+
+    def __init__(self, names: str, lost_in_split: bool, others: int, then: Left | None = None):
+        super().__init__(names)
+        self.lost_in_split, self.others, self.then = lost_in_split, others, then
+        self.is_revoked, self.agreed = False, None
+
+    def Shrink(self):
+        assert self.then
+        return self.then
+
+    def Split(self, color, key):
+        if self.lost_in_split:
+            raise RankLostError("in Split")
+        return self
+
+    def Revoke(self):
+        self.is_revoked = True
+
+    def Agree(self, flag):
+        assert self.is_revoked is self.lost_in_split, "the others wait in Split"
+        self.agreed = flag
+        return flag & self.others
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_a_process_lost_while_they_regroup_makes_all_regroup_again(here):
+    job, _ = spares("xxxx", 1)
+    last = Left("ad", False, -1)
+    first = Left("acd", here, -1 if here else ~SPLIT, last)
+    job.comm.Shrink = lambda: first
+    comm, changed, code = job.regroup()
+    assert (comm, code) == (last, None)
+    assert first.agreed & GOES_ON and bool(first.agreed & SPLIT) is not here
+    assert [one.number for one in job.seats] == [0, 3] and [seat for seat, _ in changed.lost] == [1, 2]
+    assert [one.number for one in job.new] == [3]
+
+
+def test_a_spare_that_took_a_seat_and_is_lost_at_once_is_not_new():
+    job, _ = spares("xxxx", 1)
+    first = Left("acd", True, -1, Left("ac", False, -1))
+    job.comm.Shrink = lambda: first
+    job.regroup()
+    assert job.new == [] and [one.number for one in job.seats] == [0, 2]
+
+
+def test_none_goes_on_where_a_seat_ends():
+    job, _ = spares("xxx", 1)
+    job.comm.Shrink = lambda: Left("abc", False, SPLIT | 2)
+    assert job.regroup()[2] == 2
+    job.comm.Shrink = lambda: Left("abc", False, -1)
+    assert job.regroup(3)[2] == 3
+
+
+def test_seats_are_numbered_by_their_places_and_each_spare_is_alone():
+    job, _ = spares("xxxxxx", 3)
+    job._take_left(Comm("acdef"), Regrouped([], [], []))
+    job.comm.Split = lambda color, key: (color, key)
+    found = []
+    for job.comm.rank in range(5):
+        found.append(job.split())
+    assert found == [(0, 0), (0, 2), (0, 1), (5, 0), (6, 0)]
+
+
+@pytest.mark.parametrize(("failed", "all_seats"), [("", False), ("a", False), ("ac", False), ("ab", True)])
+def test_a_spare_waits_until_all_seats_have_ended(failed, all_seats):
+    job, _ = spares("xxxx", 2)
+    job.comm.Get_failed = lambda: SimpleNamespace(
+        size=len(failed), Translate_ranks=lambda ranks, group: ["abcd".index(failed[rank]) for rank in ranks]
+    )
+    assert job._has_lost_all() is all_seats
+
+
+def test_a_spare_whose_launcher_has_ended_ends(monkeypatch):
+    def leave(code):
+        raise SystemExit(code)
+
+    job, _ = spares("xx", 1)
+    job.comm.Is_revoked, job._has_lost_all = lambda: False, lambda: False
+    monkeypatch.setattr(spares_module.os, "getppid", iter([7, 7, 1]).__next__)
+    monkeypatch.setattr(spares_module.os, "_exit", leave)
+    with pytest.raises(SystemExit):
+        job.wait()
+
+
+def test_a_spare_does_not_begin_after_the_seats_have_ended():
+    job, _ = spares("xx", 1)
+    for job.comm.revoked in (False, True):
+        job.comm.Is_revoked, job._has_begun = lambda: job.comm.revoked, lambda seat: True
+        assert job.wait_for_begin() is not job.comm.revoked
+
+
+def reserve(job: Spares, *left: Left) -> Reserve:
+    """Return what a World does with these spares, whose next Shrinks return these communicators."""
+    for comm, then in zip((job.comm, *left), left, strict=False):
+        comm.Shrink = lambda then=then: then
+    ranks = Reserve()
+    ranks.spares, ranks.recruits, ranks.lost = job, True, []
+    return ranks
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_of_two_sides_of_a_cut_that_follows_a_loss_one_at_most_goes_on(count):
+    for hosts, first in itertools.product(itertools.product("xy", repeat=5), range(5)):
+        goes_on = []
+        for side in "xy":
+            job, names = spares("".join(hosts), count)
+            left = names.replace(names[first], "")
+            near = "".join(name for name in left if hosts[names.index(name)] == side)
+            if near:
+                ranks = reserve(job, Left(left, True, -1), Left(near, False, -1))
+                ranks._regroup(job)
+                goes_on.append(bool(job.seats) and not ranks.is_cut_off)
+        assert sum(goes_on) <= 1, (hosts, first)
+
+
+def test_a_side_that_was_cut_off_stays_so_and_no_rank_is_lost_twice():
+    job, _ = spares("xyyx", 1)
+    ranks = reserve(job, Left("ad", False, -1), Left("ad", False, -1))
+    ranks.lost = [LostRank(1, "y", 101, 1)]  # in set-up
+    assert [one.first for one in ranks._regroup(job)] == [2]
+    assert ranks.is_cut_off
+    ranks._regroup(job)
+    assert ranks.is_cut_off and [one.first for one in ranks.lost] == [1, 2]
+
+
+def test_where_a_seat_ends_spares_end_too_and_other_seats_say_why():
+    job, _ = spares("xxx", 1)
+    ranks, codes = reserve(job, Left("abc", False, SPLIT | 2), Left("abc", False, -1)), []
+    ranks.leave = codes.append
+    with pytest.raises(RanksLostError, match="a rank was lost when others had ended"):
+        ranks._regroup(job)
+    assert codes == []
+    job, _ = spares("xxx", 1)
+    ranks, job.comm.rank = reserve(job, Left("abc", False, SPLIT | 2)), 2
+    ranks.leave = codes.append
+    with pytest.raises(RanksLostError):  # it has left
+        ranks._regroup(job)
+    assert codes == [2]
+
+
+def test_a_spare_that_is_not_needed_waits_again():
+    job, _ = spares("xxxx", 2)
+    ranks = reserve(job, Left("bcd", False, -1), Left("bd", False, -1))
+    waits = []
+    job.comm.rank, job.wait = 3, lambda: waits.append(job.comm.rank)
+    job.comm.Shrink().rank, job.comm.Shrink().Shrink().rank = 2, 1
+    assert [one.number for one in (ranks.stand_by() and job.seats)] == [3, 1]
+    assert len(waits) == 2

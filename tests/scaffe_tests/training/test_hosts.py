@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,10 @@ def test_slurms_allocation_without_it(monkeypatch) -> None:
     given = made("srun", "--mpi=pmi2", environment=environment | {"SLURM_NTASKS": "5"})
     given.drop({"n1"})
     assert given.command == ["srun", "--exclude=n1", "--nodes=2", "--ntasks=3", "--mpi=pmi2", *JOB]
+    given.drop({"n2"})
+    assert given.command == ["srun", "--exclude=n1,n2", "--nodes=1", "--ntasks=2", "--mpi=pmi2", *JOB]
+    given = made("srun", environment=environment | {"SLURM_NTASKS": "2"})
+    assert given.drop({"n1"}) == "without n1 2 of 2 rank(s) are left"
 
 
 def test_a_host_that_is_silent_is_lost_where_the_launcher_names_none() -> None:
@@ -76,15 +81,19 @@ def test_a_host_that_is_silent_is_lost_where_the_launcher_names_none() -> None:
 def test_fewer_ranks_than_asked_for_are_an_error() -> None:
     with pytest.raises(RanksLostError, match=r"without b 2 of 4 rank\(s\) are left, fewer than --min-ranks 3"):
         made("mpirun", "-H", "a:2,b:2", min_ranks=3).drop({"b"})
+    assert made("mpirun", "-H", "a:2,b:2", min_ranks=2).drop({"b"})
 
 
-def test_a_host_that_refuses_a_connection_answers(monkeypatch) -> None:
+def test_a_host_that_refuses_a_connection_or_has_no_address_answers(monkeypatch) -> None:
+    errors = {"down": TimeoutError, "up": ConnectionRefusedError, "cut": OSError, "alias": socket.gaierror}
+
     def connect(address, seconds):
-        raise {"down": TimeoutError, "up": ConnectionRefusedError, "cut": OSError}[address[0]]
+        raise errors[address[0]]
 
     monkeypatch.setattr(hosts.socket, "create_connection", connect)
-    assert hosts.unreachable(["up", "down", "cut"]) == {"down", "cut"}
+    assert hosts.unreachable([*errors]) == {"down", "cut"}
     assert hosts.unreachable(["down", "cut"]) == set(), "a firewall, more likely"
+    assert hosts.unreachable(["localhost", "down"]) == {"down"}, "of two hosts this one is not asked"
 
 
 def test_slurm_says_which_hosts_are_down(monkeypatch) -> None:

@@ -1,0 +1,107 @@
+"""Recovery: the state that counts, what is done again, and where the ranks that are left may not go on."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from collectives import RankLostError
+from scaffe.errors import RanksLostError
+from scaffe.files import snapshot
+from scaffe.parallel.run import Run
+from scaffe.training.recovering_solver import RecoveringSolver, State, check_left
+
+SHRINKS = Run(on_rank_loss="shrink", min_ranks=2)
+
+
+def state(done: int = 4, has_state: bool = True, **fields) -> State:
+    """Return the state of a rank that has done so many iterations."""
+    given = {"wishes": frozenset(), "begun": done, "calls": False, "finished": False, "mirrored": -1} | fields
+    return State(
+        done=done, acted=done, tested=-1, tests_done=0, losses=(), stopped="", result=None, has_state=has_state, **given
+    )
+
+
+def decided(*states: State) -> tuple[int, State]:
+    """Return what ranks of these states agree on."""
+    world = SimpleNamespace(allgather=lambda mine: [*states])
+    solver = SimpleNamespace(world=world, _kept=(None, states[0]), _mirrored=lambda states: None)
+    return RecoveringSolver._decide(solver)
+
+
+@pytest.mark.parametrize(
+    ("states", "source"),
+    [
+        ([state(4), state(5), state(5)], 1),
+        ([state(5, False), state(4), state(4)], 1),
+        ([state(4), state(5, False)], 0),
+    ],
+)
+def test_the_lowest_of_the_ranks_that_are_furthest_counts_if_it_has_the_state(states, source) -> None:
+    assert decided(*states)[0] == source
+
+
+def test_requests_callbacks_and_begun_iterations_of_all_ranks_count() -> None:
+    others = [state(4, wishes=frozenset({"stop"}), calls=True, begun=6), state(4, wishes=frozenset({"snapshot"}))]
+    found = decided(state(4), *others)[1]
+    assert (found.wishes, found.calls, found.begun) == ({"stop", "snapshot"}, True, 6)
+
+
+def test_without_the_state_no_part_is_finished() -> None:
+    assert decided(state(4, finished=True))[1].finished
+    assert not decided(state(4, has_state=False, finished=True))[1].finished
+
+
+@pytest.mark.parametrize(("newest", "taken"), [(None, True), (2, True), (3, True), (4, False), (5, False), (9, True)])
+def test_a_mirror_is_taken_unless_a_snapshot_of_this_run_is_newer(monkeypatch, newest, taken) -> None:
+    monkeypatch.setattr(snapshot, "newest", lambda prefix: newest and f"snap_iter_{newest}.solverstate")
+    comm = SimpleNamespace(bcast=lambda about, source: about)
+    world = SimpleNamespace(on_root=lambda work: work(), comm=comm, is_root=False)
+    mirror = SimpleNamespace(kept=SimpleNamespace(about=(state(3), "mark")))
+    param = SimpleNamespace(snapshot_prefix="snap")
+    solver = SimpleNamespace(world=world, mirror=mirror, param=param, mark="own")
+    found = RecoveringSolver._mirrored(solver, [state(5, False), state(5, False, mirrored=3)])
+    assert (found is not None) is taken
+    assert solver.mark == ("mark" if taken else "own")
+
+
+def test_an_iteration_in_which_a_rank_was_lost_is_not_done() -> None:
+    world = SimpleNamespace(misses_any=lambda: True)
+    solver = SimpleNamespace(run=SHRINKS, world=world, iter=4, done=4, _is_whole=False)
+    with pytest.raises(RankLostError):
+        RecoveringSolver._note_done(solver)
+    assert (solver.done, solver._is_whole) == (4, False)
+    world.misses_any = lambda: False
+    RecoveringSolver._note_done(solver)
+    assert (solver.done, solver._is_whole) == (5, True)
+
+
+@pytest.mark.parametrize(("finished", "times"), [(True, 1), (False, 2)])
+def test_a_part_is_done_again_unless_the_state_that_counts_has_it(finished, times) -> None:
+    done, attempts = [], iter([False, True])
+
+    def attempt(work, break_off):
+        work()
+        return next(attempts)
+
+    def recover():
+        solver._finished, solver._result = finished, "of the others"
+
+    world = SimpleNamespace(attempt=attempt, misses_any=lambda: False)
+    solver = SimpleNamespace(world=world, _break_off=None)
+    result = RecoveringSolver._again(solver, lambda: done.append(1), recover)
+    assert len(done) == times and result == ("of the others" if finished else None)
+
+
+@pytest.mark.parametrize(
+    ("size", "lost", "is_cut_off", "ends"),
+    [(3, [1], True, True), (2, [1], False, False), (1, [1], False, True), (1, [], False, False)],
+)
+def test_ranks_that_are_too_few_or_cut_off_end(size, lost, is_cut_off, ends) -> None:
+    world = SimpleNamespace(size=size, lost=lost, is_cut_off=is_cut_off)
+    if ends:
+        with pytest.raises(RanksLostError):
+            check_left(world, SHRINKS)
+    else:
+        check_left(world, SHRINKS)
