@@ -101,6 +101,9 @@ def check_shrink(world: World, run: Run, instances: Instances, compute: Compute)
     ):
         if wrong:
             raise ScaffeError(f"--on-rank-loss shrink does not work with {what}; use --on-rank-loss stop")
+    if not world.lost and not world.is_spare and world.size < run.min_ranks:
+        text = f"--min-ranks {run.min_ranks}: the launch has {world.size} rank(s) that train; start more ranks"
+        raise ScaffeError(text)
     check_left(world, run)
 
 
