@@ -321,9 +321,10 @@ class RecoveringSolver(SavedSolver):
             self._take_over(state.has_state)
         self.propagate.changed()
         self.propagate.sync()
-        if self.run.scaling == "weak" and self.world.is_root and not self.world.is_whole:
+        rows = self.net.context.total_rows
+        if rows and self.run.scaling == "weak" and self.world.is_root and not self.world.is_whole:
             text = "The global batch is now %d sample(s); the learning rate stays as given, %g"
-            log.warning(text, self.net.context.total_rows, self.rate())
+            log.warning(text, rows * self.param.iter_size, self.rate())
 
     def _decide(self) -> tuple[int, State]:
         """Return the rank whose state counts, and what all ranks take over from it. Collective."""
