@@ -101,6 +101,9 @@ def check_shrink(world: World, run: Run, instances: Instances, compute: Compute)
     ):
         if wrong:
             raise ScaffeError(f"--on-rank-loss shrink does not work with {what}; use --on-rank-loss stop")
+    if not world.lost and not world.is_spare and world.size < run.min_ranks:
+        text = f"--min-ranks {run.min_ranks}: the launch has {world.size} rank(s) that train; start more ranks"
+        raise ScaffeError(text)
     check_left(world, run)
 
 
@@ -325,9 +328,10 @@ class RecoveringSolver(SavedSolver):
             self._take_over(state.has_state)
         self.propagate.changed()
         self.propagate.sync()
-        if self.run.scaling == "weak" and self.world.is_root and not self.world.is_whole:
+        rows = self.net.context.total_rows
+        if rows and self.run.scaling == "weak" and self.world.is_root and not self.world.is_whole:
             text = "The global batch is now %d sample(s); the learning rate stays as given, %g"
-            log.warning(text, self.net.context.total_rows, self.rate())
+            log.warning(text, rows * self.param.iter_size, self.rate())
 
     def _decide(self) -> tuple[int, State]:
         """Return the rank whose state counts, and what all ranks take over from it. Collective."""

@@ -42,7 +42,7 @@ from scaffe.training.signals import ACTIONS
 from scaffe.training.snapshot_writer import SnapshotBudget
 from scaffe.training.solver_callbacks import CalledFunctions, SolverCallbacks
 from scaffe.training.solver_param import checked, chosen_seed
-from scaffe.training.spare import SpareSolver
+from scaffe.training.spare import SpareSolver, check_spares
 from scaffe.training.written import Written
 
 if TYPE_CHECKING:
@@ -132,6 +132,7 @@ class Solver(SpareSolver):
         self.settings.check_broadcasts()
         self.settings.check_stall()
         check_shrink(self.world, self.run, self.instances, self.compute)
+        check_spares(self.world, self.run)
         return checked(param)
 
     # Training.

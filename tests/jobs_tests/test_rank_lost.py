@@ -167,6 +167,13 @@ def test_without_the_root_they_go_back_to_the_newest_snapshot(runs, moments, fla
     assert last == runs.stages(f"3,0,{at} {left},{at},9", *flags, **fields)
 
 
+def test_the_log_has_the_global_batch_of_all_passes(runs):
+    result, _ = runs.losing(3, "2 forward 3", "--scal", "weak", iter_size=2)
+    assert result.returncode == 0, result.stderr
+    assert "Global batch 72: 36 sample(s) in each of 2 pass(es)" in result.stderr
+    assert "The global batch is now 48 sample(s); the learning rate stays as given" in result.stderr
+
+
 def test_a_request_of_a_lost_rank_is_granted(runs):
     result, last = runs.losing(3, "1 forward 5 hup; 1 snapshot 5; 2 Carried.share 1", "--snapshot-budget", "3%")
     assert result.returncode == 0, result.stderr

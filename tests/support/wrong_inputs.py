@@ -66,6 +66,7 @@ FLAGS = [
     (f"{TRAIN} --snapshot-budget 100%", "snapshot_budget must be a share of the time below 100%, got 1"),
     (f"{TRAIN} --snapshot-budget=-1%", "snapshot_budget must be a share of the time below 100%, got -0.01"),
     (f"{TRAIN} --snapshot-budget nan", "snapshot_budget must be a share of the time below 100%, got nan"),
+    (f"{TRAIN} --spares 1", "--spares 1: spares need --on-rank-loss shrink"),
     (f"{TRAIN} --gpu first", "--gpu takes 'all' or ids such as 0,2, got 'first'"),
     (f"{TRAIN} --gpu 0 --device cpu", "--device cpu and --gpu 0 say two things"),
     (f"{TRAIN} --device gpu", "--device.*'gpu'"),

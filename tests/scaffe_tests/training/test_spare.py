@@ -6,8 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from scaffe.errors import ScaffeError
+from scaffe.compute import Compute
+from scaffe.errors import RanksLostError, ScaffeError
+from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.run import Run
+from scaffe.training import recovering_solver
 from scaffe.training.spare import check_spares
 
 
@@ -31,3 +34,18 @@ def test_fewer_than_no_spares_are_refused():
 
 def test_a_launch_of_more_ranks_than_spares_is_accepted():
     check_spares(SimpleNamespace(size=3, spares=None), Run(spares=2, on_rank_loss="shrink"))
+
+
+def launched(ranks: int, *, is_spare: bool = False, lost: tuple[int, ...] = ()) -> SimpleNamespace:
+    return SimpleNamespace(size=ranks, is_spare=is_spare, lost=lost, gpu=None, is_cut_off=False)
+
+
+def test_a_launch_of_fewer_ranks_than_must_be_left_is_refused(monkeypatch):
+    monkeypatch.setattr(recovering_solver, "can_shrink", lambda: True)
+    settings = Run(on_rank_loss="shrink", min_ranks=3), Instances(), Compute()
+    with pytest.raises(ScaffeError, match=r"--min-ranks 3: the launch has 2 rank\(s\) that train; start more ranks"):
+        recovering_solver.check_shrink(launched(2), *settings)
+    with pytest.raises(RanksLostError, match="ranks left: 2, fewer than --min-ranks 3"):
+        recovering_solver.check_shrink(launched(2, lost=(1,)), *settings)
+    recovering_solver.check_shrink(launched(3), *settings)
+    recovering_solver.check_shrink(launched(1, is_spare=True), *settings)
