@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -71,6 +72,27 @@ def test_a_check_is_as_strict_as_its_bounds() -> None:
         papers.NOT_REPRODUCED, papers.NOT_MEASURABLE,
     ]  # fmt: skip
     assert check("", 2.5, 1, 2).by == 0.5 and check("", 0.5, 1, 2).by == 0.5
+
+
+def test_a_check_on_what_was_fitted_is_no_evidence_for_and_counts_where_it_is_missed() -> None:
+    base = module("figure")
+    held, missed = (base.Check("", found, 1, 2, fitted=True).verdict for found in (1.5, 3.0))
+    assert (held, missed) == (papers.NO_EVIDENCE, papers.NOT_REPRODUCED)
+    assert base.worst([held, papers.REPRODUCED]) == papers.REPRODUCED
+    assert base.worst([held]) == papers.NO_EVIDENCE
+    assert base.worst([held, missed]) == base.worst([held, papers.NOT_REPRODUCED]) == papers.NOT_REPRODUCED
+
+
+def test_what_the_papers_inputs_were_fitted_on_is_no_evidence() -> None:
+    fitted = {
+        "singlecaffe-9": {"CIFAR-10: nodes at which", "MNIST: least ratio"},
+        "s-caffe-8": {"160 over 32 GPUs (computing"},
+        "parax-11": {"bandwidth used, one instance"},
+    }
+    for name, wanted in fitted.items():
+        (one,) = (one for one in papers.results() if one["id"] == name)
+        found = {check["what"] for check in one["checks"] if check["verdict"] == papers.NO_EVIDENCE}
+        assert len(found) == len(wanted) and all(any(what.startswith(text) for what in found) for text in wanted), name
 
 
 def gradient(batch: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -248,6 +270,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(run, "figures", lambda: made)
         monkeypatch.setattr(run, "FOLDER", tmp_path)
         monkeypatch.setattr(run, "PICTURES", tmp_path)
+        monkeypatch.setattr(run, "conditions", lambda: {"date": "", "load": 1.5})
         monkeypatch.setattr(run.pages, "write", lambda *given: None)
         monkeypatch.setattr(sys, "argv", ["run.py", *words])
         code = run.main()
@@ -269,6 +292,14 @@ def test_a_figure_that_fails_keeps_its_result_and_the_next_one_runs(job) -> None
     assert job("--keep", gate=9.0, a=9.0, b=9.0) == (0, after)
     assert job("b", gate=9.0, a=9.0, b=0.8) == (0, after | {"b": {"value": 0.8}})
     assert job("b", gate=9.0, a=9.0, b=module("figure").NotMeasurable("no root"))[1]["b"] == "no root"
+
+
+def test_a_measurement_has_its_conditions(job, tmp_path: Path) -> None:
+    job(gate=0.0)
+    assert json.loads((tmp_path / "gate.json").read_text())["kept"]["load"] == 1.5
+    found = module("conditions").conditions()
+    assert found["load"] >= 0 and found["sgemm"] > 0 and found["machine"]
+    assert time.strptime(found["date"], "%Y-%m-%d %H:%M") <= time.localtime()
 
 
 @pytest.mark.parametrize("name", MODULES)
