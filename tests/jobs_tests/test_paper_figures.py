@@ -306,3 +306,30 @@ def test_a_measurement_has_its_conditions(job, tmp_path: Path) -> None:
 def test_no_module_hides_another(name: str) -> None:
     assert name not in sys.stdlib_module_names
     assert name not in {path.stem for path in (ROOT / "jobs/bench").glob("*.py")}
+
+
+def test_the_gate_in_short_one_solver_and_eight_instances(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sklearn")
+    gate = module("numa_caffe_8")
+    for name, value in {"ITERATIONS": 2, "IMAGES": 64, "TEST_IMAGES": 32}.items():
+        monkeypatch.setattr(gate, name, value)
+    gate.write_digits(tmp_path)
+    found = []
+    for instances in (1, 8):
+        gate.train(tmp_path, instances, 0.0)
+        found.append((np.load(tmp_path / "gradients.npy"), json.loads((tmp_path / "losses.json").read_text())))
+    (one, losses), (eight, others) = found
+    assert 0 < gate.difference(eight, one) <= gate.LARGEST
+    assert gate.difference(8 * eight, one) > 1
+    assert others == pytest.approx(losses, rel=1e-4)
+
+
+def test_the_parameter_server_s_and_the_ring_s_measured_passes_in_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    figure = module("parax_15")
+    monkeypatch.setattr(figure, "ELEMENTS", 5040)  # a multiple of each count
+    monkeypatch.setattr(figure, "TURNS", 1)
+    short = figure.FIGURE.measure()
+    for way in (figure.PS, figure.RING):
+        assert short["passes"][way] == pytest.approx(kept("parax-15")["passes"][way], rel=1e-3)
+    checks = list(figure.FIGURE.check(short, figure.FIGURE.model(short)))
+    assert len(checks) == len(figure.COUNTS) * 4 + 2 and all(check.found for check in checks)
