@@ -7,7 +7,7 @@ writes the result. Its keys:
 - paper, measured, modelled: the numbers in words; inputs, unexplained: lists for the pages,
 - checks: what, found, low, high, verdict, by, why,
 - verdict: the worst of the checks,
-- kept: what was measured, from which the rest can be made again.
+- kept: what was measured, from which the rest can be made again; when, on which machine and at which load.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from math import isfinite
 from typing import Any
 
-from scaffe.papers import NOT_MEASURABLE, NOT_REPRODUCED, REPRODUCED
+from scaffe.papers import NO_EVIDENCE, NOT_MEASURABLE, NOT_REPRODUCED, REPRODUCED
 
 Data = dict[str, Any]  # as JSON has it
 STATED, DERIVED, FITTED, ASSUMED, MEASURED = "stated", "derived", "fitted", "assumed", "measured"
@@ -43,13 +43,18 @@ class Input:
 
 @dataclass(frozen=True)
 class Check:
-    """A claim: `found` must be from `low` to `high`, where None is no bound. None found: `why` it was not measured."""
+    """A claim: `found` must be from `low` to `high`, where None is no bound. None found: `why` it was not measured.
+
+    `fitted`: an input was fitted on what is checked, or leaves it no choice. Such a check is no evidence where it
+    holds; one that is missed even so counts.
+    """
 
     what: str
     found: float | None
     low: float | None = None
     high: float | None = None
     why: str = ""
+    fitted: bool = False
 
     @property
     def by(self) -> float:
@@ -62,19 +67,21 @@ class Check:
 
     @property
     def verdict(self) -> str:
-        """Return REPRODUCED, NOT_REPRODUCED or NOT_MEASURABLE."""
+        """Return one of VERDICTS."""
         if self.found is None:
             return NOT_MEASURABLE
-        return REPRODUCED if isfinite(self.found) and not self.by else NOT_REPRODUCED
+        if self.by or not isfinite(self.found):
+            return NOT_REPRODUCED
+        return NO_EVIDENCE if self.fitted else REPRODUCED
 
     def result(self) -> Data:
         """Return the check as a result has it."""
         return asdict(self) | {"verdict": self.verdict, "by": self.by}
 
 
-def within(what: str, found: float, value: float, share: float) -> Check:
+def within(what: str, found: float, value: float, share: float, fitted: bool = False) -> Check:
     """Return the check that `found` is `value` within a share of it."""
-    return Check(what, found, value * (1 - share), value * (1 + share))
+    return Check(what, found, value * (1 - share), value * (1 + share), fitted=fitted)
 
 
 def holds(what: str, truth: bool) -> Check:
@@ -144,4 +151,4 @@ def result(figure: Figure, kept: Data) -> Data:
 
 def worst(verdicts: Sequence[str]) -> str:
     """Return the verdict of a figure whose checks have these."""
-    return next(one for one in (NOT_REPRODUCED, NOT_MEASURABLE, REPRODUCED) if one in verdicts)
+    return next(one for one in (NOT_REPRODUCED, NOT_MEASURABLE, REPRODUCED, NO_EVIDENCE) if one in verdicts)

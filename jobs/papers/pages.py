@@ -8,7 +8,7 @@ from pathlib import Path
 from left_out import IMPOSSIBLE, OPEN
 
 from scaffe.atomic import write_atomically
-from scaffe.papers import Result, expected, results, summary, verdict
+from scaffe.papers import Result, expected, results, summary, under, verdict
 
 TITLES = {
     "numa-caffe": "NUMA-Caffe",
@@ -33,15 +33,26 @@ def page(title: str, found: Sequence[Result]) -> Iterator[str]:
     """Yield a page's lines."""
     yield f"# {title}, reproduced"
     yield "\n`jobs/papers.sh` makes this page. A value is measured on a machine of 2 cores, or modelled at the paper's"
-    yield "size. Inputs are stated in the paper, derived from it, measured here, assumed, or fitted.\n"
-    yield "| figure | what | paper | measured here | modelled | |"
-    yield "|---|---|---|---|---|---|"
+    yield "size. Inputs are stated in the paper, derived from it, measured here, assumed, or fitted. A check that holds"
+    yield "because an input was fitted on it is no evidence, and is not counted.\n"
+    yield from loaded(found)
+    yield "| figure | what | paper | measured here | when, load | modelled | |"
+    yield "|---|---|---|---|---|---|---|"
     for one in found:
         yield f"| [{one['id']}](#{one['id']}) | {one['title']} | {one['paper']} | {one['measured']} | " + (
-            f"{one['modelled']} | {summary(one)} |"
+            f"{under(one) or '-'} | {one['modelled']} | {summary(one)} |"
         )
     for one in found:
         yield from section(one)
+
+
+def loaded(found: Sequence[Result]) -> Iterator[str]:
+    """Yield a warning if the machine was loaded, or may have been, before the measurements."""
+    kept = [one["kept"] for one in found if one["kept"].get("measured")]
+    loads = [one["load"] for one in kept if "load" in one]
+    if kept and (len(loads) < len(kept) or max(loads) > 1):
+        known = f" Load averages were {min(loads)} to {max(loads)} where they were recorded." if loads else ""
+        yield f"Measured on loaded cores, which distorts all times.{known}\n"
 
 
 def rest(paper: str) -> Iterator[str]:
@@ -60,8 +71,7 @@ def section(one: Result) -> Iterator[str]:
     if "why" in kept:
         yield f"Not measured: {kept['why']}.\n"
     elif kept["measured"]:
-        other = f", at a load of {kept['load']} by other work" if "load" in kept else ""
-        yield f"Measured on {kept['date']}: {kept['machine']}{other}.\n"
+        yield f"Measured: {under(one)}; {kept['machine']}.\n"
     yield "| check | found | expected | |"
     yield "|---|---|---|---|"
     for check in one["checks"]:

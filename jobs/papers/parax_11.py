@@ -124,8 +124,9 @@ class Barriers(Figure):
             found = knee(measured["core bandwidth"], self.value("bandwidth"))
             yield Check("knee, threads, by this machine's core", found, 5, 9)
         for what, found in zip(("one instance", "instance per core"), modelled["bandwidth"], strict=True):
-            fitted = " (core rate is fitted on this)" if what == "one instance" else ""
-            yield Check(f"bandwidth used, {what}, %{fitted}", found, self.value(what) - 5, self.value(what) + 5)
+            fitted, paper = what == "one instance", self.value(what)
+            name = f"bandwidth used, {what}, %" + " (core rate is fitted on this)" * fitted
+            yield Check(name, found, paper - 5, paper + 5, fitted=fitted)
         yield Check("gain by sharing bandwidth alone, inference, one socket", modelled["inference"], 1.3, 1.6)
 
     def words(self, measured: Data, modelled: Data) -> tuple[str, str]:

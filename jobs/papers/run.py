@@ -14,14 +14,13 @@ import argparse
 import importlib
 import io
 import json
-import os
-import platform
 import sys
 import time
 import traceback
 from pathlib import Path
 
 import pages
+from conditions import conditions
 from figure import Data, Figure, NotMeasurable, result
 from numa_caffe_8 import GATE
 
@@ -41,21 +40,13 @@ def figures() -> dict[str, Figure]:
 
 
 def measured(figure: Figure) -> Data:
-    """Return what a figure's result keeps: the measurement, or the reason why there is none."""
-    start, load = time.monotonic(), round(os.getloadavg()[0], 1)
+    """Return what a figure's result keeps: the measurement and its conditions, or the reason why there is none."""
+    before, start = conditions(), time.monotonic()
     try:
         found: Data = {"measured": figure.measure()}
     except NotMeasurable as error:
         return {"why": str(error)}
-    seconds, date = round(time.monotonic() - start), time.strftime("%Y-%m-%d")
-    return found | {"seconds": seconds, "machine": machine(), "load": load, "date": date}
-
-
-def machine() -> str:
-    """Return this machine in words: the processor's name and the number of its cores."""
-    info = Path("/proc/cpuinfo").read_text().splitlines()
-    names = [line.partition(": ")[2] for line in info if line.startswith("model name")]
-    return f"{len(names)} cores, {names[0] if names else platform.machine()}"
+    return found | {"seconds": round(time.monotonic() - start), **before}
 
 
 def picture(figure: Figure, found: Data) -> bytes:

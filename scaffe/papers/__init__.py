@@ -12,6 +12,8 @@ from typing import Any
 
 FOLDER = Path(__file__).resolve().parent
 REPRODUCED, NOT_REPRODUCED, NOT_MEASURABLE = "reproduced", "not reproduced", "not measurable here"
+NO_EVIDENCE = "fitted, no evidence"  # of a check that holds because an input was fitted on what it checks
+VERDICTS = REPRODUCED, NOT_REPRODUCED, NOT_MEASURABLE, NO_EVIDENCE
 Result = dict[str, Any]
 
 
@@ -28,6 +30,8 @@ def lines(found: Sequence[Result]) -> Iterator[str]:
         yield f"  {one['title']} ({one['source']})"
         for name in ("paper", "measured", "modelled"):
             yield f"  {name:10}{one[name]}"
+            if name == "measured" and (conditions := under(one)):
+                yield f"  {'under':10}{conditions}"
         for check in one["checks"]:
             yield f"  {'check':10}{described(check)}"
         yield ""
@@ -35,10 +39,22 @@ def lines(found: Sequence[Result]) -> Iterator[str]:
 
 
 def summary(one: Result) -> str:
-    """Return a figure's verdict, with the number of its checks that hold where some don't."""
+    """Return a figure's verdict, with the number of its checks that hold where some don't, and of fitted ones."""
     verdicts = [check["verdict"] for check in one["checks"]]
-    holding = verdicts.count(REPRODUCED)
-    return one["verdict"] if holding == len(verdicts) else f"{one['verdict']}, {holding} of {len(verdicts)} checks hold"
+    holding, fitted = verdicts.count(REPRODUCED), verdicts.count(NO_EVIDENCE)
+    count = len(verdicts) - fitted
+    text = one["verdict"] if holding == count else f"{one['verdict']}, {holding} of {count} checks hold"
+    return f"{text}, {fitted} fitted" if fitted else text
+
+
+def under(one: Result) -> str:
+    """Return when a figure was measured, and under which load; "" for a model alone."""
+    kept = one["kept"]
+    if not kept.get("measured"):
+        return ""
+    load = f"load {kept['load']}" if "load" in kept else "load not recorded, with other work"
+    rate = f", sgemm {kept['sgemm']:.3g} GFLOP/s of a core" if "sgemm" in kept else ""
+    return f"{kept['date']}, {load}{rate}"
 
 
 def described(check: Result) -> str:
@@ -64,4 +80,4 @@ def verdict(check: Result) -> str:
 
 
 def _counts(found: Sequence[Result]) -> dict[str, int]:
-    return {name: sum(one["verdict"] == name for one in found) for name in (REPRODUCED, NOT_REPRODUCED, NOT_MEASURABLE)}
+    return {name: sum(one["verdict"] == name for one in found) for name in VERDICTS}

@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 from scaffe.atomic import write_atomically
 from scaffe.simulation.clusters import DescribedCluster
-from scaffe.simulation.iteration import Iteration, Messages
+from scaffe.simulation.result import Iteration, Messages
 from scaffe.timeline import trace
 from scaffe.version import __version__
 

@@ -23,7 +23,10 @@ def folder(tmp_path: Path) -> Path:
         if verdict == papers.REPRODUCED:
             checks = [check("speed", 2.0, verdict), check("time", None, papers.NOT_MEASURABLE, why="no cluster")]
         words = dict.fromkeys(("title", "source", "paper", "measured", "modelled"), f"text of {name}")
-        found = {"rank": rank, "id": name, "verdict": verdict, "checks": checks, **words}
+        if name == "b-paper-2":
+            checks.append(check("rate", 1.0, papers.NO_EVIDENCE))
+        kept = {"measured": {"s": 1}, "date": "2026-01-02 03:04", "load": 7.5, "sgemm": 41.26} if rank == 2 else {}
+        found = {"rank": rank, "id": name, "verdict": verdict, "checks": checks, "kept": kept, **words}
         (tmp_path / f"{name}.json").write_text(json.dumps(found))
     return tmp_path
 
@@ -31,15 +34,18 @@ def folder(tmp_path: Path) -> Path:
 def test_the_most_telling_figure_is_first_and_a_miss_has_its_distance(folder: Path) -> None:
     text = list(papers.lines(papers.results(folder)))
     assert [line for line in text if not line.startswith(" ")] == [
-        "b-paper-2: reproduced, 1 of 2 checks hold", "", "a-paper-1: not reproduced, 0 of 1 checks hold", "",
+        "b-paper-2: reproduced, 1 of 2 checks hold, 1 fitted", "", "a-paper-1: not reproduced, 0 of 1 checks hold", "",
         "1 reproduced; 1 not reproduced.",
     ]  # fmt: skip
     checks = [line.split("check", 1)[1].strip() for line in text if line.startswith("  check")]
     assert checks == [
         "speed: 2, expected at least 1: reproduced",
         "time: not measurable here, no cluster",
+        "rate: 1, expected at least 1: fitted, no evidence",
         "speed: 0.5, expected at least 1: not reproduced, by 0.5",
     ]
+    under = [line.split("under", 1)[1].strip() for line in text if line.startswith("  under")]
+    assert under == ["2026-01-02 03:04, load 7.5, sgemm 41.3 GFLOP/s of a core"]
 
 
 def test_the_package_has_results_and_the_command_prints_those_that_are_named(capsys: pytest.CaptureFixture) -> None:
