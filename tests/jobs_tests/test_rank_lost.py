@@ -113,7 +113,7 @@ TESTED = {"test_iter": [4], "test_interval": 3, "display": 1}
     [
         (3, "3 Solver._make_workflows 1; 2 backward 3; 1 Solver._free 1", CHAIN, {}),
         (4, "1 loss 4; 3 backward 4; 2 update 6", HELPER, {}),
-        (4, "0 backward 3; 1 update 5; 2 forward 7", ALLREDUCE, TESTED),
+        (4, "0 backward 3; 1 update 5; 2 forward 7", (*ALLREDUCE, "--bucket-bytes", "0"), TESTED),
         (4, "1 test 3; 2 forward 3", ("--workflow", "SC-B"), {**TESTED, "iter_size": 2}),
     ],
 )

@@ -144,7 +144,7 @@ def test_a_spare_whose_launcher_has_ended_ends(monkeypatch):
         raise SystemExit(code)
 
     job, _ = spares("xx", 1)
-    job.comm.Is_revoked, job._has_lost_all = lambda: False, lambda: False
+    job.comm.Is_revoked, job._has_lost_all = lambda: False, iter([False, False, True]).__next__
     monkeypatch.setattr(spares_module.os, "getppid", iter([7, 7, 1]).__next__)
     monkeypatch.setattr(spares_module.os, "_exit", leave)
     with pytest.raises(SystemExit):
