@@ -18,6 +18,7 @@ from scaffe.compute import Compute
 from scaffe.files import snapshot
 from scaffe.files.prefix_lock import PrefixLock
 from scaffe.held import Together
+from scaffe.monitor.record import RANKS
 from scaffe.monitor.watching import Watching
 from scaffe.net import Net
 from scaffe.packed import aligned_zeros
@@ -125,7 +126,8 @@ class BuiltSolver:
             self.auto_instances.kept,
         )  # fmt: skip
         self._open_mirror()
-        self.trial = self._make_workflows()
+        with world.record.waiting(RANKS):  # for what all ranks agree on
+            self.trial = self._make_workflows()
         if self.watch is not None:  # a rank was lost: the ranks that are left were watched up to here
             self.watch.abandon()
         self.watch = open_watch(world, self.collectives, [self.net, *self.test_nets], self.watching, self.team)
