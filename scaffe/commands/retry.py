@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Sequence
 
 from scaffe.commands.gflags import Parser
@@ -33,7 +34,9 @@ def _retry(a: argparse.Namespace, top: Parser) -> int:
     flags = _training(a.words, top)
     run = settings(flags).run
     hosts = Hosts(a.words, run.min_ranks, run.scaling == "weak")
-    return Retries(a.words, a.retries, _newest(flags.solver), hosts=hosts).run()
+    prefix = read_solver(flags.solver).snapshot_prefix
+    lock = snapshot.lock(prefix).path  # a training that ends removes it
+    return Retries(a.words, a.retries, _newest(prefix), hosts=hosts, is_broken_off=lambda: os.path.exists(lock)).run()
 
 
 def _training(words: Sequence[str], top: Parser) -> argparse.Namespace:
@@ -45,9 +48,8 @@ def _training(words: Sequence[str], top: Parser) -> argparse.Namespace:
     return flags
 
 
-def _newest(solver: str) -> Callable[[], str | None]:
+def _newest(prefix: str) -> Callable[[], str | None]:
     """Return a function that returns the newest snapshot of a training."""
-    prefix = read_solver(solver).snapshot_prefix
 
     def newest() -> str | None:
         found = snapshot.complete(prefix)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from glob import escape, glob
 from typing import NamedTuple
 
@@ -142,6 +142,15 @@ def newest(prefix: str) -> str | None:
     except SnapshotError:
         return None
     return found and found.path
+
+
+def newest_of(states: Collection[str], prefix: str) -> str | None:
+    """Return the newest of these states of a prefix whose snapshot is whole and can be read; None if there is none."""
+    for path in reversed(_states(prefix)):
+        if path in states:
+            with contextlib.suppress(PrototxtError, SnapshotError, WeightsError):
+                return read(path).path
+    return None
 
 
 def read_newest(prefix: str, shapes: Shapes | None = None) -> Stored | None:

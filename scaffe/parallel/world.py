@@ -222,7 +222,8 @@ class World(Reserve):
         of lost ranks. Collective over the ranks that are left, then also over the spares, which are in `stand_by`.
         """
         if self.spares is not None and self.recruits:
-            return self._regroup(self.spares)
+            with self.record.waiting(RANKS):
+                return self._regroup(self.spares)
         before = self.comm
         with self.record.waiting(RANKS):
             comm = cast("MPI.Intracomm", before.Shrink())

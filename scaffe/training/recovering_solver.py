@@ -367,7 +367,7 @@ class RecoveringSolver(SavedSolver):
         source = max(range(len(states)), key=lambda rank: states[rank].mirrored)
         if (at := states[source].mirrored) < 0:
             return None
-        newest = self.world.on_root(lambda: snapshot.newest(self.param.snapshot_prefix))
+        newest = self._newest_own()
         if newest and at < snapshot.iteration(newest) <= max(one.done for one in states):
             return None
         kept = self.mirror.kept if self.mirror else None
@@ -429,9 +429,11 @@ class RecoveringSolver(SavedSolver):
             log.warning("The root is lost: no more numbers are written for TensorBoard and Prometheus")
         if has_state:
             return
-        prefix = self.param.snapshot_prefix
-        if not self.world.on_root(lambda: snapshot.newest(prefix)):
-            raise RanksLostError(f"the root and its solver's history are lost; there is no snapshot of {prefix}")
-        self.restore("auto")
+        if not (newest := self._newest_own()):
+            prefix = self.param.snapshot_prefix
+            raise RanksLostError(
+                f"the root and its solver's history are lost; there is no snapshot of {prefix} of this run"
+            )
+        self.restore(newest)
         self.acted, self.tested, self.was_set_back = self.iter, -1, True
         self.losses.last.clear()

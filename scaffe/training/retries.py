@@ -86,6 +86,8 @@ class Retries:
     `newest()` returns the newest snapshot, None without one. Two tries in a row that take no further snapshot are the
     last. `start(command)` returns a Try. The signals of SIGNALS are passed on to the job; after one of them it is not
     started again. Where one of the `hosts` is lost, the next try starts the ranks of those that are left.
+    `is_broken_off()` returns whether a job has ended without having released what it held, although its exit status
+    is 0: Open MPI's mpirun returns 0 where all processes were killed.
     """
 
     def __init__(
@@ -95,8 +97,10 @@ class Retries:
         newest: Callable[[], str | None],
         start: Callable[[Sequence[str]], Any] = Try,
         hosts: Hosts | None = None,
+        is_broken_off: Callable[[], bool] = lambda: False,
     ):
         self.hosts, self.most, self.newest, self.start = hosts or Hosts(command), most, newest, start
+        self.is_broken_off = is_broken_off
         self._asked_to_end = False
         self._job: Any = None
 
@@ -115,12 +119,13 @@ class Retries:
             self._job = self.start(self.hosts.command)
             code: int = self._job.end()
             lost_hosts = self._job.lost_hosts
-            if self._asked_to_end or not (lost_hosts or was_lost(code, self._job.errors)):
+            has_lost = lost_hosts or was_lost(code, self._job.errors) or (code == 0 and self.is_broken_off())
+            if self._asked_to_end or not has_lost:
                 return code
             former, snapshot = snapshot, self.newest()
             idle = idle + 1 if snapshot == former else 0
             why = f"a {'host' if lost_hosts else 'process'} was lost (exit status {code})"
-            code = code or RanksLostError.exit_code  # Open MPI's mpirun exits with 0 where it has lost a host
+            code = code or RanksLostError.exit_code  # Open MPI's mpirun returns 0 where a host, or all, are lost
             if idle == 2:
                 _say(f"{why} in two tries without a new snapshot: not started again")
                 return code

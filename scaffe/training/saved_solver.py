@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from scaffe.files import snapshot
 from scaffe.monitor.record import SNAPSHOT
 from scaffe.training.built_solver import BuiltSolver
 from scaffe.training.collective import collective, lasting
@@ -20,10 +21,13 @@ T = TypeVar("T")
 class SavedSolver(BuiltSolver):
     """The part of a solver that writes snapshots, at once or meanwhile, and restores them.
 
-    `budget` limits the time of snapshots, on the root alone; None where the solver file says when they are due.
+    - `budget` limits the time of snapshots, on the root alone; None where the solver file says when they are due.
+    - `own_snapshots`: the states of the prefix that this run has written, or continues. Without its root a run goes
+      back to one of them, never to a snapshot that another run has left.
     """
 
     budget: SnapshotBudget | None
+    own_snapshots: set[str]
     failed_alone: bool
     _keeps_prefix = _writes_snapshot = False
 
@@ -53,18 +57,32 @@ class SavedSolver(BuiltSolver):
     def _snapshot_meanwhile(self) -> None:
         """Write weights and solver state as they are now, while training goes on. Collective."""
         start = time.perf_counter()
-        self._save(self.snapshots.save_later)
+        self._save(self.snapshots.save_later, meanwhile=True)
         self._writes_snapshot = True
         if self.budget is not None:
             self.budget.took(time.perf_counter() - start + self.snapshots.writer.cpu_seconds / self.world.threads)
 
-    def _save(self, save: Callable[[Progress], str]) -> str:
+    def _save(self, save: Callable[[Progress], str], meanwhile: bool = False) -> str:
         self.world.record.at(SNAPSHOT)
         self.propagate.sync()
         progress = Progress(self.iter, self.tests_done, self.seed)
         if self.watch is not None:
             self.watch.fence()
-        return self.world.on_root(lambda: save(progress))
+        path, replaces = self.world.on_root(lambda: self._write(save, progress))
+        if not (replaces and meanwhile):  # until it is written another run's file stands there
+            self.own_snapshots.add(path)
+        return path
+
+    def _write(self, save: Callable[[Progress], str], progress: Progress) -> tuple[str, bool]:
+        """Return the path of a new snapshot's state, and whether there was one before. Called on the root."""
+        before = snapshot.complete(self.param.snapshot_prefix)
+        path = save(progress)
+        return path, path in before
+
+    def _newest_own(self) -> str | None:
+        """Return the newest whole snapshot that this run can go back to, None without one. Collective."""
+        own = set[str]().union(*self.world.allgather(self.own_snapshots))
+        return self.world.on_root(lambda: snapshot.newest_of(own, self.param.snapshot_prefix))
 
     def _finish_snapshot(self) -> None:
         """Wait until the snapshot under way is written. Raise SnapshotError on all ranks where it isn't. Collective."""
@@ -91,8 +109,14 @@ class SavedSolver(BuiltSolver):
         self._forget_mirror()
         if restored := self.snapshots.restore(path, self.seed):
             self.iter, self.tests_done, self.seed = restored
+            self.own_snapshots |= self.world.on_root(lambda: self._restored_own(os.fspath(path)))
             self.auto_instances.restored(self.net)
             if self.propagate.everywhere or self.run.shrinks:
                 self.snapshots.share_history()
             self.propagate.changed()
         self.propagate.sync()
+
+    def _restored_own(self, path: str) -> set[str]:
+        """Return the state of the prefix from which the solver was restored, if it is one. Called on the root."""
+        states = [one for one in snapshot.complete(self.param.snapshot_prefix) if snapshot.iteration(one) == self.iter]
+        return {one for one in states if path == "auto" or os.path.samefile(one, path)}

@@ -115,6 +115,7 @@ class Solver(SpareSolver):
         self.lock = snapshot.lock(self.param.snapshot_prefix)
         self.former: WeakSet[Net] = WeakSet()  # nets that others have replaced, but users hold
         self.failed_alone = self.closed = False
+        self.own_snapshots = set()
         self.budget = SnapshotBudget(run.snapshot_budget) if run.snapshot_budget and self.world.is_root else None
         self.team = Team(self.world, self.auto_instances.present)
         path, size = watching.timeline, self.world.size

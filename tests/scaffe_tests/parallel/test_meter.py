@@ -8,6 +8,7 @@ import pytest
 from mpi4py import MPI
 
 from collectives import Communicator, Staged
+from scaffe.monitor.record import RankRecord
 from scaffe.parallel import meter as meters
 from scaffe.parallel.meter import ALL, Meter, describe, hidden_share
 from scaffe.parallel.world import World
@@ -125,6 +126,7 @@ class AllAlike:
 
 def test_the_last_line_tells_mean_and_worst_rank():
     world = World.__new__(World)
+    world._own, world._main = None, RankRecord()
     world.comm = AllAlike([(0.5, 1.0), (0.0, 0.0)], [(0.0, 1.0), (0.0, 0.0)])
     propagation, aggregation = Meter("propagation"), Meter("aggregation")
     propagation.exposed, propagation._blocked = 0.1, 1.0

@@ -93,6 +93,15 @@ def test_a_host_that_is_lost_is_not_used_again(capfd) -> None:
     assert line.endswith("a host was lost (exit status 0): retry 1 of 3, from snap; without b 2 of 4 rank(s) are left")
 
 
+def test_a_job_that_kept_its_lock_is_started_again_whatever_its_exit_status(capfd) -> None:
+    locked = iter([True, False])
+    tries = iter([Ended(0), Ended(0)])
+    given = ["mpirun"], 3, iter([None, "snap"]).__next__, lambda command: next(tries)
+    assert Retries(*given, is_broken_off=locked.__next__).run() == 0
+    [line] = capfd.readouterr().err.splitlines()
+    assert line.endswith("a process was lost (exit status 0): retry 1 of 3, from snap")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_is_passed_on_and_the_job_not_started_again(number: signal.Signals) -> None:
     program = f"""
