@@ -10,7 +10,7 @@ import nets
 import pytest
 
 from scaffe.errors import RanksLostError
-from scaffe.monitor.record import BACKWARD
+from scaffe.monitor.record import BACKWARD, FORWARD
 
 SECONDS = 60
 END = 9  # iterations
@@ -105,7 +105,7 @@ def resumed(train, ranks: int, left: int, at: int, *flags: str, **fields) -> lis
     [
         (3, f"0-4-{HALF}", 2, 2, ("--workflow", "SC-OBR", "--drive", "helper"), {}),
         (3, f"0-6-{BEFORE}", 3, 3, ("--workflow", "SC-B"), {"type": "Adam", "momentum2": 0.999}),
-        (4, f"1-3-{BACKWARD} 0-4-{BEFORE}", 2, 3, ("--workflow", "SC-OBR", "--drive", "hook"), {}),
+        (4, f"1-3-{FORWARD} 0-4-{BEFORE}", 2, 3, ("--workflow", "SC-OBR", "--drive", "hook"), {}),
         (4, f"2-5-{BACKWARD} 0-5-recovery", 1, (4, 5), ("--workflow", "SC-OBR"), {}),
     ],
 )
