@@ -374,7 +374,8 @@ class RecoveringSolver(SavedSolver):
         state, self.mark = cast(tuple[State, Mark], self.world.bcast(kept and kept.about, source))
         if self.world.is_root:
             log.warning("The root's mirror of iteration %d is taken", at)
-        return source, state._replace(has_state=True, set_back=True)
+        begun = max(one.begun for one in states)
+        return source, state._replace(begun=begun, has_state=True, set_back=True)
 
     def _carry(self, state: State) -> Carried:
         """Return what the new nets take over, this rank's part at the state's iteration."""

@@ -60,6 +60,7 @@ def test_a_mirror_is_taken_unless_a_snapshot_of_this_run_is_newer(newest, taken)
     solver = SimpleNamespace(world=world, mirror=mirror, mark="own", _newest_own=lambda: path)
     found = RecoveringSolver._mirrored(solver, [state(5, False), state(5, False, mirrored=3)])
     assert (found is not None) is taken
+    assert not found or found[1].begun == 5  # what is redone counts from the lost root's iteration
     assert solver.mark == ("mark" if taken else "own")
 
 
