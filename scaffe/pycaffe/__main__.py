@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+import time
 from collections.abc import Sequence
 from types import ModuleType, TracebackType
 
@@ -16,6 +17,7 @@ from scaffe.pycaffe.names import install
 
 USAGE = "python -m scaffe.pycaffe [--allow-python-layers] (script.py | -m module | -c code | -) [ARGS...]"
 ALLOW = "--allow-python-layers"
+GRACE = 2  # seconds
 
 
 def main(given: Sequence[str]) -> int:
@@ -28,6 +30,8 @@ def main(given: Sequence[str]) -> int:
     if wrong := _wrong(args):
         if launcher_rank() == 0:
             print(f"scaffe.pycaffe: {wrong}; usage: {USAGE}", file=sys.stderr)
+        else:
+            time.sleep(GRACE)  # the launcher ends all ranks once one has ended: not before the first has said why
         return 2
     sys.path[0] = _folder(args[0])
     install(allow, replace=True)
