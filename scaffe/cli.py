@@ -25,9 +25,8 @@ def parser() -> Parser:
 def _log_ignored(flags: Sequence[str]) -> None:
     """Log the flags of Caffe that have no meaning here."""
     if flags:
-        logs.start(launcher_rank())
-        logs.log.info("Ignored, since it says nothing here: %s", ", ".join(flags))
-        logs.stop()
+        with logs.started(launcher_rank()):
+            logs.log.info("Ignored, since it says nothing here: %s", ", ".join(flags))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 
 from scaffe.monitor.spans import instance_of
@@ -103,8 +104,17 @@ def _environments_level() -> int:
     return int(given) if given.isdecimal() else 0
 
 
-def stop() -> None:
-    """Remove the log's handlers, so that `start` can be called again once the rank is known from MPI."""
+@contextmanager
+def started(rank: int) -> Iterator[None]:
+    """Send the log to stderr for a while, as `start` does; one that goes there already goes on as before.
+
+    For lines that are logged before the rank is known from MPI, by which `start` is called then.
+    """
+    if log.handlers:
+        yield
+        return
+    start(rank)
+    yield
     for logger in LOGGERS:
         logger.handlers = []
 

@@ -6,6 +6,8 @@ from nets import write_images
 
 from readers import read_mean
 from scaffe.cli import main, parser
+from scaffe.monitor.log import log
+from scaffe.parallel.world import open_world
 
 # Flags of tools/caffe.cpp, with a value; and which command has a use for which. Commands take them all.
 CAFFE = {
@@ -132,6 +134,14 @@ def test_what_is_ignored_is_logged(tmp_path, monkeypatch, capsys):
     assert (
         "] Ignored, since it says nothing here: -iterations 5, --log_dir logs, -phase TEST" in capsys.readouterr().err
     )
+
+
+def test_a_log_that_began_before_goes_on_after_what_is_ignored(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    open_world()  # which starts the log
+    assert main(["train", "-solver=no.prototxt", "-phase", "TEST"]) == 2
+    log.info("a line after it")
+    assert "] a line after it" in capsys.readouterr().err
 
 
 def test_a_mean_need_not_be_written(tmp_path, monkeypatch, capsys):
