@@ -68,16 +68,18 @@ class SavedSolver(BuiltSolver):
         progress = Progress(self.iter, self.tests_done, self.seed)
         if self.watch is not None:
             self.watch.fence()
-        path, replaces = self.world.on_root(lambda: self._write(save, progress))
-        if not (replaces and meanwhile):  # until it is written another run's file stands there
+        path, replaces = self.world.on_root(lambda: self._place(progress.iter))
+        if not replaces:  # noted before: the root may be lost once it is written
+            self.own_snapshots.add(path)
+        self.world.on_root(lambda: save(progress))
+        if not meanwhile:  # until it is written another run's file may stand there
             self.own_snapshots.add(path)
         return path
 
-    def _write(self, save: Callable[[Progress], str], progress: Progress) -> tuple[str, bool]:
-        """Return the path of a new snapshot's state, and whether there was one before. Called on the root."""
-        before = snapshot.complete(self.param.snapshot_prefix)
-        path = save(progress)
-        return path, path in before
+    def _place(self, iteration: int) -> tuple[str, bool]:
+        """Return the path of a new snapshot's state, and whether a file stands there already. Called on the root."""
+        _, path = self.snapshots.paths(iteration)
+        return path, os.path.lexists(path)
 
     def _newest_own(self) -> str | None:
         """Return the newest whole snapshot that this run can go back to, None without one. Collective."""

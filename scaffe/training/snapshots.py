@@ -89,10 +89,14 @@ class Snapshots:
         self.writer.start(lambda: self._write(content))
         return content.path
 
+    def paths(self, iteration: int) -> tuple[str, str]:
+        """Return the paths of the weights and of the state of a snapshot after so many iterations."""
+        stem, suffix = f"{self.param.snapshot_prefix}_iter_{iteration}", self._format.suffix
+        return f"{stem}.caffemodel{suffix}", f"{stem}.solverstate{suffix}"
+
     def _content(self, progress: Progress, take: Callable[[np.ndarray], np.ndarray]) -> Content:
         """Return what the files hold; `take` returns the arrays, or copies of them."""
-        stem = f"{self.param.snapshot_prefix}_iter_{progress.iter}"
-        model, path = (f"{stem}.{kind}{self._format.suffix}" for kind in ("caffemodel", "solverstate"))
+        model, path = self.paths(progress.iter)
         net = weights.content(self.net, self.param.snapshot_diff, take)
         history = [take(on_host(flat)) for flat in self.rule.history]
         return Content(model, path, self.state(progress, model), history, net)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from collectives import RankLostError
 from scaffe.files import snapshot
 from scaffe.monitor.record import RankRecord
 from scaffe.training.saved_solver import SavedSolver
@@ -33,7 +34,8 @@ def solver(tmp_path: Path, monkeypatch):
     solver.world, solver.param = Ranks(set()), SimpleNamespace(snapshot_prefix="snap")
     solver.trial = SimpleNamespace(workflow=SimpleNamespace(propagate=SimpleNamespace(sync=lambda: None)))
     solver.watch, solver.iter, solver.tests_done, solver.seed = None, 0, 0, 1
-    solver.own_snapshots = set()
+    paths = lambda iteration: (f"snap_iter_{iteration}.caffemodel", f"snap_iter_{iteration}.solverstate")  # noqa: E731
+    solver.own_snapshots, solver.snapshots = set(), SimpleNamespace(paths=paths)
     return solver
 
 
@@ -48,6 +50,7 @@ def test_snapshots_of_another_run_are_passed_over(solver) -> None:
     for older in (2, 9):
         write(older)
     assert solver._newest_own() is None
+    solver.iter = 4
     solver._save(lambda progress: write(4))
     assert solver._newest_own() == "snap_iter_4.solverstate"
 
@@ -62,8 +65,24 @@ def test_those_of_any_rank_count_where_the_root_has_changed(solver) -> None:
 def test_a_file_that_is_still_another_runs_does_not_count(solver, older, expected) -> None:
     if older:
         write(4)
-    solver._save(lambda progress: "snap_iter_4.solverstate", meanwhile=True)
+    solver.iter = 4
+    solver._save(lambda progress: None, meanwhile=True)
     write(4)
+    assert solver._newest_own() == expected
+
+
+@pytest.mark.parametrize(("older", "expected"), [((), "snap_iter_4.solverstate"), ((4,), None)])
+def test_one_that_is_written_when_the_root_is_lost_counts(solver, older, expected) -> None:
+    for iteration in older:
+        write(iteration)
+    solver.iter = 4
+
+    def lost(progress):
+        write(4)
+        raise RankLostError("the root")
+
+    with pytest.raises(RankLostError):
+        solver._save(lost)
     assert solver._newest_own() == expected
 
 
