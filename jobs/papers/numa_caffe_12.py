@@ -40,7 +40,7 @@ class Layers(Figure):
     id, rank = "numa-caffe-12", 19
     title = "Speedup of single layers on four NUMA nodes"
     source = "NUMA-Caffe, figures 12 to 14, section 5.2"
-    paper = "CIFAR-10: conv1 1.44, conv2 2.9, conv3 1.24 over Intel-Caffe; 16 layers are 80 % of GoogLeNet's time"
+    paper = "conv1 1.44, conv2 2.9, conv3 1.24 over Intel-Caffe (CIFAR-10); 16 layers are 80 % of GoogLeNet's time"
     inputs = (
         *(Input(f"{name}, NUMA over Intel", found, "", STATED, "section 5.2") for name, found in CONVOLUTIONS.items()),
         Input("16 layers", 80, "% of GoogLeNet's time", STATED, "section 5.2"),

@@ -86,7 +86,7 @@ class Domains(Figure):
     id, rank = "numa-caffe-9", 9
     title = "Scaling over NUMA nodes: BVLC-Caffe, Intel-Caffe, NUMA-Caffe"
     source = "NUMA-Caffe, figures 9 to 11, tables 3 and 5, section 5.1"
-    paper = "AlexNet: NUMA up to 14x BVLC, 2.4x Intel; GoogLeNet on AMD 1.1, 2.2, 3 times Intel at 2, 4, 8 nodes"
+    paper = "NUMA up to 14x BVLC, 2.4x Intel (AlexNet); GoogLeNet on AMD 1.1, 2.2, 3 times Intel at 2, 4, 8 nodes"
     inputs = (
         Input("efficiency", 0.7, "of the peak in matrix products", ASSUMED, "as of MKL"),
         Input("first node", 0.84, "of Intel-Caffe's bytes", STATED, "table 3, package 0"),

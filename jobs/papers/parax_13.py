@@ -54,7 +54,7 @@ class Instances(Figure):
     id, rank = "parax-13", 17
     title = "Throughput against cores, and against the number of instances"
     source = "ParaX, figures 13, 14, 20 and 21, sections 5.1 and 5.4.1"
-    paper = "ParaX scales better than MXNet; all nets on ImageNet are fastest with 56 instances"
+    paper = "fastest with 56 instances, each net on ImageNet; ParaX scales better than MXNet"
     inputs = (
         Input("core rate", BARRIERS.value("core rate"), "operations/s", FITTED, "by parax-11, on figure 1"),
         Input("core bandwidth", BARRIERS.value("core bandwidth"), "bytes/s", FITTED, "by parax-11, on figure 7's knee"),

@@ -68,9 +68,7 @@ class GradientServer(Figure):
     id, rank = "parax-15", 5
     title = "Gradient server against parameter server and ring: bytes, latency, throughput"
     source = "ParaX, figures 15 to 17, section 5.2"
-    paper = (
-        "bytes: PS about 2x GS, ring slightly over GS; latency: GS always much lower; PS, ring fall past 4 instances"
-    )
+    paper = "bytes: PS 2x GS, ring slightly over; latency: GS always much lower; PS, ring fall past 4 instances"
     inputs = (
         Input("parameters", ELEMENTS, "elements", DERIVED, "ResNet-50"),
         Input("computing", 196.0, "images/s of one instance", ASSUMED, "half of 9.66 TFLOPS, 24.6 GFLOP for an image"),
@@ -127,6 +125,7 @@ class GradientServer(Figure):
         gain = 1 + (self.value("gain") - 1) * (n - 1) / (PAPERS_COUNTS[-1] - 1)
         computing = images / (self.value("computing") * gain)
         nbytes, cores = 4 * self.value("parameters"), self.value("update cores")
+        way = GS if n == 1 else way  # section 5.2: one instance has nothing to synchronize
         rate = self.value("bandwidth") if way == GS else cores * self.value("core bandwidth")
         return images / (computing + nbytes * passes(way, n) / rate + nbytes * sent(way, n) / (cores * stream))
 

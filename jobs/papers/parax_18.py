@@ -28,7 +28,7 @@ class Memory(Figure):
     id, rank = "parax-18", 16
     title = "Memory of n instances with 64 images each"
     source = "ParaX, figures 18 and 19, section 5.3"
-    paper = "3,584 images of ResNet-50 exceed 192 GB, 1,792 do not; MobileNet-v1's fit; at most 448 on a P100"
+    paper = "192 GB: ResNet-50 1,792 images, not 3,584; MobileNet-v1's fit; at most 448 on a P100"
     inputs = (
         Input("memory", 192, "GB", STATED, "section 5"),
         Input("GPU memory", 16, "GB", STATED, "section 5.3, P100"),

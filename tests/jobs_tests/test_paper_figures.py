@@ -204,6 +204,13 @@ def test_the_rate_is_that_at_which_communication_takes_the_wanted_share() -> Non
     assert talking / (talking + computing) == pytest.approx(0.36)
 
 
+def test_only_cc_8_is_out_of_the_order_of_table_2() -> None:
+    figure = module("s_caffe_13")
+    for ranks, elements in ((16, figure.CAFFENET), (64, 13_378_280), (160, figure.CAFFENET)):
+        seconds = {d: figure.scaffe_row(a, figure.KESCH, ranks, elements).seconds for d, a in figure.ALGORITHMS.items()}
+        assert sorted(seconds, key=lambda design: -seconds[design]) == ["SC-B", "CB-4", "CB-8", "CC-8"]
+
+
 def test_computing_was_fitted_on_160_over_32_and_nothing_hides_without_overlap() -> None:
     figure = module("s_caffe_8")
     assert figure.FIGURE.value("computing") == pytest.approx(figure.fit(2.5), rel=1e-3)
