@@ -50,7 +50,7 @@ class Layers(Figure):
     )
     unexplained = (
         "Which layers are the 16 is not said, nor on which system 80 % is measured. Here Intel-Caffe's time counts.",
-        "conv2 gains twice what conv1 and conv3 do, with bytes and operations between theirs: the paper has no reason.",
+        "conv2 gains twice what conv1 and conv3 do, though its operations for each byte lie between theirs.",
         "Layers of AlexNet and GoogLeNet have no number in the text.",
     )
 
