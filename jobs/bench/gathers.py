@@ -2,7 +2,8 @@
 
     python jobs/bench/gathers.py [--count ELEMENTS] [--instances 2,4,8,16] [--turns 5]
 
-Scaffe's gathers are compared with a parameter server, which copies gradients to it and weights from it, and with a ring
+Scaffe's gathers are compared with a parameter server, to which gradients are added and from which
+weights are copied, and with a ring
 of instances that each have weights of their own: figures 16 and 17 of the ParaX paper. Each instance is a thread;
 there may be more of them than cores. Gradients are complete when an iteration starts.
 """
@@ -37,12 +38,14 @@ def cut(count: int, parts: int) -> list[slice]:
 
 
 def update(weights: np.ndarray, gradients: np.ndarray) -> int:
-    """Update weights by gradients, which are overwritten; return the elements read and written, less those in cache."""
+    """Update weights by gradients; return the elements read and written, less those in cache."""
+    step = np.empty(min(weights.size, 1 << 15), np.float32)
     for start in range(0, weights.size, 1 << 15):
-        part = slice(start, start + (1 << 15))
-        np.multiply(gradients[part], RATE, out=gradients[part])
-        np.subtract(weights[part], gradients[part], out=weights[part])
-    return 4 * weights.size
+        part = slice(start, min(start + (1 << 15), weights.size))
+        scaled = step[: part.stop - part.start]
+        np.multiply(gradients[part], RATE, out=scaled)
+        np.subtract(weights[part], scaled, out=weights[part])
+    return 3 * weights.size
 
 
 class Way:
@@ -71,7 +74,7 @@ class Way:
         return sum(self.moves)
 
     def sums(self) -> np.ndarray:
-        """Return the sums of the last iteration, times the rate, for a check."""
+        """Return the sums of the last iteration, for a check."""
         raise NotImplementedError
 
 
@@ -111,11 +114,11 @@ class Ours(Way):
 
 
 class ParameterServer(Way):
-    """Instances copy gradients into the server's memory, where they are added, and copy the new weights from there."""
+    """Instances add gradients to the server's sums, and copy the new weights from there (ParaX, section 4.2)."""
 
     def __init__(self, instances: int, count: int):
         super().__init__(instances, count)
-        self.received, self.total = np.zeros(count, np.float32), np.zeros(count, np.float32)
+        self.total = np.zeros(count, np.float32)
         self.weights = [np.zeros(count, np.float32) for _ in range(instances + 1)]  # the last are the server's
         self.locks = [Lock() for _ in self.buckets]
         self.come = [0] * len(self.buckets)
@@ -136,13 +139,12 @@ class ParameterServer(Way):
 
     def _push(self, instance: int, bucket: int) -> None:
         part = self.buckets[bucket]
-        received, total, length = self.received[part], self.total[part], part.stop - part.start
-        np.copyto(received, self.diffs[instance][part])
+        given, total, length = self.diffs[instance][part], self.total[part], part.stop - part.start
         if self.come[bucket]:
-            add(total, received)
+            add(total, given)
         else:
-            np.copyto(total, received)
-        self.moves[instance] += (5 if self.come[bucket] else 4) * length
+            np.copyto(total, given)
+        self.moves[instance] += (3 if self.come[bucket] else 2) * length
         self.come[bucket] += 1
         if self.come[bucket] == self.size:
             self.moves[instance] += update(self.weights[-1][part], total)
@@ -197,7 +199,7 @@ def timed(way: Way, places: list[Place], turns: int) -> tuple[float, int]:
             begin = time.perf_counter()
             crew.run(way.iterate)
             seconds.append(time.perf_counter() - begin)
-    np.testing.assert_allclose(way.sums(), way.size * RATE, rtol=1e-5)
+    np.testing.assert_allclose(way.sums(), way.size, rtol=1e-5)
     return median(seconds[1:]), way.moved
 
 

@@ -22,7 +22,7 @@ from scaffe.papers import NO_EVIDENCE, NOT_MEASURABLE, NOT_REPRODUCED, REPRODUCE
 Data = dict[str, Any]  # as JSON has it
 STATED, DERIVED, FITTED, ASSUMED, MEASURED = "stated", "derived", "fitted", "assumed", "measured"
 ORIGINS = STATED, DERIVED, FITTED, ASSUMED, MEASURED
-MODEL_ALONE = "nothing: a model alone"
+MODEL_ALONE = "a model alone"
 PAPER, OURS, MODEL, OTHER = "black", "#3F72AF", "#E07A5F", "#81B29A"  # colours
 
 

@@ -125,7 +125,7 @@ class SameGradients(Figure):
     id, rank = "numa-caffe-8", 0
     title = "n solvers of batch b / n have the gradients and the accuracy of one with b"
     source = "NUMA-Caffe, theorem 4.1 and figure 8; SingleCaffe, equation 4"
-    paper = "error within 1.24 % after 40,000 iterations, 8 solvers, CIFAR-10"
+    paper = "error within 1.24 %, 8 solvers, CIFAR-10, after 40,000 iterations"
     inputs = (Input("accuracy", 1.24, "points", STATED, "NUMA-Caffe, section 4.3"),)
     unexplained = (
         "In two earlier setups (without a mean image, 360 or 1,000 test images, one with 10 times Caffe's rate) the "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from left_out import IMPOSSIBLE, OPEN
+from left_out import IMPOSSIBLE
 
 from scaffe.atomic import write_atomically
 from scaffe.papers import Result, expected, results, summary, under, verdict
@@ -59,7 +59,6 @@ def rest(paper: str) -> Iterator[str]:
     """Yield the section of figures without a module."""
     yield "\n## Not reproduced here\n\n| figure | why |\n|---|---|"
     yield from (f"| {what} | {why} |" for what, why in IMPOSSIBLE[paper].items())
-    yield f"\nNot tried yet: {'; '.join(OPEN[paper])}."
 
 
 def section(one: Result) -> Iterator[str]:

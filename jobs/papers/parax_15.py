@@ -2,12 +2,16 @@
 
 Bytes are counted by the additions and copies that jobs/bench/gathers.py does with scaffe's gather `server`, and by
 closed forms for the other two; latency is measured with as many threads. Throughput is modelled:
-computing gains from more instances, while an update's bytes pass through the cores that update.
+computing gains from more instances, while an update's bytes pass through the cores that update; gradients and weights
+reach those of PS and ring via sockets.
 """
 
 from __future__ import annotations
 
+import socket
+import time
 from collections.abc import Iterable
+from threading import Thread
 from typing import Any
 
 from figure import ASSUMED, DERIVED, MODEL, OTHER, OURS, STATED, Check, Data, Figure, Input, within
@@ -16,19 +20,46 @@ COUNTS, ELEMENTS, TURNS = (2, 4, 6, 8), 25_600_000, 5
 GS, PS, RING = "server", "parameter server", "ring"
 COLOURS = {GS: OURS, PS: MODEL, RING: OTHER}
 PAPERS_COUNTS = (1, 4, 8, 18, 27, 54)
+BLOCK, BLOCKS, STREAMS = 1 << 20, 40, 60  # bytes of a block, blocks of a stream
 
 
 def passes(way: str, n: int) -> float:
     """Return how often an iteration of n instances reads or writes an element of the gradients or weights.
 
-    An addition reads two and writes one, a copy reads one and writes one, an update reads two and writes two (the
-    gradient, times the rate, is kept in place).
+    As section 4.2 describes them. An addition reads two and writes one, a copy reads one and writes one, an update
+    reads two and writes one.
     """
     if way == GS:  # the first gradient is the sum's start; n - 1 additions; one update of the shared weights
-        return 3 * (n - 1) + 4
-    if way == PS:  # n pushes, of which the first is copied on, the others added; one update; n pulls
-        return 2 * n + 2 + 3 * (n - 1) + 4 + 2 * n
-    return (n - 1) * 3 + (n - 1) * 2 + 4 * n  # each chunk goes around twice; n updates
+        return 3 * (n - 1) + 3
+    if way == PS:  # n pushes, of which the first is copied, the others added; one update; n pulls
+        return 2 + 3 * (n - 1) + 3 + 2 * n
+    return (n - 1) * 3 + (n - 1) * 2 + 3 * n  # each chunk goes around twice; n updates
+
+
+def sent(way: str, n: int) -> float:
+    """Return how often an iteration sends an element via sockets: pushes and pulls, or around the ring twice."""
+    return {GS: 0, PS: 2 * n, RING: 2 * (n - 1)}[way]
+
+
+def socket_rate() -> float:
+    """Return the bytes per second of a TCP connection between two threads here: the fastest of some streams."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        sender = socket.create_connection(server.getsockname())
+        receiver = server.accept()[0]
+    with sender, receiver:
+        return BLOCK * BLOCKS / min(stream_seconds(sender, receiver) for _ in range(STREAMS))
+
+
+def stream_seconds(sender: socket.socket, receiver: socket.socket) -> float:
+    """Return the seconds in which one thread sends BLOCKS blocks and another receives them."""
+    buffer, left = bytearray(BLOCK), BLOCK * BLOCKS
+    thread = Thread(target=lambda: [sender.sendall(bytes(BLOCK)) for _ in range(BLOCKS)])
+    start = time.perf_counter()
+    thread.start()
+    while left:
+        left -= receiver.recv_into(buffer)
+    thread.join()
+    return time.perf_counter() - start
 
 
 class GradientServer(Figure):
@@ -37,9 +68,7 @@ class GradientServer(Figure):
     id, rank = "parax-15", 5
     title = "Gradient server against parameter server and ring: bytes, latency, throughput"
     source = "ParaX, figures 15 to 17, section 5.2"
-    paper = (
-        "bytes: PS about 2x GS, ring slightly over GS; latency: GS always much lower; PS, ring fall past 4 instances"
-    )
+    paper = "bytes: PS 2x GS, ring slightly over; latency: GS always much lower; PS, ring fall past 4 instances"
     inputs = (
         Input("parameters", ELEMENTS, "elements", DERIVED, "ResNet-50"),
         Input("computing", 196.0, "images/s of one instance", ASSUMED, "half of 9.66 TFLOPS, 24.6 GFLOP for an image"),
@@ -47,17 +76,23 @@ class GradientServer(Figure):
             "gain", 1.73, "", STATED, "figure 11, of an instance for each core over one instance, least of the range"
         ),
         Input("bandwidth", 281.6e9, "bytes/s", ASSUMED, "two sockets of six channels of DDR4-2933"),
+        Input("batch", 64, "images of an instance", STATED, "section 5.2"),
+        Input("batch, 54 instances", 32, "images of an instance", STATED, "section 5.2, for want of memory"),
         Input("update cores", 2, "", STATED, "section 5.2: PS and ring dedicate at least two cores, GS has all"),
+        Input("socket", 2e9, "bytes/s of a core", ASSUMED, "section 4.2: via sockets; the model has this machine's"),
         Input("core bandwidth", 20e9, "bytes/s", DERIVED, "figure 7: seven cores saturate a socket"),
     )
     unexplained = (
-        "Bytes can't slow PS and ring below their rate at 4 instances: through two cores the update of 54 takes 1 s, "
-        "computing at half of the peak 10 to 18 s. Locks, serialisation or the frameworks' own threads must do it.",
+        "With as many images for each instance the update's share can't grow with the instances, since its bytes grow "
+        "as the images do. So PS and ring can't fall from 4 to 27. Locks or the frameworks' threads must do it. "
+        "At 54, where the batch is halved, sockets of 0.8 GB/s would do it.",
         "Figures 15 to 17 have no numbers in the text: only their order and 'about twice' can be checked.",
-        "The paper does not say what it counts as an access. Here each read and each write of an element counts: PS is "
-        "2.3 to 2.6 times GS, and a ring, which updates n copies of the weights, can't be slightly over GS.",
-        "PS and ring there come from frameworks for clusters (MXNet, Horovod), with copies into send buffers. Here "
-        "each is as good as shared memory permits, so the distance is smaller.",
+        "The paper counts reads and writes, but not which. As section 4.2 has it, a push is an addition, 3 accesses, "
+        "and a pull a copy, 2: PS over GS is 5/3 for many instances. It is 2 if a push is a copy too.",
+        "A ring sends each gradient and each sum once, but for 1/n, as PS does by push and pull. Its bytes are those "
+        "of PS, less 1/n, by each count that has PS at twice GS: 'slightly more than GS' contradicts 'about twice'.",
+        "scaffe's server adds several gradients in one pass where they have come. It moves less than the formula, "
+        "which is the paper's algorithm.",
     )
 
     def measure(self) -> Data:
@@ -72,22 +107,27 @@ class GradientServer(Figure):
                     seconds, moved = gathers.timed(make(), places, TURNS)
                     found["ms"][name].append(1e3 * seconds)
                     found["passes"][name].append(moved / ELEMENTS)
-        return found
+        return found | {"socket": socket_rate()}
 
     def model(self, measured: Data) -> Data:
         """Return passes by the closed forms, and throughput over that of one instance."""
         counts = {way: [passes(way, n) for n in COUNTS] for way in COLOURS}
-        rates = {way: [self.rate(way, n) for n in PAPERS_COUNTS] for way in COLOURS}
+        stream = measured.get("socket", self.value("socket"))
+        rates = {way: [self.rate(way, n, stream) for n in PAPERS_COUNTS] for way in COLOURS}
         return {"passes": counts, "rates": rates}
 
-    def rate(self, way: str, n: int) -> float:
-        """Return the images per second of n instances: computing, whose gain grows with n, then the update."""
-        images = 64 * n
+    def rate(self, way: str, n: int, stream: float) -> float:
+        """Return the images per second of n instances: computing, whose gain grows with n, then the update.
+
+        `stream`: bytes per second that a core sends or receives via sockets.
+        """
+        images = n * self.value("batch, 54 instances" if n == PAPERS_COUNTS[-1] else "batch")
         gain = 1 + (self.value("gain") - 1) * (n - 1) / (PAPERS_COUNTS[-1] - 1)
         computing = images / (self.value("computing") * gain)
-        moved = 4 * self.value("parameters") * passes(way, n)
-        dedicated = self.value("update cores") * self.value("core bandwidth")
-        return images / (computing + moved / (self.value("bandwidth") if way == GS else dedicated))
+        nbytes, cores = 4 * self.value("parameters"), self.value("update cores")
+        way = GS if n == 1 else way  # section 5.2: one instance has nothing to synchronize
+        rate = self.value("bandwidth") if way == GS else cores * self.value("core bandwidth")
+        return images / (computing + nbytes * passes(way, n) / rate + nbytes * sent(way, n) / (cores * stream))
 
     def check(self, measured: Data, modelled: Data) -> Iterable[Check]:
         """Check bytes at every count, latencies at every count, and throughput past 4 instances."""
@@ -113,6 +153,7 @@ class GradientServer(Figure):
 
         text = f"bytes over GS: PS {over('passes', PS)}, ring {over('passes', RING)}"
         text += f"; latency over GS: PS {over('ms', PS)}, ring {over('ms', RING)} ({COUNTS[0]} to {COUNTS[-1]} threads)"
+        text += f"; a socket {measured['socket'] / 1e9:.1f} GB/s"
         return text, self._modelled(modelled)
 
     def _modelled(self, modelled: Data) -> str:

@@ -54,7 +54,7 @@ class HierarchicalReduce(Figure):
     id, rank = "s-caffe-11", 1
     title = "Hierarchical reduce: chains of chunks, and chains below a binomial tree"
     source = "S-Caffe, figures 11 and 12, equations 1 and 2, sections 5 and 6.5"
-    paper = "160 ranks: 2.6x (almost 3x in section 6.5) over MVAPICH2, 133x over OpenMPI"
+    paper = "2.6x over MVAPICH2, 133x over OpenMPI; almost 3x in section 6.5; 160 ranks"
     inputs = (
         Input("chain", 8, "ranks", STATED, "section 5: best length of a chain"),
         Input("binomial / chain, 8 ranks", gain(NODES, CHUNKS), "", DERIVED, "equations 1 and 2, 16 chunks"),
@@ -109,11 +109,11 @@ class HierarchicalReduce(Figure):
         """Return the gains."""
         flat, chains = modelled["ms"]["binomial"][-1], modelled["ms"]["cb-8"][-1]
         tuned = flat / modelled["tuned"][-1]
-        model = f"160 ranks, 256 MB, over a flat tree: CB-8 {flat / chains:.2f}x, best chunks {tuned:.1f}x"
+        model = f"CB-8 {flat / chains:.2f}x, best chunks {tuned:.1f}x over a flat tree; 160 ranks, 256 MB"
         if not measured:
             return "", model
         gains = [median(b) / median(c) for b, c in zip(measured["binomial"], measured["chain"], strict=True)]
-        return f"8 ranks, chain over binomial: {gains[0]:.2f}x at 1 KB, {gains[-1]:.2f}x at 32 MB", model
+        return f"chain {gains[0]:.2f}x at 1 KB, {gains[-1]:.2f}x at 32 MB over binomial; 8 ranks", model
 
     def draw(self, figure: Any, measured: Data, modelled: Data) -> None:
         """Draw latency against message size: measured on 8 nodes, modelled on 160 ranks."""

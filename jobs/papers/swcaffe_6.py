@@ -37,7 +37,7 @@ class OverSubscribed(Figure):
     id, rank = "swcaffe-6", 11
     title = "Bandwidth between two nodes, inside a supernode and across"
     source = "swCaffe, figure 6, section II.B"
-    paper = "across supernodes, over-subscribed: about a quarter"
+    paper = "about a quarter across supernodes"
     inputs = (Input("across / inside", 0.25, "of the bandwidth", STATED, "section II.B"),)
     unexplained = ("Bandwidths for each message size are a curve alone.",)
 

@@ -95,7 +95,7 @@ class Renumbered(Figure):
     id, rank = "swcaffe-7", 2
     title = "Renumbered allreduce over an uplink of a quarter"
     source = "swCaffe, figures 6 and 7, equations 2 to 6, section V.A"
-    paper = "beta2's coefficient falls from p - q to p / q - 1"
+    paper = "beta2's factor: p - q falls to p / q - 1"
     inputs = (
         Input("uplink", 4, "times beta1", STATED, "section II.B: a quarter of the bandwidth across supernodes"),
         Input("old / new, 8 nodes", 1.9, "", DERIVED, "equations 3 to 6, p = 8, q = 4, beta2 = 4 beta1"),
@@ -146,11 +146,11 @@ class Renumbered(Figure):
     def words(self, measured: Data, modelled: Data) -> tuple[str, str]:
         """Return the ratios of times and bytes."""
         old, new = modelled["1024"]
-        model = f"1,024 nodes: old / new {old / new:.2f}, bytes across 256; 8 nodes: {ratio(NODES, SUPERNODE, 4):.2f}"
+        model = f"old / new {old / new:.2f}, 8 nodes {ratio(NODES, SUPERNODE, 4):.2f}; bytes across 256; 1,024 nodes"
         if not measured:
             return "", model
         quarter, full = (over(measured[name][-1]) for name in UPLINKS)
-        return f"8 nodes, 64 MB: old / new {quarter:.2f}; uplink in full: {full:.2f}; bytes across 4", model
+        return f"old / new {quarter:.2f}, uplink in full {full:.2f}; bytes across 4; 8 nodes, 64 MB", model
 
     def draw(self, figure: Any, measured: Data, modelled: Data) -> None:
         """Draw seconds against bytes, for each uplink."""

@@ -14,6 +14,8 @@ FOLDER = Path(__file__).resolve().parent
 REPRODUCED, NOT_REPRODUCED, NOT_MEASURABLE = "reproduced", "not reproduced", "not measurable here"
 NO_EVIDENCE = "fitted, no evidence"  # of a check that holds because an input was fitted on what it checks
 VERDICTS = REPRODUCED, NOT_REPRODUCED, NOT_MEASURABLE, NO_EVIDENCE
+WHY = "why"
+COLUMNS = {"figure": 13, "paper": 44, "measured here": 44, "modelled": 44, "verdict": 19}  # characters; then WHY
 Result = dict[str, Any]
 
 
@@ -23,8 +25,40 @@ def results(folder: Path = FOLDER) -> list[Result]:
     return sorted(found, key=lambda result: (result["rank"], result["id"]))
 
 
+def table(found: Sequence[Result]) -> Iterator[str]:
+    """Yield the table: a line for each figure, with long texts cut, and the counts of verdicts."""
+    head = {name: name for name in (*COLUMNS, WHY)}
+    for cells in (head, *(_cells(one) for one in found)):
+        texts = [f"{cut(cells[name], width):{width}}" for name, width in COLUMNS.items()]
+        yield "  ".join([*texts, cells[WHY]]).rstrip()
+    yield counted(found)
+
+
+def cut(text: str, width: int) -> str:
+    """Return a text of at most `width` characters: whole words, and dots where some are left out."""
+    if len(text) <= width:
+        return text
+    return text[: width - 3].rpartition(" ")[0].rstrip(" ,;:") + "..."
+
+
+def why(one: Result) -> str:
+    """Return the check that keeps a figure from being reproduced, with the number of others; "" for none."""
+    missed = [check for check in one["checks"] if check["verdict"] == NOT_REPRODUCED]
+    missed += [check for check in one["checks"] if check["verdict"] == NOT_MEASURABLE]
+    if not missed:
+        return ""
+    more = f"; {len(missed) - 1} more" if len(missed) > 1 else ""
+    return described(missed[0]).rpartition(": ")[0] + more if missed[0]["found"] is not None else missed[0]["why"]
+
+
+def _cells(one: Result) -> dict[str, str]:
+    names = "id", "paper", "measured", "modelled", "verdict"
+    cells = dict(zip(COLUMNS, (one[name] for name in names), strict=True))
+    return cells | {WHY: why(one)}
+
+
 def lines(found: Sequence[Result]) -> Iterator[str]:
-    """Yield the table: a block of lines for each figure."""
+    """Yield all that is known: a block of lines for each figure, and the counts of verdicts."""
     for one in found:
         yield f"{one['id']}: {summary(one)}"
         yield f"  {one['title']} ({one['source']})"
@@ -35,7 +69,12 @@ def lines(found: Sequence[Result]) -> Iterator[str]:
         for check in one["checks"]:
             yield f"  {'check':10}{described(check)}"
         yield ""
-    yield "; ".join(f"{count} {verdict}" for verdict, count in _counts(found).items() if count) + "."
+    yield counted(found)
+
+
+def counted(found: Sequence[Result]) -> str:
+    """Return how many figures have each verdict."""
+    return "; ".join(f"{count} {verdict}" for verdict, count in _counts(found).items() if count) + "."
 
 
 def summary(one: Result) -> str:

@@ -54,7 +54,7 @@ def kept(name: str) -> dict:
 def test_each_result_is_what_its_figure_makes_of_the_kept_measurement() -> None:
     figures = module("run").figures()
     assert {one["id"] for one in papers.results()} == set(figures)
-    for name in ("swcaffe-10", "numa-caffe-9", "singlecaffe-9"):  # quick ones
+    for name in ("swcaffe-10", "numa-caffe-9", "singlecaffe-9", "singlecaffe-6", "s-caffe-9"):  # quick ones
         written = json.loads((papers.FOLDER / f"{name}.json").read_text())
         assert json.loads(json.dumps(module("figure").result(figures[name], written["kept"]))) == written
 
@@ -166,6 +166,16 @@ def test_the_counted_bytes_of_parameter_server_and_ring_are_the_closed_forms() -
                 assert moved == pytest.approx(figure.passes(name, n), rel=1e-3)
 
 
+def test_an_update_through_slow_sockets_takes_what_its_bytes_take() -> None:
+    figure = module("parax_15")
+    nbytes, stream = 4 * figure.ELEMENTS, 1e6
+    for way, n, times in ((figure.PS, 4, 8), (figure.RING, 4, 6), (figure.PS, 54, 108)):
+        images = n * (32 if n == 54 else 64)
+        rate = figure.FIGURE.rate(way, n, stream)
+        assert rate == pytest.approx(images / (times * nbytes / (2 * stream)), rel=0.01)
+    assert figure.FIGURE.rate(figure.GS, 4, stream) == figure.FIGURE.rate(figure.GS, 4, 2 * stream) > 1
+
+
 def test_one_fitted_exchange_gives_the_other_speedups_and_nominal_rates_do_not() -> None:
     figure = module("swcaffe_10")
     assert figure.speedup(1024, 2.0, figure.exchange_of(1024, 2.0, 715.45)) == pytest.approx(715.45)
@@ -194,6 +204,13 @@ def test_the_rate_is_that_at_which_communication_takes_the_wanted_share() -> Non
     assert talking / (talking + computing) == pytest.approx(0.36)
 
 
+def test_only_cc_8_is_out_of_the_order_of_table_2() -> None:
+    figure = module("s_caffe_13")
+    for ranks, elements in ((16, figure.CAFFENET), (64, 13_378_280), (160, figure.CAFFENET)):
+        seconds = {d: figure.scaffe_row(a, figure.KESCH, ranks, elements).seconds for d, a in figure.ALGORITHMS.items()}
+        assert sorted(seconds, key=lambda design: -seconds[design]) == ["SC-B", "CB-4", "CB-8", "CC-8"]
+
+
 def test_computing_was_fitted_on_160_over_32_and_nothing_hides_without_overlap() -> None:
     figure = module("s_caffe_8")
     assert figure.FIGURE.value("computing") == pytest.approx(figure.fit(2.5), rel=1e-3)
@@ -217,6 +234,92 @@ def test_remote_bytes_fall_by_what_a_count_by_hand_gives() -> None:
     box = figure.Box(4, 1e9, 1e9, 1e9, 1e9)
     one, four = (figure.FIGURE.seconds("NUMA", replace(load, weights=0), box, n) for n in (1, 4))
     assert one == pytest.approx(4 * four)
+
+
+def test_lenets_operations_and_bytes_are_those_counted_by_hand() -> None:
+    shapes = module("shapes")
+    operations = 2 * (25 * 20 * 24 * 24 + 500 * 50 * 8 * 8 + 800 * 500 + 500 * 10)
+    assert shapes.roofline("lenet", 1e9, float("inf"), training=False) == pytest.approx(operations / 1e9)
+    assert shapes.parameters("lenet") == 4 * 431_080
+    tops = 784 + 1 + 20 * 24 * 24 + 20 * 12 * 12 + 50 * 8 * 8 + 50 * 4 * 4 + 500 + 10 + 1
+    assert shapes.activations("lenet") == 4 * tops
+    memory = module("parax_18")
+    assert memory.FIGURE.value("MobileNet-v1: blobs") == shapes.activations("mobilenet")
+    assert memory.footprint("lenet", 3, 10) == 40 * tops + 5 * 4 * 431_080
+
+
+def test_rates_above_the_roofline_and_another_order_of_nets_are_refused() -> None:
+    figure = module("swcaffe_8")
+    assert figure.GROUPS * figure.BATCH / sum(map(sum, figure.TABLE_2)) == pytest.approx(7.47, abs=0.01)
+    twice = {name: {net: 2 * rate for net, rate in rates.items()} for name, rates in figure.TABLE_3.items()}
+    model = {"rates": twice, "convolutions": 7.47}
+    assert set(verdicts("swcaffe_8", {}, model).values()) == {papers.REPRODUCED}
+    half = twice | {"CPU": {net: rate / 4 for net, rate in twice["CPU"].items()}}
+    assert list(verdicts("swcaffe_8", {}, model | {"rates": half}).values()).count(papers.NOT_REPRODUCED) == 1
+    swapped = twice | {"CPU": twice["CPU"] | {"AlexNet": 2.2}}
+    assert list(verdicts("swcaffe_8", {}, model | {"rates": swapped}).values()).count(papers.NOT_REPRODUCED) == 2
+
+
+def test_threads_gain_what_the_parts_of_a_batch_say() -> None:
+    figure = module("singlecaffe_6")
+    linear = {net: [1e-2 * n for n in figure.SIZES] for net in figure.NETS}
+    constant = {net: [1.0] * len(figure.SIZES) for net in figure.NETS}
+    gains = figure.FIGURE.model(linear)["gains"]["CIFAR-10"]["100"]
+    assert gains[0] == 1 and gains[9] == pytest.approx(10, rel=0.01) and gains[23] == pytest.approx(20, rel=0.01)
+    assert figure.FIGURE.model(constant)["gains"]["MNIST"]["64"][23] == pytest.approx(1, rel=0.01)
+    assert verdicts("singlecaffe_6", constant)["CIFAR-10: best gain"] == papers.NOT_REPRODUCED
+
+
+def test_an_lstm_s_products_and_element_wise_operations_are_the_closed_form() -> None:
+    figure = module("parax_6")
+    products, others = figure.lstm(1e9, 1e30)
+    assert products == pytest.approx(35 * 64 * 2 * 4 * 650 * 1300 / 1e9) and others == pytest.approx(0, abs=1e-9)
+    assert figure.lstm(1e9, 1e9)[1] == pytest.approx(35 * 4 * 64 * 650 * 30 / 1e9)
+
+
+def test_layers_without_bytes_gain_nothing_from_memory_at_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    figure, shapes = module("numa_caffe_12"), module("shapes")
+    work = next(iter(shapes.works("lenet").values()))
+    made = {
+        "computes": replace(work, flops=(1e9, 1e9), moved=(0, 0)),
+        "moves": replace(work, flops=(0, 0), moved=(8e6, 0)),
+    }
+    monkeypatch.setattr(shapes, "works", lambda name: made)
+    intel, numa = (figure.seconds(system, "lenet") for system in ("Intel", "NUMA"))
+    assert intel["computes"] == numa["computes"]
+    assert numa["moves"] == pytest.approx(8e6 / (4 * figure.BOX.memory))
+    assert intel["moves"] == pytest.approx(0.84 * 8e6 * 0.75 / figure.BOX.link)
+
+
+def test_without_an_exchange_gpus_scale_and_a_slow_one_is_refused() -> None:
+    figure = module("s_caffe_9")
+    one, many = (figure.FIGURE.seconds(n) for n in (1, 64))
+    assert many - figure.talking(figure.KESCH, 64, figure.QUICK) == pytest.approx(one / 64)
+    assert figure.FIGURE.samples(1, 79.25) == pytest.approx(79.25)
+    model = {"speedups": [1.0, 32.0], "Caffe on 16": 1.0, "samples": {"copying as a K40m": [1395.0]}}
+    assert set(verdicts("s_caffe_9", {}, model).values()) == {papers.REPRODUCED}
+    assert papers.NOT_REPRODUCED in verdicts("s_caffe_9", {}, model | {"Caffe on 16": 1.1}).values()
+
+
+def test_processes_have_weights_and_spread_pages_the_links_of_all_nodes() -> None:
+    figure = module("numa_caffe_3")
+    own = figure.FIGURE.memory(2) - figure.FIGURE.memory(1)
+    assert own == pytest.approx(3 * 4 * 60_965_224 + 1.4e6)
+    box = replace(figure.BOXES["SB"], memory=1e9, link=1e8)
+    assert figure._spread(8e8, box) == pytest.approx(2e8 * 0.75 / 1e8)
+
+
+def test_an_instance_on_one_core_has_the_rate_of_its_layers() -> None:
+    figure = module("parax_13")
+    machine = replace(figure.machine(2), jitter=0.0, cores=1, domains=1)
+    seconds = sum(
+        cost.seconds
+        for cost in importlib.import_module("scaffe.parallel.instances.simulation.layers").on_machine(
+            figure.passes("MobileNet-v1", True).costs, machine
+        )
+    )
+    made = figure.predict(figure.passes("MobileNet-v1", True), machine, figure.Division(1, 64, divided=True), 1)
+    assert made.rate == pytest.approx(1 / seconds, rel=0.02)
 
 
 def test_a_chain_that_gains_nothing_is_not_reproduced() -> None:
@@ -328,6 +431,7 @@ def test_the_parameter_server_s_and_the_ring_s_measured_passes_in_short(monkeypa
     figure = module("parax_15")
     monkeypatch.setattr(figure, "ELEMENTS", 5040)  # a multiple of each count
     monkeypatch.setattr(figure, "TURNS", 1)
+    monkeypatch.setattr(figure, "STREAMS", 1)
     short = figure.FIGURE.measure()
     for way in (figure.PS, figure.RING):
         assert short["passes"][way] == pytest.approx(kept("parax-15")["passes"][way], rel=1e-3)

@@ -48,6 +48,28 @@ def test_the_most_telling_figure_is_first_and_a_miss_has_its_distance(folder: Pa
     assert under == ["2026-01-02 03:04, load 7.5, sgemm 41.3 GFLOP/s of a core"]
 
 
+def test_the_table_has_a_line_for_each_figure_with_the_check_that_is_missed(folder: Path) -> None:
+    head, first, second, counts = papers.table(papers.results(folder))
+    assert head.split() == ["figure", "paper", "measured", "here", "modelled", "verdict", "why"]
+    assert first.split("text of b-paper-2")[0].strip() == "b-paper-2" and first.endswith("no cluster")
+    assert second.startswith("a-paper-1 ") and "not reproduced" in second
+    assert second.endswith("  speed: 0.5, expected at least 1")
+    assert counts == "1 reproduced; 1 not reproduced."
+
+
+def test_a_long_text_is_cut_between_words() -> None:
+    assert papers.cut("AlexNet 715x, 562x, 410x", 24) == "AlexNet 715x, 562x, 410x"
+    assert papers.cut("AlexNet 715x, 562x, 410x", 23) == "AlexNet 715x, 562x..."
+
+
+def test_the_command_prints_a_line_a_figure_or_all_checks(capsys: pytest.CaptureFixture) -> None:
+    count = len(papers.results())
+    assert main(["papers"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == count + 2
+    assert main(["papers", "--checks"]) == 0
+    assert capsys.readouterr().out.count("  check") == sum(len(one["checks"]) for one in papers.results())
+
+
 def test_the_package_has_results_and_the_command_prints_those_that_are_named(capsys: pytest.CaptureFixture) -> None:
     known = [result["id"] for result in papers.results()]
     assert known[0] == "numa-caffe-8"
