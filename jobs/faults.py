@@ -30,10 +30,12 @@ from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-from fault_cells import ENDS, LOSS, WRITING, Cell, drawn  # noqa: E402
+from fault_cells import ENDS, LOSS, NET, NODE, PAIRS, WHERE, WRITING, Cell, drawn  # noqa: E402
 from fault_jobs import FAULT_TOLERANT, Ended, Job, Part, Parts, Undisturbed, followed  # noqa: E402
-from fault_moments import EXIT, KILL, RAISE, RAISED, RESTORE, STOP, Hit  # noqa: E402
+from fault_moments import CUT, EXIT, FINISH, KILL, RAISE, RAISED, RESTORE, STOP, Hit  # noqa: E402
+from fault_net import NetJob, PairsJob  # noqa: E402
 
+JOBS = {NODE: Job, NET: NetJob, PAIRS: PairsJob}
 STALL = 3  # seconds without progress after which a job whose rank is stopped ends
 WENT_ON, RESUMED = "went on", "resumed"  # outcomes
 STATE_LOST = 76  # exit code of ranks that can't go on: the solver's state is lost, and there is no snapshot
@@ -89,7 +91,7 @@ class Trial:
 
     def __init__(self, cell: Cell, folder: Path, seconds: float, undisturbed: Undisturbed):
         self.cell, self.undisturbed = cell, undisturbed
-        self.job = Job(folder, seconds)
+        self.job = JOBS[cell.where](folder, seconds)
 
     def run(self) -> str:
         """Run the job, and another one that resumes it if it ends; return the outcome. Raise FaultError."""
@@ -98,6 +100,10 @@ class Trial:
         if ended.code is None:
             raise FaultError("the job hangs")
         cell = self.cell
+        if cell.fault == CUT:
+            ended = self._sides(ended)
+        elif isinstance(self.job, NetJob) and self.job.is_launcher_killed:
+            raise FaultError("all ranks have ended, and the launcher hangs")
         self.parts = parts_of(ended.log, cell.ranks, cell.launched - cell.ranks, cell.moment == RESTORE)
         self._check_hits(ended)
         if ended.code == 0:
@@ -116,13 +122,34 @@ class Trial:
         """Start the ranks, with their faults, and wait for the end."""
         cell = self.cell
         flags = ["--keep-snapshots", "2", *WRITING[cell.writing], *LOSS[cell.loss]]
-        if cell.fault == STOP:
+        if cell.fault == STOP or (cell.fault == CUT and cell.loss == ENDS):
             flags += ["--stall-seconds", str(STALL), "--stall", "abort" if cell.loss == ENDS else "shrink"]
         if cell.moment == RESTORE:
             self._make_snapshots()
             flags += ["--snapshot", "auto"]
         launch = [] if cell.loss == ENDS else FAULT_TOLERANT
         return self.job.train(cell.workflow, cell.launched, *flags, hits=cell.hits, launch=launch)
+
+    def _sides(self, ended: Ended) -> Ended:
+        """Return how that side of a cut link ended that went on, or else the larger one. Raise FaultError.
+
+        The exit code of a job whose launcher was killed is that of its ranks.
+        """
+        cell, codes = self.cell, self.job.codes()
+        if changed := self.job.changed():
+            raise FaultError(f"ranks that are cut off change files: {changed}")
+        won = [side for side in cell.apart if any(codes.get(rank) == 0 for rank in side)]
+        if len(won) > 1 and cell.moment not in FINISH:
+            raise FaultError(f"several sides went on: {codes}")
+        lost = [side for side in cell.apart if side not in won]
+        for side in lost if cell.goes_on and won else []:
+            lines = re.findall(r"^scaffe: .*$", self.job.logs(side), re.MULTILINE)
+            if {codes.get(rank) for rank in side} != {STATE_LOST} or len(lines) != 1:
+                raise FaultError(f"the side that was cut off ended with {codes} and {len(lines)} line(s)")
+        if won:
+            return Ended(0 if all(codes.get(rank, 0) == 0 for rank in won[0]) else 1, self.job.logs(won[0]))
+        code = max((codes[rank] for rank in cell.apart[-1] if rank in codes), default=ended.code or 1)
+        return Ended(code, self.job.logs(cell.apart[-1] if cell.goes_on else ()))
 
     def _make_snapshots(self) -> None:
         """Run a job that is killed, so that there are snapshots to restore."""
@@ -154,10 +181,18 @@ class Trial:
             lines = re.findall(r"^scaffe: .*$", ended.log, re.MULTILINE)
             if len(lines) != 1 or "Traceback" in ended.log:
                 raise FaultError(f"{len(lines)} line(s) say why the job ended (exit code {ended.code})")
+            if self._may_be_cut_off(lines[0]):
+                return
             if ended.code != STATE_LOST or list(self.job.folder.glob("snap_iter_*.solverstate")):
                 raise FaultError(f"ended though it could go on (exit code {ended.code}): {lines[0]}")
         elif not says_why(ended.log) and not (fault == EXIT and "Traceback" not in ended.log):
             raise FaultError("no clear line says why the job ended")  # of EXIT MPICH says nothing
+
+    def _may_be_cut_off(self, line: str) -> bool:
+        """Return whether this line ends a job where no side of a cut link has most of the ranks."""
+        cell = self.cell
+        left = cell.apart[-1].difference(hit.rank for hit in cell.hits)
+        return cell.fault == CUT and 2 * len(left) <= cell.ranks and "others may have gone on without" in line
 
     def _resume(self) -> None:
         """Start a job that has ended again. Raise FaultError if it does not end as if nothing had disturbed it."""
@@ -189,17 +224,18 @@ class Matrix:
 
     def __init__(self, folder: Path, seconds: float):
         self.folder, self.seconds = folder, seconds
-        self.undisturbed = Undisturbed(folder / "undisturbed", seconds)
+        self.undisturbed = {where: Undisturbed(folder / f"undisturbed-{where}", seconds, JOBS[where]) for where in JOBS}
 
     def run(self, cell: Cell) -> str:
         """Run a cell; return its outcome. Raise FaultError."""
-        return Trial(cell, self.folder / str(cell), self.seconds, self.undisturbed).run()
+        return Trial(cell, self.folder / str(cell), self.seconds, self.undisturbed[cell.where]).run()
 
 
 def arguments() -> argparse.Namespace:
     """Return the command line's."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--cells", type=int, default=0, help="number of cells; 0: as many as there is time for")
+    parser.add_argument("--where", choices=WHERE, action="append", help="the nodes' places (default: node)")
     parser.add_argument("--seed", type=int, default=1, help="of the order of the cells")
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no cell later")
     parser.add_argument("--longest", type=float, default=60.0, help="seconds of a job, of a machine of its own")
@@ -212,7 +248,7 @@ def arguments() -> argparse.Namespace:
 def run(a: argparse.Namespace, folder: Path) -> int:
     """Run the cells, and print how each and how many ended so; return the number of those that failed."""
     end = time.monotonic() + 60 * a.minutes
-    cells = a.cell or [cell for cell in drawn(a.seed) if re.search(a.only, str(cell))]
+    cells = a.cell or [cell for cell in drawn(a.seed, *(a.where or ())) if re.search(a.only, str(cell))]
     matrix, outcomes = Matrix(folder, a.longest), Counter[str]()
     for cell in cells[: a.cells or None]:
         if time.monotonic() > end:
