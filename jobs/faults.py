@@ -178,7 +178,7 @@ class Trial:
             if RAISED not in ended.log:
                 raise FaultError("the exception's traceback is missing")
         elif self.cell.goes_on:
-            lines = re.findall(r"^scaffe: .*$", ended.log, re.MULTILINE)
+            lines = re.findall(r"^scaffe: (?!rank \d+ is given up).*$", ended.log, re.MULTILINE)
             if len(lines) != 1 or "Traceback" in ended.log:
                 raise FaultError(f"{len(lines)} line(s) say why the job ended (exit code {ended.code})")
             if self._may_be_cut_off(lines[0]):
@@ -189,10 +189,10 @@ class Trial:
             raise FaultError("no clear line says why the job ended")  # of EXIT MPICH says nothing
 
     def _may_be_cut_off(self, line: str) -> bool:
-        """Return whether this line ends a job where no side of a cut link has most of the ranks."""
+        """Return whether this line ends a job of which no side, with ranks on other nodes, has most of the ranks."""
         cell = self.cell
-        left = cell.apart[-1].difference(hit.rank for hit in cell.hits)
-        return cell.fault == CUT and 2 * len(left) <= cell.ranks and "others may have gone on without" in line
+        left = cell.apart[-1].intersection(range(cell.ranks)).difference(hit.rank for hit in cell.hits)
+        return cell.where != NODE and 2 * len(left) <= cell.ranks and "others may have gone on without" in line
 
     def _resume(self) -> None:
         """Start a job that has ended again. Raise FaultError if it does not end as if nothing had disturbed it."""
