@@ -12,8 +12,13 @@ written, and how the job meets a loss. Its job has one of these outcomes, within
 - it ends with a line that says why, and a second job resumes at the newest snapshot: the same, on all ranks.
 
 It leaves no process, no shared memory and no temporary file. An exception of a rank always ends the job, with its
-traceback. Prints a line for each cell, for one that failed the command to repeat it, and the outcomes' numbers. Exit
-code 1 if any failed.
+traceback. Prints a line for each cell, for one that failed the command to repeat it, and numbers of cells: by moment
+and fault, by place, loss and fault, by outcome. Exit code 1 if any failed.
+
+    python jobs/faults.py --where net --where pairs    # needs root: jobs/lab/netlab.sh
+
+The ranks of `net` are on emulated nodes, one on each, those of `pairs` two on each. The fault `cut` cuts the link of a
+rank's node. One side of it goes on, the other ends with exit code 76 and changes no file. One such run at a time.
 """
 
 from __future__ import annotations
@@ -26,7 +31,6 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
@@ -37,7 +41,7 @@ from fault_net import NetJob, PairsJob  # noqa: E402
 
 JOBS = {NODE: Job, NET: NetJob, PAIRS: PairsJob}
 STALL = 3  # seconds without progress after which a job whose rank is stopped ends
-WENT_ON, RESUMED = "went on", "resumed"  # outcomes
+WENT_ON, RESUMED, FAILED = "went on", "resumed", "failed"  # outcomes
 STATE_LOST = 76  # exit code of ranks that can't go on: the solver's state is lost, and there is no snapshot
 
 
@@ -45,18 +49,11 @@ class FaultError(Exception):
     """What went wrong in a cell."""
 
 
-class Outcome(NamedTuple):
-    """How a cell ended: WENT_ON, RESUMED or FAILED, and why."""
-
-    name: str
-    why: str = ""
-
-
 def says_why(log: str) -> bool:
     """Return whether a log says in a line that a process was lost, or that a rank is missing."""
     if "Traceback" in log:
         return False
-    return bool(re.search(r"signal \d|SIGNAL|[Ee]xit code|EXIT CODE|scaffe: rank \d+ has not moved", log))
+    return bool(re.search(r"signal \d|SIGNAL|[Ee]xit code|EXIT CODE|scaffe: rank \d+ has not moved|Socket closed", log))
 
 
 SAID = re.compile(
@@ -144,7 +141,8 @@ class Trial:
         lost = [side for side in cell.apart if side not in won]
         for side in lost if cell.goes_on and won else []:
             lines = re.findall(r"^scaffe: .*$", self.job.logs(side), re.MULTILINE)
-            if {codes.get(rank) for rank in side} != {STATE_LOST} or len(lines) != 1:
+            left = side.difference(hit.rank for hit in cell.hits if hit.fault == KILL)
+            if {codes.get(rank) for rank in left} != {STATE_LOST} or len(lines) != 1:
                 raise FaultError(f"the side that was cut off ended with {codes} and {len(lines)} line(s)")
         if won:
             return Ended(0 if all(codes.get(rank, 0) == 0 for rank in won[0]) else 1, self.job.logs(won[0]))
@@ -231,6 +229,28 @@ class Matrix:
         return Trial(cell, self.folder / str(cell), self.seconds, self.undisturbed[cell.where]).run()
 
 
+class Counts:
+    """Numbers of cells: by outcome, by how the job meets a loss, and by moment and fault.
+
+    Each line is a number, a tab and a name, so that those of several runs can be added up.
+    """
+
+    def __init__(self) -> None:
+        self.outcomes, self.losses, self.moments = Counter[str](), Counter[str](), Counter[str]()
+
+    def add(self, cell: Cell, outcome: str) -> None:
+        """Count a cell."""
+        self.outcomes[outcome] += 1
+        self.losses[f"{cell.where}, {cell.loss}, {cell.fault}: {outcome}"] += 1
+        self.moments[f"{cell.moment}, {cell.fault}: {outcome}"] += 1
+
+    def lines(self) -> list[str]:
+        """Return a line for each number, those of all cells last."""
+        tables = self.moments, self.losses, self.outcomes
+        found = [f"{count}\t{name}" for table in tables for name, count in sorted(table.items())]
+        return [*found, f"{self.outcomes.total()}\tcells"]
+
+
 def arguments() -> argparse.Namespace:
     """Return the command line's."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -249,7 +269,7 @@ def run(a: argparse.Namespace, folder: Path) -> int:
     """Run the cells, and print how each and how many ended so; return the number of those that failed."""
     end = time.monotonic() + 60 * a.minutes
     cells = a.cell or [cell for cell in drawn(a.seed, *(a.where or ())) if re.search(a.only, str(cell))]
-    matrix, outcomes = Matrix(folder, a.longest), Counter[str]()
+    matrix, counts = Matrix(folder, a.longest), Counts()
     for cell in cells[: a.cells or None]:
         if time.monotonic() > end:
             break
@@ -258,15 +278,13 @@ def run(a: argparse.Namespace, folder: Path) -> int:
             outcome = matrix.run(cell)
             shutil.rmtree(folder / str(cell))
         except FaultError as error:
-            outcome, wrong = "failed", str(error)
-        outcomes[f"{cell.loss}, {cell.fault}: {outcome}"] += 1
+            outcome, wrong = FAILED, str(error)
+        counts.add(cell, outcome)
         print(f"{outcome:<8} {time.monotonic() - begin:5.1f} s  {cell}{wrong and f'  {wrong}'}", flush=True)
         if wrong:
             print(f"    to repeat: python jobs/faults.py --keep FOLDER --cell {cell}", flush=True)
-    failed = sum(count for name, count in outcomes.items() if name.endswith("failed"))
-    print(*(f"{count:5}  {name}" for name, count in sorted(outcomes.items())), sep="\n")
-    print(f"{outcomes.total()} cells, {failed} failed")
-    return failed
+    print(*counts.lines(), sep="\n")
+    return counts.outcomes[FAILED]
 
 
 def main() -> int:
