@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from fault_cells import LAST, WORKFLOWS
-from fault_moments import Hit
+from fault_moments import KILL, Hit
 
 from readers import encode, write_lmdb
 from scaffe.files.prefix_lock import start_of
@@ -218,3 +218,21 @@ class Undisturbed:
         if ended.code != 0 or len(job.last()) != 2:
             raise SystemExit(f"faults.py: the undisturbed run {name} failed:\n{ended.log}")
         return job
+
+
+class Killed:
+    """Trainings that are killed once they have a snapshot, so that there is one to restore; each is made once."""
+
+    def __init__(self, folder: Path, seconds: float, make: type[Job] = Job):
+        self.folder, self.seconds, self._job_of = folder, seconds, make
+
+    def copy(self, workflow: str, ranks: int, folder: Path) -> None:
+        """Copy what such a training has left to a folder: snapshots, and the lock of their prefix."""
+        made = self.folder / f"{workflow}-{ranks}"
+        if not made.exists():
+            hit = Hit(KILL, "forward", 3, 1)
+            ended = self._job_of(made, self.seconds).train(workflow, ranks, "--keep-snapshots", "2", hits=[hit])
+            if ended.code in (0, None):
+                raise SystemExit(f"faults.py: the run to be restored ended with {ended.code}:\n{ended.log}")
+        for path in made.glob("snap*"):
+            shutil.copy2(path, folder)

@@ -35,8 +35,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 from fault_cells import ENDS, LOSS, NET, NODE, PAIRS, WHERE, WRITING, Cell, drawn  # noqa: E402
-from fault_jobs import FAULT_TOLERANT, Ended, Job, Part, Parts, Undisturbed, followed  # noqa: E402
-from fault_moments import CUT, EXIT, FINISH, KILL, RAISE, RAISED, RESTORE, STOP, Hit  # noqa: E402
+from fault_jobs import FAULT_TOLERANT, Ended, Job, Killed, Part, Parts, Undisturbed, followed  # noqa: E402
+from fault_moments import CUT, EXIT, FINISH, KILL, RAISE, RAISED, RESTORE, STOP  # noqa: E402
 from fault_net import NetJob, PairsJob  # noqa: E402
 
 JOBS = {NODE: Job, NET: NetJob, PAIRS: PairsJob}
@@ -86,8 +86,8 @@ def parts_of(log: str, ranks: int, spares: int = 0, resumed: bool = False) -> Pa
 class Trial:
     """A cell's job, and what it must equal."""
 
-    def __init__(self, cell: Cell, folder: Path, seconds: float, undisturbed: Undisturbed):
-        self.cell, self.undisturbed = cell, undisturbed
+    def __init__(self, cell: Cell, folder: Path, seconds: float, undisturbed: Undisturbed, killed: Killed):
+        self.cell, self.undisturbed, self.killed = cell, undisturbed, killed
         self.job = JOBS[cell.where](folder, seconds)
 
     def run(self) -> str:
@@ -122,7 +122,7 @@ class Trial:
         if cell.fault == STOP or (cell.fault == CUT and cell.loss == ENDS):
             flags += ["--stall-seconds", str(STALL), "--stall", "abort" if cell.loss == ENDS else "shrink"]
         if cell.moment == RESTORE:
-            self._make_snapshots()
+            self.killed.copy(cell.workflow, cell.ranks, self.job.folder)
             flags += ["--snapshot", "auto"]
         launch = [] if cell.loss == ENDS else FAULT_TOLERANT
         return self.job.train(cell.workflow, cell.launched, *flags, hits=cell.hits, launch=launch)
@@ -148,13 +148,6 @@ class Trial:
             return Ended(0 if all(codes.get(rank, 0) == 0 for rank in won[0]) else 1, self.job.logs(won[0]))
         code = max((codes[rank] for rank in cell.apart[-1] if rank in codes), default=ended.code or 1)
         return Ended(code, self.job.logs(cell.apart[-1] if cell.goes_on else ()))
-
-    def _make_snapshots(self) -> None:
-        """Run a job that is killed, so that there are snapshots to restore."""
-        hit = Hit(KILL, "forward", 3, 1)
-        ended = self.job.train(self.cell.workflow, self.cell.ranks, "--keep-snapshots", "2", hits=[hit])
-        if ended.code in (0, None):
-            raise FaultError(f"the run to be restored ended with {ended.code}")
 
     def _check_hits(self, ended: Ended) -> None:
         """Raise FaultError unless as many ranks were hit as go along with this end."""
@@ -222,11 +215,13 @@ class Matrix:
 
     def __init__(self, folder: Path, seconds: float):
         self.folder, self.seconds = folder, seconds
+        self.killed = {where: Killed(folder / f"killed-{where}", seconds, JOBS[where]) for where in JOBS}
         self.undisturbed = {where: Undisturbed(folder / f"undisturbed-{where}", seconds, JOBS[where]) for where in JOBS}
 
     def run(self, cell: Cell) -> str:
         """Run a cell; return its outcome. Raise FaultError."""
-        return Trial(cell, self.folder / str(cell), self.seconds, self.undisturbed[cell.where]).run()
+        undisturbed, killed = self.undisturbed[cell.where], self.killed[cell.where]
+        return Trial(cell, self.folder / str(cell), self.seconds, undisturbed, killed).run()
 
 
 class Counts:
