@@ -101,6 +101,8 @@ class Trial:
             ended = self._sides(ended)
         elif isinstance(self.job, NetJob) and self.job.is_launcher_killed:
             raise FaultError("all ranks have ended, and the launcher hangs")
+        elif isinstance(self.job, NetJob) and cell.fault == STOP:
+            ended = self._without_woken(ended)
         self.parts = parts_of(ended.log, cell.ranks, cell.launched - cell.ranks, cell.moment == RESTORE)
         self._check_hits(ended)
         if ended.code == 0:
@@ -126,6 +128,11 @@ class Trial:
             flags += ["--snapshot", "auto"]
         launch = [] if cell.loss == ENDS else FAULT_TOLERANT
         return self.job.train(cell.workflow, cell.launched, *flags, hits=cell.hits, launch=launch)
+
+    def _without_woken(self, ended: Ended) -> Ended:
+        """Return how the ranks ended that were not stopped: one that is continued at the end may end with 76."""
+        codes, left = self.job.codes(), self.cell.apart[-1].difference(hit.rank for hit in self.cell.hits)
+        return Ended(0, self.job.logs(left)) if {codes.get(rank) for rank in left} == {0} else ended
 
     def _sides(self, ended: Ended) -> Ended:
         """Return how that side of a cut link ended that went on, or else the larger one. Raise FaultError.
