@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fault_moments import EXIT, FAULTS, FINISH, KILL, MOMENTS, RAISE, RECOVERY, RESTORE, ROOTS, SET_UP, STOP, Hit
+from fault_moments import CUT, EXIT, FAULTS, FINISH, KILL, MOMENTS, RAISE, RECOVERY, RESTORE, ROOTS, SET_UP, STOP, Hit
 
 LAST = 6  # iterations
 WORKFLOWS = {
@@ -19,7 +19,7 @@ WORKFLOWS = {
 }
 IN_TURN = "in-turn"
 VICTIMS = ("root", "another", "two", IN_TURN)
-WRITING = {"waiting": [], "async": ["--snapshot-async"]}
+WRITING = {"waiting": ["--no-snapshot-async"], "async": ["--snapshot-async"]}
 ENDS, MIRROR, SPARE = "stop", "mirror", "spare"
 SHRINK = ["--on-rank-loss", "shrink"]
 LOSS = {  # how the job meets a loss
@@ -27,6 +27,12 @@ LOSS = {  # how the job meets a loss
     "shrink": SHRINK,
     MIRROR: [*SHRINK, "--mirror-every", "1"],
     SPARE: [*SHRINK, "--spares", "1"],
+}
+NODE, NET, PAIRS = "node", "net", "pairs"
+WHERE = {  # the ranks of a node, and the faults
+    NODE: (0, [fault for fault in FAULTS if fault != CUT]),  # all ranks on one, which is this machine
+    NET: (1, [KILL, STOP, CUT]),  # emulated nodes
+    PAIRS: (2, [CUT]),  # of the other faults other ranks would share a node than in an undisturbed run
 }
 SIZES, ITERATIONS = (3, 4), (-1, 0, 1, 2, 3, LAST)
 
@@ -42,9 +48,10 @@ class Cell(NamedTuple):
     iteration: int
     writing: str
     loss: str = ENDS
+    where: str = NODE
 
     def __str__(self) -> str:
-        return ",".join(map(str, self))
+        return ",".join(map(str, self[:-1] if self.where == NODE else self))
 
     @classmethod
     def parse(cls, text: str) -> Cell:
@@ -72,13 +79,21 @@ class Cell(NamedTuple):
         return self.ranks + (self.loss == SPARE)
 
     @property
+    def apart(self) -> list[set[int]]:
+        """The processes of each node whose link is cut, by their ranks at the start, and last those of all others."""
+        size, _ = WHERE[self.where]
+        nodes = [{*range(first, min(first + size, self.launched))} for first in range(0, self.launched, size or 99)]
+        cut = [nodes[hit.rank // size] for hit in self.hits if hit.fault == CUT]
+        return [*cut, {*range(self.launched)}.difference(*cut)]
+
+    @property
     def is_there(self) -> bool:
         """Whether the moment can come: some are the root's, some have no watchdog, or come once."""
         return self._has_moment and self._has_iteration and self._has_victims
 
     @property
     def _has_moment(self) -> bool:
-        if self.moment == SET_UP[0] and self.fault == STOP:
+        if self.moment == SET_UP[0] and (self.fault == STOP or (self.fault == CUT and self.loss == ENDS)):
             return False  # the watchdog over stalls runs from the end of the set-up
         if self.fault == EXIT and self.loss != ENDS:
             return False  # Open MPI reports no such process as lost: jobs/lab/mpi_exit.py
@@ -100,6 +115,10 @@ class Cell(NamedTuple):
 
     @property
     def _has_victims(self) -> bool:
+        if self.fault == CUT and self.victims not in ("root", "another"):
+            return False  # then no side has most of the ranks
+        if self.where == PAIRS and (self.loss == SPARE or self.moment in RECOVERY):
+            return False
         if self.moment in ROOTS:
             return self.victims == "root"
         if self.moment in RECOVERY:
@@ -110,15 +129,19 @@ class Cell(NamedTuple):
         return self.goes_on and twice and not (self.moment == "broadcast" and self.workflow == "allreduce")
 
 
-def matrix() -> list[Cell]:
-    """Return all cells."""
-    axes = FAULTS, MOMENTS, VICTIMS, WORKFLOWS, SIZES, ITERATIONS, WRITING, LOSS
+def matrix(where: str = NODE) -> list[Cell]:
+    """Return all cells of a place."""
+    axes = WHERE[where][1], MOMENTS, VICTIMS, WORKFLOWS, SIZES, ITERATIONS, WRITING, LOSS, [where]
     return [cell for cell in itertools.starmap(Cell, itertools.product(*axes)) if cell.is_there]
 
 
-def drawn(seed: int) -> Iterator[Cell]:
-    """Yield the cells in an order drawn by a seed, the moments in turn."""
-    cells, moments, numbers = matrix(), list(MOMENTS), random.Random(seed)
+def drawn(seed: int, *where: str) -> Iterator[Cell]:
+    """Yield the cells of these places, NODE without any, in an order drawn by a seed, the moments in turn."""
+    cells, moments, numbers = (
+        [cell for one in where or [NODE] for cell in matrix(one)],
+        list(MOMENTS),
+        random.Random(seed),
+    )
     numbers.shuffle(cells)
     numbers.shuffle(moments)
     turns = [[cell for cell in cells if cell.moment == moment] for moment in moments]

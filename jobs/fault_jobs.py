@@ -9,14 +9,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from glob import glob
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from fault_cells import LAST, WORKFLOWS
-from fault_moments import Hit
+from fault_moments import KILL, Hit
 
 from readers import encode, write_lmdb
 from scaffe.files.prefix_lock import start_of
@@ -46,6 +46,9 @@ test_iter: 4 test_interval: 2 snapshot_prefix: "snap" solver_mode: CPU
 """
 
 
+Look = Callable[[], object]
+
+
 class Ended(NamedTuple):
     """A job that has ended: its exit code, None if it was still running when it had to be ended, and what it wrote."""
 
@@ -59,8 +62,11 @@ def share() -> float:
     return min(1.0, (os.cpu_count() or 1) / max(1, running))
 
 
-def written(process: subprocess.Popen[str], seconds: float) -> str | None:
-    """Return what a process writes until it ends; None if that takes so many seconds of a machine of its own."""
+def written(process: subprocess.Popen[str], seconds: float, look: Look = lambda: None) -> str | None:
+    """Return what a process writes until it ends; None if that takes so many seconds of a machine of its own.
+
+    `look` is called each second.
+    """
     counted = 0.0
     while counted < seconds:
         begin = time.monotonic()
@@ -68,6 +74,7 @@ def written(process: subprocess.Popen[str], seconds: float) -> str | None:
             return process.communicate(timeout=1)[0]
         except subprocess.TimeoutExpired:
             counted += (time.monotonic() - begin) * max(share(), LEAST_SHARE)
+            look()
     return None
 
 
@@ -90,17 +97,40 @@ class Job:
             old.unlink()
         words = [",".join(":".join(map(str, hit)) for hit in hits) or "-", "train", "--solver", "solver.prototxt"]
         words += ["--plan", "fixed", "--bucket-bytes", "0", *WORKFLOWS[workflow], *flags]
-        command = [HERE / "mpirun.sh", *launch, "-n", str(ranks), sys.executable, HERE / "fault_moments.py", *words]
-        env = {**os.environ, "TMPDIR": str(self.folder / "tmp"), "PYTHONPATH": str(HERE.parent), "NO_COLOR": "1"}
+        env = {**os.environ, "PYTHONPATH": str(HERE.parent), "NO_COLOR": "1"}
         env |= {"SCAFFE_VENV": sys.prefix, "OMP_NUM_THREADS": "1"}
+        launcher, more = self.launcher(ranks, launch)
+        command = [*launcher, sys.executable, HERE / "fault_moments.py", *words]
         process = subprocess.Popen(
-            command, cwd=self.folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        if (log := written(process, self.seconds)) is not None:
-            return Ended(process.returncode, log)
+            command, cwd=self.folder, env=env | more, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            errors="replace",
+        )  # fmt: skip
+        if (log := written(process, self.seconds, self.look)) is not None:
+            return Ended(process.returncode, log + self.logs())
         self.kill(self.signal(signal.SIGUSR2))
         process.terminate()
-        return Ended(None, process.communicate()[0])
+        return Ended(None, process.communicate()[0] + self.logs())
+
+    def launcher(self, ranks: int, launch: Sequence[str]) -> tuple[list[Any], dict[str, str]]:
+        """Return the command that starts so many ranks, and its variables."""
+        return [HERE / "mpirun.sh", *launch, "-n", str(ranks)], {"TMPDIR": str(self.folder / "tmp")}
+
+    def look(self) -> None:
+        """Help the job, which is running, to end."""
+
+    def logs(self, ranks: Iterable[int] = ()) -> str:
+        """Return what these ranks have written to files of their own, of all ranks without any."""
+        paths = [self.folder / f"rank.{rank}.log" for rank in ranks] or sorted(self.folder.glob("rank.*.log"))
+        return "".join(path.read_text(errors="replace") for path in paths if path.exists())
+
+    def codes(self) -> dict[int, int]:
+        """Return the exit codes of the ranks that have ended by themselves."""
+        paths = self.folder.glob("rank.*.code")
+        return {int(path.name.split(".")[1]): int(path.read_text() or -1) for path in paths}
+
+    def changed(self) -> str:
+        """Return which files ranks have changed that knew that they were cut off."""
+        return "".join(path.read_text() for path in self.folder.glob("rank.*.changed")).replace("\n", "; ")
 
     def pids(self) -> list[int]:
         """Return the process ids of the ranks that run still."""
@@ -163,8 +193,8 @@ def followed(parts: Parts, next_one: Part) -> Parts:
 class Undisturbed:
     """Trainings that nothing disturbs, which stop and are resumed on other numbers of ranks; each is made once."""
 
-    def __init__(self, folder: Path, seconds: float):
-        self.folder, self.seconds = folder, seconds
+    def __init__(self, folder: Path, seconds: float, make: type[Job] = Job):
+        self.folder, self.seconds, self._job_of = folder, seconds, make
         self._made: dict[tuple[str, Parts], Job] = {}
 
     def last(self, workflow: str, parts: Parts) -> dict[str, bytes]:
@@ -179,7 +209,7 @@ class Undisturbed:
     def _make(self, workflow: str, parts: Parts) -> Job:
         *before, part = parts
         name = "-".join([workflow, *(f"{one.ranks}@{one.begin}" for one in parts)])
-        job, flags = Job(self.folder / name, 2 * self.seconds, every=1), []
+        job, flags = self._job_of(self.folder / name, 2 * self.seconds, every=1), []
         if before:
             for path in self._job(workflow, tuple(before)).folder.glob(f"snap_iter_{part.begin}.*"):
                 shutil.copy(path, job.folder)
@@ -188,3 +218,21 @@ class Undisturbed:
         if ended.code != 0 or len(job.last()) != 2:
             raise SystemExit(f"faults.py: the undisturbed run {name} failed:\n{ended.log}")
         return job
+
+
+class Killed:
+    """Trainings that are killed once they have a snapshot, so that there is one to restore; each is made once."""
+
+    def __init__(self, folder: Path, seconds: float, make: type[Job] = Job):
+        self.folder, self.seconds, self._job_of = folder, seconds, make
+
+    def copy(self, workflow: str, ranks: int, folder: Path) -> None:
+        """Copy what such a training has left to a folder: snapshots, and the lock of their prefix."""
+        made = self.folder / f"{workflow}-{ranks}"
+        if not made.exists():
+            hit = Hit(KILL, "forward", 3, 1)
+            ended = self._job_of(made, self.seconds).train(workflow, ranks, "--keep-snapshots", "2", hits=[hit])
+            if ended.code in (0, None):
+                raise SystemExit(f"faults.py: the run to be restored ended with {ended.code}:\n{ended.log}")
+        for path in made.glob("snap*"):
+            shutil.copy2(path, folder)

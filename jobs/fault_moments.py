@@ -4,8 +4,11 @@
 
 The first word names fault, moment, iteration and rank of each hit (- for none): the rank is hit at the first call of
 the moment's function once the iteration has begun. Each rank writes its process id to rank.R.pid. One that is hit
-writes the shared memory that it maps to rank.R.hit, and one that goes on to the end of the job to rank.R.left. On
-SIGUSR2 a rank writes its threads' stacks to rank.R.stack.
+writes the shared memory that it maps to rank.R.hit, and one that goes on to the end of the job to rank.R.left. One that
+ends by itself writes its exit code to rank.R.code. On SIGUSR2 a rank writes its threads' stacks to rank.R.stack.
+
+On emulated nodes (FAULT_NET=1; jobs/lab/netlab.sh) a rank writes its output to rank.R.log, and `cut` cuts the link of
+its node. A rank that knows that it is cut off writes the names of files that it changes to rank.R.changed.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ import faulthandler
 import os
 import re
 import signal
+import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -26,6 +31,7 @@ from readers import files
 from scaffe.cli import main
 from scaffe.files import snapshot
 from scaffe.monitor.record import BACKWARD, FORWARD, SNAPSHOT, TEST, RankRecord
+from scaffe.parallel import cut_off, spares, world
 from scaffe.parallel.aggregate import BlockingAggregate, StagedAggregate
 from scaffe.parallel.propagate import Propagate, StagedPropagate
 from scaffe.parallel.world import World, launcher_rank
@@ -43,12 +49,19 @@ def _raise() -> NoReturn:
     raise RuntimeError("a fault")
 
 
-KILL, STOP, EXIT, RAISE = "kill", "stop", "exit", "raise"
+def _cut() -> None:
+    port = socket.gethostname().replace("nl", "port")
+    subprocess.run(["ip", "-n", "nlswitch", "link", "set", port, "down"], check=True)
+
+
+NET = "FAULT_NET"  # the variable that says that the nodes are emulated
+KILL, STOP, EXIT, RAISE, CUT = "kill", "stop", "exit", "raise", "cut"
 FAULTS: dict[str, Callable[[], Any]] = {
     KILL: lambda: os.kill(os.getpid(), signal.SIGKILL),
     STOP: lambda: signal.pthread_kill(threading.get_ident(), signal.SIGSTOP),  # all threads, and this one here and now
     EXIT: lambda: os._exit(1),
     RAISE: _raise,
+    CUT: _cut,
 }
 
 
@@ -145,6 +158,7 @@ class Trap:
     def __init__(self, hit: Hit):
         self.fault, self.seams, self.iteration = FAULTS[hit.fault], MOMENTS[hit.moment], hit.iteration
         self._now = -1
+        self._is_done = False
 
     def set(self) -> None:
         """Replace the functions of the moment's seams, and follow the iterations."""
@@ -159,9 +173,50 @@ class Trap:
             before(seam, self._hit)
 
     def _hit(self) -> None:
-        if self._now >= self.iteration:
+        if self._now >= self.iteration and not self._is_done:
+            self._is_done = True
             write_mapped("hit")
             self.fault()
+
+
+def write_output(rank: int) -> None:
+    """Write what this rank prints to rank.R.log: a launcher may be out of its reach."""
+    descriptor = os.open(f"rank.{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
+    os.dup2(descriptor, sys.stdout.fileno())
+    os.dup2(descriptor, sys.stderr.fileno())
+
+
+def watch_files(rank: int) -> None:
+    """Once this rank knows that it is cut off, write the names of files that it changes to rank.R.changed."""
+    known: list[bool] = []
+    find, here = cut_off.is_cut_off, os.getcwd()
+
+    def found(*given: Any, **named: Any) -> bool:
+        if cut := find(*given, **named):
+            known.append(True)
+        return cut
+
+    def changes(event: str, given: tuple[Any, ...]) -> None:
+        is_write = event in ("os.rename", "os.truncate") or (event == "open" and given[2] & (os.O_WRONLY | os.O_RDWR))
+        if known and is_write and not isinstance(given[0], int):
+            path = os.path.abspath(os.fsdecode(given[0]))
+            if path.startswith(f"{here}/") and not path.startswith((f"{here}/rank.", f"{here}/tmp/", f"{here}/mpi/")):
+                with open(f"rank.{rank}.changed", "a") as file:
+                    file.write(f"{event} {path}\n")
+
+    world.is_cut_off = spares.is_cut_off = found  # type: ignore[attr-defined]
+    sys.addaudithook(changes)
+
+
+def write_code(rank: int) -> None:
+    """Write the exit code of this rank to rank.R.code where it ends by os._exit."""
+    leave = os._exit
+
+    def leaving(code: int) -> NoReturn:
+        Path(f"rank.{rank}.code").write_text(str(code))
+        leave(code)
+
+    os._exit = leaving
 
 
 def run(words: list[str]) -> int:
@@ -169,13 +224,19 @@ def run(words: list[str]) -> int:
     text, *command = words
     rank = launcher_rank()
     Path(f"rank.{rank}.pid").write_text(str(os.getpid()))
+    write_code(rank)
+    if NET in os.environ:
+        write_output(rank)
+        watch_files(rank)
     with open(f"rank.{rank}.stack", "w") as stack:
         faulthandler.register(signal.SIGUSR2, stack)
         before(Seam(World, "leave"), lambda: write_mapped("left"))
         for hit in map(Hit.parse, [] if text == "-" else text.split(",")):
             if hit.rank == rank:
                 Trap(hit).set()
-        return main(command)
+        code = main(command)
+    Path(f"rank.{rank}.code").write_text(str(code))
+    return code
 
 
 if __name__ == "__main__":

@@ -12,8 +12,13 @@ written, and how the job meets a loss. Its job has one of these outcomes, within
 - it ends with a line that says why, and a second job resumes at the newest snapshot: the same, on all ranks.
 
 It leaves no process, no shared memory and no temporary file. An exception of a rank always ends the job, with its
-traceback. Prints a line for each cell, for one that failed the command to repeat it, and the outcomes' numbers. Exit
-code 1 if any failed.
+traceback. Prints a line for each cell, for one that failed the command to repeat it, and numbers of cells: by moment
+and fault, by place, loss and fault, by outcome. Exit code 1 if any failed.
+
+    python jobs/faults.py --where net --where pairs    # needs root: jobs/lab/netlab.sh
+
+The ranks of `net` are on emulated nodes, one on each, those of `pairs` two on each. The fault `cut` cuts the link of a
+rank's node. One side of it goes on, the other ends with exit code 76 and changes no file. One such run at a time.
 """
 
 from __future__ import annotations
@@ -26,16 +31,17 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-from fault_cells import ENDS, LOSS, WRITING, Cell, drawn  # noqa: E402
-from fault_jobs import FAULT_TOLERANT, Ended, Job, Part, Parts, Undisturbed, followed  # noqa: E402
-from fault_moments import EXIT, KILL, RAISE, RAISED, RESTORE, STOP, Hit  # noqa: E402
+from fault_cells import ENDS, LOSS, NET, NODE, PAIRS, WHERE, WRITING, Cell, drawn  # noqa: E402
+from fault_jobs import FAULT_TOLERANT, Ended, Job, Killed, Part, Parts, Undisturbed, followed  # noqa: E402
+from fault_moments import CUT, EXIT, FINISH, KILL, RAISE, RAISED, RESTORE, STOP  # noqa: E402
+from fault_net import NetJob, PairsJob  # noqa: E402
 
+JOBS = {NODE: Job, NET: NetJob, PAIRS: PairsJob}
 STALL = 3  # seconds without progress after which a job whose rank is stopped ends
-WENT_ON, RESUMED = "went on", "resumed"  # outcomes
+WENT_ON, RESUMED, FAILED = "went on", "resumed", "failed"  # outcomes
 STATE_LOST = 76  # exit code of ranks that can't go on: the solver's state is lost, and there is no snapshot
 
 
@@ -43,18 +49,11 @@ class FaultError(Exception):
     """What went wrong in a cell."""
 
 
-class Outcome(NamedTuple):
-    """How a cell ended: WENT_ON, RESUMED or FAILED, and why."""
-
-    name: str
-    why: str = ""
-
-
 def says_why(log: str) -> bool:
     """Return whether a log says in a line that a process was lost, or that a rank is missing."""
     if "Traceback" in log:
         return False
-    return bool(re.search(r"signal \d|SIGNAL|[Ee]xit code|EXIT CODE|scaffe: rank \d+ has not moved", log))
+    return bool(re.search(r"signal \d|SIGNAL|[Ee]xit code|EXIT CODE|scaffe: rank \d+ has not moved|Socket closed", log))
 
 
 SAID = re.compile(
@@ -87,9 +86,9 @@ def parts_of(log: str, ranks: int, spares: int = 0, resumed: bool = False) -> Pa
 class Trial:
     """A cell's job, and what it must equal."""
 
-    def __init__(self, cell: Cell, folder: Path, seconds: float, undisturbed: Undisturbed):
-        self.cell, self.undisturbed = cell, undisturbed
-        self.job = Job(folder, seconds)
+    def __init__(self, cell: Cell, folder: Path, seconds: float, undisturbed: Undisturbed, killed: Killed):
+        self.cell, self.undisturbed, self.killed = cell, undisturbed, killed
+        self.job = JOBS[cell.where](folder, seconds)
 
     def run(self) -> str:
         """Run the job, and another one that resumes it if it ends; return the outcome. Raise FaultError."""
@@ -98,6 +97,12 @@ class Trial:
         if ended.code is None:
             raise FaultError("the job hangs")
         cell = self.cell
+        if cell.fault == CUT:
+            ended = self._sides(ended)
+        elif isinstance(self.job, NetJob) and self.job.is_launcher_killed:
+            raise FaultError("all ranks have ended, and the launcher hangs")
+        elif isinstance(self.job, NetJob) and cell.fault == STOP:
+            ended = self._without_woken(ended)
         self.parts = parts_of(ended.log, cell.ranks, cell.launched - cell.ranks, cell.moment == RESTORE)
         self._check_hits(ended)
         if ended.code == 0:
@@ -116,20 +121,40 @@ class Trial:
         """Start the ranks, with their faults, and wait for the end."""
         cell = self.cell
         flags = ["--keep-snapshots", "2", *WRITING[cell.writing], *LOSS[cell.loss]]
-        if cell.fault == STOP:
+        if cell.fault == STOP or (cell.fault == CUT and cell.loss == ENDS):
             flags += ["--stall-seconds", str(STALL), "--stall", "abort" if cell.loss == ENDS else "shrink"]
         if cell.moment == RESTORE:
-            self._make_snapshots()
+            self.killed.copy(cell.workflow, cell.ranks, self.job.folder)
             flags += ["--snapshot", "auto"]
         launch = [] if cell.loss == ENDS else FAULT_TOLERANT
         return self.job.train(cell.workflow, cell.launched, *flags, hits=cell.hits, launch=launch)
 
-    def _make_snapshots(self) -> None:
-        """Run a job that is killed, so that there are snapshots to restore."""
-        hit = Hit(KILL, "forward", 3, 1)
-        ended = self.job.train(self.cell.workflow, self.cell.ranks, "--keep-snapshots", "2", hits=[hit])
-        if ended.code in (0, None):
-            raise FaultError(f"the run to be restored ended with {ended.code}")
+    def _without_woken(self, ended: Ended) -> Ended:
+        """Return how the ranks ended that were not stopped: one that is continued at the end may end with 76."""
+        codes, left = self.job.codes(), self.cell.apart[-1].difference(hit.rank for hit in self.cell.hits)
+        return Ended(0, self.job.logs(left)) if {codes.get(rank) for rank in left} == {0} else ended
+
+    def _sides(self, ended: Ended) -> Ended:
+        """Return how that side of a cut link ended that went on, or else the larger one. Raise FaultError.
+
+        The exit code of a job whose launcher was killed is that of its ranks.
+        """
+        cell, codes = self.cell, self.job.codes()
+        if changed := self.job.changed():
+            raise FaultError(f"ranks that are cut off change files: {changed}")
+        won = [side for side in cell.apart if any(codes.get(rank) == 0 for rank in side)]
+        if len(won) > 1 and cell.moment not in FINISH:
+            raise FaultError(f"several sides went on: {codes}")
+        lost = [side for side in cell.apart if side not in won]
+        for side in lost if cell.goes_on and won else []:
+            lines = re.findall(r"^scaffe: .*$", self.job.logs(side), re.MULTILINE)
+            left = side.difference(hit.rank for hit in cell.hits if hit.fault == KILL)
+            if {codes.get(rank) for rank in left} != {STATE_LOST} or len(lines) != 1:
+                raise FaultError(f"the side that was cut off ended with {codes} and {len(lines)} line(s)")
+        if won:
+            return Ended(0 if all(codes.get(rank, 0) == 0 for rank in won[0]) else 1, self.job.logs(won[0]))
+        code = max((codes[rank] for rank in cell.apart[-1] if rank in codes), default=ended.code or 1)
+        return Ended(code, self.job.logs(cell.apart[-1] if cell.goes_on else ()))
 
     def _check_hits(self, ended: Ended) -> None:
         """Raise FaultError unless as many ranks were hit as go along with this end."""
@@ -151,13 +176,21 @@ class Trial:
             if RAISED not in ended.log:
                 raise FaultError("the exception's traceback is missing")
         elif self.cell.goes_on:
-            lines = re.findall(r"^scaffe: .*$", ended.log, re.MULTILINE)
+            lines = re.findall(r"^scaffe: (?!rank \d+ is given up).*$", ended.log, re.MULTILINE)
             if len(lines) != 1 or "Traceback" in ended.log:
                 raise FaultError(f"{len(lines)} line(s) say why the job ended (exit code {ended.code})")
+            if self._may_be_cut_off(lines[0]):
+                return
             if ended.code != STATE_LOST or list(self.job.folder.glob("snap_iter_*.solverstate")):
                 raise FaultError(f"ended though it could go on (exit code {ended.code}): {lines[0]}")
         elif not says_why(ended.log) and not (fault == EXIT and "Traceback" not in ended.log):
             raise FaultError("no clear line says why the job ended")  # of EXIT MPICH says nothing
+
+    def _may_be_cut_off(self, line: str) -> bool:
+        """Return whether this line ends a job of which no side, with ranks on other nodes, has most of the ranks."""
+        cell = self.cell
+        left = cell.apart[-1].intersection(range(cell.ranks)).difference(hit.rank for hit in cell.hits)
+        return cell.where != NODE and 2 * len(left) <= cell.ranks and "others may have gone on without" in line
 
     def _resume(self) -> None:
         """Start a job that has ended again. Raise FaultError if it does not end as if nothing had disturbed it."""
@@ -189,17 +222,42 @@ class Matrix:
 
     def __init__(self, folder: Path, seconds: float):
         self.folder, self.seconds = folder, seconds
-        self.undisturbed = Undisturbed(folder / "undisturbed", seconds)
+        self.killed = {where: Killed(folder / f"killed-{where}", seconds, JOBS[where]) for where in JOBS}
+        self.undisturbed = {where: Undisturbed(folder / f"undisturbed-{where}", seconds, JOBS[where]) for where in JOBS}
 
     def run(self, cell: Cell) -> str:
         """Run a cell; return its outcome. Raise FaultError."""
-        return Trial(cell, self.folder / str(cell), self.seconds, self.undisturbed).run()
+        undisturbed, killed = self.undisturbed[cell.where], self.killed[cell.where]
+        return Trial(cell, self.folder / str(cell), self.seconds, undisturbed, killed).run()
+
+
+class Counts:
+    """Numbers of cells: by outcome, by how the job meets a loss, and by moment and fault.
+
+    Each line is a number, a tab and a name, so that those of several runs can be added up.
+    """
+
+    def __init__(self) -> None:
+        self.outcomes, self.losses, self.moments = Counter[str](), Counter[str](), Counter[str]()
+
+    def add(self, cell: Cell, outcome: str) -> None:
+        """Count a cell."""
+        self.outcomes[outcome] += 1
+        self.losses[f"{cell.where}, {cell.loss}, {cell.fault}: {outcome}"] += 1
+        self.moments[f"{cell.moment}, {cell.fault}: {outcome}"] += 1
+
+    def lines(self) -> list[str]:
+        """Return a line for each number, those of all cells last."""
+        tables = self.moments, self.losses, self.outcomes
+        found = [f"{count}\t{name}" for table in tables for name, count in sorted(table.items())]
+        return [*found, f"{self.outcomes.total()}\tcells"]
 
 
 def arguments() -> argparse.Namespace:
     """Return the command line's."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--cells", type=int, default=0, help="number of cells; 0: as many as there is time for")
+    parser.add_argument("--where", choices=WHERE, action="append", help="the nodes' places (default: node)")
     parser.add_argument("--seed", type=int, default=1, help="of the order of the cells")
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no cell later")
     parser.add_argument("--longest", type=float, default=60.0, help="seconds of a job, of a machine of its own")
@@ -212,8 +270,8 @@ def arguments() -> argparse.Namespace:
 def run(a: argparse.Namespace, folder: Path) -> int:
     """Run the cells, and print how each and how many ended so; return the number of those that failed."""
     end = time.monotonic() + 60 * a.minutes
-    cells = a.cell or [cell for cell in drawn(a.seed) if re.search(a.only, str(cell))]
-    matrix, outcomes = Matrix(folder, a.longest), Counter[str]()
+    cells = a.cell or [cell for cell in drawn(a.seed, *(a.where or ())) if re.search(a.only, str(cell))]
+    matrix, counts = Matrix(folder, a.longest), Counts()
     for cell in cells[: a.cells or None]:
         if time.monotonic() > end:
             break
@@ -222,15 +280,13 @@ def run(a: argparse.Namespace, folder: Path) -> int:
             outcome = matrix.run(cell)
             shutil.rmtree(folder / str(cell))
         except FaultError as error:
-            outcome, wrong = "failed", str(error)
-        outcomes[f"{cell.loss}, {cell.fault}: {outcome}"] += 1
+            outcome, wrong = FAILED, str(error)
+        counts.add(cell, outcome)
         print(f"{outcome:<8} {time.monotonic() - begin:5.1f} s  {cell}{wrong and f'  {wrong}'}", flush=True)
         if wrong:
             print(f"    to repeat: python jobs/faults.py --keep FOLDER --cell {cell}", flush=True)
-    failed = sum(count for name, count in outcomes.items() if name.endswith("failed"))
-    print(*(f"{count:5}  {name}" for name, count in sorted(outcomes.items())), sep="\n")
-    print(f"{outcomes.total()} cells, {failed} failed")
-    return failed
+    print(*counts.lines(), sep="\n")
+    return counts.outcomes[FAILED]
 
 
 def main() -> int:

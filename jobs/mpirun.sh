@@ -80,8 +80,9 @@ folders_of_its_own() {
 export OMPI_ALLOW_RUN_AS_ROOT=${OMPI_ALLOW_RUN_AS_ROOT-1}
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=${OMPI_ALLOW_RUN_AS_ROOT_CONFIRM-1}
 
-# Between hosts only messages show that a rank is lost: each rank sends one every half second. mpirun itself can't go on
-# without a host, so that it must not notice.
+# Between hosts only messages show that a rank is lost: each rank sends one every half second. They wait behind a large
+# message on the same link, so that a shorter timeout raises false alarms (jobs/lab/mpi_detector.py). mpirun itself
+# can't go on without a host, so that it must not notice.
 tolerant_between_hosts() {
   export OMPI_MCA_mpi_ft_detector=${OMPI_MCA_mpi_ft_detector-true}
   export OMPI_MCA_mpi_ft_detector_thread=${OMPI_MCA_mpi_ft_detector_thread-true}

@@ -63,7 +63,7 @@ def on_all_ranks(run: Callable[[World], int]) -> int:
         world.abort(130)
     except BaseException as error:
         code = world.fail(error)
-    if world.lost or world.spares:
+    if world.lost or world.spares or world.revoked:
         world.leave(code)
     return code
 

@@ -16,7 +16,7 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import NamedTuple
@@ -111,28 +111,31 @@ class PrefixLock:
         self._end: weakref.finalize[[], PrefixLock] | None = None
         self._tries = 0
 
-    def take(self) -> None:
-        """Take the lock, or check that this process still holds it.
+    def take(self, former: Collection[str] = ()) -> str:
+        """Take the lock, or check that this process still holds it; return its token.
 
-        Raise SnapshotError if another job holds it, or has taken it over from this one, or if it can't be written.
+        A lock with one of the `former` tokens is taken over at once: its owner is lost to this job, and may be out of
+        reach. It writes nothing once it has seen this lock. Raise SnapshotError if another job holds it, or has taken
+        it over from this one, or if it can't be written.
         """
         try:
-            self._take()
+            return self._take(former)
         except SnapshotError:
             raise
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise SnapshotError(f"snapshot_prefix '{self.prefix}': {self.path}: {reason}") from None
 
-    def _take(self) -> None:
+    def _take(self, former: Collection[str]) -> str:
         file = _held.get(self.path)
         if file is None:
-            file = _held[self.path] = _LockFile(self.path, self._acquire())
+            file = _held[self.path] = _LockFile(self.path, self._acquire(former))
             self.taken()
         if self._end is None:
             file.users += 1
             self._end = weakref.finalize(self, file.leave)
         file.check(self.prefix)
+        return file.owner.token
 
     def release(self) -> None:
         """Release the lock, unless another solver of this process holds it. Does nothing if it is not held."""
@@ -140,7 +143,7 @@ class PrefixLock:
             self._end()
             self._end = None
 
-    def _acquire(self) -> tuple[Owner, int]:
+    def _acquire(self, former: Collection[str]) -> tuple[Owner, int]:
         """Create the lock's file; return its owner, this process, and its descriptor."""
         while True:
             seen = _look(self.path)
@@ -148,7 +151,8 @@ class PrefixLock:
                 with contextlib.suppress(FileExistsError):
                     return _make(self.path)
                 continue
-            alive = seen.owner.is_alive() if seen.owner else None
+            is_lost = seen.owner is not None and seen.owner.token in former
+            alive = False if is_lost else seen.owner.is_alive() if seen.owner else None
             later = self._watch(seen) if alive is None else seen
             if alive or (later and later != seen and later.owner == seen.owner):
                 raise SnapshotError(
@@ -188,7 +192,7 @@ class PrefixLock:
             os.unlink(following)
             return None
         os.replace(following, self.path)
-        log.warning("%s: taken over from %s, which has ended", self.path, seen.owner or "an unknown job")
+        log.warning("%s: taken over from %s, which has ended or is lost", self.path, seen.owner or "an unknown job")
         return made
 
 

@@ -46,6 +46,7 @@ class World(Reserve):
     - `places`: host and cores of all ranks, by rank. `pids`: their processes. `firsts`: their ranks at the job's start.
     - `gpus`: the PCI bus addresses of all ranks' GPUs, "" for the CPU.
     - `gpu`: the GPU this rank computes on, None for the CPU.
+    - `noticed`: the error by which this rank noticed a loss itself, or "". `revoked`: whether it has called `revoke`.
     - `lost`: the ranks that `shrink` has gone on without. `is_cut_off`: whether they may be going on without this one.
     - `spares`: the processes that wait to take lost ranks' places, None without any. A spare's World is itself alone.
     - `record`: what this rank, or the instance of the calling thread, is doing, for the stall watchdog.
@@ -54,6 +55,8 @@ class World(Reserve):
     """
 
     root = 0
+    noticed = ""
+    revoked = False
 
     def __init__(self, comm: MPI.Intracomm):
         self.comm = comm
@@ -210,6 +213,7 @@ class World(Reserve):
 
     def revoke(self) -> None:
         """End all waits of this object, on all ranks, with an error: a rank is lost. Not collective."""
+        self.revoked = True
         with regardless():
             self.comm.Revoke()
         if self.spares is not None and self.recruits:
@@ -263,9 +267,11 @@ class World(Reserve):
         try:
             work()
             done = not self.misses_any()
+            self.noticed = "" if done else "one has ended"
         except Exception as error:
             if not is_loss(error):
                 raise
+            self.noticed = self.noticed if "ERR_REVOKED" in str(error) else str(error)
         if not done:
             break_off()
         with regardless(), self.record.waiting(RANKS):

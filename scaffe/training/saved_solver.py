@@ -30,12 +30,14 @@ class SavedSolver(BuiltSolver):
     own_snapshots: set[str]
     failed_alone: bool
     _keeps_prefix = _writes_snapshot = False
+    _lock_token = ""  # of the lock that this job holds or held
 
     def _keep_prefix(self) -> None:
         """Lock the snapshot prefix, if this run writes snapshots. Collective the first time."""
         writes = self.param.snapshot or self.param.snapshot_after_train or self.run.snapshot_budget
         if writes and not self._keeps_prefix:
-            self.world.on_root(self.lock.take)
+            former = {*self.world.allgather(self._lock_token)}  # a lost root may be alive, but out of reach
+            self._lock_token = self.world.on_root(lambda: self.lock.take(former))
             self._keeps_prefix = True
 
     def _lasting(self, part: Callable[[], T]) -> T:

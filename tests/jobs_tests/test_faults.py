@@ -46,13 +46,27 @@ def test_a_job_goes_on_or_ends_clearly_and_is_resumed(request, matrix: faults.Ma
 
 
 def test_the_matrix_has_each_fault_moment_and_workflow() -> None:
-    cells = fault_cells.matrix()
+    cells = [cell for where in fault_cells.WHERE for cell in fault_cells.matrix(where)]
     assert {cell.fault for cell in cells} == set(fault_moments.FAULTS)
     assert {cell.moment for cell in cells} == set(fault_moments.MOMENTS)
     assert {cell.workflow for cell in cells} == set(fault_cells.WORKFLOWS)
     assert {cell.victims for cell in cells} == set(fault_cells.VICTIMS)
     assert {cell.loss for cell in cells} == set(fault_cells.LOSS)
     assert [fault_cells.Cell.parse(str(cell)) for cell in cells] == cells
+
+
+@pytest.mark.parametrize(
+    ("text", "sides"),
+    [
+        ("cut,forward,root,SC-B,3,2,waiting,shrink,net", [{0}, {1, 2}]),
+        ("cut,forward,another,SC-B,3,2,waiting,spare,net", [{2}, {0, 1, 3}]),
+        ("cut,forward,another,SC-B,4,2,waiting,shrink,pairs", [{2, 3}, {0, 1}]),
+        ("cut,forward,another,SC-B,3,2,waiting,shrink,pairs", [{2}, {0, 1}]),
+        ("kill,forward,another,SC-B,3,2,waiting,shrink", [{0, 1, 2}]),
+    ],
+)
+def test_a_cut_link_leaves_its_node_and_all_others(text: str, sides: list[set[int]]) -> None:
+    assert fault_cells.Cell.parse(text).apart == sides
 
 
 @pytest.mark.parametrize(

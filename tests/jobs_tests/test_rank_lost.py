@@ -125,6 +125,14 @@ def test_the_ranks_that_are_left_go_on_as_a_resumed_run_does(runs, begins, momen
     assert result.stderr.count("Test net output #0") == (4 if "test_iter" in fields else 0)
 
 
+def test_a_false_alarm_changes_nothing(runs):
+    result, last = runs.losing(3, "0 Solver._make_workflows 1 alarm; 1 backward 4 alarm", *HELPER)
+    assert result.returncode == 0, result.stderr
+    assert last == runs.stages("3,0,9", *HELPER)
+    assert recoveries(result) == [(3, 4, 1)]
+    assert result.stderr.count("but none is lost: all ranks go on") == 2
+
+
 @pytest.mark.parametrize(
     ("moments", "left"),
     [
@@ -152,7 +160,7 @@ def test_after_the_last_iteration_nothing_is_repeated_that_was_done(runs):
 @pytest.mark.parametrize(
     ("moments", "flags"),
     [
-        ("0 update 5; 1 Solver.restore 1", ("--snapshot-async",)),
+        ("0 update 5; 1 Solver.restore 1", ()),
         ("0 snapshot 8", ()),  # the last one: they train again from the one before
     ],
 )

@@ -4,7 +4,7 @@
 
 A moment is a rank as the launcher numbers them, * for all; then an operation and its iteration, or a function and the
 number of the call, 0 for each; then what happens: kill, raise, stop, hup (requests a snapshot), kill2 (kills rank 2),
-or decay (a callback makes weights smaller).
+alarm (a loss is reported, but there is none), or decay (a callback makes weights smaller).
 
     python dying.py "" stages "4,0,5 3,5,9" FLAG ...
 
@@ -20,6 +20,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
+from collectives import RankLostError
 from scaffe import cli
 from scaffe.monitor.record import BACKWARD, FORWARD, LOSS, SNAPSHOT, TEST, UPDATE, RankRecord
 from scaffe.parallel import world
@@ -43,6 +44,8 @@ def hit(how: str, owner: Any) -> None:
         return owner.add_callback(lambda: decay(owner), lambda: None)
     if how == "raise":
         raise ZeroDivisionError("boom")
+    if how == "alarm":
+        raise RankLostError("an alarm")
     if how == "kill2":
         return os.kill(owner.world.pids[2], signal.SIGKILL)
     os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "hup": signal.SIGHUP}[how])

@@ -103,6 +103,21 @@ def test_a_second_process_is_refused_and_takes_over_when_the_first_is_killed(pre
     assert owner_of(prefix) == os.getpid()
 
 
+def test_a_lost_ranks_lock_is_taken_over_though_its_process_runs(prefix, job, lock):
+    lost = job()
+    go(lost)
+    assert lost.stdout.readline() == "took\n"
+    with open(f"{prefix}.lock") as file:
+        token = json.load(file)["token"]
+    mine = lock()
+    with pytest.raises(SnapshotError, match=f"another job writes there \\(process {lost.pid} on "):
+        mine.take({"another's"})
+    assert mine.take({token}) != token
+    go(lost)
+    lost.wait()
+    assert os.path.exists(f"{prefix}.lock")  # it is another's now
+
+
 def test_a_process_that_ends_takes_its_lock_with_it(prefix, job):
     first = job()
     go(first)
