@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from weakref import WeakSet
 
 import numpy as np
@@ -98,20 +98,23 @@ class BuiltSolver:
         """Return the nets that users see, or have seen."""
         return [self.net, *self.test_nets, *self.former]
 
-    def _build(self) -> None:
-        """Build all parts for the team, whose threads and the monitor's files end if that fails. Collective."""
+    def _build(self, handed: Collection[str] = ()) -> None:
+        """Build all parts for the team, whose threads and the monitor's files end if that fails. Collective.
+
+        `handed` names the layers whose parameters are given to the train nets afterwards.
+        """
         try:
-            self._build_parts()
+            self._build_parts(handed)
         except BaseException as error:
             self.team.close()
             if not (self.run.shrinks and isinstance(error, Exception) and is_loss(error)):
                 self.monitor.close()
             raise
 
-    def _build_parts(self) -> None:
+    def _build_parts(self, handed: Collection[str]) -> None:
         """Build nets, collectives, update rule and workflows, and begin to watch. Collective."""
         run, world = self.run, self.world
-        given = self.compute, run.scaling, self.reading, self.choices
+        given = self.compute, run.scaling, self.reading, self.choices, handed
         builder = NetBuilder(self.param, world, self.team, self.seed, *given)
         world.together(lambda: self._build_train_nets(builder))
         agree_on(world, [self.net])
@@ -271,7 +274,7 @@ class BuiltSolver:
         self._free()
         self.closed = True  # until all is built
         self.team = Team(self.world, self.auto_instances.present)
-        self._build()
+        self._build(carried.layers)
         self.closed = False
         carried.give(self)
         self._plan()
@@ -306,7 +309,7 @@ class BuiltSolver:
         if self.collectives is not None:
             self.net.context.allsums = self.world.allsums  # the net may be used on
             self.net.packed.pinned = False
-            self.collectives.abandon(windows=not self.net.move_parameters(aligned_zeros))
+            self.collectives.abandon(windows=not self.net.move_parameters(aligned_zeros, gradients=False))
         self.trial, self.collectives = WorkflowTrial.without(), None
 
     def _end_readers(self) -> None:
