@@ -18,6 +18,7 @@ from scaffe.compute import Compute
 from scaffe.files import snapshot
 from scaffe.files.prefix_lock import PrefixLock
 from scaffe.held import Together
+from scaffe.monitor.log import log
 from scaffe.monitor.record import RANKS
 from scaffe.monitor.watching import Watching
 from scaffe.net import Net
@@ -177,6 +178,8 @@ class BuiltSolver:
         runs = candidates(self.run, self.world, self.team, self.auto_instances.is_settled)
         others = self.instance_nets, self.called
         workflows = {name: make_workflow(run, *given, *others) for name, run in runs.items()}
+        if late := {one.name for one in workflows.values() if one.updates_early and not one.parts.early}:
+            log.info("%s updates once all sums are complete: --on-rank-loss shrink on one node", ", ".join(late))
         for workflow in workflows.values():
             if self.timeline:
                 self.timeline.follow(workflow)
