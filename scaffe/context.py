@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from types import ModuleType
@@ -53,6 +53,7 @@ class Context:
     size: int = 1
     scaling: str = "strong"
     allsums: Callable[[Sequence[float]], Sequence[float] | np.ndarray] = list  # over the ranks; all call it
+    handed: Collection[str] = ()  # layers whose parameters get their values once the net is built: no filler runs
     batch_numbers: Callable[[], Iterator[int]] = count  # of the global batches that data layers here read
     compute: Compute = DEFAULT  # the settings of the engine
     engine: Engine = field(default_factory=Engine)  # that computes the layers; a net gives its context one

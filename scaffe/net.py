@@ -219,12 +219,12 @@ class Net(LayerPasses, IndexedNet):
         self.sharing.share_with(other.sharing)
 
     @public
-    def move_parameters(self, allocate: Callable[[int], Any]) -> bool:
-        """Move the parameters to memory that `allocate(count)` returns, also for the nets that share them.
+    def move_parameters(self, allocate: Callable[[int], Any], gradients: bool = True) -> bool:
+        """Move the parameters to memory of zeros that `allocate(count)` returns, also for the nets that share them.
 
-        Return whether users still have arrays over the old memory.
+        Without `gradients` these are zeros from now on. Return whether users still have arrays over the old memory.
         """
-        return self.sharing.move(allocate)
+        return self.sharing.move(allocate, gradients)
 
     def _fill(self, name: str, given: npt.ArrayLike, known: Sequence[str], part: str) -> None:
         if name not in known:

@@ -145,19 +145,27 @@ class PackedParameters:
         self.pinned = False  # whether a solver's rule or messages hold views of the arrays, so that they must not move
         self.cleared = 0  # how often the gradients were set to zero
         self._on_host = isinstance(self._data, np.ndarray)
+        self.is_blank = all(parameter.blob.values.empty for parameter in self.parameters)  # nothing has a value yet
         for parameter, part in zip(self.parameters, self.slices, strict=True):
-            self._data[part] = parameter.blob.array.reshape(-1)
+            if not parameter.blob.values.empty:
+                self._data[part] = parameter.blob.array.reshape(-1)
             self._adopt(parameter, part)
 
-    def move(self, allocate: Callable[[int], Any]) -> tuple[Any, Any]:
-        """Move to new memory; return the old arrays, values and gradients. Views of the old arrays are not updated."""
-        values, gradients = self.flat, self.diff
+    def move(self, allocate: Callable[[int], Any], gradients: bool = True) -> tuple[Any, Any]:
+        """Move to new memory; return the old arrays, values and gradients. Views of the old arrays are not updated.
+
+        Without `gradients` these are zeros from now on.
+        """
+        values, diff = self.flat, self.diff if gradients else self._diff
         self._data, self._diff = allocate(values.size), allocate(values.size)
-        self._data[...], self._diff[...] = values, gradients
+        if not self.is_blank:  # else pages would be touched for nothing
+            self._data[...] = values
+            if gradients:
+                self._diff[...] = diff
         self._own = self._data
         for parameter, part in self._parts():
             self._adopt(parameter, part)
-        return values, gradients
+        return values, diff
 
     def lie_in(self, other: PackedParameters, views: Sequence[tuple[Blob, Blob]]) -> None:
         """Record that blobs of this net are views of another net's blobs, given as pairs (mine, the other's).
@@ -220,6 +228,7 @@ class PackedParameters:
         not in one array.
         """
         self.expose()
+        self.is_blank = False
         return self.flat
 
     @data.setter
@@ -227,6 +236,7 @@ class PackedParameters:
         """Copy values from an array where the layers compute; also the end of `data *= 2`."""
         if values is not self._data:
             self._data[...] = values
+        self.is_blank = False
         self.changed(slice(None))
 
     def changed(self, part: slice) -> None:

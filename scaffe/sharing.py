@@ -48,13 +48,13 @@ class Sharing:
             other._leave(pairs)
             other._view(self, pairs)
 
-    def move(self, allocate: Callable[[int], Any]) -> bool:
-        """Move the parameters to other memory, for all nets that share them.
+    def move(self, allocate: Callable[[int], Any], gradients: bool = True) -> bool:
+        """Move the parameters to other memory, for all nets that share them; without `gradients` these become zeros.
 
         Return whether users still have arrays over the old memory.
         """
         before = [(blob, blob.values.array) for blob in self._blobs()]  # which keeps the arrays, and so their ids
-        old = self.packed.move(allocate)
+        old = self.packed.move(allocate, gradients)
         self._move_viewers(self, {id(array): blob for blob, array in before})
         return any(one.held.lie_in(memory) for one in (self, *self._viewers) for memory in old)
 

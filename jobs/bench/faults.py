@@ -1,11 +1,12 @@
 """What the loss of a rank costs a run with --on-rank-loss shrink, and what shrink costs while none is lost.
 
-    python jobs/bench/faults.py --net alexnet --batch 32 --ranks 4
+    python jobs/bench/faults.py --net alexnet --batch 32 --ranks 4 --workflow SC-OBR
     python jobs/bench/faults.py --net lenet --launch "jobs/lab/netlab.sh run openmpi 1"
 
 Loss: the last rank is killed in a backward pass. Prints the seconds from SIGKILL to the end of the next iteration of
-the ranks that are left, and how many iterations they computed again; and the same for a job that ends and is started
-again: from SIGKILL to the end of mpirun, and from a start to the end of the first iteration.
+the ranks that are left, the parts of this time on the root, and how many iterations they computed again; and the same
+for a job that ends and is started again: from SIGKILL to the end of mpirun, and from a start to the end of the first
+iteration.
 
 No loss: two solvers of the same ranks, without shrink and with it, take turns of `--every` iterations. Prints the ratio
 of the medians over `--rounds`, and the bound: the time of a copy of parameters and history over that of an iteration.
@@ -24,22 +25,42 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 from iteration import DECAY, MOMENTUM, RATE, zoo
 
-from scaffe.monitor.record import BACKWARD, RankRecord
+from scaffe.monitor.record import BACKWARD, FORWARD, RankRecord
+from scaffe.parallel.propagate import Propagate
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import launcher_rank
 from scaffe.proto import SolverParameter
+from scaffe.training import built_solver
+from scaffe.training.carried import Carried
+from scaffe.training.recovering_solver import RecoveringSolver
 from scaffe.training.solver import Solver
 
 MPIRUN = Path(__file__).resolve().parents[1] / "mpirun.sh"
 KILLED, ITERATIONS = 4, 8  # the iteration in which a rank is killed, and how many there are
-PATIENCE = 300  # seconds of a job
+PATIENCE = 600  # seconds of a job
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
+RECOVERY = {  # the functions of its parts
+    "agreement": (RecoveringSolver, "_shrink"),
+    "giving up": (built_solver.BuiltSolver, "_abandon"),
+    "sharing the state": (Carried, "share"),
+    "train net": (built_solver.BuiltSolver, "_build_train_nets"),
+    "collectives": (built_solver, "open_communicator"),
+    "rule, test nets": (built_solver.BuiltSolver, "_build_rest"),
+    "workflows": (built_solver.BuiltSolver, "_make_workflows"),
+    "taking over": (Carried, "give"),
+    "plans": (built_solver.BuiltSolver, "_plan"),
+    "broadcast": (Propagate, "broadcast"),
+    "all": (RecoveringSolver, "_recover"),
+}
 
 
 def made(given: argparse.Namespace, shrinks: bool) -> Solver:
@@ -47,32 +68,66 @@ def made(given: argparse.Namespace, shrinks: bool) -> Solver:
     param = SolverParameter(base_lr=RATE, momentum=MOMENTUM, weight_decay=DECAY, lr_policy="fixed", random_seed=1)
     param.snapshot_after_train = False
     param.net_param.MergeFrom(zoo(given.net, given.batch))
-    solver = Solver(param, run=Run(on_rank_loss="shrink" if shrinks else "stop"))
+    run = Run(given.workflow, given.sync, on_rank_loss="shrink" if shrinks else "stop")
+    solver = Solver(param, run=run)
     data = solver.net.blobs["data"]
     data.data[...] = np.random.default_rng(1).standard_normal(data.shape)
     return solver
 
 
+def timed(part: str, owner: Any, name: str, seconds: dict[str, float]) -> None:
+    """Make a function add its seconds to those of a part."""
+    function: Callable[..., Any] = getattr(owner, name)
+
+    @wraps(function)
+    def run(*given: Any, **named: Any) -> Any:
+        start = time.perf_counter()
+        result = function(*given, **named)
+        seconds[part] = seconds.get(part, 0) + time.perf_counter() - start
+        return result
+
+    setattr(owner, name, run)
+
+
+def time_recovery() -> dict[str, float]:
+    """Return where the seconds of a recovery's parts are found once there was one, and its begin."""
+    seconds, found = dict[str, float](), dict[str, float]()
+    for part, (owner, name) in RECOVERY.items():
+        timed(part, owner, name, seconds)
+    owner, name = RECOVERY["all"]
+    recover = getattr(owner, name)
+
+    def run(solver: Solver) -> None:
+        seconds.clear()
+        begin = time.time()
+        recover(solver)
+        found.update(seconds, begin=begin)
+
+    setattr(owner, name, run)
+    return found
+
+
 def lose(given: argparse.Namespace, folder: Path) -> None:
     """Train on this rank, the last of which is killed; the root notes when each iteration began and ended."""
-    at, solver = RankRecord.at, made(given, given.mode == "shrink")
+    at, solver, parts = RankRecord.at, made(given, given.mode == "shrink"), time_recovery()
     is_victim = launcher_rank() == given.ranks - 1
+    begun: list[int] = []
+    ended: list[float] = []
 
     def dying(record: RankRecord, operation: int, layer: int = -1) -> None:
         at(record, operation, layer)
+        if operation == FORWARD and layer < 0:
+            begun.append(solver.iter)
         if is_victim and operation == BACKWARD and solver.iter == KILLED:
             (folder / "killed").write_text(str(time.time()))
             os.kill(os.getpid(), signal.SIGKILL)
 
     RankRecord.at = dying  # type: ignore[method-assign]
-    begun: list[int] = []
-    ended: list[float] = []
-    solver.add_callback(lambda: begun.append(solver.iter), lambda: None)
     for _ in range(ITERATIONS):
         solver.step(1)
         ended.append(time.time())
         if solver.world.is_root:
-            (folder / "root").write_text(json.dumps([begun, ended]))
+            (folder / "root").write_text(json.dumps([begun, ended, parts]))
     solver.world.leave(0)
 
 
@@ -103,7 +158,8 @@ def compare(given: argparse.Namespace, folder: Path) -> None:
 def start(given: argparse.Namespace, mode: str, folder: Path) -> tuple[float, float]:
     """Start the ranks in a mode; return the times of the start and the end of the launcher."""
     options = [f"--net={given.net}", f"--batch={given.batch}", f"--ranks={given.ranks}", f"--mode={mode}"]
-    options += [f"--clock={given.clock}", f"--every={given.every}", f"--rounds={given.rounds}", f"--folder={folder}"]
+    options += [f"--workflow={given.workflow}", f"--sync={given.sync}", f"--clock={given.clock}"]
+    options += [f"--every={given.every}", f"--rounds={given.rounds}", f"--folder={folder}"]
     launch = shlex.split(given.launch) or [str(MPIRUN), *(["--ft"] if mode != "stop" else []), "-n", str(given.ranks)]
     begin = time.time()
     done = subprocess.run(
@@ -117,12 +173,17 @@ def start(given: argparse.Namespace, mode: str, folder: Path) -> tuple[float, fl
 def show_loss(given: argparse.Namespace, folder: Path) -> None:
     """Measure a loss with shrink and without it, and print both."""
     start(given, "shrink", folder)
-    killed, (begun, ended) = float((folder / "killed").read_text()), json.loads((folder / "root").read_text())
+    killed = float((folder / "killed").read_text())
+    begun, ended, parts = json.loads((folder / "root").read_text())
     next_end = min(moment for moment in ended if moment > killed)
     again = len(begun) - len({*begun})
     print(f"shrink: {next_end - killed:.2f} s from SIGKILL to the next iteration; {again} iteration(s) computed again")
+    begin, all_ = parts.pop("begin"), parts.pop("all")
+    others = {"noticed after": begin - killed, **parts, "other parts": all_ - sum(parts.values())}
+    others["next iteration"] = next_end - begin - all_
+    print("    " + ", ".join(f"{part} {seconds:.2f}" for part, seconds in others.items()))
     begin, end = start(given, "stop", folder)
-    killed, (_, ended) = float((folder / "killed").read_text()), json.loads((folder / "root").read_text())
+    killed, (_, ended, _) = float((folder / "killed").read_text()), json.loads((folder / "root").read_text())
     print(f"by hand: {end - killed:.2f} s to the end of the job, {ended[0] - begin:.2f} s from a start to an iteration")
 
 
@@ -143,6 +204,8 @@ def main() -> None:
     parser.add_argument("--net", default="lenet", help="a net of scaffe's models")
     parser.add_argument("--batch", type=int, default=64, help="images of an iteration, over all ranks")
     parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--workflow", default=Run().workflow)
+    parser.add_argument("--sync", default=Run().sync)
     parser.add_argument("--every", type=int, default=5, help="iterations of a turn")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
@@ -155,7 +218,7 @@ def main() -> None:
         (compare if given.mode == "turns" else lose)(given, given.folder)
         return
     with tempfile.TemporaryDirectory() as folder:
-        print(f"{given.net}, batch {given.batch}, {given.ranks} ranks")
+        print(f"{given.net}, batch {given.batch}, {given.ranks} ranks, {given.workflow}, {given.sync}")
         for name, show in (("loss", show_loss), ("cost", show_cost)):
             if given.only in (None, name):
                 show(given, Path(folder))

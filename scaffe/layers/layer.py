@@ -116,20 +116,26 @@ class Layer:
     def add_blob(self, shape: Shape, filler: FillerParameter) -> Blob:
         """Create a parameter, append it to `blobs` and return it.
 
-        The filler's random numbers depend on the seed, the layer's name and the blob's index only. Raise ShapeError
-        for an impossible shape, or if there is not enough memory.
+        The filler's random numbers depend on the seed, the layer's name and the blob's index only. Where the
+        parameter gets its values later, it has no memory yet. Raise ShapeError for an impossible shape, or if there is
+        not enough memory.
         """
         self.check_size(shape, "a parameter")
         blob = Blob(shape, self.xp)
+        if self.name not in self.context.handed:
+            self._fill(blob, filler)
+        self.blobs.append(blob)
+        return blob
+
+    def _fill(self, blob: Blob, filler: FillerParameter) -> None:
         rng = self.context.generator("filler", self.name, len(self.blobs))
         try:
             values = blob.data
         except MemoryError:
-            raise self.shape_error(f"no memory for a parameter of shape {shape}: {prod(shape) * 4:.3g} bytes") from None
+            what = f"a parameter of shape {blob.shape}: {blob.count * 4:.3g} bytes"
+            raise self.shape_error(f"no memory for {what}") from None
         fill(values, filler, rng, f"layer '{self.name}'")
         blob.data[...] = values
-        self.blobs.append(blob)
-        return blob
 
     def buffer(self, name: str, shape: Shape, dtype: Any) -> Any:
         """Return the layer's array of that name, zeros at first; a new shape or dtype allocates a new one."""

@@ -47,7 +47,10 @@ def make_workflow(
         return Alone(Parts(world, None, net, update, rule, nbytes, instances=instances, functions=functions))
     nbytes = _bucket_bytes(run, world, comm, net)
     how = run.collective, run.how, run.how_down
-    parts = Parts(world, comm, net, update, rule, nbytes, run.drive, *how, instances, _rounded(run, net), functions)
+    # Early updates can be broken off, so with shrink they are copied first: that pays off between nodes alone.
+    early = not run.shrinks or comm.shape.nodes > 1
+    others = instances, _rounded(run, net), functions
+    parts = Parts(world, comm, net, update, rule, nbytes, run.drive, *how, *others, early=early)
     return registered()[run.workflow](parts)
 
 

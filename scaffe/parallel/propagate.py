@@ -96,6 +96,10 @@ class Propagate:
         """Note that parameters have been changed outside an iteration. All ranks call it alike."""
         self.stale = True
 
+    def known(self) -> None:
+        """Note that all ranks have the root's parameters. All ranks call it alike."""
+        self.stale, self.exact = False, True
+
     def begin(self) -> None:
         """Expect updates. All ranks call it alike."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from weakref import WeakSet
 
 import numpy as np
@@ -18,6 +18,7 @@ from scaffe.compute import Compute
 from scaffe.files import snapshot
 from scaffe.files.prefix_lock import PrefixLock
 from scaffe.held import Together
+from scaffe.monitor.log import log
 from scaffe.monitor.record import RANKS
 from scaffe.monitor.watching import Watching
 from scaffe.net import Net
@@ -98,20 +99,23 @@ class BuiltSolver:
         """Return the nets that users see, or have seen."""
         return [self.net, *self.test_nets, *self.former]
 
-    def _build(self) -> None:
-        """Build all parts for the team, whose threads and the monitor's files end if that fails. Collective."""
+    def _build(self, handed: Collection[str] = ()) -> None:
+        """Build all parts for the team, whose threads and the monitor's files end if that fails. Collective.
+
+        `handed` names the layers whose parameters are given to the train nets afterwards.
+        """
         try:
-            self._build_parts()
+            self._build_parts(handed)
         except BaseException as error:
             self.team.close()
             if not (self.run.shrinks and isinstance(error, Exception) and is_loss(error)):
                 self.monitor.close()
             raise
 
-    def _build_parts(self) -> None:
+    def _build_parts(self, handed: Collection[str]) -> None:
         """Build nets, collectives, update rule and workflows, and begin to watch. Collective."""
         run, world = self.run, self.world
-        given = self.compute, run.scaling, self.reading, self.choices
+        given = self.compute, run.scaling, self.reading, self.choices, handed
         builder = NetBuilder(self.param, world, self.team, self.seed, *given)
         world.together(lambda: self._build_train_nets(builder))
         agree_on(world, [self.net])
@@ -174,6 +178,8 @@ class BuiltSolver:
         runs = candidates(self.run, self.world, self.team, self.auto_instances.is_settled)
         others = self.instance_nets, self.called
         workflows = {name: make_workflow(run, *given, *others) for name, run in runs.items()}
+        if late := {one.name for one in workflows.values() if one.updates_early and not one.parts.early}:
+            log.info("%s updates once all sums are complete: --on-rank-loss shrink on one node", ", ".join(late))
         for workflow in workflows.values():
             if self.timeline:
                 self.timeline.follow(workflow)
@@ -271,7 +277,7 @@ class BuiltSolver:
         self._free()
         self.closed = True  # until all is built
         self.team = Team(self.world, self.auto_instances.present)
-        self._build()
+        self._build(carried.layers)
         self.closed = False
         carried.give(self)
         self._plan()
@@ -306,7 +312,7 @@ class BuiltSolver:
         if self.collectives is not None:
             self.net.context.allsums = self.world.allsums  # the net may be used on
             self.net.packed.pinned = False
-            self.collectives.abandon(windows=not self.net.move_parameters(aligned_zeros))
+            self.collectives.abandon(windows=not self.net.move_parameters(aligned_zeros, gradients=False))
         self.trial, self.collectives = WorkflowTrial.without(), None
 
     def _end_readers(self) -> None:

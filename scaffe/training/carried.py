@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 from weakref import WeakSet
 
@@ -37,24 +37,38 @@ class Carried:
     """All that later iterations depend on, for a solver whose nets, rule and workflows are built anew.
 
     It is what a snapshot keeps, in memory, and what the solver's user sees: losses, counts of records, and what is
-    kept of blobs. Made before the nets are given up; all ranks have the root's parameters then.
+    kept of blobs. Made before the nets are given up; all ranks have the root's parameters then. The history is not
+    copied: the old rule updates no more.
     """
 
     def __init__(self, solver: HasNets):
         self._net, self._tests = solver.net, solver.test_nets
         self._values = solver.net.packed.host_data().copy()
-        self._history = [flat.copy() for flat in solver.rule.history]
+        self._history = list(solver.rule.history)
         self._positions = solver.snapshots.state(Progress(solver.iter, solver.tests_done, solver.seed))
         self.batch_number = solver.net.context.batch_number
         self._writer = solver.snapshots.writer
         self._losses, self._bad_records = solver.losses, solver.bad_records
 
-    def share(self, world: World, source: int) -> None:
-        """Give all ranks the parameters, the history and the positions of one of them. Collective."""
-        for values in (self._values, *self._history):
-            with world.record.waiting(RANKS):
-                world.comm.Bcast(values, source)
+    def share(self, world: World, source: int, is_everywhere: bool) -> None:
+        """Give all ranks the positions of one of them, and its parameters and history unless they are everywhere.
+
+        Collective. What a rank had is not overwritten, since a loss may break this off.
+        """
+        if not is_everywhere:
+            arrays = [self._values, *self._history]
+            if world.rank != source:
+                arrays = [np.empty_like(array) for array in arrays]
+            for array in arrays:
+                with world.record.waiting(RANKS):
+                    world.comm.Bcast(array, source)
+            self.take(*arrays)
         self._positions, self.batch_number = world.bcast((self._positions, self.batch_number), source)
+
+    @property
+    def layers(self) -> Collection[str]:
+        """The layers whose parameters are handed on."""
+        return list(self._net.params)
 
     @property
     def samples(self) -> list[int]:

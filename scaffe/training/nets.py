@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -26,7 +26,8 @@ from scaffe.training import solver_nets
 class NetBuilder:
     """Builds the nets of a solver file for the instances of this rank, without communication.
 
-    All nets share `choices`. `scaling` is the run's.
+    All nets share `choices`. `scaling` is the run's. `handed` names the layers whose parameters the train nets are
+    given once they are built; no filler runs for them, nor for those that a test net takes from the train net.
     """
 
     param: SolverParameter
@@ -37,6 +38,7 @@ class NetBuilder:
     scaling: str
     reading: Reading
     choices: Choices
+    handed: Collection[str] = ()
 
     def train_nets(self, allsums: Callable[[Sequence[float]], np.ndarray]) -> list[Net]:
         """Return the train net of each instance; over several, or ranks, layers sum numbers by `allsums` over ranks.
@@ -51,6 +53,7 @@ class NetBuilder:
     def _train_net(self, instance: int) -> Net:
         world, team = self.world, self.team
         context = Context(TRAIN, self.seed, team.first + instance, team.total, self.scaling, sharers=team.sharers)
+        context.handed = self.handed
         if team.total > 1:
             context.allsums = team.joined.of(instance)
         if self.reading.readers == "single" and world.size > 1:
@@ -62,14 +65,22 @@ class NetBuilder:
     def test_nets(self, train_net: Net, tests_done: Callable[[], int]) -> list[list[Net]]:
         """Return each test net, one for each instance, over the train net's parameters."""
         params = zip(solver_nets.test_nets(self.param), self.param.test_iter, strict=True)
-        found = [self.team.build(partial(self._test_net, *given, tests_done)) for given in params]
+        names = frozenset(train_net.params)
+        found = [self.team.build(partial(self._test_net, *given, tests_done, names)) for given in params]
         for net in (net for nets in found for net in nets):
             net.share_with(train_net)
         return found
 
-    def _test_net(self, param: NetParameter, iterations: int, tests_done: Callable[[], int], instance: int) -> Net:
+    def _test_net(
+        self,
+        param: NetParameter,
+        iterations: int,
+        tests_done: Callable[[], int],
+        handed: Collection[str],
+        instance: int,
+    ) -> Net:
         numbers = batch_numbers(self.team.first + instance, self.team.total, iterations, tests_done)
-        net = self._built(param, Context(TEST, seed=self.seed, batch_numbers=numbers), instance)
+        net = self._built(param, Context(TEST, seed=self.seed, batch_numbers=numbers, handed=handed), instance)
         net.keep_data = False
         return net
 

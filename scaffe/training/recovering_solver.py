@@ -57,6 +57,8 @@ class State(NamedTuple):
     - `finished`: whether it has done the part of the job that was broken off, with its `result`.
     - `has_state`: whether it has the parameters and the history of `done` iterations.
     - `mirrored`: the iteration of the mirror that it has, -1 without one; `set_back`: whether this is a mirror's state.
+    - `stale`: whether it lacks parameters that were changed on the root, outside an iteration.
+    - `is_everywhere`: of the state that counts, whether all ranks have it.
     """
 
     done: int
@@ -73,6 +75,8 @@ class State(NamedTuple):
     has_state: bool
     mirrored: int
     set_back: bool = False
+    stale: bool = False
+    is_everywhere: bool = False
 
 
 class Mark(NamedTuple):
@@ -331,13 +335,13 @@ class RecoveringSolver(SavedSolver):
         carried = self._kept[0] if self._kept else self._carry(state)
         if state.set_back and not self._kept and self.world.rank == source and self.mirror and self.mirror.kept:
             carried.take(*self.mirror.kept.arrays)
-        carried.share(self.world, source)
-        self._kept = carried, state  # not before: another loss may have broken the broadcasts off
+        carried.share(self.world, source, state.is_everywhere)
+        self._kept = carried, state._replace(stale=False)  # not before: another loss may have broken the broadcasts off
         self._take(state)
         self._rebuild_from(carried, state)
+        self.propagate.known()
         if self._root_lost:
             self._take_over(state.has_state)
-        self.propagate.changed()
         self.propagate.sync()
         rows = self.net.context.total_rows
         if rows and self.run.scaling == "weak" and self.world.is_root and not self.world.is_whole:
@@ -356,7 +360,8 @@ class RecoveringSolver(SavedSolver):
             wishes=frozenset().union(*(one.wishes for one in states)),
             calls=any(one.calls for one in states),
         )
-        return source, state._replace(finished=state.finished and state.has_state)
+        is_everywhere = all(one.has_state and one.done == state.done and not one.stale for one in states)
+        return source, state._replace(finished=state.finished and state.has_state, is_everywhere=is_everywhere)
 
     def _state(self) -> State:
         """Return this rank's state."""
@@ -368,6 +373,7 @@ class RecoveringSolver(SavedSolver):
             self._finished, self._result,
             self.joined and (everywhere or (self.world.is_root and not self._root_lost)),
             kept.about[0].done if kept else -1,
+            stale=self.propagate.stale,
         )  # fmt: skip
 
     def _mirrored(self, states: list[State]) -> tuple[int, State] | None:
@@ -421,7 +427,7 @@ class RecoveringSolver(SavedSolver):
         self._abandon()
         self.closed = True  # until all is built
         self.team = Team(self.world, self.auto_instances.present)
-        self._build()
+        self._build(carried.layers)
         self.closed = False
         self.written.forget()
         carried.give(self)

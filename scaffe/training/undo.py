@@ -13,7 +13,7 @@ class Undo:
 
     Updates that are not early follow the last message of an iteration, which can then no longer be broken off.
     A bucket is copied just before its update, which then finds it in the cache. Buckets that no update has reached are
-    not copied. It takes as much memory as the parameters and the history.
+    not copied. From the first copy on it takes as much memory as the parameters and the history.
     """
 
     def __init__(self, packed: PackedParameters, rule: Rule):

@@ -1,9 +1,12 @@
 """SC-OBR (S-Caffe, section 4.3): gradients meet during the backward pass, and each bucket is updated at once."""
 
+from dataclasses import replace
+
 import pytest
 from events import recorded, tower_solver
 
 from scaffe.parallel.drive import Hook
+from scaffe.parallel.maker import make_workflow
 from scaffe.parallel.run import Run
 
 pytestmark = pytest.mark.mpi(min_size=2)
@@ -46,3 +49,11 @@ def test_a_bucket_is_updated_and_sent_out_while_the_backward_pass_goes_on(solver
     if solver.world.is_root:
         assert (held["before ip1"] != before).any()
         assert (held["before ip1"] == solver.net.params["ip5"][0].data).all()
+
+
+def test_on_one_node_shrink_updates_the_same_buckets_after_the_last_sum(solver):
+    run = replace(solver.run, on_rank_loss="shrink")
+    late = make_workflow(run, solver.world, solver.collectives, solver.net, solver.update_bucket, solver.rule)
+    assert solver.workflow.early and late.early == (solver.collectives.shape.nodes > 1)
+    assert late.buckets == solver.workflow.buckets
+    late.close()

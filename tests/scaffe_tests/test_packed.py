@@ -1,11 +1,16 @@
 """PackedParameters: where parameters and statistics stand."""
 
 import numpy as np
+import pytest
+from google.protobuf import text_format
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scaffe.blob import Blob
-from scaffe.packed import ALIGNMENT, PackedParameters, ParameterBlob
+from scaffe.context import TRAIN, Context
+from scaffe.net import Net
+from scaffe.packed import ALIGNMENT, PackedParameters, ParameterBlob, aligned_zeros
+from scaffe.proto import NetParameter
 
 KINDS = st.lists(st.tuples(st.integers(1, 40), st.booleans()), max_size=6)
 
@@ -60,3 +65,35 @@ def test_what_is_written_after_clearing_stays():
     packed.diff[packed.slices[1]] = 3
     packed.settle(1)
     assert packed.diff.sum() == 3 * 4
+
+
+HANDED = """
+layer { name: "in" type: "Input" top: "in" input_param { shape { dim: 2 dim: 3 } } }
+layer { name: "ip1" type: "InnerProduct" bottom: "in" top: "ip1"
+  inner_product_param { num_output: 4 weight_filler { type: "xavier" } } }
+layer { name: "ip2" type: "InnerProduct" bottom: "ip1" top: "ip2"
+  inner_product_param { num_output: 5 weight_filler { type: "gaussian" } } }
+"""
+
+
+@pytest.mark.parametrize("handed", [(), ("ip1",), ("ip1", "ip2")])
+def test_parameters_that_get_their_values_later_run_no_filler_and_shift_no_others(handed) -> None:
+    param = text_format.Parse(HANDED, NetParameter())
+    filled, net = Net(param, phase=TRAIN), Net(param, context=Context(TRAIN, handed=handed))
+    for name, blobs in filled.params.items():
+        assert name not in handed or not net.params[name][0].array.any()
+        assert name in handed or (net.params[name][0].array == blobs[0].array).all()
+    net.move_parameters(aligned_zeros)
+    net.packed.set_data(np.arange(net.packed.flat.size, dtype=np.float32))
+    net.packed.diff[...] = 7
+    net.move_parameters(aligned_zeros)
+    assert net.packed.flat.tolist() == [*range(net.packed.flat.size)] and (net.packed.diff == 7).all()
+    net.move_parameters(aligned_zeros, gradients=False)
+    assert net.packed.flat.tolist() == [*range(net.packed.flat.size)] and not net.packed.diff.any()
+
+
+def test_parameters_that_were_filled_keep_their_values_when_others_get_theirs_later() -> None:
+    net = Net(text_format.Parse(HANDED, NetParameter()), context=Context(TRAIN, handed=["ip1"]))
+    before = net.params["ip2"][0].array.copy()
+    net.move_parameters(aligned_zeros)
+    assert before.any() and (net.params["ip2"][0].array == before).all()

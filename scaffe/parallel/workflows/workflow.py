@@ -50,6 +50,7 @@ class Parts:
     - `instances`: the nets of several instances, `net` first, None for the one net.
     - `rounded`: what iterations broadcast, None for the parameters themselves.
     - `functions`: of users, on all ranks or on none; None if there are none.
+    - `early`: whether a bucket may be updated before all sums of its iteration are complete; the same on all ranks.
     - `all_drives`: makers of drives, of which `drive` names one; a simulation has its own.
     """
 
@@ -66,6 +67,7 @@ class Parts:
     instances: InstanceNets | None = None
     rounded: RoundedParameters | None = None
     functions: Functions | None = None
+    early: bool = True
     all_drives: Mapping[str, Callable[[], Hook]] = field(default_factory=lambda: DRIVES)
 
 
@@ -77,7 +79,7 @@ class Workflow:
     - `name`: for --workflow; unique.
     - `drives`: the keys of DRIVES that may advance its messages during computation; () if there are none then.
     - `updates_early`: each bucket as soon as its sum is complete, unless the rule clips gradients or users' functions
-      read them.
+      read them, or `early` of Parts is False.
     - `is_tried`: by --workflow auto.
     - `advice`: by kind of messages, PROPAGATION or AGGREGATION: why computation waits for them, and what to try.
     """
@@ -91,7 +93,8 @@ class Workflow:
     def __init__(self, parts: Parts):
         """Make buckets, propagation, aggregation and drive. Collective."""
         self.parts = parts
-        self.early = self.updates_early and not parts.rule.clips and parts.functions is None
+        self._cuts = self.updates_early and not parts.rule.clips and parts.functions is None
+        self.early = self._cuts and parts.early
         self.drive = self._drive()
         self.buckets = self.cut()
         everywhere = parts.collective == "allreduce"
@@ -148,8 +151,11 @@ class Workflow:
         raise NotImplementedError
 
     def cut(self) -> list[Bucket]:
-        """Return the buckets. A layer is cut into several only if its pieces can be updated and broadcast singly."""
-        return make_buckets(self.parts.net, self.parts.bucket_bytes, self.early and self.parts.rule.elementwise)
+        """Return the buckets. A layer is cut into several only if its pieces can be updated and broadcast singly.
+
+        They do not depend on `early`, so that neither do the sums, to the bit.
+        """
+        return make_buckets(self.parts.net, self.parts.bucket_bytes, self._cuts and self.parts.rule.elementwise)
 
     def order(self) -> Ordering | None:
         """Return what orders the broadcasts by the times of the first iterations, or None for a fixed order."""

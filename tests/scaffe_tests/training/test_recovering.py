@@ -64,6 +64,19 @@ def test_a_mirror_is_taken_unless_a_snapshot_of_this_run_is_newer(newest, taken)
     assert solver.mark == ("mark" if taken else "own")
 
 
+@pytest.mark.parametrize(
+    ("others", "is_everywhere"),
+    [
+        ([state(4), state(4)], True),
+        ([state(4), state(3)], False),
+        ([state(4), state(4, False)], False),
+        ([state(4), state(4, stale=True)], False),
+    ],
+)
+def test_the_state_is_shared_unless_all_ranks_have_it(others, is_everywhere) -> None:
+    assert decided(state(4), *others)[1].is_everywhere is is_everywhere
+
+
 def test_an_iteration_in_which_a_rank_was_lost_is_not_done() -> None:
     world = SimpleNamespace(misses_any=lambda: True)
     solver = SimpleNamespace(run=SHRINKS, world=world, iter=4, done=4, _is_whole=False)
