@@ -202,6 +202,7 @@ class Solver(SpareSolver):
         if self.written.by_users(self._users_nets()):
             self._forget_mirror()
             self.propagate.changed()
+            self._has_all = False
         self._take_callbacks()
         self._keep_prefix()
         self._plan()
