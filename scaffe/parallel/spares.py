@@ -80,8 +80,14 @@ class Spares:
 
     def wait_for_begin(self) -> bool:
         """Wait for a seat's `begin`; return False if the seats have ended before. Called by a spare."""
-        self.wait(lambda: any(map(self._has_begun, self.seats)))
-        return not self.comm.Is_revoked()
+        begun: list[bool] = []
+
+        def has_begun() -> bool:
+            begun.append(any(map(self._has_begun, self.seats)))
+            return begun[-1]
+
+        self.wait(has_begun)
+        return any(begun)  # also where a rank is lost just after
 
     def _has_begun(self, seat: JobProcess) -> bool:
         with regardless():

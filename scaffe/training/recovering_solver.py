@@ -112,7 +112,7 @@ def check_left(world: World, run: Run) -> None:
     """Raise RanksLostError on all ranks if ranks are lost, and those that are left are too few, or not alone."""
     if world.is_cut_off:
         raise RanksLostError(f"ranks left: {world.size}, which the others may have gone on without")
-    if world.lost and world.size < run.min_ranks:
+    if world.lost and world.size + world.waiting_spares < run.min_ranks:
         raise RanksLostError(f"ranks left: {world.size}, fewer than --min-ranks {run.min_ranks}")
 
 
@@ -149,6 +149,7 @@ class RecoveringSolver(SavedSolver):
     _is_set_up = False
     _begin_values: np.ndarray | None = None  # of an iteration that all ranks begin with the history
     _root_lost = _gave_up = False
+    _fills = False  # whether the ranks recover for spares to take places, without another loss
     _kept: tuple[Carried, State] | None = None  # during a recovery: what all new nets take over
 
     # Parts that are done again.
@@ -278,8 +279,9 @@ class RecoveringSolver(SavedSolver):
         when = f"in or after iteration {self.iter}" if self._is_set_up else "in set-up"
         world.record.at(RECOVERY)
         lost = self._leave_lost()
-        if not lost:  # then going on would not end
+        if not lost and not self._fills:  # then going on would not end
             raise RanksLostError("MPI reported a lost rank, but none is lost")
+        self._fills = False
         if world.speaks:
             for one in lost:
                 log.warning("Lost %s, %s%s", one, when, watch.last_of(one.first) if watch else "")
