@@ -117,9 +117,13 @@ class Reserve:
             raise ScaffeError("a rank was lost before this spare was set up; start the job again")
 
     def start_spares(self) -> None:
-        """Let the spares set themselves up, since all other ranks are. Called by these."""
-        if self.spares is not None and not self.is_spare and self.rank == 0:
+        """Let the spares set themselves up, since all other ranks are. Collective over these."""
+        if self.spares is None or self.is_spare:
+            return
+        if self.rank == 0:
             self.spares.begin()
+        with regardless():  # no rank goes on, where it may revoke, before they have begun
+            self.comm.Agree(True)
 
     def stand_by(self) -> list[LostRank]:
         """Wait as a spare until this process takes a lost rank's place, and return the lost ranks, as `shrink` does.

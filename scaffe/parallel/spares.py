@@ -90,12 +90,11 @@ class Spares:
         return any(begun)  # also where a rank is lost just after
 
     def _has_begun(self, seat: JobProcess) -> bool:
+        place, has_begun = self.members.index(seat), False
         with regardless():
-            place = self.members.index(seat)
-            if self.comm.Iprobe(place):
+            if has_begun := self.comm.Iprobe(place):
                 self.comm.Recv(bytearray(), place)
-                return True
-        return False
+        return has_begun
 
     def wait(self, until: Callable[[], bool] = lambda: False) -> None:
         """Wait until this spare is needed or dismissed. Called by a spare, which all others then await in `regroup`.
