@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fault_moments import CUT, EXIT, FAULTS, FINISH, KILL, MOMENTS, RAISE, RECOVERY, RESTORE, ROOTS, SET_UP, STOP, Hit
+from fault_moments import CUT, EXIT, FAULTS, FINISH, KILL, MOMENTS, RAISE, RECOVERY, RESTORE, ROOTS, SET_UP, Hit
 
 LAST = 6  # iterations
 WORKFLOWS = {
@@ -93,8 +93,8 @@ class Cell(NamedTuple):
 
     @property
     def _has_moment(self) -> bool:
-        if self.moment == SET_UP[0] and (self.fault == STOP or (self.fault == CUT and self.loss == ENDS)):
-            return False  # the watchdog over stalls runs from the end of the set-up
+        if self.moment == SET_UP[0] and self.fault == CUT and self.loss == ENDS:
+            return False  # the watchdog over stalls runs from the end of the set-up, and before it within hosts alone
         if self.fault == EXIT and self.loss != ENDS:
             return False  # Open MPI reports no such process as lost: jobs/lab/mpi_exit.py
         if self.loss == MIRROR and self.workflow == "allreduce":

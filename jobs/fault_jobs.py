@@ -157,15 +157,20 @@ class Job:
     def left(self) -> str:
         """Return what the job has left behind, "" if nothing, and remove it."""
         end = time.monotonic() + 5
-        while self.pids() and time.monotonic() < end:
+        while (self.pids() or self._temporary()) and time.monotonic() < end:  # mpirun.sh removes its own a moment later
             time.sleep(0.01)
         left = [f"process {pid}" for pid in self.pids()]
         left += sorted(name for name in self.mapped() if not name.startswith(OF_MPICH))
-        left += [str(path.relative_to(self.folder)) for path in (self.folder / "tmp").rglob("*") if path.is_file()]
+        left += self._temporary()
         self.kill()
         for name in self.mapped():
             os.unlink(name)
         return ", ".join(left)
+
+    def _temporary(self) -> list[str]:
+        """Return the temporary files that are there."""
+        found = [Path(folder, name) for folder, _, names in os.walk(self.folder / "tmp") for name in names]
+        return [str(path.relative_to(self.folder)) for path in found if path.is_file()]
 
     def last(self) -> dict[str, bytes]:
         """Return the files of the last snapshot by name."""

@@ -53,7 +53,8 @@ def says_why(log: str) -> bool:
     """Return whether a log says in a line that a process was lost, or that a rank is missing."""
     if "Traceback" in log:
         return False
-    return bool(re.search(r"signal \d|SIGNAL|[Ee]xit code|EXIT CODE|scaffe: rank \d+ has not moved|Socket closed", log))
+    hung = r"scaffe: rank \d+ (has not moved|on \S+ is stopped)"
+    return bool(re.search(rf"signal \d|SIGNAL|[Ee]xit code|EXIT CODE|Socket closed|{hung}", log))
 
 
 SAID = re.compile(

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from collectives import abort
-from scaffe.files.prefix_lock import Owner, this_process
+from scaffe.files.prefix_lock import Owner
 from scaffe.monitor.log import log
 from scaffe.monitor.record import BEAT, Observation
 from scaffe.parallel.world import World
@@ -66,6 +66,21 @@ def hanging(
     return stopped, computing
 
 
+def kill(process: Owner, what: str) -> None:
+    """Kill a process of this machine, unless its id is another process's by now; `what` is logged."""
+    is_alive = process.is_alive()
+    if is_alive is False:
+        return
+    try:
+        if is_alive is None:
+            raise ProcessLookupError(errno.ESRCH, "it is not visible in /proc")
+        os.kill(process.pid, signal.SIGKILL)
+    except OSError as error:
+        log.error("Stall: %s, but process %d can't be killed: %s", what, process.pid, error.strerror)
+    else:
+        log.warning("Stall: %s; process %d is killed", what, process.pid)
+
+
 class GivingUp:
     """Ends ranks that hang; `look` is called by the watchdog of each rank, about every `nap` seconds.
 
@@ -83,7 +98,7 @@ class GivingUp:
     ):
         self.rank, self.local, self.seconds, self.nap = world.rank, local, seconds, nap
         self._is_computing, self._place = is_computing, place
-        self._processes: list[Owner] = world.allgather(this_process())
+        self._processes = [world.launched[first] for first in world.firsts]
         self._standing = [Standing() for _ in range(world.size)]
         self._given_up: set[int] = set()
         self._last = time.monotonic()  # when this watchdog looked
@@ -121,21 +136,10 @@ class GivingUp:
         return self.rank == min(rank for rank in self.local if self._standing[rank].silent <= self.seconds / 2)
 
     def _kill(self, one: Observation) -> None:
-        """Kill a process of this machine that does not run, unless its id is another process's by now."""
+        """Kill a process of this machine that does not run."""
         self._given_up.add(one.rank)
-        process = self._processes[one.rank]
-        is_alive = process.is_alive()
-        if is_alive is False:
-            return
         what = f"rank {one.rank} on {one.host} is given up: its process has not run for {one.silent:.0f} s"
-        try:
-            if is_alive is None:
-                raise ProcessLookupError(errno.ESRCH, "it is not visible in /proc")
-            os.kill(process.pid, signal.SIGKILL)
-        except OSError as error:
-            log.error("Stall: %s, but process %d can't be killed: %s", what, process.pid, error.strerror)
-        else:
-            log.warning("Stall: %s; process %d is killed", what, process.pid)
+        kill(self._processes[one.rank], what)
 
     def _end_itself(self, why: str) -> None:
         """End this process at once: its main thread may never return, and must do nothing more."""

@@ -71,10 +71,11 @@ class Mirror:
         text = "The solver's state is mirrored on rank %d on %s every %d iteration(s): %d bytes"
         log.info(text, self._buddy, world.places[self._buddy][0], self.every, sum(one.nbytes for one in arrays))
 
-    def feed(self, iteration: int, about: Any) -> None:
+    def feed(self, iteration: int, about: Any, has_all: bool = False) -> None:
         """Begin a mirror if one is due at the begin of this iteration, and wait for the one before it.
 
-        The first one is due at once. All ranks call it alike; the root and its buddy communicate.
+        The first one is due at once. All ranks call it alike; the root and its buddy communicate, unless the buddy
+        `has_all` of the root's values: then it copies its own, and the mirror is whole at once.
         """
         if not (self._is_due or iteration % self.every == 0):
             return
@@ -84,7 +85,9 @@ class Mirror:
             self.kept = None
         if self._comm is None or self._buddy is None:
             return
-        if self._world.is_root:
+        if has_all:
+            self._copy(about)
+        elif self._world.is_root:
             self._send(self._comm, self._buddy)
         elif self._world.rank == self._buddy:
             self._receive(self._comm, about)
@@ -98,11 +101,24 @@ class Mirror:
 
     def _receive(self, comm: MPI.Intracomm, about: Any) -> None:
         """Receive into the buffer that does not hold the last whole mirror."""
+        buffer = self._free_buffer()
+        self._receiving = Mirrored(about, self._cut(buffer))
+        self._requests.extend(comm.Irecv(piece, self._world.root) for piece in pieces(buffer))
+
+    def _copy(self, about: Any) -> None:
+        """Make this rank's values the mirror, if it is the buddy."""
+        if self._world.rank == self._buddy:
+            arrays = self._cut(self._free_buffer())
+            for copy, array in zip(arrays, self._arrays, strict=True):
+                np.copyto(copy, array)
+            self.kept = Mirrored(about, arrays)
+
+    def _free_buffer(self) -> np.ndarray:
+        """Return the buffer that does not hold the last whole mirror."""
         buffer = self._buffer(0)
         if self.kept is not None and np.may_share_memory(buffer, self.kept.arrays[0]):
             buffer = self._buffer(1)
-        self._receiving = Mirrored(about, self._cut(buffer))
-        self._requests.extend(comm.Irecv(piece, self._world.root) for piece in pieces(buffer))
+        return buffer
 
     def _buffer(self, k: int) -> np.ndarray:
         if k == len(self._buffers):

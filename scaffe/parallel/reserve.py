@@ -14,6 +14,9 @@ from scaffe.parallel.spares import JobProcess, Regrouped, Spares
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+    from scaffe.files.prefix_lock import Owner
+    from scaffe.parallel.host_watch import HostWatch
+
 
 class LostRank(NamedTuple):
     """A rank that has ended, as it was numbered then; `first` is its number at the job's start."""
@@ -42,6 +45,8 @@ class Reserve:
     gpus: list[str]
     firsts: list[int]
     lost: list[LostRank]
+    launched: list[Owner]
+    host_watch: HostWatch | None = None
     spares: Spares | None = None
     recruits = False
     is_cut_off = False
@@ -57,6 +62,21 @@ class Reserve:
         return self.size == (self.spares.size if self.spares else self.size + len(self.lost))
 
     @property
+    def waiting_spares(self) -> int:
+        """The number of spares that can take places."""
+        return len(self.spares.waiting) if self.spares else 0
+
+    @property
+    def has_empty_places(self) -> bool:
+        """Whether a spare waits that could take the place of a rank that was lost when none was taken."""
+        lost = {one.first for one in self.lost}
+        return (
+            self.spares is not None
+            and bool(self.spares.waiting)
+            and not lost.isdisjoint(one.number for one in self.spares.seats)
+        )
+
+    @property
     def speaks(self) -> bool:
         """Whether this rank logs what has become of the others: the first that has not taken a place just now."""
         if self.spares is None or not self.recruits:
@@ -67,6 +87,17 @@ class Reserve:
     def name(self) -> str:
         """What an error of this rank alone begins with."""
         return f"spare {self.spares.me.number}" if self.spares and self.is_spare else f"rank {self.rank}"
+
+    def has_spare(self, number: int) -> bool:
+        """Return whether the process that was started as rank `number` waits to take a lost rank's place."""
+        return self.spares is not None and any(one.number == number for one in self.spares.waiting)
+
+    def name_of(self, number: int) -> str:
+        """Return what the process that was started as rank `number` is now: "rank 2", or "spare 3" with that number."""
+        if self.has_spare(number):
+            return f"spare {number}"
+        ranks = [one.number for one in self.spares.seats] if self.spares and self.is_spare else self.firsts
+        return f"rank {ranks.index(number) if number in ranks else number}"
 
     def set_aside(self, count: int) -> None:
         """Make spares of the last `count` ranks; the World of each is then itself alone. Collective.
@@ -86,9 +117,13 @@ class Reserve:
             raise ScaffeError("a rank was lost before this spare was set up; start the job again")
 
     def start_spares(self) -> None:
-        """Let the spares set themselves up, since all other ranks are. Called by these."""
-        if self.spares is not None and not self.is_spare and self.rank == 0:
+        """Let the spares set themselves up, since all other ranks are. Collective over these."""
+        if self.spares is None or self.is_spare:
+            return
+        if self.rank == 0:
             self.spares.begin()
+        with regardless():  # no rank goes on, where it may revoke, before they have begun
+            self.comm.Agree(True)
 
     def stand_by(self) -> list[LostRank]:
         """Wait as a spare until this process takes a lost rank's place, and return the lost ranks, as `shrink` does.
@@ -151,10 +186,11 @@ class Reserve:
 def _log_changes(spares: Spares, changed: Regrouped) -> None:
     """Log which spares have ended, and which have taken places."""
     _log_ended(changed.ended)
-    for one in changed.joined:
-        if one in spares.seats:
-            text = "Process %d on %s, a spare, takes the place of rank %d; %d spare(s) are left"
-            log.warning(text, one.pid, one.host, spares.seats.index(one), len(spares.waiting))
+    joined = [one for one in changed.joined if one in spares.seats]
+    for k, one in enumerate(joined, 1):
+        text = "Process %d on %s, a spare, takes the place of rank %d; %d spare(s) are left"
+        left = len(spares.waiting) + len(joined) - k
+        log.warning(text, one.pid, one.host, spares.seats.index(one), left)
 
 
 def _log_ended(ended: Sequence[JobProcess]) -> None:

@@ -80,16 +80,21 @@ class Spares:
 
     def wait_for_begin(self) -> bool:
         """Wait for a seat's `begin`; return False if the seats have ended before. Called by a spare."""
-        self.wait(lambda: any(map(self._has_begun, self.seats)))
-        return not self.comm.Is_revoked()
+        begun: list[bool] = []
+
+        def has_begun() -> bool:
+            begun.append(any(map(self._has_begun, self.seats)))
+            return begun[-1]
+
+        self.wait(has_begun)
+        return any(begun)  # also where a rank is lost just after
 
     def _has_begun(self, seat: JobProcess) -> bool:
+        place, has_begun = self.members.index(seat), False
         with regardless():
-            place = self.members.index(seat)
-            if self.comm.Iprobe(place):
+            if has_begun := self.comm.Iprobe(place):
                 self.comm.Recv(bytearray(), place)
-                return True
-        return False
+        return has_begun
 
     def wait(self, until: Callable[[], bool] = lambda: False) -> None:
         """Wait until this spare is needed or dismissed. Called by a spare, which all others then await in `regroup`.

@@ -203,6 +203,7 @@ class StallWatch:
             self.rows[rank] = segment.data.cast("q")
         for k, record in enumerate(self.records):
             record.move(self.rows[self.rank][k * len(WORDS) : (k + 1) * len(WORDS)])
+        self._beat()  # before the next call of MPI, so that no rank of this host is unknown from then on
         self.beacon = Beacon(world.comm, set(self.local), seconds / 4, self._fits, max(self._counts) + 1)
         self._reported = 0  # the time of the last report, ns
         self._refused, self._failure = 0, ""  # already reported: dropped datagrams, the watchdog's own failure
@@ -212,7 +213,6 @@ class StallWatch:
             self.giving_up = GivingUp(world, self.local, seconds, self._nap, layers.is_computing, layers.places)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="stall", daemon=True)
-        self._beat()
         self._thread.start()
 
     def close(self) -> None:
@@ -224,6 +224,10 @@ class StallWatch:
         self.rows = []
         self.beacon.close()
         self._window.free()
+
+    def watches(self, first: int) -> bool:
+        """Return whether this watch goes on, and the process that was started as rank `first` is one of its ranks."""
+        return not self._stop.is_set() and first in self._firsts
 
     def last_of(self, first: int) -> str:
         """Return what a rank was last seen doing: "; last seen in backward pass of layer conv1, iteration 7", or "".
@@ -298,7 +302,7 @@ class StallWatch:
         others = [self.seen(rank) for rank in range(len(self.rows)) if rank != self.rank]
         lines = [*report(me, others, self.layers, self.seconds), *self._dropped()]
         if self.how == ABORT:
-            self._end(lines)
+            end_job(self.world, lines)
         for line in lines:
             log.warning("Stall: %s", line)
 
@@ -311,14 +315,15 @@ class StallWatch:
         """Return whether a rank waits, for other ranks or for its reader."""
         return one.is_known and all(row[WAIT] > 0 or self.layers.is_reading(row) for row in one.rows)
 
-    def _end(self, lines: Sequence[str]) -> None:
-        """End the job from this thread: the main thread may never return from MPI."""
-        from mpi4py import MPI
 
-        abort.write("".join(f"scaffe: {one_line(line)}\n" for line in lines))
-        if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
-            self.world.abort(EXIT_CODE)
-        os._exit(EXIT_CODE)  # the launcher ends the others
+def end_job(world: World, lines: Sequence[str]) -> None:
+    """End the job from a watchdog's thread, with these lines: the main thread may never return from MPI."""
+    from mpi4py import MPI
+
+    abort.write("".join(f"scaffe: {one_line(line)}\n" for line in lines))
+    if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
+        world.abort(EXIT_CODE)
+    os._exit(EXIT_CODE)  # the launcher ends the others
 
 
 @contextmanager

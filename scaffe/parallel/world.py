@@ -20,6 +20,7 @@ from collectives.loss import is_loss, noticed, regardless
 from readers import ReaderError
 from scaffe.devices.threads import check_threads, given_threads, limit_blas
 from scaffe.errors import AgreedError, DeviceError, LaunchError, RanksLostError, ScaffeError, notes
+from scaffe.files.prefix_lock import this_process
 from scaffe.monitor import log as logs
 from scaffe.monitor.record import RANKS, RankRecord
 from scaffe.parallel.cut_off import is_cut_off
@@ -44,6 +45,7 @@ class World(Reserve):
     - `rank`, `size`, `root`: as in MPI; the root is rank 0.
     - `host`, `cores`, `threads`: this rank's host name, the cores it is bound to, and the threads it computes with.
     - `places`: host and cores of all ranks, by rank. `pids`: their processes. `firsts`: their ranks at the job's start.
+    - `launched`: the processes at the job's start, by their ranks then.
     - `gpus`: the PCI bus addresses of all ranks' GPUs, "" for the CPU.
     - `gpu`: the GPU this rank computes on, None for the CPU.
     - `noticed`: the error by which this rank noticed a loss itself, or "". `revoked`: whether it has called `revoke`.
@@ -65,7 +67,8 @@ class World(Reserve):
         self.host = socket.gethostname()
         self.cores = sorted(os.sched_getaffinity(0))
         self.places = comm.allgather((self.host, self.cores))
-        self.pids = comm.allgather(os.getpid())
+        self.launched = comm.allgather(this_process())
+        self.pids = [one.pid for one in self.launched]
         self.firsts = [*range(self.size)]
         self.lost: list[LostRank] = []
         self.gpu: Gpu | None = None

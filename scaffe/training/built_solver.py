@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Collection, Sequence
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from scaffe.net import Net
 from scaffe.packed import aligned_zeros
 from scaffe.parallel.buckets import Bucket
 from scaffe.parallel.choose import WorkflowTrial
+from scaffe.parallel.host_watch import HostWatch, open_host_watch
 from scaffe.parallel.instances.instance_nets import InstanceNets
 from scaffe.parallel.instances.team import Team
 from scaffe.parallel.maker import candidates, make_workflow
@@ -72,6 +73,7 @@ class BuiltSolver:
     collectives: Communicator | None = None
     compute: Compute
     former: WeakSet[Net]
+    host_watch: HostWatch | None = None
     iter: int
     lock: PrefixLock
     mirror: Mirror | None = None
@@ -98,6 +100,16 @@ class BuiltSolver:
     def _users_nets(self) -> list[Net]:
         """Return the nets that users see, or have seen."""
         return [self.net, *self.test_nets, *self.former]
+
+    def _watch_host(self) -> None:
+        """Notice stopped processes of this host from now on, where no watch over stalls is open. Not collective."""
+        solver = ref(self)  # which the thread does not keep
+
+        def is_watched(number: int) -> bool:
+            one = solver()
+            return one is not None and one.watch is not None and one.watch.watches(number)
+
+        self.host_watch = open_host_watch(self.world, self.watching, is_watched)
 
     def _build(self, handed: Collection[str] = ()) -> None:
         """Build all parts for the team, whose threads and the monitor's files end if that fails. Collective.
@@ -287,9 +299,10 @@ class BuiltSolver:
     def _free(self) -> None:
         """End all threads, and free the communicators. Collective."""
         self._end_readers()
-        self.trial.close()
-        if self.mirror:
-            self.mirror.close()
+        with self.world.record.waiting(RANKS):  # for the last messages of others
+            self.trial.close()
+            if self.mirror:
+                self.mirror.close()
         self.team.close()
         self.net.context.allsums = self.world.allsums  # the net may be used on
         self.net.packed.pinned = False
@@ -309,9 +322,10 @@ class BuiltSolver:
         self._end_readers()
         if "team" in vars(self):
             self.team.close()
+        if self.nets:
+            self.net.packed.pinned = False  # others take their place
         if self.collectives is not None:
             self.net.context.allsums = self.world.allsums  # the net may be used on
-            self.net.packed.pinned = False
             self.collectives.abandon(windows=not self.net.move_parameters(aligned_zeros, gradients=False))
         self.trial, self.collectives = WorkflowTrial.without(), None
 

@@ -24,6 +24,7 @@ from typing import NamedTuple, TypeVar, cast
 import numpy as np
 
 from collectives import RankLostError
+from scaffe.blob import on_host
 from scaffe.compute import Compute
 from scaffe.engine import Loss
 from scaffe.errors import LaunchError, RanksLostError, ScaffeError
@@ -116,7 +117,7 @@ def check_left(world: World, run: Run) -> None:
     """Raise RanksLostError on all ranks if ranks are lost, and those that are left are too few, or not alone."""
     if world.is_cut_off:
         raise RanksLostError(f"ranks left: {world.size}, which the others may have gone on without")
-    if world.lost and world.size < run.min_ranks:
+    if world.lost and world.size + world.waiting_spares < run.min_ranks:
         raise RanksLostError(f"ranks left: {world.size}, fewer than --min-ranks {run.min_ranks}")
 
 
@@ -151,9 +152,10 @@ class RecoveringSolver(SavedSolver):
     _is_lasting = False  # within a part that is done again
     _is_whole = True
     _is_set_up = False
-    _has_all = False  # all ranks have the parameters and the history
+    _begin_values: np.ndarray | None = None  # of an iteration that all ranks begin with the history
     _root_lost = _gave_up = False
     _false_alarms = 0
+    _fills = False  # whether the ranks recover for spares to take places, without another loss
     _kept: tuple[Carried, State] | None = None  # during a recovery: what all new nets take over
 
     # Parts that are done again.
@@ -227,11 +229,13 @@ class RecoveringSolver(SavedSolver):
     def _note_begun(self) -> None:
         """Note that this iteration begins, which changes parameters."""
         self._mark()
-        self.begun, self._has_all = self.iter + 1, False
+        self.begun = self.iter + 1
         if self.undo and self.called is not None:
             self.undo.keep_all()
+        if self.run.shrinks and self._has_all and not self.propagate.everywhere:  # else the broadcasts replace them
+            self._begin_values = on_host(self.net.packed.flat).copy()
         if self.mirror:
-            self.mirror.feed(self.iter, (self._state(), self.mark))
+            self.mirror.feed(self.iter, (self._state(), self.mark), self._has_all)
 
     def _whole(self, agree: Callable[[Loss], object]) -> tuple[Averages, int, Callable[[Loss], None]]:
         """Return statistics, passes and agreement of an iteration; where it must be whole, statistics come first."""
@@ -248,6 +252,7 @@ class RecoveringSolver(SavedSolver):
         if self.workflow.early:
             self._check_sums()
         self.done, self._is_whole = self.iter + 1, True
+        self._has_all, self._begin_values = False, None
 
     def _check_sums(self) -> None:
         """Raise RankLostError where the sums of the gradients may lack a rank's part: MPI knows of a lost rank."""
@@ -280,8 +285,9 @@ class RecoveringSolver(SavedSolver):
         when = f"in or after iteration {self.iter}" if self._is_set_up else "in set-up"
         world.record.at(RECOVERY)
         lost = self._leave_lost()
-        if not lost:
+        if not lost and not self._fills:
             self._check_false_alarm()
+        self._fills = False
         if world.speaks:
             for one in lost:
                 log.warning("Lost %s, %s%s", one, when, watch.last_of(one.first) if watch else "")
@@ -401,6 +407,9 @@ class RecoveringSolver(SavedSolver):
             self.statistics.values[...] = mark.statistics
             if self.undo:
                 self.undo.undo()
+            if self._begin_values is not None:
+                self.net.packed.set_data(self._begin_values)
+                self._begin_values = None
         self.iter, self.tests_done = state.done, state.tests_done
         carried, passes = Carried(self), (state.done - mark.iter) * self.param.iter_size
         layers = zip(mark.samples, self.net.data_layers(), strict=True)

@@ -29,6 +29,7 @@ class SavedSolver(BuiltSolver):
     budget: SnapshotBudget | None
     own_snapshots: set[str]
     failed_alone: bool
+    _has_all = False  # all ranks have the parameters and the history
     _keeps_prefix = _writes_snapshot = False
     _lock_token = ""  # of the lock that this job holds or held
 
@@ -119,6 +120,7 @@ class SavedSolver(BuiltSolver):
                 self.snapshots.share_history()
             self.propagate.changed()
         self.propagate.sync()
+        self._has_all |= bool(restored) and self.run.shrinks
 
     def _restored_own(self, path: str) -> set[str]:
         """Return the state of the prefix from which the solver was restored, if it is one. Called on the root."""

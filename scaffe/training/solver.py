@@ -85,6 +85,7 @@ class Solver(SpareSolver):
         self.reading, self.watching = reading, watching
         if isinstance(run, Run) and run.shrinks:
             world = self.world = world or open_world()
+            self._watch_host()
             if run.spares:
                 self._set_aside()
             self._set_up_lasting(lambda: self._set_up(param, world, compute))
@@ -98,6 +99,8 @@ class Solver(SpareSolver):
         """Agree on all settings, and build all parts. Collective."""
         run, instances, watching = self.run, self.instances, self.watching
         self.world, self.compute = default_compute.start(world, compute)
+        if self.host_watch is None:
+            self._watch_host()
         self.param = self.world.together(lambda: self._checked(param))
         self.world.agree({"the solver": str(self.param)} | self.settings.agreed())
         compute = self.compute
@@ -202,6 +205,7 @@ class Solver(SpareSolver):
         if self.written.by_users(self._users_nets()):
             self._forget_mirror()
             self.propagate.changed()
+            self._has_all = False
         self._take_callbacks()
         self._keep_prefix()
         self._plan()
@@ -411,3 +415,5 @@ class Solver(SpareSolver):
         self.closed = True
         self._end_lasting(self.write_timeline)
         self._free_lasting()
+        if self.host_watch is not None and not self.run.shrinks:  # else until the process ends, after the spares
+            self.host_watch.end()

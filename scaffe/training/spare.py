@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar, cast
 
+from collectives import RankLostError
 from scaffe.choices import Choices
 from scaffe.errors import RanksLostError, ScaffeError
 from scaffe.parallel.reserve import LostRank
@@ -70,12 +71,19 @@ class SpareSolver(RecoveringSolver):
             self.done, self._is_whole, self.joined, self._has_all = -1, True, False, False
             self._found_lost = self.world.stand_by()
             self._join()
+        if self.world.spares is not None:
+            self._lasting(self._fill_places)
+
+    def _fill_places(self) -> None:
+        """Let spares take places that were lost before now. Collective."""
+        if self.world.has_empty_places:
+            self._fills = True
+            raise RankLostError("spares take lost ranks' places")  # as where one is lost now
 
     def _join(self) -> None:
         """Recover with the other ranks, in a lost rank's place. Collective."""
         for workflow in self.trial.workflows:
             workflow.break_off()
-        self.net.packed.pinned = False  # others take their place
         self.asked()  # what was requested before concerned the others
         self.budget = None
         if not self.compute.threads:

@@ -106,6 +106,7 @@ def test_a_job_resumed_on_as_many_ranks_has_no_part_of_its_own() -> None:
     [
         ("prterun noticed that process rank 1 with PID 7 on node a exited on\nsignal 9 (Killed).", True),
         ("scaffe: rank 0 has not moved for 2 s: update; missing:", True),
+        ("scaffe: rank 0 on node1 is stopped: its process 7 has not run for 3 s", True),
         ("signal 9\nTraceback (most recent call last):", False),
         ("Optimization Done.", False),
     ],

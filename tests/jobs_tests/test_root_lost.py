@@ -10,7 +10,7 @@ import nets
 import pytest
 
 from scaffe.errors import RanksLostError
-from scaffe.monitor.record import BACKWARD, FORWARD
+from scaffe.monitor.record import BACKWARD, FORWARD, UPDATE
 
 SECONDS = 60
 END = 9  # iterations
@@ -42,10 +42,10 @@ def dying_in_recovery(self, state):
         die()
     return carry(self, state)
 
-def followed(self, iteration, about):
+def followed(self, iteration, *about):
     global now
     now = iteration
-    feed(self, iteration, about)
+    feed(self, iteration, *about)
 
 def dying_between(buffer):
     whole = pieces(buffer)
@@ -90,10 +90,12 @@ def last(folder: Path) -> list[bytes]:
 
 
 def resumed(train, ranks: int, left: int, at: int, *flags: str, **fields) -> list[bytes]:
-    """Return the files of a run that stops on `ranks` ranks and goes on with those that are `left`."""
-    result, _ = train("resumed", ranks, *flags, **{**fields, "max_iter": at})
-    assert result.returncode == 0, result.stderr
-    result, folder = train("resumed", left, *flags, "--snapshot", f"snap_iter_{at}.solverstate", **fields)
+    """Return the files of a run that stops on `ranks` ranks, unless at 0, and goes on with those that are `left`."""
+    if at:
+        result, _ = train("resumed", ranks, *flags, **{**fields, "max_iter": at})
+        assert result.returncode == 0, result.stderr
+        flags = *flags, "--snapshot", f"snap_iter_{at}.solverstate"
+    result, folder = train("resumed", left, *flags, **fields)
     assert result.returncode == 0, result.stderr
     return last(folder)
 
@@ -103,6 +105,7 @@ def resumed(train, ranks: int, left: int, at: int, *flags: str, **fields) -> lis
     [
         (3, f"0-4-{HALF}", 2, 2, ("--workflow", "SC-OBR", "--drive", "helper"), {}),
         (3, f"0-6-{BEFORE}", 3, 3, ("--workflow", "SC-B"), {"type": "Adam", "momentum2": 0.999}),
+        (3, f"0-1-{HALF}", 1, 0, ("--workflow", "SC-OB"), {}),  # that of iteration 0 is the buddy's own state
         (4, f"1-3-{FORWARD} 0-4-{BEFORE}", 2, 3, ("--workflow", "SC-OBR", "--drive", "hook"), {}),
         (4, f"2-5-{BACKWARD} 0-5-recovery", 1, (4, 5), ("--workflow", "SC-OBR"), {}),
     ],
@@ -122,9 +125,23 @@ def test_a_snapshot_that_is_newer_than_the_mirror_is_taken(train):
     assert last(folder) == resumed(train, 3, 2, 4)
 
 
-@pytest.mark.parametrize("lost", [f"0-5-{BACKWARD} 1-5-{BACKWARD}", f"0-0-{HALF}"], ids=["with its buddy", "at once"])
-def test_without_the_root_and_a_mirror_the_job_ends_with_one_line(train, lost):
-    result, _ = train("shrunk", 3, "--mirror-every", 1, lost=lost)
+@pytest.mark.parametrize(
+    ("ranks", "lost", "at", "flags"),
+    [
+        (3, f"0-0-{UPDATE}", 0, ("--workflow", "SC-OBR", "--drive", "helper", "--bucket-bytes", "0")),
+        (4, f"1-3-{FORWARD} 0-3-{UPDATE}", 3, ("--workflow", "SC-OB")),
+    ],
+    ids=["of the job", "after a recovery"],
+)
+def test_in_an_iteration_that_all_ranks_begin_with_the_state_the_root_is_not_missed(train, ranks, lost, at, flags):
+    result, folder = train("shrunk", ranks, *flags, lost=lost)
+    assert result.returncode == 0, result.stderr
+    assert f"they go on at iteration {at} after" in result.stderr
+    assert last(folder) == resumed(train, ranks, 2, at, *flags)
+
+
+def test_without_the_root_and_a_mirror_the_job_ends_with_one_line(train):
+    result, _ = train("shrunk", 3, "--mirror-every", 1, lost=f"0-5-{BACKWARD} 1-5-{BACKWARD}")
     assert result.returncode == RanksLostError.exit_code, result.stderr
     told = "the root and its solver's history are lost; there is no snapshot of snap"
     assert result.stderr.count(told) == 1 and "Traceback" not in result.stderr

@@ -24,6 +24,7 @@ from collectives import RankLostError
 from scaffe import cli
 from scaffe.monitor.record import BACKWARD, FORWARD, LOSS, SNAPSHOT, TEST, UPDATE, RankRecord
 from scaffe.parallel import world
+from scaffe.parallel.spares import Spares
 from scaffe.parallel.world import World, launcher_rank
 from scaffe.training import display, snapshots
 from scaffe.training.carried import Carried
@@ -34,7 +35,7 @@ from scaffe.training.solver import Solver
 OPERATIONS = {
     "forward": FORWARD, "backward": BACKWARD, "loss": LOSS, "update": UPDATE, "test": TEST, "snapshot": SNAPSHOT,
 }  # fmt: skip
-OWNERS = {one.__name__: one for one in (Carried, Losses, SnapshotWriter, Solver, World)}
+OWNERS = {one.__name__: one for one in (Carried, Losses, SnapshotWriter, Solver, Spares, World)}
 OWNERS |= {"display": display, "weights": snapshots.weights}
 
 

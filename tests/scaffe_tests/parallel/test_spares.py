@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -156,6 +157,37 @@ def test_a_spare_does_not_begin_after_the_seats_have_ended():
     for job.comm.revoked in (False, True):
         job.comm.Is_revoked, job._has_begun = lambda: job.comm.revoked, lambda seat: True
         assert job.wait_for_begin() is not job.comm.revoked
+
+
+def test_a_spare_that_was_called_has_begun_though_a_rank_is_lost_just_after():
+    job, _ = spares("xxx", 1)
+    job.comm.rank, job.comm.revoked = 2, False
+    job.comm.Is_revoked, job.comm.Iprobe = lambda: job.comm.revoked, lambda place: place == 0
+
+    def revoked(buffer, place):
+        job.comm.revoked = True
+        raise RankLostError("revoked")
+
+    job.comm.Recv = revoked
+    assert job.wait_for_begin()
+
+
+def test_each_spare_that_takes_a_place_is_logged_with_the_number_that_is_left_then(caplog):
+    job, _ = spares("xxxxxxx", 3)
+    reserve(job, Left("adefg", False, -1))._regroup(job)
+    assert [re.findall(r"of rank (\d); (\d) spare", text)[0] for text in caplog.messages] == [("1", "2"), ("2", "1")]
+
+
+@pytest.mark.parametrize(("known", "left", "empty"), [((), "xxxx", False), ((1,), "abcd", True), ((1,), "abc", False)])
+def test_places_of_ranks_that_were_lost_before_are_filled_while_spares_wait(known, left, empty):
+    job, _ = spares("xxxx", len(left) - 3)
+    ranks = reserve(job)
+    ranks.lost = [LostRank(first, "x", 100 + first, first) for first in known]
+    assert ranks.has_empty_places is empty
+    if empty:
+        job.comm.Shrink = lambda: Left("acd", False, -1)
+        ranks._regroup(job)
+        assert not ranks.has_empty_places and [one.number for one in job.seats] == [0, 3, 2]
 
 
 def reserve(job: Spares, *left: Left) -> Reserve:

@@ -36,8 +36,9 @@ def test_a_launch_of_more_ranks_than_spares_is_accepted():
     check_spares(SimpleNamespace(size=3, spares=None), Run(spares=2, on_rank_loss="shrink"))
 
 
-def launched(ranks: int, *, is_spare: bool = False, lost: tuple[int, ...] = ()) -> SimpleNamespace:
-    return SimpleNamespace(size=ranks, is_spare=is_spare, lost=lost, gpu=None, is_cut_off=False)
+def launched(ranks: int, *, is_spare=False, lost: tuple[int, ...] = (), waiting: int = 0) -> SimpleNamespace:
+    given = {"is_spare": is_spare, "lost": lost, "waiting_spares": waiting}
+    return SimpleNamespace(size=ranks, gpu=None, is_cut_off=False, **given)
 
 
 def test_a_launch_of_fewer_ranks_than_must_be_left_is_refused(monkeypatch):
@@ -47,5 +48,6 @@ def test_a_launch_of_fewer_ranks_than_must_be_left_is_refused(monkeypatch):
         recovering_solver.check_shrink(launched(2), *settings)
     with pytest.raises(RanksLostError, match="ranks left: 2, fewer than --min-ranks 3"):
         recovering_solver.check_shrink(launched(2, lost=(1,)), *settings)
+    recovering_solver.check_shrink(launched(2, lost=(1,), waiting=1), *settings)
     recovering_solver.check_shrink(launched(3), *settings)
     recovering_solver.check_shrink(launched(1, is_spare=True), *settings)

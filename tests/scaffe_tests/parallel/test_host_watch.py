@@ -1,0 +1,141 @@
+"""The watch over stopped processes of a host: which count as stopped, since when, and who acts on them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from mpi4py import MPI
+
+from scaffe.files.prefix_lock import Owner, start_of, this_process
+from scaffe.monitor.watching import ABORT, SAY, SHRINK
+from scaffe.parallel import host_watch
+from scaffe.parallel.host_watch import HostWatch, stopped_at
+from scaffe.parallel.world import World
+
+PATIENCE = 60
+
+
+def owner(process: subprocess.Popen[bytes]) -> Owner:
+    started = start_of(process.pid)
+    assert started is not None
+    return replace(this_process(), pid=process.pid, started=started)
+
+
+@pytest.fixture
+def processes() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Two processes that wait for input."""
+    found = [subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2)]
+    yield found
+    for one in found:
+        one.kill()
+        one.communicate()
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    os.kill(process.pid, signal.SIGSTOP)
+    os.waitpid(process.pid, os.WUNTRACED)
+
+
+class Clock:
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def watch(monkeypatch, processes):
+    """Return a watch of rank `me` of three, whose other two are the processes, and a function that lets time pass."""
+    clock = Clock()
+    monkeypatch.setattr(host_watch, "time", clock)
+    monkeypatch.setattr(HostWatch, "_run", lambda self: None)
+
+    def make(how: str, me: int = 0, is_watched=lambda number: False):
+        world = World(MPI.COMM_SELF)
+        world.launched = [owner(one) for one in processes]
+        world.launched.insert(me, this_process())
+        world.firsts = [me]
+        made = HostWatch(world, PATIENCE, how, is_watched)
+
+        def let_pass(seconds: int) -> None:
+            for _ in range(seconds):
+                clock.now += 1
+                made.look()
+
+        return made, let_pass
+
+    return make
+
+
+def test_a_process_is_stopped_only_if_it_is_that_process_and_stopped(processes):
+    one, other = map(owner, processes)
+    stop(processes[0])
+    assert stopped_at(one) is not None
+    assert stopped_at(other) is None
+    assert stopped_at(replace(one, started=one.started + 1)) is None
+    os.kill(one.pid, signal.SIGCONT)
+    os.waitpid(one.pid, os.WCONTINUED)
+    assert stopped_at(one) is None
+
+
+def test_it_is_named_once_after_the_stall_time_and_again_after_it_ran(watch, processes, caplog):
+    _, let_pass = watch(SAY)
+    stop(processes[0])
+    let_pass(PATIENCE)
+    assert caplog.messages == []
+    let_pass(2 * PATIENCE)
+    pid = processes[0].pid
+    assert [f"its process {pid} has not run for {PATIENCE} s" in text for text in caplog.messages] == [True]
+    os.kill(pid, signal.SIGCONT)
+    os.waitpid(pid, os.WCONTINUED)
+    let_pass(PATIENCE)
+    stop(processes[0])
+    let_pass(PATIENCE + 1)
+    assert len(caplog.messages) == 2
+
+
+def test_a_pause_of_the_watch_does_not_count(watch, processes, caplog):
+    made, let_pass = watch(SAY)
+    stop(processes[0])
+    let_pass(1)
+    host_watch.time.now += 100 * PATIENCE
+    made.look()
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(("lower_runs", "acts"), [(True, False), (False, True)])
+def test_the_lowest_that_runs_acts(watch, processes, caplog, lower_runs, acts):
+    _, let_pass = watch(SHRINK, me=1)
+    stop(processes[1])
+    if not lower_runs:
+        processes[0].communicate(b"\n")
+    let_pass(PATIENCE + 1)
+    assert any("rank 2 on" in text and "is killed" in text for text in caplog.messages) is acts
+    if acts:
+        assert processes[1].wait() == -signal.SIGKILL
+
+
+def test_what_a_watch_over_stalls_watches_is_left_to_it(watch, processes, caplog):
+    _, let_pass = watch(SHRINK, is_watched=lambda number: number == 1)
+    stop(processes[0])
+    let_pass(2 * PATIENCE)
+    assert caplog.messages == []
+
+
+def test_abort_ends_the_job_for_a_rank_and_kills_a_spare(watch, processes, monkeypatch, caplog):
+    made, let_pass = watch(ABORT)
+    ended: list[str] = []
+    monkeypatch.setattr(host_watch, "end_job", lambda world, lines: ended.extend(lines))
+    made.world.has_spare = lambda number: number == 2
+    for one in processes:
+        stop(one)
+    let_pass(PATIENCE + 1)
+    assert len(ended) == 1 and ended[0].startswith("rank 1 on ") and "is stopped" in ended[0]
+    assert len(caplog.messages) == 1 and "spare 2 on " in caplog.messages[0]
+    assert processes[1].wait() == -signal.SIGKILL
