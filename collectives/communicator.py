@@ -58,6 +58,8 @@ class Communicator(Revocable):
       them.
     - `device`: the device of device arrays; CuPy's current GPU by default.
     - `supernodes`: hosts of each supernode, a list of lists, a pattern or "slurm"; see `collectives.supernodes`.
+    - `through_host`: device arrays travel through pinned host memory alone. No GPU then reads another process's memory
+      or waits for another process, which may be lost.
 
     Raise, on all ranks and before any data moves, ArgumentError for an invalid argument, AlgorithmError for an unknown
     algorithm, DisagreementError where the ranks differ. The communicator stays usable. Where MPI tolerates faults, all
@@ -74,6 +76,7 @@ class Communicator(Revocable):
         device: Device | None = None,
         nccl: NcclCommunicators | None = None,
         supernodes: Supernodes = "",
+        through_host: bool = False,
     ):
         super().__init__()
         self.comm = comm.Dup()
@@ -93,7 +96,9 @@ class Communicator(Revocable):
         self._calls: defaultdict[Plan, deque[CallArguments]] = defaultdict(deque)  # each plan's keys in `_last`
         self._given_device = device
         self._nccl, self._owns_nccl = nccl or NcclCommunicators(), nccl is None
-        self._maker = PlanMaker(self.comm, self._local, self.group, self.node, self._device_for, self._nccl)
+        self._through_host = through_host
+        given = self.comm, self._local, self.group, self.node, self._device_for, self._nccl, through_host
+        self._maker = PlanMaker(*given)
 
     @staticmethod
     def now() -> float:
@@ -105,7 +110,8 @@ class Communicator(Revocable):
 
         Collective. Its `free` is collective too, and leaves the windows to this communicator.
         """
-        other = Communicator(self.comm, self.table, self.group, self.node, self._given_device, self._nccl)
+        given = self.comm, self.table, self.group, self.node, self._given_device, self._nccl
+        other = Communicator(*given, through_host=self._through_host)
         self._dups.add(other)
         return other
 
