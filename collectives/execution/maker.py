@@ -80,14 +80,14 @@ class PlanMaker:
         self.nodes, self.ranks = group.shape
         self.cross: MPI.Intracomm | None = None  # of the ranks with this one's number on their nodes, once needed
         self._device_plans: DevicePlans | None = None
-        self._nccl, self._through_host = nccl, through_host
+        self._nccl, self.through_host = nccl, through_host
 
     @property
     def device_plans(self) -> DevicePlans:
         """Return the maker of plans for device arrays. Collective at its first use."""
         if self._device_plans is None:
             given = self.comm, self.local, self._device(), self._nccl
-            self._device_plans = DevicePlans(*given, through_host=self._through_host)
+            self._device_plans = DevicePlans(*given, through_host=self.through_host)
         return self._device_plans
 
     def free(self) -> None:
