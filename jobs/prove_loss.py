@@ -42,13 +42,8 @@ def die(rank: int) -> None:
     RankRecord.at = dying  # type: ignore[method-assign]
 
 
-def train(folder: Path, ranks: int, iterations: int, *flags: str, dies: int = -1) -> str:
+def train(folder: Path, ranks: int, *flags: str, dies: int = -1) -> str:
     """Train from this program, so that a rank can die; return the log. Raise SystemExit where it fails."""
-    text = (folder / "solver.prototxt").read_text()
-    fields = {"max_iter": iterations, "test_interval": LAST, "snapshot": LAST}
-    for name, value in fields.items():
-        text = re.sub(rf"^{name}: .*", f"{name}: {value}", text, flags=re.MULTILINE)
-    (folder / "solver.prototxt").write_text(text)
     launch = [str(JOBS / "mpirun.sh"), "--ft", "-n", str(ranks), sys.executable, "-m", "mpi4py", __file__]
     command = [*launch, "train", "--solver", "solver.prototxt", *SAME, *flags]
     environment = {**os.environ, DIES: str(dies)}
@@ -64,14 +59,13 @@ def train(folder: Path, ranks: int, iterations: int, *flags: str, dies: int = -1
 def compare(folder: Path, device: str, sync: str) -> float:
     """Return the seconds of the recovery. Raise SystemExit where the runs' weights differ."""
     flags = "--device", device, "--sync", sync
-    said = SAID.search(train(folder, 2, LAST, *flags, dies=VICTIMS[sync]))
+    said = SAID.search(train(folder, 2, *flags, dies=VICTIMS[sync]))
     if not said:
         raise SystemExit(f"{sync}: the rank that is left does not say that it went on")
     weights = folder / DATA / f"lenet_iter_{LAST}.caffemodel"
     found = weights.read_bytes()
     weights.unlink()
-    train(folder, 2, KILLED, *flags)
-    train(folder, 1, LAST, *flags, "--snapshot", str(DATA / f"lenet_iter_{KILLED}.solverstate"))
+    train(folder, 1, *flags, "--snapshot", str(DATA / f"lenet_iter_{KILLED}.solverstate"))
     if weights.read_bytes() != found:
         raise SystemExit(f"{sync}: the weights of iteration {LAST} are not those of a run resumed at {KILLED}")
     return float(said[1])
@@ -86,6 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.folder or Path(temporary)
         prepare(folder, LAST)
+        solver = folder / "solver.prototxt"
+        solver.write_text(re.sub(r"snapshot: \d+", f"snapshot: {KILLED}", solver.read_text()))
         seconds = [compare(folder, arguments.device, sync) for sync in VICTIMS]
     print(f"went on after {' and '.join(f'{one:.2g}' for one in seconds)} s ({', '.join(VICTIMS)}), to the same bits")
     return 0
