@@ -56,7 +56,8 @@ class Communicator(Revocable):
     - `group`: nodes and supernodes of the ranks; MPI is asked by default.
     - `node`, `nccl`: shared windows and NCCL communicators of another Communicator over the same ranks, which frees
       them.
-    - `device`: the device of device arrays; CuPy's current GPU by default.
+    - `device`: the device of device arrays, CuPy's current GPU by default. With `through_host` these travel through
+      pinned host memory alone: no GPU then waits for another process.
     - `supernodes`: hosts of each supernode, a list of lists, a pattern or "slurm"; see `collectives.supernodes`.
 
     Raise, on all ranks and before any data moves, ArgumentError for an invalid argument, AlgorithmError for an unknown
@@ -74,11 +75,10 @@ class Communicator(Revocable):
         device: Device | None = None,
         nccl: NcclCommunicators | None = None,
         supernodes: Supernodes = "",
+        through_host: bool = False,
     ):
         super().__init__()
-        self.comm = comm.Dup()
-        self.rank, self.size = comm.rank, comm.size
-        self.table = table
+        self.comm, self.rank, self.size, self.table = comm.Dup(), comm.rank, comm.size, table
         self._on_rank_0(self._take_table)
         self.agree({"the group": str(group), "the supernodes": as_text(supernodes)})
         self.group = group or Group.from_comm(self.comm)
@@ -91,9 +91,9 @@ class Communicator(Revocable):
         self._plans: dict[tuple[Call, int], Plan] = {}  # the same keys on all ranks
         self._last: dict[CallArguments, CachedCall] = {}  # by a call's arguments
         self._calls: defaultdict[Plan, deque[CallArguments]] = defaultdict(deque)  # each plan's keys in `_last`
-        self._given_device = device
-        self._nccl, self._owns_nccl = nccl or NcclCommunicators(), nccl is None
-        self._maker = PlanMaker(self.comm, self._local, self.group, self.node, self._device_for, self._nccl)
+        self._given_device, self._nccl, self._owns_nccl = device, nccl or NcclCommunicators(), nccl is None
+        over = self.comm, self._local, self.group, self.node
+        self._maker = PlanMaker(*over, self._device_for, self._nccl, through_host)
 
     @staticmethod
     def now() -> float:
@@ -105,7 +105,8 @@ class Communicator(Revocable):
 
         Collective. Its `free` is collective too, and leaves the windows to this communicator.
         """
-        other = Communicator(self.comm, self.table, self.group, self.node, self._given_device, self._nccl)
+        given = self.comm, self.table, self.group, self.node, self._given_device, self._nccl, ""
+        other = Communicator(*given, self._maker.through_host)
         self._dups.add(other)
         return other
 

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fault_moments import CUT, EXIT, FAULTS, FINISH, KILL, MOMENTS, RAISE, RECOVERY, RESTORE, ROOTS, SET_UP, Hit
+from fault_moments import CUT, EXIT, FAULTS, FINISH, KILL, MOMENTS, RAISE, RECOVERY, RESTORE, ROOTS, SET_UP, STOP, Hit
 
 LAST = 6  # iterations
 WORKFLOWS = {

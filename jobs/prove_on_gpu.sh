@@ -5,8 +5,8 @@
 #   WHEELS=FOLDER ...                    first install that folder's wheels (jobs/wheels.sh) into OUT/site, nothing else
 #   PARITY=FOLDER ...                    compare with Caffe's results in that folder
 #   STEPS=layers,ranks ...               only these of machine, kernels, layers, solvers, products, batches, parity,
-#                                        ranks, lenet, reduce, bandwidth, bench-float32, bench-tf32, bench-bf16; OUT's
-#                                        table keeps the lines of the others
+#                                        ranks, lenet, loss, reduce, bandwidth, bench-float32, bench-tf32, bench-bf16;
+#                                        OUT's table keeps the lines of the others
 #   QUICK=1 ...                          the short form of each step, about 8 minutes in all
 #   SECONDS_IN_ALL=570 ...               stop 570 seconds after the start, as a job's slot of 10 minutes asks
 #   RESUME=1 ...                         skip what has passed with other code too, and in STEPS

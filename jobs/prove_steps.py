@@ -74,7 +74,10 @@ def _trainings(quick: bool, device: str) -> Iterator[Step]:
     lenet = [*PYTHON, "jobs/prove_lenet.py", "--device", device, "--ranks", ranks]
     if quick:
         lenet += ["--iterations", "100"]
-    yield Step("LeNet on digits", "lenet", lenet, 240, ("lmdb", "sklearn", "mpi4py"), "accuracy .*")
+    digits = "lmdb", "sklearn", "mpi4py"
+    yield Step("LeNet on digits", "lenet", lenet, 240, digits, "accuracy .*")
+    loss = [*PYTHON, "jobs/prove_loss.py", "--device", device]
+    yield Step("a rank of 2 is killed", "loss", loss, 120, digits, "went on .*", "no ULFM.*")
 
 
 def _benchmarks(quick: bool, rehearse: bool) -> Iterator[Step]:

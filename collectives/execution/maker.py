@@ -61,7 +61,10 @@ class Call(NamedTuple):
 
 
 class PlanMaker:
-    """Makes plans over `comm`. `local` has the ranks of this node; `device()` returns the device of device arrays."""
+    """Makes plans over `comm`. `local` has the ranks of this node; `device()` returns the device of device arrays.
+
+    With `through_host` these travel through pinned host memory alone.
+    """
 
     def __init__(
         self,
@@ -71,18 +74,20 @@ class PlanMaker:
         node: NodeComm,
         device: Callable[[], Device],
         nccl: NcclCommunicators,
+        through_host: bool = False,
     ):
         self.comm, self.local, self.group, self.node, self._device = comm, local, group, node, device
         self.nodes, self.ranks = group.shape
         self.cross: MPI.Intracomm | None = None  # of the ranks with this one's number on their nodes, once needed
         self._device_plans: DevicePlans | None = None
-        self._nccl = nccl
+        self._nccl, self.through_host = nccl, through_host
 
     @property
     def device_plans(self) -> DevicePlans:
         """Return the maker of plans for device arrays. Collective at its first use."""
         if self._device_plans is None:
-            self._device_plans = DevicePlans(self.comm, self.local, self._device(), self._nccl)
+            given = self.comm, self.local, self._device(), self._nccl
+            self._device_plans = DevicePlans(*given, through_host=self.through_host)
         return self._device_plans
 
     def free(self) -> None:

@@ -181,6 +181,11 @@ class TransportPlan(Plan):
         """Wait for the transport's last run."""
         self.transport.free()
 
+    def drain(self) -> None:
+        """Wait for the messages that have begun; see Plan."""
+        self.transport.break_off()
+        super().drain()
+
 
 class SchedulePlan(TransportPlan):
     """A schedule's steps, run by `Execution`."""

@@ -84,6 +84,9 @@ class Transport(Protocol):
     def free(self) -> None:
         """Wait for the end of the last run; nothing uses this memory afterwards."""
 
+    def break_off(self) -> None:
+        """Begin no more messages of a run that a lost rank has broken off."""
+
 
 class HostTransport:
     """Host memory, which MPI takes as it is. Copies and joins are done at once."""
@@ -138,3 +141,6 @@ class HostTransport:
 
     def free(self) -> None:
         """Do nothing: the memory is Python's."""
+
+    def break_off(self) -> None:
+        """Do nothing: messages begin at once."""

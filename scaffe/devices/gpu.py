@@ -94,6 +94,10 @@ class Gpu:
         """Wait until all work that the calling thread has put on its stream is done."""
         self.xp.cuda.get_current_stream().synchronize()
 
+    def finish(self) -> None:
+        """Wait until all work of this process on the GPU is done, on whatever stream."""
+        self.xp.cuda.Device(self.number).synchronize()
+
     @cached_property
     def capability(self) -> int:
         """Its compute capability, 90 for 9.0."""

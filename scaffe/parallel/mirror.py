@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from collectives.loss import is_loss, regardless
+from scaffe.blob import on_host
 from scaffe.monitor.log import log
 from scaffe.monitor.record import RANKS
 from scaffe.parallel.meter import Meter
@@ -96,7 +97,7 @@ class Mirror:
         """Copy the arrays, which the iteration's updates overwrite, and send the copy."""
         buffer = self._buffer(0)
         for copy, array in zip(self._cut(buffer), self._arrays, strict=True):
-            np.copyto(copy, array)
+            np.copyto(copy, on_host(array))
         self._requests.extend(comm.Isend(piece, buddy) for piece in pieces(buffer))
 
     def _receive(self, comm: MPI.Intracomm, about: Any) -> None:

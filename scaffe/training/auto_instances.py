@@ -66,6 +66,20 @@ class AutoInstances:
             self.kept[self._work] = as_text(self._taken)
         return decided
 
+    @property
+    def settled(self) -> Instances | None:
+        """The instances that stay, None while some are timed."""
+        return self.present if self.is_settled else self._taken
+
+    def go_on(self, settled: Instances | None) -> None:
+        """Go on among other ranks, with what these have settled on; without that, time again. All call it alike."""
+        if self._is_given:
+            return
+        if settled is None:
+            log.info("Instances: timed again, on %d rank(s)", self.world.size)
+        self._trial, self._taken = None, settled
+        self.present, self.is_settled = settled or without_auto(self.given), settled is not None
+
     def restored(self, net: Net) -> None:
         """Take what a snapshot has kept for these settings, batch and cores; without that, go on timing."""
         if self._is_given or not self.kept:

@@ -285,8 +285,12 @@ class BuiltSolver:
         self.losses.settle()
         self._finish_snapshot()
         self.propagate.sync()
-        carried = Carried(self)
+        self._replace(Carried(self))
+
+    def _replace(self, carried: Carried) -> None:
+        """Give up all parts, and build them for the present instances, with what is carried over. Collective."""
         self._free()
+        self.trial, self.collectives = WorkflowTrial.without(), None
         self.closed = True  # until all is built
         self.team = Team(self.world, self.auto_instances.present)
         self._build(carried.layers)
@@ -326,7 +330,8 @@ class BuiltSolver:
             self.net.packed.pinned = False  # others take their place
         if self.collectives is not None:
             self.net.context.allsums = self.world.allsums  # the net may be used on
-            self.collectives.abandon(windows=not self.net.move_parameters(aligned_zeros, gradients=False))
+            held = self.net.engine.in_host_memory and self.net.move_parameters(aligned_zeros, gradients=False)
+            self.collectives.abandon(windows=not held)
         self.trial, self.collectives = WorkflowTrial.without(), None
 
     def _end_readers(self) -> None:

@@ -8,6 +8,7 @@ from weakref import WeakSet
 
 import numpy as np
 
+from scaffe.blob import on_host
 from scaffe.monitor.record import RANKS
 from scaffe.net import Net
 from scaffe.parallel.world import World
@@ -22,7 +23,7 @@ class HasNets(Protocol):
 
     nets: list[Net]
     net: Net
-    test_nets: list[Net]
+    tests: list[list[Net]]
     former: WeakSet[Net]
     rule: Rule
     snapshots: Snapshots
@@ -42,9 +43,9 @@ class Carried:
     """
 
     def __init__(self, solver: HasNets):
-        self._net, self._tests = solver.net, solver.test_nets
+        self._nets = [solver.nets, *solver.tests]  # of each net those of the instances
         self._values = solver.net.packed.host_data().copy()
-        self._history = list(solver.rule.history)
+        self._history = [on_host(flat) for flat in solver.rule.history]
         self._positions = solver.snapshots.state(Progress(solver.iter, solver.tests_done, solver.seed))
         self.batch_number = solver.net.context.batch_number
         self._writer = solver.snapshots.writer
@@ -68,7 +69,7 @@ class Carried:
     @property
     def layers(self) -> Collection[str]:
         """The layers whose parameters are handed on."""
-        return list(self._net.params)
+        return list(self._nets[0][0].params)
 
     @property
     def samples(self) -> list[int]:
@@ -89,8 +90,8 @@ class Carried:
     def give(self, solver: HasNets) -> None:
         """Hand it on to the new nets, without communication. Old nets that a user holds share their parameters."""
         solver.net.packed.set_data(self._values)
-        for new, old in zip(solver.rule.history, self._history, strict=True):
-            new[...] = old
+        for flat, values in zip(solver.rule.history, self._history, strict=True):
+            flat[...] = solver.net.context.xp.asarray(values)
         solver.snapshots.restore_positions(self._positions, solver.seed)
         solver.snapshots.writer.follow(self._writer)
         solver.tests_done = 0  # counted from those positions
@@ -98,9 +99,10 @@ class Carried:
             net.context.batch_number = self.batch_number
         solver.losses.last, solver.losses.wishes = self._losses.last, self._losses.wishes
         solver.bad_records.follow(self._bad_records)
-        for old, new in [(self._net, solver.net), *zip(self._tests, solver.test_nets, strict=True)]:
-            new.keep_data, new.keep_diffs = old.keep_data, old.keep_diffs
-            new.take_callbacks(old)
-            solver.former.add(old)
+        for nets, others in zip(self._nets, [solver.nets, *solver.tests], strict=True):
+            for old, new in zip(nets, others, strict=False):  # there may be more instances now, or fewer
+                new.keep_data, new.keep_diffs = old.keep_data, old.keep_diffs
+                new.take_callbacks(old)
+            solver.former.update(nets)
         for old in solver.former:
             old.share_with(solver.net)

@@ -19,7 +19,8 @@ def open_communicator(world: World, run: Run, net: Net) -> Communicator | None:
     """
     if world.size == 1:
         return None
-    comm = Communicator(world.comm, device=net.engine.device, supernodes=run.supernodes)
+    given = {"supernodes": run.supernodes, "through_host": run.shrinks}
+    comm = Communicator(world.comm, device=net.engine.device, **given)
     if net.engine.in_host_memory and comm.shape.nodes < comm.size and run.reduce.startswith(IN_SHARED_MEMORY):
         if comm.has_room(2 * net.packed.nbytes):
             net.move_parameters(comm.empty)

@@ -25,7 +25,6 @@ import numpy as np
 
 from collectives import RankLostError
 from scaffe.blob import on_host
-from scaffe.compute import Compute
 from scaffe.engine import Loss
 from scaffe.errors import LaunchError, RanksLostError, ScaffeError
 from scaffe.files import snapshot
@@ -60,6 +59,7 @@ class State(NamedTuple):
     - `mirrored`: the iteration of the mirror that it has, -1 without one; `set_back`: whether this is a mirror's state.
     - `stale`: whether it lacks parameters that were changed on the root, outside an iteration.
     - `is_everywhere`: of the state that counts, whether all ranks have it.
+    - `instances`: those that are settled on, None while they are timed.
     """
 
     done: int
@@ -78,6 +78,7 @@ class State(NamedTuple):
     set_back: bool = False
     stale: bool = False
     is_everywhere: bool = False
+    instances: Instances | None = None
 
 
 class Mark(NamedTuple):
@@ -89,7 +90,12 @@ class Mark(NamedTuple):
     statistics: np.ndarray
 
 
-def check_shrink(world: World, run: Run, instances: Instances, compute: Compute) -> None:
+def _on_host(state: State, mark: Mark) -> tuple[State, Mark]:
+    """Return what is sent with a mirror's state."""
+    return state, mark._replace(statistics=on_host(mark.statistics))
+
+
+def check_shrink(world: World, run: Run) -> None:
     """Raise ScaffeError, or LaunchError, where the ranks that are left could not go on."""
     if run.mirror_every and (not run.shrinks or run.sync == "allreduce"):
         text = "needs --on-rank-loss shrink" if not run.shrinks else "with --sync allreduce: every rank has the state"
@@ -100,13 +106,8 @@ def check_shrink(world: World, run: Run, instances: Instances, compute: Compute)
         raise LaunchError(
             "--on-rank-loss shrink: this job ends with any of its ranks; start it with jobs/mpirun.sh --ft"
         )
-    for wrong, what in (
-        (world.gpu is not None, "ranks that compute on GPUs"),
-        (instances.n != "1", f"--instances {instances.n}"),
-        (bool(compute.profile), "a profile that is replayed"),
-    ):
-        if wrong:
-            raise ScaffeError(f"--on-rank-loss shrink does not work with {what}; use --on-rank-loss stop")
+    if world.gpu is not None and run.spares:
+        raise ScaffeError(f"--spares {run.spares} does not work with ranks that compute on GPUs; leave --spares out")
     if not world.lost and not world.is_spare and world.size < run.min_ranks:
         text = f"--min-ranks {run.min_ranks}: the launch has {world.size} rank(s) that train; start more ranks"
         raise ScaffeError(text)
@@ -262,7 +263,7 @@ class RecoveringSolver(SavedSolver):
     # Recovery.
 
     def _break_off(self) -> None:
-        """End all waits of all ranks, and this rank's messages in flight. Not collective."""
+        """End all waits of all ranks, and this rank's messages and its work on a GPU. Not collective."""
         self.world.revoke()
         if self.collectives is not None:
             self.collectives.revoke()
@@ -270,6 +271,8 @@ class RecoveringSolver(SavedSolver):
             self.mirror.break_off()
         for workflow in self.trial.workflows:
             workflow.break_off()
+        if self.world.gpu is not None:
+            self.world.gpu.finish()
 
     def _leave_lost(self) -> list[LostRank]:
         """End all waits, and return the ranks that the World goes on without. Collective."""
@@ -380,6 +383,7 @@ class RecoveringSolver(SavedSolver):
             self.joined and (everywhere or (self.world.is_root and not self._root_lost)),
             kept.about[0].done if kept else -1,
             stale=self.propagate.stale,
+            instances=self.auto_instances.settled,
         )  # fmt: skip
 
     def _mirrored(self, states: list[State]) -> tuple[int, State] | None:
@@ -394,7 +398,7 @@ class RecoveringSolver(SavedSolver):
         if newest and at < snapshot.iteration(newest) <= max(one.done for one in states):
             return None
         kept = self.mirror.kept if self.mirror else None
-        state, self.mark = cast(tuple[State, Mark], self.world.bcast(kept and kept.about, source))
+        state, self.mark = cast(tuple[State, Mark], self.world.bcast(kept and _on_host(*kept.about), source))
         if self.world.is_root:
             log.warning("The root's mirror of iteration %d is taken", at)
         begun = max(one.begun for one in states)
@@ -404,7 +408,7 @@ class RecoveringSolver(SavedSolver):
         """Return what the new nets take over, this rank's part at the state's iteration."""
         mark = self.mark
         if not self._is_whole:
-            self.statistics.values[...] = mark.statistics
+            self.statistics.values[...] = self.net.context.xp.asarray(mark.statistics)
             if self.undo:
                 self.undo.undo()
             if self._begin_values is not None:
@@ -435,6 +439,7 @@ class RecoveringSolver(SavedSolver):
         self.snapshots.writer.join()
         self._abandon()
         self.closed = True  # until all is built
+        self.auto_instances.go_on(state.instances)
         self.team = Team(self.world, self.auto_instances.present)
         self._build(carried.layers)
         self.closed = False
@@ -446,6 +451,12 @@ class RecoveringSolver(SavedSolver):
         # Some ranks may not have come as far as others:
         self._writes_snapshot, self._keeps_prefix = self.run.writes_meanwhile, False
         self._plan()
+
+    def _replace(self, carried: Carried) -> None:
+        """Build new nets for other instances. If a rank is lost meanwhile, `carried` has all that they take over."""
+        self._kept = carried, self._state()
+        super()._replace(carried)
+        self._kept = None
 
     def _take_over(self, has_state: bool) -> None:
         """Make rank 0 do what the lost root did; without the solver's state go back to a snapshot. Collective."""

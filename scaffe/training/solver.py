@@ -135,7 +135,7 @@ class Solver(SpareSolver):
         self.run.check_reduce()
         self.settings.check_broadcasts()
         self.settings.check_stall()
-        check_shrink(self.world, self.run, self.instances, self.compute)
+        check_shrink(self.world, self.run)
         check_spares(self.world, self.run)
         return checked(param)
 

@@ -18,7 +18,7 @@ class Undo:
 
     def __init__(self, packed: PackedParameters, rule: Rule):
         self._packed, self._history = packed, rule.history
-        self._kept = [np.empty(packed.nbytes // 4, np.float32) for _ in range(1 + len(rule.history))]
+        self._kept = [np.empty_like(values) for values in (packed.flat, *rule.history)]
         self._parts: list[slice] = []
         self._has_all = False
 

@@ -103,6 +103,11 @@ def stages_of(ranks: int, result) -> str:
 CHAIN = "--workflow", "SC-OBR", "--bucket-bytes", "0", "--reduce", "chain"
 HELPER = "--workflow", "SC-OBR", "--drive", "helper"
 ALLREDUCE = "--workflow", "SC-OBR", "--sync", "allreduce", "--reduce", "ring"
+INSTANCES = "--instances", "2", "--gather", "slices", "--oversubscribe"
+AUTO = "--instances", "auto", "--gather", "slices", "--oversubscribe"
+ON_GPUS = "* World.take_gpu 1 gpu"
+HELPED = "--drive", "helper"
+REFERENCE = "--engine", "reference"
 TESTED = {"test_iter": [4], "test_interval": 3, "display": 1}
 
 
@@ -113,13 +118,18 @@ TESTED = {"test_iter": [4], "test_interval": 3, "display": 1}
         (4, "1 loss 4; 3 backward 4; 2 update 6", HELPER, {}),
         (4, "0 backward 3; 1 update 5; 2 forward 7", (*ALLREDUCE, "--bucket-bytes", "0"), TESTED),
         (4, "1 test 3; 2 forward 3", ("--workflow", "SC-B"), {**TESTED, "iter_size": 2}),
+        (3, "3 Solver._make_workflows 1; 1 backward 4; 2 update 6", (*CHAIN, *INSTANCES), {}),
+        (4, "0 backward 3; 2 forward 3", (*ALLREDUCE, *INSTANCES), TESTED),
+        (4, f"{ON_GPUS}; 2 backward 3; 1 forward 5", (*CHAIN, *HELPED, *REFERENCE), TESTED),
+        (4, f"{ON_GPUS}; 0 update 3; 2 backward 6", (*ALLREDUCE, *REFERENCE), {}),
     ],
 )
 def test_the_ranks_that_are_left_go_on_as_a_resumed_run_does(runs, begins, moments, flags, fields):
     result, last = runs.losing(4, moments, *flags, **fields)
     assert result.returncode == 0, result.stderr
-    assert last == runs.stages(stages_of(begins, result), *flags, **fields)
-    assert result.stderr.count("Lost rank") == moments.count(";") + 1
+    on_gpus = ON_GPUS if ON_GPUS in moments else ""
+    assert last == runs.stages(stages_of(begins, result), *flags, moments=on_gpus, **fields)
+    assert result.stderr.count("Lost rank") == moments.count(";") + (not on_gpus)
     assert len(re.findall(r"iteration \d; last seen in .* pass", result.stderr)) >= 1
     assert max(redone for *_, redone in recoveries(result)) == 1
     assert result.stderr.count("Test net output #0") == (4 if "test_iter" in fields else 0)
@@ -148,6 +158,14 @@ def test_any_number_of_ranks_may_be_lost_while_the_others_recover(runs, moments,
     assert last == runs.stages(f"4,0,4 {left},4,9", *ALLREDUCE)
 
 
+def test_instances_that_are_timed_are_timed_again(runs):
+    moments = "* Solver._set_up 1 cores; 1 backward 1; 2 Solver._build 3"  # the 3rd time for other instances
+    result, _ = runs.losing(3, moments, *AUTO)
+    assert result.returncode == 0, result.stderr
+    assert recoveries(result) == [(2, 1, 1), (1, 7, 0)]
+    assert result.stderr.count("Instances: timed again, on") == 2
+
+
 def test_after_the_last_iteration_nothing_is_repeated_that_was_done(runs):
     moments = "3 display.end 1; 2 snapshot 8; 1 test 9"
     result, last = runs.losing(4, moments, **TESTED)
@@ -161,6 +179,7 @@ def test_after_the_last_iteration_nothing_is_repeated_that_was_done(runs):
     ("moments", "flags"),
     [
         ("0 update 5; 1 Solver.restore 1", ()),
+        ("0 backward 5", ("--workflow", "SC-B", *INSTANCES)),
         ("0 snapshot 8", ()),  # the last one: they train again from the one before
     ],
 )

@@ -4,7 +4,8 @@
 
 A moment is a rank as the launcher numbers them, * for all; then an operation and its iteration, or a function and the
 number of the call, 0 for each; then what happens: kill, raise, stop, hup (requests a snapshot), kill2 (kills rank 2),
-alarm (a loss is reported, but there is none), or decay (a callback makes weights smaller).
+alarm (a loss is reported, but there is none), decay (a callback makes weights smaller), cores (--instances auto has
+four cores in two domains to try), or gpu, at World.take_gpu (from the start the rank computes on a stand-in for a GPU).
 
     python dying.py "" stages "4,0,5 3,5,9" FLAG ...
 
@@ -24,9 +25,11 @@ from collectives import RankLostError
 from scaffe import cli
 from scaffe.monitor.record import BACKWARD, FORWARD, LOSS, SNAPSHOT, TEST, UPDATE, RankRecord
 from scaffe.parallel import world
+from scaffe.parallel.instances import places
+from scaffe.parallel.instances.topology import Domain, Topology
 from scaffe.parallel.spares import Spares
 from scaffe.parallel.world import World, launcher_rank
-from scaffe.training import display, snapshots
+from scaffe.training import auto_instances, display, snapshots
 from scaffe.training.carried import Carried
 from scaffe.training.losses import Losses
 from scaffe.training.snapshot_writer import SnapshotWriter
@@ -43,6 +46,8 @@ def hit(how: str, owner: Any) -> None:
     """Do to this process, or to rank 2, what a moment says."""
     if how == "decay":
         return owner.add_callback(lambda: decay(owner), lambda: None)
+    if how == "cores":
+        return pretend_cores()
     if how == "raise":
         raise ZeroDivisionError("boom")
     if how == "alarm":
@@ -58,9 +63,26 @@ def decay(solver: Solver) -> None:
         blobs[0].data[...] *= 0.75
 
 
+def pretend_cores() -> None:
+    """Let --instances auto try 1, 2 and 4 instances, on whatever cores there are."""
+    found = Topology((Domain(0, (0, 1)), Domain(1, (2, 3))))
+    auto_instances.own_topology = lambda world: found
+    places.count = lambda n, *given: {"1": 1, "numa": 2, "core": 4}.get(n) or int(n)
+
+
+def pretend_gpu() -> None:
+    """Compute on a stand-in for a GPU; the collectives' work on it is late and out of step."""
+    from strict_arrays import StrictDevice, StrictGpu
+
+    take_gpu = World.take_gpu
+    World.take_gpu = lambda self, gpu: take_gpu(self, StrictGpu(StrictDevice(seed=self.rank)))
+
+
 def set_trap(what: str, count: int, how: str) -> None:
     """Hit this rank in an operation of iteration `count`, or in the call of a function of that number."""
     owner, _, name = what.rpartition(".")
+    if how == "gpu":
+        return pretend_gpu()
     if not owner:
         return trap_operation(OPERATIONS[what], count, how)
     function, calls = getattr(OWNERS[owner], name), [0]

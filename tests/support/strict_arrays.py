@@ -353,6 +353,10 @@ class Device:
     def use(self):
         HERE.device = self.number
 
+    def synchronize(self):
+        refuse()
+        CARD.finish()
+
 
 xp.cuda = SimpleNamespace(
     Device=Device,
@@ -370,7 +374,7 @@ COMPUTES = Stream(non_blocking=True)  # a rank has one stream to compute on
 class StrictGpu:
     """A scaffe.devices.gpu.Gpu whose arrays are these."""
 
-    explain, use, wait, late, place = Gpu.explain, Gpu.use, Gpu.wait, Gpu.late, Gpu.place
+    explain, use, wait, finish, late, place = Gpu.explain, Gpu.use, Gpu.wait, Gpu.finish, Gpu.late, Gpu.place
     number, bus, shared, free = 0, "0000:00:00.0", False, 1 << 30
     capability, model = 90, "a stand-in"
 

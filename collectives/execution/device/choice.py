@@ -26,23 +26,35 @@ if TYPE_CHECKING:
 DEVICE_CHUNK = 1 << 20  # bytes: starting a kernel or a copy takes as long as copying some 100 KB
 NCCL = "nccl"
 INSTEAD = {"reduce": "chain", "bcast": "chain", "allreduce": "ring"}  # replaces what host memory alone has
+MAY_END = "a process that another GPU waits for may end"
 log = logging.getLogger(__name__)
 
 
 class DevicePlans:
     """Makes plans for arrays of `device` over `comm`. `local` has the ranks of this node. Collective.
 
-    `nccl` holds NCCL's communicators, which may be shared with other DevicePlans over the same ranks.
+    `nccl` holds NCCL's communicators, which may be shared with other DevicePlans over the same ranks. With
+    `through_host` MPI takes copies in pinned memory, and nothing that a GPU does depends on another process.
     """
 
     def __init__(
-        self, comm: MPI.Intracomm, local: MPI.Intracomm, device: Device, nccl: NcclCommunicators | None = None
+        self,
+        comm: MPI.Intracomm,
+        local: MPI.Intracomm,
+        device: Device,
+        nccl: NcclCommunicators | None = None,
+        through_host: bool = False,
     ):
         self.comm, self.local, self.device = comm, local, device
         self._nccl = NcclCommunicators() if nccl is None else nccl
-        self.direct = all(comm.allgather(takes_device_pointers()))
-        self.why_no_peers = next(filter(None, comm.allgather(why_no_peers(local, device))), "")
+        self.through_host = through_host
+        self.direct = not through_host and all(comm.allgather(takes_device_pointers()))
+        self.why_no_peers = MAY_END if through_host else self._why_no_peers()
         log.debug("Device arrays: %s", self.how)
+
+    def _why_no_peers(self) -> str:
+        """Return why ranks of a node can't map each other's memory, "" if all can. Collective."""
+        return next(filter(None, self.comm.allgather(why_no_peers(self.local, self.device))), "")
 
     @property
     def how(self) -> str:
@@ -77,11 +89,13 @@ class DevicePlans:
     @cached_property
     def why_no_nccl(self) -> str:
         """Return why NCCL can't connect the ranks, "" if it can. Collective at its first use."""
-        return why_no_nccl(self.comm, self.device, os.environ.get(SHARING) == "1")
+        return MAY_END if self.through_host else why_no_nccl(self.comm, self.device, os.environ.get(SHARING) == "1")
 
     @cached_property
     def has_local_nccl(self) -> bool:
         """Return whether NCCL can connect the ranks of every node. Collective at its first use."""
+        if self.through_host:
+            return False
         why = why_no_nccl(self.local, self.device, os.environ.get(SHARING) == "1")
         return not any(self.comm.allgather(why))
 

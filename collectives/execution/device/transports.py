@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from collectives.errors import RankLostError
 from collectives.execution.device.device import Device, Event
 from collectives.execution.execute import AHEAD
 from collectives.execution.operations import Operation
@@ -55,10 +56,11 @@ class DeferredRequest:
         return self.request is not None and bool(self.request.Test())
 
     def Wait(self) -> None:
-        """Wait until the message is complete."""
+        """Wait until the message is complete. Raise RankLostError for one that a lost rank has kept from beginning."""
         while any(self.queues):
             go_on(self.queues)
-        assert self.request is not None
+        if self.request is None:
+            raise RankLostError("a rank was lost before the message was begun")
         self.request.Wait()
 
 
@@ -115,6 +117,11 @@ class DeviceTransport:
     def free(self) -> None:
         """Wait for the last run."""
         self._last.Wait()
+
+    def break_off(self) -> None:
+        """Begin no message that waits for the device: their communicators are revoked."""
+        for queue in self._late:
+            queue.clear()
 
 
 class DirectTransport(DeviceTransport):
