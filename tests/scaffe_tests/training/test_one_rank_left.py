@@ -6,21 +6,28 @@ import functools
 import re
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import nets
+import numpy as np
 import pytest
 from one_left import lose, solver
 
-from scaffe.errors import RanksLostError
+from collectives import RankLostError
+from readers import Reading
+from scaffe.errors import RanksLostError, ScaffeError, SnapshotError
+from scaffe.monitor.record import RankRecord
 from scaffe.parallel.run import Run
 from scaffe.parallel.statistics import Statistics
 from scaffe.parallel.workflows.workflow import Workflow
+from scaffe.parallel.world import World
 from scaffe.proto import SolverParameter
 from scaffe.training import display
 from scaffe.training.carried import Carried
 from scaffe.training.losses import Losses
 from scaffe.training.signals import ACTIONS
 from scaffe.training.snapshot_writer import SnapshotWriter
+from scaffe.training.snapshots import Snapshots
 from scaffe.training.solver import Solver
 
 END = 6
@@ -175,6 +182,88 @@ def test_a_snapshot_under_way_is_written_before_the_nets_are_built_anew(monkeypa
     lost = lose(monkeypatch, Losses, "take", 4)
     solved(monkeypatch, param, snapshot_async=True)
     assert lost and found == [[], []]
+
+
+def test_what_a_broadcast_has_torn_is_not_handed_on(monkeypatch, told, param):
+    def torn(self: Carried, world: World, source: int) -> None:
+        for values in (self._values, *self._history):
+            values[...] = 7
+        monkeypatch.setattr(Carried, "share", share)
+        raise RankLostError("in a broadcast")
+
+    expected = solved(monkeypatch, param), told()
+    share = Carried.share
+    lose(monkeypatch, Losses, "take", 3)
+    monkeypatch.setattr(Carried, "share", torn)
+    assert (solved(monkeypatch, param), told()) == expected
+
+
+def test_the_next_recovery_goes_on_from_later_values(monkeypatch, told, param):
+    expected = solved(monkeypatch, param), told()
+    lost = [lose(monkeypatch, Losses, "take", call) for call in (5, 3)]  # each counts the calls that get to it
+    assert (solved(monkeypatch, param), told()) == expected and lost == [[5], [3]]
+
+
+def test_what_users_hold_and_have_called_goes_on(monkeypatch, param):
+    def train(one: Solver) -> bytes:
+        one.net.before_forward(called.append)
+        one.net.forward()  # a user's own pass, which takes a batch
+        one.step(3)
+        one.close()
+        return one.net.packed.data.tobytes()
+
+    called: list[int] = []
+    expected, count = train(solver(monkeypatch, param, SHRINKS())), len(called)
+    held = solver(monkeypatch, param, SHRINKS())
+    net, lost = held.net, lose(monkeypatch, Statistics, "average", 2)
+    called.clear()
+    assert train(held) == expected and lost == [2]
+    assert len(called) == count + 2 * len(net.layers)  # the two passes that were broken off
+    assert held.net is not net and net.packed.data.tobytes() == expected
+
+
+def test_the_error_of_a_background_snapshot_outlives_a_loss(monkeypatch, param):
+    def fail(self: Snapshots, content: object) -> None:
+        monkeypatch.setattr(Snapshots, "_write", write)  # the next one can be written
+        raise SnapshotError("no space left")
+
+    write = Snapshots._write
+    monkeypatch.setattr(Snapshots, "_write", fail)
+    param.snapshot = 2
+    lost = lose(monkeypatch, Losses, "take", 3)
+    with pytest.raises(ScaffeError, match="no space left"):
+        solved(monkeypatch, param, snapshot_async=True)
+    assert lost == [3]
+
+
+def test_bad_records_that_were_read_before_a_loss_count(monkeypatch, param):
+    lost = lose(monkeypatch, Losses, "take", 3)
+    one = solver(monkeypatch, param, SHRINKS(), reading=Reading(bad_records="skip"))
+    one.step(4)
+    read = one.bad_records.counts()[1]
+    one.close()
+    assert lost and read > sum(layer.records_read for net in (one.net, *one.test_nets) for layer in net.data_layers())
+
+
+def test_all_that_a_rank_hands_on_is_that_of_the_source(monkeypatch, param):
+    one = solver(monkeypatch, param, SHRINKS())
+    carried, (values, *history) = Carried(one), [np.full(one.net.packed.flat.size, k) for k in range(3)]
+    sent, positions = iter([values, *history]), carried._positions
+
+    def bcast(array: np.ndarray, source: int) -> None:
+        assert source == 2
+        array[...] = next(sent)
+
+    comm, theirs = SimpleNamespace(Bcast=bcast), (positions, 17)
+    world = SimpleNamespace(comm=comm, record=RankRecord(), bcast=lambda mine, source: theirs[: 2 * (source == 2)])
+    carried.share(world, 2)
+    one.net.packed.pinned = False  # it is its own successor
+    carried.give(one)
+    one.close()
+    np.testing.assert_array_equal(one.net.packed.flat, values)
+    for found, expected in zip(one.rule.history, history, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert one.net.context.batch_number == 17
 
 
 def lose_the_root(one: Solver) -> None:
