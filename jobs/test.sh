@@ -17,6 +17,7 @@ run() {
 }
 
 run python -m pytest -n 2 --dist loadfile "$@"
+[ "$chosen" != 0 ] || set -- tests/mpi_tests tests/device_tests # no rank imports the others
 for ranks in 2 3; do
   run jobs/mpirun.sh -n $ranks python -m mpi4py -m pytest --with-mpi -m mpi "$@"
 done

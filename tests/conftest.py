@@ -12,6 +12,7 @@ import hypothesis
 import lockstep
 import nets
 import pytest
+from lost_runs import Runs
 from patience import communicate
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -97,3 +98,9 @@ def tolerant_mpirun(mpirun: Launcher) -> Launcher:
     if not mpirun.is_open_mpi:
         pytest.skip("only Open MPI goes on without a rank")
     return mpirun
+
+
+@pytest.fixture
+def runs(tolerant_mpirun: Launcher, tmp_path: Path, images: Path) -> Runs:
+    """Trainings some of whose ranks are lost."""
+    return Runs(tolerant_mpirun, tmp_path, images)

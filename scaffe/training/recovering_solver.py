@@ -82,12 +82,13 @@ class State(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A rank at the begin of an iteration: its data layers' positions, and its statistics."""
+    """A rank at the begin of an iteration: its data layers' positions, its statistics, and the last losses."""
 
     iter: int
     samples: list[int]
     batch_number: int
     statistics: np.ndarray
+    losses: tuple[float, ...]
 
 
 def _on_host(state: State, mark: Mark) -> tuple[State, Mark]:
@@ -222,7 +223,8 @@ class RecoveringSolver(SavedSolver):
         if not self.run.shrinks:
             return
         samples = [layer.position for layer in self.net.data_layers()]
-        self.mark = Mark(self.iter, samples, self.net.context.batch_number, self.statistics.values.copy())
+        values, losses = self.statistics.values.copy(), tuple(self.losses.last)
+        self.mark = Mark(self.iter, samples, self.net.context.batch_number, values, losses)
         self._is_whole = False
         if self.undo:
             self.undo.begin()
@@ -376,8 +378,9 @@ class RecoveringSolver(SavedSolver):
         """Return this rank's state."""
         everywhere = self.run.collective == "allreduce" or self._has_all
         kept = self.mirror.kept if self.mirror else None
+        losses = tuple(self.losses.last) if self._is_whole else self.mark.losses
         return State(
-            self.done, self.acted, self.tested, self.tests_done, tuple(self.losses.last),
+            self.done, self.acted, self.tested, self.tests_done, losses,
             frozenset(self.losses.wishes | self.granting), self.begun, self.stopped, self.called is not None,
             self._finished, self._result,
             self.joined and (everywhere or (self.world.is_root and not self._root_lost)),
@@ -415,11 +418,12 @@ class RecoveringSolver(SavedSolver):
                 self.net.packed.set_data(self._begin_values)
                 self._begin_values = None
         self.iter, self.tests_done = state.done, state.tests_done
+        self.losses.last = deque(state.losses, self.param.average_loss)
         carried, passes = Carried(self), (state.done - mark.iter) * self.param.iter_size
         layers = zip(mark.samples, self.net.data_layers(), strict=True)
         samples = [sample + passes * layer.samples_per_batch for sample, layer in layers]
         carried.move(samples, mark.batch_number + passes)
-        self.mark = Mark(self.iter, samples, mark.batch_number + passes, mark.statistics)
+        self.mark = Mark(self.iter, samples, mark.batch_number + passes, mark.statistics, state.losses)
         self._is_whole = True
         return carried
 

@@ -4,102 +4,15 @@ from __future__ import annotations
 
 import re
 import sys
-from pathlib import Path
 
-import dying
 import nets
 import pytest
+from lost_runs import recoveries, stages_of
 
 from scaffe.errors import RanksLostError, ScaffeError
 from scaffe.parallel.run import Run
 
-SECONDS = 60
-END = 9  # iterations
 pytestmark = pytest.mark.mpi_skip  # they start an mpirun of their own
-DATA = """
-layer {{ name: "images" type: "Data" top: "data" top: "label" include {{ phase: {phase} }}
-  transform_param {{ scale: 0.004 crop_size: 9 mirror: true }}
-  data_param {{ source: "{source}" batch_size: 12 backend: LMDB }} }}
-"""
-LAYERS = """
-name: "lost"
-layer { name: "conv" type: "Convolution" bottom: "data" top: "conv"
-  convolution_param { num_output: 4 kernel_size: 3 weight_filler { type: "xavier" } } }
-layer { name: "norm" type: "BatchNorm" bottom: "conv" top: "norm" batch_norm_param { moving_average_fraction: 0.7 } }
-layer { name: "ip1" type: "InnerProduct" bottom: "norm" top: "ip1"
-  inner_product_param { num_output: 16 weight_filler { type: "xavier" } } }
-layer { name: "drop" type: "Dropout" bottom: "ip1" top: "ip1" }
-layer { name: "ip2" type: "InnerProduct" bottom: "ip1" top: "ip2"
-  inner_product_param { num_output: 10 weight_filler { type: "xavier" } } }
-layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip2" bottom: "label" top: "loss" }
-"""
-
-
-class Runs:
-    """Trainings of a small net in a folder: with ranks that are lost, and the same in stages without any loss."""
-
-    def __init__(self, mpirun, folder: Path, data: Path):
-        self.mpirun, self.folder = mpirun, folder
-        self.net = "".join(DATA.format(phase=phase, source=data) for phase in ("TRAIN", "TEST")) + LAYERS
-
-    def write(self, name: str, end: object, fields: dict[str, object]) -> Path:
-        """Write the solver file of a run to a folder of its own, which is returned."""
-        folder = self.folder / name
-        folder.mkdir(exist_ok=True)
-        path = nets.write_solver(
-            folder, self.net, max_iter=END, snapshot_after_train=True, snapshot_prefix="snap", **fields
-        )
-        path.write_text(path.read_text().replace(f"max_iter: {END}\n", f"max_iter: {end}\n"))
-        return folder
-
-    def losing(self, ranks: int, moments: str, *flags: str, **fields):
-        """Return the process of a run with these moments, and its last weights and state."""
-        folder = self.write("losing", END, fields)
-        command = sys.executable, "-m", "mpi4py", dying.__file__, moments, "train", "--solver", "solver.prototxt"
-        shrink = "--on-rank-loss", "shrink"
-        result = self.mpirun(ranks, "--with-ft", "ulfm", *command, *shrink, *flags, cwd=folder, timeout=SECONDS)
-        return result, files(folder)
-
-    def stages(self, stages: str, *flags: str, moments: str = "", **fields):
-        """Return the last weights and state of a run in stages: "4,0,5 3,5,9" of 4 ranks to iteration 5, then 3."""
-        folder = self.write("stages", "END", fields)
-        command = sys.executable, "-m", "mpi4py", dying.__file__, moments, "stages", stages
-        result = self.mpirun(max(int(one[0]) for one in stages.split()), *command, *flags, cwd=folder, timeout=SECONDS)
-        assert result.returncode == 0, result.stderr
-        return files(folder)
-
-
-def files(folder: Path) -> list[bytes]:
-    """Return the last weights and state, b"" for those that are not there."""
-    paths = [folder / f"snap_iter_{END}.{kind}" for kind in ("caffemodel", "solverstate")]
-    return [path.read_bytes() if path.exists() else b"" for path in paths]
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> Path:
-    return nets.write_images(tmp_path_factory.mktemp("lost") / "db", shape=(1, 12, 12))
-
-
-@pytest.fixture
-def runs(tolerant_mpirun, tmp_path: Path, data: Path) -> Runs:
-    return Runs(tolerant_mpirun, tmp_path, data)
-
-
-def recoveries(result) -> list[tuple[int, int, int]]:
-    """Return, of each recovery, how many ranks were left, their iteration, and how many iterations were redone."""
-    said = r"Ranks left: (\d+); they go on at iteration (\d+) after \S+ s; iterations redone: (\d+)"
-    return [(int(ranks), int(at), int(redone)) for ranks, at, redone in re.findall(said, result.stderr)]
-
-
-def stages_of(ranks: int, result) -> str:
-    """Return the stages that a run went through which began on so many ranks."""
-    begin, stages = 0, []
-    for left, at, _ in recoveries(result):
-        stages.append((ranks, begin, at))
-        ranks, begin = left, at
-    return " ".join(f"{ranks},{begin},{end}" for ranks, begin, end in [*stages, (ranks, begin, END)] if begin < end)
-
-
 CHAIN = "--workflow", "SC-OBR", "--bucket-bytes", "0", "--reduce", "chain"
 HELPER = "--workflow", "SC-OBR", "--drive", "helper"
 ALLREDUCE = "--workflow", "SC-OBR", "--sync", "allreduce", "--reduce", "ring"
@@ -242,8 +155,8 @@ def test_an_exception_ends_the_job_with_its_traceback(runs, moments):
     assert result.stderr.count("ZeroDivisionError: boom") == 1
 
 
-def test_a_job_that_ends_with_any_of_its_ranks_is_refused(mpirun, tmp_path, data):
-    net = nets.write_solver(tmp_path, nets.softmax_regression(data))
+def test_a_job_that_ends_with_any_of_its_ranks_is_refused(mpirun, tmp_path, images):
+    net = nets.write_solver(tmp_path, nets.softmax_regression(images))
     result = mpirun(2, sys.executable, "-m", "scaffe", "train", "--solver", net, "--on-rank-loss", "shrink")
     assert result.returncode == 2
     assert result.stderr.count("--on-rank-loss shrink: this job ends with any of its ranks") == 1

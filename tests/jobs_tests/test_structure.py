@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 BELOW_THE_NET = {"net", "graph", "packed", "solvers", "training", "files", "parallel", "monitor", "timeline", "tools"}
 BELOW_THE_NET |= {"cli", "commands"}
+MARKED = re.compile(r"^(?:pytestmark|@).*pytest\.mark\.mpi\b", re.MULTILINE)
 
 
 def imports(package: str) -> Iterator[tuple[str, str]]:
@@ -187,6 +188,12 @@ def test_every_package_that_is_imported_is_a_requirement() -> None:
 def test_every_test_below_mpi_tests_runs_under_mpirun() -> None:
     for path in (ROOT / "tests/mpi_tests").glob("test_*.py"):
         assert "pytest.mark.mpi" in path.read_text(), f"{path} has no pytestmark = pytest.mark.mpi"
+
+
+def test_no_other_test_runs_under_mpirun_but_those_on_devices() -> None:
+    """Since jobs/test.sh gives the ranks only these folders."""
+    marked = {path.parent.name for path in (ROOT / "tests").rglob("test_*.py") if MARKED.search(path.read_text())}
+    assert marked == {"mpi_tests", "device_tests"}
 
 
 def nodes(kind: type[ast.AST]) -> Iterator[tuple[Path, ast.AST]]:

@@ -3,9 +3,10 @@
     python dying.py "2 backward 5; 1 Carried.share 1 raise" train --solver solver.prototxt --on-rank-loss shrink
 
 A moment is a rank as the launcher numbers them, * for all; then an operation and its iteration, or a function and the
-number of the call, 0 for each; then what happens: kill, raise, stop, hup (requests a snapshot), kill2 (kills rank 2),
-alarm (a loss is reported, but there is none), decay (a callback makes weights smaller), cores (--instances auto has
-four cores in two domains to try), or gpu, at World.take_gpu (from the start the rank computes on a stand-in for a GPU).
+number of the call, 0 for each, or `unsent` or `half-sent` and the iteration of a mirror. Then what happens: kill,
+raise, stop, hup (requests a snapshot), kill2 (kills rank 2), alarm (a loss is reported, but there is none), decay (a
+callback makes weights smaller), cores (--instances auto has four cores in two domains to try), or gpu, at
+World.take_gpu (from the start the rank computes on a stand-in for a GPU).
 
     python dying.py "" stages "4,0,5 3,5,9" FLAG ...
 
@@ -24,9 +25,10 @@ from typing import Any
 from collectives import RankLostError
 from scaffe import cli
 from scaffe.monitor.record import BACKWARD, FORWARD, LOSS, SNAPSHOT, TEST, UPDATE, RankRecord
-from scaffe.parallel import world
+from scaffe.parallel import mirror, world
 from scaffe.parallel.instances import places
 from scaffe.parallel.instances.topology import Domain, Topology
+from scaffe.parallel.mirror import Mirror
 from scaffe.parallel.spares import Spares
 from scaffe.parallel.world import World, launcher_rank
 from scaffe.training import auto_instances, display, snapshots
@@ -39,6 +41,7 @@ OPERATIONS = {
     "forward": FORWARD, "backward": BACKWARD, "loss": LOSS, "update": UPDATE, "test": TEST, "snapshot": SNAPSHOT,
 }  # fmt: skip
 OWNERS = {one.__name__: one for one in (Carried, Losses, SnapshotWriter, Solver, Spares, World)}
+SENT = {"unsent": 0.0, "half-sent": 0.5}  # shares of a mirror
 OWNERS |= {"display": display, "weights": snapshots.weights}
 
 
@@ -83,6 +86,8 @@ def set_trap(what: str, count: int, how: str) -> None:
     owner, _, name = what.rpartition(".")
     if how == "gpu":
         return pretend_gpu()
+    if what in SENT:
+        return trap_mirror(SENT[what], count, how)
     if not owner:
         return trap_operation(OPERATIONS[what], count, how)
     function, calls = getattr(OWNERS[owner], name), [0]
@@ -110,8 +115,28 @@ def trap_operation(operation: int, iteration: int, how: str) -> None:
     RankRecord.at = trapped  # type: ignore[method-assign]
 
 
+def trap_mirror(share: float, iteration: int, how: str) -> None:
+    """Hit this rank, the root, when it has sent that share of the mirror of an iteration."""
+    feed, pieces, fed = Mirror.feed, mirror.pieces, [-1]
+
+    def followed(self: Mirror, now: int, *about: Any) -> None:
+        fed.append(now)
+        feed(self, now, *about)
+
+    def trapped(buffer: Any) -> Any:
+        whole = pieces(buffer)
+        for k, piece in enumerate(whole):
+            if fed[-1] == iteration and k == int(share * len(whole)):
+                hit(how, None)
+            yield piece
+
+    Mirror.feed, mirror.pieces = followed, trapped  # type: ignore[method-assign,assignment]
+
+
 def main(moments: str, *command: str) -> int:
     """Set this rank's traps, and run scaffe."""
+    print(f"process {os.getpid()}", file=sys.stderr)
+    mirror.PIECE = 1 << 9  # so that a small net's has several
     for moment in filter(None, moments.split(";")):
         rank, what, count, *how = moment.split()
         if rank in ("*", str(launcher_rank())):

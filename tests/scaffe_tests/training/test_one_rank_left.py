@@ -1,0 +1,310 @@
+"""The rank that is left of two: wherever the other is lost, it computes what it computes without a loss."""
+
+from __future__ import annotations
+
+import functools
+import re
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import nets
+import numpy as np
+import pytest
+from one_left import lose, solver
+
+from collectives import RankLostError
+from readers import Reading
+from scaffe.errors import RanksLostError, ScaffeError, SnapshotError
+from scaffe.monitor.record import RankRecord
+from scaffe.parallel.run import Run
+from scaffe.parallel.statistics import Statistics
+from scaffe.parallel.workflows.workflow import Workflow
+from scaffe.parallel.world import World
+from scaffe.proto import SolverParameter
+from scaffe.training import display
+from scaffe.training.carried import Carried
+from scaffe.training.losses import Losses
+from scaffe.training.signals import ACTIONS
+from scaffe.training.snapshot_writer import SnapshotWriter
+from scaffe.training.snapshots import Snapshots
+from scaffe.training.solver import Solver
+
+END = 6
+DATA = """
+layer {{ name: "images" type: "Data" top: "data" top: "label" include {{ phase: {phase} }}
+  transform_param {{ scale: 0.004 crop_size: 9 mirror: true }}
+  data_param {{ source: "{source}" batch_size: {batch} backend: LMDB }} }}
+"""
+LAYERS = """
+layer { name: "norm" type: "BatchNorm" bottom: "data" top: "norm" batch_norm_param { moving_average_fraction: 0.7 } }
+layer { name: "ip1" type: "InnerProduct" bottom: "norm" top: "ip1"
+  inner_product_param { num_output: 8 weight_filler { type: "xavier" } } }
+layer { name: "drop" type: "Dropout" bottom: "ip1" top: "ip1" }
+layer { name: "ip2" type: "InnerProduct" bottom: "ip1" top: "ip2"
+  inner_product_param { num_output: 10 weight_filler { type: "xavier" } } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip2" bottom: "label" top: "loss" }
+"""
+SHRINKS = functools.partial(Run, on_rank_loss="shrink", bucket_bytes="0")
+ALLREDUCE = {"workflow": "SC-OBR", "sync": "allreduce"}
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory) -> str:
+    source = nets.write_images(tmp_path_factory.mktemp("one-left") / "db", shape=(1, 12, 12))
+    parts = (DATA.format(phase=phase, source=source, batch=6 + k) for k, phase in enumerate(("TRAIN", "TEST")))
+    return "".join(parts) + LAYERS
+
+
+@pytest.fixture
+def param(net: str, tmp_path: Path, monkeypatch) -> SolverParameter:
+    """Adam, with tests and displays, and snapshots of prefix "snap" in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    fields = {"type": "Adam", "momentum2": 0.99, "iter_size": 2, "average_loss": 3, "display": 1}
+    tested = {"test_iter": [2], "test_interval": 3}
+    return nets.solver_with(net, max_iter=END, snapshot_prefix="snap", snapshot_after_train=True, **fields, **tested)
+
+
+def files() -> list[bytes]:
+    """Return the snapshots, which have all that later iterations depend on, and remove them."""
+    paths = sorted(Path().glob("snap*"))
+    found = [str(path).encode() + path.read_bytes() for path in paths]
+    for path in paths:
+        path.unlink()
+    return found
+
+
+def solved(
+    monkeypatch, param: SolverParameter, prepare=lambda one: None, **run
+) -> tuple[list[bytes], list[float], str]:
+    """Train to the end; return the last files, the last losses, and the request that ended it."""
+    one = solver(monkeypatch, param, SHRINKS(**run))
+    prepare(one)
+    one.solve()
+    one.close()
+    return files(), [*one.losses.last], one.stopped
+
+
+@pytest.fixture
+def told(caplog):
+    """Return the numbers and paths that a training has logged since the last call."""
+    caplog.set_level("INFO", "scaffe")
+
+    def take() -> list[str]:
+        found = [text for text in caplog.messages if re.search("net output|, loss|lr = |Snapshotting", text)]
+        caplog.clear()
+        return [re.sub(r" \(\S+ iter/s.*?\)", "", text) for text in found]
+
+    return take
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "call", "run"),
+    [
+        (Losses, "take", 3, ALLREDUCE),  # an iteration's, before any update
+        (Statistics, "average", 3, {}),  # the last message of an iteration whose updates are not early
+        (Solver, "update_bucket", 8, {"workflow": "SC-OBR", "drive": "helper"}),  # early, some buckets are updated
+        (Solver, "update_bucket", 8, ALLREDUCE),
+        (Workflow, "drain", 4, {"workflow": "SC-OB"}),
+        (Solver, "test_all", 2, {}),
+        (display, "end", 1, {}),
+        (Solver, "snapshot", 1, {}),
+        (Solver, "_final_loss", 1, {}),
+        (Solver, "test_all", 3, ALLREDUCE),  # the last
+        (Solver, "_finish_records", 1, {}),
+    ],
+)
+def test_what_was_broken_off_is_done_again_and_nothing_else(monkeypatch, told, param, owner, name, call, run):
+    expected = *solved(monkeypatch, param, **run), told()
+    lost = lose(monkeypatch, owner, name, call)
+    assert (*solved(monkeypatch, param, **run), told()) == expected
+    assert lost == [call]
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "call"),
+    [
+        (Carried, "share", 1),
+        (Solver, "_build_parts", 2),  # the first is the set-up's
+        (Carried, "give", 1),
+        (Solver, "_make_workflows", 2),
+        (Solver, "_plan", 2),
+    ],
+)
+def test_a_recovery_that_is_broken_off_begins_again(monkeypatch, told, param, owner, name, call):
+    run = {"workflow": "SC-OBR"}
+    expected = *solved(monkeypatch, param, **run), told()
+    first = lose(monkeypatch, Solver, "update_bucket", 8)
+    second = lose(monkeypatch, owner, name, call)
+    assert (*solved(monkeypatch, param, **run), told()) == expected
+    assert (first, second) == ([8], [call])
+
+
+@pytest.mark.parametrize(
+    ("action", "asked", "end", "owner", "name", "run"),
+    [
+        ("stop", 1, 1, Statistics, "average", {}),  # requested, but not granted: the iteration isn't begun again
+        ("requeue", 0, 1, Solver, "snapshot", {}),  # half granted
+        ("requeue", 0, 1, Solver, "_save", {"snapshot_async": True}),
+        ("stop", 0, 1, display, "end", ALLREDUCE),  # granted: the training has stopped
+    ],
+)
+def test_a_request_that_was_under_way_is_granted_once(monkeypatch, told, param, action, asked, end, owner, name, run):
+    def ask(one: Solver, iteration: int) -> None:
+        wishes = {action}
+        one.asked = lambda: [
+            one.iter == iteration and known in wishes and not wishes.discard(known) for known in ACTIONS
+        ]
+
+    expected = *solved(monkeypatch, param, lambda one: ask(one, end - 1), **run), told()
+    lost = lose(monkeypatch, owner, name, asked + 1)
+    assert (*solved(monkeypatch, param, lambda one: ask(one, asked), **run), told()) == expected
+    assert lost == [asked + 1] and expected[2] == action
+
+
+def test_a_snapshot_under_way_is_written_before_the_nets_are_built_anew(monkeypatch, param):
+    """So that it cannot end after a later one of the same name, nor write what the nets that follow compute."""
+    written, found = threading.Event(), []
+    start, join, build = SnapshotWriter.start, SnapshotWriter.join, Solver._build_parts
+
+    def joining(self):
+        written.set()
+        join(self)
+
+    def building(self):
+        found.append([one.name for one in threading.enumerate() if one.name == "snapshot writer"])
+        build(self)
+
+    monkeypatch.setattr(SnapshotWriter, "start", lambda self, write: start(self, lambda: (written.wait(9), write())))
+    monkeypatch.setattr(SnapshotWriter, "join", joining)
+    monkeypatch.setattr(Solver, "_build_parts", building)
+    param.snapshot = 2
+    lost = lose(monkeypatch, Losses, "take", 4)
+    solved(monkeypatch, param, snapshot_async=True)
+    assert lost and found == [[], []]
+
+
+def test_what_a_broadcast_has_torn_is_not_handed_on(monkeypatch, told, param):
+    def torn(self: Carried, world: World, source: int) -> None:
+        for values in (self._values, *self._history):
+            values[...] = 7
+        monkeypatch.setattr(Carried, "share", share)
+        raise RankLostError("in a broadcast")
+
+    expected = solved(monkeypatch, param), told()
+    share = Carried.share
+    lose(monkeypatch, Losses, "take", 3)
+    monkeypatch.setattr(Carried, "share", torn)
+    assert (solved(monkeypatch, param), told()) == expected
+
+
+def test_the_next_recovery_goes_on_from_later_values(monkeypatch, told, param):
+    expected = solved(monkeypatch, param), told()
+    lost = [lose(monkeypatch, Losses, "take", call) for call in (5, 3)]  # each counts the calls that get to it
+    assert (solved(monkeypatch, param), told()) == expected and lost == [[5], [3]]
+
+
+def test_what_users_hold_and_have_called_goes_on(monkeypatch, param):
+    def train(one: Solver) -> bytes:
+        one.net.before_forward(called.append)
+        one.net.forward()  # a user's own pass, which takes a batch
+        one.step(3)
+        one.close()
+        return one.net.packed.data.tobytes()
+
+    called: list[int] = []
+    expected, count = train(solver(monkeypatch, param, SHRINKS())), len(called)
+    held = solver(monkeypatch, param, SHRINKS())
+    net, lost = held.net, lose(monkeypatch, Statistics, "average", 2)
+    called.clear()
+    assert train(held) == expected and lost == [2]
+    assert len(called) == count + 2 * len(net.layers)  # the two passes that were broken off
+    assert held.net is not net and net.packed.data.tobytes() == expected
+
+
+def test_the_error_of_a_background_snapshot_outlives_a_loss(monkeypatch, param):
+    def fail(self: Snapshots, content: object) -> None:
+        monkeypatch.setattr(Snapshots, "_write", write)  # the next one can be written
+        raise SnapshotError("no space left")
+
+    write = Snapshots._write
+    monkeypatch.setattr(Snapshots, "_write", fail)
+    param.snapshot = 2
+    lost = lose(monkeypatch, Losses, "take", 3)
+    with pytest.raises(ScaffeError, match="no space left"):
+        solved(monkeypatch, param, snapshot_async=True)
+    assert lost == [3]
+
+
+def test_bad_records_that_were_read_before_a_loss_count(monkeypatch, param):
+    lost = lose(monkeypatch, Losses, "take", 3)
+    one = solver(monkeypatch, param, SHRINKS(), reading=Reading(bad_records="skip"))
+    one.step(4)
+    read = one.bad_records.counts()[1]
+    one.close()
+    assert lost and read > sum(layer.records_read for net in (one.net, *one.test_nets) for layer in net.data_layers())
+
+
+def test_all_that_a_rank_hands_on_is_that_of_the_source(monkeypatch, param):
+    one = solver(monkeypatch, param, SHRINKS())
+    carried, (values, *history) = Carried(one), [np.full(one.net.packed.flat.size, k) for k in range(3)]
+    sent, positions = iter([values, *history]), carried._positions
+
+    def bcast(array: np.ndarray, source: int) -> None:
+        assert source == 2
+        array[...] = next(sent)
+
+    comm, theirs = SimpleNamespace(Bcast=bcast), (positions, 17)
+    world = SimpleNamespace(comm=comm, record=RankRecord(), bcast=lambda mine, source: theirs[: 2 * (source == 2)])
+    carried.share(world, 2)
+    one.net.packed.pinned = False  # it is its own successor
+    carried.give(one)
+    one.close()
+    np.testing.assert_array_equal(one.net.packed.flat, values)
+    for found, expected in zip(one.rule.history, history, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert one.net.context.batch_number == 17
+
+
+def lose_the_root(one: Solver) -> None:
+    """Make the next lost rank the root, whose place this rank takes."""
+    one.world.losing = [0]
+
+
+def test_until_an_iteration_begins_all_ranks_have_what_the_root_gave_them_in_a_recovery(monkeypatch, told, param):
+    expected = solved(monkeypatch, param), told()
+
+    def prepare(one: Solver) -> None:
+        lose(monkeypatch, Losses, "take", 3)
+        lose(monkeypatch, Solver, "_arrange", 4, lambda: lose_the_root(one))
+
+    assert (solved(monkeypatch, param, prepare), told()) == expected
+
+
+def test_without_the_root_training_goes_on_at_the_newest_snapshot(monkeypatch, param):
+    param.snapshot = 2
+    *expected, _ = solved(monkeypatch, param)
+
+    def prepare(one: Solver) -> None:
+        lost.extend([lose(monkeypatch, Losses, "take", 6, lambda: lose_the_root(one))])
+
+    lost: list[list[int]] = []
+    *found, _ = solved(monkeypatch, param, prepare)
+    assert found == expected and lost == [[6]]
+
+
+def test_without_the_root_a_last_snapshot_or_a_mirror_the_training_ends(monkeypatch, param):
+    one = solver(monkeypatch, param, SHRINKS())
+    lose(monkeypatch, Statistics, "average", 3, lambda: lose_the_root(one))
+    with pytest.raises(RanksLostError, match="there is no snapshot of snap of this run"):
+        one.solve()
+
+
+def test_the_threads_of_workflows_that_were_broken_off_end(monkeypatch, param):
+    before = {*threading.enumerate()}
+    lost = lose(monkeypatch, Losses, "take", 3)
+    one = solver(monkeypatch, param, SHRINKS(workflow="SC-OBR", drive="helper"))
+    helpers = {*threading.enumerate()} - before
+    one.step(4)
+    assert lost and helpers and not [thread for thread in helpers if thread.is_alive()]
+    one.close()
