@@ -14,9 +14,10 @@ from collectives.schedules.exchange import ExchangeAlgorithm
 from collectives.schedules.schedule import Schedule
 from collectives.schedules.tree_steps import TreeSteps
 
-MANY = 64  # ranks from which on events are too many: plain trees and closed forms alone, and longer chunks, are tried
+MANY = 64  # ranks from which on events are too many: plain trees and closed forms alone are tried
 CHUNKS = tuple(kib << 10 for kib in (64, 256, 1024, 4096))
-LONG = CHUNKS[-2:]
+LONG = CHUNKS[-2:]  # what is tried from `VERY_MANY` ranks on, since a simulation has an event for each message
+VERY_MANY = 256
 
 
 def chooser(cluster: Cluster, ranks: int, itemsize: int = 4) -> Callable[[str, int], Choice]:
@@ -33,7 +34,7 @@ def chooser(cluster: Cluster, ranks: int, itemsize: int = 4) -> Callable[[str, i
 def _rows(cluster: Cluster, group: Group, what: str, elements: int, itemsize: int) -> Iterator[Prediction]:
     """Iterate over the times of each algorithm and chunk."""
     nbytes, is_many = elements * itemsize, group.size >= MANY
-    sizes = LONG if is_many else CHUNKS
+    sizes = LONG if group.size >= VERY_MANY else CHUNKS[1:] if is_many else CHUNKS
     for each in registry.algorithms(what):
         for name in each.tried(what, group.size):
             if is_many and isinstance(each, ExchangeAlgorithm):
