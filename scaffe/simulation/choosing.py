@@ -13,6 +13,7 @@ from collectives.schedules.algorithms import Choice, make_schedule, order_for
 from collectives.schedules.exchange import ExchangeAlgorithm
 from collectives.schedules.schedule import Schedule
 from collectives.schedules.tree_steps import TreeSteps
+from scaffe.simulation.closed_forms import ClosedForms
 
 MANY = 64  # ranks from which on events are too many: plain trees and closed forms alone are tried
 CHUNKS = tuple(kib << 10 for kib in (64, 256, 1024, 4096))
@@ -38,9 +39,8 @@ def _rows(cluster: Cluster, group: Group, what: str, elements: int, itemsize: in
     for each in registry.algorithms(what):
         for name in each.tried(what, group.size):
             if is_many and isinstance(each, ExchangeAlgorithm):
-                if cluster.ranks_per_node == 1:
-                    seconds = each.seconds(group.size, nbytes, LONG[-1], cluster.alpha, cluster.beta, cluster.gamma)
-                    yield Prediction(name, LONG[-1], seconds)
+                cost = ClosedForms(cluster, group.size).exchange(name, nbytes)
+                yield Prediction(name, cost.chunk, cost.seconds)
                 continue
             for chunk in [size for size in sizes if size < nbytes] or sizes[:1]:
                 cut = max(1, chunk // itemsize)
