@@ -22,7 +22,7 @@ S_CAFFE = "binomial", "chain", "cb-4", "cb-8"  # of its section 5
 
 
 @dataclass(frozen=True)
-class Cost:
+class CollectiveTime:
     """A collective's seconds, those in which its busiest rank sends or receives, and the algorithm and its chunk."""
 
     seconds: float
@@ -49,11 +49,11 @@ class ClosedForms:
         """Nodes, the last of which may be filled in part."""
         return ceil(self.ranks / self.inside)
 
-    def cost(self, what: str, nbytes: int) -> Cost:
+    def cost(self, what: str, nbytes: int) -> CollectiveTime:
         """Return the cost of the fastest algorithm for "reduce", "bcast" or "allreduce"."""
         return _cheapest(self, what, nbytes)
 
-    def costs(self, what: str, nbytes: int) -> Iterator[Cost]:
+    def costs(self, what: str, nbytes: int) -> Iterator[CollectiveTime]:
         """Iterate over the costs of all algorithms, with all chunks."""
         for name in self.names:
             if name in EXCHANGES and what == "allreduce":
@@ -61,10 +61,10 @@ class ClosedForms:
             elif name in TREES:
                 for chunk in [c for c in CHUNKS if c < nbytes] + [nbytes]:
                     up, down = (self.tree(name, nbytes, chunk, is_up) for is_up in (True, False))
-                    both = Cost(up.seconds + down.seconds, up.busy + down.busy, name, chunk)
+                    both = CollectiveTime(up.seconds + down.seconds, up.busy + down.busy, name, chunk)
                     yield {"reduce": up, "bcast": down, "allreduce": both}[what]
 
-    def tree(self, name: str, nbytes: int, chunk: int, adds: bool) -> Cost:
+    def tree(self, name: str, nbytes: int, chunk: int, adds: bool) -> CollectiveTime:
         """Return the cost of a tree: `adds` for a reduce, else a broadcast."""
         hops, received, joins = self._shape(name)
         add = self.links.gamma * chunk * adds
@@ -73,7 +73,7 @@ class ClosedForms:
         first = hops[0] * (inside + add) + hops[1] * (across + add)
         each = max(received[0] * inside + received[1] * across, joins * add)
         count = nbytes / chunk
-        return Cost(first + (count - 1) * each, count * each, name, chunk)
+        return CollectiveTime(first + (count - 1) * each, count * each, name, chunk)
 
     def _shape(self, name: str) -> tuple[tuple[float, float], tuple[float, float], float]:
         """Return a tree's hops and the busiest rank's messages, within a node and between nodes, and its additions."""
@@ -94,17 +94,17 @@ class ClosedForms:
         received = one[0] + inner, one[1] + outer
         return hops, received, sum(received)
 
-    def exchange(self, name: str, nbytes: int) -> Cost:
+    def exchange(self, name: str, nbytes: int) -> CollectiveTime:
         """Return the cost of an allreduce by a ring, or by recursive halving renumbered over supernodes."""
         c, p = self.links, self.ranks
         if p == 1:
-            return Cost(0.0, 0.0, name, nbytes)
+            return CollectiveTime(0.0, 0.0, name, nbytes)
         if name == "ring":
             alpha, beta = (c.alpha, c.beta) if self.nodes > 1 else (c.alpha_in, c.beta_in)
             seconds = ring_time(p, nbytes, CHUNKS[-1], alpha, beta, c.gamma)
         else:
             seconds = self._halving(nbytes)
-        return Cost(seconds, seconds, name, CHUNKS[-1])
+        return CollectiveTime(seconds, seconds, name, CHUNKS[-1])
 
     def _halving(self, nbytes: int) -> float:
         """Return swCaffe's equations 2, 5 and 6; the ranks of a node share its adapters in rounds between nodes.
@@ -127,5 +127,5 @@ class ClosedForms:
 
 
 @cache
-def _cheapest(forms: ClosedForms, what: str, nbytes: int) -> Cost:
+def _cheapest(forms: ClosedForms, what: str, nbytes: int) -> CollectiveTime:
     return min(forms.costs(what, nbytes), key=lambda cost: cost.seconds)

@@ -21,7 +21,7 @@ from scaffe.parallel.workflows.sc_b import ScB
 from scaffe.parallel.workflows.sc_ob import ScOb
 from scaffe.parallel.workflows.sc_obr import ScObr
 from scaffe.setting import parse_bytes
-from scaffe.simulation.closed_forms import ClosedForms, Cost
+from scaffe.simulation.closed_forms import ClosedForms, CollectiveTime
 from scaffe.simulation.clusters import DescribedCluster
 from scaffe.simulation.layer_times import LayerTimes
 from scaffe.simulation.rank import small_message
@@ -42,7 +42,7 @@ class Estimate:
     run: Run
     seconds: float
     computing: float
-    chosen: Mapping[tuple[str, int], Cost]
+    chosen: Mapping[tuple[str, int], CollectiveTime]
 
     @property
     def exposed(self) -> float:
@@ -85,7 +85,7 @@ class _Estimation:
         self.buckets = make_buckets(net, nbytes, cut=run.workflow == ScObr.name)
         self.itemsize: int = net.packed.flat.itemsize
         self.loss = small_message(cluster, forms.ranks)
-        self.chosen: dict[tuple[str, int], Cost] = {}
+        self.chosen: dict[tuple[str, int], CollectiveTime] = {}
         self.what = run.collective
         self.sends_down = self.what == "reduce"
 
@@ -135,7 +135,7 @@ class _Estimation:
         """Return when all buckets have been summed."""
         return max(_lanes(ready, self._sums()))
 
-    def _sums(self) -> list[Cost]:
+    def _sums(self) -> list[CollectiveTime]:
         return [self._cost(self.forms, self.what, bucket) for bucket in reversed(self.buckets)]
 
     def _whole(self, what: str) -> float:
@@ -143,10 +143,10 @@ class _Estimation:
         forms = self.down if what == "bcast" else self.forms
         return self._of(forms, what, sum(map(self._nbytes, self.buckets))).seconds
 
-    def _cost(self, forms: ClosedForms, what: str, bucket: Bucket) -> Cost:
+    def _cost(self, forms: ClosedForms, what: str, bucket: Bucket) -> CollectiveTime:
         return self._of(forms, what, self._nbytes(bucket))
 
-    def _of(self, forms: ClosedForms, what: str, nbytes: int) -> Cost:
+    def _of(self, forms: ClosedForms, what: str, nbytes: int) -> CollectiveTime:
         cost = self.chosen[what, nbytes] = forms.cost(what, nbytes)
         return cost
 
@@ -158,7 +158,7 @@ class _Estimation:
         return self.times.update * self._nbytes(bucket) / self.itemsize
 
 
-def _lanes(ready: Sequence[float], costs: Sequence[Cost]) -> list[float]:
+def _lanes(ready: Sequence[float], costs: Sequence[CollectiveTime]) -> list[float]:
     """Return when each stage ends: it begins once it is ready, its lane is free, and the busiest rank's port is."""
     ends: list[float] = []
     port = 0.0
