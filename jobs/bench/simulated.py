@@ -7,6 +7,9 @@ Layers take the times of a device of RATE operations a second (replay), so all t
 and to add. What the simulation needs is measured here, before the workflows run: the seconds of short and of long
 messages in a row between two ranks, and of an addition. Nothing is fitted.
 
+Streams in opposite directions are timed too, which over TCP take turns or do not (docs/simulate.md); no simulation uses
+them.
+
 Rows are the means of some iterations in the steady state, on the slowest rank. --out appends a line of JSON.
 """
 
@@ -37,6 +40,7 @@ from scaffe.training.solver import Solver
 
 RUNS = "SC-B:chain,SC-B:binomial,SC-OB:chain,SC-OBR:chain,SC-OBR:binomial"
 SHORTER = 8  # times shorter than a chunk are the short messages that are timed
+LATER = (0.0, 0.2, 0.5, 0.7, 1.0, 1.4, 1.8)  # messages after which a stream begins that meets another one
 BURST = 8 << 20  # bytes of messages in a row, so that latencies and a link's buffers don't count
 
 
@@ -65,6 +69,7 @@ def main() -> None:
     profile = by_operations(solver.net, a.rate)
     solver.replay = Replay(solver.net, profile)
     numbers = links(world, a.chunk_bytes)
+    both_ways = streams(world.comm, a.chunk_bytes, a.chunk_bytes / numbers["rate"])
     computing = seconds(solver, alone(solver), a.iterations)
     rows = {}
     for name in a.runs.split(","):
@@ -79,6 +84,7 @@ def main() -> None:
             rows[name] = measured, found.seconds
         world.comm.Barrier()
     if world.is_root:
+        print(both_ways)
         report(a, world.size, computing, sum(map(sum, profile.layers.values())), numbers, rows)
 
 
@@ -127,6 +133,43 @@ def burst(comm: Any, nbytes: int) -> float:
             comm.Recv(array, 0)
         comm.Send(answer, 0)
     return (time.perf_counter() - start) / count
+
+
+def stream(comm: Any, nbytes: int, ways: int, late: float) -> float:
+    """Return the bytes a second from rank 0 to rank 1, and with two `ways` of another stream back at the same time.
+
+    Rank 1 begins `late` seconds later. Two sends are in flight and four receives posted, as an execution does.
+    """
+    array, arrays, count = np.zeros(nbytes, np.uint8), np.empty((4, nbytes), np.uint8), BURST // nbytes
+    to_send, to_receive = (count if of < ways else 0 for of in (comm.rank, 1 - comm.rank))
+    sends: list[Any] = []
+    receives: list[Any] = []
+    comm.Barrier()
+    start = time.perf_counter()
+    while comm.rank == 1 and time.perf_counter() - start < late:
+        pass
+    posted = sent = 0
+    while comm.rank < 2 and (sends or receives or posted < to_receive or sent < to_send):
+        if posted < to_receive and len(receives) < len(arrays):
+            receives.append(comm.Irecv(arrays[posted % len(arrays)], 1 - comm.rank))
+            posted += 1
+        if sent < to_send and len(sends) < 2:
+            sends.append(comm.Issend(array, 1 - comm.rank))
+            sent += 1
+        for requests in (sends, receives):
+            if requests and requests[0].Test():
+                requests.pop(0)
+        time.sleep(1e-4)
+    comm.Barrier()
+    return count * nbytes / (time.perf_counter() - start - late)
+
+
+def streams(comm: Any, chunk: int, message: float) -> str:
+    """Return what streams of chunks reach, one of which takes `message` seconds, in a line. Collective."""
+    alone = max(stream(comm, chunk, 1, 0.0) for _ in range(3))
+    both = sorted(stream(comm, chunk, 2, late * message) for late in LATER for _ in range(2))
+    rates = f"{alone / 1e6:.1f} MB/s alone, {both[0] / 1e6:.1f} to {both[-1] / 1e6:.1f} while another comes back"
+    return f"streams: {rates}, by the moment at which that begins"
 
 
 def timed(work: Callable[[], object]) -> float:

@@ -4,7 +4,7 @@ A figure has inputs, and the methods `measure`, `model`, `check` and `draw`. `ru
 writes the result. Its keys:
 
 - rank, id, title, source: the figure's place by conviction, and where it stands in the paper,
-- paper, measured, modelled: the numbers in words; inputs, unexplained: lists for the pages,
+- paper, measured, modelled: the numbers in words; inputs, unexplained: lists for the pages; table: lines, if any,
 - checks: what, found, low, high, verdict, by, why,
 - verdict: the worst of the checks,
 - kept: what was measured, from which the rest can be made again; when, on which machine and at which load.
@@ -120,6 +120,10 @@ class Figure:
         """Return the measured and the modelled numbers in words."""
         raise NotImplementedError
 
+    def table(self, measured: Data, modelled: Data) -> Iterable[str]:
+        """Return the lines of tables for the figure's page, in Markdown; none by default."""
+        return ()
+
     def draw(self, figure: Any, measured: Data, modelled: Data) -> None:
         """Draw into a matplotlib figure, in the paper's axes."""
         raise NotImplementedError
@@ -132,7 +136,7 @@ def result(figure: Figure, kept: Data) -> Data:
     checks = list(figure.check(measured, modelled))
     if "why" in kept:
         checks.append(Check("measurement", None, why=kept["why"]))
-    words = figure.words(measured, modelled)
+    words, table = figure.words(measured, modelled), list(figure.table(measured, modelled))
     return {
         "rank": figure.rank,
         "id": figure.id,
@@ -146,7 +150,7 @@ def result(figure: Figure, kept: Data) -> Data:
         "checks": [check.result() for check in checks],
         "verdict": worst([check.verdict for check in checks]),
         "kept": kept,
-    }
+    } | ({"table": table} if table else {})
 
 
 def worst(verdicts: Sequence[str]) -> str:

@@ -10,7 +10,9 @@ from left_out import IMPOSSIBLE
 from scaffe.atomic import write_atomically
 from scaffe.papers import Result, expected, results, summary, under, verdict
 
+BEYOND = "beyond"
 TITLES = {
+    BEYOND: "Beyond each paper",
     "numa-caffe": "NUMA-Caffe",
     "parax": "ParaX",
     "s-caffe": "S-Caffe",
@@ -25,13 +27,13 @@ def write(folder: Path, known: Sequence[str]) -> None:
     for paper, title in TITLES.items():
         mine = [one for one in found if one["id"].rpartition("-")[0] == paper]
         if mine:
-            lines = [*page(title, mine), *rest(paper)]
+            lines = [*page(title, mine), *(rest(paper) if paper in IMPOSSIBLE else [])]
             write_atomically(folder / f"{paper}.md", ("\n".join(lines) + "\n").encode())
 
 
 def page(title: str, found: Sequence[Result]) -> Iterator[str]:
     """Yield a page's lines."""
-    yield f"# {title}, reproduced"
+    yield f"# {title}" if title == TITLES[BEYOND] else f"# {title}, reproduced"
     yield "\n`jobs/papers.sh` makes this page. A value is measured on a machine of 2 cores, or modelled at the paper's"
     yield "size. Inputs are stated in the paper, derived from it, measured here, assumed, or fitted. A check that holds"
     yield "because an input was fitted on it is no evidence, and is not counted.\n"
@@ -66,6 +68,9 @@ def section(one: Result) -> Iterator[str]:
     yield f"\n## {one['id']}\n"
     yield f"{one['title']}. {one['source']}.\n"
     yield f"![{one['title']}]({one['id']}.png)\n"
+    if one.get("table"):
+        yield from one["table"]
+        yield ""
     kept = one["kept"]
     if "why" in kept:
         yield f"Not measured: {kept['why']}.\n"

@@ -29,7 +29,7 @@ from scaffe.papers import FOLDER, REPRODUCED, lines
 
 HERE = Path(__file__).resolve().parent
 PICTURES = HERE.parents[1] / "docs/papers"
-PAPERS = ("numa-caffe", "parax", "s-caffe", "singlecaffe", "swcaffe")
+PAPERS = ("beyond", "numa-caffe", "parax", "s-caffe", "singlecaffe", "swcaffe")
 
 
 def figures() -> dict[str, Figure]:

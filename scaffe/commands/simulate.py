@@ -11,8 +11,10 @@ from scaffe.commands.running import alone
 from scaffe.errors import ScaffeError
 from scaffe.parallel.run import Run
 from scaffe.simulation import report
-from scaffe.simulation.clusters import find_cluster, names
-from scaffe.simulation.iteration import simulate_iteration
+from scaffe.simulation.clusters import DescribedCluster, find_cluster, names
+from scaffe.simulation.estimate import best, table
+from scaffe.simulation.iteration import build, simulate_iteration
+from scaffe.simulation.layer_times import layer_times
 
 RANK = 15
 SETTINGS = "workflow", "sync", "reduce", "chain_size", "chunk_bytes", "bucket_bytes", "drive"
@@ -31,6 +33,7 @@ def add(top: Parser) -> None:
     command.flag("profile", metavar="FILE.json", help="layer times of scaffe time --profile [the cluster's devices]")
     command.flag("timeline", metavar="OUT.json", help="write a timeline, for scaffe timeline")
     command.flag("shown", type=int, default=SHOWN, metavar="N", help=f"ranks in the timeline [{SHOWN}]")
+    command.flag("best", action="store_true", help="compare workflows, syncs and buckets by closed forms, at any N")
     command.flag("iterations", type=int, default=1, metavar="N", help="iterations to take the mean of [1]")
     add_settings(command, Run, *SETTINGS)
 
@@ -43,6 +46,8 @@ def _print(a: argparse.Namespace) -> None:
     run = Run(**{name: value for name, value in given.items() if value is not None})
     run.check_reduce()
     cluster = find_cluster(a.cluster)
+    if a.best:
+        return _print_best(a, cluster)
     found = simulate_iteration(
         a.net,
         a.ranks,
@@ -58,6 +63,17 @@ def _print(a: argparse.Namespace) -> None:
     if a.timeline:
         report.write_timeline(found, a.timeline)
         print(f"Timeline of {len(found.spans)} ranks in {a.timeline}; scaffe timeline {a.timeline} summarises it")
+
+
+def _print_best(a: argparse.Namespace, cluster: DescribedCluster) -> None:
+    """Print what an iteration takes by each way to run it, the fastest first."""
+    if given := next((name for name in (*SETTINGS, "timeline") if getattr(a, name)), ""):
+        raise ScaffeError(f"--best tries all workflows, and writes no timeline; leave --{given.replace('_', '-')} out")
+    net = build(a.net, _batch(a))
+    found = best(net, a.ranks, cluster, layer_times(net, cluster, a.profile))
+    print(f"{a.ranks} rank(s) of {cluster.name}, by closed forms; alone a rank takes {1e3 * found[0].computing:.4g} ms")
+    for line in table(found):
+        print(line)
 
 
 def _batch(a: argparse.Namespace) -> int | None:

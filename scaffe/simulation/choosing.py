@@ -13,10 +13,12 @@ from collectives.schedules.algorithms import Choice, make_schedule, order_for
 from collectives.schedules.exchange import ExchangeAlgorithm
 from collectives.schedules.schedule import Schedule
 from collectives.schedules.tree_steps import TreeSteps
+from scaffe.simulation.closed_forms import ClosedForms
 
-MANY = 64  # ranks from which on events are too many: plain trees and closed forms alone, and longer chunks, are tried
+MANY = 64  # ranks from which on events are too many: plain trees and closed forms alone are tried
 CHUNKS = tuple(kib << 10 for kib in (64, 256, 1024, 4096))
-LONG = CHUNKS[-2:]
+LONG = CHUNKS[-2:]  # what is tried from `VERY_MANY` ranks on, since a simulation has an event for each message
+VERY_MANY = 256
 
 
 def chooser(cluster: Cluster, ranks: int, itemsize: int = 4) -> Callable[[str, int], Choice]:
@@ -33,13 +35,12 @@ def chooser(cluster: Cluster, ranks: int, itemsize: int = 4) -> Callable[[str, i
 def _rows(cluster: Cluster, group: Group, what: str, elements: int, itemsize: int) -> Iterator[Prediction]:
     """Iterate over the times of each algorithm and chunk."""
     nbytes, is_many = elements * itemsize, group.size >= MANY
-    sizes = LONG if is_many else CHUNKS
+    sizes = LONG if group.size >= VERY_MANY else CHUNKS[1:] if is_many else CHUNKS
     for each in registry.algorithms(what):
         for name in each.tried(what, group.size):
             if is_many and isinstance(each, ExchangeAlgorithm):
-                if cluster.ranks_per_node == 1:
-                    seconds = each.seconds(group.size, nbytes, LONG[-1], cluster.alpha, cluster.beta, cluster.gamma)
-                    yield Prediction(name, LONG[-1], seconds)
+                cost = ClosedForms(cluster, group.size).exchange(name, nbytes)
+                yield Prediction(name, cost.chunk, cost.seconds)
                 continue
             for chunk in [size for size in sizes if size < nbytes] or sizes[:1]:
                 cut = max(1, chunk // itemsize)

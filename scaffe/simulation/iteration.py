@@ -21,12 +21,12 @@ from scaffe.parallel.drive import Helper
 from scaffe.parallel.run import AUTO, Run
 from scaffe.simulation.choosing import chooser
 from scaffe.simulation.clusters import DescribedCluster, find_cluster
-from scaffe.simulation.layer_times import LayerTimes, of_device, of_profile
+from scaffe.simulation.layer_times import LayerTimes, layer_times
 from scaffe.simulation.rank import SimulatedParameters
 from scaffe.simulation.result import Iteration, Messages
 from scaffe.simulation.training import SimulatedJob, SimulatedTraining
 from scaffe.tools.benchmark import batch_size
-from scaffe.training.replay import Profile, load
+from scaffe.training.replay import Profile
 
 CHUNK = 1 << 20  # bytes of an algorithm's messages where neither the run nor the model says
 
@@ -60,9 +60,7 @@ def simulate_iteration(
     run = replace(run, drive=Helper.name if run.drive == AUTO else run.drive)
     described = cluster if isinstance(cluster, DescribedCluster) else find_cluster(cluster)
     built = net if isinstance(net, Net) else build(net, batch)
-    if times is None:
-        given = load(profile) if isinstance(profile, (str, os.PathLike)) else profile
-        times = of_profile(built, given) if given else of_device(built, described)
+    times = times or layer_times(built, described, profile)
     job = SimulatedJob(built, ranks, described, times, iterations, factors, shown)
     return min((_simulate(job, one) for one in run.candidates.values()), key=lambda one: one.seconds)
 

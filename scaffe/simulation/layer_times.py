@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from scaffe.net import Net
 from scaffe.simulation.clusters import DescribedCluster
 from scaffe.tools.benchmark import batch_size
 from scaffe.tools.work import layer_works
-from scaffe.training.replay import Profile
+from scaffe.training.replay import Profile, load
 
 UPDATED = 5  # times that an update by momentum moves each parameter: reads value, history and gradient, writes two
 
@@ -31,6 +32,12 @@ class LayerTimes:
     def computing(self) -> float:
         """The seconds of both passes."""
         return sum(self.forward) + sum(self.backward)
+
+
+def layer_times(net: Net, cluster: DescribedCluster, profile: str | os.PathLike[str] | Profile | None) -> LayerTimes:
+    """Return the times of a profile, or of its file; without one those of the cluster's devices."""
+    given = load(profile) if isinstance(profile, (str, os.PathLike)) else profile
+    return of_profile(net, given) if given else of_device(net, cluster)
 
 
 def of_profile(net: Net, profile: Profile) -> LayerTimes:

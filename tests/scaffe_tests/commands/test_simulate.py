@@ -33,6 +33,7 @@ def test_what_is_printed_is_what_the_timeline_holds(tmp_path: Path, capsys: pyte
         ("--ranks 0", "--ranks must be 1 or more"),
         ("--reduce slices", "'slices' is no schedule, so it can't be simulated"),
         ("--total 7", "--batch and --total"),
+        ("--best --timeline a.json", "--best tries all workflows, and writes no timeline; leave --workflow out"),
         ("--profile missing.json", "missing.json: no such file"),
     ],
 )
@@ -40,3 +41,12 @@ def test_wrong_input_is_one_line(flags: str, error: str, capfd: pytest.CaptureFi
     assert main([*SMALL.split(), *flags.split()]) == 2
     lines = capfd.readouterr().err.strip().splitlines()
     assert len(lines) == 1 and error in lines[0]
+
+
+def test_best_lists_the_ways_by_time(capsys: pytest.CaptureFixture[str]) -> None:
+    given = "simulate --net googlenet --ranks 100000 --cluster ndr --batch 64 --best"
+    assert main(given.split()) == 0
+    first, _, *rows = capsys.readouterr().out.splitlines()
+    assert first.startswith("100000 rank(s) of ndr, by closed forms")
+    milliseconds = [float(row[32:44]) for row in rows]
+    assert milliseconds == sorted(milliseconds) and len(rows) > 8

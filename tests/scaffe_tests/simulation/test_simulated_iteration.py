@@ -100,7 +100,7 @@ def test_hook_and_allreduce() -> None:
 
 
 MEASURED = [json.loads(line) for line in (Path(__file__).parent / "measured.json").read_text().splitlines()]
-TWO_WAY = pytest.mark.xfail(reason="two nodes send both ways at once; probably TCP: not simulated", strict=True)
+TWO_WAY = pytest.mark.xfail(reason="streams both ways take turns over TCP, or do not: docs/simulate.md", strict=True)
 
 
 def with_marks(row: dict) -> object:

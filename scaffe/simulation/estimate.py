@@ -1,0 +1,185 @@
+"""Estimate: an iteration's length by closed forms, for any number of ranks, and the best way to run it.
+
+Where `simulate_iteration` drives the ranks, one by one, this follows one iteration of the slowest rank: buckets are
+summed in the order of the backward pass, two at a time, and broadcast in the order of the forward pass. Tests hold it
+against the driven ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from collectives.staged import LANES
+from scaffe.errors import ScaffeError
+from scaffe.net import Net
+from scaffe.parallel.buckets import Bucket, make_buckets
+from scaffe.parallel.ordering import share_ahead
+from scaffe.parallel.propagate import buckets_ahead
+from scaffe.parallel.run import SYNCS, Run
+from scaffe.parallel.workflows.sc_b import ScB
+from scaffe.parallel.workflows.sc_ob import ScOb
+from scaffe.parallel.workflows.sc_obr import ScObr
+from scaffe.setting import parse_bytes
+from scaffe.simulation.closed_forms import ClosedForms, CollectiveTime
+from scaffe.simulation.clusters import DescribedCluster
+from scaffe.simulation.layer_times import LayerTimes
+from scaffe.simulation.rank import small_message
+
+TRIED = tuple(
+    Run(workflow, sync, reduce="auto", bucket_bytes=nbytes)
+    for sync in SYNCS
+    for workflow, sizes in ((ScB.name, ["4M"]), (ScOb.name, ["4M", "64M"]), (ScObr.name, ["1M", "4M", "16M", "64M"]))
+    for nbytes in sizes
+    if sync == "reduce-bcast" or workflow != ScOb.name  # without broadcasts there is nothing to stage
+)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An iteration's seconds, those in which a rank computes, and the algorithms by collective and bytes."""
+
+    run: Run
+    seconds: float
+    computing: float
+    chosen: Mapping[tuple[str, int], CollectiveTime]
+
+    @property
+    def exposed(self) -> float:
+        """Seconds in which computation waits for messages. Updates that hide behind messages make it 0."""
+        return max(0.0, self.seconds - self.computing)
+
+
+def best(net: Net, ranks: int, cluster: DescribedCluster, times: LayerTimes) -> list[Estimate]:
+    """Return the estimates of TRIED, the fastest first."""
+    forms = ClosedForms(cluster.links, ranks)
+    found = [estimate(net, cluster, run, times, forms) for run in TRIED]
+    return sorted(found, key=lambda one: one.seconds)
+
+
+def estimate(
+    net: Net,
+    cluster: DescribedCluster,
+    run: Run,
+    times: LayerTimes,
+    forms: ClosedForms,
+    down: ClosedForms | None = None,
+) -> Estimate:
+    """Return the estimate of one run; `down` are the broadcasts' forms, those of the sums by default.
+
+    Raise ScaffeError for a workflow without an estimate.
+    """
+    return _Estimation(net, cluster, run, times, forms, down or forms).result()
+
+
+class _Estimation:
+    """One iteration of the slowest rank; its times are seconds since its begin."""
+
+    def __init__(
+        self, net: Net, cluster: DescribedCluster, run: Run, times: LayerTimes, forms: ClosedForms, down: ClosedForms
+    ):
+        if run.workflow not in (ScB.name, ScOb.name, ScObr.name):
+            raise ScaffeError(f"workflow '{run.workflow}' has no estimate; known: {ScB.name} {ScOb.name} {ScObr.name}")
+        self.run, self.times, self.forms, self.down, self.net = run, times, forms, down, net
+        nbytes = parse_bytes(run.bucket_bytes)
+        self.buckets = make_buckets(net, nbytes, cut=run.workflow == ScObr.name)
+        self.itemsize: int = net.packed.flat.itemsize
+        self.loss = small_message(cluster, forms.ranks)
+        self.chosen: dict[tuple[str, int], CollectiveTime] = {}
+        self.what = run.collective
+        self.sends_down = self.what == "reduce"
+
+    def result(self) -> Estimate:
+        """Follow the iteration."""
+        computing = self.times.computing + sum(map(self._update, self.buckets))
+        if self.forms.ranks == 1:
+            return Estimate(self.run, computing, computing, {})
+        staged = self.run.workflow == ScObr.name
+        backward_end = self._backward(self._forward() + self.loss)
+        end = self._summed(backward_end) if staged else backward_end[-1] + self._whole(self.what)
+        end += self._update(self.buckets[0]) if staged else sum(map(self._update, self.buckets))
+        return Estimate(self.run, end, computing, self.chosen)
+
+    def _forward(self) -> float:
+        """Return when the forward pass has ended, which begins with the broadcasts, or after them."""
+        if not self.sends_down:
+            return sum(self.times.forward)
+        if self.run.workflow == ScB.name:
+            return self._whole("bcast") + sum(self.times.forward)
+        sent = self.buckets[: len(self.buckets) - len(self._ahead())]
+        arrivals = _lanes([0.0] * len(sent), [self._cost(self.down, "bcast", bucket) for bucket in sent])
+        needed = {layer: end for bucket, end in zip(sent, arrivals, strict=True) for layer in bucket.layers}
+        clock = 0.0
+        for i, seconds in enumerate(self.times.forward):
+            clock = max(clock, needed.get(i, 0.0)) + seconds
+        return clock
+
+    def _ahead(self) -> Sequence[int]:
+        """Return the buckets whose broadcasts hide behind the backward pass, after their sums."""
+        if self.run.workflow != ScObr.name:
+            return ()
+        sums = sum(max(cost.busy, cost.seconds / LANES) for cost in self._sums())
+        sizes = [self._nbytes(bucket) for bucket in self.buckets]
+        return buckets_ahead(sizes, share_ahead(sum(self.times.backward), sums))
+
+    def _backward(self, clock: float) -> Sequence[float]:
+        """Return when each bucket's gradients are complete, in the order of the sums; the pass ends with the last."""
+        ends = {}
+        for i in reversed(range(len(self.times.backward))):
+            clock += self.times.backward[i]
+            ends[i] = clock
+        ready = [max(ends[layer] for layer in bucket.layers) for bucket in reversed(self.buckets)]
+        return [*ready[:-1], clock]
+
+    def _summed(self, ready: Sequence[float]) -> float:
+        """Return when all buckets have been summed."""
+        return max(_lanes(ready, self._sums()))
+
+    def _sums(self) -> list[CollectiveTime]:
+        return [self._cost(self.forms, self.what, bucket) for bucket in reversed(self.buckets)]
+
+    def _whole(self, what: str) -> float:
+        """Return the seconds of one message of all parameters."""
+        forms = self.down if what == "bcast" else self.forms
+        return self._of(forms, what, sum(map(self._nbytes, self.buckets))).seconds
+
+    def _cost(self, forms: ClosedForms, what: str, bucket: Bucket) -> CollectiveTime:
+        return self._of(forms, what, self._nbytes(bucket))
+
+    def _of(self, forms: ClosedForms, what: str, nbytes: int) -> CollectiveTime:
+        cost = self.chosen[what, nbytes] = forms.cost(what, nbytes)
+        return cost
+
+    def _nbytes(self, bucket: Bucket) -> int:
+        elements: int = bucket.part.stop - bucket.part.start
+        return elements * self.itemsize
+
+    def _update(self, bucket: Bucket) -> float:
+        return self.times.update * self._nbytes(bucket) / self.itemsize
+
+
+def _lanes(ready: Sequence[float], costs: Sequence[CollectiveTime]) -> list[float]:
+    """Return when each stage ends: it begins once it is ready, its lane is free, and the busiest rank's port is."""
+    ends: list[float] = []
+    port = 0.0
+    for i, (time, cost) in enumerate(zip(ready, costs, strict=True)):
+        begin = max(time, port, ends[i - LANES] if i >= LANES else 0.0)
+        port = begin + cost.busy
+        ends.append(begin + cost.seconds)
+    return ends
+
+
+def faster_computing(times: LayerTimes, factor: float) -> LayerTimes:
+    """Return the times of layers that are computed `factor` times as fast."""
+    forward, backward = ([each / factor for each in passes] for passes in (times.forward, times.backward))
+    return replace(times, forward=forward, backward=backward)
+
+
+def table(found: Sequence[Estimate]) -> Iterator[str]:
+    """Yield a line for each estimate: workflow, sync, buckets, milliseconds, and those exposed."""
+    yield f"{'workflow':<10}{'sync':<14}{'buckets':>8}{'ms':>12}{'exposed':>12}  algorithms"
+    for one in found:
+        names = sorted({f"{what} {cost.algorithm}" for (what, _), cost in one.chosen.items()})
+        times = f"{1e3 * one.seconds:12.4g}{1e3 * one.exposed:12.4g}"
+        buckets = "-" if one.run.workflow == ScB.name else one.run.bucket_bytes
+        yield f"{one.run.workflow:<10}{one.run.sync:<14}{buckets:>8}{times}  {', '.join(names)}"

@@ -1,0 +1,90 @@
+"""Closed forms against events, and estimates against driven ranks and sums by hand."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from collectives.model.predicting import predict
+from collectives.schedules.algorithms import make_schedule, order_for
+from scaffe import Net
+from scaffe.parallel.run import Run
+from scaffe.simulation import find_cluster, simulate_iteration
+from scaffe.simulation.closed_forms import TREES, ClosedForms
+from scaffe.simulation.estimate import best, estimate
+from scaffe.simulation.iteration import build
+from scaffe.simulation.layer_times import LayerTimes, of_device
+
+MIB = 1 << 20
+
+
+@cache
+def net() -> Net:
+    return build("googlenet", 8)
+
+
+def events(what: str, name: str, cluster: str, ranks: int, nbytes: int) -> float:
+    links = find_cluster(cluster).links
+    group = links.group(ranks)
+    order = order_for(name, group)
+    return predict(make_schedule(what, name, ranks, nbytes // 4, chunk=MIB // 4, order=order), links, group=group)
+
+
+@pytest.mark.parametrize("cluster", ["cluster-a", "ndr"])
+@pytest.mark.parametrize("name", TREES)
+def test_trees_of_1024_ranks(cluster: str, name: str) -> None:
+    forms = ClosedForms(find_cluster(cluster).links, 1024)
+    for what in ("reduce", "bcast"):
+        found = forms.tree(name, 64 * MIB, MIB, adds=what == "reduce").seconds
+        assert found == pytest.approx(events(what, name, cluster, 1024, 64 * MIB), rel=0.1), what
+
+
+@pytest.mark.parametrize("cluster", ["cluster-a", "taihulight", "ndr"])
+@pytest.mark.parametrize(
+    ("name", "ranks", "within"),
+    [("ring", 64, 0.05), ("halving", 1024, 0.1), ("halving", 160, 0.15)],  # 160: the additions of the fold overlap
+)
+def test_exchanges(cluster: str, name: str, ranks: int, within: float) -> None:
+    found = ClosedForms(find_cluster(cluster).links, ranks).exchange(name, 4 * MIB).seconds
+    assert found == pytest.approx(events("allreduce", name, cluster, ranks, 4 * MIB), rel=within)
+
+
+def test_two_ranks_by_hand() -> None:
+    """One message each way of all parameters: 1 s for a byte and no latency, nothing else."""
+    slow = find_cluster("tianhe").with_(alpha=0.0, alpha_in=0.0, rate=1.0, rate_in=1.0, add=1e30, launch=0.0)
+    small = build("lenet", 4)
+    times = LayerTimes([0.0] * len(small.layers), [0.0] * len(small.layers), 0.0)
+    forms = ClosedForms(slow.links, 2)
+    both = estimate(small, slow, Run("SC-B", reduce="auto"), times, forms)
+    assert both.seconds == pytest.approx(2 * small.packed.nbytes, rel=1e-4)  # less some padding
+    half = estimate(small, slow, Run("SC-B", "allreduce", reduce="auto"), times, forms)
+    assert half.seconds == pytest.approx(small.packed.nbytes, rel=1e-4)  # halves, there and back
+
+
+@pytest.mark.parametrize(
+    ("workflow", "sync", "within"),
+    [
+        ("SC-B", "reduce-bcast", 0.02),
+        ("SC-OB", "reduce-bcast", 0.2),
+        ("SC-OBR", "reduce-bcast", 0.2),
+        ("SC-B", "allreduce", 0.1),
+        ("SC-OBR", "allreduce", 0.2),
+    ],
+)
+def test_estimates_are_near_driven_ranks(workflow: str, sync: str, within: float) -> None:
+    run = Run(workflow, sync, reduce="auto", bucket_bytes="16M")
+    cluster = find_cluster("ndr")
+    times = of_device(net(), cluster)
+    driven = simulate_iteration(net(), 64, cluster, run, times=times)
+    found = estimate(net(), cluster, run, times, ClosedForms(cluster.links, 64))
+    assert found.seconds == pytest.approx(driven.seconds, rel=within)
+    assert found.computing == pytest.approx(driven.computing)
+
+
+def test_the_best_comes_first_and_a_single_rank_computes() -> None:
+    cluster = find_cluster("cluster-a")
+    times = of_device(net(), cluster)
+    seconds = [one.seconds for one in best(net(), 100_000, cluster, times)]
+    assert seconds == sorted(seconds) and seconds[0] > times.computing
+    assert best(net(), 1, cluster, times)[0].exposed == 0
