@@ -11,7 +11,7 @@ nets() {
 word_lm 500 32 hidden=64,layers=2,steps=20 1 300
 gnmt 16 32 hidden=32,layers=2,steps=8,source_words=16 0.01 300
 ncf 1 128 users=60,items=40,factors=8 0.005 400
-mobilenet 8 16 side=64 0.045 200
+mobilenet 8 16 side=64 0.045 100
 inception_bn 8 16 side=64 0.0075 100
 NETS
 }

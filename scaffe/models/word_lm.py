@@ -42,7 +42,7 @@ class TextModel(RowsModel):
         return rows, names
 
 
-# ParaX, sections 5.2 and 5.4.2: two layers of 650, batches of 64. It states neither words nor steps, which are those of
+# ParaX, sections 5.1 and 5.4.2: two layers of 650, batches of 64. It states neither words nor steps, which are those of
 # Zaremba's medium model.
 WORD_LM = TextModel(
     name="word_lm",
