@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
+from scaffe.blob import Blob
 from scaffe.layers.layer import Blobs, Layer
 
 
@@ -28,6 +29,11 @@ class Recurrent(Layer):
     state, blobs (1 x N x D). As in Caffe, no gradient passes through the state's bottoms and tops. Without them, the
     state carries over from one forward pass to the next.
 
+    Caffe has neither of these fields:
+
+    - `batch_first`: x is (N x T x ...), cont (N x T) and y (N x T x D), so that ranks can divide the batch.
+    - `reverse`: the steps are processed from the last to the first; cont is 0 at the last step of a sequence.
+
     Parameters: W_x (width D x inputs), b (width D), W_static (width D x static inputs) if there is a static input,
     and W_h (width D x D). A step's pre-activations are W_x x_t + b + W_static static + W_h cont_t h_(t-1); subclasses
     compute the step's state from them.
@@ -41,6 +47,9 @@ class Recurrent(Layer):
         self.outputs = param.num_output
         if not self.outputs:
             raise self.error("recurrent_param needs num_output, at least 1")
+        self.batch_first, self.reverse = param.batch_first, param.reverse
+        if self.batch_first and param.expose_hidden:
+            raise self.error("takes batch_first or expose_hidden, not both: exposed states have the batch on axis 1")
         exposed = self.states if param.expose_hidden else 0
         if len(bottom) - exposed not in (2, 3) or len(top) != 1 + exposed:
             raise self.error(
@@ -63,20 +72,24 @@ class Recurrent(Layer):
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
         self._check_shapes(bottom)
-        self.time, self.sequences = bottom[0].shape[:2]
-        top[0].reshape(self.time, self.sequences, self.outputs)
+        first, second = bottom[0].shape[:2]
+        self.time, self.sequences = (second, first) if self.batch_first else (first, second)
+        top[0].reshape(first, second, self.outputs)
         for blob in top[1:]:
             blob.reshape(1, self.sequences, self.outputs)
 
     def _check_shapes(self, bottom: Blobs) -> None:
         x, cont = bottom[0].shape, bottom[1].shape
         if len(x) < 2 or cont != x[:2]:
-            raise self.shape_error(f"needs bottoms (T x N x ...) and (T x N), got {x} and {cont}")
-        for i, weight, axis in self.inputs:
-            shape, expected = bottom[i].shape, self.blobs[weight].shape[1]
-            if shape[axis - 1 : axis] != x[1:2] or prod(shape[axis:]) != expected:
+            axes = "N x T" if self.batch_first else "T x N"
+            raise self.shape_error(f"needs bottoms ({axes} x ...) and ({axes}), got {x} and {cont}")
+        sequences = x[0] if self.batch_first else x[1]
+        for source in self.inputs:
+            shape, expected = bottom[source.bottom].shape, self.blobs[source.weight].shape[1]
+            if (source is STATIC and shape[:1] != (sequences,)) or prod(shape[source.axis :]) != expected:
                 raise self.shape_error(
-                    f"bottom {i} has shape {shape}; its weights take {expected} inputs of each of {x[1]} sequences"
+                    f"bottom {source.bottom} has shape {shape}; "
+                    f"its weights take {expected} inputs of each of {sequences} sequences"
                 )
         for i in self.exposed:
             if bottom[i].shape != (1, x[1], self.outputs):
@@ -109,15 +122,24 @@ class Recurrent(Layer):
         self.continued = self.buffer("continued", (self.time, *shape), dtype)  # cont_t h_(t-1)
         self.pre = self._input_products(bottom)
         self.state[:, 0] = carried
-        cont, weight = bottom[1].array[:, :, None], self.blobs[self.recurrence].array.T
+        cont, weight = self._in_steps(bottom[1].array)[:, :, None], self.blobs[self.recurrence].array.T
         for t in range(self.time):
             xp.multiply(self.state[0, t], cont[t], out=self.continued[t])
             self.context.engine.multiply(self.continued[t], weight, self.pre[t], add=True)
             self.step(t, cont[t])
-        self.finish(self.state[0, 1:], top[0].array)
+        self._finish(top[0])
         carried[...] = self.state[:, -1]
         for blob, state in zip(top[1:], carried, strict=False):
             blob.array[0] = state
+
+    def _finish(self, top: Blob) -> None:
+        hidden, y = self.state[0, 1:], top.array
+        if not (self.batch_first or self.reverse):
+            self.finish(hidden, y)
+            return
+        ordered = self.buffer("y", hidden.shape, y.dtype)
+        self.finish(hidden, ordered)
+        self._in_steps(y)[...] = ordered
 
     def _input_products(self, bottom: Blobs) -> Any:
         """Return W_x x + b + W_static static, (T x N x width D)."""
@@ -136,8 +158,8 @@ class Recurrent(Layer):
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         self.refuse_gradient(propagate_down, 1, "cont")
         dpre = self.buffer("pre's gradient", self.pre.shape, self.pre.dtype)
-        dhidden = self.begin_back(self.state[0, 1:], top[0].diff_array)
-        cont, weight = bottom[1].array[:, :, None], self.blobs[self.recurrence].array
+        dhidden = self.begin_back(self.state[0, 1:], self._in_steps(top[0].diff_array))
+        cont, weight = self._in_steps(bottom[1].array)[:, :, None], self.blobs[self.recurrence].array
         later: Any = 0  # the part of the hidden values' gradient that comes from the next step
         for t in reversed(range(self.time)):
             self.step_back(t, dhidden[t] + later, dpre[t])
@@ -155,11 +177,21 @@ class Recurrent(Layer):
             dy, blob = flat if source is X else dpre.sum(axis=0), bottom[source.bottom]
             self.add_product(source.weight, dy, self._rows(source, blob.array))
             if propagate_down[source.bottom]:
-                dx = self._rows(source, blob.diff_array)
-                self.context.engine.multiply(dy, self.blobs[source.weight].array, dx)
+                self._write_dx(source, dy, blob)
         for i in self.exposed:
             if propagate_down[i]:
                 bottom[i].diff_array[...] = 0
+
+    def _write_dx(self, source: _WeightedBottom, dy: Any, blob: Blob) -> None:
+        """Compute a bottom's gradient from that of the pre-activations, dy (rows x width D)."""
+        weight, dx = self.blobs[source.weight].array, blob.diff_array
+        if source is STATIC or not (self.batch_first or self.reverse):
+            self.context.engine.multiply(dy, weight, self._rows(source, dx))
+            return
+        steps = self._in_steps(dx)
+        ordered = self.buffer("dx", steps.shape, dx.dtype)
+        self.context.engine.multiply(dy, weight, ordered.reshape(len(dy), -1))
+        steps[...] = ordered
 
     def add_product(self, index: int, dy: Any, x: Any) -> None:
         """Add dy^T x to the gradient of the weights `index`; dy (rows x out), x (rows x in)."""
@@ -176,11 +208,17 @@ class Recurrent(Layer):
             diff += dy.sum(axis=0)
 
     def _rows(self, source: _WeightedBottom, array: Any) -> Any:
-        """Return a bottom's array as rows of inputs, a view."""
-        return array.reshape(-1, self.blobs[source.weight].shape[1])
+        """Return a bottom's array as rows of inputs, those of x in the order of processing."""
+        steps = self._in_steps(array) if source is X else array
+        return steps.reshape(-1, self.blobs[source.weight].shape[1])
+
+    def _in_steps(self, array: Any) -> Any:
+        """Return the array of x, cont or y as (T x N x ...), its steps in the order of processing, a view."""
+        steps = array.swapaxes(0, 1) if self.batch_first else array
+        return steps[::-1] if self.reverse else steps
 
     def allows_force_backward(self, bottom_index: int) -> bool:
         return bottom_index != 1
 
     def mixes_samples(self, bottom: Blobs) -> str:
-        return "its axis 0 is time and the batch is on axis 1"
+        return "" if self.batch_first else "without batch_first its axis 0 is time and the batch is on axis 1"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from scaffe import layers as L
+from scaffe.errors import ScaffeError
 from scaffe.models.blocks import conv, dropout, fc, named, pool
 from scaffe.models.imagenet import MEAN, norm
 from scaffe.models.model import Head, Model
@@ -89,7 +90,9 @@ _BN_MODULES = {
 }
 
 
-def _inception_bn(n: NetSpec, classes: int, training: bool) -> list[Head]:
+def _inception_bn(n: NetSpec, classes: int, training: bool, side: int) -> list[Head]:
+    if side % 32:
+        raise ScaffeError(f"inception_bn halves height and width five times; give a side of 32, 64, ..., got {side}")
     x = conv_bn(n, "conv1/7x7_s2", n.data, 64, 7, relu="conv1/relu_7x7", stride=2, pad=3)
     x = pool(n, "pool1/3x3_s2", x, 3, 2)
     x = conv_bn(n, "conv2/3x3_reduce", x, 64, 1, relu="conv2/relu_3x3_reduce")
@@ -97,7 +100,7 @@ def _inception_bn(n: NetSpec, classes: int, training: bool) -> list[Head]:
     x = pool(n, "pool2/3x3_s2", x, 3, 2)
     for module, outputs in _BN_MODULES.items():
         x = _bn_module(n, f"inception_{module}", x, *outputs, pooling="MAX" if module == "5b" else "AVE")
-    x = pool(n, "pool5/7x7_s1", x, 7, 1, "AVE")
+    x = pool(n, "pool5/7x7_s1", x, side // 32, 1, "AVE")
     return [Head(fc(n, "loss3/classifier", x, classes), "loss3/loss3", "loss3/top-1", "loss3/top-5")]
 
 
@@ -151,6 +154,7 @@ INCEPTION_BN = Model(
     title="InceptionBN",
     paper="Ioffe and Szegedy 2015, BN-x5",
     body=_inception_bn,
+    sizes=dict(side=224),
     parameters=11_285_224,
     solver_fields=dict(
         **_SOLVER, base_lr=0.0075, lr_policy="step", stepsize=53_382, gamma=0.96, max_iter=1_200_000,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from scaffe import layers as L
 from scaffe.models.blocks import dropout
-from scaffe.models.model import TESTING, TRAINING, Head, Model
-from scaffe.netspec import Function, NetSpec
+from scaffe.models.model import Head, Model
+from scaffe.models.rows import add_hdf5
+from scaffe.netspec import NetSpec
 
 STEPS = 35
-_WIDTH = 650
+WIDTH = 650
 _UNIFORM = dict(type="uniform", min=-0.05, max=0.05)
 
 
@@ -23,10 +26,7 @@ class WordModel(Model):
         """Add layers that read HDF5 files, which the lists `source` name; a row of a file is a step."""
         train, test = (self.source.format(part) for part in self.sources)
         # One row per step: the batch axis of an HDF5Data layer is axis 0, here time.
-        fields = dict(source=train, batch_size=self.shape[0])
-        n.words, n.cont, n.targets = Function("HDF5Data", (), dict(ntop=3, include=TRAINING, **fields)).tops
-        fields = dict(fields, source=test, name="words", top=["words", "cont", "targets"])
-        n["words of tests"] = Function("HDF5Data", (), dict(ntop=0, include=TESTING, **fields))
+        add_hdf5(n, list(self.inputs(batch)), (train, self.shape[0]), (test, self.shape[0]))
 
     def add_dummy(self, n: NetSpec, batch: int) -> None:
         """Add constant inputs: word 0 in all steps."""
@@ -35,15 +35,20 @@ class WordModel(Model):
         n.words, n.cont, n.targets = L.DummyData(ntop=3, shape=shapes, data_filler=fillers)
 
 
-def _body(n: NetSpec, classes: int, training: bool) -> list[Head]:
-    n.embedding = L.Embed(n.words, input_dim=classes, num_output=_WIDTH, bias_term=False, weight_filler=_UNIFORM)
+def body(
+    n: NetSpec, classes: int, training: bool, hidden: int = WIDTH, layers: int = 2, steps: int = STEPS,
+    batch_first: bool = False,
+) -> list[Head]:  # fmt: skip
+    """Add the words' vectors, LSTM layers with dropout around each, and the scores of the next words."""
+    n.embedding = L.Embed(n.words, input_dim=classes, num_output=hidden, bias_term=False, weight_filler=_UNIFORM)
     x = dropout(n, "embedding_drop", n.embedding)
-    for i in (1, 2):
-        n[f"lstm{i}"] = L.LSTM(x, n.cont, num_output=_WIDTH, weight_filler=_UNIFORM, bias_filler=_UNIFORM)
+    fields: dict[str, Any] = dict(batch_first=True) if batch_first else {}
+    for i in range(1, layers + 1):
+        n[f"lstm{i}"] = L.LSTM(x, n.cont, num_output=hidden, weight_filler=_UNIFORM, bias_filler=_UNIFORM, **fields)
         x = dropout(n, f"lstm{i}_drop", n[f"lstm{i}"])
     n.predict = L.InnerProduct(x, num_output=classes, axis=2, weight_filler=_UNIFORM, bias_filler=_UNIFORM)
     # The paper sums over the steps, where SoftmaxWithLoss averages.
-    return [Head(n.predict, weight=STEPS, axis=2)]
+    return [Head(n.predict, weight=steps, axis=2)]
 
 
 # The medium model of section 4.1: rate 1, divided by 1.2 in each epoch after the sixth; 39 epochs of 1,327 batches of
@@ -53,7 +58,7 @@ LSTM = WordModel(
     name="lstm",
     title="LSTM_words",
     paper="Zaremba et al. 2014, the medium model",
-    body=_body,
+    body=body,
     shape=(STEPS,),
     parameters=19_775_200,
     classes=10_000,

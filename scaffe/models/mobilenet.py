@@ -22,7 +22,7 @@ _PAIRS = {
 }
 
 
-def _mobilenet(n: NetSpec, classes: int, training: bool) -> list[Head]:
+def _mobilenet(n: NetSpec, classes: int, training: bool, side: int) -> list[Head]:
     x, channels = conv_bn(n, "conv1", n.data, 32, 3, "relu1", stride=2, pad=1), 32
     for pair, (outputs, stride) in _PAIRS.items():
         # Depthwise filters have few weights, and therefore no weight decay (section 3.1, last paragraph).
@@ -44,6 +44,7 @@ MOBILENET = Model(
     paper="Howard et al. 2017, width 1, 224 x 224",
     body=_mobilenet,
     shape=(3, 224, 224),
+    sizes=dict(side=224),  # section 3.4's resolution
     parameters=4_231_976,
     batch=64,
     transform=dict(scale=0.017, crop_size=224, mean_value=[103.94, 116.78, 123.68]),

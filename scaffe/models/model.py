@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from scaffe import layers as L
@@ -18,7 +18,7 @@ TRAINING, TESTING = dict(phase="TRAIN"), dict(phase="TEST")
 
 @dataclass(frozen=True)
 class Head:
-    """A net's scores, the names of their loss and accuracy layers, and the axis of the classes."""
+    """A net's scores, the names of their loss and accuracy layers, the axis of the classes, and an ignored label."""
 
     score: Top
     loss: str = "loss"
@@ -26,11 +26,12 @@ class Head:
     top5: str = ""
     weight: float | None = None
     axis: int = 1
+    ignore: int | None = None
 
 
 # A function that adds the layers from the inputs to the scores. Arguments: the net, the number of classes, and whether
-# to add auxiliary heads. The last head returned is the net's main one.
-Body = Callable[[NetSpec, int, bool], Sequence[Head]]
+# to add auxiliary heads; by keyword the model's sizes. The last head returned is the net's main one.
+Body = Callable[..., Sequence[Head]]
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Model:
 
     `parameters` is the number of learned parameters of the deploy net. `source` is the path of the databases, with {}
     for "train" or "val". `transform` is the transform_param of both phases, `train_transform` is added in training.
+    `sizes` are those that `sized` can change, by name, such as `side`, the height and width of a square image.
+    `parameters` is counted with these.
     """
 
     name: str
@@ -55,6 +58,18 @@ class Model:
     sources: tuple[str, str] = ("train", "val")
     transform: Mapping[str, Any] = field(default_factory=dict)
     train_transform: Mapping[str, Any] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+    def sized(self, **sizes: int) -> Model:
+        """Return the model with other sizes. Raise ScaffeError for a name that is not in `sizes`, or one below 1."""
+        for name, size in sizes.items():
+            if name not in self.sizes:
+                raise ScaffeError(f"{self.name} has no size '{name}'; its sizes: {' '.join(self.sizes) or 'none'}")
+            _checked(name, size, size)
+        changed: dict[str, Any] = dict(sizes={**self.sizes, **sizes})
+        if side := sizes.get("side"):
+            changed |= dict(shape=(self.shape[0], side, side), transform={**self.transform, "crop_size": side})
+        return replace(self, **changed)
 
     def train_val(self, batch: int | None = None, classes: int | None = None, data: str = "files") -> NetParameter:
         """Return the net to train and test; `data` selects databases, Input layers or random DummyData.
@@ -66,8 +81,8 @@ class Model:
             raise ScaffeError(f"unknown data '{data}'; known: {' '.join(DATA)}")
         n = NetSpec()
         {"files": self.add_files, "input": self.add_input, "dummy": self.add_dummy}[data](n, batch)
-        for head in self.body(n, classes, True):
-            self._add_losses(n, head, classes)
+        for head in self.body(n, classes, True, **self.sizes):
+            self.add_losses(n, head, classes)
         return self._named(n)
 
     def deploy(self, batch: int | None = None, classes: int | None = None) -> NetParameter:
@@ -75,9 +90,7 @@ class Model:
         n = NetSpec()
         for name, shape in list(self.inputs(_checked("batch", batch, 1)).items())[:-1]:
             n[name] = L.Input(shape=dict(dim=shape))
-        head = self.body(n, _checked("classes", classes, self.classes), False)[-1]
-        axis = {} if head.axis == 1 else {"axis": head.axis}
-        n.prob = L.Softmax(head.score, **axis)
+        self.add_prob(n, self.body(n, _checked("classes", classes, self.classes), False, **self.sizes)[-1])
         return self._named(n)
 
     def solver(self, net: str = "train_val.prototxt") -> SolverParameter:
@@ -110,14 +123,23 @@ class Model:
         shapes = [dict(dim=shape) for shape in self.inputs(batch).values()]
         n.data, n.label = L.DummyData(ntop=2, shape=shapes, data_filler=[dict(type="gaussian"), dict(type="constant")])
 
-    def _add_losses(self, n: NetSpec, head: Head, classes: int) -> None:
-        label = n[list(self.inputs(1))[-1]]
+    def add_prob(self, n: NetSpec, head: Head) -> None:
+        """Add the layer `prob`, the probabilities of the classes."""
         axis = {} if head.axis == 1 else {"axis": head.axis}
-        n[head.accuracy] = L.Accuracy(head.score, label, include=TESTING, **axis)
+        n.prob = L.Softmax(head.score, **axis)
+
+    def add_losses(self, n: NetSpec, head: Head, classes: int) -> None:
+        """Add a head's loss and accuracies."""
+        label = n[list(self.inputs(1))[-1]]
+        axis: dict[str, Any] = {} if head.axis == 1 else {"axis": head.axis}
+        ignore: dict[str, Any] = {} if head.ignore is None else {"ignore_label": head.ignore}
+        n[head.accuracy] = L.Accuracy(head.score, label, include=TESTING, **axis, **ignore)
         if head.top5 and classes > 5:
-            n[head.top5] = L.Accuracy(head.score, label, include=TESTING, top_k=5, **axis)
-        weight = {} if head.weight is None else {"loss_weight": head.weight}
-        n[head.loss] = L.SoftmaxWithLoss(head.score, label, **weight, **axis)
+            n[head.top5] = L.Accuracy(head.score, label, include=TESTING, top_k=5, **axis, **ignore)
+        fields: dict[str, Any] = {} if head.weight is None else {"loss_weight": head.weight}
+        if ignore:
+            fields["loss_param"] = ignore
+        n[head.loss] = L.SoftmaxWithLoss(head.score, label, **fields, **axis)
 
     def _named(self, n: NetSpec) -> NetParameter:
         net = NetParameter(name=self.title)

@@ -901,18 +901,22 @@ class PythonParameter(_message.Message):
     def __init__(self, module: _Optional[str] = ..., layer: _Optional[str] = ..., param_str: _Optional[str] = ..., share_in_parallel: bool = ...) -> None: ...
 
 class RecurrentParameter(_message.Message):
-    __slots__ = ("num_output", "weight_filler", "bias_filler", "debug_info", "expose_hidden")
+    __slots__ = ("num_output", "weight_filler", "bias_filler", "debug_info", "expose_hidden", "batch_first", "reverse")
     NUM_OUTPUT_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_FILLER_FIELD_NUMBER: _ClassVar[int]
     BIAS_FILLER_FIELD_NUMBER: _ClassVar[int]
     DEBUG_INFO_FIELD_NUMBER: _ClassVar[int]
     EXPOSE_HIDDEN_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIRST_FIELD_NUMBER: _ClassVar[int]
+    REVERSE_FIELD_NUMBER: _ClassVar[int]
     num_output: int
     weight_filler: FillerParameter
     bias_filler: FillerParameter
     debug_info: bool
     expose_hidden: bool
-    def __init__(self, num_output: _Optional[int] = ..., weight_filler: _Optional[_Union[FillerParameter, _Mapping]] = ..., bias_filler: _Optional[_Union[FillerParameter, _Mapping]] = ..., debug_info: bool = ..., expose_hidden: bool = ...) -> None: ...
+    batch_first: bool
+    reverse: bool
+    def __init__(self, num_output: _Optional[int] = ..., weight_filler: _Optional[_Union[FillerParameter, _Mapping]] = ..., bias_filler: _Optional[_Union[FillerParameter, _Mapping]] = ..., debug_info: bool = ..., expose_hidden: bool = ..., batch_first: bool = ..., reverse: bool = ...) -> None: ...
 
 class ReductionParameter(_message.Message):
     __slots__ = ("operation", "axis", "coeff")

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from gradient_check import OneLayer, assert_gradient, distinct, numeric_gradient
+from gradient_check import OneLayer, assert_gradient, check_gradients, distinct, numeric_gradient
 from unrolled import CONT, STATES, STATIC, D, N, T, X, text, unrolled
 
 from scaffe.errors import NetError, ShapeError
@@ -71,6 +71,29 @@ def test_bottoms_that_do_not_fit_are_refused(kind):
     with pytest.raises(ShapeError, match=r"layer 'it'.*bottom 2.*\(1, 3, 5\)"):
         first = [np.zeros((1, N, 5))] * STATES[kind]
         OneLayer(text(kind, "expose_hidden: true"), X, CONT, *first, tops=1 + len(first))
+
+
+@pytest.mark.parametrize("kind", STATES)
+@pytest.mark.parametrize("static", [[], [STATIC]])
+@pytest.mark.parametrize("fields", ["batch_first: true", "reverse: true", "batch_first: true reverse: true"])
+def test_batch_and_time_change_places_and_steps_run_backward(kind, static, fields):
+    def turned(array):
+        array = array[::-1] if "reverse" in fields else array
+        return array.swapaxes(0, 1) if "batch" in fields else array
+
+    x, cont = turned(X).copy(), turned(CONT).copy()
+    it = OneLayer(text(kind, fields), x, cont, *static)
+    expected, _ = unrolled(kind, it.layer.blobs, X, CONT, *static)
+    np.testing.assert_allclose(it.forward()[0], turned(expected), rtol=1e-10)
+    check_gradients(text(kind, fields), x, cont, *static, smooth=[0, 2][: 1 + len(static)])
+    assert bool(it.layer.mixes_samples(it.bottom)) == ("batch" not in fields)
+
+
+def test_batch_first_names_its_axes_and_takes_no_exposed_state():
+    with pytest.raises(ShapeError, match=r"layer 'it'.*\(N x T x \.\.\.\)"):
+        OneLayer(text("LSTM", "batch_first: true"), X, CONT[:, :2])
+    with pytest.raises(NetError, match="layer 'it'.*batch_first or expose_hidden"):
+        OneLayer(text("LSTM", "batch_first: true expose_hidden: true"), X, CONT, *FIRST, tops=3)
 
 
 @pytest.mark.parametrize("kind", STATES)

@@ -31,6 +31,12 @@ PUBLISHED = {
     "resnet50": 25_557_032 + 64,  # torchvision, and the biases of conv1 that He's Caffe files have
     "resnet101": 44_549_160,  # torchvision
     "mobilenet": 4_231_976,  # Howard et al. 2017, table 4: 4.2 million; torch ports
+    "word_lm": 19_775_200,
+    "gnmt": (17_191 + 7_709) * 128  # the words' vectors; 8 encoder layers, the first twice, the second over both;
+    + 4 * 128 * (8 * (128 + 128 + 1) + (256 + 128 + 1))
+    + 4 * 128 * ((128 + 128 + 1) + 7 * (256 + 128 + 1))  # 8 decoder layers, all but the first over the context too
+    + 2 * 128 * 128 + 128 + 128 + 7_709 * (128 + 1),  # attention: query, keys, biases, score; the scores of words
+    "ncf": (6_040 + 3_706) * (8 + 16) + 32 * 33 + 16 * 33 + 8 * 17 + 17,  # vectors, MLP 32, 16, 8, score
     "lstm": 19_775_200,  # TensorFlow's PTB tutorial, medium: 10,000 x 650 x 2 + 10,000 + 2 x 4 x (650 x 1,300 + 650)
 }  # fmt: skip
 WITH_AUXILIARY_LOSSES = {"googlenet": 13_378_280}  # Caffe's train_val; 13.0 million in torchvision, its heads smaller
@@ -92,7 +98,7 @@ def test_a_net_trains_an_iteration_and_every_parameter_gets_a_gradient(name):
     net = scaffe.Net(model.train_val(batch=1, data="input"), scaffe.TRAIN)
     rng = np.random.default_rng(0)
     for blob, shape in model.inputs(1).items():
-        draws = {"data": rng.standard_normal, "cont": np.ones}
+        draws = {"data": rng.standard_normal, **dict.fromkeys(("cont", "back", "source", "next"), np.ones)}
         net.blobs[blob].data[...] = draws.get(blob, np.zeros)(shape)
     net.forward()
     net.backward()
@@ -108,7 +114,7 @@ def test_googlenet_weighs_its_auxiliary_losses():
 
 
 def test_dummy_data_runs_without_a_caller():
-    for name in ("lenet", "lstm"):
+    for name in ("lenet", "lstm", "gnmt"):
         net = scaffe.Net(models.get(name).train_val(batch=3, classes=7, data="dummy"), scaffe.TEST)
         assert sorted(net.forward()) == ["accuracy", "loss"]
 
@@ -121,7 +127,7 @@ def test_solvers_and_train_val_files_are_read_back_as_written(name):
     layers = model.train_val(batch=5).layer
     assert layers[0].top == layers[1].top and layers[0].name == layers[1].name
     assert [layer.include[0].phase for layer in layers[:2]] == [scaffe.TRAIN, scaffe.TEST]
-    assert not any(layer.type.startswith(("Softmax", "Accuracy")) for layer in model.deploy().layer[:-1])
+    assert not any(layer.type in ("SoftmaxWithLoss", "Accuracy") for layer in model.deploy().layer)
 
 
 def test_printed_cifar10_nets_read_their_databases_and_solvers_step(tmp_path, capsys, monkeypatch):
@@ -149,12 +155,17 @@ def test_the_list_has_all_models_and_options_reach_the_net(capsys):
     assert cli.main(["models", "cifar10_quick", "--deploy", "--batch", "3", "--classes", "4"]) == 0
     net = scaffe.Net(text_format.Parse(capsys.readouterr().out, NetParameter()), scaffe.TEST)
     assert net.forward()["prob"].shape == (3, 4)
+    assert cli.main(["models", "inception_bn", "--deploy", "--classes", "4", "--sizes", "side=32"]) == 0
+    net = scaffe.Net(text_format.Parse(capsys.readouterr().out, NetParameter()), scaffe.TEST)
+    assert net.blobs["data"].shape == (1, 3, 32, 32) and net.forward()["prob"].shape == (1, 4)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["googlnet"], "unknown model 'googlnet'; known models: lenet .* googlenet"),
+        (["inception_bn", "--sizes", "side=48"], "give a side of 32, 64, ..., got 48"),
+        (["lenet", "--sizes", "side=48"], "lenet has no size 'side'; its sizes: none"),
         (["lenet", "--batch", "0"], "batch must be 1 or more, got 0"),
         (["lenet", "--solver", "--batch", "3"], "--batch says nothing about solver"),
         (["--deploy"], "name a model; known models: lenet"),

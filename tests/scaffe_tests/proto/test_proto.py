@@ -66,6 +66,7 @@ def test_every_enum_value_is_caffes(cases):
         (SolverState, {"random_seed", "position", "solver_type", "plan", "sealed", "checksum"}),
         (NetParameter, {"sealed", "checksum"}),
         (BlobProto, {"checksum"}),
+        (caffe_pb2.RecurrentParameter, {"batch_first", "reverse"}),
     ],
 )
 def test_our_own_fields_are_outside_caffes_numbers(cases, message, names):

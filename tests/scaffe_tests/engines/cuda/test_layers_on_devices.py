@@ -77,6 +77,7 @@ CASES = [
     ("LRN", "x:2,40,5,5", "y", "lrn_param { local_size: 3 alpha: 0.1 beta: 0.5 }"),
     ("LRN", MAPS, "y", "lrn_param { local_size: 3 alpha: 0.5 norm_region: WITHIN_CHANNEL }"),
     ("LSTM", SEQUENCE, "y", f"recurrent_param {{ num_output: 5 {FILLER} }}"),
+    ("LSTM", "x:3,4,2 cont:3,4", "y", f"recurrent_param {{ num_output: 5 batch_first: true reverse: true {FILLER} }}"),
     ("LSTMUnit", "c:1,3,5 x:1,3,20 cont:1,3", "y h", ""),
     ("Log", "positive:3,5", "y", "log_param { base: 10 shift: 0.5 }"),
     ("MVN", MAPS, "y", "mvn_param { across_channels: true }"),

@@ -1,0 +1,72 @@
+"""scaffe make-data: data that a model can learn, in the files that it reads."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+
+import numpy as np
+
+from readers import replace_file
+from scaffe.commands.gflags import Parser
+from scaffe.commands.models import add_size_flags
+from scaffe.commands.parser import add_command
+from scaffe.commands.running import alone
+from scaffe.errors import ScaffeError
+from scaffe.models import get
+from scaffe.models.made_up import write_images
+from scaffe.models.rows import Rows, RowsModel, write_rows
+from scaffe.models.word_lm import TextModel
+from scaffe.monitor.log import log
+
+RANK = 28
+ROWS, IMAGES = 10_000, 500
+TEXT = "pydoc_data.topics"  # of Python's standard library: the language reference, 65,000 words
+
+
+def add(top: Parser) -> None:
+    """Add `make-data`."""
+    text = "Write data that a model can learn: made-up rows or images, or a text's words."
+    command = add_command(top, "make-data", lambda a: alone(lambda: _make(a)), text)
+    command.add_argument("name", metavar="NAME", help="of a model; scaffe models lists them")
+    command.add_argument("out_dir", metavar="OUT_DIR", help="the folder of the model's sources, such as examples/gnmt")
+    command.flag("rows", type=int, metavar="N", help=f"rows to make (default {ROWS}), or images (default {IMAGES})")
+    add_size_flags(command)
+    command.flag("text", metavar="FILE", help="of the word model (default: Python's language reference)")
+    command.flag("seed", type=int, default=1, metavar="N", help="of the made-up rows and images (default 1)")
+
+
+def _make(a: argparse.Namespace) -> None:
+    model = get(a.name).sized(**(a.sizes or {}))
+    for name, value, least in (("rows", a.rows, 2), ("classes", a.classes, 1)):
+        if value is not None and value < least:
+            raise ScaffeError(f"--{name} must be {least} or more, got {value}")
+    if a.text is not None and not isinstance(model, TextModel):
+        raise ScaffeError(f"--text says nothing about {model.name}, which reads no text")
+    classes, rng = a.classes or model.classes, np.random.default_rng(a.seed)
+    if isinstance(model, RowsModel):
+        paths = write_rows(a.out_dir, _rows(model, a, classes, rng))
+    else:
+        paths = write_images(a.out_dir, model, a.rows or IMAGES, classes, rng)
+    for path in paths:
+        log.info("Made %s", path)
+
+
+def _rows(model: RowsModel, a: argparse.Namespace, classes: int, rng: np.random.Generator) -> Rows:
+    if not isinstance(model, TextModel):
+        return model.made_up(a.rows or ROWS, classes, rng)
+    rows, names = model.of_text(_text(a.text), classes)
+    os.makedirs(a.out_dir, exist_ok=True)
+    replace_file(os.path.join(a.out_dir, "words.txt"), "".join(f"{name}\n" for name in names).encode())
+    return {name: array[: a.rows] for name, array in rows.items()}
+
+
+def _text(path: str | None) -> str:
+    if path is None:
+        return "\n".join(importlib.import_module(TEXT).topics.values())
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError as error:
+        raise ScaffeError(f"the text {path} can't be read: {error.strerror}") from None
