@@ -68,13 +68,19 @@ class Reserve:
 
     @property
     def has_empty_places(self) -> bool:
-        """Whether a spare waits that could take the place of a rank that was lost when none was taken."""
-        lost = {one.first for one in self.lost}
-        return (
-            self.spares is not None
-            and bool(self.spares.waiting)
-            and not lost.isdisjoint(one.number for one in self.spares.seats)
-        )
+        """Whether a spare waits that could take a place that was lost when none was taken.
+
+        The root's place is not one: another rank has begun its work.
+        """
+        if self.spares is None or not self.spares.waiting:
+            return False
+        lost, (root, *others) = {one.first for one in self.lost}, [one.number for one in self.spares.seats]
+        return root not in lost and not lost.isdisjoint(others)
+
+    @property
+    def has_new_root(self) -> bool:
+        """Whether a spare has just taken the root's place."""
+        return self.spares is not None and self.recruits and self.spares.seats[0] in self.spares.new
 
     @property
     def speaks(self) -> bool:

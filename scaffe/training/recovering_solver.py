@@ -340,8 +340,8 @@ class RecoveringSolver(SavedSolver):
     def _go_on(self) -> None:
         """Agree on the state that counts, and build everything anew for the ranks that are left. Collective."""
         lost = self._shrink()
+        self._root_lost |= self.world.has_new_root or any(one.rank == self.world.root for one in lost)
         self._brief()
-        self._root_lost |= any(one.rank == self.world.root for one in lost)
         source, state = self._decide()
         carried = self._kept[0] if self._kept else self._carry(state)
         if state.set_back and not self._kept and self.world.rank == source and self.mirror and self.mirror.kept:
