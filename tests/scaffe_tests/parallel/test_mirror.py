@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scaffe.compute import Compute
 from scaffe.errors import ScaffeError
-from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.mirror import buddy_of
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import open_world
@@ -33,4 +31,4 @@ def test_the_buddy_is_the_first_rank_of_another_node_or_else_the_next(hosts: str
 )
 def test_a_mirror_that_would_serve_nothing_is_refused(run: Run, told: str) -> None:
     with pytest.raises(ScaffeError, match=told):
-        check_shrink(open_world(), run, Instances(), Compute())
+        check_shrink(open_world(), run)

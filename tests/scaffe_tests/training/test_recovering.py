@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from collectives import RankLostError
 from scaffe.errors import RanksLostError
 from scaffe.parallel.run import Run
-from scaffe.training.recovering_solver import RecoveringSolver, State, check_left
+from scaffe.training.recovering_solver import Mark, RecoveringSolver, State, check_left
 
 SHRINKS = Run(on_rank_loss="shrink", min_ranks=2)
 
@@ -55,13 +56,14 @@ def test_without_the_state_no_part_is_finished() -> None:
 @pytest.mark.parametrize(("newest", "taken"), [(None, True), (2, True), (3, True), (4, False), (5, False), (9, True)])
 def test_a_mirror_is_taken_unless_a_snapshot_of_this_run_is_newer(newest, taken) -> None:
     world = SimpleNamespace(bcast=lambda about, source: about, is_root=False)
-    mirror = SimpleNamespace(kept=SimpleNamespace(about=(state(3), "mark")))
+    mark = Mark(3, [36], 3, np.zeros(0))
+    mirror = SimpleNamespace(kept=SimpleNamespace(about=(state(3), mark)))
     path = newest and f"snap_iter_{newest}.solverstate"
     solver = SimpleNamespace(world=world, mirror=mirror, mark="own", _newest_own=lambda: path)
     found = RecoveringSolver._mirrored(solver, [state(5, False), state(5, False, mirrored=3)])
     assert (found is not None) is taken
     assert not found or found[1].begun == 5  # what is redone counts from the lost root's iteration
-    assert solver.mark == ("mark" if taken else "own")
+    assert solver.mark == (mark if taken else "own")
 
 
 @pytest.mark.parametrize(
