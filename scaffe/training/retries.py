@@ -77,7 +77,9 @@ class Try:
                 sys.stderr.flush()
                 *lines, line = (line + chunk).replace(b"\r", b"\n").replace(b"\0", b"\n").split(b"\n")
                 self.lost_hosts |= {*map(named, lines)} - {""}
-                self.errors += [one for one in lines if ERROR.match(one) or (self.errors and LOST_PEER.search(one))]
+                for one in lines:
+                    if ERROR.match(one) or (self.errors and LOST_PEER.search(one)):
+                        self.errors.append(one)
 
 
 class Retries:

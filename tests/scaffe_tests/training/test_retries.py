@@ -131,3 +131,17 @@ def test_stderr_is_passed_on_and_its_errors_are_noted(capfd) -> None:
 
 def test_a_process_that_a_signal_killed_has_the_exit_status_of_a_shell() -> None:
     assert Try([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]).end() == 137
+
+
+def test_hosts_and_peers_that_are_lost_are_noted(capfd) -> None:
+    text = "scaffe: rank 1: Traceback\\n  mpi4py.MPI.Exception: MPI_ERR_PROC_FAILED\\n  Remote host:   nl1\\n"
+    one = Try([sys.executable, "-c", f"import sys; sys.stderr.write('{text}')"])
+    one.end()
+    assert one.lost_hosts == {"nl1"} and len(one.errors) == 2
+    assert was_lost(1, one.errors)
+
+
+def test_the_exit_status_of_a_job_whose_hosts_are_all_lost_is_not_0(capfd) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    assert Retries(["mpirun", "-H", "a,b"], 0, lambda: None, lambda command: Ended(0, "b")).run() == 76
+    assert signal.getsignal(signal.SIGINT) is before
