@@ -19,7 +19,7 @@ WORKFLOWS = {
 }
 IN_TURN = "in-turn"
 VICTIMS = ("root", "another", "two", IN_TURN)
-WRITING = {"waiting": [], "async": ["--snapshot-async"]}
+WRITING = {"waiting": ["--no-snapshot-async"], "async": ["--snapshot-async"]}
 ENDS, MIRROR, SPARE = "stop", "mirror", "spare"
 SHRINK = ["--on-rank-loss", "shrink"]
 LOSS = {  # how the job meets a loss

@@ -101,9 +101,9 @@ NET
 cd "$folder"
 for fault in "$@"; do
   train=(scaffe train --solver solver.prototxt)
-  cell "$fault" waiting "${train[@]}"
-  cell "$fault" async "${train[@]}" --snapshot-async
+  cell "$fault" waiting "${train[@]}" --no-snapshot-async
+  cell "$fault" async "${train[@]}"
   if mpirun --version 2>&1 | grep -q "Open MPI"; then
-    cell "$fault" shrink "$jobs/mpirun.sh" --ft -n 2 "${train[@]}" --snapshot-async --on-rank-loss shrink
+    cell "$fault" shrink "$jobs/mpirun.sh" --ft -n 2 "${train[@]}" --on-rank-loss shrink
   fi
 done

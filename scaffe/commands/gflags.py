@@ -43,8 +43,9 @@ class Parser(argparse.ArgumentParser):
     """Take flags in every spelling of gflags, list them once, and report a wrong command line in one line, on one rank.
 
     A flag can have one dash or two, underscores or hyphens, its value behind a space or `=`, and stand before the
-    command. A switch can also be written -switch=true and -noswitch. Words behind `--` are no flags. The flags of
-    flag_words.SPECIAL are gflags' own. `--help` lists the common flags in groups, `--help-all` the rare ones too.
+    command. A switch can also be written -switch=true, -noswitch and --no-switch. Words behind `--` are no
+    flags. The flags of flag_words.SPECIAL are gflags' own. `--help` lists the common flags in groups, `--help-all` the
+    rare ones too.
     """
 
     def __init__(self, *arguments: Any, **options: Any):
@@ -113,8 +114,8 @@ class Parser(argparse.ArgumentParser):
     def _add_off(self, name: str, **options: Any) -> None:
         """Add the spelling that turns a switch off."""
         self._switches.add(name)
-        self._flags.add(f"no{name}")
-        self.add_argument(f"--no{name}", help=argparse.SUPPRESS, **options)
+        self._flags |= {f"no{name}", f"no-{name}"}
+        self.add_argument(f"--no{name}", f"--no-{name}", help=argparse.SUPPRESS, **options)
 
     def format_help(self, everything: bool = False) -> str:
         """Return the help: the common flags, or `everything`."""

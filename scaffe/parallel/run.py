@@ -50,8 +50,9 @@ class Run:
     over the ranks, "weak" gives each rank the whole batch.
 
     All complete snapshots but the newest `keep_snapshots` are removed (0: all stay). With `snapshot_async` a thread of
-    the root writes a copy of weights and history while training goes on. With `snapshot_budget` too; snapshots are then
-    taken as often as this share of the time allows (0 to 1, or "3%"), not at the interval of the solver file.
+    the root writes a copy of weights and history while training goes on; without it the iteration waits, as it always
+    does for `Solver.snapshot`. With `snapshot_budget` such copies are written, as often as this share of the time
+    allows (0 to 1, or "3%"), not at the interval of the solver file.
 
     With `on_rank_loss` "shrink" the ranks that are left go on when a process ends, at the iteration that was under way,
     as long as they are at least `min_ranks`. Then the values that an iteration's updates replace are kept meanwhile.
@@ -85,7 +86,9 @@ class Run:
     scaling: str = setting(SCALINGS[0], "divide the batch over the ranks, or give each all",
                            choices=SCALINGS, flag="scal")  # fmt: skip
     keep_snapshots: int = setting(0, "newest snapshots that stay; 0: all", metavar="N")
-    snapshot_async: bool = setting(False, "write snapshots while training goes on", rare=True)
+    snapshot_async: bool = setting(
+        True, "write snapshots while training goes on; --no-snapshot-async: wait for them", rare=True
+    )
     snapshot_budget: float = setting(
         0.0, "share of the time that snapshots may take: sets how often", metavar="N%", parse=parse_share, rare=True
     )

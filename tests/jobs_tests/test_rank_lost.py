@@ -160,7 +160,7 @@ def test_after_the_last_iteration_nothing_is_repeated_that_was_done(runs):
 @pytest.mark.parametrize(
     ("moments", "flags"),
     [
-        ("0 update 5; 1 Solver.restore 1", ("--snapshot-async",)),
+        ("0 update 5; 1 Solver.restore 1", ()),
         ("0 snapshot 8", ()),  # the last one: they train again from the one before
     ],
 )

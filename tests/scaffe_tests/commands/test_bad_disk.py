@@ -45,7 +45,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-WRITING = pytest.mark.parametrize("writing", [[], ["--snapshot-async"]], ids=["waiting", "async"])
+WRITING = pytest.mark.parametrize("writing", [["--no-snapshot-async"], []], ids=["waiting", "async"])
 
 
 @WRITING

@@ -69,7 +69,7 @@ def contents():
 @pytest.mark.parametrize("form", [SolverParameter.BINARYPROTO, SolverParameter.HDF5])
 @pytest.mark.parametrize("more", [{}, {"snapshot_diff": True}, {"type": "Adam", "momentum": 0.9}])
 def test_the_files_are_those_of_a_run_that_waits(solver, form, more):
-    solver(Run(), snapshot_format=form, **more).step(6)
+    solver(Run(snapshot_async=False), snapshot_format=form, **more).step(6)
     expected = contents()
     assert len(expected) == 6
     for name in expected:
