@@ -19,7 +19,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar, cast
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -30,7 +30,6 @@ from scaffe.errors import LaunchError, RanksLostError, ScaffeError
 from scaffe.files import snapshot
 from scaffe.monitor.log import log
 from scaffe.monitor.record import RECOVERY
-from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.instances.team import Team
 from scaffe.parallel.iteration import Averages
 from scaffe.parallel.mpi_library import can_shrink
@@ -38,6 +37,7 @@ from scaffe.parallel.reserve import LostRank
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
 from scaffe.training.carried import Carried
+from scaffe.training.rank_state import Mark, State, on_its_way
 from scaffe.training.saved_solver import SavedSolver
 from scaffe.training.snapshot_writer import SnapshotBudget
 from scaffe.training.solver_callbacks import CalledFunctions, SolverCallbacks
@@ -45,55 +45,6 @@ from scaffe.training.written import Written
 
 T = TypeVar("T")
 MOST_FALSE_ALARMS = 3  # that a run goes on after: Open MPI 5 reports some over TCP
-
-
-class State(NamedTuple):
-    """How far a rank has come.
-
-    - `done`: iterations whose updates it has applied; `acted`: those after which what is due was done.
-    - `tested`: the last iteration before which the test nets were run; `tests_done`: how often.
-    - `losses`: the last losses; `wishes`: requests of any rank that are not yet granted, or not all the way.
-    - `begun`: iterations that it has begun; `stopped`: Solver's. `calls`: whether users' functions are called.
-    - `finished`: whether it has done the part of the job that was broken off, with its `result`.
-    - `has_state`: whether it has the parameters and the history of `done` iterations.
-    - `mirrored`: the iteration of the mirror that it has, -1 without one; `set_back`: whether this is a mirror's state.
-    - `stale`: whether it lacks parameters that were changed on the root, outside an iteration.
-    - `is_everywhere`: of the state that counts, whether all ranks have it.
-    - `instances`: those that are settled on, None while they are timed.
-    """
-
-    done: int
-    acted: int
-    tested: int
-    tests_done: int
-    losses: tuple[float, ...]
-    wishes: frozenset[str]
-    begun: int
-    stopped: str
-    calls: bool
-    finished: bool
-    result: object
-    has_state: bool
-    mirrored: int
-    set_back: bool = False
-    stale: bool = False
-    is_everywhere: bool = False
-    instances: Instances | None = None
-
-
-class Mark(NamedTuple):
-    """A rank at the begin of an iteration: its data layers' positions, its statistics, and the last losses."""
-
-    iter: int
-    samples: list[int]
-    batch_number: int
-    statistics: np.ndarray
-    losses: tuple[float, ...]
-
-
-def _on_host(state: State, mark: Mark) -> tuple[State, Mark]:
-    """Return what is sent with a mirror's state."""
-    return state, mark._replace(statistics=on_host(mark.statistics))
 
 
 def check_shrink(world: World, run: Run) -> None:
@@ -401,7 +352,7 @@ class RecoveringSolver(SavedSolver):
         if newest and at < snapshot.iteration(newest) <= max(one.done for one in states):
             return None
         kept = self.mirror.kept if self.mirror else None
-        state, self.mark = cast(tuple[State, Mark], self.world.bcast(kept and _on_host(*kept.about), source))
+        state, self.mark = cast(tuple[State, Mark], self.world.bcast(kept and on_its_way(*kept.about), source))
         if self.world.is_root:
             log.warning("The root's mirror of iteration %d is taken", at)
         begun = max(one.begun for one in states)

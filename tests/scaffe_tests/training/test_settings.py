@@ -36,7 +36,7 @@ def other_value(one: Setting) -> object:
     texts = {"numbers": "bf16", "plan": "timed", "reduce": "chain", "bucket_bytes": "8K", "supernodes": "a;b"}
     texts |= {"shuffle": "full", "timeline": "t.json", "tensorboard": "tb", "metrics": "m.prom"}
     texts |= {"n": "numa", "gather": "slices", "launch_delay": "0.5"}
-    given = {str: texts.get(one.name), int: 3, float: 0.5, bool: True}[type(one.default)]
+    given = {str: texts.get(one.name), int: 3, float: 0.5, bool: not one.default}[type(one.default)]
     return 2.0**20 if one.name == "workspace_bytes" else given
 
 
@@ -47,7 +47,8 @@ def test_each_setting_is_a_key_and_a_flag_that_say_the_same(record: str, one: Se
     text = str(value).lower() if isinstance(value, bool) else repr(value)
     (tmp_path / "run.toml").write_text(f"[{record}]\n{one.key} = {text}\n")
     assert read_settings(tmp_path / "run.toml") == expected
-    words = [f"--{one.flag_name}", *([] if value is True else [f"{value:.12g}" if value == 2**20 else str(value)])]
+    flag = f"--no-{one.flag_name}" if value is False else f"--{one.flag_name}"
+    words = [flag, *([] if isinstance(value, bool) else [f"{value:.12g}" if value == 2**20 else str(value)])]
     assert Settings().with_flags(vars(parser().parse_args(["train", "--solver", "s", *words]))) == expected
 
 
