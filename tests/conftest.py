@@ -15,6 +15,8 @@ import pytest
 from lost_runs import Runs
 from patience import communicate
 
+from scaffe.monitor import log
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -39,6 +41,15 @@ def cases() -> Path:
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An LMDB of learnable images, to be read alone."""
     return nets.write_images(tmp_path_factory.mktemp("images") / "db")
+
+
+@pytest.fixture
+def caplog(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    """pytest's own, which also sees scaffe's lines where another test has started its log in this process."""
+    for logger in log.LOGGERS:
+        monkeypatch.setattr(logger, "handlers", [])
+        monkeypatch.setattr(logger, "propagate", True)
+    return caplog
 
 
 @pytest.fixture

@@ -47,11 +47,18 @@ def make_workflow(
         return Alone(Parts(world, None, net, update, rule, nbytes, instances=instances, functions=functions))
     nbytes = _bucket_bytes(run, world, comm, net)
     how = run.collective, run.how, run.how_down
-    # Early updates can be broken off, so with shrink they are copied first: that pays off between nodes alone.
-    early = not run.shrinks or comm.shape.nodes > 1
     others = instances, _rounded(run, net), functions
+    early = may_update_early(run, comm.shape.nodes)
     parts = Parts(world, comm, net, update, rule, nbytes, run.drive, *how, *others, early=early)
     return registered()[run.workflow](parts)
+
+
+def may_update_early(run: Run, nodes: int) -> bool:
+    """Return whether buckets may be updated before all sums of an iteration are complete.
+
+    An early update can be broken off, so with shrink a bucket is copied first: that pays off between nodes alone.
+    """
+    return not run.shrinks or nodes > 1
 
 
 def _rounded(run: Run, net: Net) -> RoundedParameters | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
 
 from collectives.loss import regardless
 from scaffe.errors import RanksLostError, ScaffeError
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
     from scaffe.files.prefix_lock import Owner
-    from scaffe.parallel.host_watch import HostWatch
 
 
 class LostRank(NamedTuple):
@@ -29,6 +28,13 @@ class LostRank(NamedTuple):
     def __str__(self) -> str:
         first = "" if self.first == self.rank else f", at the start rank {self.first}"
         return f"rank {self.rank} (process {self.pid} on {self.host}{first})"
+
+
+class Watch(Protocol):
+    """A watch over the processes of a host."""
+
+    def end(self) -> None:
+        """End its thread."""
 
 
 class Reserve:
@@ -46,7 +52,7 @@ class Reserve:
     firsts: list[int]
     lost: list[LostRank]
     launched: list[Owner]
-    host_watch: HostWatch | None = None
+    host_watch: Watch | None = None
     spares: Spares | None = None
     recruits = False
     is_cut_off = False

@@ -83,6 +83,7 @@ class BuiltSolver:
     reading: Reading
     run: Run
     seed: int
+    snapshots: Snapshots
     team: Team
     tests: list[list[Net]] = []  # noqa: RUF012
     tests_done: int
@@ -137,7 +138,8 @@ class BuiltSolver:
         world.together(lambda: self._build_rest(builder))
         agree_on(world, self.test_nets)
         self.bad_records = BadRecords(self._all_nets(), self.reading)
-        self.losses = Losses(world, self.param, lambda: self._requests(), self.bad_records, self.rule)
+        asked, newest = lambda: self._requests(), lambda: self.snapshots.newest()
+        self.losses = Losses(world, self.param, asked, self.bad_records, self.rule, newest)
         self.snapshots = Snapshots(
             self.param, world, self.nets, self.tests, self.rule, self.choices, self.lock, run.keep_snapshots,
             self.auto_instances.kept,

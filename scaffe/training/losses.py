@@ -12,7 +12,6 @@ import numpy as np
 
 from scaffe.engine import Loss
 from scaffe.errors import DivergedError
-from scaffe.files import snapshot
 from scaffe.parallel.world import World
 from scaffe.proto import SolverParameter
 from scaffe.solvers import lr_policy
@@ -34,7 +33,8 @@ class Losses:
 
     A value that the `rule` found not to be finite is reported with the next iteration's loss, before its update, or by
     `settle`. The loss of a device is summed one iteration late, or by `settle`, so that the host does not wait; if it
-    is not finite, its iteration's update has been applied. `asked` is Solver's.
+    is not finite, its iteration's update has been applied. `asked` is Solver's; `newest` returns the
+    newest snapshot's state, on the root.
     """
 
     def __init__(
@@ -44,9 +44,10 @@ class Losses:
         asked: Callable[[], Sequence[bool]],
         bad_records: BadRecords,
         rule: Rule,
+        newest: Callable[[], str | None],
     ):
         self._world, self._param, self._asked, self._bad_records = world, param, asked, bad_records
-        self._rule = rule
+        self._rule, self._newest = rule, newest
         self.last: deque[float] = deque(maxlen=param.average_loss)
         self.wishes: set[str] = set()
         self.waited = 0.0  # seconds in which the losses were summed: the other ranks' delay
@@ -116,7 +117,7 @@ class Losses:
         """Return the error that all ranks raise, with the first fault of any. Collective."""
         all_faults = [fault for some in self._world.allgather(faults) for fault in some]
         first = min(all_faults, key=lambda fault: fault.iteration)
-        newest = self._world.on_root(lambda: snapshot.newest(self._param.snapshot_prefix))
+        newest = self._world.on_root(self._newest)
         return DivergedError(
             f"{first.text} at iteration {first.iteration}, learning rate "
             f"{lr_policy.rate(self._param, first.iteration):g}: {first.consequence}; lower base_lr, or look at the "

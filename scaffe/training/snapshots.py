@@ -114,6 +114,11 @@ class Snapshots:
     def _format(self) -> snapshot.Format:
         return snapshot.FORMATS[self.param.snapshot_format]
 
+    def newest(self) -> str | None:
+        """Return the state of the newest whole snapshot of the prefix, once none is under way. On the root alone."""
+        self.writer.join()
+        return snapshot.newest(self.param.snapshot_prefix)
+
     def restore(self, path: str | os.PathLike[str], seed: int) -> Progress | None:
         """Load a snapshot, or the newest whole one for the path "auto"; None if there is none. Collective.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import Lock
+
 import numpy as np
 
 from scaffe.packed import PackedParameters
@@ -18,7 +20,8 @@ class Undo:
 
     def __init__(self, packed: PackedParameters, rule: Rule):
         self._packed, self._history = packed, rule.history
-        self._kept = [np.empty_like(values) for values in (packed.flat, *rule.history)]
+        self._kept: list[np.ndarray] = []  # made with the first copy: many runs need none
+        self._lock = Lock()  # instances' threads may update buckets at once
         self._parts: list[slice] = []
         self._has_all = False
 
@@ -35,6 +38,8 @@ class Undo:
         """Copy a bucket, whose update follows. Called by the thread that updates it."""
         if self._has_all:
             return
+        with self._lock:
+            self._kept = self._kept or [np.empty_like(values) for values in (self._packed.flat, *self._history)]
         for kept, values in zip(self._kept, (self._packed.data, *self._history), strict=True):
             np.copyto(kept[part], values[part])
         self._parts.append(part)

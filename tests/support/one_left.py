@@ -12,6 +12,7 @@ from mpi4py import MPI
 from collectives import RankLostError
 from scaffe.compute import Compute
 from scaffe.monitor.watching import Watching
+from scaffe.parallel import maker
 from scaffe.parallel.mpi_library import FAULT_TOLERANT
 from scaffe.parallel.reserve import LostRank
 from scaffe.parallel.run import Run
@@ -55,8 +56,9 @@ class Tolerant(MPI.Intracomm):
 
 
 def solver(monkeypatch, param: SolverParameter, run: Run, **given: Any) -> Solver:
-    """Return the solver of a rank that goes on where the other is lost."""
+    """Return the solver of a rank that goes on where the other is lost. Updates may be early, as between nodes."""
     monkeypatch.setitem(os.environ, FAULT_TOLERANT, "1")
+    monkeypatch.setattr(maker, "may_update_early", lambda run, nodes: True)
     unwatched = Watching(stall_seconds=0)
     return Solver(param, world=OneLeft(), compute=Compute(engine="reference"), run=run, watching=unwatched, **given)
 

@@ -172,7 +172,7 @@ class Diverging:
 def test_the_first_fault_of_any_rank_is_told_with_its_own_rate(theirs, told):
     param = SolverParameter(base_lr=0.01, lr_policy="step", stepsize=5, gamma=0.1, average_loss=1)
     ranks = Diverging([Fault(theirs, "layer 'conv': broken", "a consequence")])
-    losses = Losses(ranks, param, lambda: [], ranks, ranks)
+    losses = Losses(ranks, param, lambda: [], ranks, ranks, lambda: None)
     losses.take(LOSS, 5)
     ranks.has_diverged = True
     with pytest.raises(DivergedError, match=f"^{told}"):

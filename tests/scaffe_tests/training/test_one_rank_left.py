@@ -20,7 +20,6 @@ from scaffe.monitor.record import RankRecord
 from scaffe.parallel.run import Run
 from scaffe.parallel.statistics import Statistics
 from scaffe.parallel.workflows.workflow import Workflow
-from scaffe.parallel.world import World
 from scaffe.proto import SolverParameter
 from scaffe.training import display
 from scaffe.training.carried import Carried
@@ -144,8 +143,8 @@ def test_a_recovery_that_is_broken_off_begins_again(monkeypatch, told, param, ow
     ("action", "asked", "end", "owner", "name", "run"),
     [
         ("stop", 1, 1, Statistics, "average", {}),  # requested, but not granted: the iteration isn't begun again
-        ("requeue", 0, 1, Solver, "snapshot", {}),  # half granted
-        ("requeue", 0, 1, Solver, "_save", {"snapshot_async": True}),
+        ("requeue", 0, 1, Solver, "snapshot", {"snapshot_async": False}),  # half granted
+        ("requeue", 0, 1, Solver, "_save", {}),
         ("stop", 0, 1, display, "end", ALLREDUCE),  # granted: the training has stopped
     ],
 )
@@ -171,31 +170,37 @@ def test_a_snapshot_under_way_is_written_before_the_nets_are_built_anew(monkeypa
         written.set()
         join(self)
 
-    def building(self):
+    def building(self, handed):
         found.append([one.name for one in threading.enumerate() if one.name == "snapshot writer"])
-        build(self)
+        build(self, handed)
 
     monkeypatch.setattr(SnapshotWriter, "start", lambda self, write: start(self, lambda: (written.wait(9), write())))
     monkeypatch.setattr(SnapshotWriter, "join", joining)
     monkeypatch.setattr(Solver, "_build_parts", building)
     param.snapshot = 2
     lost = lose(monkeypatch, Losses, "take", 4)
-    solved(monkeypatch, param, snapshot_async=True)
+    solved(monkeypatch, param)
     assert lost and found == [[], []]
 
 
-def test_what_a_broadcast_has_torn_is_not_handed_on(monkeypatch, told, param):
-    def torn(self: Carried, world: World, source: int) -> None:
-        for values in (self._values, *self._history):
-            values[...] = 7
-        monkeypatch.setattr(Carried, "share", share)
-        raise RankLostError("in a broadcast")
+def test_what_a_broadcast_has_torn_is_not_handed_on(monkeypatch, param):
+    one, calls = solver(monkeypatch, param, SHRINKS()), []
+    carried, before = Carried(one), [one.net.packed.flat.copy(), *(flat.copy() for flat in one.rule.history)]
 
-    expected = solved(monkeypatch, param), told()
-    share = Carried.share
-    lose(monkeypatch, Losses, "take", 3)
-    monkeypatch.setattr(Carried, "share", torn)
-    assert (solved(monkeypatch, param), told()) == expected
+    def torn(array: np.ndarray, source: int) -> None:
+        array[...] = 7
+        calls.append(source)
+        if len(calls) == 2:
+            raise RankLostError("in a broadcast")
+
+    world = SimpleNamespace(rank=0, comm=SimpleNamespace(Bcast=torn), record=RankRecord())
+    with pytest.raises(RankLostError):
+        carried.share(world, 2, False)
+    one.net.packed.pinned = False  # it is its own successor
+    carried.give(one)
+    one.close()
+    for found, expected in zip((one.net.packed.flat, *one.rule.history), before, strict=True):
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_the_next_recovery_goes_on_from_later_values(monkeypatch, told, param):
@@ -232,7 +237,7 @@ def test_the_error_of_a_background_snapshot_outlives_a_loss(monkeypatch, param):
     param.snapshot = 2
     lost = lose(monkeypatch, Losses, "take", 3)
     with pytest.raises(ScaffeError, match="no space left"):
-        solved(monkeypatch, param, snapshot_async=True)
+        solved(monkeypatch, param)
     assert lost == [3]
 
 
@@ -254,9 +259,9 @@ def test_all_that_a_rank_hands_on_is_that_of_the_source(monkeypatch, param):
         assert source == 2
         array[...] = next(sent)
 
-    comm, theirs = SimpleNamespace(Bcast=bcast), (positions, 17)
-    world = SimpleNamespace(comm=comm, record=RankRecord(), bcast=lambda mine, source: theirs[: 2 * (source == 2)])
-    carried.share(world, 2)
+    world = SimpleNamespace(rank=0, comm=SimpleNamespace(Bcast=bcast), record=RankRecord())
+    world.bcast = lambda mine, source: (positions, 17)[: 2 * (source == 2)]
+    carried.share(world, 2, False)
     one.net.packed.pinned = False  # it is its own successor
     carried.give(one)
     one.close()

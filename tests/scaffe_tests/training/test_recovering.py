@@ -56,7 +56,7 @@ def test_without_the_state_no_part_is_finished() -> None:
 @pytest.mark.parametrize(("newest", "taken"), [(None, True), (2, True), (3, True), (4, False), (5, False), (9, True)])
 def test_a_mirror_is_taken_unless_a_snapshot_of_this_run_is_newer(newest, taken) -> None:
     world = SimpleNamespace(bcast=lambda about, source: about, is_root=False)
-    mark = Mark(3, [36], 3, np.zeros(0))
+    mark = Mark(3, [36], 3, np.zeros(0), ())
     mirror = SimpleNamespace(kept=SimpleNamespace(about=(state(3), mark)))
     path = newest and f"snap_iter_{newest}.solverstate"
     solver = SimpleNamespace(world=world, mirror=mirror, mark="own", _newest_own=lambda: path)
@@ -114,7 +114,7 @@ def test_a_part_is_done_again_unless_the_state_that_counts_has_it(finished, time
     [(3, [1], True, True), (2, [1], False, False), (1, [1], False, True), (1, [], False, False)],
 )
 def test_ranks_that_are_too_few_or_cut_off_end(size, lost, is_cut_off, ends) -> None:
-    world = SimpleNamespace(size=size, lost=lost, is_cut_off=is_cut_off)
+    world = SimpleNamespace(size=size, lost=lost, is_cut_off=is_cut_off, waiting_spares=0)
     if ends:
         with pytest.raises(RanksLostError):
             check_left(world, SHRINKS)

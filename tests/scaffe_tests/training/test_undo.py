@@ -13,7 +13,8 @@ class Packed:
     """Parameters: `changes` are the parts that were changed behind their back."""
 
     def __init__(self, size: int):
-        self.data, self.nbytes, self.changes = np.arange(size, dtype=np.float32), 4 * size, list[slice]()
+        self.data = self.flat = np.arange(size, dtype=np.float32)
+        self.changes: list[slice] = []
 
     def changed(self, part: slice) -> None:
         self.changes.append(part)
