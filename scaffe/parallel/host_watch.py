@@ -65,12 +65,15 @@ class HostWatch:
         self._stops = {number: Stop(process) for number, process in near.items() if number != self._me}
         self._last = time.monotonic()
         self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="host watch", daemon=True)
         if self._stops:
-            threading.Thread(target=self._run, name="host watch", daemon=True).start()
+            self._thread.start()
 
     def end(self) -> None:
-        """End the thread, after its next look at the latest."""
+        """End the thread."""
         self._end.set()
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def _run(self) -> None:
         while not self._end.wait(self._nap):

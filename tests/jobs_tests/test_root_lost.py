@@ -36,7 +36,7 @@ def test_without_the_root_they_go_on_from_its_newest_whole_mirror(runs, ranks, m
 
 
 def test_a_snapshot_that_is_newer_than_the_mirror_is_taken(runs):
-    result, last = runs.losing(3, "0 backward 5", "--mirror-every", 3, snapshot=4)
+    result, last = runs.losing(3, "0 backward 5", "--mirror-every", 3, "--no-snapshot-async", snapshot=4)
     assert result.returncode == 0, result.stderr
     assert "Restored iteration 4 from snap_iter_4.solverstate" in result.stderr
     assert last == runs.stages("3,0,4 2,4,9")

@@ -139,7 +139,7 @@ def test_sighup_snapshots_and_training_goes_on(alone, folder: Path) -> None:
     training.iterate()
     training.process.send_signal(signal.SIGHUP)
     snapshot = int(training.read_until(r"solver state to .*_iter_(\d+)\.solverstate")[1])
-    assert training.iterate(snapshot + 2) == snapshot + 2
+    assert training.iterate(snapshot + 2) >= snapshot + 2
     training.process.send_signal(signal.SIGINT)
     assert training.end() == 0
     assert training.snapshots[0] == snapshot and len(training.snapshots) == 2

@@ -244,10 +244,10 @@ DIES = """
 import logging, resource, signal, sys, scaffe
 from scaffe.monitor.log import log
 solver = scaffe.get_solver("solver.prototxt")
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 
 def limit(record):
     if record.getMessage().endswith(sys.argv[1]):
-        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
     return True
 
