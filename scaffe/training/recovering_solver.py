@@ -431,5 +431,6 @@ class RecoveringSolver(SavedSolver):
                 f"the root and its solver's history are lost; there is no snapshot of {prefix} of this run"
             )
         self.restore(newest)
+        self.statistics.spread()
         self.acted, self.tested, self.was_set_back = self.iter, -1, True
         self.losses.last.clear()
