@@ -321,7 +321,7 @@ class Solver(SpareSolver):
         self.was_set_back = self.was_set_back and self._is_skipping
         for part in (lambda: self._show_end(seconds), self._last_snapshot, self._final_loss, self._last_test):
             self._lasting(part)
-            if self.was_set_back and not self.stopped:  # to an earlier iteration, since the root is lost
+            if self.was_set_back and not (self.stopped or self._is_skipping):  # the root is lost
                 return
         self._lasting(self._finish_records)
 

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.mpi_skip  # they start an mpirun of their own
     [
         ("1 backward 5", 1, ("--workflow", "SC-OBR", "--bucket-bytes", "0", "--reduce", "chain")),
         ("0 update 5", 0, ("--workflow", "SC-OBR", "--sync", "allreduce", "--reduce", "ring")),
+        ("0 Solver._finish_records 1", 0, ("--workflow", "SC-B")),  # at the last snapshot they are set back to
     ],
 )
 def test_with_a_spare_the_run_computes_what_it_computes_without_a_loss(runs, moment, rank, flags):
