@@ -273,7 +273,7 @@ def test_all_that_a_rank_hands_on_is_that_of_the_source(monkeypatch, param):
 
 def lose_the_root(one: Solver) -> None:
     """Make the next lost rank the root, whose place this rank takes."""
-    one.world.losing = [0]
+    one.world.losing, one._is_acting = [0], False
 
 
 def test_until_an_iteration_begins_all_ranks_have_what_the_root_gave_them_in_a_recovery(monkeypatch, told, param):
