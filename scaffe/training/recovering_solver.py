@@ -413,7 +413,14 @@ class RecoveringSolver(SavedSolver):
         self._plan()
 
     def _replace(self, carried: Carried) -> None:
-        """Build new nets for other instances. If a rank is lost meanwhile, `carried` has all that they take over."""
+        """Build new nets for other instances. If a rank is lost meanwhile, `carried` has all that they take over.
+
+        All ranks get the root's history before: a mirror or snapshot would not go with what is carried.
+        """
+        if not self.run.shrinks:
+            return super()._replace(carried)
+        carried.share(self.world, self.world.root, self.run.collective == "allreduce" or self._has_all)
+        self._has_all = True
         self._kept = carried, self._state()
         super()._replace(carried)
         self._kept = None
