@@ -111,7 +111,7 @@ class Mirror:
         if self._world.rank == self._buddy:
             arrays = self._cut(self._free_buffer())
             for copy, array in zip(arrays, self._arrays, strict=True):
-                np.copyto(copy, array)
+                np.copyto(copy, on_host(array))
             self.kept = Mirrored(about, arrays)
 
     def _free_buffer(self) -> np.ndarray:

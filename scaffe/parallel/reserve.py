@@ -84,11 +84,6 @@ class Reserve:
         return root not in lost and not lost.isdisjoint(others)
 
     @property
-    def has_new_root(self) -> bool:
-        """Whether a spare has just taken the root's place."""
-        return self.spares is not None and self.recruits and self.spares.seats[0] in self.spares.new
-
-    @property
     def speaks(self) -> bool:
         """Whether this rank logs what has become of the others: the first that has not taken a place just now."""
         if self.spares is None or not self.recruits:

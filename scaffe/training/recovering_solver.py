@@ -106,6 +106,7 @@ class RecoveringSolver(SavedSolver):
     _is_whole = True
     _is_set_up = False
     _begin_values: np.ndarray | None = None  # of an iteration that all ranks begin with the history
+    _is_acting = False  # whether it is the root; during a recovery, whether it was before that renumbered the ranks
     _root_lost = _gave_up = False
     _false_alarms = 0
     _fills = False  # whether the ranks recover for spares to take places, without another loss
@@ -137,6 +138,7 @@ class RecoveringSolver(SavedSolver):
             return part()  # which refuses that
         self._again(part, self._begin_again)
         self._is_set_up = self._has_all = True  # by the seed
+        self._is_acting = self.world.is_root
 
     def _end_lasting(self, part: Callable[[], object]) -> None:
         """Do a part of the end. If a rank is lost meanwhile, nothing is built for those that are left. Collective."""
@@ -281,7 +283,7 @@ class RecoveringSolver(SavedSolver):
         start = time.perf_counter()
         while not self.world.attempt(self._go_on, self._break_off):
             pass
-        self._kept, self._root_lost, self._has_all = None, False, True
+        self._kept, self._has_all, self._is_acting = None, True, self.world.is_root
         redone = self.begun - self.iter
         self._settle()
         if self.world.is_root:
@@ -290,8 +292,8 @@ class RecoveringSolver(SavedSolver):
 
     def _go_on(self) -> None:
         """Agree on the state that counts, and build everything anew for the ranks that are left. Collective."""
-        lost = self._shrink()
-        self._root_lost |= self.world.has_new_root or any(one.rank == self.world.root for one in lost)
+        self._shrink()
+        self._root_lost = not self.world.bcast(self._is_acting)  # or a spare is the root now
         self._brief()
         source, state = self._decide()
         carried = self._kept[0] if self._kept else self._carry(state)
@@ -334,7 +336,7 @@ class RecoveringSolver(SavedSolver):
             self.done, self.acted, self.tested, self.tests_done, losses,
             frozenset(self.losses.wishes | self.granting), self.begun, self.stopped, self.called is not None,
             self._finished, self._result,
-            self.joined and (everywhere or (self.world.is_root and not self._root_lost)),
+            self.joined and (everywhere or self._is_acting),
             kept.about[0].done if kept else -1,
             stale=self.propagate.stale,
             instances=self.auto_instances.settled,
@@ -411,7 +413,14 @@ class RecoveringSolver(SavedSolver):
         self._plan()
 
     def _replace(self, carried: Carried) -> None:
-        """Build new nets for other instances. If a rank is lost meanwhile, `carried` has all that they take over."""
+        """Build new nets for other instances. If a rank is lost meanwhile, `carried` has all that they take over.
+
+        All ranks get the root's history before: a mirror or snapshot would not go with what is carried.
+        """
+        if not self.run.shrinks:
+            return super()._replace(carried)
+        carried.share(self.world, self.world.root, self.run.collective == "allreduce" or self._has_all)
+        self._has_all = True
         self._kept = carried, self._state()
         super()._replace(carried)
         self._kept = None

@@ -23,13 +23,12 @@ T = TypeVar("T")
 class Briefing(NamedTuple):
     """What all ranks of a run have alike, and a spare has not.
 
-    - `seed`, `choices`: the solver's. `root_lost`: whether the root is lost, and its work not yet taken over.
+    - `seed`, `choices`: the solver's.
     - `part`: the name of the part of the job that was broken off.
     """
 
     seed: int
     choices: Choices
-    root_lost: bool
     part: str
 
 
@@ -68,7 +67,8 @@ class SpareSolver(RecoveringSolver):
         self.world.recruits = True
         if self.world.is_spare:
             self._mark()
-            self.done, self._is_whole, self.joined, self._has_all = -1, True, False, False
+            self.done, self._is_whole = -1, True
+            self.joined = self._has_all = self._is_acting = False
             self._found_lost = self.world.stand_by()
             self._join()
         if self.world.spares is not None:
@@ -123,7 +123,7 @@ class SpareSolver(RecoveringSolver):
         if not any(joined):
             raise RanksLostError("all ranks are lost but spares that have taken places, which have no state yet")
         source = joined.index(True)
-        briefing = Briefing(self.seed, self.choices, self._root_lost, self._part) if world.rank == source else None
+        briefing = Briefing(self.seed, self.choices, self._part) if world.rank == source else None
         briefing = cast(Briefing, world.bcast(briefing, source))
         if not self.joined:
-            self.seed, self.choices, self._root_lost, self._part = briefing
+            self.seed, self.choices, self._part = briefing

@@ -24,6 +24,14 @@ def test_with_a_spare_the_run_computes_what_it_computes_without_a_loss(runs, mom
     assert running(result) == []
 
 
+def test_a_spare_in_the_place_of_a_root_that_was_lost_in_set_up_takes_over_the_acting_roots_state(runs):
+    result, last = runs.losing(5, "0 Solver._make_workflows 1; 2 backward 5", "--spares", 1)
+    assert result.returncode == 0, result.stderr
+    assert "a spare, takes the place of rank 0; 0 spare(s) are left" in result.stderr
+    assert recoveries(result) == [(3, 5, 1)]
+    assert last == runs.stages("3,0,9")
+
+
 def test_without_another_spare_the_ranks_go_on_as_fewer(runs):
     in_a_row, last = runs.losing(4, "1 forward 4; 2 backward 6", "--spares", 1)
     joining, others = runs.losing(4, "1 forward 6; 3 Solver._carry 1", "--spares", 1)

@@ -273,7 +273,7 @@ def test_all_that_a_rank_hands_on_is_that_of_the_source(monkeypatch, param):
 
 def lose_the_root(one: Solver) -> None:
     """Make the next lost rank the root, whose place this rank takes."""
-    one.world.losing = [0]
+    one.world.losing, one._is_acting = [0], False
 
 
 def test_until_an_iteration_begins_all_ranks_have_what_the_root_gave_them_in_a_recovery(monkeypatch, told, param):
@@ -284,6 +284,23 @@ def test_until_an_iteration_begins_all_ranks_have_what_the_root_gave_them_in_a_r
         lose(monkeypatch, Solver, "_arrange", 4, lambda: lose_the_root(one))
 
     assert (solved(monkeypatch, param, prepare), told()) == expected
+
+
+def test_a_root_that_is_lost_while_nets_are_replaced_for_other_instances_is_not_missed(monkeypatch, told, param):
+    """Nor are its mirror and snapshots, with which the nets that are handed on would not go."""
+    calls, arrange = [], Solver._arrange
+
+    def arranged(one: Solver) -> None:
+        calls.append(one.iter)
+        one._rebuild() if len(calls) == 4 else arrange(one)
+
+    def prepare(one: Solver) -> None:
+        calls.clear()
+        lose(monkeypatch, Solver, "_build_parts", 1, lambda: lose_the_root(one))
+
+    monkeypatch.setattr(Solver, "_arrange", arranged)
+    expected = solved(monkeypatch, param), told()
+    assert (solved(monkeypatch, param, prepare), told()) == expected and len(calls) == END + 1
 
 
 def test_without_the_root_training_goes_on_at_the_newest_snapshot(monkeypatch, param):

@@ -120,3 +120,24 @@ def test_ranks_that_are_too_few_or_cut_off_end(size, lost, is_cut_off, ends) -> 
             check_left(world, SHRINKS)
     else:
         check_left(world, SHRINKS)
+
+
+@pytest.mark.parametrize(
+    ("was_root", "joined", "has_all", "expected"),
+    [
+        (True, True, False, True),
+        (False, True, False, False),  # rank 0 now, in the place of the root that was lost
+        (False, False, False, False),  # a spare in the root's place
+        (False, True, True, True),
+    ],
+)
+def test_the_rank_that_was_the_root_has_the_state_however_ranks_are_numbered_now(
+    was_root, joined, has_all, expected
+) -> None:
+    losses = SimpleNamespace(last=(), wishes=set())
+    given = {"done": 4, "acted": 4, "tested": -1, "tests_done": 0, "begun": 4, "stopped": "", "called": None}
+    solver = SimpleNamespace(**given, losses=losses, granting=set(), _finished=False, _result=None, mirror=None)
+    solver.run, solver.propagate = SHRINKS, SimpleNamespace(stale=False)
+    solver.auto_instances, solver.world = SimpleNamespace(settled=None), SimpleNamespace(is_root=not was_root)
+    solver._is_whole, solver._is_acting, solver.joined, solver._has_all = True, was_root, joined, has_all
+    assert RecoveringSolver._state(solver).has_state is expected
