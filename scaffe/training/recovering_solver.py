@@ -56,7 +56,8 @@ def check_shrink(world: World, run: Run) -> None:
         return
     if not can_shrink():
         raise LaunchError(
-            "--on-rank-loss shrink: this job ends with any of its ranks; start it with jobs/mpirun.sh --ft"
+            "--on-rank-loss shrink: this job ends with any of its ranks; start it with jobs/mpirun.sh --ft, or "
+            "with mpirun --with-ft ulfm"
         )
     if world.gpu is not None and run.spares:
         raise ScaffeError(f"--spares {run.spares} does not work with ranks that compute on GPUs; leave --spares out")
