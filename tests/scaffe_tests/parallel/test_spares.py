@@ -178,7 +178,9 @@ def test_each_spare_that_takes_a_place_is_logged_with_the_number_that_is_left_th
     assert [re.findall(r"of rank (\d); (\d) spare", text)[0] for text in caplog.messages] == [("1", "2"), ("2", "1")]
 
 
-@pytest.mark.parametrize(("known", "left", "empty"), [((), "xxxx", False), ((1,), "abcd", True), ((1,), "abc", False)])
+@pytest.mark.parametrize(
+    ("known", "left", "empty"), [((), "xxxx", False), ((0,), "abcd", False), ((1,), "abcd", True), ((1,), "abc", False)]
+)
 def test_places_of_ranks_that_were_lost_before_are_filled_while_spares_wait(known, left, empty):
     job, _ = spares("xxxx", len(left) - 3)
     ranks = reserve(job)

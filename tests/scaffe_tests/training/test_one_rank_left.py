@@ -295,8 +295,13 @@ def test_a_root_that_is_lost_while_nets_are_replaced_for_other_instances_is_not_
         one._rebuild() if len(calls) == 4 else arrange(one)
 
     def prepare(one: Solver) -> None:
+        def rebuild() -> None:
+            lose_the_root(one)
+            replaced()
+
         calls.clear()
-        lose(monkeypatch, Solver, "_build_parts", 1, lambda: lose_the_root(one))
+        replaced, one._rebuild = one._rebuild, rebuild
+        lose(monkeypatch, Solver, "_build_parts", 1)
 
     monkeypatch.setattr(Solver, "_arrange", arranged)
     expected = solved(monkeypatch, param), told()

@@ -49,3 +49,12 @@ def test_what_functions_wrote_before_an_update_is_put_back_too() -> None:
     undo.undo()
     assert packed.data.tolist() == [0, 1, 2, 3, 4, 5]
     assert history.tolist() == [0, 10, 20, 30, 40, 50]
+
+
+def test_all_updates_of_an_iteration_are_put_back() -> None:
+    undo, packed, history = made()
+    for first in (4, 0):
+        undo.keep(slice(first, first + 2))
+        packed.data[first : first + 2] = history[first : first + 2] = -1
+    undo.undo()
+    assert packed.data.tolist() == [0, 1, 2, 3, 4, 5] and history.tolist() == [0, 10, 20, 30, 40, 50]
