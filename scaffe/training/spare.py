@@ -25,11 +25,13 @@ class Briefing(NamedTuple):
 
     - `seed`, `choices`: the solver's.
     - `part`: the name of the part of the job that was broken off.
+    - `false_alarms`: the number of losses that MPI has reported though no rank was lost.
     """
 
     seed: int
     choices: Choices
     part: str
+    false_alarms: int
 
 
 def check_spares(world: World, run: Run) -> None:
@@ -123,7 +125,7 @@ class SpareSolver(RecoveringSolver):
         if not any(joined):
             raise RanksLostError("all ranks are lost but spares that have taken places, which have no state yet")
         source = joined.index(True)
-        briefing = Briefing(self.seed, self.choices, self._part) if world.rank == source else None
+        briefing = Briefing(self.seed, self.choices, self._part, self._false_alarms) if world.rank == source else None
         briefing = cast(Briefing, world.bcast(briefing, source))
         if not self.joined:
-            self.seed, self.choices, self._part = briefing
+            self.seed, self.choices, self._part, self._false_alarms = briefing
