@@ -52,8 +52,8 @@ class GlogFormatter(logging.Formatter):
     """Prefix each line with glog's `I1120 HH:MM:SS.ffffff PID FILE:LINE] `: level, month and day, time."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the log line, without a line break."""
-        when = datetime.fromtimestamp(record.created)
+        """Return the log line, without a line break. Its time is that of writing, so that the threads' lines rise."""
+        when = datetime.now()
         return (
             f"{record.levelname[0]}{when:%m%d %H:%M:%S.%f} {os.getpid():5d} "
             f"{record.filename}:{record.lineno}] {one_line(record.getMessage())}"

@@ -1,5 +1,6 @@
 """The log of a real run, read by the rules of Caffe's own tools."""
 
+import logging
 import re
 import subprocess
 import sys
@@ -9,6 +10,8 @@ import nets
 import pytest
 from caffe_log import parse, time_of
 from conftest import environment
+
+from scaffe.monitor.log import GlogFormatter
 
 GLOG_LINE = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ \w+\.py:\d+\] \S*")
 
@@ -38,6 +41,12 @@ def test_times_are_local_and_rise(log):
     times = [time_of(line, now.year) for line in log]
     assert times == sorted(times)
     assert min(abs(now - times[-1]), abs(now - times[-1].replace(year=now.year - 1))) < timedelta(hours=1)
+
+
+def test_a_thread_that_writes_its_line_late_has_the_time_of_writing():
+    records = [logging.makeLogRecord({"levelname": "INFO", "msg": "%s", "args": (thread,)}) for thread in "ab"]
+    lines = [GlogFormatter().format(record) for record in reversed(records)]
+    assert lines == sorted(lines) and lines[0].endswith("] b")
 
 
 def test_the_train_rows_are_found(log):
