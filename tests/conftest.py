@@ -16,6 +16,7 @@ from lost_runs import Runs
 from patience import communicate
 
 from scaffe.monitor import log
+from scaffe.parallel.world import launcher_rank
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -24,7 +25,8 @@ ROOT = Path(__file__).resolve().parents[1]
 def pytest_configure(config: pytest.Config) -> None:
     lockstep.configure(config)
     # Ranks must draw the same examples; how long one takes says nothing on a shared machine.
-    hypothesis.settings.register_profile("scaffe", deadline=None, derandomize=True)
+    slow = [hypothesis.HealthCheck.too_slow]
+    hypothesis.settings.register_profile("scaffe", deadline=None, derandomize=True, suppress_health_check=slow)
     hypothesis.settings.load_profile("scaffe")
 
 
@@ -43,12 +45,21 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return nets.write_images(tmp_path_factory.mktemp("images") / "db")
 
 
+@pytest.fixture(autouse=True)
+def started_log() -> None:
+    """Begin each test with the log as the first World starts it: its handler, level and filter are no other test's."""
+    log.start(launcher_rank(), level=0)
+    for logger in log.LOGGERS:
+        logger.filters = [log.OfOneInstance()]
+
+
 @pytest.fixture
 def caplog(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
-    """pytest's own, which also sees scaffe's lines where another test has started its log in this process."""
+    """pytest's own, which sees scaffe's lines too, also where the first World of this process is opened meanwhile."""
     for logger in log.LOGGERS:
         monkeypatch.setattr(logger, "handlers", [])
         monkeypatch.setattr(logger, "propagate", True)
+    monkeypatch.setattr(log, "start", lambda *given: None)
     return caplog
 
 
