@@ -73,7 +73,7 @@ def written(process: subprocess.Popen[str], seconds: float, look: Look = lambda:
         try:
             return process.communicate(timeout=1)[0]
         except subprocess.TimeoutExpired:
-            counted += (time.monotonic() - begin) * max(share(), LEAST_SHARE)
+            counted += min(time.monotonic() - begin, 1) * max(share(), LEAST_SHARE)  # more: the machine stood still
             look()
     return None
 

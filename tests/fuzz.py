@@ -24,6 +24,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).with_name("support"))]
 
 import fuzz_seeds  # noqa: E402
+from patience import patient  # noqa: E402
 
 from collectives import CollectiveError  # noqa: E402
 from readers import ReaderError  # noqa: E402
@@ -144,17 +145,17 @@ def ready(pipe: int) -> bool:
     """Say whether the child has written, or ended, within the limit."""
     import select
 
-    return bool(select.select([pipe], [], [], LIMIT_S)[0])
+    return patient(lambda seconds: bool(select.select([pipe], [], [], seconds)[0]), LIMIT_S)
 
 
 def ended(pid: int) -> bool:
     """Say whether a process has ended, without taking its status; one that closed its pipe is about to."""
-    until = time.monotonic() + 5
-    while time.monotonic() < until:
-        if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-            return True
+
+    def look(seconds: float) -> bool:
         time.sleep(0.01)
-    return False
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    return patient(look, 5)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -22,6 +22,7 @@ from patience import patient, share
 STATUS = 3  # the exit status of a run that a watchdog ended
 SECONDS = 120.0  # as patience counts them
 LAST_RESORT = 10  # times as many by the clock on the wall
+STILL = 900.0  # at least so many, since a machine may stand still for minutes
 
 
 class Watchdog:
@@ -37,7 +38,7 @@ class Watchdog:
         ended = threading.Event()
         threading.Thread(target=self.watch, args=(item.nodeid, seconds, ended), name="watchdog", daemon=True).start()
         # The second guard is C alone: it also ends a call that never gives the GIL back.
-        faulthandler.dump_traceback_later(LAST_RESORT * seconds, exit=True, file=self.stderr)
+        faulthandler.dump_traceback_later(max(STILL, LAST_RESORT * seconds), exit=True, file=self.stderr)
         try:
             return (yield)
         finally:

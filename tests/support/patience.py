@@ -1,6 +1,7 @@
 """Patience: how long a test may take, in seconds of a machine that is its own.
 
-Where more want to run than there are cores, a second counts for the share of a core that each of them gets.
+Where more want to run than there are cores, a second counts for the share of a core that each of them gets. While the
+machine stands still no time is counted.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ def patient(wait: Callable[[float], bool], seconds: float, share: Callable[[], f
     """Call `wait(a while)` until it returns true, which is returned; false once so many seconds have been counted."""
     counted = 0.0
     while counted < seconds:
-        begin = time.monotonic()
-        if wait(min(LOOK, seconds / 8)):
+        begin, look = time.monotonic(), min(LOOK, seconds / 8)
+        if wait(look):
             return True
-        counted += (time.monotonic() - begin) * share()
+        counted += min(time.monotonic() - begin, look) * share()  # a look that took longer was held up itself
     return False
 
 
