@@ -22,7 +22,7 @@ def bench(tmp_path):
 
     def run(source: str, iterations: int) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, str(ROOT / "jobs/bench/waiting.py"), source, str(iterations)]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
 
     return run
 
@@ -32,7 +32,7 @@ def test_the_share_of_waiting_is_told(bench, tmp_path):
     run = bench("db", 3)
     said = re.fullmatch(r"([\d.]+) % of the time spent waiting for records\n", run.stdout)
     assert said, run.stderr
-    assert 0 <= float(said[1]) < 100
+    assert 0 <= float(said[1]) <= 100
 
 
 def test_a_training_that_fails_is_shown(bench):
