@@ -32,7 +32,7 @@ def test_each_starts_and_says_how_to_use_it(path: Path) -> None:
     command = [sys.executable, str(path), "--help"]
     path_of_modules = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": path_of_modules, "OMP_NUM_THREADS": "1"}
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900)
     assert USAGE.get(path.stem, f"usage: {path.name}") in run.stdout + run.stderr, run.stderr
 
 

@@ -15,7 +15,7 @@ def test_no_snapshot_is_lost_on_a_full_disk() -> None:
     if os.getuid() != 0:
         pytest.skip("only root mounts a disk that becomes full")
     command = [ROOT / "jobs/lab/disk_faults.sh", "full"]
-    run = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=600)
+    run = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=900)
     if "left out" in run.stdout:
         pytest.skip("this machine mounts no tmpfs")
     assert run.returncode == 0, run.stderr

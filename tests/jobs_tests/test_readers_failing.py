@@ -90,7 +90,7 @@ def test_a_job_that_is_told_to_stop_ends(mpirun, folder: Path) -> None:
             if "Iteration 3," in line:
                 break
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=600)
+        process.communicate(timeout=900)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

@@ -61,7 +61,7 @@ class Training:
 
     def end(self) -> int:
         """Read the rest of the log; return the exit code."""
-        self.lines += self.process.communicate(timeout=600)[1].splitlines(keepends=True)
+        self.lines += self.process.communicate(timeout=900)[1].splitlines(keepends=True)
         return self.process.returncode
 
     @property

@@ -60,10 +60,10 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     }
     try:
-        subprocess.run([JOBS / "lab/slurm-up.sh", "1"], env=env, check=True, timeout=600)
+        subprocess.run([JOBS / "lab/slurm-up.sh", "1"], env=env, check=True, timeout=900)
         yield env
     finally:
-        subprocess.run([JOBS / "lab/slurm-down.sh"], env=env, check=True, timeout=600)
+        subprocess.run([JOBS / "lab/slurm-down.sh"], env=env, check=True, timeout=900)
 
 
 @pytest.mark.parametrize(("script", "mpi"), [("sbatch_openmpi.sh", "Open MPI"), ("sbatch_mpich.sh", "HYDRA")])
@@ -94,6 +94,6 @@ def test_tasks_that_srun_starts_without_mpi_are_noticed_and_told_once(slurm, tmp
     (tmp_path / "net.prototxt").write_text(NET)
     (tmp_path / "solver.prototxt").write_text(SOLVER)
     srun = ["srun", "--mpi=none", "-n", "3", "scaffe", "train", "--solver", "solver.prototxt"]
-    run = subprocess.run(srun, env=slurm, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    run = subprocess.run(srun, env=slurm, cwd=tmp_path, capture_output=True, text=True, timeout=900)
     assert run.returncode == 2
     assert run.stderr.count("the launcher started 3 processes but each is alone in its MPI world") == 1

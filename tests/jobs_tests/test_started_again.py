@@ -43,7 +43,7 @@ def train(tmp_path: Path):
     def run(fault: str) -> subprocess.CompletedProcess[str]:
         words = [sys.executable, "program.py", fault, "train", "--solver", "solver.prototxt", "--snapshot", "auto"]
         command = [ROOT / "jobs/mpirun.sh", "--retries", "2", "-n", "2", *words]
-        return subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=600)
+        return subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=900)
 
     return run
 

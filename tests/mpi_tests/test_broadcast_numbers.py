@@ -164,19 +164,19 @@ def test_threads_that_wait_for_the_same_parameters_read_them_expanded(folder, mo
     def unpack(part):
         calls.append(part)
         entered.set()
-        assert go_on.wait(60)
+        assert go_on.wait(900)
 
     monkeypatch.setattr(propagate.rounded, "unpack", unpack)
     propagate._received[0] = False
     first, second = (Thread(target=propagate._receive, args=(0,), daemon=True) for _ in range(2))
     first.start()
-    assert entered.wait(60)
+    assert entered.wait(900)
     second.start()
     second.join(0.2)  # long enough to return by mistake
     assert second.is_alive()
     go_on.set()
-    first.join(60)
-    second.join(60)
+    first.join(900)
+    second.join(900)
     assert len(calls) == 1 and not first.is_alive() and not second.is_alive()
     monkeypatch.undo()
     solver.close()

@@ -64,7 +64,7 @@ def test_a_rank_that_computes_on_is_named_by_the_lowest_that_waits(node, others,
         world.record.at(UPDATE)
         with world.record.waiting(SUMS):
             if world.rank == 0:
-                assert told.wait(600)
+                assert told.wait(900)
             COMM.Barrier()
     watch.close()
     if world.rank == 0:

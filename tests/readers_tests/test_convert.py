@@ -236,7 +236,7 @@ def test_a_database_that_finds_no_room_leaves_nothing(tmp_path):
             print(error)
     """
     command = [sys.executable, "-c", program, str(tmp_path / "db")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert done.stdout.startswith(f"{tmp_path}/db: can't be written: "), done.stderr
     assert not os.listdir(tmp_path)
 

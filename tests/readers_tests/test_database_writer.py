@@ -70,7 +70,7 @@ def test_keys_that_do_not_ascend_are_sorted(tmp_path, plyvel):
 
 def test_a_kill_leaves_nothing_at_the_databases_name(tmp_path, plyvel):
     command = [sys.executable, "-c", KILLED, str(tmp_path / "db")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert done.returncode == -signal.SIGKILL, done.stderr
     [left] = os.listdir(tmp_path)
     assert left.startswith("db.") and left.endswith(".tmp")
@@ -103,7 +103,7 @@ def test_a_disk_without_room_leaves_nothing(tmp_path, plyvel):
             print(error)
     """
     command = [sys.executable, "-c", program, str(tmp_path / "db")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert done.stdout.startswith(f"{tmp_path}/db: can't be written: IO error: "), done.stderr
     assert done.stdout.count("\n") == 1
     assert not os.listdir(tmp_path)

@@ -71,7 +71,7 @@ def db(tmp_path) -> Path:
 def test_sixty_four_processes_have_one_file_open(db):
     total = sum(len(value) for _, value in RECORDS)
     command = [sys.executable, "-c", SIXTY_FOUR, str(db), str(total)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert (done.stdout, done.stderr) == ("[0]\n", "")
     assert os.listdir(db) == ["data.mdb"]
 
@@ -95,7 +95,7 @@ def test_a_read_only_mount_is_read(db):
         pytest.skip("this system lets the test mount nothing")
     read = f'{mount} && ! touch "$0/lock.mdb" 2> /dev/null && exec "$1" -c "$2" "$0"'
     command = [*namespace, read, str(db), sys.executable, READ_ALL]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert (done.stdout, done.stderr) == ("3000\n", "")
 
 
@@ -126,7 +126,7 @@ def test_a_file_that_is_cut_off_while_it_is_mapped_is_an_error(db):
 def test_a_file_that_grows_while_it_is_mapped_is_an_error(db):
     with LMDBReader(db) as reader:
         reader.read([0])
-        subprocess.run([sys.executable, "-c", ONE_MORE, str(db)], check=True, timeout=600)
+        subprocess.run([sys.executable, "-c", ONE_MORE, str(db)], check=True, timeout=900)
         with pytest.raises(SourceError, match="db: the LMDB has changed since this run began: start again"):
             reader.read([0])
         with LMDBReader(db) as later:
@@ -161,7 +161,7 @@ def test_a_transaction_written_through_a_map_is_an_error(db):
     status = (db / "data.mdb").stat()
     with LMDBReader(db) as reader:
         assert reader.read([0]) == RECORDS[:1]
-        subprocess.run([sys.executable, "-c", REPLACED, str(db)], check=True, timeout=60)
+        subprocess.run([sys.executable, "-c", REPLACED, str(db)], check=True, timeout=900)
         os.utime(db / "data.mdb", ns=(status.st_atime_ns, status.st_mtime_ns))
         assert (db / "data.mdb").stat().st_size == status.st_size
         with pytest.raises(SourceError, match="db: the LMDB has changed"):

@@ -67,7 +67,7 @@ def convert(folder: Path, db: str = "db", **settings) -> int:
 def kill(folder: Path, shards: int = 1, skipping: bool = False, backend: str = "lmdb") -> None:
     """Convert in a process that is killed after some two thirds of the images."""
     command = [sys.executable, "-c", KILLED, str(folder), str(shards), "skip" if skipping else "fail", backend]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert done.returncode == -9, done.stderr
 
 

@@ -14,7 +14,7 @@ from scaffe.shared_forms import SharedForm, SharedForms
 
 pytestmark = pytest.mark.mpi_skip
 PARTS, STEP = 5, 16  # elements of a part
-PATIENCE = 60.0  # seconds, for a thread that another one does not answer
+PATIENCE = 900.0  # seconds, for a thread that another one does not answer
 
 
 def form_of(forms: SharedForms, parts: int = PARTS) -> SharedForm:

@@ -19,7 +19,7 @@ def folder(tmp_path, monkeypatch):
 def python(*arguments):
     """Run an interpreter of its own."""
     command = [sys.executable, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment())
+    return subprocess.run(command, capture_output=True, text=True, timeout=900, env=environment())
 
 
 def test_a_shell_sees_exit_code_2_and_one_line(folder):

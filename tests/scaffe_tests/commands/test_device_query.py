@@ -20,7 +20,7 @@ from scaffe.tools import hardware
 def printed(*arguments, **variables):
     """Return the lines that the command prints in a process of its own, by what stands before the colon."""
     command = [sys.executable, "-m", "scaffe", "device-query", *arguments]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=600, env={**environment(), **variables})
+    run = subprocess.run(command, capture_output=True, text=True, timeout=900, env={**environment(), **variables})
     assert run.returncode == 0, run.stderr
     return dict(line.split(": ", 1) for line in run.stdout.splitlines())
 

@@ -47,7 +47,7 @@ def test_blobs_survive_the_upgrade_of_a_binary_file(tmp_path):
 def test_a_file_that_cannot_be_upgraded_is_an_error_of_one_line(tmp_path, content):
     (tmp_path / "old").write_bytes(content)
     command = [sys.executable, "-m", "scaffe", "upgrade-net", str(tmp_path / "old"), str(tmp_path / "new")]
-    run = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=600)
+    run = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=900)
     assert run.returncode == 2
     assert run.stderr.startswith(f"scaffe: {tmp_path}/old")
     assert run.stderr.count("\n") == 1

@@ -260,7 +260,7 @@ solver.solve()
 def test_a_run_that_dies_while_writing_leaves_the_older_snapshot(folder, solver, dying, left):
     net = nets.softmax_regression("db", outputs=4096)
     nets.write_solver(folder, net, snapshot=2, max_iter=6, snapshot_prefix="snap")
-    run = subprocess.run([sys.executable, "-c", DIES, dying], env=environment(), capture_output=True, timeout=600)
+    run = subprocess.run([sys.executable, "-c", DIES, dying], env=environment(), capture_output=True, timeout=900)
     assert run.returncode == -signal.SIGXFSZ, run.stderr
     [unfinished] = folder.glob("*.tmp")
     assert unfinished.name.startswith(f"snap_{dying}")

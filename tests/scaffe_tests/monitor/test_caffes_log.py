@@ -27,7 +27,7 @@ def log(tmp_path_factory):
     }  # fmt: skip
     solver = nets.write_solver(folder, nets.lenet(folder / "db"), **fields)
     command = [sys.executable, "-m", "scaffe", "train", "--solver", solver]
-    run = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=600, check=True)
+    run = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=900, check=True)
     assert run.stdout == ""
     return run.stderr.splitlines()
 

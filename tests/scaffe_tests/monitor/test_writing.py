@@ -77,7 +77,7 @@ def test_closing_twice_and_from_its_own_thread_closes_the_writers_once() -> None
     writing.put(Numbers(0))
     thread = writing._thread
     assert thread is not None
-    thread.join(60)
+    thread.join(900)
     writing.close()
     assert closing.iterations == [0] and closing.closed == 1
 

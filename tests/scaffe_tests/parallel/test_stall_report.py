@@ -235,7 +235,7 @@ def test_a_watch_that_fails_says_so_once_and_goes_on(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(StallWatch, "look", look)
     monkeypatch.setattr(stall.log, "error", lambda text, *given: said.append(text % given))
     watch = StallWatch(World(MPI.COMM_SELF), MPI.COMM_SELF, [], 0.01)
-    assert third.wait(600)
+    assert third.wait(900)
     watch.close()
     assert said == ["The stall watchdog failed and continues: IndexError: list index out of range"]
 

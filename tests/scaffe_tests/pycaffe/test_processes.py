@@ -71,7 +71,7 @@ def run(folder: Path, file: Path, count: int, method: str = "", ending: str = ""
     (folder / "scratch").mkdir(exist_ok=True)
     environment = {**os.environ, "TMPDIR": str(folder / "scratch"), "GLOG_minloglevel": "2"}
     command = [sys.executable, "program.py", str(file), str(count), method, ending]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900)
 
 
 @pytest.fixture(scope="module")

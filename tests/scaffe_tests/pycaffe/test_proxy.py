@@ -82,5 +82,5 @@ def test_two_processes_of_one_rank_are_one_clear_line(uid, listener):
 def test_a_process_that_a_rank_forks_is_none(uid):
     """It holds no connection to the proxy, which is to end with the rank, and cannot make solvers by its MPI."""
     program = FORKING.replace("UID", uid)
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=900)
     assert (ran.stdout, ran.returncode) == ("None -1", 0), ran.stderr

@@ -87,12 +87,12 @@ def test_threads_that_update_at_once_have_scratch_memory_of_their_own(monkeypatc
     def step(diff, history, scratch, rate, iteration):
         seen.append(scratch[0])
         begun.set()
-        assert may_end.wait(60)
+        assert may_end.wait(900)
 
     monkeypatch.setattr(rule, "step", step)
     thread = Thread(target=rule.update, args=([0], 0.1, 0))
     thread.start()
-    assert begun.wait(60)
+    assert begun.wait(900)
     monkeypatch.setattr(rule, "step", lambda diff, history, scratch, *given: seen.append(scratch[0]))
     rule.update([3], 0.1, 0)
     may_end.set()

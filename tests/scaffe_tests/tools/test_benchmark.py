@@ -35,7 +35,7 @@ def run_engine(*arguments: str, script: str = "engine.py") -> str:
     """Return what a benchmark of engines prints for LeNet."""
     command = [sys.executable, str(ROOT / "jobs/bench" / script), "--nets", "lenet", *arguments]
     environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=True).stdout
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=True).stdout
 
 
 RATIO = r"\d+\.\d\d \([\d.]+ to [\d.]+\)"

@@ -60,7 +60,7 @@ def test_the_losses_of_25_iterations_are_caffes(losses):
 def log_of(*arguments):
     """Return the log lines of a command."""
     command = [sys.executable, "-m", "scaffe", *arguments]
-    run = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=600, check=True)
+    run = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=900, check=True)
     return run.stderr.splitlines()
 
 

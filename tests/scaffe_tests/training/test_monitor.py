@@ -318,7 +318,7 @@ def train(folder: Path, program: str, *flags: str, **fields: Any) -> subprocess.
         nets.write_images(folder / "db")
     solver = nets.write_solver(folder, nets.tower(folder / "db"), **fields)
     command = [sys.executable, "-c", program, "train", "--solver", str(solver), *flags]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment(), cwd=folder)
+    return subprocess.run(command, capture_output=True, text=True, timeout=900, env=environment(), cwd=folder)
 
 
 def test_a_run_without_writers_imports_none(tmp_path: Path) -> None:

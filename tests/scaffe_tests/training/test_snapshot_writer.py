@@ -54,7 +54,7 @@ def held(monkeypatch):
     go, write = threading.Event(), weights.write
 
     def late(*given):
-        assert go.wait(60)
+        assert go.wait(900)
         write(*given)
 
     monkeypatch.setattr(weights, "write", late)
@@ -199,7 +199,7 @@ def test_a_run_that_fails_keeps_the_lock_until_its_snapshot_is_written(folder, h
     locked = []
 
     def write(content, path, *given):
-        held.wait(60)
+        held.wait(900)
         locked.append(os.path.exists("snap.lock"))
 
     def fail(self):

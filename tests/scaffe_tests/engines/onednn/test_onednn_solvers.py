@@ -125,12 +125,12 @@ def test_threads_that_update_at_once_have_primitives_of_their_own(monkeypatch):
     def run(addition, *given):
         seen.append(addition)
         begun.set()
-        assert may_end.wait(60)
+        assert may_end.wait(900)
 
     monkeypatch.setattr(BlockAddition, "run", run)
     thread = threading.Thread(target=rule.update, args=([0], 0.1, 0, slice(0, OnednnSGD.block)))
     thread.start()
-    assert begun.wait(60)
+    assert begun.wait(900)
     monkeypatch.setattr(BlockAddition, "run", lambda addition, *given: seen.append(addition))
     rule.update([2], 0.1, 0)
     may_end.set()

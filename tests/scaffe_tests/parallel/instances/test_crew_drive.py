@@ -13,7 +13,7 @@ from scaffe.parallel.instances.places import Place
 from scaffe.parallel.instances.topology import read_topology
 from scaffe.parallel.meter import Meter
 
-PATIENCE = 60  # seconds
+PATIENCE = 900  # seconds
 CORES = read_topology().cores[:1]
 
 

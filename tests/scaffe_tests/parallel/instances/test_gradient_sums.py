@@ -154,7 +154,7 @@ def test_no_gift_waits_for_another_instance() -> None:
 
 def test_a_thread_that_waits_for_the_sums_takes_a_bucket_that_is_summed() -> None:
     sums, waits, takers = made("server", 2), Event(), {}
-    both = Barrier(2, timeout=30)  # two threads are in `summed` at once
+    both = Barrier(2, timeout=900)  # two threads are in `summed` at once
 
     def owed(instance: int) -> list[Addition]:  # called under the lock, which the thread then leaves as it waits
         waits.set()
