@@ -89,18 +89,19 @@ def test_an_instance_that_computes_on_is_named_with_those_that_wait_for_it(tmp_p
     if COMM.rank == 0:
         os.mkfifo(folder / "go")
     COMM.Barrier()
+    go = os.open(folder / "go", os.O_RDWR)  # by all to the end, so that no rank waits for another to open it
     stuck = "last seen in instance 1 in backward pass of layer ip2; instance 0 in backward pass, waiting for the other "
     backward, lines = Net.backward_layer, []
 
     def warn(text, line):
         if f"rank 1 on {HOST}: {stuck}instances; iteration 1, " in line and not lines:
             lines.append(line)
-            (folder / "go").write_text("on")
+            os.write(go, b".")
 
     def wait(net, i):
         backward(net, i)
         if COMM.rank == 1 and (net.context.rank, net.context.batch_number, net.layers[i].name) == (3, 1, "ip2"):
-            (folder / "go").read_text()
+            os.read(go, 1)
 
     monkeypatch.setattr(stall.log, "warning", warn)
     monkeypatch.setattr(Net, "backward_layer", wait)
@@ -114,4 +115,5 @@ def test_an_instance_that_computes_on_is_named_with_those_that_wait_for_it(tmp_p
     )
     solver.step(3)
     solver.close()
-    assert len(lines) == (COMM.rank == 0)
+    assert sum(COMM.allgather(len(lines))) >= 1  # of the lowest rank that runs just then, so it may be said twice
+    os.close(go)
