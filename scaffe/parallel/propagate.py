@@ -98,7 +98,7 @@ class Propagate:
 
     def known(self) -> None:
         """Note that all ranks have the root's parameters. All ranks call it alike."""
-        self.stale, self.exact = False, True
+        self.stale = False
 
     def begin(self) -> None:
         """Expect updates. All ranks call it alike."""

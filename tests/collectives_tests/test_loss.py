@@ -5,10 +5,11 @@ from __future__ import annotations
 import pickle
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from mpi4py import MPI
 
-from collectives import RankLostError
+from collectives import Communicator, RankLostError
 from collectives import loss as losses
 from collectives.loss import is_loss, noticed, noticing, regardless
 from collectives.revocable import Revocable
@@ -115,3 +116,12 @@ def test_windows_are_dropped_once_by_their_owner(windows) -> None:
     comm.abandon(windows)
     assert events == [f"comm: windows {windows}"]
     assert not comm._plans and not dup._plans
+
+
+def test_a_dup_passes_through_host_memory_too_and_is_given_up_with_its_communicator() -> None:
+    comm = Communicator(MPI.COMM_SELF, through_host=True)
+    dup = comm.dup()
+    dup.allreduce(np.ones(3, np.float32))
+    assert dup._plans and dup._maker.through_host
+    comm.abandon()
+    assert not dup._plans

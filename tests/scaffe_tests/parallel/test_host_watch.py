@@ -128,6 +128,19 @@ def test_what_a_watch_over_stalls_watches_is_left_to_it(watch, processes, caplog
     assert caplog.messages == []
 
 
+def test_a_watch_ends_the_one_whose_place_it_takes(processes):
+    """Else the former one would go on, and act on ranks that a watch over stalls watches."""
+    world, threads = World(MPI.COMM_SELF), []
+    world.launched, world.size = [this_process(), owner(processes[0])], 2
+    for seconds in (60, 70, 0):
+        host_watch.open_host_watch(world, host_watch.Watching(stall_seconds=seconds), lambda number: False)
+        assert not any(thread.is_alive() for thread in threads)
+        if world.host_watch is not None:
+            threads.append(world.host_watch._thread)
+            assert threads[-1].is_alive()
+    assert len(threads) == 2
+
+
 def test_abort_ends_the_job_for_a_rank_and_kills_a_spare(watch, processes, monkeypatch, caplog):
     made, let_pass = watch(ABORT)
     ended: list[str] = []

@@ -157,7 +157,7 @@ def test_spares_wait_until_they_are_revoked_too(world) -> None:
     one.spares = SimpleNamespace(is_waiting=False, revoke=lambda: revoked.append(one.recruits))
     for one.recruits in (False, True):
         one.revoke()
-    assert revoked == [True] and one.comm.events == ["Revoke"] * 2
+    assert revoked == [True] and one.comm.events == ["Revoke"] * 2 and one.revoked
 
 
 @pytest.mark.parametrize("breaks", [set(), {"Barrier"}])

@@ -172,6 +172,15 @@ def test_a_spare_that_was_called_has_begun_though_a_rank_is_lost_just_after():
     assert job.wait_for_begin()
 
 
+def test_a_seats_call_to_begin_is_received():
+    """Else that seat, which sends synchronously, waits for ever."""
+    job, _ = spares("xxx", 1)
+    job.comm.rank, received = 2, []
+    job.comm.Is_revoked, job.comm.Iprobe = lambda: False, lambda place: place == 1
+    job.comm.Recv = lambda buffer, place: received.append(place)
+    assert job.wait_for_begin() and received == [1]
+
+
 def test_each_spare_that_takes_a_place_is_logged_with_the_number_that_is_left_then(caplog):
     job, _ = spares("xxxxxxx", 3)
     reserve(job, Left("adefg", False, -1))._regroup(job)
@@ -224,6 +233,14 @@ def test_a_side_that_was_cut_off_stays_so_and_no_rank_is_lost_twice():
     assert ranks.is_cut_off
     ranks._regroup(job)
     assert ranks.is_cut_off and [one.first for one in ranks.lost] == [1, 2]
+
+
+def test_a_side_that_was_cut_off_before_spares_took_places_stays_so():
+    job, _ = spares("xxx", 1)
+    ranks = reserve(job, Left("ac", False, -1))
+    ranks.is_cut_off = True
+    ranks._regroup(job)
+    assert ranks.is_cut_off
 
 
 def test_where_a_seat_ends_spares_end_too_and_other_seats_say_why():

@@ -335,3 +335,72 @@ def test_the_threads_of_workflows_that_were_broken_off_end(monkeypatch, param):
     one.step(4)
     assert lost and helpers and not [thread for thread in helpers if thread.is_alive()]
     one.close()
+
+
+def test_that_spares_take_places_is_no_false_alarm_but_a_loss_of_no_rank_is(monkeypatch, param, caplog):
+    one, empty = solver(monkeypatch, param, SHRINKS()), iter([True, False])
+    one.world.losing = []
+    monkeypatch.setattr(type(one.world), "has_empty_places", property(lambda world: next(empty)))
+    one._lasting(one._fill_places)
+    lost = lose(monkeypatch, Losses, "take", 1)
+    one.step(1)
+    one.close()
+    alarms = [text for text in caplog.messages if "none is lost" in text]
+    assert lost and len(alarms) == 1 and "in call 1 of take" in alarms[0]
+    assert caplog.text.count("Ranks left: 3; they go on at iteration 0") == 2
+
+
+def test_what_the_lost_roots_broadcasts_have_replaced_in_a_first_iteration_is_put_back(monkeypatch, told, param):
+    run = {"workflow": "SC-OBR"}
+    expected = solved(monkeypatch, param, **run), told()
+
+    def prepare(one: Solver) -> None:
+        def broadcast() -> None:
+            one.net.packed.set_data(np.full_like(one.net.packed.flat, 7))
+
+        lost.append(lose(monkeypatch, Losses, "take", 1, broadcast))
+
+    lost: list[list[int]] = []
+    assert (solved(monkeypatch, param, prepare, **run), told()) == expected and lost == [[1]]
+
+
+def test_a_rank_that_is_the_root_no_longer_writes_no_snapshot(monkeypatch, param):
+    def renumber() -> None:
+        assert Path("snap.lock").exists()
+        monkeypatch.setattr(type(one.world), "is_root", False)
+
+    one = solver(monkeypatch, param, SHRINKS(snapshot_budget="3%"))
+    lost = lose(monkeypatch, Losses, "take", 2, renumber)
+    one.step(3)
+    assert lost and not Path("snap.lock").exists() and one.budget is None
+    one.close()
+
+
+def test_a_run_that_has_restored_no_snapshot_ends_without_the_root(monkeypatch, param):
+    one = solver(monkeypatch, param, SHRINKS())
+    one.step(1)
+    one.restore("auto")
+    lose(monkeypatch, Statistics, "average", 1, lambda: lose_the_root(one))
+    with pytest.raises(RanksLostError, match="there is no snapshot of snap of this run"):
+        one.step(1)
+
+
+def test_a_run_goes_back_once_without_the_root_to_the_snapshot_that_it_has_restored(monkeypatch, param, caplog):
+    """Then another rank is the root."""
+    first, second = (solver(monkeypatch, param, SHRINKS()) for _ in range(2))
+    first.step(2)
+    path = first.snapshot()
+    first.step(3)
+    first.close()
+    shared, share = [], Snapshots.share_history
+    monkeypatch.setattr(Snapshots, "share_history", lambda self: shared.append(self) or share(self))
+    second.mirror = SimpleNamespace(forget=lambda: shared.append("no mirror"))
+    second.restore(path)
+    assert shared == ["no mirror", second.snapshots]  # all ranks have the state until the next update
+    second.mirror = None
+    for call, then in ((5, lambda: None), (3, lambda: lose_the_root(second))):  # each counts the calls that get to it
+        lose(monkeypatch, Losses, "take", call, then)
+    second.step(3)
+    second.close()
+    assert second.was_set_back and re.findall(r"go on at iteration (\d)", caplog.text) == ["2", "4"]
+    np.testing.assert_array_equal(second.net.packed.flat, first.net.packed.flat)

@@ -88,7 +88,25 @@ def test_one_that_is_written_when_the_root_is_lost_counts(solver, older, expecte
 
 def test_the_snapshot_that_a_run_continues_counts(solver) -> None:
     own, solver.iter = write(4), 4
+    write(2)
     assert solver._restored_own("auto") == {own}
     Path("other.solverstate").touch()
     assert solver._restored_own("other.solverstate") == set()
     assert solver._restored_own("./snap_iter_4.solverstate") == {own}
+
+
+def test_the_lock_of_a_lost_root_is_taken_over_once(solver) -> None:
+    taken = []
+    solver.param.snapshot, solver.run = 2, SimpleNamespace(snapshot_budget=0)
+    solver.lock = SimpleNamespace(take=lambda former: taken.append(former) or "this job's")
+    solver.world.others = "the lost root's"
+    for _ in range(2):
+        solver._keep_prefix()
+    assert taken == [{"", "the lost root's"}] and solver._lock_token == "this job's"
+
+
+def test_a_process_that_may_be_given_up_waits_before_it_writes(solver) -> None:
+    done: list[str] = []
+    solver.watch = SimpleNamespace(fence=lambda: done.append("waits"))
+    solver._save(lambda progress: done.append("writes"))
+    assert done == ["waits", "writes"]

@@ -141,3 +141,24 @@ def test_the_rank_that_was_the_root_has_the_state_however_ranks_are_numbered_now
     solver.auto_instances, solver.world = SimpleNamespace(settled=None), SimpleNamespace(is_root=not was_root)
     solver._is_whole, solver._is_acting, solver.joined, solver._has_all = True, was_root, joined, has_all
     assert RecoveringSolver._state(solver).has_state is expected
+
+
+def test_a_fourth_loss_of_no_rank_ends_the_run() -> None:
+    solver = SimpleNamespace(_false_alarms=0, world=SimpleNamespace(noticed="a socket"))
+    for _ in range(3):
+        RecoveringSolver._check_false_alarm(solver)
+    with pytest.raises(RanksLostError, match="MPI reported a lost rank 4 times, but none is lost"):
+        RecoveringSolver._check_false_alarm(solver)
+
+
+def test_a_rank_breaks_off_all_that_is_under_way() -> None:
+    ended: set[str] = set()
+
+    def part(name: str, method: str) -> SimpleNamespace:
+        return SimpleNamespace(**{method: lambda: ended.add(name)})
+
+    solver = SimpleNamespace(world=part("world", "revoke"), collectives=part("collectives", "revoke"))
+    solver.world.gpu, solver.mirror = part("gpu", "finish"), part("mirror", "break_off")
+    solver.trial = SimpleNamespace(workflows=[part("hook", "break_off"), part("helper", "break_off")])
+    RecoveringSolver._break_off(solver)
+    assert ended == {"world", "collectives", "gpu", "mirror", "hook", "helper"}
