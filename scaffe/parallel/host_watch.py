@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from scaffe.files.prefix_lock import Owner
 from scaffe.monitor.log import log
@@ -18,15 +17,13 @@ from scaffe.monitor.watching import ABORT, SAY, Watching
 from scaffe.parallel.giving_up import kill
 from scaffe.parallel.stall import LONGEST_NAP, end_job
 from scaffe.parallel.world import World
+from scaffe.process_state import state_of
 
 
 def stopped_at(process: Owner) -> int | None:
     """Return the CPU time of a stopped process of this machine, in ticks; None for one that runs or has ended."""
-    try:
-        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return int(fields[11]) + int(fields[12]) if fields[0] in "Tt" and int(fields[19]) == process.started else None
+    found = state_of(process.pid)
+    return found.cpu if found and found.is_stopped and found.started == process.started else None
 
 
 class Stop:

@@ -12,11 +12,12 @@ from dataclasses import replace
 import pytest
 from mpi4py import MPI
 
-from scaffe.files.prefix_lock import Owner, start_of, this_process
+from scaffe.files.prefix_lock import Owner, this_process
 from scaffe.monitor.watching import ABORT, SAY, SHRINK
 from scaffe.parallel import host_watch
 from scaffe.parallel.host_watch import HostWatch, stopped_at
 from scaffe.parallel.world import World
+from scaffe.process_state import start_of
 
 PATIENCE = 60
 
