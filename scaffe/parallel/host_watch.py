@@ -107,13 +107,9 @@ class HostWatch:
             kill(process, f"{who} is given up: its process has not run for {stop.seconds:.0f} s")
 
 
-def open_host_watch(world: World, watching: Watching, is_watched: Callable[[int], bool]) -> HostWatch | None:
-    """Return a watch that takes the place of the World's former one; None where stalls are not watched.
-
-    `watching` is not checked yet.
-    """
+def open_host_watch(world: World, watching: Watching, is_watched: Callable[[int], bool]) -> None:
+    """Give the World a watch in place of its former one, unless stalls are not watched; `watching` is not checked."""
     if world.host_watch is not None:
         world.host_watch.end()
     asked = isinstance(watching, Watching) and watching.stall_seconds > 0
     world.host_watch = HostWatch(world, watching.stall_seconds, watching.at_stall, is_watched) if asked else None
-    return world.host_watch
