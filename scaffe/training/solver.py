@@ -18,7 +18,7 @@ from scaffe.files import snapshot, weights
 from scaffe.held import public
 from scaffe.monitor.log import log
 from scaffe.monitor.progress import progress
-from scaffe.monitor.record import FORWARD
+from scaffe.monitor.record import FORWARD, SET_UP
 from scaffe.monitor.spans import ITERATION, LOSS, WAIT
 from scaffe.monitor.watching import Watching
 from scaffe.net import Net
@@ -100,6 +100,7 @@ class Solver(SpareSolver):
         """Agree on all settings, and build all parts. Collective."""
         run, instances, watching = self.run, self.instances, self.watching
         self.world, self.compute = default_compute.start(world, compute)
+        self.world.record.at(SET_UP)
         if not self._goes_on:  # else since the ranks know each other
             self._watch_host()
         self.param = self.world.together(lambda: self._checked(param))
