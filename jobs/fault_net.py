@@ -12,6 +12,8 @@ from typing import Any
 from fault_jobs import HERE, Job
 from fault_moments import NET
 
+from scaffe.process_state import state_of
+
 NETLAB = HERE / "lab" / "netlab.sh"
 PATIENCE = 3  # looks, a second apart, until a launcher whose ranks have ended is killed
 
@@ -25,10 +27,8 @@ def node_pids(nodes: int) -> list[int]:
 
 def is_stopped(pid: int) -> bool:
     """Return whether a process is stopped."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-    except OSError:
-        return False
+    found = state_of(pid)
+    return found is not None and found.is_stopped
 
 
 class NetJob(Job):

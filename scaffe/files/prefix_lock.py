@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from scaffe.errors import SnapshotError
 from scaffe.monitor.log import log
+from scaffe.process_state import start_of
 
 BEAT = 10  # seconds between two touches of the file
 PATIENCE = 50  # seconds without a touch, after which the owner is considered dead
@@ -70,22 +71,6 @@ def _machine() -> str:
         return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
     except OSError:
         return ""
-
-
-def start_of(pid: int) -> int | None:
-    """Return when a process of this machine started, in ticks; -1 if it has ended, None if it is hidden."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return -1 if fields[0] in "ZX" else int(fields[19])  # a zombie has ended
-    except OSError:
-        pass
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return -1
-    except (OSError, OverflowError):
-        pass
-    return None
 
 
 class _LockState(NamedTuple):

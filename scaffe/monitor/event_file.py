@@ -22,24 +22,27 @@ VERSION = "brain.Event:2"
 class EventFiles:
     """Write numbers to a new event file in a folder, which no other run may write to at the same time.
 
-    Making it makes the folder and locks it. The lock ends with `close` or with the process, however that ends. Records
-    are appended whole: a run that is killed, or a full disk, leaves a file that can be read. Raise ScaffeError if
-    tensorboardX is not installed, the folder can't be written, or another run writes there.
+    Making it makes the folder and locks it, or else the first `write` does, and each until it can. The lock ends with
+    `close` or with the process, however that ends. Records are appended whole: a run that is killed, or a full disk,
+    leaves a file that can be read. Raise ScaffeError if tensorboardX is not installed, the folder can't be written, or
+    another run writes there.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]):
+    def __init__(self, folder: str | os.PathLike[str], at_once: bool = True):
         self.name = f"tensorboard '{folder}'"
         self._folder = os.path.abspath(folder)
         self._file: int | None = None
         self._lock: int | None = None
         self._owed: list[Numbers] = []  # not yet written, and needed by those that follow
-        _need_tensorboardx()
-        self._take_folder()
-        if not os.access(self._folder, os.W_OK):
-            self.close()
-            raise ScaffeError(f"{self.name}: no permission to write in {folder}")
+        self._has_folder = False
+        if at_once:
+            self._take_folder()
+            if not os.access(self._folder, os.W_OK):
+                self.close()
+                raise ScaffeError(f"{self.name}: no permission to write in {folder}")
 
     def _take_folder(self) -> None:
+        _need_tensorboardx()
         try:
             os.makedirs(self._folder, exist_ok=True)
             self._lock = _locked(self._folder)
@@ -47,6 +50,7 @@ class EventFiles:
             raise ScaffeError(f"{self.name}: another run writes there; give each run a folder of its own") from None
         except OSError as error:
             raise ScaffeError(f"{self.name}: {(error.strerror or str(error)).lower()}") from None
+        self._has_folder = True
 
     @property
     def has_curves(self) -> bool:
@@ -71,6 +75,7 @@ class EventFiles:
         """Return the file: a new one at first, and where somebody has removed it or its folder."""
         if any(one is not None and not os.fstat(one).st_nlink for one in (self._file, self._lock)):
             self.close()
+        if not self._has_folder:
             self._take_folder()
         if self._file is None:
             self._file = os.open(self._new_path(), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
@@ -87,6 +92,7 @@ class EventFiles:
             if one is not None:
                 os.close(one)
         self._file = self._lock = None
+        self._has_folder = False
 
 
 def _need_tensorboardx() -> None:

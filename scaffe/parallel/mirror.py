@@ -96,8 +96,7 @@ class Mirror:
     def _send(self, comm: MPI.Intracomm, buddy: int) -> None:
         """Copy the arrays, which the iteration's updates overwrite, and send the copy."""
         buffer = self._buffer(0)
-        for copy, array in zip(self._cut(buffer), self._arrays, strict=True):
-            np.copyto(copy, on_host(array))
+        self._copy_to(buffer)
         self._requests.extend(comm.Isend(piece, buddy) for piece in pieces(buffer))
 
     def _receive(self, comm: MPI.Intracomm, about: Any) -> None:
@@ -109,10 +108,14 @@ class Mirror:
     def _copy(self, about: Any) -> None:
         """Make this rank's values the mirror, if it is the buddy."""
         if self._world.rank == self._buddy:
-            arrays = self._cut(self._free_buffer())
-            for copy, array in zip(arrays, self._arrays, strict=True):
-                np.copyto(copy, on_host(array))
-            self.kept = Mirrored(about, arrays)
+            self.kept = Mirrored(about, self._copy_to(self._free_buffer()))
+
+    def _copy_to(self, buffer: np.ndarray) -> list[np.ndarray]:
+        """Copy this rank's arrays to a buffer; return the copies."""
+        copies = self._cut(buffer)
+        for copy, array in zip(copies, self._arrays, strict=True):
+            np.copyto(copy, on_host(array))
+        return copies
 
     def _free_buffer(self) -> np.ndarray:
         """Return the buffer that does not hold the last whole mirror."""

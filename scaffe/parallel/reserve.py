@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
 
 from collectives.loss import regardless
@@ -145,15 +145,18 @@ class Reserve:
 
     def _regroup(self, spares: Spares) -> list[LostRank]:
         """Go on without lost ranks, spares in their places; return the lost ones. Collective over all processes."""
-        was_spare = spares.is_waiting
+        was_spare, ranks = spares.is_waiting, self._ranks(spares)
         comm, changed, code = spares.regroup()
         if code is not None:
             if was_spare:
                 self.leave(code)
             raise RanksLostError("a rank was lost when others had ended")
         self._take_seats(spares, comm)
+        for one, former in changed.joined:
+            ranks[one.number] = ranks[former.number]
         known = [one.first for one in self.lost]  # lost when no place could be taken
-        lost = [LostRank(rank, one.host, one.pid, one.number) for rank, one in changed.lost if one.number not in known]
+        gone = [one for one in changed.lost if one.number not in known]
+        lost = [LostRank(ranks[one.number], one.host, one.pid, one.number) for one in gone]
         self.is_cut_off |= spares.is_cut_off
         self.lost += lost
         if spares.is_waiting:
@@ -161,8 +164,17 @@ class Reserve:
         if log.handlers:
             start_log(self.rank)
         if self.speaks:
-            _log_changes(spares, changed)
+            _log_changes(spares, changed, ranks)
         return lost
+
+    def _ranks(self, spares: Spares) -> dict[int, int]:
+        """Return the ranks of all members, also of lost ones that no spare has replaced, by their ranks at the launch.
+
+        These are the ranks in the log: while no spare takes places, ranks are renumbered, and seats are not.
+        """
+        seats = {one.number: seat for seat, one in enumerate(spares.seats)}  # all that a spare knows
+        present = {} if spares.is_waiting else {first: rank for rank, first in enumerate(self.firsts)}
+        return seats | {one.first: one.rank for one in self.lost} | present
 
     def _take_seats(self, spares: Spares, comm: MPI.Intracomm) -> None:
         """Make the ranks those of `comm`: the seats, or for a spare itself alone."""
@@ -190,14 +202,14 @@ class Reserve:
             self.spares.comm.Barrier()
 
 
-def _log_changes(spares: Spares, changed: Regrouped) -> None:
-    """Log which spares have ended, and which have taken places."""
+def _log_changes(spares: Spares, changed: Regrouped, ranks: Mapping[int, int]) -> None:
+    """Log which spares have ended, and which have taken the places of which of the former `ranks`."""
     _log_ended(changed.ended)
-    joined = [one for one in changed.joined if one in spares.seats]
+    joined = [one for one, _ in changed.joined if one in spares.seats]
     for k, one in enumerate(joined, 1):
         text = "Process %d on %s, a spare, takes the place of rank %d; %d spare(s) are left"
         left = len(spares.waiting) + len(joined) - k
-        log.warning(text, one.pid, one.host, spares.seats.index(one), left)
+        log.warning(text, one.pid, one.host, ranks[one.number], left)
 
 
 def _log_ended(ended: Sequence[JobProcess]) -> None:

@@ -32,10 +32,10 @@ class JobProcess(NamedTuple):
 
 
 class Regrouped(NamedTuple):
-    """What `regroup` has changed: lost ranks, with their members; spares that have a seat now; spares that ended."""
+    """What `regroup` has changed: lost members; spares that got a seat, with its former member; spares that ended."""
 
-    lost: list[tuple[int, JobProcess]]
-    joined: list[JobProcess]
+    lost: list[JobProcess]
+    joined: list[tuple[JobProcess, JobProcess]]
     ended: list[JobProcess]
 
 
@@ -146,7 +146,7 @@ class Spares:
             with regardless():
                 agreed = self.comm.Agree(mine if comm is not None else mine & ~SPLIT)
             if comm is not None and agreed & SPLIT:
-                self.new = [one for one in changed.joined if one in self.seats]
+                self.new = [one for one, _ in changed.joined if one in self.seats]
                 return comm, changed, None if agreed & GOES_ON else agreed & CODE
 
     def _take_left(self, comm: MPI.Intracomm, changed: Regrouped) -> None:
@@ -158,12 +158,12 @@ class Spares:
         self.waiting = [one for one in self.waiting if one in left]
         lost = [(seat, one) for seat, one in enumerate(self.seats) if one not in left]
         self.is_cut_off |= is_cut_off([one.host for one in self.seats], [seat for seat, _ in lost])
-        changed.lost.extend(lost)
+        changed.lost.extend(one for _, one in lost)
         changed.joined.extend(self._fill(lost))
         self.seats = [one for one in self.seats if one in left]
 
-    def _fill(self, lost: Sequence[tuple[int, JobProcess]]) -> list[JobProcess]:
-        """Give lost members' seats to spares, first on their own hosts, then on any; return these spares."""
+    def _fill(self, lost: Sequence[tuple[int, JobProcess]]) -> list[tuple[JobProcess, JobProcess]]:
+        """Give lost members' seats to spares, first on their own hosts, then on any; return spares and members."""
         joined = []
         for on_host in (True, False):
             for seat, one in lost:
@@ -171,7 +171,7 @@ class Spares:
                 if self.seats[seat] == one and found:
                     self.seats[seat] = found[0]
                     self.waiting.remove(found[0])
-                    joined.append(found[0])
+                    joined.append((found[0], one))
         return joined
 
     def dismiss(self, code: int) -> list[JobProcess]:

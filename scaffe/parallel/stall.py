@@ -28,6 +28,7 @@ from scaffe.monitor.record import (
     NET,
     OPERATION,
     OPERATIONS,
+    RANKS,
     SINCE,
     SINCE_WORD,
     TEST,
@@ -358,4 +359,5 @@ def open_watch(
     """
     if comm is None or not watching.stall_seconds:
         return None
-    return StallWatch(world, comm.node.comm, nets, watching.stall_seconds, watching.at_stall, team.all_records)
+    with world.record.waiting(RANKS):
+        return StallWatch(world, comm.node.comm, nets, watching.stall_seconds, watching.at_stall, team.all_records)

@@ -101,7 +101,8 @@ class World(Reserve):
 
     def take_gpu(self, gpu: Gpu | None) -> None:
         """Set this rank's GPU, None for the CPU. If any rank has none, all ranks compute on the CPU. Collective."""
-        self.gpus = self.comm.allgather(gpu.bus if gpu else "")
+        with self.record.waiting(RANKS):
+            self.gpus = self.comm.allgather(gpu.bus if gpu else "")
         missing = [rank for rank, bus in enumerate(self.gpus) if not bus]
         if missing and any(self.gpus):
             logs.log.info("No GPU for rank(s) %s: all ranks compute on the CPU", ranges(missing))

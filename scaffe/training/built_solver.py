@@ -25,7 +25,7 @@ from scaffe.net import Net
 from scaffe.packed import aligned_zeros
 from scaffe.parallel.buckets import Bucket
 from scaffe.parallel.choose import WorkflowTrial
-from scaffe.parallel.host_watch import HostWatch, open_host_watch
+from scaffe.parallel.host_watch import open_host_watch
 from scaffe.parallel.instances.instance_nets import InstanceNets
 from scaffe.parallel.instances.team import Team
 from scaffe.parallel.maker import candidates, make_workflow
@@ -73,7 +73,6 @@ class BuiltSolver:
     collectives: Communicator | None = None
     compute: Compute
     former: WeakSet[Net]
-    host_watch: HostWatch | None = None
     iter: int
     lock: PrefixLock
     mirror: Mirror | None = None
@@ -110,7 +109,7 @@ class BuiltSolver:
             one = solver()
             return one is not None and one.watch is not None and one.watch.watches(number)
 
-        self.host_watch = open_host_watch(self.world, self.watching, is_watched)
+        open_host_watch(self.world, self.watching, is_watched)
 
     def _build(self, handed: Collection[str] = ()) -> None:
         """Build all parts for the team, whose threads and the monitor's files end if that fails. Collective.

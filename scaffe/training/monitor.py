@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Protocol
@@ -70,19 +70,23 @@ class Unwatched:
     def tested(self, iteration: int, test_net: int, outputs: Mapping[str, np.ndarray]) -> None:
         """Write the means of a test net's outputs."""
 
+    def follow_root(self, solver: Trained) -> None:
+        """Let the root, another rank than before, write from the solver's iteration on, and it alone. Collective."""
+
     def close(self) -> None:
         """Return once all is written."""
 
 
 class Monitor(Unwatched):
-    """Measure every `every`-th iteration; `writing` gets the numbers on the root, and is None on the other ranks.
+    """Measure every `every`-th iteration; the rank that calls `open` writes the numbers where `watching` says.
 
     The first iteration of a run is measured too. Its speed and waits are left out, since kernels and memory are set up
     in it.
     """
 
-    def __init__(self, every: int, writing: Writing | None):
-        self.every, self._writing = every, writing
+    def __init__(self, every: int, watching: Watching):
+        self.every, self._watching = every, watching
+        self._writing: Writing | None = None
         self._counters = measured.Counters()
         self._at = -1  # the iteration at which training rests
         self._curves_end = -1  # the iteration before which the curves end
@@ -92,8 +96,29 @@ class Monitor(Unwatched):
         self._seconds = self._since = 0.0  # of the interval, up to the time `since`
         self._images = self._measurements = 0
         self._begun: int | None = None
-        if writing is not None:
-            self._end = weakref.finalize(self, writing.close)  # also where a user never closes the solver
+
+    def open(self) -> None:
+        """Write on this rank, the root. Raise ScaffeError where it can't write there."""
+        if self._watching.metrics:
+            check_writable("metrics", self._watching.metrics)
+        self._write(_writers(self._watching, at_once=True))
+
+    def _write(self, writers: Sequence[Writer]) -> None:
+        self._writing = Writing(writers)
+        self._end = weakref.finalize(self, self._writing.close)  # also where a user never closes the solver
+
+    def follow_root(self, solver: Trained) -> None:
+        """Let the root write, and no other rank; a new interval begins. What the root can't write is logged."""
+        if not solver.world.is_root:
+            self.close()
+        self._images = max(solver.world.allgather(self._images))  # by then a former root's files are closed
+        if solver.world.is_root and self._writing is None:
+            text = "The numbers for TensorBoard and Prometheus go on at iteration %d, written on %s"
+            log.info(text, solver.iter, solver.world.host)
+            self._measurements = 0
+            self._write(_writers(self._watching, at_once=False))
+        self._at = self._curves_end = -1
+        self.go_on(solver)
 
     def go_on(self, solver: Trained) -> None:
         """Go on with the interval, or begin one where the solver is at another iteration than it rested at."""
@@ -200,6 +225,7 @@ class Monitor(Unwatched):
         """Return once the writers have written all and are closed; does nothing the second time."""
         if self._writing is not None:
             self._end()
+            self._writing = None
 
 
 def open_monitor(world: World, param: SolverParameter, watching: Watching) -> Unwatched:
@@ -209,23 +235,21 @@ def open_monitor(world: World, param: SolverParameter, watching: Watching) -> Un
     """
     if not watching.measures:
         return Unwatched()
-    writers: list[Writer] = []
-    world.on_root(lambda: None if world.is_spare else _open(writers, watching))
-    return Monitor(watching.measure_every or param.display or EVERY, Writing(writers) if writers else None)
+    monitor = Monitor(watching.measure_every or param.display or EVERY, watching)
+    world.on_root(lambda: None if world.is_spare else monitor.open())
+    return monitor
 
 
-def _open(writers: list[Writer], watching: Watching) -> None:
-    """Append the writers that the settings ask for."""
+def _writers(watching: Watching, at_once: bool) -> list[Writer]:
+    """Return the writers that the settings ask for, which open their files `at_once`, or for the first numbers."""
     from scaffe.monitor.event_file import EventFiles
     from scaffe.monitor.prometheus import PrometheusFile
 
-    if watching.metrics:
-        check_writable("metrics", watching.metrics)
-        writers.append(PrometheusFile(watching.metrics))
+    writers: list[Writer] = [PrometheusFile(watching.metrics)] if watching.metrics else []
     if watching.tensorboard:
-        files = EventFiles(watching.tensorboard)
-        if files.has_curves:
-            log.info(
-                "%s: has curves of an earlier run; from the first iteration on this run's replace them", files.name
-            )
+        files = EventFiles(watching.tensorboard, at_once)
+        if at_once and files.has_curves:
+            text = "%s: has curves of an earlier run; from the first iteration on this run's replace them"
+            log.info(text, files.name)
         writers.append(files)
+    return writers

@@ -39,6 +39,7 @@ from scaffe.parallel.world import World
 from scaffe.training.carried import Carried
 from scaffe.training.rank_state import Mark, State, on_its_way
 from scaffe.training.saved_solver import SavedSolver
+from scaffe.training.settings import Settings
 from scaffe.training.snapshot_writer import SnapshotBudget
 from scaffe.training.solver_callbacks import CalledFunctions, SolverCallbacks
 from scaffe.training.written import Written
@@ -98,6 +99,7 @@ class RecoveringSolver(SavedSolver):
     written: Written
     granting: set[str] = set()  # noqa: RUF012  never changed in place
     mark: Mark
+    settings: Settings
     was_set_back = False
     _finished = False
     _result: object = None
@@ -307,6 +309,7 @@ class RecoveringSolver(SavedSolver):
         self.propagate.known()
         if self._root_lost:
             self._take_over(state.has_state)
+            self.monitor.follow_root(self)
         self.propagate.sync()
         rows = self.net.context.total_rows
         if rows and self.run.scaling == "weak" and self.world.is_root and not self.world.is_whole:
@@ -431,8 +434,6 @@ class RecoveringSolver(SavedSolver):
         self._keep_prefix()
         if self.run.snapshot_budget and self.world.is_root:
             self.budget = SnapshotBudget(self.run.snapshot_budget)
-        if self.world.is_root and (self.watching.tensorboard or self.watching.metrics):
-            log.warning("The root is lost: no more numbers are written for TensorBoard and Prometheus")
         if has_state:
             return
         if not (newest := self._newest_own()):

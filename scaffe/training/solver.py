@@ -18,7 +18,7 @@ from scaffe.files import snapshot, weights
 from scaffe.held import public
 from scaffe.monitor.log import log
 from scaffe.monitor.progress import progress
-from scaffe.monitor.record import FORWARD
+from scaffe.monitor.record import FORWARD, SET_UP
 from scaffe.monitor.spans import ITERATION, LOSS, WAIT
 from scaffe.monitor.watching import Watching
 from scaffe.net import Net
@@ -83,7 +83,8 @@ class Solver(SpareSolver):
         self.asked: Callable[[], Sequence[bool]] = lambda: [False] * len(ACTIONS)
         self.run, self.instances = run, instances
         self.reading, self.watching = reading, watching
-        if isinstance(run, Run) and run.shrinks:
+        self._goes_on = isinstance(run, Run) and run.shrinks
+        if self._goes_on:
             world = self.world = world or open_world()
             self._watch_host()
             if run.spares:
@@ -99,7 +100,8 @@ class Solver(SpareSolver):
         """Agree on all settings, and build all parts. Collective."""
         run, instances, watching = self.run, self.instances, self.watching
         self.world, self.compute = default_compute.start(world, compute)
-        if self.host_watch is None:
+        self.world.record.at(SET_UP)
+        if not self._goes_on:  # else since the ranks know each other
             self._watch_host()
         self.param = self.world.together(lambda: self._checked(param))
         self.world.agree({"the solver": str(self.param)} | self.settings.agreed())
@@ -415,5 +417,5 @@ class Solver(SpareSolver):
         self.closed = True
         self._end_lasting(self.write_timeline)
         self._free_lasting()
-        if self.host_watch is not None and not self.run.shrinks:  # else until the process ends, after the spares
-            self.host_watch.end()
+        if self.world.host_watch is not None and not self.run.shrinks:  # else until the process ends, after the spares
+            self.world.host_watch.end()

@@ -14,7 +14,6 @@ from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
 from scaffe.training import display
 from scaffe.training.recovering_solver import RecoveringSolver
-from scaffe.training.settings import Settings
 from scaffe.training.solver_callbacks import SolverCallbacks
 
 T = TypeVar("T")
@@ -53,7 +52,6 @@ class SpareSolver(RecoveringSolver):
     """
 
     callbacks: SolverCallbacks
-    settings: Settings
     shown: display.Shown
     _part = ""
     _found_lost: list[LostRank] | None = None  # by a spare, as it took a place

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from event_files import curves, events
 from lost_runs import recoveries, running
 
 pytestmark = pytest.mark.mpi_skip  # they start an mpirun of their own
@@ -24,12 +25,17 @@ def test_with_a_spare_the_run_computes_what_it_computes_without_a_loss(runs, mom
     assert running(result) == []
 
 
-def test_a_spare_in_the_place_of_a_root_that_was_lost_in_set_up_takes_over_the_acting_roots_state(runs):
-    result, last = runs.losing(5, "0 Solver._make_workflows 1; 2 backward 5", "--spares", 1)
+def test_a_spare_in_the_place_of_a_root_that_was_lost_in_set_up_takes_over_the_acting_roots_state(runs, tmp_path):
+    """And its numbers, the norms of updates, too."""
+    written = "--tensorboard", tmp_path / "runs", "--metrics", tmp_path / "run.prom", "--measure-every", 1
+    result, last = runs.losing(5, "0 Solver._make_workflows 1; 2 backward 5", "--spares", 1, *written)
     assert result.returncode == 0, result.stderr
     assert "a spare, takes the place of rank 0; 0 spare(s) are left" in result.stderr
     assert recoveries(result) == [(3, 5, 1)]
     assert last == runs.stages("3,0,9")
+    assert [step for step, _ in curves(tmp_path / "runs")["update_norm/ip1"]] == [*range(9)]
+    acting, spare = ([event.step for event in events(path)] for path in sorted((tmp_path / "runs").iterdir()))
+    assert max(acting) == 4 and min(spare[1:]) == 5  # its first record is the file's version
 
 
 def test_without_another_spare_the_ranks_go_on_as_fewer(runs):

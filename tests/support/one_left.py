@@ -20,6 +20,8 @@ from scaffe.parallel.world import World
 from scaffe.proto import SolverParameter
 from scaffe.training.solver import Solver
 
+UNWATCHED = Watching(stall_seconds=0)
+
 
 class OneLeft(World):
     """A World of several ranks, of which this process is the first, and the others' part in each sum is nothing.
@@ -55,12 +57,11 @@ class Tolerant(MPI.Intracomm):
         return MPI.GROUP_EMPTY
 
 
-def solver(monkeypatch, param: SolverParameter, run: Run, **given: Any) -> Solver:
+def solver(monkeypatch, param: SolverParameter, run: Run, watching: Watching = UNWATCHED, **given: Any) -> Solver:
     """Return the solver of a rank that goes on where the other is lost. Updates may be early, as between nodes."""
     monkeypatch.setitem(os.environ, FAULT_TOLERANT, "1")
     monkeypatch.setattr(maker, "may_update_early", lambda run, nodes: True)
-    unwatched = Watching(stall_seconds=0)
-    return Solver(param, world=OneLeft(), compute=Compute(engine="reference"), run=run, watching=unwatched, **given)
+    return Solver(param, world=OneLeft(), compute=Compute(engine="reference"), run=run, watching=watching, **given)
 
 
 def lose(monkeypatch, owner: Any, name: str, call: int = 1, then: Callable[[], object] = lambda: None) -> list[int]:

@@ -70,6 +70,20 @@ def test_two_runs_can_not_write_to_one_folder_at_once(tmp_path: Path) -> None:
     second.close()
 
 
+def test_the_numbers_of_the_next_root_wait_until_the_lost_ones_folder_is_free(tmp_path: Path) -> None:
+    first = EventFiles(tmp_path / "runs")
+    first.write([numbers(0, 4.0, begun=0), numbers(20, 3.0)])
+    second = EventFiles(tmp_path / "runs", at_once=False)
+    with pytest.raises(ScaffeError, match="another run writes there"):
+        second.write([numbers(20, 2.0, begun=20)])
+    first.close()
+    second.write([numbers(40, 1.0)])
+    with pytest.raises(ScaffeError, match="another run writes there"):
+        EventFiles(tmp_path / "runs")
+    second.close()
+    assert curves(tmp_path / "runs")["loss/smoothed"] == [(0, 4.0), (20, 2.0), (40, 1.0)]
+
+
 def test_a_full_disk_leaves_whole_records_and_the_next_numbers_are_written(tmp_path: Path, monkeypatch) -> None:
     files = EventFiles(tmp_path)
     files.write([numbers(0)])

@@ -12,12 +12,13 @@ from dataclasses import replace
 import pytest
 from mpi4py import MPI
 
-from scaffe.files.prefix_lock import start_of, this_process
+from scaffe.files.prefix_lock import this_process
 from scaffe.monitor.record import BACKWARD, FORWARD, LOSS, RANKS, SNAPSHOT, SUMS, UPDATE, Observation
 from scaffe.parallel import giving_up
 from scaffe.parallel.giving_up import HEARD, GivingUp, Standing, hanging
 from scaffe.parallel.stall import LayerNames
 from scaffe.parallel.world import World
+from scaffe.process_state import start_of
 
 S = 10**9
 NOW = 1000 * S

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 from mpi4py import MPI
 
-from scaffe.files.prefix_lock import Owner, start_of, this_process
+from scaffe.files.prefix_lock import Owner, this_process
+from scaffe.monitor.record import FORWARD, RANKS, SET_UP
 from scaffe.monitor.watching import ABORT, SAY, SHRINK
 from scaffe.parallel import host_watch
 from scaffe.parallel.host_watch import HostWatch, stopped_at
 from scaffe.parallel.world import World
+from scaffe.process_state import start_of
 
 PATIENCE = 60
 
@@ -152,3 +156,32 @@ def test_abort_ends_the_job_for_a_rank_and_kills_a_spare(watch, processes, monke
     assert len(ended) == 1 and ended[0].startswith("rank 1 on ") and "is stopped" in ended[0]
     assert len(caplog.messages) == 1 and "spare 2 on " in caplog.messages[0]
     assert processes[1].wait() == -signal.SIGKILL
+
+
+def test_a_rank_that_stays_in_its_set_up_without_a_wait_says_where_once(watch, caplog):
+    made, let_pass = watch(SHRINK)
+    made.world.size = 3
+    let_pass(PATIENCE)
+    assert caplog.messages == []
+    let_pass(2 * PATIENCE)
+    (text,) = caplog.messages
+    assert re.match(r"Stall: rank 0 on \S+ has been in set-up for 60 s without waiting for another rank: ", text)
+    assert re.search(r"host_watch\.py, line \d+, in _say_where$", text)  # which this test's thread calls
+    made.world.record.at(SET_UP)  # it moves
+    let_pass(PATIENCE + 1)
+    assert len(caplog.messages) == 2
+
+
+@pytest.mark.parametrize("case", ["waits", "moves", "is watched", "trains", "is alone"])
+def test_a_rank_that_waits_or_moves_or_is_set_up_says_nothing(watch, caplog, case):
+    made, let_pass = watch(SAY, is_watched=lambda number: case == "is watched" and number == 0)
+    record = made.world.record
+    made.world.size = 1 if case == "is alone" else 3
+    if case == "trains":
+        record.at(FORWARD, 0)
+    with record.waiting(RANKS) if case == "waits" else nullcontext():
+        for _ in range(3):
+            let_pass(PATIENCE - 1)
+            if case == "moves":
+                record.at(SET_UP)
+    assert caplog.messages == []

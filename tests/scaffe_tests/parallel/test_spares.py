@@ -54,7 +54,7 @@ def test_a_spare_of_the_lost_ranks_host_takes_its_place(hosts, count, lost, seat
     assert [one.number for one in job.waiting] == waiting
     first = len(hosts) - count
     places = [names.index(name) for name in lost]
-    assert [seat for seat, _ in changed.lost] == [place for place in places if place < first]
+    assert [one.number for one in changed.lost] == [place for place in places if place < first]
     assert [one.number for one in changed.ended] == [place for place in places if place >= first]
 
 
@@ -101,7 +101,7 @@ def test_a_process_lost_while_they_regroup_makes_all_regroup_again(here):
     comm, changed, code = job.regroup()
     assert (comm, code) == (last, None)
     assert first.agreed & GOES_ON and bool(first.agreed & SPLIT) is not here
-    assert [one.number for one in job.seats] == [0, 3] and [seat for seat, _ in changed.lost] == [1, 2]
+    assert [one.number for one in job.seats] == [0, 3] and [one.number for one in changed.lost] == [1, 2]
     assert [one.number for one in job.new] == [3]
 
 
@@ -188,6 +188,32 @@ def test_each_spare_that_takes_a_place_is_logged_with_the_number_that_is_left_th
 
 
 @pytest.mark.parametrize(
+    ("hosts", "in_set_up", "left", "lost", "places"),
+    [
+        ("xxxxx", [0], ["bde"], ["rank 1 (process 102 on x, at the start rank 2)"], ["0"]),
+        ("xxxxx", [], ["ade", "ae"], [f"rank {k} (process 10{k} on x)" for k in (1, 2, 3)], ["1"]),  # seat 3 became 2
+        ("xyyzz", [], ["bce"], ["rank 0 (process 100 on x)", "rank 3 (process 103 on z)"], ["3"]),  # now rank 2
+        (
+            "xxxxx",
+            [],
+            ["acde", "acd"],
+            ["rank 1 (process 101 on x)", "rank 1 (process 104 on x, at the start rank 4)"],
+            [],
+        ),
+    ],
+)
+def test_lost_ranks_and_places_have_the_numbers_that_the_log_has_named(caplog, hosts, in_set_up, left, lost, places):
+    job, _ = spares(hosts, 1)
+    shrunk = [Left(names, k < len(left), -1) for k, names in enumerate(left, 1)]
+    ranks = reserve(job, *shrunk)
+    ranks.lost = [LostRank(rank, "x", 100 + rank, rank) for rank in in_set_up]
+    ranks.firsts = [one.number for one in job.seats if one.number not in in_set_up]
+    shrunk[-1].rank = 1 if in_set_up else 0  # that of a rank that speaks
+    assert [str(one) for one in ranks._regroup(job)] == lost
+    assert re.findall(r"takes the place of rank (\d)", caplog.text) == places
+
+
+@pytest.mark.parametrize(
     ("known", "left", "empty"), [((), "xxxx", False), ((0,), "abcd", False), ((1,), "abcd", True), ((1,), "abc", False)]
 )
 def test_places_of_ranks_that_were_lost_before_are_filled_while_spares_wait(known, left, empty):
@@ -207,6 +233,7 @@ def reserve(job: Spares, *left: Left) -> Reserve:
         comm.Shrink = lambda then=then: then
     ranks = Reserve()
     ranks.spares, ranks.recruits, ranks.lost = job, True, []
+    ranks.firsts = [one.number for one in job.seats]
     return ranks
 
 

@@ -11,12 +11,14 @@ from types import SimpleNamespace
 import nets
 import numpy as np
 import pytest
+from event_files import curves
 from one_left import lose, solver
 
 from collectives import RankLostError
 from readers import Reading
 from scaffe.errors import RanksLostError, ScaffeError, SnapshotError
 from scaffe.monitor.record import RankRecord
+from scaffe.monitor.watching import Watching
 from scaffe.parallel.run import Run
 from scaffe.parallel.statistics import Statistics
 from scaffe.parallel.workflows.workflow import Workflow
@@ -318,6 +320,36 @@ def test_without_the_root_training_goes_on_at_the_newest_snapshot(monkeypatch, p
     lost: list[list[int]] = []
     *found, _ = solved(monkeypatch, param, prepare)
     assert found == expected and lost == [[6]]
+
+
+def test_the_numbers_go_on_where_the_next_root_does(monkeypatch, param, tmp_path):
+    """They replace those that the lost root has written of iterations that are done again."""
+
+    def train(folder: Path, call: int) -> dict[str, list[tuple[int, float]]]:
+        watching = Watching(stall_seconds=0, tensorboard=folder, metrics=folder.with_suffix(".prom"), measure_every=1)
+        one = solver(monkeypatch, param, SHRINKS(), watching)
+
+        def end_the_root() -> None:
+            one.monitor.close()  # whose numbers are written
+            assert (4, rate) in curves(folder)["learning_rate"]
+            lose_the_root(one)
+
+        rate = pytest.approx(one.rate())
+        lost = lose(monkeypatch, Losses, "take", call, end_the_root)
+        one.solve()
+        one.close()
+        files()
+        assert lost == [call] * (call > 0)
+        shown = curves(folder)
+        return {tag: shown[tag] for tag in shown if tag.startswith(("loss/iteration", "learning", "train", "update"))}
+
+    param.snapshot = 2
+    expected = train(tmp_path / "whole", -1)
+    assert [step for step, _ in expected["update_norm/ip1"]] == [*range(END)]
+    assert train(tmp_path / "runs", 6) == expected  # they go back from iteration 5 to 4
+    texts = [(tmp_path / f"{name}.prom").read_text() for name in ("whole", "runs")]
+    lasts = [re.findall(r"^scaffe_(?:iteration|update_norm)\{run=.*?[,}](.*)$", text, re.M) for text in texts]
+    assert lasts[0] == lasts[1] != []
 
 
 def test_without_the_root_a_last_snapshot_or_a_mirror_the_training_ends(monkeypatch, param):

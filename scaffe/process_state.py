@@ -1,0 +1,47 @@
+"""What /proc says of a process of this machine: whether it runs, is stopped or has ended, and since when it exists."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+
+class ProcessState(NamedTuple):
+    """The state of a process, a letter of proc(5); its CPU time, and when it started after the machine; in ticks."""
+
+    state: str
+    cpu: int
+    started: int
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a signal, or a debugger, has stopped the process."""
+        return self.state in "Tt"
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process has ended, and its parent has not noticed yet: a zombie."""
+        return self.state in "ZX"
+
+
+def state_of(pid: int) -> ProcessState | None:
+    """Return the state of a process of this machine; None if there is no such process, or if it is hidden."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()  # the name may have spaces
+    except OSError:
+        return None
+    return ProcessState(fields[0], int(fields[11]) + int(fields[12]), int(fields[19]))
+
+
+def start_of(pid: int) -> int | None:
+    """Return when a process of this machine started, in ticks; -1 if it has ended, None if it is hidden."""
+    if found := state_of(pid):
+        return -1 if found.has_ended else found.started
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return -1
+    except (OSError, OverflowError):
+        pass
+    return None
