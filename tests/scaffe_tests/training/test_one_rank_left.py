@@ -394,8 +394,10 @@ def test_a_run_goes_back_once_without_the_root_to_the_snapshot_that_it_has_resto
     first.close()
     shared, share = [], Snapshots.share_history
     monkeypatch.setattr(Snapshots, "share_history", lambda self: shared.append(self) or share(self))
+    second.mirror = SimpleNamespace(forget=lambda: shared.append("no mirror"))
     second.restore(path)
-    assert shared  # all ranks have the state until the next update
+    assert shared == ["no mirror", second.snapshots]  # all ranks have the state until the next update
+    second.mirror = None
     for call, then in ((5, lambda: None), (3, lambda: lose_the_root(second))):  # each counts the calls that get to it
         lose(monkeypatch, Losses, "take", call, then)
     second.step(3)

@@ -165,6 +165,22 @@ def test_auto_finds_the_snapshot_that_was_under_way(solver):
     assert two.iter == 2 and np.array_equal(two.net.packed.data, one.net.packed.data)
 
 
+def test_a_function_that_restores_auto_finds_the_snapshot_that_is_under_way(solver, held, monkeypatch):
+    def joined(writer):
+        held.set()  # so that it is not written before
+        join(writer)
+
+    def on_start():
+        if one.iter == 3:
+            one.restore("auto")
+
+    one, join = solver(), SnapshotWriter.join
+    monkeypatch.setattr(SnapshotWriter, "join", joined)
+    one.add_callback(on_start, lambda: None)
+    one.step(4)
+    assert one.iter == 3  # the fourth iteration was the third again
+
+
 @pytest.mark.parametrize("iterations", [2, 3, 4])
 def test_a_snapshot_that_fails_ends_the_step_with_one_error(solver, monkeypatch, capsys, iterations):
     one = solver()
