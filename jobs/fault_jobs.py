@@ -25,6 +25,7 @@ HERE = Path(__file__).resolve().parent
 EVERY = 2  # iterations between snapshots
 OF_MPICH = "/dev/shm/mpich_shm_"  # begins the name of memory that MPICH leaves when any of its processes is killed
 LEAST_SHARE = 0.2  # of a core that a job has, on a machine that others use
+LONGEST_END, LOOK = 5.0, 0.02  # seconds until nothing is left of a job that has ended, and between two looks
 FAULT_TOLERANT = ["--ft"]  # of mpirun.sh
 NET = """
 name: "faults"
@@ -156,16 +157,19 @@ class Job:
 
     def left(self) -> str:
         """Return what the job has left behind, "" if nothing, and remove it."""
-        end = time.monotonic() + 5
-        while (self.pids() or self._temporary()) and time.monotonic() < end:  # mpirun.sh removes its own a moment later
-            time.sleep(0.01)
-        left = [f"process {pid}" for pid in self.pids()]
-        left += sorted(name for name in self.mapped() if not name.startswith(OF_MPICH))
-        left += self._temporary()
+        counted = 0.0
+        while (left := self._left()) and counted < LONGEST_END:  # mpirun.sh removes its own a moment later
+            time.sleep(LOOK)
+            counted += LOOK * max(share(), LEAST_SHARE)
         self.kill()
         for name in self.mapped():
             os.unlink(name)
         return ", ".join(left)
+
+    def _left(self) -> list[str]:
+        """Return the processes and files that are there."""
+        shared = sorted(name for name in self.mapped() if not name.startswith(OF_MPICH))
+        return [*(f"process {pid}" for pid in self.pids()), *shared, *self._temporary()]
 
     def _temporary(self) -> list[str]:
         """Return the temporary files that are there."""

@@ -5,7 +5,7 @@ import re
 import sys
 
 CHOSEN = {
-    "test_ranks_equal_one": "plain or dropout",
+    "test_ranks_equal_one": "dropout",
     "test_collectives": "levels or leaders_of",
     "test_supernodes_over_ranks": "crosses or training",
 }

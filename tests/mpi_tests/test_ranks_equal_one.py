@@ -14,7 +14,7 @@ from scaffe.parallel.world import World
 from scaffe.training.solver import Solver
 
 COMM = MPI.COMM_WORLD
-SIZES = [size for size in (1, 2, 3, 4) if size <= COMM.size]
+SIZES = [size for size in (2, 3, 4) if size <= COMM.size][-1:]  # each size in the run on so many ranks
 pytestmark = pytest.mark.mpi
 
 
@@ -72,7 +72,7 @@ VARIANTS: dict[str, dict] = {
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_strong_scaling_equals_one_rank(folder, variant):
     expected = COMM.bcast(train(folder, 1, **VARIANTS[variant]))
-    for size in SIZES[1:]:
+    for size in SIZES:
         assert_equal(train(folder, size, **VARIANTS[variant]), expected)
 
 
@@ -83,7 +83,7 @@ def test_strong_scaling_equals_one_rank_on_onednn(folder, variant):
     options = {"engine": "onednn", **VARIANTS[variant]}
     options["net_options"] = {**options.get("net_options", {}), "smooth": True}
     expected = COMM.bcast(train(folder, 1, **options))
-    for size in SIZES[1:]:
+    for size in SIZES:
         assert_equal(train(folder, size, **options), expected)
 
 
@@ -98,7 +98,7 @@ def test_an_iteration_in_bf16_rounds_the_same_numbers_on_any_number_of_ranks(fol
     start = COMM.bcast(train(folder, 1, **{**options, "iterations": 0}))
     expected = COMM.bcast(train(folder, 1, **options))
     moved = {label: values - start[label] for label, values in expected.items()}
-    for size in SIZES[1:]:
+    for size in SIZES:
         ours = train(folder, size, **options)
         assert_equal(ours and {label: values - start[label] for label, values in ours.items()}, moved)
 
@@ -108,12 +108,12 @@ def test_training_in_bf16_on_ranks_stays_within_bf16s_rounding(folder):
     """A weight that float32's rounding takes past the middle of two bfloat16 numbers is multiplied as the other."""
     options = {"engine": "onednn", "numbers": "bf16", "net_options": {"smooth": True}}
     expected = COMM.bcast(train(folder, 1, **options))
-    for size in SIZES[1:]:
+    for size in SIZES:
         assert_equal(train(folder, size, **options), expected, tolerance=2**-7)
 
 
 def test_weak_scaling_equals_one_rank_with_all_batches(folder):
-    for size in SIZES[1:]:
+    for size in SIZES:
         expected = COMM.bcast(train(folder, 1, iterations=8, net_options={"batch": 6 * size}))
         assert_equal(train(folder, size, iterations=8, scaling="weak", net_options={"batch": 6}), expected)
 

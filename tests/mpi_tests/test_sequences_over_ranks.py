@@ -11,7 +11,7 @@ from scaffe.parallel.world import World
 from scaffe.training.solver import Solver
 
 COMM = MPI.COMM_WORLD
-SIZES = [size for size in (1, 2, 3) if size <= COMM.size]
+SIZES = [size for size in (2, 3) if size <= COMM.size][-1:]  # each size in the run on so many ranks
 pytestmark = pytest.mark.mpi
 CLASSES = 10
 NETS = {
@@ -65,6 +65,6 @@ def trained(name, folder, size):
 def test_ranks_equal_one(name, folder):
     expected = COMM.bcast(trained(name, folder, 1))
     largest = max(np.abs(values).max() for values in expected.values())
-    for size in SIZES[1:]:
+    for size in SIZES:
         for label, values in (trained(name, folder, size) or {}).items():
             assert np.abs(values - expected[label]).max() <= 1e-5 * largest, label

@@ -19,7 +19,7 @@ from scaffe.training.solver import Solver
 from scaffe.training.solver_callbacks import SumOverRanks
 
 COMM = MPI.COMM_WORLD
-SIZES = [size for size in (1, 2, 3) if size <= COMM.size]
+SIZES = sorted({1, min(3, COMM.size)})  # each size in the run on so many ranks
 RUNS = [
     Run(name, sync, reduce="ring" if sync == "allreduce" else "chain", bucket_bytes="2K")
     for name, sync in product(registered(), SYNCS)
