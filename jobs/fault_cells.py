@@ -10,12 +10,16 @@ from typing import NamedTuple
 from fault_moments import CUT, EXIT, FAULTS, FINISH, KILL, MOMENTS, RAISE, RECOVERY, RESTORE, ROOTS, SET_UP, STOP, Hit
 
 LAST = 6  # iterations
+INSTANCES = ["--workflow", "SC-OBR", "--instances", "2", "--gather", "slices", "--oversubscribe"]
+ALLREDUCE = ["--sync", "allreduce"]
 WORKFLOWS = {
     "SC-B": ["--workflow", "SC-B"],
     "SC-OB": ["--workflow", "SC-OB", "--drive", "hook"],
     "SC-OBR-hook": ["--workflow", "SC-OBR", "--drive", "hook"],
     "SC-OBR-helper": ["--workflow", "SC-OBR", "--drive", "helper"],
-    "allreduce": ["--workflow", "SC-OBR", "--drive", "hook", "--sync", "allreduce"],
+    "allreduce": ["--workflow", "SC-OBR", "--drive", "hook", *ALLREDUCE],
+    "instances": INSTANCES,  # several in each rank
+    "instances-allreduce": [*INSTANCES, *ALLREDUCE],
 }
 IN_TURN = "in-turn"
 VICTIMS = ("root", "another", "two", IN_TURN)
@@ -74,6 +78,11 @@ class Cell(NamedTuple):
         return self.loss != ENDS and self.fault != RAISE
 
     @property
+    def is_everywhere(self) -> bool:
+        """Whether every rank has the state, and broadcasts parameters at the begin alone."""
+        return set(ALLREDUCE) <= set(WORKFLOWS[self.workflow])
+
+    @property
     def launched(self) -> int:
         """The number of processes, with spares."""
         return self.ranks + (self.loss == SPARE)
@@ -97,7 +106,7 @@ class Cell(NamedTuple):
             return False  # the watchdog over stalls runs from the end of the set-up, and before it within hosts alone
         if self.fault == EXIT and self.loss != ENDS:
             return False  # Open MPI reports no such process as lost: jobs/lab/mpi_exit.py
-        if self.loss == MIRROR and self.workflow == "allreduce":
+        if self.loss == MIRROR and self.is_everywhere:
             return False  # there all ranks have the state
         return self.moment not in RECOVERY or self.loss != ENDS
 
@@ -109,8 +118,8 @@ class Cell(NamedTuple):
             return self.iteration == LAST - 3
         if self.iteration == LAST:  # the last loss and the last test follow the last update
             return self.moment in ("forward", "test")
-        if self.moment == "broadcast" and self.workflow == "allreduce":
-            return self.iteration == 0
+        if self.moment == "broadcast" and self.is_everywhere:
+            return self.iteration == -1  # once, before the first test
         return self.iteration > 0 if self.moment in ROOTS else self.iteration >= 0
 
     @property
@@ -126,7 +135,7 @@ class Cell(NamedTuple):
         if self.victims != IN_TURN:
             return True
         twice = self.iteration in range(LAST - 2) and self.moment not in FINISH
-        return self.goes_on and twice and not (self.moment == "broadcast" and self.workflow == "allreduce")
+        return self.goes_on and twice and not (self.moment == "broadcast" and self.is_everywhere)
 
 
 def matrix(where: str = NODE) -> list[Cell]:
