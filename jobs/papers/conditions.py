@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -34,9 +35,14 @@ def machine() -> str:
 def sgemm() -> float:
     """Return the GFLOP/s of a product of float32 matrices, the median; of one core, as papers.sh sets threads."""
     a, b = np.ones((SIDE, SIDE), np.float32), np.ones((SIDE, SIDE), np.float32)
+    return 2e-9 * SIDE**3 / median(seconds_of(lambda: a @ b, TIMES))
+
+
+def seconds_of(call: Callable[[], object], times: int) -> list[float]:
+    """Return the seconds of each of some calls."""
     seconds = []
-    for _ in range(TIMES):
+    for _ in range(times):
         start = time.perf_counter()
-        a @ b
+        call()
         seconds.append(time.perf_counter() - start)
-    return 2e-9 * SIDE**3 / median(seconds)
+    return seconds

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import shapes
+from drawing import bars
 from figure import ASSUMED, MODEL, OURS, PAPER, STATED, Check, Data, Figure, Input, within
 from numa_caffe_9 import BOXES
 from numa_caffe_9 import FIGURE as DOMAINS
@@ -79,17 +80,10 @@ class Layers(Figure):
     def draw(self, figure: Any, measured: Data, modelled: Data) -> None:
         """Draw the gains as bars."""
         axes = figure.subplots()
-        places = range(len(CONVOLUTIONS))
-        axes.bar([i - 0.2 for i in places], list(CONVOLUTIONS.values()), 0.4, color=PAPER, label="paper")
-        axes.bar(
-            [i + 0.2 for i in places],
-            list(modelled["gains"].values()),
-            0.4,
-            color=MODEL,
-            label="modelled, rates assumed",
-        )
+        model = ("modelled, rates assumed", modelled["gains"].values(), MODEL)
+        bars(axes, [("paper", CONVOLUTIONS.values(), PAPER), model])
         axes.axhline(1, color=OURS, linestyle=":", linewidth=0.8)
-        axes.set_xticks(list(places), list(CONVOLUTIONS))
+        axes.set_xticks(range(len(CONVOLUTIONS)), list(CONVOLUTIONS))
         axes.set(ylabel="NUMA-Caffe over Intel-Caffe", title="CIFAR-10, SB, four nodes")
         axes.legend(frameon=False)
 

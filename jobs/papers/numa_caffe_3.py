@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import shapes
+from drawing import bars
 from figure import ASSUMED, DERIVED, MODEL, OURS, PAPER, STATED, Check, Data, Figure, Input, within
 from numa_caffe_9 import BOXES, LOADS, UPDATE, Box
 from numa_caffe_9 import FIGURE as DOMAINS
@@ -96,25 +97,14 @@ class Placement(Figure):
     def draw(self, figure: Any, measured: Data, modelled: Data) -> None:
         """Draw the packages' parts, and memory against processes."""
         left, right = figure.subplots(1, 2)
-        rows = (("Intel, paper", TABLE_3, PAPER), ("NUMA, paper", TABLE_6, "grey"))
-        for k, (label, rates, colour) in enumerate(rows):
-            left.bar(
-                [i + 0.4 * k - 0.3 for i in range(4)],
-                [100 * part(rates, i) for i in range(4)],
-                0.2,
-                color=colour,
-                label=label,
-            )
-        for k, (label, parts, colour) in enumerate(
-            (("Intel, model", (100, 0, 0, 0), MODEL), ("NUMA, model", 4 * (25,), OURS))
-        ):
-            left.bar([i + 0.4 * k - 0.1 for i in range(4)], parts, 0.2, color=colour, label=label)
+        intel, numa = ([100 * part(rates, i) for i in range(4)] for rates in (TABLE_3, TABLE_6))
+        model = 4 * [modelled["package"]]
+        rows = [("Intel, paper", intel, PAPER), ("Intel, model", (100, 0, 0, 0), MODEL)]
+        bars(left, [*rows, ("NUMA, paper", numa, "grey"), ("NUMA, model", model, OURS)])
         left.set(xlabel="package", ylabel="part of all bytes, %", title="Tables 3 and 6", xticks=range(4))
         right.plot(PROCESSES, modelled["memory"], "o--", color=OURS, label="modelled")
         right.plot([56], [self.value("memory, 56 processes over 1")], "s", color=PAPER, label="paper: 6.3")
         right.set(xlabel="processes", ylabel="private memory over one process's", title="AlexNet", ylim=(0, None))
-        for axes in (left, right):
-            axes.legend(frameon=False, fontsize=8)
 
 
 def _spread(moved: float, box: Box) -> float:

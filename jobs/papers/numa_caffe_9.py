@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from math import ceil, log2
 from typing import Any
 
+from drawing import curves
 from figure import ASSUMED, DERIVED, MODEL, OTHER, OURS, STATED, Check, Data, Figure, Input, within
 
 
@@ -158,13 +159,11 @@ class Domains(Figure):
         panels = (("AlexNet", "SB"), ("AlexNet", "BW"), ("GoogLeNet", "AMD"))
         for axes, (net, box) in zip(figure.subplots(1, 3), panels, strict=True):
             rates = modelled["rates"][net][box]
-            for system, colour in SYSTEMS.items():
-                over = [rate / rates["BVLC"][0] for rate in rates[system]]
-                axes.plot(counts(BOXES[box]), over, "o--", color=colour, label=system)
+            over = {system: [rate / rates["BVLC"][0] for rate in rates[system]] for system in SYSTEMS}
+            curves(axes, counts(BOXES[box]), over, SYSTEMS.values())
             axes.set(xlabel="NUMA nodes", title=f"{net}, {box} (modelled)", ylim=(0, None))
             axes.title.set_fontsize(9)
             axes.set_xticks(counts(BOXES[box]))
-            axes.legend(frameon=False, fontsize=8)
         figure.axes[0].set_ylabel("throughput over BVLC, 1 node")
 
 

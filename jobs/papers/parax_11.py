@@ -7,13 +7,14 @@ core's rate is fitted so that one instance uses the bandwidth that figure 1 has;
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
 import numpy as np
 import shapes
+from conditions import seconds_of
+from drawing import curves
 from figure import ASSUMED, FITTED, MODEL, OURS, PAPER, STATED, Check, Data, Figure, Input
 
 from scaffe.parallel.instances.simulation.layers import LayerCost
@@ -82,12 +83,7 @@ class Barriers(Figure):
     def measure(self) -> Data:
         """Return the bytes a second that one core here moves when it adds arrays: reads two, writes one."""
         a, b = np.ones(1 << 25, np.float32), np.ones(1 << 25, np.float32)
-        seconds = []
-        for _ in range(5):
-            start = time.perf_counter()
-            np.add(a, b, out=a)
-            seconds.append(time.perf_counter() - start)
-        return {"core bandwidth": 3 * a.nbytes / min(seconds)}
+        return {"core bandwidth": 3 * a.nbytes / min(seconds_of(lambda: np.add(a, b, out=a), 5))}
 
     def model(self, measured: Data) -> Data:
         """Return bandwidths and rates: one socket in inference as figure 1, two in training as figure 11."""
@@ -131,10 +127,12 @@ class Barriers(Figure):
         """Draw bandwidth over time, and access-intensive layers over threads."""
         left, right = figure.subplots(1, 2)
         time_of = (np.arange(BINS) + 0.5) / BINS
-        labels = {"one": "one instance (fitted), a batch", "each": "an instance on each core, 50 s"}
-        for (name, label), colour in zip(labels.items(), (MODEL, OURS), strict=True):
-            used = modelled["usage"][name]
-            left.plot(time_of, used, color=colour, linewidth=0.9, label=f"{label}: mean {np.mean(used):.0f} %")
+        one, each = (modelled["usage"][name] for name in ("one", "each"))
+        used = {
+            f"one instance (fitted), a batch: mean {np.mean(one):.0f} %": one,
+            f"an instance on each core, 50 s: mean {np.mean(each):.0f} %": each,
+        }
+        curves(left, time_of, used, (MODEL, OURS), "-", linewidth=0.9)
         for what, line in (("one instance", ":"), ("instance per core", "--")):
             mean = self.value(what)
             left.axhline(mean, color=PAPER, linestyle=line, linewidth=0.9, label=f"paper's mean, {what}: {mean} %")
@@ -144,8 +142,6 @@ class Barriers(Figure):
         right.plot(THREADS, THREADS, ":", color="grey", label="linear")
         right.plot([7], [7], "s", color=PAPER, label="paper's knee")
         right.set(xlabel="threads", ylabel="speedup", title="Figure 7")
-        for axes in (left, right):
-            axes.legend(frameon=False, fontsize=8)
 
 
 def machine(domains: int) -> Machine:

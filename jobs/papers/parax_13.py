@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 import shapes
+from drawing import curves
 from figure import ASSUMED, FITTED, MODEL, OTHER, OURS, STATED, Check, Data, Figure, Input, holds
 from parax_11 import FIGURE as BARRIERS
 from parax_11 import layer_cost, machine
@@ -102,12 +103,11 @@ class Instances(Figure):
         """Draw images per second against cores, and against instances."""
         panels = figure.subplots(1, 3)
         for system, line in (("ParaX", "-"), ("MXNet", "--")):
-            for net, rates in modelled["cores"]["training"][system].items():
-                panels[0].plot(CORES, rates, f"o{line}", color=COLOURS[net], label=f"{net}, {system}")
+            rates = modelled["cores"]["training"][system]
+            curves(panels[0], CORES, rates, map(COLOURS.get, rates), f"o{line}", f"{{}}, {system}")
         panels[0].set(xlabel="cores", title="training (modelled)", ylabel="images/s")
         for axes, phase in zip(panels[1:], PHASES, strict=True):
-            for net, rates in modelled["instances"][phase].items():
-                axes.plot([56 // x for x in SIZES], rates, "o--", color=COLOURS[net], label=net)
+            curves(axes, [56 // x for x in SIZES], modelled["instances"][phase], COLOURS.values())
             axes.set(xlabel="instances on 56 cores", title=f"{phase} (modelled)")
         for axes in panels:
             axes.set_ylim(0, None)

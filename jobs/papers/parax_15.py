@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from threading import Thread
 from typing import Any
 
+from drawing import curves
 from figure import ASSUMED, DERIVED, MODEL, OTHER, OURS, STATED, Check, Data, Figure, Input, within
 
 COUNTS, ELEMENTS, TURNS = (2, 4, 6, 8), 25_600_000, 5
@@ -163,20 +164,22 @@ class GradientServer(Figure):
     def draw(self, figure: Any, measured: Data, modelled: Data) -> None:
         """Draw throughput, latency and bytes against the number of instances."""
         rates, latency, accessed = figure.subplots(1, 3)
-        for way, colour in COLOURS.items():
-            rates.plot(PAPERS_COUNTS, modelled["rates"][way], "--", color=colour, label=way)
-            accessed.plot(COUNTS, [4e-9 * ELEMENTS * p for p in modelled["passes"][way]], "--", color=colour)
-            if measured:
-                latency.plot(COUNTS, measured["ms"][way], "o-", color=colour, label=way)
-                accessed.plot(COUNTS, [4e-9 * ELEMENTS * p for p in measured["passes"][way]], "o", color=colour)
+        curves(rates, PAPERS_COUNTS, modelled["rates"], COLOURS.values(), "--")
+        curves(accessed, COUNTS, gigabytes(modelled), COLOURS.values(), "--", "")
+        if measured:
+            curves(latency, COUNTS, measured["ms"], COLOURS.values(), "o-")
+            curves(accessed, COUNTS, gigabytes(measured), COLOURS.values(), "o", "")
         most = max(map(max, measured["ms"].values())) if measured else 1
         rates.set(xlabel="instances", ylabel="images/s", ylim=(0, None), title="modelled, rates assumed")
         latency.set(xlabel="instances", ylabel="update latency, ms", ylim=(0, 1.5 * most), title="measured here")
         accessed.set(
             xlabel="instances", ylabel="data accessed, GB", ylim=(0, None), title="dots: counted, lines: formula"
         )
-        for axes in (rates, latency):
-            axes.legend(frameon=False, fontsize=8)
+
+
+def gigabytes(found: Data) -> dict[str, list[float]]:
+    """Return the gigabytes that are read and written, by way and number of instances."""
+    return {way: [4e-9 * ELEMENTS * one for one in found["passes"][way]] for way in COLOURS}
 
 
 FIGURE = GradientServer()

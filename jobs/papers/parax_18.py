@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import shapes
+from drawing import curves
 from figure import ASSUMED, DERIVED, MODEL, OURS, PAPER, STATED, Check, Data, Figure, Input, within
 
 GB = 1e9
@@ -70,11 +71,11 @@ class Memory(Figure):
     def draw(self, figure: Any, measured: Data, modelled: Data) -> None:
         """Draw gigabytes against the total batch."""
         axes = figure.subplots()
-        for (net, each), colour in zip(modelled["GB"].items(), (OURS, MODEL), strict=True):
-            axes.loglog(TOTALS, each, "o--", color=colour, label=f"{net}, counted")
+        curves(axes, TOTALS, modelled["GB"], (OURS, MODEL), label="{}, counted")
         axes.axhline(
             self.value("memory"), color=PAPER, linestyle=":", label="paper: 192 GB, ResNet-50's 3,584 exceed it"
         )
+        axes.set(xscale="log", yscale="log")
         axes.set_xticks(TOTALS, [f"64 x {n // 64}" for n in TOTALS])
         axes.minorticks_off()
         axes.set(xlabel="total batch", ylabel="GB", title="Modelled: training")

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import shapes
+from drawing import bars
 from figure import ASSUMED, DERIVED, MODEL, OURS, PAPER, STATED, Check, Data, Figure, Input, within
 
 WIDTH, STEPS, BATCH, BYTES = 650, 35, 64, 4
@@ -93,14 +94,11 @@ class Intensity(Figure):
     def draw(self, figure: Any, measured: Data, modelled: Data) -> None:
         """Draw the ratios as bars."""
         axes = figure.subplots()
-        for k, (name, colour) in enumerate((("CPU", OURS), ("GPU", MODEL))):
-            found = modelled["ratios"][name]
-            axes.bar(
-                [i + 0.4 * k - 0.2 for i in range(len(found))], list(found.values()), 0.4, color=colour, label=name
-            )
+        ratios = modelled["ratios"]
+        bars(axes, [(name, ratios[name].values(), colour) for name, colour in (("CPU", OURS), ("GPU", MODEL))])
         axes.axhline(1.5, color=PAPER, linestyle=":", label="paper: CPU below")
         axes.axhline(2.7, color=PAPER, linestyle="--", label="paper: GPU up to")
-        axes.set_xticks(range(len(found)), list(found))
+        axes.set_xticks(range(len(ratios["CPU"])), list(ratios["CPU"]))
         axes.set(ylabel="compute-intensive over access-intensive, time", title="Modelled: inference, batch 64")
         axes.legend(frameon=False)
 

@@ -21,11 +21,12 @@ from pathlib import Path
 
 import pages
 from conditions import conditions
+from drawing import legends
 from figure import Data, Figure, NotMeasurable, result
 from numa_caffe_8 import GATE
 
 from scaffe.atomic import write_atomically
-from scaffe.papers import FOLDER, REPRODUCED, lines
+from scaffe.papers import FOLDER, REPRODUCED, lines, place
 
 HERE = Path(__file__).resolve().parent
 PICTURES = HERE.parents[1] / "docs/papers"
@@ -56,6 +57,7 @@ def picture(figure: Figure, found: Data) -> bytes:
     drawn = Picture(figsize=(9, 3.8), layout="constrained")
     kept = found["kept"].get("measured", {})
     figure.draw(drawn, kept, figure.model(kept))
+    legends(drawn.axes)
     for axes in drawn.axes:
         axes.spines[["top", "right"]].set_visible(False)
     content = io.BytesIO()
@@ -84,12 +86,13 @@ def main() -> int:
     """Run the figures; return 1 if one failed or the gradients differ."""
     known = figures()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("ids", metavar="ID", nargs="*", help=f"of {', '.join(known)} (default: all)")
+    parser.add_argument("ids", metavar="ID", nargs="*", help=f"of {', '.join(sorted(known, key=place))} (default: all)")
     parser.add_argument("--keep", action="store_true", help="do not measure what is kept")
     parser.add_argument("--list", action="store_true", help="print the IDs")
     a = parser.parse_args()
     if unknown := set(a.ids) - set(known):
-        parser.error(f"unknown figure {' '.join(sorted(unknown))}; known: {' '.join(known)}")
+        names = " ".join(sorted(known, key=place))
+        parser.exit(2, f"papers.sh: unknown figure '{min(unknown)}'; known: {names}\n")
     if a.list:
         print("\n".join(known))
         return 0

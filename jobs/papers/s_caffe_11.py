@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any
 
 import lab
+from drawing import curves
 from figure import ASSUMED, DERIVED, MODEL, OTHER, OURS, PAPER, STATED, Check, Data, Figure, Input, within
 
 from collectives import make_schedule
@@ -118,16 +119,15 @@ class HierarchicalReduce(Figure):
     def draw(self, figure: Any, measured: Data, modelled: Data) -> None:
         """Draw latency against message size: measured on 8 nodes, modelled on 160 ranks."""
         left, right = figure.subplots(1, 2)
-        for name, each in measured.items():
-            left.loglog(list(SIZES), [1e3 * median(t) for t in each], "o-", color=COLOURS[name], label=name)
-        for name, each in modelled["ms"].items():
-            right.loglog(PAPERS_SIZES, each, "--", color=COLOURS[name], label=DESIGNS[name])
-        right.loglog(PAPERS_SIZES, modelled["tuned"], "--", color=MODEL, label="the best, chunks tuned")
+        middle = {name: [1e3 * median(t) for t in each] for name, each in measured.items()}
+        curves(left, list(SIZES), middle, map(COLOURS.get, middle), "o-")
+        model = {DESIGNS[name]: each for name, each in modelled["ms"].items()}
+        curves(right, PAPERS_SIZES, model, map(COLOURS.get, modelled["ms"]), "--")
+        right.plot(PAPERS_SIZES, modelled["tuned"], "--", color=MODEL, label="the best, chunks tuned")
         left.set(title=f"Measured: 8 nodes, links of {RATE} Mbit/s")
         right.set(title="Modelled: 160 ranks of cluster A, rates assumed")
         for axes in (left, right):
-            axes.set(xlabel="message size, bytes", ylabel="latency, ms")
-            axes.legend(frameon=False, fontsize=8)
+            axes.set(xlabel="message size, bytes", ylabel="latency, ms", xscale="log", yscale="log")
 
 
 FIGURE = HierarchicalReduce()

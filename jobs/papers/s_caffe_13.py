@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import lab
+from drawing import bars
 from figure import ASSUMED, DERIVED, MODEL, OURS, PAPER, STATED, Check, Data, Figure, Input, holds
 
 from collectives.model import scaffe_row
@@ -115,14 +116,11 @@ class Overlap(Figure):
             left.legend(frameon=False)
             left.set_ylim(0, 1.25 * max(ms.values()))
         left.set(ylabel="ms of an iteration", title=f"Measured: {NODES} nodes, layers' times replayed")
-        places = range(len(TABLE_2))
         paper = [aggregation / TABLE_2["SC-B"][0] for aggregation, _ in TABLE_2.values()]
         model = [ms / modelled["aggregation"]["SC-B"] for ms in modelled["aggregation"].values()]
-        right.bar([i - 0.2 for i in places], paper, 0.4, color=PAPER, label="paper, table 2")
-        right.bar([i + 0.2 for i in places], model, 0.4, color=MODEL, label="modelled, 160 ranks, rates assumed")
-        right.set_xticks(list(places), list(TABLE_2))
+        bars(right, [("paper, table 2", paper, PAPER), ("modelled, 160 ranks, rates assumed", model, MODEL)])
+        right.set_xticks(range(len(TABLE_2)), list(TABLE_2))
         right.set(ylabel="aggregation over SC-B's", title="Table 2", ylim=(0, 1.3))
-        right.legend(frameon=False, fontsize=8)
 
 
 def gain(ms: dict[str, float], name: str) -> float:

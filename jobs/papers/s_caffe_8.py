@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 import lab
+from drawing import curves
 from figure import ASSUMED, DERIVED, FITTED, MODEL, OTHER, OURS, PAPER, STATED, Check, Data, Figure, Input, within
 from s_caffe_13 import ALONE, SC_OBR, overlap
 
@@ -120,17 +121,16 @@ class GoogLeNet160(Figure):
     def draw(self, figure: Any, measured: Data, modelled: Data) -> None:
         """Draw the time of 100 iterations, as the paper, and speedups over 16 GPUs."""
         left, right = figure.subplots(1, 2)
-        for (name, each), colour in zip(modelled["seconds"].items(), (OURS, MODEL, OTHER, "grey"), strict=True):
-            left.plot(COUNTS, [100 * t for t in each], "o--", color=colour, label=f"{name}, computing fitted")
-            right.plot(COUNTS, [each[1] / t for t in each], "o--", color=colour)
+        seconds, colours = modelled["seconds"], (OURS, MODEL, OTHER, "grey")
+        hundred = {name: [100 * t for t in each] for name, each in seconds.items()}
+        curves(left, COUNTS, hundred, colours, label="{}, computing fitted")
+        curves(right, COUNTS, {name: [each[1] / t for t in each] for name, each in seconds.items()}, colours, label="")
         right.plot([128], [self.value("128 over 16")], "s", color=PAPER, label="paper: 3.3 at 128")
-        base = modelled["seconds"][SC_OBR_HR]
+        base = seconds[SC_OBR_HR]
         at_32 = base[1] / base[2]
         right.plot([160], [2.5 * at_32], "^", color=PAPER, label="paper: 2.5 over 32, on our 32")
         left.set(xlabel="GPUs", ylabel="s of 100 iterations", yscale="log")
         right.set(xlabel="GPUs", ylabel="speedup over 16 GPUs", ylim=(0, None))
-        left.legend(frameon=False, fontsize=8)
-        right.legend(frameon=False, fontsize=8)
 
 
 FIGURE = GoogLeNet160()

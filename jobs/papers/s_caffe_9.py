@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
+from drawing import curves
 from figure import ASSUMED, DERIVED, MODEL, OTHER, OURS, PAPER, STATED, Check, Data, Figure, Input, within
 
 from collectives.model import scaffe_row, tuned_row
@@ -102,12 +103,9 @@ class SmallNets(Figure):
         left.loglog(CIFAR_COUNTS, times, "o--", color=OURS, label="modelled")
         left.plot([64], [times[0] / self.value("64 over 1")], "s", color=PAPER, label="paper: 32x, from our 1 GPU")
         left.set(xlabel="GPUs", ylabel="s of 1,000 iterations", title="CIFAR-10 quick, batch 8,192")
-        for (name, each), colour in zip(modelled["samples"].items(), (MODEL, OTHER), strict=True):
-            right.plot(ALEXNET_COUNTS, each, "o--", color=colour, label=f"modelled, {name}")
+        curves(right, ALEXNET_COUNTS, modelled["samples"], (MODEL, OTHER), label="modelled, {}")
         right.axhline(self.value("AlexNet on 16"), color=PAPER, linestyle=":", label="paper: up to 1395")
         right.set(xlabel="GPUs", ylabel="samples/s", title="AlexNet, cluster B", ylim=(0, None))
-        for axes in (left, right):
-            axes.legend(frameon=False, fontsize=8)
 
 
 FIGURE = SmallNets()

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from drawing import curves
 from figure import ASSUMED, DERIVED, MODEL, OTHER, OURS, PAPER, STATED, Check, Data, Figure, Input, holds, within
 
 import scaffe
@@ -110,13 +111,11 @@ class OneNodesThreads(Figure):
     def draw(self, figure: Any, measured: Data, modelled: Data) -> None:
         """Draw the gain against threads for each batch."""
         for axes, (net, each) in zip(figure.subplots(1, 2), modelled.get("gains", {}).items(), strict=True):
-            for (batch, gains), colour in zip(each.items(), COLOURS, strict=True):
-                axes.plot(THREADS, gains, "--", color=colour, label=f"batch {batch}, modelled")
+            curves(axes, THREADS, each, COLOURS, "--", "batch {}, modelled")
             axes.plot(THREADS, THREADS, ":", color="grey", label="linear")
             if net == "CIFAR-10":
                 axes.axhline(self.value("gain"), color=PAPER, linewidth=0.8, label="paper: 16 at best")
             axes.set(xlabel="threads", ylabel="images/s over one thread", title=net, ylim=(0, 26))
-            axes.legend(frameon=False, fontsize=8)
 
 
 FIGURE = OneNodesThreads()

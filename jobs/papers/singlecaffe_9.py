@@ -129,7 +129,6 @@ class OneNode(Figure):
         left.set(xlabel="nodes", ylabel="speed ratio, one node over many")
         right.set(xlabel="nodes", ylabel="allreduce, ms", title=f"Emulated links of {RATE} Mbit/s", ylim=(0, None))
         left.legend(facecolor="white", framealpha=1, edgecolor="none", fontsize=8)  # over the line at 15
-        right.legend(frameon=False, fontsize=8)
 
 
 def crossing(ratios: list[float]) -> float:

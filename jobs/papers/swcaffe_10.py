@@ -111,7 +111,6 @@ class Nodes1024(Figure):
         right.set(ylabel="share of communication, %")
         for axes in (left, right):
             axes.set_xticks(list(places), [name.replace(" ", "\n") for name in names])
-        left.legend(frameon=False, fontsize=8)
 
 
 FIGURE = Nodes1024()

@@ -163,7 +163,6 @@ class Renumbered(Figure):
                     axes.loglog(SIZES, found, "o", color=colour, label=f"{name} numbers, measured")
             axes.set(xlabel="bytes", ylabel="allreduce, s", title=f"8 nodes, 2 supernodes, uplink: {uplink}")
             axes.set_xticks(SIZES, [f"{n >> 20} MB" for n in SIZES])
-            axes.legend(frameon=False, fontsize=8)
 
 
 def over(each: dict[str, list[float]]) -> float:

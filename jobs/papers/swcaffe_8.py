@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import shapes
+from drawing import bars
 from figure import MODEL, OTHER, OURS, PAPER, STATED, Check, Data, Figure, Input, holds, within
 
 NETS = {"AlexNet": "alexnet", "VGG-16": "vgg16", "VGG-19": "vgg19", "ResNet-50": "resnet50", "GoogLeNet": "googlenet"}
@@ -90,17 +91,12 @@ class Processors(Figure):
     def draw(self, figure: Any, measured: Data, modelled: Data) -> None:
         """Draw the paper's images per second beside the roofline's."""
         for axes, name in zip(figure.subplots(1, 3), PROCESSORS, strict=True):
-            places = range(len(NETS))
-            axes.bar(
-                [i - 0.2 for i in places], list(TABLE_3[name].values()), 0.4, color=PAPER, label="paper, table III"
-            )
-            rates = list(modelled["rates"][name].values())
-            axes.bar([i + 0.2 for i in places], rates, 0.4, color=COLOURS[name], label="roofline")
+            rates = modelled["rates"][name].values()
+            bars(axes, [("paper, table III", TABLE_3[name].values(), PAPER), ("roofline", rates, COLOURS[name])])
             axes.set_xticks(
-                list(places), [net.replace("-", "\n").replace("LeNet", "\nLeNet") for net in NETS], fontsize=7
+                range(len(NETS)), [net.replace("-", "\n").replace("LeNet", "\nLeNet") for net in NETS], fontsize=7
             )
             axes.set(title=name, yscale="log")
-            axes.legend(frameon=False, fontsize=8)
         figure.axes[0].set_ylabel("images/s")
 
 

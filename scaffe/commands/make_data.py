@@ -14,9 +14,11 @@ from scaffe.commands.models import add_size_flags
 from scaffe.commands.parser import add_command
 from scaffe.commands.running import alone
 from scaffe.errors import ScaffeError
-from scaffe.models import get
+from scaffe.models import Model, get
+from scaffe.models.lstm import WordModel
 from scaffe.models.made_up import write_images
-from scaffe.models.rows import Rows, RowsModel, write_rows
+from scaffe.models.model import LARGEST
+from scaffe.models.rows import RowsModel, write_rows
 from scaffe.models.word_lm import TextModel
 from scaffe.monitor.log import log
 
@@ -39,27 +41,34 @@ def add(top: Parser) -> None:
 
 def _make(a: argparse.Namespace) -> None:
     model = get(a.name).sized(**(a.sizes or {}))
-    for name, value, least in (("rows", a.rows, 2), ("classes", a.classes, 1)):
+    for name, value, least in (("rows", a.rows, 2), ("classes", a.classes, 1), ("seed", a.seed, 0)):
         if value is not None and value < least:
             raise ScaffeError(f"--{name} must be {least} or more, got {value}")
+        if value is not None and value > LARGEST:
+            raise ScaffeError(f"--{name} must be {LARGEST} or less, got {value}")
     if a.text is not None and not isinstance(model, TextModel):
         raise ScaffeError(f"--text says nothing about {model.name}, which reads no text")
-    classes, rng = a.classes or model.classes, np.random.default_rng(a.seed)
-    if isinstance(model, RowsModel):
-        paths = write_rows(a.out_dir, _rows(model, a, classes, rng))
-    else:
-        paths = write_images(a.out_dir, model, a.rows or IMAGES, classes, rng)
+    if isinstance(model, WordModel):
+        raise ScaffeError(f"there are no data of {model.name} to make; word_lm is the same net over rows of a text")
+    try:
+        paths = _written(model, a)
+    except MemoryError:
+        raise ScaffeError(f"no memory for these data of {model.name}; use fewer rows or smaller sizes") from None
     for path in paths:
         log.info("Made %s", path)
 
 
-def _rows(model: RowsModel, a: argparse.Namespace, classes: int, rng: np.random.Generator) -> Rows:
-    if not isinstance(model, TextModel):
-        return model.made_up(a.rows or ROWS, classes, rng)
-    rows, names = model.of_text(_text(a.text), classes)
-    os.makedirs(a.out_dir, exist_ok=True)
-    replace_file(os.path.join(a.out_dir, "words.txt"), "".join(f"{name}\n" for name in names).encode())
-    return {name: array[: a.rows] for name, array in rows.items()}
+def _written(model: Model, a: argparse.Namespace) -> list[str]:
+    """Write a model's data; return the paths of its sources."""
+    classes, rng = a.classes or model.classes, np.random.default_rng(a.seed)
+    if isinstance(model, TextModel):
+        rows, names = model.of_text(_text(a.text), classes)
+        paths = write_rows(a.out_dir, {name: array[: a.rows] for name, array in rows.items()})
+        replace_file(os.path.join(a.out_dir, "words.txt"), "".join(f"{name}\n" for name in names).encode())
+        return paths
+    if isinstance(model, RowsModel):
+        return write_rows(a.out_dir, model.made_up(a.rows or ROWS, classes, rng))
+    return write_images(a.out_dir, model, a.rows or IMAGES, classes, rng)
 
 
 def _text(path: str | None) -> str:

@@ -44,7 +44,10 @@ def _sizes(text: str) -> dict[str, int]:
     pairs = [part.partition("=") for part in text.split(",")]
     if not all(name and size.isdecimal() for name, _, size in pairs):
         raise argparse.ArgumentTypeError(f"expected NAME=N,..., such as hidden=32,layers=2, got '{text}'")
-    return {name: int(size) for name, _, size in pairs}
+    sizes = {name: int(size) for name, _, size in pairs}
+    if len(sizes) < len(pairs):
+        raise argparse.ArgumentTypeError(f"expected each size once, got '{text}'")
+    return sizes
 
 
 def _run(a: argparse.Namespace) -> int:

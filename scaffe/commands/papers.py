@@ -8,7 +8,7 @@ from scaffe.commands.gflags import Parser
 from scaffe.commands.parser import add_command
 from scaffe.commands.running import alone
 from scaffe.errors import ScaffeError
-from scaffe.papers import lines, results, table
+from scaffe.papers import lines, place, results, table
 
 RANK = 15
 
@@ -24,7 +24,7 @@ def add(top: Parser) -> None:
 def _print(a: argparse.Namespace) -> None:
     found = {result["id"]: result for result in results()}
     if unknown := next((one for one in a.ids if one not in found), ""):
-        raise ScaffeError(f"unknown figure '{unknown}'; known: {' '.join(found)}")
+        raise ScaffeError(f"unknown figure '{unknown}'; known: {' '.join(sorted(found, key=place))}")
     chosen = [found[one] for one in a.ids or found]
     for line in lines(chosen) if a.checks or a.ids else table(chosen):
         print(line)

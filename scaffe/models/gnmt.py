@@ -11,7 +11,7 @@ from scaffe import params as P
 from scaffe.errors import ScaffeError
 from scaffe.models.blocks import named
 from scaffe.models.model import Head
-from scaffe.models.rows import Rows, RowsModel
+from scaffe.models.rows import ADAM, Rows, RowsModel
 from scaffe.netspec import NetSpec, Top
 
 PADDING, MARK, WORDS = 0, 1, 2  # behind a sentence; the begin of a target and the end of its next words; first word
@@ -141,10 +141,9 @@ GNMT = TranslationModel(
     batch=64,
     test_batch=50,
     source="examples/gnmt/{}.txt",
-    sources=("train", "test"),
     sizes=dict(hidden=128, layers=8, steps=25, source_words=17_191),
     solver_fields=dict(
-        type="Adam", base_lr=0.001, momentum=0.9, momentum2=0.999, lr_policy="fixed", clip_gradients=5.0,
-        max_iter=25_000, test_iter=[20], test_interval=1000, display=100, snapshot=5000,
+        ADAM, base_lr=0.001, clip_gradients=5.0, max_iter=25_000, test_iter=[20], test_interval=1000, display=100,
+        snapshot=5000,
     ),
 )  # fmt: skip

@@ -13,6 +13,7 @@ from scaffe.netspec import NetSpec, Top
 from scaffe.proto import NetParameter, SolverParameter
 
 DATA = ("files", "input", "dummy")  # where a train_val net's batches come from
+LARGEST = 2**31 - 1  # of a batch, and of a size in a prototxt
 TRAINING, TESTING = dict(phase="TRAIN"), dict(phase="TEST")
 
 
@@ -61,7 +62,7 @@ class Model:
     sizes: Mapping[str, int] = field(default_factory=dict)
 
     def sized(self, **sizes: int) -> Model:
-        """Return the model with other sizes. Raise ScaffeError for a name that is not in `sizes`, or one below 1."""
+        """Return the model with other sizes. Raise ScaffeError for an unknown name, and outside 1 to LARGEST."""
         for name, size in sizes.items():
             if name not in self.sizes:
                 raise ScaffeError(f"{self.name} has no size '{name}'; its sizes: {' '.join(self.sizes) or 'none'}")
@@ -150,4 +151,6 @@ class Model:
 def _checked(what: str, value: int | None, default: int) -> int:
     if value is not None and value < 1:
         raise ScaffeError(f"{what} must be 1 or more, got {value}")
+    if value is not None and value > LARGEST:
+        raise ScaffeError(f"{what} must be {LARGEST} or less, got {value}")
     return default if value is None else value

@@ -9,7 +9,7 @@ from scaffe import params as P
 from scaffe.errors import ScaffeError
 from scaffe.models.blocks import fc, gaussian, named
 from scaffe.models.model import Head
-from scaffe.models.rows import Rows, RowsModel
+from scaffe.models.rows import ADAM, Rows, RowsModel
 from scaffe.netspec import NetSpec, Top
 
 NEGATIVES = 4  # items not taken for each item taken (section 4.1)
@@ -84,10 +84,8 @@ NCF = RatingModel(
     batch=256,
     test_batch=250,
     source="examples/ncf/{}.txt",
-    sources=("train", "test"),
     sizes=dict(users=6040, items=3706, factors=8),
     solver_fields=dict(
-        type="Adam", base_lr=0.001, momentum=0.9, momentum2=0.999, lr_policy="fixed", max_iter=390_000, test_iter=[100],
-        test_interval=19_500, display=100, snapshot=19_500,
+        ADAM, base_lr=0.001, max_iter=390_000, test_iter=[100], test_interval=19_500, display=100, snapshot=19_500
     ),
 )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,13 +15,17 @@ from scaffe.models.model import TESTING, TRAINING, Model
 from scaffe.netspec import Function, NetSpec
 
 PARTS = ("train", "test")
+ADAM = dict(type="Adam", momentum=0.9, momentum2=0.999, lr_policy="fixed")  # the defaults of Kingma and Ba 2015
 TEST_SHARE = 10  # one row in ten is for tests
 
 Rows = Mapping[str, np.ndarray]
 
 
+@dataclass(frozen=True)
 class RowsModel(Model):
     """A net over rows of integers, held as floats. `source` is the path of the lists of HDF5 files."""
+
+    sources: tuple[str, str] = PARTS
 
     def row(self) -> dict[str, list[int]]:
         """Return the shape of a row of each input, the labels last."""

@@ -55,7 +55,6 @@ WORD_LM = TextModel(
     batch=64,
     test_batch=50,
     source="examples/word_lm/{}.txt",
-    sources=("train", "test"),
     sizes=dict(hidden=WIDTH, layers=2, steps=STEPS),
     solver_fields=LSTM.solver_fields,
 )

@@ -25,6 +25,12 @@ def results(folder: Path = FOLDER) -> list[Result]:
     return sorted(found, key=lambda result: (result["rank"], result["id"]))
 
 
+def place(name: str) -> tuple[str, int, str]:
+    """Return a figure's place in the order of papers, then of numbers."""
+    paper, _, number = name.rpartition("-")
+    return paper, len(number), number
+
+
 def table(found: Sequence[Result]) -> Iterator[str]:
     """Yield the table: a line for each figure, with long texts cut, and the counts of verdicts."""
     head = {name: name for name in (*COLUMNS, WHY)}

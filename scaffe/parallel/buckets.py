@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import inf, sqrt
+from math import inf, log2, sqrt
 
 from scaffe.net import Net
 from scaffe.packed import PackedParameters
 
 LINE = 16  # elements: pieces, like parameters, begin on a boundary of 64 bytes
 FIRST = 8  # the first bucket has 1 / FIRST of the others' size
+CHAIN = 8  # ranks: S-Caffe's best length of a chain (section 5), whose fill hides behind the backward pass
 SMALLEST = 1 << 16  # bytes: no layer is cut into smaller pieces, since another message would cost more than it saves
 
 
@@ -119,10 +120,13 @@ def _within(net: Net, parameters: Sequence[int], part: slice) -> tuple[int, ...]
     return tuple(i for i in parameters if slices[i].start < part.stop and part.start < slices[i].stop)
 
 
-def suited_bytes(total: int, alpha: float, beta: float) -> int:
+def suited_bytes(total: int, alpha: float, beta: float, ranks: int) -> int:
     """Return the bytes n of a bucket that minimise the exposed time of `total` bytes, 1 to `total`.
 
-    A message of n bytes takes alpha + beta n seconds. Each of total / n buckets costs alpha, and the last is not
-    hidden: n minimises total / n alpha + n beta.
+    A message of n bytes takes alpha + beta n seconds. Each of total / n buckets costs alpha for each hop by which the
+    pipeline is longer than a chain of CHAIN ranks, and for the first one; the last bucket is not hidden: n minimises
+    total / n hops alpha + n beta. Where a pipeline is long, n is a power of two near that, which whole chunks fill.
     """
-    return max(1, round(min(total, sqrt(total * alpha / beta))))
+    hops = max(1, ranks - CHAIN + 1)
+    n = max(1.0, sqrt(total * hops * alpha / beta))
+    return round(min(total, n if hops == 1 else 2 ** round(log2(n))))

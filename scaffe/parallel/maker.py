@@ -91,7 +91,7 @@ def _bucket_bytes(run: Run, world: World, comm: Communicator, net: Net) -> float
     if run.bucket_bytes != "auto":
         return parse_bytes(run.bucket_bytes)
     alpha, beta, source = world.bcast(_line(comm) if world.is_root else (0.0, 0.0, ""))
-    nbytes = suited_bytes(net.packed.nbytes, alpha, beta)
+    nbytes = suited_bytes(net.packed.nbytes, alpha, beta, world.size)
     why = f"{1e6 * alpha:.3g} us a message and {1e-9 / beta:.3g} GB/s, from {source}"
     log.info("Buckets of up to %d bytes suit %s: %s", nbytes, comm.shape, why)
     return nbytes

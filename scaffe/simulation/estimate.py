@@ -20,11 +20,10 @@ from scaffe.parallel.run import SYNCS, Run
 from scaffe.parallel.workflows.sc_b import ScB
 from scaffe.parallel.workflows.sc_ob import ScOb
 from scaffe.parallel.workflows.sc_obr import ScObr
-from scaffe.setting import parse_bytes
 from scaffe.simulation.closed_forms import ClosedForms, CollectiveTime
 from scaffe.simulation.clusters import DescribedCluster
 from scaffe.simulation.layer_times import LayerTimes
-from scaffe.simulation.rank import small_message
+from scaffe.simulation.rank import bucket_bytes, small_message
 
 TRIED = tuple(
     Run(workflow, sync, reduce="auto", bucket_bytes=nbytes)
@@ -81,7 +80,7 @@ class _Estimation:
         if run.workflow not in (ScB.name, ScOb.name, ScObr.name):
             raise ScaffeError(f"workflow '{run.workflow}' has no estimate; known: {ScB.name} {ScOb.name} {ScObr.name}")
         self.run, self.times, self.forms, self.down, self.net = run, times, forms, down, net
-        nbytes = parse_bytes(run.bucket_bytes)
+        nbytes = bucket_bytes(run, net.packed.nbytes, cluster.links, forms.ranks)
         self.buckets = make_buckets(net, nbytes, cut=run.workflow == ScObr.name)
         self.itemsize: int = net.packed.flat.itemsize
         self.loss = small_message(cluster, forms.ranks)

@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from collectives.model.clusters import Cluster
 from collectives.simulation.ranks import SimulatedRank
 from scaffe.engine import Group
 from scaffe.monitor.record import RankRecord
 from scaffe.monitor.spans import BACKWARD, FORWARD, READ, WAIT, Span
 from scaffe.net import Net
-from scaffe.parallel.buckets import Bucket
+from scaffe.parallel.buckets import Bucket, suited_bytes
+from scaffe.parallel.run import AUTO, Run
+from scaffe.setting import parse_bytes
 from scaffe.simulation.clusters import DescribedCluster
 from scaffe.simulation.layer_times import LayerTimes
 
@@ -46,6 +49,15 @@ def small_message(cluster: DescribedCluster, ranks: int) -> float:
     inside = min(ranks, int(cluster["devices"]))
     nodes = ceil(ranks / inside)
     return ceil(log2(inside)) * cluster["alpha_in"] + ceil(log2(nodes)) * cluster["alpha"]
+
+
+def bucket_bytes(run: Run, total: int, links: Cluster, ranks: int) -> float:
+    """Return the most bytes of a bucket; for "auto" those that suit the links, of `total` bytes of parameters."""
+    if run.bucket_bytes != AUTO:
+        return parse_bytes(run.bucket_bytes)
+    inside = ranks <= links.ranks_per_node
+    alpha, beta = (links.alpha_in, links.beta_in) if inside else (links.alpha, links.beta)
+    return suited_bytes(total, alpha, beta, ranks)
 
 
 class SimulatedParameters:

@@ -11,14 +11,12 @@ from collectives.simulation.communicator import Chooser, SimulatedCommunicator
 from collectives.simulation.ranks import SimulatedRank
 from scaffe.monitor.spans import BETWEEN, ITERATION, LOSS, UPDATE, WAIT, Span
 from scaffe.net import Net
-from scaffe.parallel.buckets import suited_bytes
 from scaffe.parallel.drive import Helper
 from scaffe.parallel.iteration import iterate
 from scaffe.parallel.meter import HANDLING
-from scaffe.parallel.run import AUTO, Run
+from scaffe.parallel.run import Run
 from scaffe.parallel.workflows.alone import Alone
 from scaffe.parallel.workflows.workflow import Parts, Workflow, registered
-from scaffe.setting import parse_bytes
 from scaffe.simulation.clusters import DescribedCluster
 from scaffe.simulation.drives import drives
 from scaffe.simulation.layer_times import LayerTimes
@@ -28,6 +26,7 @@ from scaffe.simulation.rank import (
     SimulatedParameters,
     SimulatedRule,
     SimulatedWorld,
+    bucket_bytes,
     small_message,
     updating,
 )
@@ -100,17 +99,9 @@ class SimulatedTraining:
             return Alone(Parts(world, None, net, update, rule))
         comm: Any = SimulatedCommunicator(owner, self.shared)
         how = self.run.collective, self.run.how, self.run.how_down
-        parts = Parts(world, comm, net, update, rule, self._bucket_bytes(), self.run.drive, *how)
+        most = bucket_bytes(self.run, self.packed.nbytes, job.cluster.links, job.size)
+        parts = Parts(world, comm, net, update, rule, most, self.run.drive, *how)
         return registered()[self.run.workflow](replace(parts, all_drives=drives(owner)))
-
-    def _bucket_bytes(self) -> float:
-        """Return the most bytes of a bucket; "auto" those that suit the links."""
-        if self.run.bucket_bytes != AUTO:
-            return parse_bytes(self.run.bucket_bytes)
-        links = self.job.cluster.links
-        inside = self.job.size <= links.ranks_per_node
-        alpha, beta = (links.alpha_in, links.beta_in) if inside else (links.alpha, links.beta)
-        return suited_bytes(self.packed.nbytes, alpha, beta)
 
     def _iterate(self) -> None:
         begin, measured = self.owner.clock, self.packed.statistics

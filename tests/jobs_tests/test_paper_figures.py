@@ -389,6 +389,14 @@ def test_nothing_is_measured_while_the_gate_s_gradients_differ(job) -> None:
     assert job(gate=0.0, a=0.5) == (0, {"gate": {"value": 0.0}, "a": {"value": 0.5}})
 
 
+def test_the_job_names_the_figures_that_it_knows(job, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        job("s-caffe-99", gate=0.0, **{"s-caffe-11": 0.5, "s-caffe-9": 0.5, "parax-6": 0.5})
+    assert ended.value.code == 2
+    message = "papers.sh: unknown figure 's-caffe-99'; known: gate parax-6 s-caffe-9 s-caffe-11\n"
+    assert capsys.readouterr() == ("", message)
+
+
 def test_a_figure_that_fails_keeps_its_result_and_the_next_one_runs(job) -> None:
     job(gate=0.0, a=0.5, b=0.5)
     after = {"gate": {"value": 0.0}, "a": {"value": 0.5}, "b": {"value": 0.7}}

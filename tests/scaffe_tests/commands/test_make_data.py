@@ -73,15 +73,44 @@ def test_images_of_a_class_are_alike(tmp_path):
     np.testing.assert_array_equal(nearest, labels)
 
 
-def test_sizes_are_names_with_numbers(capsys):
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ("steps", "argument --sizes: expected NAME=N,..., such as hidden=32"),
+        ("steps=3,steps=4", "argument --sizes: expected each size once, got 'steps=3,steps=4'"),
+    ],
+)
+def test_sizes_are_names_with_numbers(sizes, message, capsys):
     with pytest.raises(SystemExit):
-        cli.main(["make-data", "gnmt", "out", "--sizes", "steps"])
-    assert "argument --sizes: expected NAME=N,..., such as hidden=32" in capsys.readouterr().err
+        cli.main(["make-data", "gnmt", "out", "--sizes", sizes])
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+def test_data_that_memory_cannot_hold_are_told_in_a_line(monkeypatch, tmp_path, capsys):
+    def no_memory(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(type(models.get("ncf")), "made_up", no_memory)
+    assert cli.main(["make-data", "ncf", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err == "scaffe: no memory for these data of ncf; use fewer rows or smaller sizes\n"
+
+
+@pytest.mark.parametrize("name", ["word_lm", "ncf", "mobilenet"])
+def test_a_file_in_the_folders_place_is_told_in_a_line(name, tmp_path, capsys):
+    (tmp_path / "out").write_text("")
+    assert cli.main(["make-data", name, str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert "out: can't be made: file exists" in error and error.count("\n") == 1
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["ncf", "out", "--seed", "-1"], "--seed must be 0 or more, got -1"),
+        (["ncf", "out", "--sizes", f"users={2**31}"], f"users must be {2**31 - 1} or less, got {2**31}"),
+        (["ncf", "out", "--rows", str(2**31)], f"--rows must be {2**31 - 1} or less, got {2**31}"),
+        (["lstm", "out"], "there are no data of lstm to make; word_lm is the same net"),
         (["gnmt", "out", "--rows", "1"], "--rows must be 2 or more, got 1"),
         (["gnmt", "out", "--sizes", "stops=3"], "gnmt has no size 'stops'; its sizes: hidden layers steps"),
         (["gnmt", "out", "--sizes", "steps=0"], "steps must be 1 or more, got 0"),

@@ -19,9 +19,11 @@ from scaffe.simulation.layer_times import LayerTimes, of_device
 MIB = 1 << 20
 
 
-@cache
+built = cache(build)
+
+
 def net() -> Net:
-    return build("googlenet", 8)
+    return built("googlenet", 8)
 
 
 def events(what: str, name: str, cluster: str, ranks: int, nbytes: int) -> float:
@@ -80,6 +82,18 @@ def test_estimates_are_near_driven_ranks(workflow: str, sync: str, within: float
     found = estimate(net(), cluster, run, times, ClosedForms(cluster.links, 64))
     assert found.seconds == pytest.approx(driven.seconds, rel=within)
     assert found.computing == pytest.approx(driven.computing)
+
+
+@pytest.mark.parametrize("cluster", ["cluster-a", "ndr", "tianhe"])
+@pytest.mark.parametrize(("name", "batch"), [("googlenet", 2), ("googlenet", 8), ("alexnet", 16)])
+def test_on_160_ranks_buckets_of_auto_are_near_the_best_fixed_ones(name: str, batch: int, cluster: str) -> None:
+    described, small = find_cluster(cluster), built(name, batch)
+    times, forms = of_device(small, described), ClosedForms(described.links, 160)
+
+    def seconds(nbytes: str) -> float:
+        return estimate(small, described, Run("SC-OBR", reduce="auto", bucket_bytes=nbytes), times, forms).seconds
+
+    assert seconds("auto") <= 1.1 * min(map(seconds, ("1M", "2M", "4M", "8M", "16M", "32M")))
 
 
 def test_the_best_comes_first_and_a_single_rank_computes() -> None:
