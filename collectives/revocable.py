@@ -45,8 +45,8 @@ class Revocable:
         """Drop plans and windows, since ranks are lost; the object can't be used any more.
 
         The arrays that `empty` returned lose their values, unless `windows` is False: then their memory stays until
-        the process ends. Call this after a collective of the ranks that are left, such as MPI's Shrink: until then one
-        of them may be writing to this rank's arrays.
+        a later call with True, or the end of the process. Call this after a collective of the ranks that are left,
+        such as MPI's Shrink: until then one of them may be writing to this rank's arrays.
         """
         for other in self._dups:
             other.abandon()

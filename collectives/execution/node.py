@@ -50,6 +50,7 @@ class NodeComm:
         self.pids: list[int] = of.pids if of else comm.allgather(os.getpid())
         self.has_peers: bool = of.has_peers if of else peer.works(comm)
         self.windows: list[SharedWindow] = of.windows if of else []
+        self._given_up: list[SharedWindow] = []  # never freed, since a rank is lost
         self._ends = False  # whether windows are freed when the process ends
         self._mine = np.empty(5, np.int64)  # bytes, and the places of two arrays
         self._announced = np.empty((self.size, 5), np.int64)
@@ -192,9 +193,14 @@ class NodeComm:
     def abandon(self, windows: bool) -> None:
         """Never free the windows, since a rank is lost; with `windows` give their memory back. Not collective."""
         atexit.unregister(self.free)
-        for window in self.windows if windows else []:
+        self._given_up, self.windows = [*self._given_up, *self.windows], []
+        for window in self._given_up if windows else []:
             window.abandon()
-        self._given_up, self.windows = self.windows, []
+
+    @property
+    def memory(self) -> list[np.ndarray]:
+        """Return this rank's part of each window, bytes, also of those that were given up."""
+        return [window.own for window in (*self._given_up, *self.windows)]
 
 
 def blocks(start: int, stop: int, length: int = BLOCK) -> Iterator[tuple[int, int]]:

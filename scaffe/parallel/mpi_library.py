@@ -21,7 +21,7 @@ def can_shrink() -> bool:
     """Return whether the ranks that are left can go on when one is lost: Open MPI's mpirun --with-ft ulfm says so."""
     from mpi4py import MPI
 
-    return os.environ.get(FAULT_TOLERANT) == "1" and "Shrink" in dir(MPI.Intracomm)
+    return os.environ.get(FAULT_TOLERANT) == "1" and hasattr(MPI.Intracomm, "Shrink")
 
 
 def end_launcher() -> None:
