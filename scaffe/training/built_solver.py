@@ -65,6 +65,7 @@ class BuiltSolver:
     - `closed`: whether threads have ended and communicators are freed.
     """
 
+    _broken: list[Communicator] = []  # noqa: RUF012  during a recovery: those that have lost ranks
     asked: Callable[[], Sequence[bool]]
     auto_instances: AutoInstances
     called: CalledFunctions | None
@@ -134,7 +135,7 @@ class BuiltSolver:
         agree_on(world, [self.net])
         self.instance_nets = self._instance_nets()
         with world.record.waiting(RANKS):
-            self.collectives = open_communicator(world, run, self.net)
+            self.collectives = open_communicator(world, run, self.net, self._broken)
         world.together(lambda: self._build_rest(builder, carried))
         agree_on(world, self.test_nets)
         self.bad_records = BadRecords(self._all_nets(), self.reading)
@@ -338,6 +339,13 @@ class BuiltSolver:
             held = moves and self.net.move_parameters(aligned_zeros, gradients=False)
             self.collectives.abandon(windows=moves and not held)
         self.trial, self.collectives = WorkflowTrial.without(), None
+
+    def _give_back(self) -> None:
+        """Give back the memory of windows that the new nets have not taken, unless users hold arrays there."""
+        for comm in self._broken:
+            held = any(net.held.lie_in(memory) for net in self._users_nets() for memory in comm.node.memory)
+            comm.abandon(windows=not held)
+        self._broken = []
 
     def _end_readers(self) -> None:
         for net in self._all_nets():

@@ -23,7 +23,7 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from collectives import Communicator, RankLostError
+from collectives import RankLostError
 from scaffe.blob import on_host
 from scaffe.engine import Loss
 from scaffe.errors import LaunchError, RanksLostError, ScaffeError
@@ -112,7 +112,6 @@ class RecoveringSolver(SavedSolver):
     _false_alarms = 0
     _fills = False  # whether the ranks recover for spares to take places, without another loss
     _kept: tuple[Carried, State] | None = None  # during a recovery: what all new nets take over
-    _former: list[Communicator] = []  # noqa: RUF012  replaced; during a recovery: in whose windows the parameters lie
 
     # Parts that are done again.
 
@@ -252,6 +251,7 @@ class RecoveringSolver(SavedSolver):
         when = f"in or after iteration {self.iter}" if self._is_set_up else "in set-up"
         world.record.at(RECOVERY)
         lost = self._leave_lost()
+        world.end_lost(lost)
         if not lost and not self._fills:
             self._check_false_alarm()
         self._fills = False
@@ -405,7 +405,7 @@ class RecoveringSolver(SavedSolver):
         """Build all parts for the ranks that are left. Collective."""
         self.snapshots.writer.join()
         if self.collectives is not None:
-            self._former.append(self.collectives)
+            self._broken = [*self._broken, self.collectives]
         self._abandon(moves=False)
         self.closed = True  # until all is built
         self.auto_instances.go_on(state.instances)
@@ -423,13 +423,6 @@ class RecoveringSolver(SavedSolver):
             self.lock.release()
             self.budget = None
         self._plan()
-
-    def _give_back(self) -> None:
-        """Give back the memory of windows that the parameters have left, unless users hold arrays there."""
-        for comm in self._former:
-            held = any(net.held.lie_in(memory) for net in self._users_nets() for memory in comm.node.memory)
-            comm.abandon(windows=not held)
-        self._former = []
 
     def _replace(self, carried: Carried) -> None:
         """Build new nets for other instances. If a rank is lost meanwhile, `carried` has all that they take over.
