@@ -250,8 +250,9 @@ class World(Reserve):
 
     def end_lost(self, lost: Iterable[LostRank]) -> None:
         """Kill processes of this host that count as lost but run: they could write to memory that the ranks share."""
-        for one in (self.launched[rank.first] for rank in lost if rank.host == self.host):
-            if one.is_alive():
+        pids = {rank.pid for rank in lost if rank.host == self.host} - {os.getpid()}
+        for one in self.launched:
+            if one.host == self.host and one.pid in pids and one.is_alive():
                 with suppress(OSError):
                     os.kill(one.pid, signal.SIGKILL)
 
