@@ -135,7 +135,7 @@ class BuiltSolver:
         agree_on(world, [self.net])
         self.instance_nets = self._instance_nets()
         with world.record.waiting(RANKS):
-            self.collectives = open_communicator(world, run, self.net, self._broken)
+            self.collectives = open_communicator(world, run, self.net, self._broken if carried else None)
         world.together(lambda: self._build_rest(builder, carried))
         agree_on(world, self.test_nets)
         self.bad_records = BadRecords(self._all_nets(), self.reading)
