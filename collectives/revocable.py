@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from collectives.loss import regardless
+import numpy as np
+
+from collectives.loss import noticing, regardless
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Revocable:
-    """What a Communicator does once a rank of it is lost. None of the methods is collective."""
+    """What a Communicator does once a rank of it is lost. Methods are not collective unless their text says so."""
 
     comm: MPI.Intracomm
     node: NodeComm
@@ -41,12 +44,26 @@ class Revocable:
         for plan in self._plans.values():
             plan.drain()
 
+    @noticing
+    def take_over(self, former: Sequence[Revocable], size: int, count: int) -> list[np.ndarray]:
+        """Return `count` arrays of `size` float32, windows of communicators that have lost ranks, as they are.
+
+        Collective. `former` were given up by `abandon(False)`. No lost rank may run any more: it could write there.
+        Return no arrays, on all ranks, where the ranks of a node do not have the same windows.
+        """
+        nodes, float32 = [one.node for one in former], np.dtype(np.float32)
+        windows = self.node.common(nodes, size * float32.itemsize, count)
+        if not all(self.comm.allgather(len(windows) == count)):
+            return []
+        self.node.take_over(windows, nodes)
+        return [window.array((size,), float32) for window in windows]
+
     def abandon(self, windows: bool = True) -> None:
         """Drop plans and windows, since ranks are lost; the object can't be used any more.
 
         The arrays that `empty` returned lose their values, unless `windows` is False: then their memory stays until
-        the process ends. Call this after a collective of the ranks that are left, such as MPI's Shrink: until then one
-        of them may be writing to this rank's arrays.
+        a later call with True, or the end of the process. Call this after a collective of the ranks that are left,
+        such as MPI's Shrink: until then one of them may be writing to this rank's arrays.
         """
         for other in self._dups:
             other.abandon()

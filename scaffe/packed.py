@@ -255,7 +255,12 @@ class PackedParameters:
 
     def set_data(self, values: np.ndarray) -> None:
         """Copy values from a host array, such as that of `host_data`."""
-        self.data = self.parameters[0].blob.xp.asarray(values) if self.parameters else values
+        self.data = self.xp.asarray(values)
+
+    @property
+    def xp(self) -> Any:
+        """The array library of the values: numpy or CuPy."""
+        return self.parameters[0].blob.xp if self.parameters else np
 
     def settle_values(self) -> None:
         """Copy values that users wrote into host copies to the flat array."""

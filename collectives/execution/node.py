@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,7 +19,7 @@ from collectives.errors import ArgumentError, DisagreementError
 from collectives.execution import peer
 from collectives.execution.operations import Operation, join, wide
 from collectives.execution.transport import Request
-from collectives.execution.window import SharedWindow
+from collectives.execution.window import PROCESS, SharedWindow
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -50,6 +50,7 @@ class NodeComm:
         self.pids: list[int] = of.pids if of else comm.allgather(os.getpid())
         self.has_peers: bool = of.has_peers if of else peer.works(comm)
         self.windows: list[SharedWindow] = of.windows if of else []
+        self.given_up: list[SharedWindow] = []  # which MPI can't free, since a rank is lost
         self._ends = False  # whether windows are freed when the process ends
         self._mine = np.empty(5, np.int64)  # bytes, and the places of two arrays
         self._announced = np.empty((self.size, 5), np.int64)
@@ -192,9 +193,30 @@ class NodeComm:
     def abandon(self, windows: bool) -> None:
         """Never free the windows, since a rank is lost; with `windows` give their memory back. Not collective."""
         atexit.unregister(self.free)
-        for window in self.windows if windows else []:
+        self.given_up, self.windows = [*self.given_up, *self.windows], []
+        for window in self.given_up if windows else []:
             window.abandon()
-        self._given_up, self.windows = self.windows, []
+
+    @property
+    def memory(self) -> list[np.ndarray]:
+        """Return this rank's part of each window, bytes, also of those that were given up."""
+        return [window.own for window in (*self.given_up, *self.windows)]
+
+    def common(self, former: Sequence[NodeComm], nbytes: int, count: int) -> list[SharedWindow]:
+        """Return so many windows of `nbytes` that one of `former` has given up, the same on all ranks, or none."""
+        fitting = ([window for window in one.given_up if window.nbytes == nbytes] for one in reversed(former))
+        found = next((windows[:count] for windows in fitting if len(windows) >= count), [])
+        keys, self._processes = zip(*self.comm.allgather(([one.key for one in found], PROCESS)), strict=True)
+        same = all(one == keys[0] for one in keys) and all(one.belongs_to(self._processes) for one in found)
+        return found if same else []
+
+    def take_over(self, windows: Sequence[SharedWindow], former: Sequence[NodeComm]) -> None:
+        """Go on with windows that all ranks have in `common`. Not collective."""
+        for window in windows:
+            window.narrow(self._processes)
+        self.windows += windows
+        for one in former:
+            one.given_up = [window for window in one.given_up if window not in windows]
 
 
 def blocks(start: int, stop: int, length: int = BLOCK) -> Iterator[tuple[int, int]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import secrets
+from collections.abc import Iterable
 from math import inf, prod
 from typing import TYPE_CHECKING
 
@@ -17,12 +19,13 @@ if TYPE_CHECKING:
 
 ALIGNMENT = 64  # bytes
 FOLDER = "/dev/shm"
+PROCESS = secrets.token_hex(8)  # this one; a process id may be that of another process in another container
 
 
 class SharedWindow:
     """An MPI shared window: one segment of `nbytes` bytes, zeroed and aligned, for each rank of `comm`.
 
-    The ranks of `comm` share memory. Making it is collective, and so is `free`.
+    The ranks of `comm` share memory. Making it is collective, and so is `free`. `key` is the same on these ranks alone.
     """
 
     def __init__(self, comm: MPI.Intracomm, nbytes: int):
@@ -37,8 +40,11 @@ class SharedWindow:
         self.own[...] = 0  # written by its owner, so that its pages are near the owner's core
         self.base = address(self.own) if nbytes else 0
         self.sync()
-        comm.Barrier()
+        given = comm.allgather((PROCESS, secrets.token_hex(8)))
         self.sync()
+        self.key = given[0][1]
+        self._parts = {process: part for (process, _), part in zip(given, self.segments, strict=True)}
+        self._is_narrowed = False
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """Return this rank's segment as an array."""
@@ -53,12 +59,22 @@ class SharedWindow:
         """Return `count` elements of a rank's segment from byte `offset`, flat."""
         return self.segments[rank][offset : offset + count * dtype.itemsize].view(dtype)
 
+    def belongs_to(self, processes: Iterable[str]) -> bool:
+        """Return whether these processes, each the PROCESS of one, all have a segment."""
+        return self._parts.keys() >= {*processes}
+
+    def narrow(self, processes: Iterable[str]) -> None:
+        """Go on with the segments of these processes, in their order, since others are lost: MPI can't free it now."""
+        self.segments, self._is_narrowed = [self._parts[one] for one in processes], True
+
     def sync(self) -> None:
         """Make this rank's writes visible, and see the others' writes from before a barrier."""
         self.win.Sync()
 
     def free(self) -> None:
         """Free the memory. Collective."""
+        if self._is_narrowed:
+            return self.abandon()
         self.segments, self.own = [], np.empty(0, np.uint8)
         self.win.Unlock_all()
         self.win.Free()

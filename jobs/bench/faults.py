@@ -35,6 +35,7 @@ import numpy as np
 from iteration import DECAY, MOMENTUM, RATE, zoo
 
 from scaffe.monitor.record import BACKWARD, FORWARD, RankRecord
+from scaffe.parallel.drive import DRIVES
 from scaffe.parallel.propagate import Propagate
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import launcher_rank
@@ -68,7 +69,7 @@ def made(given: argparse.Namespace, shrinks: bool) -> Solver:
     param = SolverParameter(base_lr=RATE, momentum=MOMENTUM, weight_decay=DECAY, lr_policy="fixed", random_seed=1)
     param.snapshot_after_train = False
     param.net_param.MergeFrom(zoo(given.net, given.batch))
-    run = Run(given.workflow, given.sync, on_rank_loss="shrink" if shrinks else "stop")
+    run = Run(given.workflow, given.sync, drive=given.drive, on_rank_loss="shrink" if shrinks else "stop")
     solver = Solver(param, run=run)
     data = solver.net.blobs["data"]
     data.data[...] = np.random.default_rng(1).standard_normal(data.shape)
@@ -158,7 +159,8 @@ def compare(given: argparse.Namespace, folder: Path) -> None:
 def start(given: argparse.Namespace, mode: str, folder: Path) -> tuple[float, float]:
     """Start the ranks in a mode; return the times of the start and the end of the launcher."""
     options = [f"--net={given.net}", f"--batch={given.batch}", f"--ranks={given.ranks}", f"--mode={mode}"]
-    options += [f"--workflow={given.workflow}", f"--sync={given.sync}", f"--clock={given.clock}"]
+    options += [f"--workflow={given.workflow}", f"--sync={given.sync}", f"--drive={given.drive}"]
+    options += [f"--clock={given.clock}"]
     options += [f"--every={given.every}", f"--rounds={given.rounds}", f"--folder={folder}"]
     launch = shlex.split(given.launch) or [str(MPIRUN), *(["--ft"] if mode != "stop" else []), "-n", str(given.ranks)]
     begin = time.time()
@@ -206,6 +208,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--workflow", default=Run().workflow)
     parser.add_argument("--sync", default=Run().sync)
+    parser.add_argument("--drive", choices=DRIVES, default="helper", help="not auto, whose trial would be measured too")
     parser.add_argument("--every", type=int, default=5, help="iterations of a turn")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--clock", choices=CLOCKS, default="wall")

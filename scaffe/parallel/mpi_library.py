@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from collectives.execution.device import aware
@@ -19,9 +20,15 @@ FAULT_TOLERANT = "OMPI_MCA_mpi_ft_enable"  # set by mpirun --with-ft ulfm
 
 def can_shrink() -> bool:
     """Return whether the ranks that are left can go on when one is lost: Open MPI's mpirun --with-ft ulfm says so."""
+    return os.environ.get(FAULT_TOLERANT) == "1" and _has_shrink()
+
+
+@cache
+def _has_shrink() -> bool:
+    """Return whether this mpi4py has ULFM's methods."""
     from mpi4py import MPI
 
-    return os.environ.get(FAULT_TOLERANT) == "1" and "Shrink" in dir(MPI.Intracomm)
+    return "Shrink" in dir(MPI.Intracomm)
 
 
 def end_launcher() -> None:

@@ -21,7 +21,7 @@ class Statistics:
 
     def __init__(self, world: World, nets: Sequence[Net]):
         self.world, packed = world, nets[0].packed
-        self._xp = packed.parameters[0].blob.xp if packed.parameters else np
+        self._xp = packed.xp
         self.shares = [net.context.share for net in nets]
         self.values = packed.data[packed.statistics]
         self._others = [own_statistics(net) for net in nets[1:]] if self.values.size else []

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
 
@@ -247,6 +248,14 @@ class World(Reserve):
         if logs.log.handlers:
             logs.start(self.rank)
         return lost
+
+    def end_lost(self, lost: Iterable[LostRank]) -> None:
+        """Kill processes of this host that count as lost but run: they could write to memory that the ranks share."""
+        pids = {rank.pid for rank in lost if rank.host == self.host} - {os.getpid()}
+        for one in self.launched:
+            if one.host == self.host and one.pid in pids and one.is_alive():
+                with suppress(OSError):
+                    os.kill(one.pid, signal.SIGKILL)
 
     def misses_any(self) -> bool:
         """Return whether MPI knows, on this rank, that one has ended. Not collective."""

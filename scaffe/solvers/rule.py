@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import isinf, sqrt
 from threading import get_ident
 from typing import NamedTuple
@@ -54,10 +54,14 @@ class Rule:
         )
         if not isinstance(packed.flat, np.ndarray):  # on a device one block: a launch costs more than a cache miss
             self.block = max(1, packed.flat.size)
-        self.history = [np.zeros_like(packed.flat) for _ in range(self.slots)]
+        self.history = [packed.xp.zeros(packed.flat.shape, np.float32) for _ in range(self.slots)]
         self._memory: dict[int, Arrays] = {}  # scratch, by thread
         self._blocks: dict[tuple[int, int], list[Block]] = {}
         self._faulty: int | None = None
+
+    def take(self, history: Iterable[np.ndarray]) -> None:
+        """Go on with a history, host arrays, before the first update; on the host they become the rule's own."""
+        self.history[:] = map(self.packed.xp.asarray, history)
 
     def blocks(self, i: int, part: slice | None = None) -> list[Block]:
         """Return the blocks of parameter i, or of its elements within `part` of the packed arrays."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from weakref import WeakSet, ref
 
 import numpy as np
@@ -65,6 +65,7 @@ class BuiltSolver:
     - `closed`: whether threads have ended and communicators are freed.
     """
 
+    _broken: list[Communicator] = []  # noqa: RUF012  during a recovery: those that have lost ranks
     asked: Callable[[], Sequence[bool]]
     auto_instances: AutoInstances
     called: CalledFunctions | None
@@ -111,30 +112,30 @@ class BuiltSolver:
 
         open_host_watch(self.world, self.watching, is_watched)
 
-    def _build(self, handed: Collection[str] = ()) -> None:
+    def _build(self, carried: Carried | None = None) -> None:
         """Build all parts for the team, whose threads and the monitor's files end if that fails. Collective.
 
-        `handed` names the layers whose parameters are given to the train nets afterwards.
+        With `carried` the train nets are to be given its parameters afterwards, and the rule has its history.
         """
         try:
-            self._build_parts(handed)
+            self._build_parts(carried)
         except BaseException as error:
             self.team.close()
             if not (self.run.shrinks and isinstance(error, Exception) and is_loss(error)):
                 self.monitor.close()
             raise
 
-    def _build_parts(self, handed: Collection[str]) -> None:
+    def _build_parts(self, carried: Carried | None) -> None:
         """Build nets, collectives, update rule and workflows, and begin to watch. Collective."""
         run, world = self.run, self.world
-        given = self.compute, run.scaling, self.reading, self.choices, handed
+        given = self.compute, run.scaling, self.reading, self.choices, carried.layers if carried else ()
         builder = NetBuilder(self.param, world, self.team, self.seed, *given)
         world.together(lambda: self._build_train_nets(builder))
         agree_on(world, [self.net])
         self.instance_nets = self._instance_nets()
         with world.record.waiting(RANKS):
-            self.collectives = open_communicator(world, run, self.net)
-        world.together(lambda: self._build_rest(builder))
+            self.collectives = open_communicator(world, run, self.net, self._broken if carried else None)
+        world.together(lambda: self._build_rest(builder, carried))
         agree_on(world, self.test_nets)
         self.bad_records = BadRecords(self._all_nets(), self.reading)
         asked, newest = lambda: self._requests(), lambda: self.snapshots.newest()
@@ -159,11 +160,13 @@ class BuiltSolver:
         profile = self.compute.profile
         self.replay = replay.Replay(self.net, replay.load(profile)) if profile else None
 
-    def _build_rest(self, builder: NetBuilder) -> None:
+    def _build_rest(self, builder: NetBuilder, carried: Carried | None) -> None:
         """Build the update rule and the test nets, without communication."""
         self.statistics = Statistics(self.world, self.nets)
         self.net.packed.pinned = True
         self.rule = solvers.create(self.param, self.net.packed, self.net.engine)
+        if carried:
+            self.rule.take(carried.history)
         self.undo = Undo(self.net.packed, self.rule) if self.run.shrinks else None
         self.norms = Norms(self.net.packed, self.param.iter_size)
         self.tests = builder.test_nets(self.net, lambda: self.tests_done)  # of each, a net for each instance
@@ -294,7 +297,7 @@ class BuiltSolver:
         self.trial, self.collectives = WorkflowTrial.without(), None
         self.closed = True  # until all is built
         self.team = Team(self.world, self.auto_instances.present)
-        self._build(carried.layers)
+        self._build(carried)
         self.closed = False
         carried.give(self)
         self._plan()
@@ -319,10 +322,10 @@ class BuiltSolver:
             held = self.net.engine.in_host_memory and self.net.move_parameters(aligned_zeros)
             self.collectives.free(windows=not any(self.world.allgather(held)))
 
-    def _abandon(self) -> None:
+    def _abandon(self, moves: bool = True) -> None:
         """End all threads, and give up all communicators, as far as they are built: ranks are lost. Not collective.
 
-        The watch goes on until another is open.
+        The watch goes on until another is open. With `moves` the parameters leave windows, whose memory is given back.
         """
         self._end_readers()
         if "team" in vars(self):
@@ -331,9 +334,17 @@ class BuiltSolver:
             self.net.packed.pinned = False  # others take their place
         if self.collectives is not None:
             self.net.context.allsums = self.world.allsums  # the net may be used on
-            held = self.net.engine.in_host_memory and self.net.move_parameters(aligned_zeros, gradients=False)
-            self.collectives.abandon(windows=not held)
+            moves = moves and self.net.engine.in_host_memory
+            held = moves and self.net.move_parameters(aligned_zeros, gradients=False)
+            self.collectives.abandon(windows=moves and not held)
         self.trial, self.collectives = WorkflowTrial.without(), None
+
+    def _give_back(self) -> None:
+        """Give back the memory of windows that the new nets have not taken, unless users hold arrays there."""
+        for comm in self._broken:
+            held = any(net.held.lie_in(memory) for net in self._users_nets() for memory in comm.node.memory)
+            comm.abandon(windows=not held)
+        self._broken = []
 
     def _end_readers(self) -> None:
         for net in self._all_nets():

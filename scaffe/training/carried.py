@@ -38,33 +38,39 @@ class Carried:
     """All that later iterations depend on, for a solver whose nets, rule and workflows are built anew.
 
     It is what a snapshot keeps, in memory, and what the solver's user sees: losses, counts of records, and what is
-    kept of blobs. Made before the nets are given up; all ranks have the root's parameters then. The history is not
-    copied: the old rule updates no more.
+    kept of blobs. Made before the nets are given up; all ranks have the root's parameters then. Neither parameters nor
+    history are copied: the old net computes no more, and the old rule updates no more.
     """
 
     def __init__(self, solver: HasNets):
         self._nets = [solver.nets, *solver.tests]  # of each net those of the instances
-        self._values = solver.net.packed.host_data().copy()
-        self._history = [on_host(flat) for flat in solver.rule.history]
+        self._values: np.ndarray | None = None  # to hand on in place of the old net's
+        self.history = [on_host(flat) for flat in solver.rule.history]
         self._positions = solver.snapshots.state(Progress(solver.iter, solver.tests_done, solver.seed))
         self.batch_number = solver.net.context.batch_number
         self._writer = solver.snapshots.writer
         self._losses, self._bad_records = solver.losses, solver.bad_records
 
-    def share(self, world: World, source: int, is_everywhere: bool) -> None:
+    def share(self, world: World, source: int, is_everywhere: bool, counts: bool = True) -> None:
         """Give all ranks the positions of one of them, and its parameters and history unless they are everywhere.
 
-        Collective. What a rank had is not overwritten, since a loss may break this off.
+        Collective. What a rank had is overwritten only if it no longer `counts`, since a loss may break this off.
         """
         if not is_everywhere:
-            arrays = [self._values, *self._history]
-            if world.rank != source:
+            arrays = [self.values, *self.history]
+            if world.rank != source and counts:
                 arrays = [np.empty_like(array) for array in arrays]
             for array in arrays:
                 with world.record.waiting(RANKS):
                     world.comm.Bcast(array, source)
-            self.take(*arrays)
+            if world.rank != source:
+                self.take(*arrays)
         self._positions, self.batch_number = world.bcast((self._positions, self.batch_number), source)
+
+    @property
+    def values(self) -> np.ndarray:
+        """The parameters to hand on, on the host: the old net's, wherever these lie, or those that were taken."""
+        return self._nets[0][0].packed.host_data() if self._values is None else self._values
 
     @property
     def layers(self) -> Collection[str]:
@@ -78,7 +84,7 @@ class Carried:
 
     def take(self, values: np.ndarray, *history: np.ndarray) -> None:
         """Hand these on, for `share`, in place of this rank's parameters and history. They stay the caller's."""
-        self._values, self._history = values, list(history)
+        self._values, self.history = values, list(history)
 
     def move(self, samples: Sequence[int], batch_number: int) -> None:
         """Make the train net go on at these samples, one for each data layer, and at this batch."""
@@ -88,10 +94,11 @@ class Carried:
             position.samples = sample
 
     def give(self, solver: HasNets) -> None:
-        """Hand it on to the new nets, without communication. Old nets that a user holds share their parameters."""
-        solver.net.packed.set_data(self._values)
-        for flat, values in zip(solver.rule.history, self._history, strict=True):
-            flat[...] = solver.net.context.xp.asarray(values)
+        """Hand it on to the new nets, without communication. Old nets that a user holds share their parameters.
+
+        The rule has taken the history as it was built.
+        """
+        solver.net.packed.set_data(self.values)
         solver.snapshots.restore_positions(self._positions, solver.seed)
         solver.snapshots.writer.follow(self._writer)
         solver.tests_done = 0  # counted from those positions

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from collectives import Communicator
 from collectives.schedules.algorithms import with_chain_size
 from scaffe.monitor.log import log
@@ -12,17 +14,24 @@ from scaffe.parallel.world import World
 IN_SHARED_MEMORY = ("auto", "slices", "leaders")  # algorithms that are faster where a node's ranks share memory
 
 
-def open_communicator(world: World, run: Run, net: Net) -> Communicator | None:
+def open_communicator(
+    world: World, run: Run, net: Net, former: Sequence[Communicator] | None = None
+) -> Communicator | None:
     """Return the collectives over the ranks, None for one rank alone. Collective.
 
-    Where ranks of a node share memory and the run's algorithm gains by it, the net's parameters move there.
+    Where ranks of a node share memory and the run's algorithm gains by it, the net's parameters move there: after a
+    loss to the windows of `former`, this rank's communicators that have lost ranks. A new rank has none.
     """
     if world.size == 1:
         return None
     given = {"supernodes": run.supernodes, "through_host": run.shrinks}
     comm = Communicator(world.comm, device=net.engine.device, **given)
     if net.engine.in_host_memory and comm.shape.nodes < comm.size and run.reduce.startswith(IN_SHARED_MEMORY):
-        if comm.has_room(2 * net.packed.nbytes):
+        count = net.packed.nbytes // 4
+        known = [] if former is None or not net.packed.is_blank else comm.take_over(former, count, 2)
+        if known:
+            net.move_parameters(lambda count: known.pop(0))
+        elif comm.has_room(2 * net.packed.nbytes):
             net.move_parameters(comm.empty)
         else:
             log.info("Parameters stay in each rank's own memory: a node's shared memory (/dev/shm) has no room")

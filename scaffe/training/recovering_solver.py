@@ -191,10 +191,17 @@ class RecoveringSolver(SavedSolver):
         self.begun = self.iter + 1
         if self.undo and self.called is not None:
             self.undo.keep_all()
-        if self.run.shrinks and self._has_all and not self.propagate.everywhere:  # else the broadcasts replace them
+        if self.run.shrinks and self._has_all and self._receives:
             self._begin_values = on_host(self.net.packed.flat).copy()
         if self.mirror:
             self.mirror.feed(self.iter, (self._state(), self.mark), self._has_all)
+
+    @property
+    def _receives(self) -> bool:
+        """Whether this iteration's messages may replace parameters by other values, the root's."""
+        propagate = self.propagate
+        changes = self.workflow.early or propagate.rounded is not None or self.called is not None
+        return changes and not propagate.everywhere
 
     def _whole(self, agree: Callable[[Loss], object]) -> tuple[Averages, int, Callable[[Loss], None]]:
         """Return statistics, passes and agreement of an iteration; where it must be whole, statistics come first."""
@@ -246,6 +253,7 @@ class RecoveringSolver(SavedSolver):
         when = f"in or after iteration {self.iter}" if self._is_set_up else "in set-up"
         world.record.at(RECOVERY)
         lost = self._leave_lost()
+        world.end_lost(lost)
         if not lost and not self._fills:
             self._check_false_alarm()
         self._fills = False
@@ -286,6 +294,7 @@ class RecoveringSolver(SavedSolver):
         start = time.perf_counter()
         while not self.world.attempt(self._go_on, self._break_off):
             pass
+        self._give_back()
         self._kept, self._has_all, self._is_acting = None, True, self.world.is_root
         redone = self.begun - self.iter
         self._settle()
@@ -298,11 +307,12 @@ class RecoveringSolver(SavedSolver):
         self._shrink()
         self._root_lost = not self.world.bcast(self._is_acting)  # or a spare is the root now
         self._brief()
-        source, state = self._decide()
+        mine = self._kept[1] if self._kept else self._state()
+        source, state = self._decide(mine)
         carried = self._kept[0] if self._kept else self._carry(state)
         if state.set_back and not self._kept and self.world.rank == source and self.mirror and self.mirror.kept:
             carried.take(*self.mirror.kept.arrays)
-        carried.share(self.world, source, state.is_everywhere)
+        carried.share(self.world, source, state.is_everywhere, mine.has_state)
         self._kept = carried, state._replace(stale=False)  # not before: another loss may have broken the broadcasts off
         self._take(state)
         self._rebuild_from(carried, state)
@@ -316,9 +326,8 @@ class RecoveringSolver(SavedSolver):
             text = "The global batch is now %d sample(s); the learning rate stays as given, %g"
             log.warning(text, rows * self.param.iter_size, self.rate())
 
-    def _decide(self) -> tuple[int, State]:
-        """Return the rank whose state counts, and what all ranks take over from it. Collective."""
-        mine = self._kept[1] if self._kept else self._state()
+    def _decide(self, mine: State) -> tuple[int, State]:
+        """Return the rank whose state counts, and what all ranks take over from it, by this one's. Collective."""
         states = self.world.allgather(mine)
         source = max(range(len(states)), key=lambda rank: (states[rank].has_state, states[rank].done, -rank))
         state = states[source]
@@ -398,11 +407,13 @@ class RecoveringSolver(SavedSolver):
     def _rebuild_from(self, carried: Carried, state: State) -> None:
         """Build all parts for the ranks that are left. Collective."""
         self.snapshots.writer.join()
-        self._abandon()
+        if self.collectives is not None:
+            self._broken = [*self._broken, self.collectives]
+        self._abandon(moves=False)
         self.closed = True  # until all is built
         self.auto_instances.go_on(state.instances)
         self.team = Team(self.world, self.auto_instances.present)
-        self._build(carried.layers)
+        self._build(carried)
         self.closed = False
         self.written.forget()
         carried.give(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,6 +12,7 @@ from mpi4py import MPI
 
 from collectives import Communicator, RankLostError
 from collectives import loss as losses
+from collectives.execution import window
 from collectives.loss import is_loss, noticed, noticing, regardless
 from collectives.revocable import Revocable
 
@@ -125,3 +127,40 @@ def test_a_dup_passes_through_host_memory_too_and_is_given_up_with_its_communica
     assert dup._plans and dup._maker.through_host
     comm.abandon()
     assert not dup._plans
+
+
+def given_up(sizes: Sequence[int]) -> tuple[Communicator, list[np.ndarray]]:
+    """Return a communicator of this rank that was given up, and its arrays in windows, which stay."""
+    comm = Communicator(MPI.COMM_SELF)
+    arrays = [comm.empty(size) for size in sizes]
+    for number, array in enumerate(arrays):
+        array[...] = number + np.arange(array.size)
+    comm.abandon(windows=False)
+    return comm, arrays
+
+
+def test_windows_are_taken_over_where_they_lie() -> None:
+    (broken, arrays), comm = given_up([5, 7, 7]), Communicator(MPI.COMM_SELF)
+    found = comm.take_over([broken], 7, 2)
+    assert [one.ctypes.data for one in found] == [one.ctypes.data for one in arrays[1:]]
+    np.testing.assert_array_equal(found[1], 2 + np.arange(7))
+    assert comm.node.holds(found[0]) and not comm.node.holds(arrays[0])
+    broken.abandon()  # gives back the memory of the first alone
+    np.testing.assert_array_equal(found[0], 1 + np.arange(7))
+    comm.free()
+
+
+def test_windows_of_another_size_and_those_taken_already_are_not_taken_over() -> None:
+    (broken, _), comm = given_up([7, 7]), Communicator(MPI.COMM_SELF)
+    assert comm.take_over([broken], 6, 2) == [] == comm.take_over([broken], 7, 3) == comm.take_over([], 7, 2)
+    assert len(comm.take_over([broken], 7, 2)) == 2
+    assert comm.take_over([broken], 7, 2) == []
+    comm.free()
+
+
+def test_windows_that_a_rank_of_the_node_lacks_are_not_taken_over() -> None:
+    (broken, _), comm = given_up([7, 7]), Communicator(MPI.COMM_SELF)
+    others = [([one.key for one in broken.node.given_up], "another process"), ([], window.PROCESS)]
+    for other in others:
+        comm.node.comm = SimpleNamespace(allgather=lambda mine, other=other: [mine, other])
+        assert comm.node.common([broken.node], 28, 2) == []

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
+import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +15,9 @@ from mpi4py import MPI
 
 from collectives import RankLostError
 from scaffe.errors import AgreedError, RanksLostError, ScaffeError
+from scaffe.files.prefix_lock import start_of, this_process
 from scaffe.parallel import world as worlds
+from scaffe.parallel.reserve import LostRank
 from scaffe.parallel.world import World
 
 LOST = RankLostError("gone")
@@ -193,3 +198,22 @@ def test_an_end_after_a_loss_has_its_exit_code_and_one_voice(
     assert one.fail(error) == code
     assert one.comm.events == events
     assert len(told) == len(said) and all(text.startswith(start) for text, start in zip(told, said, strict=True))
+
+
+def test_processes_of_this_host_that_count_as_lost_are_ended_and_no_others() -> None:
+    """Not one that has the id of a process that has ended, nor one of another host, nor one that is not lost."""
+    here = this_process()
+    children = [subprocess.Popen(["sleep", "900"]) for _ in range(4)]
+    launched = [replace(here, pid=one.pid, started=start_of(one.pid) or 0) for one in children]
+    launched[1] = replace(launched[1], started=1)
+    hosts = [here.host, here.host, "elsewhere"]
+    lost = [LostRank(rank, host, children[rank].pid, rank) for rank, host in enumerate(hosts)]
+    try:
+        lost.append(LostRank(4, here.host, here.pid, 4))  # this process, which runs the test
+        World.end_lost(SimpleNamespace(host=here.host, launched=[here, *launched]), lost)
+        assert children[0].wait() == -signal.SIGKILL
+        assert [one.poll() for one in children[1:]] == [None] * 3
+    finally:
+        for one in children:
+            one.kill()
+            one.wait()

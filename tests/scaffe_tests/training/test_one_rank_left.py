@@ -199,6 +199,7 @@ def test_what_a_broadcast_has_torn_is_not_handed_on(monkeypatch, param):
     with pytest.raises(RankLostError):
         carried.share(world, 2, False)
     one.net.packed.pinned = False  # it is its own successor
+    one.rule.take(carried.history)
     carried.give(one)
     one.close()
     for found, expected in zip((one.net.packed.flat, *one.rule.history), before, strict=True):
@@ -265,6 +266,7 @@ def test_all_that_a_rank_hands_on_is_that_of_the_source(monkeypatch, param):
     world.bcast = lambda mine, source: (positions, 17)[: 2 * (source == 2)]
     carried.share(world, 2, False)
     one.net.packed.pinned = False  # it is its own successor
+    one.rule.take(carried.history)
     carried.give(one)
     one.close()
     np.testing.assert_array_equal(one.net.packed.flat, values)

@@ -26,8 +26,8 @@ def state(done: int = 4, has_state: bool = True, **fields) -> State:
 def decided(*states: State) -> tuple[int, State]:
     """Return what ranks of these states agree on."""
     world = SimpleNamespace(allgather=lambda mine: [*states])
-    solver = SimpleNamespace(world=world, _kept=(None, states[0]), _mirrored=lambda states: None)
-    return RecoveringSolver._decide(solver)
+    solver = SimpleNamespace(world=world, _mirrored=lambda states: None)
+    return RecoveringSolver._decide(solver, states[0])
 
 
 @pytest.mark.parametrize(
