@@ -52,6 +52,9 @@ def check_shrink(world: World, run: Run) -> None:
     if run.mirror_every and (not run.shrinks or run.sync == "allreduce"):
         text = "needs --on-rank-loss shrink" if not run.shrinks else "with --sync allreduce: every rank has the state"
         raise ScaffeError(f"--mirror-every {run.mirror_every} {text}; leave --mirror-every out")
+    if not world.lost and not world.is_spare and world.size < run.min_ranks:
+        text = f"--min-ranks {run.min_ranks}: the launch has {world.size} rank(s) that train; start more ranks"
+        raise ScaffeError(text)
     if not run.shrinks:
         return
     if not can_shrink():
@@ -61,9 +64,6 @@ def check_shrink(world: World, run: Run) -> None:
         )
     if world.gpu is not None and run.spares:
         raise ScaffeError(f"--spares {run.spares} does not work with ranks that compute on GPUs; leave --spares out")
-    if not world.lost and not world.is_spare and world.size < run.min_ranks:
-        text = f"--min-ranks {run.min_ranks}: the launch has {world.size} rank(s) that train; start more ranks"
-        raise ScaffeError(text)
     check_left(world, run)
 
 
