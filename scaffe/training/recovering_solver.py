@@ -265,6 +265,8 @@ class RecoveringSolver(SavedSolver):
     def _begin_again(self) -> None:
         """Give up what the set-up has built. Collective over the ranks that are left."""
         self._shrink()
+        if self.world.is_root:
+            log.warning("Ranks left: %d; they set up again", self.world.size)
         self._abandon()
         self.monitor.close()
         self._finished = False  # where it had ended, all of it is given up
