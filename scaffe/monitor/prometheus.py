@@ -12,6 +12,7 @@ from scaffe.atomic import write_atomically
 from scaffe.monitor.numbers import Metric, Numbers, Sample
 
 PREFIX = "scaffe_"
+COUNTED = {"rank", "ranks"}  # labels of numbers that each measurement gives for all ranks: fewer after a loss
 
 
 class PrometheusFile:
@@ -29,10 +30,15 @@ class PrometheusFile:
 
     def write(self, numbers: Sequence[Numbers]) -> None:
         """Replace the file, which appears complete or not at all. Raise SnapshotError where that fails."""
-        for sample in (sample for one in numbers for sample in one.samples):
-            self._last.setdefault(sample.metric, {})[tuple(sample.labels.values())] = sample
+        for one in numbers:
+            self._last |= {sample.metric: {} for sample in one.samples if COUNTED & {*sample.labels}}
+            self._take(one.samples)
         if self._last:
             write_atomically(self.path, self.text().encode())
+
+    def _take(self, samples: Sequence[Sample]) -> None:
+        for sample in samples:
+            self._last.setdefault(sample.metric, {})[tuple(sample.labels.values())] = sample
 
     def text(self) -> str:
         """Return the last value of each number, grouped by metric."""

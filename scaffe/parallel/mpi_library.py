@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 from collectives.execution.device import aware
+from scaffe.parallel.start_watch import FAULT_TOLERANT
 
 LEVELS = ("single", "funneled", "serialized", "multiple")  # of threads that may call MPI
-
-
-LAUNCHERS = "prterun", "prted", "mpirun"  # of Open MPI 5, on the first node and on others
-FAULT_TOLERANT = "OMPI_MCA_mpi_ft_enable"  # set by mpirun --with-ft ulfm
 
 
 def can_shrink() -> bool:
@@ -29,14 +23,6 @@ def _has_shrink() -> bool:
     from mpi4py import MPI
 
     return "Shrink" in dir(MPI.Intracomm)
-
-
-def end_launcher() -> None:
-    """End the launcher of this process, and so the job: Open MPI's Abort may not, where MPI tolerates faults."""
-    parent = os.getppid()
-    with contextlib.suppress(OSError):
-        if Path(f"/proc/{parent}/comm").read_text().strip() in LAUNCHERS:
-            os.kill(parent, signal.SIGTERM)
 
 
 def mpi_lines() -> Iterator[str]:

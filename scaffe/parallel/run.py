@@ -107,10 +107,9 @@ class Run:
             value = getattr(self, one.name)
             if one.values and value not in one.values:
                 raise ScaffeError(f"unknown {one.name} '{value}'; known: {' '.join(one.values)}")
-            if isinstance(value, int) and value < 0:
-                raise ScaffeError(f"{one.name} must be 0 or more, got {value}")
-        if self.min_ranks < 1:
-            raise ScaffeError(f"min_ranks must be 1 or more, got {self.min_ranks}")
+            least = 1 if one.name == "min_ranks" else 0
+            if isinstance(value, int) and value < least:
+                raise ScaffeError(f"{one.name} must be {least} or more, got {value}")
         if not 0 <= self.snapshot_budget < 1:
             raise ScaffeError(f"snapshot_budget must be a share of the time below 100%, got {self.snapshot_budget:g}")
         try:

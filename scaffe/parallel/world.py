@@ -26,8 +26,9 @@ from scaffe.monitor import log as logs
 from scaffe.monitor.record import RANKS, RankRecord
 from scaffe.parallel.cut_off import is_cut_off
 from scaffe.parallel.instances.topology import ranges
-from scaffe.parallel.mpi_library import LEVELS, can_shrink, end_launcher
+from scaffe.parallel.mpi_library import LEVELS, can_shrink
 from scaffe.parallel.reserve import LostRank, Reserve
+from scaffe.parallel.start_watch import end_launcher, watched_start
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -344,7 +345,7 @@ class World(Reserve):
     def abort(self, code: int) -> None:
         """End all ranks, with an exit code unless the launcher has one of its own. Not collective."""
         if can_shrink():
-            end_launcher()
+            end_launcher(os.getppid())
         self.comm.Abort(code)
 
     def _report(self, error: BaseException, expected: bool, where: list[str]) -> None:
@@ -363,9 +364,8 @@ def open_world() -> World:
     """
     global _world
     if _world is None:
+        _world = _started()
         MPI = _load_mpi()
-        _check_launcher(MPI.COMM_WORLD.size)
-        _world = World(MPI.COMM_WORLD.Dup())
         if not logs.log.handlers:
             logs.start(_world.rank)
         if (given := MPI.Query_thread()) < MPI.THREAD_MULTIPLE and _world.is_root:
@@ -385,6 +385,21 @@ def finalize() -> None:
     from mpi4py import MPI
 
     MPI.Finalize()
+
+
+def _started() -> World:
+    """Initialise MPI, and return the World. If a rank is lost meanwhile, end the job. Collective."""
+    try:
+        with watched_start():
+            MPI = _load_mpi()
+            _check_launcher(MPI.COMM_WORLD.size)
+            return World(MPI.COMM_WORLD.Dup())
+    except Exception as error:
+        if isinstance(error, ScaffeError) or not is_loss(error):
+            raise
+    abort.write("scaffe: a rank has ended before all ranks had started; start the job again\n")
+    end_launcher(os.getppid())
+    os._exit(RanksLostError.exit_code)
 
 
 def _load_mpi() -> ModuleType:

@@ -53,6 +53,9 @@ def check_shrink(world: World, run: Run) -> None:
     if run.mirror_every and (not run.shrinks or run.sync == "allreduce"):
         text = "needs --on-rank-loss shrink" if not run.shrinks else "with --sync allreduce: every rank has the state"
         raise ScaffeError(f"--mirror-every {run.mirror_every} {text}; leave --mirror-every out")
+    if not world.lost and not world.is_spare and world.size < run.min_ranks:
+        text = f"--min-ranks {run.min_ranks}: the launch has {world.size} rank(s) that train; start more ranks"
+        raise ScaffeError(text)
     if not run.shrinks:
         return
     if not can_shrink():
@@ -62,9 +65,6 @@ def check_shrink(world: World, run: Run) -> None:
         )
     if world.gpu is not None and run.spares:
         raise ScaffeError(f"--spares {run.spares} does not work with ranks that compute on GPUs; leave --spares out")
-    if not world.lost and not world.is_spare and world.size < run.min_ranks:
-        text = f"--min-ranks {run.min_ranks}: the launch has {world.size} rank(s) that train; start more ranks"
-        raise ScaffeError(text)
     check_left(world, run)
 
 
@@ -275,6 +275,8 @@ class RecoveringSolver(SavedSolver):
     def _begin_again(self) -> None:
         """Give up what the set-up has built. Collective over the ranks that are left."""
         self._shrink()
+        if self.world.is_root:
+            log.warning("Ranks left: %d; they set up again", self.world.size)
         self._abandon()
         self.monitor.close()
         self._finished = False  # where it had ended, all of it is given up

@@ -26,7 +26,9 @@ SIGNALLED = 128  # Open MPI's exit status for a process that was killed by signa
 FINAL = 0, 2, REQUEUE_EXIT_CODE, signal.SIGTERM, SIGNALLED + signal.SIGINT, SIGNALLED + signal.SIGTERM
 # The first line that a failing rank writes. A rank that lost another one may see an error of MPI first.
 ERROR = re.compile(rb"(scaffe: |Traceback \(most recent call last\))")
-STALL = re.compile(rb"scaffe: rank \d+ has not moved for ")
+STALL = re.compile(
+    rb"scaffe: (a rank|rank \d+)( \(process \d+\))?( on \S+)? (has not moved for |is stopped: |has ended before )"
+)
 LOST_PEER = re.compile(rb"MPI_ERR_(PROC_|REVOKED)")
 PATIENCE = 2  # seconds for the rest of stderr once the launcher has ended
 # Open MPI's mpirun notices by TCP alone that it has lost a host; by default after eight minutes.

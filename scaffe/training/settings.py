@@ -14,7 +14,7 @@ from typing import Any
 from readers import ReaderError, Reading
 from scaffe.compute import Compute
 from scaffe.errors import ScaffeError
-from scaffe.monitor.watching import SHRINK, Watching
+from scaffe.monitor.watching import SAY, SHRINK, Watching
 from scaffe.parallel.drive import Hook
 from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.run import Run
@@ -81,16 +81,15 @@ class Settings:
             )
 
     def check_stall(self) -> None:
-        """Raise ScaffeError where ranks that hang can't be given up."""
-        if self.watching.at_stall != SHRINK:
-            return
-        if not self.run.shrinks:
+        """Raise ScaffeError where ranks that hang can't be given up, or can't end the job."""
+        how = self.watching.at_stall
+        if how == SHRINK and not self.run.shrinks:
             raise ScaffeError(
                 "--stall shrink without --on-rank-loss shrink: the job would end with the rank that is given up; "
                 "give both"
             )
-        if not self.watching.stall_seconds:
-            raise ScaffeError("--stall shrink with --stall-seconds 0: no rank is watched; give the seconds")
+        if how != SAY and not self.watching.stall_seconds:
+            raise ScaffeError(f"--stall {how} with --stall-seconds 0: no rank is watched; give the seconds")
 
     def agreed(self) -> dict[str, str]:
         """Return what all ranks must have alike, for World.agree; a rank's number of threads is its own."""

@@ -73,6 +73,7 @@ def test_a_rank_that_is_stopped_in_set_up_is_given_up_and_a_spare_takes_its_plac
     assert code == 0, log
     assert len(re.findall(GIVEN_UP.format("rank 1"), log, re.M)) == log.count("is given up") == 1, log
     assert log.count("Lost rank 1 ") == log.count("Lost rank") == 1
+    assert log.count("Ranks left: 1; they set up again") == log.count("Ranks left") - 1 == 1
     assert log.count("a spare, takes the place of rank 1; 0 spare(s) are left") == 1
     assert weights == undisturbed
 

@@ -39,6 +39,18 @@ def test_the_last_value_of_each_number_stays(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["run 1.prom"]
 
 
+def test_nothing_stays_of_a_rank_that_is_lost(tmp_path: Path) -> None:
+    file = PrometheusFile(tmp_path / "run.prom")
+    for ranks in (3, 2):
+        work = [Sample(numbers.RANK_WORK, ranks + k, {"rank": str(k)}) for k in range(ranks)]
+        file.write([Numbers(ranks, [Sample(numbers.INFO, 1, {"ranks": str(ranks)}), *work])])
+    assert parsed(tmp_path / "run.prom") == {
+        ("scaffe_info", "2"): 1.0,
+        ("scaffe_rank_work_seconds", "0"): 2.0,
+        ("scaffe_rank_work_seconds", "1"): 3.0,
+    }
+
+
 @pytest.mark.parametrize("layer", ['a "b"', "a\\n", "a\nb", "a,b={}"])
 def test_any_name_of_a_layer_is_a_label(layer: str, tmp_path: Path) -> None:
     file = PrometheusFile(tmp_path / "run.prom")

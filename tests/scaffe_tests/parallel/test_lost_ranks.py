@@ -64,7 +64,7 @@ class Comm:
 def world(monkeypatch) -> Iterator[Callable[..., World]]:
     """Make the World of a process of a job of these hosts, where MPI tolerates faults."""
     monkeypatch.setattr(worlds, "can_shrink", lambda: True)
-    monkeypatch.setattr(worlds, "end_launcher", lambda: None)
+    monkeypatch.setattr(worlds, "end_launcher", lambda process: None)
     monkeypatch.setattr(worlds.logs, "start", lambda rank: None)
 
     def make(hosts: str = "xxyy", me: str = "a", failed: str = "", **given) -> World:
