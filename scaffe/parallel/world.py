@@ -252,9 +252,8 @@ class World(Reserve):
 
     def end_lost(self, lost: Iterable[LostRank]) -> None:
         """Kill processes of this host that count as lost but run: they could write to memory that the ranks share."""
-        pids = {rank.pid for rank in lost if rank.host == self.host} - {os.getpid()}
-        for one in self.launched:
-            if one.host == self.host and one.pid in pids and one.is_alive():
+        for one in (self.launched[rank.first] for rank in lost):
+            if one.host == self.host and one.pid != os.getpid() and one.is_alive():
                 with suppress(OSError):
                     os.kill(one.pid, signal.SIGKILL)
 

@@ -325,7 +325,8 @@ class BuiltSolver:
     def _abandon(self, moves: bool = True) -> None:
         """End all threads, and give up all communicators, as far as they are built: ranks are lost. Not collective.
 
-        The watch goes on until another is open. With `moves` the parameters leave windows, whose memory is given back.
+        The watch goes on until another is open. With `moves` the parameters leave windows, whose memory is given back;
+        else new nets may take them over.
         """
         self._end_readers()
         if "team" in vars(self):
@@ -334,9 +335,11 @@ class BuiltSolver:
             self.net.packed.pinned = False  # others take their place
         if self.collectives is not None:
             self.net.context.allsums = self.world.allsums  # the net may be used on
-            moves = moves and self.net.engine.in_host_memory
-            held = moves and self.net.move_parameters(aligned_zeros, gradients=False)
+            in_windows = moves and self.net.engine.in_host_memory
+            held = in_windows and self.net.move_parameters(aligned_zeros, gradients=False)
             self.collectives.abandon(windows=moves and not held)
+            if not moves:
+                self._broken = [*self._broken, self.collectives]
         self.trial, self.collectives = WorkflowTrial.without(), None
 
     def _give_back(self) -> None:

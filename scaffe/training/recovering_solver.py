@@ -199,9 +199,8 @@ class RecoveringSolver(SavedSolver):
     @property
     def _receives(self) -> bool:
         """Whether this iteration's messages may replace parameters by other values, the root's."""
-        propagate = self.propagate
-        changes = self.workflow.early or propagate.rounded is not None or self.called is not None
-        return changes and not propagate.everywhere
+        changes = self.workflow.early or self.propagate.rounded is not None or self.called is not None
+        return changes and not self.propagate.everywhere
 
     def _whole(self, agree: Callable[[Loss], object]) -> tuple[Averages, int, Callable[[Loss], None]]:
         """Return statistics, passes and agreement of an iteration; where it must be whole, statistics come first."""
@@ -409,8 +408,6 @@ class RecoveringSolver(SavedSolver):
     def _rebuild_from(self, carried: Carried, state: State) -> None:
         """Build all parts for the ranks that are left. Collective."""
         self.snapshots.writer.join()
-        if self.collectives is not None:
-            self._broken = [*self._broken, self.collectives]
         self._abandon(moves=False)
         self.closed = True  # until all is built
         self.auto_instances.go_on(state.instances)
