@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
@@ -34,6 +35,7 @@ class OneLeft(World):
         self.size, self.losing = 3, [1]
         self.places, self.pids, self.gpus = self.size * self.places, self.size * self.pids, self.size * self.gpus
         self.firsts = [*range(self.size)]
+        self.launched += 2 * [replace(self.launched[0], started=0)]  # which have ended
 
     def shrink(self) -> list[LostRank]:
         """Return the ranks that are lost."""

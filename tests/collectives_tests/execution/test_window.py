@@ -32,8 +32,9 @@ class Comm:
 
     rank, size = 0, 1
 
-    def Barrier(self):
+    def allgather(self, given):
         self.seen = self.win.public.copy()
+        return [given]
 
 
 def test_others_see_zeros_from_the_beginning(monkeypatch):

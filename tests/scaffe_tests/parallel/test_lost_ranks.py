@@ -204,13 +204,12 @@ def test_processes_of_this_host_that_count_as_lost_are_ended_and_no_others() -> 
     """Not one that has the id of a process that has ended, nor one of another host, nor one that is not lost."""
     here = this_process()
     children = [subprocess.Popen(["sleep", "900"]) for _ in range(4)]
-    launched = [replace(here, pid=one.pid, started=start_of(one.pid) or 0) for one in children]
-    launched[1] = replace(launched[1], started=1)
-    hosts = [here.host, here.host, "elsewhere"]
-    lost = [LostRank(rank, host, children[rank].pid, rank) for rank, host in enumerate(hosts)]
+    launched = [here, *(replace(here, pid=one.pid, started=start_of(one.pid) or 0) for one in children)]
+    launched[2] = replace(launched[2], started=1)
+    launched[3] = replace(launched[3], host="elsewhere")
+    lost = [LostRank(rank, one.host, one.pid, rank) for rank, one in enumerate(launched[:4])]
     try:
-        lost.append(LostRank(4, here.host, here.pid, 4))  # this process, which runs the test
-        World.end_lost(SimpleNamespace(host=here.host, launched=[here, *launched]), lost)
+        World.end_lost(SimpleNamespace(host=here.host, launched=launched), lost)
         assert children[0].wait() == -signal.SIGKILL
         assert [one.poll() for one in children[1:]] == [None] * 3
     finally:
