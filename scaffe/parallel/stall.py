@@ -44,6 +44,7 @@ from scaffe.parallel.beacon import Beacon
 from scaffe.parallel.giving_up import GivingUp
 from scaffe.parallel.instances.team import Team
 from scaffe.parallel.instances.topology import ranges
+from scaffe.parallel.unreported import Unreported
 from scaffe.parallel.world import World
 from scaffe.proto import LayerParameter
 
@@ -175,10 +176,11 @@ class StallWatch:
     """A watchdog thread in each rank, which reports when the rank has waited for `seconds`, and again after as long.
 
     Of the ranks that wait, the lowest reports. `how`, one of STALL, is "abort" if the first report ends the job, and
-    "shrink" if ranks that hang are ended (see giving_up.py). `nets` are the train net and
-    the test nets, and `node` is the communicator of the ranks that share memory with this one. Records of other nodes
-    arrive by datagrams; a rank of which none has arrived is reported as unknown. `records` are that of the
-    main thread and those of several instances, by default the first alone. Collective; so is `close`.
+    "shrink" if ranks that hang are ended (see giving_up.py). With any of them the job ends if a process has ended, and
+    MPI does not report it (see unreported.py). `nets` are the train net and the test nets, and `node` is the
+    communicator of the ranks that share memory with this one. Records of other nodes arrive by datagrams; a rank of
+    which none has arrived is reported as unknown. `records` are that of the main thread and those of several instances,
+    by default the first alone. Collective; so is `close`.
     """
 
     def __init__(
@@ -212,6 +214,7 @@ class StallWatch:
         if how == SHRINK:
             layers = self.layers
             self.giving_up = GivingUp(world, self.local, seconds, self._nap, layers.is_computing, layers.places)
+        self.unreported = Unreported(world, self.local, seconds, self._nap)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="stall", daemon=True)
         self._thread.start()
@@ -295,6 +298,8 @@ class StallWatch:
         me = self.seen(self.rank)
         if not self._is_stuck(me) or me.idle < self.seconds:
             return
+        if self._is_first(self.local, self._is_stuck) and (line := self.unreported.look()):
+            end_job(self.world, [line])
         if (me.now - self._reported) / 1e9 < self.seconds:
             return
         if not self._is_first(range(len(self.rows)), lambda one: self._is_stuck(one) and one.idle > self.seconds / 2):

@@ -37,6 +37,8 @@ def hang():
         print(os.getpid(), flush=True)
         if how == "stop":
             signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # all threads, and this one here and now
+        if how == "exit":
+            os._exit(1)
         while how == "loop":
             pass
 
@@ -146,6 +148,14 @@ def test_a_rank_that_hangs_is_given_up_and_the_others_go_on(trainings, hanging, 
     assert f"Lost rank {hanging[0]} " in log and log.count("Lost rank") == 1
     assert f"Ranks left: 2; they go on at iteration {WHEN} after" in log
     assert trainings.files(hanging) == trainings.resumed(*flags)
+
+
+def test_a_rank_that_ends_without_mpis_report_ends_the_job(trainings) -> None:
+    process = trainings.start("exits", 3, *CHAIN, hanging="1 exit forward")
+    log = process.communicate()[1]
+    assert process.returncode != 0
+    told = r"^scaffe: rank 1 \(process \d+\) on \S+ has ended, which MPI does not report$"
+    assert len(re.findall(told, log, re.M)) == 1 and "Lost rank" not in log, log
 
 
 def test_a_rank_that_nobody_could_kill_ends_itself_when_it_wakes_and_writes_nothing(trainings) -> None:

@@ -1,0 +1,69 @@
+"""Processes that have ended, and that MPI does not report, are noticed after the time that MPI has for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from mpi4py import MPI
+
+from scaffe.files.prefix_lock import Owner, this_process
+from scaffe.parallel.reserve import LostRank
+from scaffe.parallel.unreported import Unreported
+from scaffe.parallel.world import World
+from scaffe.process_state import start_of
+
+LOOKS = 60  # of a second, until a process counts as unreported
+pytestmark = pytest.mark.mpi_skip
+
+
+def child(text: str) -> tuple[subprocess.Popen[bytes], Owner]:
+    """Return a process that runs this program, and its id and start."""
+    process = subprocess.Popen([sys.executable, "-c", text], stdin=subprocess.PIPE)
+    return process, replace(this_process(), pid=process.pid, started=start_of(process.pid) or 0)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """A World whose rank 1 has ended with exit code 1, and whose rank 2 runs."""
+    world = World(MPI.COMM_SELF)
+    processes = [child("raise SystemExit(1)"), child("input()")]
+    world.firsts, world.launched = [0, 1, 2], [*world.launched, *(owner for _, owner in processes)]
+    os.waitid(os.P_PID, processes[0][0].pid, os.WEXITED | os.WNOWAIT)  # a zombie, as its launcher may leave it
+    yield world
+    for process, _ in processes:
+        process.kill()
+        process.communicate()
+
+
+def looks(watch: Unreported, number: int) -> list[str]:
+    """Return what is told in so many looks."""
+    return [told for _ in range(number) if (told := watch.look())]
+
+
+def test_a_rank_that_has_ended_is_told_once_mpi_has_had_its_time(world) -> None:
+    watch = Unreported(world, range(3), LOOKS, 1)
+    assert looks(watch, LOOKS) == []
+    process = world.launched[1]
+    assert watch.look() == f"rank 1 (process {process.pid}) on {process.host} has ended, which MPI does not report"
+
+
+def test_a_rank_of_another_host_and_one_that_counts_as_lost_are_not_told(world) -> None:
+    assert looks(Unreported(world, [0, 2], LOOKS, 1), 2 * LOOKS) == []
+    world.lost.append(LostRank(1, world.host, world.launched[1].pid, 1))
+    assert looks(Unreported(world, range(3), LOOKS, 1), 2 * LOOKS) == []
+
+
+def test_while_mpi_knows_of_a_loss_or_cannot_be_asked_nothing_is_told(world, monkeypatch) -> None:
+    watch = Unreported(world, range(3), LOOKS, 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(world, "misses_any", lambda: True)
+        assert looks(watch, 2 * LOOKS) == []
+    with monkeypatch.context() as patched:
+        patched.setattr(MPI, "Query_thread", lambda: MPI.THREAD_SERIALIZED)
+        assert looks(watch, 2 * LOOKS) == []
+    assert watch.look().startswith("rank 1 ")
