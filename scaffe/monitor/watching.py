@@ -10,6 +10,7 @@ from scaffe.errors import ScaffeError
 from scaffe.setting import check_fields, setting
 
 STALL_SECONDS = 60.0
+LEAST_STALL = 0.1  # seconds, in which a watchdog looks eight times
 STALL = ABORT, SHRINK, SAY = "abort", "shrink", "say"  # what a stall leads to
 EVERY = 100  # iterations between two measurements, where the solver displays nothing
 
@@ -52,6 +53,8 @@ class Watching:
         check_fields(self, Watching)
         if not 0 <= self.stall_seconds <= threading.TIMEOUT_MAX:
             raise ScaffeError(f"stall_seconds must be 0 (off) or more, got {self.stall_seconds:g}")
+        if 0 < self.stall_seconds < LEAST_STALL:
+            raise ScaffeError(f"stall_seconds must be 0 (off), or {LEAST_STALL:g} or more, got {self.stall_seconds:g}")
         if self.stall and self.stall not in STALL:
             raise ScaffeError(f"unknown stall '{self.stall}'; known: {' '.join(STALL)}")
         if self.stall_abort and self.stall not in ("", ABORT):

@@ -112,6 +112,10 @@ class Run:
                 raise ScaffeError(f"{one.name} must be {least} or more, got {value}")
         if not 0 <= self.snapshot_budget < 1:
             raise ScaffeError(f"snapshot_budget must be a share of the time below 100%, got {self.snapshot_budget:g}")
+        if self.snapshot_budget and not self.snapshot_async:
+            raise ScaffeError(
+                "snapshot_budget: its snapshots are written in the background; leave --no-snapshot-async out"
+            )
         try:
             if self.supernodes:
                 finder(self.supernodes)
@@ -131,11 +135,6 @@ class Run:
             check_algorithm(self.collective, self.reduce, self.chain_size or None)
         except CollectiveError as error:
             raise ScaffeError(f"--reduce: {error}") from None
-
-    @property
-    def writes_meanwhile(self) -> bool:
-        """Whether snapshots are written while training goes on."""
-        return self.snapshot_async or self.snapshot_budget > 0
 
     @property
     def shrinks(self) -> bool:

@@ -420,7 +420,7 @@ class RecoveringSolver(SavedSolver):
         granted = {state.stopped} if state.finished else set()
         self.losses.wishes, self.granting = set(state.wishes) - granted, set()
         # Some ranks may not have come as far as others:
-        self._writes_snapshot, self._keeps_prefix = self.run.writes_meanwhile, False
+        self._writes_snapshot, self._keeps_prefix = self.run.snapshot_async, False
         if not self.world.is_root:  # one that was the root since set-up may be so no longer
             self.lock.release()
             self.budget = None

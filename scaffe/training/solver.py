@@ -292,7 +292,7 @@ class Solver(SpareSolver):
         self.losses.wishes = set()
         if self._is_snapshot_due() or wishes & {"snapshot", "requeue"}:
             self.losses.settle()
-            self._snapshot_meanwhile() if self.run.writes_meanwhile else self.snapshot()
+            self._snapshot_meanwhile() if self.run.snapshot_async else self.snapshot()
         self.stopped = next((wish for wish in ("requeue", "stop") if wish in wishes), "")
 
     @collective
