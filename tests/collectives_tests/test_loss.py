@@ -120,15 +120,6 @@ def test_windows_are_dropped_once_by_their_owner(windows) -> None:
     assert not comm._plans and not dup._plans
 
 
-def test_a_dup_passes_through_host_memory_too_and_is_given_up_with_its_communicator() -> None:
-    comm = Communicator(MPI.COMM_SELF, through_host=True)
-    dup = comm.dup()
-    dup.allreduce(np.ones(3, np.float32))
-    assert dup._plans and dup._maker.through_host
-    comm.abandon()
-    assert not dup._plans
-
-
 def given_up(sizes: Sequence[int]) -> tuple[Communicator, list[np.ndarray]]:
     """Return a communicator of this rank that was given up, and its arrays in windows, which stay."""
     comm = Communicator(MPI.COMM_SELF)
