@@ -85,8 +85,8 @@ class Snapshots:
         self.writer.finish()
         self.lock.take()
         self.copies.begin()
-        content = self._content(progress, self.copies.take)
-        self.writer.start(lambda: self._write(content))
+        content, folder = self._content(progress, self.copies.take), os.getcwd()
+        self.writer.start(lambda: self._write(content, folder))
         return content.path
 
     def paths(self, iteration: int) -> tuple[str, str]:
@@ -101,14 +101,16 @@ class Snapshots:
         history = [take(on_host(flat)) for flat in self.rule.history]
         return Content(model, path, self.state(progress, model), history, net)
 
-    def _write(self, content: Content) -> None:
+    def _write(self, content: Content, folder: str = "") -> None:
+        """Write the two files, whose paths count from `folder`: a program may change its own meanwhile."""
         check_history(self.net.packed, content.history)
         log.info("Snapshotting to %s file %s", self._format.name, content.model)
-        weights.write(content.net, content.model, self.param.snapshot_diff)
+        weights.write(content.net, os.path.join(folder, content.model), self.param.snapshot_diff)
         log.info("Snapshotting solver state to %s file %s", self._format.name, content.path)
-        write_atomically(content.path, self._format.encode(content.state, self._shaped(content.history)))
+        path, prefix = (os.path.join(folder, one) for one in (content.path, self.param.snapshot_prefix))
+        write_atomically(path, self._format.encode(content.state, self._shaped(content.history)))
         if self.keep:
-            snapshot.prune(content.path, self.param.snapshot_prefix, self.keep)
+            snapshot.prune(path, prefix, self.keep)
 
     @property
     def _format(self) -> snapshot.Format:

@@ -103,6 +103,19 @@ def test_several_solvers_of_a_process_write_at_the_same_time(solver, held):
     assert contents() == expected
 
 
+def test_a_snapshot_is_written_where_it_was_taken_although_the_program_changes_its_folder(
+    solver, held, monkeypatch, folder
+):
+    one = solver(Run(keep_snapshots=1), snapshot=1)
+    one._snapshot_meanwhile()
+    (folder / "other").mkdir()
+    monkeypatch.chdir(folder / "other")
+    held.set()
+    one._finish_snapshot()
+    expected = [folder / f"snap_iter_0.{kind}" for kind in ("caffemodel", "solverstate")]
+    assert sorted(folder.rglob("snap_iter_*")) == expected
+
+
 def test_a_forked_child_waits_for_no_thread_of_its_parent(solver, held):
     one = solver(snapshot=1)
     one._snapshot_meanwhile()
