@@ -124,6 +124,8 @@ class Trial:
         flags = ["--keep-snapshots", "2", *WRITING[cell.writing], *LOSS[cell.loss]]
         if cell.fault == STOP or (cell.fault == CUT and cell.loss == ENDS):
             flags += ["--stall-seconds", str(STALL), "--stall", "abort" if cell.loss == ENDS else "shrink"]
+        if cell.moment == "reading":
+            flags += ["--prefetch", "1"]  # else the batch may be one that no iteration needs
         if cell.moment == RESTORE:
             self.killed.copy(cell.workflow, cell.ranks, self.job.folder)
             flags += ["--snapshot", "auto"]
