@@ -210,6 +210,20 @@ def test_a_rank_that_has_ended_ends_the_job_while_others_wait_for_it_in_set_up(w
     assert ended == ([told] if case == "set-up" else [])
 
 
+def test_a_rank_that_ended_before_the_watch_began_ends_the_job(watch, processes, monkeypatch):
+    ended: list[str] = []
+    monkeypatch.setattr(host_watch, "end_job", lambda world, lines: ended.extend(lines))
+    world = watch(SAY)[0].world
+    world.firsts = [0, 1, 2]
+    processes[1].communicate(b"\n")
+    later = HostWatch(world, PATIENCE, SAY, lambda number: False)
+    with world.record.waiting(RANKS):
+        for _ in range(PATIENCE + 1):
+            host_watch.time.now += 1
+            later.look()
+    assert len(ended) == 1 and ended[0].startswith(f"rank 2 (process {processes[1].pid}) on ")
+
+
 @pytest.mark.parametrize("case", ["", "MPI reports it", "in a spare"])
 def test_a_spare_that_has_ended_ends_the_job_unless_mpi_reports_it(watch, processes, monkeypatch, case):
     ended: list[str] = []
