@@ -1,8 +1,9 @@
-"""HostWatch: notices what no StallWatch watches: stopped processes of this host, and a rank long in its set-up.
+"""HostWatch: notices what no StallWatch does: stopped and ended processes of this host, and a rank long in its set-up.
 
 It needs no message and no shared memory, which a stopped process would not have made: /proc says that a process is
 stopped, and how much CPU time it has had. A process that computes, reads or waits is not stopped, however long it does
-so. Of the processes of a host that run, the lowest acts.
+so. Of the processes of a host that run, the lowest acts. It also ends the job where a process has ended, and MPI does
+not report it (see unreported.py): a rank for which others wait in set-up, or a spare, for which they would wait.
 
 Each rank watches itself as well: if it stays in one part of its set-up, and waits for no other rank, it says where it
 is. It may be in an endless loop, or read a large file, so that nothing else is done.
@@ -21,6 +22,7 @@ from scaffe.monitor.record import OPERATION, SET_UP, SINCE, WAIT, unpacked
 from scaffe.monitor.watching import ABORT, SAY, Watching
 from scaffe.parallel.giving_up import kill
 from scaffe.parallel.stall import LONGEST_NAP, end_job
+from scaffe.parallel.unreported import may_ask, unreported
 from scaffe.parallel.world import World
 from scaffe.process_state import state_of
 
@@ -57,9 +59,10 @@ class HostWatch:
     def __init__(self, world: World, seconds: float, how: str, is_watched: Callable[[int], bool]):
         self.world, self.seconds, self.how, self._is_watched = world, seconds, how, is_watched
         self._me, self._nap = world.firsts[world.rank], min(LONGEST_NAP, seconds / 8)
-        near = {number: process for number, process in enumerate(world.launched) if process.is_alive()}
+        near = {number: process for number, process in enumerate(world.launched) if process.is_alive() is not None}
         self._processes = {number: process for number, process in near.items() if number != self._me}
         self._stops = {number: Stand() for number in self._processes}
+        self._ends = {number: Stand() for number in self._processes}
         self._set_up, self._main = Stand(), threading.get_ident()
         self._last = time.monotonic()
         self._end = threading.Event()
@@ -86,10 +89,24 @@ class HostWatch:
             if stop.seconds >= self.seconds and not stop.is_met and self._is_lowest():
                 stop.is_met = True
                 self._meet(number, stop)
+        for number, end in self._ends.items():
+            end.look(0 if self._is_missed(number) else None, passed)
+            if end.seconds >= self.seconds and self._is_lowest():
+                end_job(self.world, [unreported(self.world.name_of(number), self._processes[number])])
         self._set_up.look(self._set_up_since(), passed)
         if self._set_up.seconds >= self.seconds and not self._set_up.is_met:
             self._set_up.is_met = True
             self._say_where()
+
+    def _is_missed(self, number: int) -> bool:
+        """Return whether a process has ended, MPI does not report it, and others wait, or will wait, for it."""
+        if self.world.is_spare or self._processes[number].is_alive() is not False or not may_ask():
+            return False
+        if self.world.has_spare(number):
+            return not self.world.misses_spare(number)
+        row = unpacked(self.world.record.row)
+        waits = number in self.world.firsts and row[OPERATION] == SET_UP and row[WAIT] > 0
+        return waits and not self._is_watched(number) and not self.world.misses_any()
 
     def _set_up_since(self) -> int | None:
         """Return since when this rank is in this part of its set-up, ns; None if it waits, or is not in set-up."""

@@ -99,6 +99,10 @@ class Reserve:
         """Return whether the process that was started as rank `number` waits to take a lost rank's place."""
         return self.spares is not None and any(one.number == number for one in self.spares.waiting)
 
+    def misses_spare(self, number: int) -> bool:
+        """Return whether MPI knows, on this rank, that the spare started as rank `number` has ended. Not collective."""
+        return self.spares is not None and any(one.number == number for one in self.spares.ended())
+
     def name_of(self, number: int) -> str:
         """Return what the process that was started as rank `number` is now: "rank 2", or "spare 3" with that number."""
         if self.has_spare(number):

@@ -114,12 +114,14 @@ class Spares:
 
     def _has_lost_all(self) -> bool:
         """Return whether all seats' processes have ended."""
-        failed = self.comm.Get_failed()
-        if not failed.size:
-            return False
-        places = failed.Translate_ranks([*range(failed.size)], self.comm.group)
-        ended = [self.members[place] for place in places]
+        ended = self.ended()
         return all(one in ended for one in self.seats)
+
+    def ended(self) -> list[JobProcess]:
+        """Return the members that MPI knows, in this process, to have ended. Not collective."""
+        comm, members = self.comm, self.members
+        failed = comm.Get_failed()
+        return [members[place] for place in failed.Translate_ranks([*range(failed.size)], comm.group)]
 
     # Changes.
 

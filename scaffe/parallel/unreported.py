@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from scaffe.files.prefix_lock import Owner
 from scaffe.parallel.world import World
 
 
@@ -32,11 +33,21 @@ class Unreported:
             if first not in reported and process.is_alive() is False:
                 self._looks[rank] += 1
                 if self._looks[rank] > self._most and not self._may_report():
-                    return f"rank {rank} (process {process.pid}) on {process.host} has ended, which MPI does not report"
+                    return unreported(f"rank {rank}", process)
         return ""
 
     def _may_report(self) -> bool:
         """Return whether MPI knows of a lost rank, or can't be asked by this thread."""
-        from mpi4py import MPI
+        return not may_ask() or self._world.misses_any()
 
-        return MPI.Query_thread() < MPI.THREAD_MULTIPLE or self._world.misses_any()
+
+def may_ask() -> bool:
+    """Return whether any thread may ask MPI for lost ranks."""
+    from mpi4py import MPI
+
+    return MPI.Query_thread() == MPI.THREAD_MULTIPLE
+
+
+def unreported(name: str, process: Owner) -> str:
+    """Return the line on a process that has ended without MPI's report."""
+    return f"{name} (process {process.pid}) on {process.host} has ended, which MPI does not report"

@@ -27,7 +27,8 @@ FINAL = 0, 2, REQUEUE_EXIT_CODE, signal.SIGTERM, SIGNALLED + signal.SIGINT, SIGN
 # The first line that a failing rank writes. A rank that lost another one may see an error of MPI first.
 ERROR = re.compile(rb"(scaffe: |Traceback \(most recent call last\))")
 STALL = re.compile(
-    rb"scaffe: (a rank|rank \d+)( \(process \d+\))?( on \S+)? (has not moved for |is stopped: |has ended(,| before) )"
+    rb"scaffe: (a rank|(rank|spare) \d+)( \(process \d+\))?( on \S+)? "
+    rb"(has not moved for |is stopped: |has ended(,| before) )"
 )
 LOST_PEER = re.compile(rb"MPI_ERR_(PROC_|REVOKED)")
 PATIENCE = 2  # seconds for the rest of stderr once the launcher has ended

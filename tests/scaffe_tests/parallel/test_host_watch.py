@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from mpi4py import MPI
@@ -19,6 +20,7 @@ from scaffe.monitor.record import FORWARD, RANKS, SET_UP
 from scaffe.monitor.watching import ABORT, SAY, SHRINK
 from scaffe.parallel import host_watch
 from scaffe.parallel.host_watch import HostWatch, stopped_at
+from scaffe.parallel.spares import JobProcess
 from scaffe.parallel.world import World
 from scaffe.process_state import start_of
 
@@ -185,3 +187,56 @@ def test_a_rank_that_waits_or_moves_or_is_set_up_says_nothing(watch, caplog, cas
             if case == "moves":
                 record.at(SET_UP)
     assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    "case", ["set-up", "MPI reports it", "is lost", "no wait", "trains", "is watched", "lower runs"]
+)
+def test_a_rank_that_has_ended_ends_the_job_while_others_wait_for_it_in_set_up(watch, processes, monkeypatch, case):
+    ended: list[str] = []
+    monkeypatch.setattr(host_watch, "end_job", lambda world, lines: ended.extend(lines))
+    made, let_pass = watch(SAY, int(case == "lower runs"), lambda number: case == "is watched")
+    world, process = made.world, processes[1]
+    world.firsts = [0, 1] if case == "is lost" else [0, 1, 2]
+    monkeypatch.setattr(world, "misses_any", lambda: case == "MPI reports it")
+    world.record.at(FORWARD if case == "trains" else SET_UP)
+    process.communicate(b"\n")
+    with nullcontext() if case == "no wait" else world.record.waiting(RANKS):
+        let_pass(PATIENCE)
+        assert ended == []
+        let_pass(1)
+    host = world.launched[2].host
+    told = f"rank 2 (process {process.pid}) on {host} has ended, which MPI does not report"
+    assert ended == ([told] if case == "set-up" else [])
+
+
+def test_a_rank_that_ended_before_the_watch_began_ends_the_job(watch, processes, monkeypatch):
+    ended: list[str] = []
+    monkeypatch.setattr(host_watch, "end_job", lambda world, lines: ended.extend(lines))
+    world = watch(SAY)[0].world
+    world.firsts = [0, 1, 2]
+    processes[1].communicate(b"\n")
+    later = HostWatch(world, PATIENCE, SAY, lambda number: False)
+    with world.record.waiting(RANKS):
+        for _ in range(PATIENCE + 1):
+            host_watch.time.now += 1
+            later.look()
+    assert len(ended) == 1 and ended[0].startswith(f"rank 2 (process {processes[1].pid}) on ")
+
+
+@pytest.mark.parametrize("case", ["", "MPI reports it", "in a spare"])
+def test_a_spare_that_has_ended_ends_the_job_unless_mpi_reports_it(watch, processes, monkeypatch, case):
+    ended: list[str] = []
+    monkeypatch.setattr(host_watch, "end_job", lambda world, lines: ended.extend(lines))
+    made, let_pass = watch(SHRINK)
+    made.world.record.at(FORWARD)
+    members = [JobProcess(number, one.host, [0], one.pid) for number, one in enumerate(made.world.launched)]
+    known = [members[2]] if case == "MPI reports it" else [members[1]]
+    places, me = {"seats": members[:2], "waiting": members[2:]}, case == "in a spare"
+    made.world.spares = SimpleNamespace(**places, is_waiting=me, ended=lambda: known)
+    processes[1].communicate(b"\n")
+    let_pass(PATIENCE)
+    assert ended == []
+    let_pass(1)
+    told = f"spare 2 (process {processes[1].pid}) on {members[2].host} has ended, which MPI does not report"
+    assert ended == ([] if case else [told])
