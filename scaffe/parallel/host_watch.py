@@ -67,7 +67,7 @@ class HostWatch:
         self._last = time.monotonic()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="host watch", daemon=True)
-        if world.size > 1:
+        if self._stops or world.size > 1:
             self._thread.start()
 
     def end(self) -> None:

@@ -177,7 +177,7 @@ class Reserve:
         These are the ranks in the log: while no spare takes places, ranks are renumbered, and seats are not.
         """
         seats = {one.number: seat for seat, one in enumerate(spares.seats)}  # all that a spare knows
-        present = {} if spares.is_waiting else {first: rank for rank, first in enumerate(self.firsts)}
+        present = {first: rank for rank, first in enumerate(self.firsts)}
         return seats | {one.first: one.rank for one in self.lost} | present
 
     def _take_seats(self, spares: Spares, comm: MPI.Intracomm) -> None:

@@ -18,12 +18,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-RANK, PLACE, PLACES = "PMIX_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"
+RANK, RANKS = "PMIX_RANK", "OMPI_COMM_WORLD_SIZE"
+PLACE, PLACES = "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"
 FAULT_TOLERANT = "OMPI_MCA_mpi_ft_enable"  # set by mpirun --with-ft ulfm
 LAUNCHERS = "prterun", "prted", "mpirun"  # of Open MPI 5, on the first node and on others
 NAP = 0.2  # seconds between two looks
 PATIENCE = 2.0  # seconds in which the first rank's watch acts, before that of the other one does
-LONGEST_START = 100  # looks within which the launcher starts all processes of a host: a machine may stand still
+LONGEST_START = 100  # looks within which the launcher starts the next process of a host: a machine may stand still
 NAME = "start watch"
 DONE = b"."  # written to the watch once the ranks know each other
 
@@ -32,7 +33,7 @@ DONE = b"."  # written to the watch once the ranks know each other
 def watched_start() -> Iterator[None]:
     """Watch the ranks of this host during the block, on its first two. Not collective."""
     env = os.environ
-    if env.get(FAULT_TOLERANT) != "1" or env.get(PLACE) not in ("0", "1") or env.get(PLACES) == "1":
+    if env.get(FAULT_TOLERANT) != "1" or env.get(PLACE) not in ("0", "1") or env.get(RANKS) == "1":
         yield
         return
     command = [sys.executable, "-I", "-S", __file__, str(os.getppid()), str(os.getpid())]
@@ -78,10 +79,12 @@ def first_to_end(env: Mapping[str, str], launcher: int, parent: int) -> str:
             if parent_and_start(process)[1] != start:
                 return f"rank {rank} (process {process})"
         if len(ranks) < int(env[PLACES]):
-            ranks = ranks_here(launcher)
+            before, ranks = len(ranks), ranks_here(launcher)
+            looks = looks + 1 if len(ranks) <= before else 0
             if len(ranks) == int(env[PLACES]):
-                Path("/proc/self/comm").write_text(NAME)
-            elif (looks := looks + 1) > LONGEST_START and is_launcher(launcher):
+                with suppress(OSError):  # some containers forbid it
+                    Path("/proc/self/comm").write_text(NAME)
+            elif looks > LONGEST_START and is_launcher(launcher):
                 return "a rank"
     return "" if os.read(0, 1) == DONE else f"rank {env[RANK]} (process {parent})"
 

@@ -31,8 +31,10 @@ def test_the_last_value_of_each_number_stays(tmp_path: Path) -> None:
     tested = Sample(numbers.TEST_OUTPUT, 0.1 + 0.2, {"test_net": "0", "output": "accuracy"})
     file.write([Numbers(0, [tested]), Numbers(0, [Sample(numbers.LOSS, 2.5)])])
     file.write([Numbers(20, [Sample(numbers.LOSS, 1.5)])])
+    file.write([Numbers(20, [Sample(numbers.TEST_OUTPUT, 0.5, {"test_net": "1", "output": "accuracy"})])])
     assert parsed(tmp_path / "run 1.prom") == {
         ("scaffe_test_output", "accuracy", "0"): 0.1 + 0.2,
+        ("scaffe_test_output", "accuracy", "1"): 0.5,
         ("scaffe_loss",): 1.5,
     }
     assert 'run="run 1"' in (tmp_path / "run 1.prom").read_text()

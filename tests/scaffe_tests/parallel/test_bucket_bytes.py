@@ -27,6 +27,11 @@ def test_where_messages_are_dear_one_takes_all():
 
 def test_up_to_eight_ranks_count_one_latency():
     assert [suited_bytes(10**8, 1e-4, 1e-9, ranks) for ranks in range(2, 9)] == 7 * [3_162_278]  # sqrt(1e8 x 1e5)
+    assert suited_bytes(10**8, 1e-4, 1e-9, 9) == 1 << 22  # sqrt(1e8 x 2e5) = 4.47e6
+
+
+def test_a_bucket_has_a_byte_at_least():
+    assert [suited_bytes(1000, 1e-12, 1.0, ranks) for ranks in (2, 9)] == [1, 1]
 
 
 def test_on_many_ranks_buckets_are_a_power_of_two_or_everything():

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -147,6 +148,17 @@ def test_a_watch_ends_the_one_whose_place_it_takes(processes):
     assert len(threads) == 2
 
 
+@pytest.mark.parametrize(("size", "is_near", "watches"), [(1, True, True), (2, False, True), (1, False, False)])
+def test_a_spare_watches_the_others_and_a_rank_alone_on_its_host_itself(processes, size, is_near, watches):
+    world = World(MPI.COMM_SELF)
+    world.size = size
+    if is_near:
+        world.launched = [this_process(), owner(processes[0])]
+    made = HostWatch(world, PATIENCE, SAY, lambda number: False)
+    assert made._thread.is_alive() is watches
+    made.end()
+
+
 def test_abort_ends_the_job_for_a_rank_and_kills_a_spare(watch, processes, monkeypatch, caplog):
     made, let_pass = watch(ABORT)
     ended: list[str] = []
@@ -165,10 +177,12 @@ def test_a_rank_that_stays_in_its_set_up_without_a_wait_says_where_once(watch, c
     made.world.size = 3
     let_pass(PATIENCE)
     assert caplog.messages == []
-    let_pass(2 * PATIENCE)
+    look = threading.Thread(target=let_pass, args=[2 * PATIENCE])
+    look.start()
+    look.join()  # the watch's thread looks while this one waits here
     (text,) = caplog.messages
     assert re.match(r"Stall: rank 0 on \S+ has been in set-up for 60 s without waiting for another rank: ", text)
-    assert re.search(r"host_watch\.py, line \d+, in _say_where$", text)  # which this test's thread calls
+    assert re.search(r"threading\.py, line \d+, in \w+$", text)
     made.world.record.at(SET_UP)  # it moves
     let_pass(PATIENCE + 1)
     assert len(caplog.messages) == 2

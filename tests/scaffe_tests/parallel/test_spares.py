@@ -190,9 +190,10 @@ def test_each_spare_that_takes_a_place_is_logged_with_the_number_that_is_left_th
 @pytest.mark.parametrize(
     ("hosts", "in_set_up", "left", "lost", "places"),
     [
-        ("xxxxx", [0], ["bde"], ["rank 1 (process 102 on x, at the start rank 2)"], ["0"]),
+        ("xxxxx", [(0, 0)], ["bde"], ["rank 1 (process 102 on x, at the start rank 2)"], ["0"]),
         ("xxxxx", [], ["ade", "ae"], [f"rank {k} (process 10{k} on x)" for k in (1, 2, 3)], ["1"]),  # seat 3 became 2
         ("xyyzz", [], ["bce"], ["rank 0 (process 100 on x)", "rank 3 (process 103 on z)"], ["3"]),  # now rank 2
+        ("yxxxx", [(0, 0), (0, 1)], ["cde"], [], ["0"]),  # that of seat 1
         (
             "xxxxx",
             [],
@@ -206,8 +207,8 @@ def test_lost_ranks_and_places_have_the_numbers_that_the_log_has_named(caplog, h
     job, _ = spares(hosts, 1)
     shrunk = [Left(names, k < len(left), -1) for k, names in enumerate(left, 1)]
     ranks = reserve(job, *shrunk)
-    ranks.lost = [LostRank(rank, "x", 100 + rank, rank) for rank in in_set_up]
-    ranks.firsts = [one.number for one in job.seats if one.number not in in_set_up]
+    ranks.lost = [LostRank(rank, "x", 100 + first, first) for rank, first in in_set_up]
+    ranks.firsts = [one.number for one in job.seats if one.number not in [first for _, first in in_set_up]]
     shrunk[-1].rank = 1 if in_set_up else 0  # that of a rank that speaks
     assert [str(one) for one in ranks._regroup(job)] == lost
     assert re.findall(r"takes the place of rank (\d)", caplog.text) == places

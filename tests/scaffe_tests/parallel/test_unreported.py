@@ -29,11 +29,11 @@ def child(text: str) -> tuple[subprocess.Popen[bytes], Owner]:
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    """A World whose rank 1 has ended with exit code 1, and whose rank 2 runs."""
+    """A World whose rank 1, the last of the launch, has ended with exit code 1, and whose rank 2 runs."""
     world = World(MPI.COMM_SELF)
-    processes = [child("raise SystemExit(1)"), child("input()")]
-    world.firsts, world.launched = [0, 1, 2], [*world.launched, *(owner for _, owner in processes)]
-    os.waitid(os.P_PID, processes[0][0].pid, os.WEXITED | os.WNOWAIT)  # a zombie, as its launcher may leave it
+    processes = [child("input()"), child("raise SystemExit(1)")]
+    world.firsts, world.launched = [0, 2, 1], [*world.launched, *(owner for _, owner in processes)]
+    os.waitid(os.P_PID, processes[1][0].pid, os.WEXITED | os.WNOWAIT)  # a zombie, as its launcher may leave it
     yield world
     for process, _ in processes:
         process.kill()
@@ -46,15 +46,17 @@ def looks(watch: Unreported, number: int) -> list[str]:
 
 
 def test_a_rank_that_has_ended_is_told_once_mpi_has_had_its_time(world) -> None:
-    watch = Unreported(world, range(3), LOOKS, 1)
+    watch = Unreported(world, range(3), LOOKS / 4, 1 / 4)
     assert looks(watch, LOOKS) == []
-    process = world.launched[1]
+    process = world.launched[2]
     assert watch.look() == f"rank 1 (process {process.pid}) on {process.host} has ended, which MPI does not report"
 
 
 def test_a_rank_of_another_host_and_one_that_counts_as_lost_are_not_told(world) -> None:
     assert looks(Unreported(world, [0, 2], LOOKS, 1), 2 * LOOKS) == []
-    world.lost.append(LostRank(1, world.host, world.launched[1].pid, 1))
+    lost, world.lost = world.lost, [LostRank(1, world.host, world.launched[2].pid, 2)]
+    assert looks(Unreported(world, range(3), LOOKS, 1), 2 * LOOKS) == []
+    world.lost, world.launched[2] = lost, replace(world.launched[2], machine="elsewhere")  # not visible from here
     assert looks(Unreported(world, range(3), LOOKS, 1), 2 * LOOKS) == []
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import nets
@@ -21,11 +22,13 @@ from tensorboardX.proto.graph_pb2 import GraphDef
 
 from scaffe.compute import Compute
 from scaffe.errors import ScaffeError
+from scaffe.monitor.event_file import EventFiles
 from scaffe.monitor.log import log
 from scaffe.monitor.watching import Watching
 from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.world import open_world
 from scaffe.proto import SolverParameter
+from scaffe.training.monitor import Monitor
 from scaffe.training.solver import Solver
 
 TIMES = "speed/", "reading/", "ranks/", "communication/"
@@ -371,3 +374,17 @@ def test_a_killed_run_leaves_files_that_a_new_one_goes_on_with(tmp_path: Path) -
     all_events(tmp_path / "runs")
     assert train(tmp_path, TRAINING, *flags, max_iter=3).returncode == 0
     assert [step for step, _ in curves(tmp_path / "runs")["loss/iteration"]] == [0, 1, 2]
+
+
+def test_the_next_root_takes_over_the_images_and_waits_for_the_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(Monitor, "go_on", lambda self, solver: None)
+    world = SimpleNamespace(is_root=True, host="vm", allgather=lambda images: [images, 640])
+    solver: Any = SimpleNamespace(world=world, iter=7)
+    former = EventFiles(tmp_path)
+    monitor = Monitor(1, Watching(tensorboard=tmp_path))
+    monitor.follow_root(solver)  # raises nothing, though the lost root's process still holds the folder
+    assert monitor._writing is not None and monitor._images == 640
+    world.is_root = False
+    monitor.follow_root(solver)
+    assert monitor._writing is None
+    former.close()
