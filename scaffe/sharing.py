@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from weakref import WeakSet
 
+import numpy as np
+
 from scaffe.blob import Blob
 from scaffe.engine import Engine
 from scaffe.errors import ScaffeError, ShapeError
@@ -56,7 +58,20 @@ class Sharing:
         before = [(blob, blob.values.array) for blob in self._blobs()]  # which keeps the arrays, and so their ids
         old = self.packed.move(allocate, gradients)
         self._move_viewers(self, {id(array): blob for blob, array in before})
-        return any(one.held.lie_in(memory) for one in (self, *self._viewers) for memory in old)
+        return any(self.is_held_in(memory) for memory in old)
+
+    def follow(self, other: Sharing) -> None:
+        """Share the parameters of the net that takes this one's place, as do all nets that share this one's."""
+        before = [(theirs, mine.values.array) for mine, theirs in self._common(other)]  # which keeps the arrays' ids
+        self.share_with(other)
+        other._move_viewers(self, {id(array): blob for blob, array in before})
+
+    def is_held_in(self, memory: np.ndarray) -> bool:
+        """Return whether users hold arrays in this memory, of this net or of nets that share its parameters."""
+        nets: list[Sharing] = [self]
+        for net in nets:  # which grows
+            nets += [one for one in net._viewers if one not in nets]
+        return any(one.held.lie_in(memory) for one in nets)
 
     def _blobs(self) -> list[Blob]:
         return [blob for blobs in self.params.values() for blob in blobs]

@@ -345,7 +345,7 @@ class BuiltSolver:
     def _give_back(self) -> None:
         """Give back the memory of windows that the new nets have not taken, unless users hold arrays there."""
         for comm in self._broken:
-            held = any(net.held.lie_in(memory) for net in self._users_nets() for memory in comm.node.memory)
+            held = any(net.sharing.is_held_in(memory) for net in self._users_nets() for memory in comm.node.memory)
             comm.abandon(windows=not held)
         self._broken = []
 

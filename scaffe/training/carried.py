@@ -96,7 +96,7 @@ class Carried:
     def give(self, solver: HasNets) -> None:
         """Hand it on to the new nets, without communication. Old nets that a user holds share their parameters.
 
-        The rule has taken the history as it was built.
+        So do a user's own nets that shared those of the old nets. The rule has taken the history as it was built.
         """
         solver.net.packed.set_data(self.values)
         solver.snapshots.restore_positions(self._positions, solver.seed)
@@ -112,4 +112,5 @@ class Carried:
                 new.take_callbacks(old)
             solver.former.update(nets)
         for old in solver.former:
-            old.share_with(solver.net)
+            with old.held:
+                old.sharing.follow(solver.net.sharing)

@@ -312,7 +312,7 @@ class RecoveringSolver(SavedSolver):
         source, state = self._decide(mine)
         carried = self._kept[0] if self._kept else self._carry(state)
         if state.set_back and not self._kept and self.world.rank == source and self.mirror and self.mirror.kept:
-            carried.take(*self.mirror.kept.arrays)
+            carried.take(*map(np.copy, self.mirror.kept.arrays))  # the rule keeps it; mirrors overwrite theirs
         carried.share(self.world, source, state.is_everywhere, mine.has_state)
         self._kept = carried, state._replace(stale=False)  # not before: another loss may have broken the broadcasts off
         self._take(state)

@@ -155,3 +155,26 @@ def test_windows_that_a_rank_of_the_node_lacks_are_not_taken_over() -> None:
     for other in others:
         comm.node.comm = SimpleNamespace(allgather=lambda mine, other=other: [mine, other])
         assert comm.node.common([broken.node], 28, 2) == []
+
+
+def test_the_memory_of_windows_that_were_kept_is_given_back_later(monkeypatch) -> None:
+    given_back: list[window.SharedWindow] = []
+    monkeypatch.setattr(window.SharedWindow, "abandon", lambda one: given_back.append(one))
+    (broken, _), comm, later = given_up([7]), Communicator(MPI.COMM_SELF), Communicator(MPI.COMM_SELF)
+    comm.take_over([broken], 7, 1)
+    comm.abandon(windows=False)
+    assert later.take_over([broken, comm], 7, 1) and not given_back  # a second loss
+    ours = [*later.node.windows]
+    later.free()  # not by MPI, which has lost ranks
+    assert given_back == ours
+    kept, _ = given_up([7])
+    theirs = [*kept.node.given_up]
+    kept.abandon()
+    assert given_back == ours + theirs
+
+
+def test_each_window_has_a_key_of_its_own_and_a_rank_of_another_node_may_lack_it() -> None:
+    (broken, _), comm = given_up([7, 7]), Communicator(MPI.COMM_SELF)
+    assert len({one.key for one in broken.node.given_up}) == 2
+    comm.comm = SimpleNamespace(allgather=lambda mine: [mine, False])
+    assert comm.take_over([broken], 7, 2) == [] and len(broken.node.given_up) == 2

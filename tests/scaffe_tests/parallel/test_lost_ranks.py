@@ -200,7 +200,7 @@ def test_an_end_after_a_loss_has_its_exit_code_and_one_voice(
     assert len(told) == len(said) and all(text.startswith(start) for text, start in zip(told, said, strict=True))
 
 
-def test_processes_of_this_host_that_count_as_lost_are_ended_and_no_others() -> None:
+def test_processes_of_this_host_that_count_as_lost_are_ended_and_no_others(monkeypatch) -> None:
     """Not one that has the id of a process that has ended, nor one of another host, nor one that is not lost."""
     here = this_process()
     children = [subprocess.Popen(["sleep", "900"]) for _ in range(4)]
@@ -208,10 +208,12 @@ def test_processes_of_this_host_that_count_as_lost_are_ended_and_no_others() -> 
     launched[2] = replace(launched[2], started=1)
     launched[3] = replace(launched[3], host="elsewhere")
     lost = [LostRank(rank, one.host, one.pid, rank) for rank, one in enumerate(launched[:4])]
+    ended: list[tuple[int, int]] = []
     try:
-        World.end_lost(SimpleNamespace(host=here.host, launched=launched), lost)
-        assert children[0].wait() == -signal.SIGKILL
-        assert [one.poll() for one in children[1:]] == [None] * 3
+        with monkeypatch.context() as watched:  # since a process ends some time after this
+            watched.setattr(os, "kill", lambda *given: ended.append(given))
+            World.end_lost(SimpleNamespace(host=here.host, launched=launched), lost)
+        assert ended == [(children[0].pid, signal.SIGKILL)]
     finally:
         for one in children:
             one.kill()
