@@ -62,6 +62,8 @@ class Sharing:
 
     def follow(self, other: Sharing) -> None:
         """Share the parameters of the net that takes this one's place, as do all nets that share this one's."""
+        if other is self:
+            return
         before = [(theirs, mine.values.array) for mine, theirs in self._common(other)]  # which keeps the arrays' ids
         self.share_with(other)
         other._move_viewers(self, {id(array): blob for blob, array in before})

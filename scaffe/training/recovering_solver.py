@@ -199,8 +199,8 @@ class RecoveringSolver(SavedSolver):
     @property
     def _receives(self) -> bool:
         """Whether this iteration's messages may replace parameters by other values, the root's."""
-        changes = self.workflow.early or self.propagate.rounded is not None or self.called is not None
-        return changes and not self.propagate.everywhere
+        down, changes = self.propagate, self.workflow.early or self.called is not None
+        return (changes or down.stale or down.rounded is not None) and not down.everywhere
 
     def _whole(self, agree: Callable[[Loss], object]) -> tuple[Averages, int, Callable[[Loss], None]]:
         """Return statistics, passes and agreement of an iteration; where it must be whole, statistics come first."""

@@ -40,13 +40,21 @@ class Progress(NamedTuple):
 
 
 class Content(NamedTuple):
-    """A snapshot to be written: the paths of its files, the state without history, the flat history, and the net."""
+    """A snapshot to be written: the paths of its files, the state without history, the flat history, and the net.
+
+    The paths count from `folder`, the program's when the snapshot was taken; "" for one that is written at once.
+    """
 
     model: str
     path: str
     state: SolverState
     history: list[np.ndarray]
     net: weights.NetContent
+    folder: str = ""
+
+    def at(self, path: str) -> str:
+        """Return a path that stays what it is, though the program changes its folder."""
+        return os.path.join(self.folder, path)
 
 
 @dataclass(frozen=True)
@@ -85,8 +93,10 @@ class Snapshots:
         self.writer.finish()
         self.lock.take()
         self.copies.begin()
-        content, folder = self._content(progress, self.copies.take), os.getcwd()
-        self.writer.start(lambda: self._write(content, folder))
+        content = self._content(progress, self.copies.take)
+        if not os.path.isabs(content.path):
+            content = content._replace(folder=os.getcwd())
+        self.writer.start(lambda: self._write(content))
         return content.path
 
     def paths(self, iteration: int) -> tuple[str, str]:
@@ -101,16 +111,14 @@ class Snapshots:
         history = [take(on_host(flat)) for flat in self.rule.history]
         return Content(model, path, self.state(progress, model), history, net)
 
-    def _write(self, content: Content, folder: str = "") -> None:
-        """Write the two files, whose paths count from `folder`: a program may change its own meanwhile."""
+    def _write(self, content: Content) -> None:
         check_history(self.net.packed, content.history)
         log.info("Snapshotting to %s file %s", self._format.name, content.model)
-        weights.write(content.net, os.path.join(folder, content.model), self.param.snapshot_diff)
+        weights.write(content.net, content.at(content.model), self.param.snapshot_diff)
         log.info("Snapshotting solver state to %s file %s", self._format.name, content.path)
-        path, prefix = (os.path.join(folder, one) for one in (content.path, self.param.snapshot_prefix))
-        write_atomically(path, self._format.encode(content.state, self._shaped(content.history)))
+        write_atomically(content.at(content.path), self._format.encode(content.state, self._shaped(content.history)))
         if self.keep:
-            snapshot.prune(path, prefix, self.keep)
+            snapshot.prune(content.at(content.path), content.at(self.param.snapshot_prefix), self.keep)
 
     @property
     def _format(self) -> snapshot.Format:
