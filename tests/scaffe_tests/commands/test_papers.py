@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
         words = dict.fromkeys(("title", "source", "paper", "measured", "modelled"), f"text of {name}")
         if name == "b-paper-2":
             checks.append(check("rate", 1.0, papers.NO_EVIDENCE))
-        kept = {"measured": {"s": 1}, "date": "2026-01-02 03:04", "load": 7.5, "sgemm": 41.26} if rank == 2 else {}
+        kept = {"measured": {"s": 1}, "date": "2026-01-02 03:04", "busy": 0.75, "sgemm": 41.26} if rank == 2 else {}
         found = {"rank": rank, "id": name, "verdict": verdict, "checks": checks, "kept": kept, **words}
         (tmp_path / f"{name}.json").write_text(json.dumps(found))
     return tmp_path
@@ -45,7 +45,7 @@ def test_the_most_telling_figure_is_first_and_a_miss_has_its_distance(folder: Pa
         "speed: 0.5, expected at least 1: not reproduced, by 0.5",
     ]
     under = [line.split("under", 1)[1].strip() for line in text if line.startswith("  under")]
-    assert under == ["2026-01-02 03:04, load 7.5, sgemm 41.3 GFLOP/s of a core"]
+    assert under == ["2026-01-02 03:04, other work on 0.75 cores, sgemm 41.3 GFLOP/s of a core"]
 
 
 def test_the_table_has_a_line_for_each_figure_with_the_check_that_is_missed(folder: Path) -> None:

@@ -1,0 +1,93 @@
+"""The job that measures, models, checks and draws the figures: order, gate, failures, conditions."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from paper_figures import module
+
+pytestmark = pytest.mark.mpi_skip
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Run the job with made-up figures, the gate first; return its exit code and the results' measurements by ID."""
+    run, base = module("run"), module("figure")
+
+    class MadeUp(base.Figure):
+        title = source = paper = ""
+
+        def __init__(self, name: str, rank: int, found: object):
+            self.id, self.rank, self.found = name, rank, found
+
+        def measure(self) -> dict:
+            if isinstance(self.found, Exception):
+                raise self.found
+            return {"value": self.found}
+
+        def check(self, measured: dict, modelled: dict) -> list:
+            return [base.Check(f"{run.GATE}, {self.id}", measured["value"], high=1)] if measured else []
+
+        def words(self, measured: dict, modelled: dict) -> tuple[str, str]:
+            return "", ""
+
+        def draw(self, figure: object, measured: dict, modelled: dict) -> None: ...
+
+    def start(*words: str, **found: object) -> tuple[int, dict]:
+        made = {name: MadeUp(name, rank, value) for rank, (name, value) in enumerate(found.items())}
+        monkeypatch.setattr(run, "figures", lambda: made)
+        monkeypatch.setattr(run, "FOLDER", tmp_path)
+        monkeypatch.setattr(run, "PICTURES", tmp_path)
+        monkeypatch.setattr(run, "conditions", lambda: {"date": "", "busy": 0.5})
+        monkeypatch.setattr(run.pages, "write", lambda *given: None)
+        monkeypatch.setattr(sys, "argv", ["run.py", *words])
+        code = run.main()
+        kept = {path.stem: json.loads(path.read_text())["kept"] for path in tmp_path.glob("*.json")}
+        return code, {name: one.get("measured", one.get("why")) for name, one in kept.items()}
+
+    return start
+
+
+def test_nothing_is_measured_while_the_gate_s_gradients_differ(job) -> None:
+    assert job(gate=2.0, a=0.5) == (1, {"gate": {"value": 2.0}})
+    assert job(gate=0.0, a=0.5) == (0, {"gate": {"value": 0.0}, "a": {"value": 0.5}})
+
+
+def test_the_job_names_the_figures_that_it_knows(job, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        job("s-caffe-99", gate=0.0, **{"s-caffe-11": 0.5, "s-caffe-9": 0.5, "parax-6": 0.5})
+    assert ended.value.code == 2
+    message = "papers.sh: unknown figure 's-caffe-99'; known: gate parax-6 s-caffe-9 s-caffe-11\n"
+    assert capsys.readouterr() == ("", message)
+
+
+def test_a_figure_that_fails_keeps_its_result_and_the_next_one_runs(job) -> None:
+    job(gate=0.0, a=0.5, b=0.5)
+    after = {"gate": {"value": 0.0}, "a": {"value": 0.5}, "b": {"value": 0.7}}
+    assert job(gate=0.0, a=RuntimeError("no ranks"), b=0.7) == (1, after)
+    assert job("--keep", gate=9.0, a=9.0, b=9.0) == (0, after)
+    assert job("b", gate=9.0, a=9.0, b=0.8) == (0, after | {"b": {"value": 0.8}})
+    assert job("b", gate=9.0, a=9.0, b=module("figure").NotMeasurable("no root"))[1]["b"] == "no root"
+
+
+def test_a_measurement_has_its_conditions(job, tmp_path: Path) -> None:
+    job(gate=0.0)
+    assert json.loads((tmp_path / "gate.json").read_text())["kept"]["busy"] == 0.5
+    found = module("conditions").conditions()
+    assert 0 <= found["busy"] <= os.cpu_count() and found["sgemm"] > 0 and found["machine"]
+    assert time.strptime(found["date"], "%Y-%m-%d %H:%M") <= time.localtime()
+
+
+def test_waiting_for_a_disk_is_no_work_and_what_a_hypervisor_takes_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    conditions = module("conditions")
+    rows = iter(("cpu 5 5 5 100 10 1 1 0 7 7\ncpu0 1", "cpu 15 5 5 150 30 1 1 20 9 9\ncpu0 1"))
+    monkeypatch.setattr(conditions, "STAT", SimpleNamespace(read_text=lambda: next(rows)))
+    monkeypatch.setattr(conditions, "WATCHED", 0.0)
+    monkeypatch.setattr(conditions.os, "cpu_count", lambda: 4)
+    assert conditions.busy() == pytest.approx(4 * (10 + 20) / 100)

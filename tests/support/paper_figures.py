@@ -1,0 +1,33 @@
+"""The modules of the papers' figures (jobs/papers), their checks' verdicts, and what their results keep."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from scaffe import papers
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = [str(ROOT / "jobs/papers"), str(ROOT / "jobs/bench")]
+MODULES = sorted(path.stem for path in (ROOT / "jobs/papers").glob("*.py"))
+sys.path += FOLDERS  # jobs are no package
+
+
+def module(name: str) -> ModuleType:
+    """Return a module of jobs/papers or jobs/bench."""
+    return importlib.import_module(name)
+
+
+def verdicts(name: str, measured: dict | None = None, modelled: dict | None = None) -> dict[str, str]:
+    """Return the verdict of each check of a figure, by what it checks; `modelled` where its model takes long."""
+    figure = module(name).FIGURE
+    found = measured or {}
+    return {check.what: check.verdict for check in figure.check(found, modelled or figure.model(found))}
+
+
+def kept(name: str) -> dict:
+    """Return what the package's result of a figure keeps of its measurement."""
+    return json.loads((papers.FOLDER / f"{name}.json").read_text())["kept"]["measured"]
