@@ -1,4 +1,4 @@
-"""Conditions: when, on which machine and under which load a figure is measured."""
+"""Conditions: when, on which machine and beside which other work a figure is measured."""
 
 from __future__ import annotations
 
@@ -13,16 +13,30 @@ from typing import Any
 import numpy as np
 
 SIDE, TIMES = 512, 9  # rows and columns of the products that are timed; how many
+STAT, IDLE = Path("/proc/stat"), slice(3, 5)  # its columns of idle time
+WATCHED = 1.0  # seconds
 
 
 def conditions() -> dict[str, Any]:
-    """Return the date and minute, the machine, the load average of the last minute, and a core's sgemm rate.
+    """Return the date and minute, the machine, the cores that other work uses, and a core's sgemm rate.
 
-    Call it before a measurement: the load is then that of other work, or of the measurement before. The rate, in
-    GFLOP/s, is what is left of a core.
+    Call it before a measurement, while nothing of ours runs. The rate, in GFLOP/s, is what is left of a core.
     """
-    date, load = time.strftime("%Y-%m-%d %H:%M"), round(os.getloadavg()[0], 1)
-    return {"date": date, "machine": machine(), "load": load, "sgemm": round(sgemm(), 1)}
+    date = time.strftime("%Y-%m-%d %H:%M")
+    return {"date": date, "machine": machine(), "busy": round(busy(), 2), "sgemm": round(sgemm(), 1)}
+
+
+def busy() -> float:
+    """Return how many cores work, the mean of a second; time that a hypervisor takes counts as work."""
+    before = ticks()
+    time.sleep(WATCHED)
+    spent = ticks() - before
+    return float((os.cpu_count() or 1) * (1 - spent[IDLE].sum() / spent.sum()))
+
+
+def ticks() -> np.ndarray:
+    """Return the ticks that the cores have spent since the start: user, nice, system, idle, waiting for I/O, ..."""
+    return np.array(STAT.read_text().split("\n", 1)[0].split()[1:9], float)
 
 
 def machine() -> str:

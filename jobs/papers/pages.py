@@ -11,6 +11,7 @@ from scaffe.atomic import write_atomically
 from scaffe.papers import Result, expected, results, summary, under, verdict
 
 BEYOND = "beyond"
+QUIET = 0.2  # cores that other work uses
 TITLES = {
     BEYOND: "Beyond each paper",
     "numa-caffe": "NUMA-Caffe",
@@ -37,8 +38,8 @@ def page(title: str, found: Sequence[Result]) -> Iterator[str]:
     yield "\n`jobs/papers.sh` makes this page. A value is measured on a machine of 2 cores, or modelled at the paper's"
     yield "size. Inputs are stated in the paper, derived from it, measured here, assumed, or fitted. A check that holds"
     yield "because an input was fitted on it is no evidence, and is not counted.\n"
-    yield from loaded(found)
-    yield "| figure | what | paper | measured here | when, load | modelled | |"
+    yield from disturbed(found)
+    yield "| figure | what | paper | measured here | when | modelled | |"
     yield "|---|---|---|---|---|---|---|"
     for one in found:
         yield f"| [{one['id']}](#{one['id']}) | {one['title']} | {one['paper']} | {one['measured']} | " + (
@@ -48,13 +49,11 @@ def page(title: str, found: Sequence[Result]) -> Iterator[str]:
         yield from section(one)
 
 
-def loaded(found: Sequence[Result]) -> Iterator[str]:
-    """Yield a warning if the machine was loaded, or may have been, before the measurements."""
-    kept = [one["kept"] for one in found if one["kept"].get("measured")]
-    loads = [one["load"] for one in kept if "load" in one]
-    if kept and (len(loads) < len(kept) or max(loads) > 1):
-        known = f" Load averages were {min(loads)} to {max(loads)} where they were recorded." if loads else ""
-        yield f"Measured on loaded cores, which distorts all times.{known}\n"
+def disturbed(found: Sequence[Result]) -> Iterator[str]:
+    """Yield a warning if other work used a core, or may have, while figures were measured."""
+    names = [one["id"] for one in found if one["kept"].get("measured") and one["kept"].get("busy", QUIET + 1) > QUIET]
+    if names:
+        yield f"Measured while other work ran, which distorts times: {', '.join(names)}.\n"
 
 
 def rest(paper: str) -> Iterator[str]:

@@ -93,13 +93,13 @@ def summary(one: Result) -> str:
 
 
 def under(one: Result) -> str:
-    """Return when a figure was measured, and under which load; "" for a model alone."""
+    """Return when a figure was measured, and beside which other work; "" for a model alone."""
     kept = one["kept"]
     if not kept.get("measured"):
         return ""
-    load = f"load {kept['load']}" if "load" in kept else "load not recorded, with other work"
+    other = f"other work on {kept['busy']:.2g} cores" if "busy" in kept else "with other work"
     rate = f", sgemm {kept['sgemm']:.3g} GFLOP/s of a core" if "sgemm" in kept else ""
-    return f"{kept['date']}, {load}{rate}"
+    return f"{kept['date']}, {other}{rate}"
 
 
 def described(check: Result) -> str:
