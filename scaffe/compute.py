@@ -89,5 +89,7 @@ class Compute:
 
 DEFAULT = Compute()
 MOVED = {
-    one.name: f"compute=Compute({one.name}=...)" for one in fields(Compute) if one.name != "allow_python_layers"
+    one.name: f"compute=Compute({one.name}=...)"
+    for one in fields(Compute)
+    if one.name not in ("allow_python_layers", "engine")
 }  # earlier keywords of Net, for scaffe.setting.moved

@@ -34,8 +34,9 @@ class Net(LayerPasses, IndexedNet):
     As in pycaffe: Net(network_file, phase, level, stages, weights), all but the file also by keyword, or
     Net(network_file, weights, phase). The level takes the place of the file's own, stages join those of the file.
     `model` is another name of `network_file`.
-    `compute` says how the net computes, by default scaffe.defaults, and `gpu` is the GPU that devices.gpu.choose
-    returned, None for the CPU. A `context` has its own `compute`, and says the rest of what layers know of a run.
+    `compute` says how the net computes, by default scaffe.defaults; `engine` alone replaces the engine of these
+    defaults. `gpu` is the GPU that devices.gpu.choose returned, None for the CPU. A `context` has its own `compute`,
+    and says the rest of what layers know of a run.
     Python layers run code that the prototxt names: only with `allow_python_layers`, or a context that allows them.
     `blobs` and `params` map names to blobs and lists of blobs; `packed` holds all parameters in one buffer.
     Raise NetError, ShapeError or PrototxtError where the net can't be built, CallError for arguments that it lacks.
@@ -52,12 +53,15 @@ class Net(LayerPasses, IndexedNet):
         weights: str | os.PathLike[str] | None = None,
         model: Model | None = None,
         compute: Compute | None = None,
+        engine: str | None = None,
         allow_python_layers: bool = False,
         gpu: Gpu | None = None,
         context: Context | None = None,
     ):
         if compute is not None:
             check_record("compute", compute, Compute)
+        if engine is not None:
+            compute, gpu = _with_engine(engine, compute or context, gpu)
         asked: dict[str, Any] = {"phase": phase, "level": level, "stages": stages, "weights": weights}
         asked |= _positional(args, asked)
         given = context
@@ -281,6 +285,14 @@ def _repeats(given: Shape, shape: Shape) -> bool:
         return given[:1] == shape[:1] and np.broadcast_shapes(given, shape) == shape
     except ValueError:
         return False
+
+
+def _with_engine(engine: str, other: object, gpu: Gpu | None) -> tuple[Compute, Gpu | None]:
+    """Return how a net computes by the defaults, but for its engine, and its GPU."""
+    if other is not None:
+        raise CallError(f"engine={engine!r} beside a compute or a context; write compute=Compute(engine={engine!r})")
+    compute, gpu = defaults.chosen(None, gpu)
+    return replace(compute, engine=engine), gpu
 
 
 def _positional(args: Sequence[Any], named: Mapping[str, object]) -> dict[str, Any]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from google.protobuf import text_format
 
 import scaffe
 from scaffe.compute import Compute
-from scaffe.errors import EngineError, LaunchError, ScaffeError
+from scaffe.context import Context
+from scaffe.errors import CallError, EngineError, LaunchError, ScaffeError
 from scaffe.proto import NetParameter
 
 
@@ -42,7 +44,7 @@ def test_a_profile_stands_in_place_of_a_number_format() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"engine": "onednn"}, "engine= has moved: write compute=Compute(engine=...)"),
+        ({"threads": 2}, "threads= has moved: write compute=Compute(threads=...)"),
         ({"numbers": "bf16"}, "numbers= has moved: write compute=Compute(numbers=...)"),
         ({"compute": "bf16"}, "compute= takes a record, Compute(...), got 'bf16'"),
     ],
@@ -51,6 +53,29 @@ def test_an_earlier_keyword_of_a_net_is_an_error_with_the_new_one(given: dict[st
     with pytest.raises(ScaffeError) as caught:
         scaffe.Net(NetParameter(), scaffe.TEST, **given)
     assert str(caught.value) == said
+
+
+def test_a_net_s_engine_alone_takes_the_rest_from_the_defaults() -> None:
+    before = scaffe.set_defaults(compute=Compute(threads=3, deterministic=True))
+    param = text_format.Parse("layer { name: 'x' type: 'Input' top: 'x' }", NetParameter())
+    try:
+        compute = scaffe.Net(param, scaffe.TEST, engine="reference").context.compute
+    finally:
+        scaffe.set_defaults(**vars(before))
+    assert compute == Compute(engine="reference", threads=3, deterministic=True)
+
+
+@pytest.mark.parametrize("other", [{"compute": Compute()}, {"context": Context(scaffe.TEST)}])
+def test_an_engine_beside_a_record_that_has_one_is_an_error(other: dict[str, Any]) -> None:
+    with pytest.raises(CallError) as caught:
+        scaffe.Net(NetParameter(), phase=scaffe.TEST, engine="onednn", **other)
+    said = "engine='onednn' beside a compute or a context; write compute=Compute(engine='onednn')"
+    assert str(caught.value) == said
+
+
+def test_an_engine_that_there_is_not_is_an_error() -> None:
+    with pytest.raises(ScaffeError, match=r"engine.*'mkl'.*onednn"):
+        scaffe.Net(NetParameter(), scaffe.TEST, engine="mkl")
 
 
 def test_a_net_for_a_gpu_needs_one() -> None:

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -82,6 +84,18 @@ def test_weights_that_caffe_wrote_are_read(case, tmp_path):
     for ours, caffes in zip(stored_blobs(tmp_path / "ours.caffemodel"), stored_blobs("params.caffemodel"), strict=True):
         assert shape_that_caffe_reads(ours) == shape_that_caffe_reads(caffes)
         assert ours.data == caffes.data
+
+
+@pytest.mark.parametrize("engine", ["reference", pytest.param("onednn", marks=needs_onednn)])
+def test_the_program_that_caffe_passes_finds_no_case_that_differs(engine, cases):
+    """It was run on Caffe too, so that it has pycaffe's names alone, and `engine=`."""
+    program = cases / "tools/parity.py"
+    if not program.exists():
+        pytest.skip(f"no {program}")
+    command = sys.executable, str(program), str(FOLDER), engine
+    found = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert f"parity {engine}: " in found.stdout
 
 
 def stored_blobs(path):
