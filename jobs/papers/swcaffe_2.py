@@ -48,8 +48,8 @@ class Blocks(Figure):
     )
     unexplained = (
         "Rates by size are curves alone.",
-        "Figure 2 is the chip's DMA. Here a core's own loads fetch the blocks: only the shape can be compared. The rate "
-        "rises on past 2 KB, probably since the core fetches ahead once it is well inside a block.",
+        "Figure 2 is the chip's DMA. Here a core's own loads fetch the blocks: only the shape can be compared. The "
+        "rate rises on past 2 KB, probably since the core fetches ahead once it is well inside a block.",
     )
 
     def measure(self) -> Data:
