@@ -34,7 +34,7 @@ from scaffe.proto import SolverParameter
 from scaffe.training.replay import Replay
 from scaffe.training.solver import Solver
 
-ROUNDS, ITERATIONS = 3, 2
+ROUNDS, ITERATIONS = 4, 1
 
 
 def iterations(solver: Solver, workflow: Workflow) -> tuple[float, float]:
