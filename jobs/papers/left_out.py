@@ -36,7 +36,7 @@ IMPOSSIBLE = {  # by paper: what, why
     "swcaffe": {
         "Figure 2, GB/s": f"DMA of one chip; {CURVES}; its shape is in swcaffe-2",
         "Table II, seconds": f"{HARDWARE}: a register mesh without caches; which way wins is in swcaffe-4",
-        "Figures 8 and 9": f"{HARDWARE}; {CURVES}; their totals are in swcaffe-8",
+        "Figures 8 and 9, seconds": f"{HARDWARE}; {CURVES}; their layers are modelled in swcaffe-9",
         "Section 6.2": "PCIe of a K40m",
         "Section V.B, measured": "a file system with 32 arrays; its readers are counted in swcaffe-5",
     },

@@ -134,6 +134,22 @@ def test_a_swapped_pair_is_named_and_an_order_without_it_holds() -> None:
     assert missed(figure, {"product": 90.0, "seconds": seconds}, model)[1:] == ["one core here"]
 
 
+def test_a_product_of_few_rows_waits_for_memory_and_the_named_layers_are_checked() -> None:
+    figure = module("swcaffe_9")
+    peak, memory = 742.4e9, 28e9
+    assert figure.product_seconds(1e3, 1e3, 1e3, peak, memory) == pytest.approx(2e9 / peak)
+    assert figure.product_seconds(32, 1e6, 32, peak, memory) == pytest.approx(4 * (64e6 + 1024) / memory)
+    square = figure.LEAST - 2  # m / 6 operations for a byte, 26.5 of the chip
+    assert figure.product_seconds(square, square, square, peak, memory) > 2 * square**3 / peak
+    weak = {"conv1": ("convolution", 4.0, 1.0), "conv2": ("convolution", 3.0, 1.0), "conv3": ("convolution", 2.0, 1.0)}
+    found = {net: {**weak, "pool1": ("pooling", 3.0, 1.0)} for net in figure.NETS}
+    found["VGG-16"] = {name.replace("conv", "conv1_"): each for name, each in found["VGG-16"].items()}
+    forward = [(64, 100.0), (256, 300.0)]
+    assert not missed(figure, {}, {"times": found, "forward": forward})
+    found["AlexNet"]["conv3"] = "convolution", 5.0, 1.0
+    assert missed(figure, {}, {"times": found, "forward": forward}) == ["AlexNet"] * 2
+
+
 def test_a_simulated_iteration_is_computing_and_the_halving_s_bytes() -> None:
     figure = module("swcaffe_10")
     nbytes = figure.narrow_net().packed.nbytes
