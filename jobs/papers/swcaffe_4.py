@@ -8,14 +8,14 @@ reorders left out; then the whole net by each plan of scaffe, of which `--plan t
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from time import perf_counter
 from typing import Any
 
 import shapes
+from conditions import seconds_of
 from figure import MODEL, OTHER, OURS, PAPER, STATED, Check, Data, Figure, Input
 from google.protobuf import text_format
 from iteration import build, ours
@@ -107,11 +107,9 @@ def by_kernels(net: scaffe.Net) -> list[float]:
     return [seconds[f"convolution_{name}"] for name in ("forward", "backward_weights", "backward_data")]
 
 
-def elapsed(call: Any) -> float:
+def elapsed(call: Callable[[], object]) -> float:
     """Return the seconds of a call."""
-    start = perf_counter()
-    call()
-    return perf_counter() - start
+    return seconds_of(call, 1)[0]
 
 
 def layer_seconds(row: Row, folder: Path, rounds: int = ROUNDS) -> dict[str, list[float]]:
