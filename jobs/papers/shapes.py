@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import cache
 
 import scaffe
 from scaffe import models
 from scaffe.compute import Compute
+from scaffe.proto import NetParameter
+from scaffe.tools.benchmark import layer_operations
 from scaffe.tools.work import LayerWork, layer_works
+from scaffe.training.replay import Profile
+
+
+def narrowed(name: str, batch: int, times: int, layers: Collection[str]) -> NetParameter:
+    """Return a model's net in which these layers have so many times fewer outputs."""
+    made: NetParameter = models.get(name).train_val(batch=batch, data="input")
+    for layer in made.layer:
+        if layer.name in layers:
+            for part in (layer.convolution_param, layer.inner_product_param):
+                part.num_output //= times
+    return made
+
+
+def taking(net: scaffe.Net, seconds: float) -> Profile:
+    """Return a profile in which the net's matrix products take so long, each by its operations, backward twice."""
+    operations = {layer.name: layer_operations(layer, top) for layer, top in zip(net.layers, net.tops, strict=True)}
+    rate = seconds / (3 * sum(operations.values()))
+    return Profile({name: (rate * each, 2 * rate * each) for name, each in operations.items()})
 
 
 @contextmanager

@@ -21,11 +21,17 @@ def module(name: str) -> ModuleType:
     return importlib.import_module(name)
 
 
-def verdicts(name: str, measured: dict | None = None, modelled: dict | None = None) -> dict[str, str]:
+def verdicts(figure: ModuleType, measured: dict | None = None, modelled: dict | None = None) -> dict[str, str]:
     """Return the verdict of each check of a figure, by what it checks; `modelled` where its model takes long."""
-    figure = module(name).FIGURE
     found = measured or {}
-    return {check.what: check.verdict for check in figure.check(found, modelled or figure.model(found))}
+    checks = figure.FIGURE.check(found, modelled or figure.FIGURE.model(found))
+    return {check.what: check.verdict for check in checks}
+
+
+def missed(figure: ModuleType, measured: dict, modelled: dict | None = None) -> list[str]:
+    """Return what the checks that are missed begin with, up to a colon."""
+    found = verdicts(figure, measured, modelled)
+    return [what.partition(":")[0] for what, verdict in found.items() if verdict == papers.NOT_REPRODUCED]
 
 
 def kept(name: str) -> dict:

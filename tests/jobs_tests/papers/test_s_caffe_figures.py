@@ -48,8 +48,8 @@ def test_without_an_exchange_gpus_scale_and_a_slow_one_is_refused() -> None:
     assert many - figure.talking(figure.KESCH, 64, figure.QUICK) == pytest.approx(one / 64)
     assert figure.FIGURE.samples(1, 79.25) == pytest.approx(79.25)
     model = {"speedups": [1.0, 32.0], "Caffe on 16": 1.0, "samples": {"copying as a K40m": [1395.0]}}
-    assert set(verdicts("s_caffe_9", {}, model).values()) == {papers.REPRODUCED}
-    assert papers.NOT_REPRODUCED in verdicts("s_caffe_9", {}, model | {"Caffe on 16": 1.1}).values()
+    assert set(verdicts(module("s_caffe_9"), {}, model).values()) == {papers.REPRODUCED}
+    assert papers.NOT_REPRODUCED in verdicts(module("s_caffe_9"), {}, model | {"Caffe on 16": 1.1}).values()
 
 
 def test_a_chain_that_gains_nothing_is_not_reproduced() -> None:
@@ -58,10 +58,10 @@ def test_a_chain_that_gains_nothing_is_not_reproduced() -> None:
     short = {"binomial": 1.0, "chain": 2.0, "cb-4": 1.5, "auto": 1.0}
     measured = {name: [[short[name]]] + [[seconds[name]]] * (len(figure.SIZES) - 1) for name in seconds}
     model = {"gain": figure.gain(8, 16)}
-    assert set(verdicts("s_caffe_11", measured, model).values()) == {papers.REPRODUCED}
-    slow = verdicts("s_caffe_11", measured | {"chain": measured["binomial"]}, model)
+    assert set(verdicts(module("s_caffe_11"), measured, model).values()) == {papers.REPRODUCED}
+    slow = verdicts(module("s_caffe_11"), measured | {"chain": measured["binomial"]}, model)
     assert slow["binomial / chain, 8 ranks, 16 chunks, 32 MB, measured"] == papers.NOT_REPRODUCED
-    worse = verdicts("s_caffe_11", measured | {"auto": measured["cb-4"]}, model)
+    worse = verdicts(module("s_caffe_11"), measured | {"auto": measured["cb-4"]}, model)
     assert worse["scaffe's choice over the best fixed one, largest over the sizes"] == papers.NOT_REPRODUCED
 
 
@@ -70,5 +70,5 @@ def test_workflows_that_hide_nothing_are_not_reproduced() -> None:
     ms = {figure.ALONE: 64.0, figure.TALKING: 36.0, figure.SC_B: 100.0, figure.SC_OB: 90.0, figure.SC_OBR: 85.0}
     gains = [f"gain of {name} over SC-B, %" for name in ("SC-OB", "SC-OBR")]
     for other, wanted in ((ms, papers.REPRODUCED), (ms | dict.fromkeys((figure.SC_OB, figure.SC_OBR), 100.0), None)):
-        found = verdicts("s_caffe_13", {"rate": 1.0, "ms": other})
+        found = verdicts(module("s_caffe_13"), {"rate": 1.0, "ms": other})
         assert {found[gain] for gain in gains} == {wanted or papers.NOT_REPRODUCED}

@@ -1,0 +1,166 @@
+"""swCaffe's figures: models against closed forms and counts, and measurements in short."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from paper_figures import ROOT, missed, module, verdicts
+
+from scaffe.papers import NOT_REPRODUCED, REPRODUCED
+
+LINK = str(ROOT / "jobs/lab/link.py")
+pytestmark = pytest.mark.mpi_skip
+
+
+def test_a_transfer_without_latency_has_the_memory_s_rate_and_a_flat_curve_is_refused() -> None:
+    figure = module("swcaffe_2")
+    cycles = figure.FIGURE.value("latency") / figure.FIGURE.value("clock")
+    assert figure.FIGURE.rate(1 << 30) == pytest.approx(28e9, rel=1e-3)
+    assert 1 / figure.FIGURE.rate(64) == pytest.approx(1 / 28e9 + cycles / (64 * 64))
+    rising = {"rates": [3.0, *[9.0] * 4, *[10.0] * (len(figure.SIZES) - 5)]}
+    assert not missed(figure, rising)
+    assert missed(figure, {"rates": [10.0] * len(figure.SIZES)}) == ["measured"]
+
+
+def test_blocks_are_copied_at_some_rate() -> None:
+    figure = module("swcaffe_2")
+    found = figure.copies(1 << 20, 1)
+    assert list(found) == list(figure.SIZES) and all(rate > 0 for (rate,) in found.values())
+
+
+def test_a_layer_s_passes_are_timed_in_each_way() -> None:
+    figure = module("swcaffe_4")
+    row = figure.Row(8, 16, 12, (), ())
+    net = figure.convolution(row, figure.Compute(engine="reference"))
+    net.bottoms[1][0].data[...] = np.random.default_rng(0).standard_normal(net.bottoms[1][0].shape)
+    net.tops[1][0].diff[...] = 1.0
+    assert len(figure.by_im2col(net)) == 3 and net.layers[1].param_propagate_down == [True, True]
+    whole = [net.bottoms[1][0].diff.copy(), net.layers[1].blobs[0].diff.copy()]
+    net.clear_param_diffs()
+    net.layers[1].backward(net.tops[1], [True], net.bottoms[1])
+    assert all(
+        np.allclose(a, b) for a, b in zip(whole, (net.bottoms[1][0].diff, net.layers[1].blobs[0].diff), strict=True)
+    )
+    assert row.operations == 2 * 16 * 12 * 12 * 8 * 9
+
+
+def test_onednn_s_passes_are_timed_with_columns_and_without(tmp_path: Path) -> None:
+    figure = module("swcaffe_4")
+    if module("core_rate").core_rate("float32") is None:
+        pytest.skip("oneDNN is not installed")
+    found = figure.layer_seconds(figure.Row(8, 16, 12, (), ()), tmp_path, rounds=1)
+    assert list(found) == [figure.IM2COL, figure.DIRECT, figure.GEMM]
+    assert all(len(each) == 3 and min(each) > 0 for each in found.values())
+
+
+def test_winners_are_counted_where_both_plans_can_be_had_and_a_bad_choice_is_refused() -> None:
+    figure = module("swcaffe_4")
+    assert len(list(figure.configurations())) == 32
+    ways = {figure.IM2COL: [2.0] * 3, figure.DIRECT: [1.0] * 3, figure.GEMM: [1.5] * 3}
+    plans = {"blocked": [1.0], "channels last": [2.0], "plain": [3.0], "timed": [1.04]}
+    direct = {"layers": dict.fromkeys(figure.TABLE_2, ways), "plans": plans}
+    assert sum(a for a, _ in figure.winners(direct)) == 22 and all(b for _, b in figure.winners(direct))
+    same = {name: {way: list(each) for way, each in ways.items()} for name in figure.TABLE_2}
+    for name, k, implicit, explicit in figure.configurations():
+        same[name][figure.DIRECT][k] *= 1 if implicit < explicit else 4
+    assert set(verdicts(figure, {"layers": same, "plans": plans}).values()) == {REPRODUCED}
+    late = plans | {"timed": [1.06]}
+    assert missed(figure, {"layers": same, "plans": late}) == ["measured"]
+
+
+def test_the_pieces_of_a_mini_batch_are_those_counted_unit_by_unit() -> None:
+    figure = module("swcaffe_5")
+    for start in (0, 1, 255, 256, 257, 1023, 1024 * 31 + 700):
+        units = Counter((start + k) // 1024 % 32 for k in range(768))
+        assert Counter(dict(figure.pieces(start))) == units
+        assert len(units) == (1 if start % 1024 <= 256 else 2)
+
+
+def test_readers_wait_for_those_before_them() -> None:
+    figure = module("swcaffe_5")
+    apart = [1024 * k for k in range(32)]
+    assert figure.makespan(apart) == 1.0 and figure.most_readers(apart) == 1
+    assert figure.makespan([0, 0, 0]) == 3.0 and figure.makespan(apart, arrays=1) == 32.0
+    across = [512, 512]  # two thirds on one array, then a third on the next: the second reader begins at 2 / 3
+    assert figure.makespan(across) == pytest.approx(2 / 3 + 1)
+    assert figure.most_readers(figure.in_order(1024)) == 1024 * 6 / 128
+
+
+def test_a_swapped_pair_is_named_and_an_order_without_it_holds() -> None:
+    figure = module("swcaffe_8")
+    assert figure.swapped({"a": 3, "b": 2, "c": 1}, {"a": 3, "b": 1, "c": 2}) == ["b before c"]
+    assert figure.swapped({"a": 3, "b": 2}, {"a": 30, "b": 20}) == []
+    rates = {name: dict(each) for name, each in figure.TABLE_3.items()}
+    work = {net: figure.operations(net) for net in figure.NETS}
+    model = {"rates": rates, "convolutions": 7.47, "operations": work}
+    seconds = {net: figure.BATCHES[net] * work[net] / 1e11 for net in figure.NETS}
+    what = "one core here, against table III's CPU"
+    assert missed(figure, {"product": 120.0, "seconds": seconds}, model) == [what]
+    assert missed(figure, {"product": 90.0, "seconds": seconds}, model)[1:] == ["one core here"]
+
+
+def test_a_product_of_few_rows_waits_for_memory_and_the_named_layers_are_checked() -> None:
+    figure = module("swcaffe_9")
+    peak, memory = 742.4e9, 28e9
+    assert figure.product_seconds(1e3, 1e3, 1e3, peak, memory) == pytest.approx(2e9 / peak)
+    assert figure.product_seconds(32, 1e6, 32, peak, memory) == pytest.approx(4 * (64e6 + 1024) / memory)
+    square = figure.LEAST - 2  # m / 6 operations for a byte, 26.5 of the chip
+    assert figure.product_seconds(square, square, square, peak, memory) > 2 * square**3 / peak
+    weak = {"conv1": ("convolution", 4.0, 1.0), "conv2": ("convolution", 3.0, 1.0), "conv3": ("convolution", 2.0, 1.0)}
+    found = {net: {**weak, "pool1": ("pooling", 3.0, 1.0)} for net in figure.NETS}
+    found["VGG-16"] = {name.replace("conv", "conv1_"): each for name, each in found["VGG-16"].items()}
+    forward = [(64, 100.0), (256, 300.0)]
+    assert not missed(figure, {}, {"times": found, "forward": forward})
+    found["AlexNet"]["conv3"] = "convolution", 5.0, 1.0
+    assert missed(figure, {}, {"times": found, "forward": forward}) == ["AlexNet"] * 2
+
+
+def test_a_simulated_iteration_is_computing_and_the_halving_s_bytes() -> None:
+    figure = module("swcaffe_10")
+    nbytes = figure.narrow_net().packed.nbytes
+    weights = 3 * 121 * 12 + 6 * 25 * 32 + 32 * 9 * 48 + 24 * 9 * 48 + 24 * 9 * 32 + 32 * 36 * 512 + 512 * (512 + 1000)
+    assert nbytes >= 4 * (weights + 12 + 32 + 48 + 48 + 32 + 512 + 512 + 1000) > 0.99 * nbytes
+    links = {"alpha": 0.0, "alpha_in": 0.0, "rate": 25e6, "rate_in": 25e6, "add": 1e15}
+    for nodes in (2, 8):
+        talking = 2 * (nodes - 1) / nodes * nbytes / 25e6
+        assert figure.simulated(nodes, 0.5, links) == pytest.approx(0.5 + talking, rel=0.01)
+
+
+def test_an_exchange_that_hides_is_refused() -> None:
+    figure = module("swcaffe_10")
+
+    def measured(hidden: float) -> dict:
+        """Return what nodes would measure whose exchange takes as long as the fitted one's share says."""
+        rows = {}
+        for batch in figure.BATCHES:
+            part = batch / 256
+            together = part + 0.4313 * (1 - hidden)
+            rows[str(batch)] = {"alone": part, "exchange": 0.4313, "together": together}
+        return {"computing": 1.0, "nodes": dict.fromkeys(("2", "4", "8"), {"links": {}, **rows})}
+
+    model = figure.FIGURE.model({})
+    for hidden, wanted in ((0.0, 0), (0.1, 3)):
+        given = measured(hidden)
+        simulated = {
+            n: {b: row["together"] for b, row in each.items() if b != "links"} for n, each in given["nodes"].items()
+        }
+        found = verdicts(figure, given, model | {"simulated": simulated})
+        apart = [verdict for what, verdict in found.items() if "points apart" in what]
+        assert apart.count(NOT_REPRODUCED) == wanted and len(apart) == 3
+        slow = {n: {b: 1.2 * t for b, t in each.items()} for n, each in simulated.items()}
+        assert any(what.startswith("simulated") for what in missed(figure, given, model | {"simulated": slow}))
+
+
+def test_a_pair_of_nodes_begins_when_it_is_told_to() -> None:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, LINK, "serve"], **pipes) as server:
+        assert server.stdout.readline() == "ready\n"
+        with subprocess.Popen([sys.executable, LINK, "127.0.0.1", "wait"], **pipes) as client:
+            assert client.stdout.readline() == "warm\n"
+            assert float(client.communicate("\n")[0]) > 0
+    assert server.returncode == 0
