@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from rank import take_precedence
 from simulated import links
 
 from scaffe.parallel.world import open_world
@@ -22,6 +23,7 @@ def main() -> None:
     parser.add_argument("chunk", type=int, help="bytes of a message")
     parser.add_argument("row", type=int, help="bytes of messages in a row")
     a = parser.parse_args()
+    take_precedence()
     world = open_world()
     found = links(world, a.chunk, a.row)
     if world.is_root:
