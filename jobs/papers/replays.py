@@ -31,9 +31,9 @@ def replayed(profile: str, rows: str, net: str, batch: int, *more: str) -> Data:
     """Return the ms of an iteration by row of overlap.py's table, and the layers' `rate`, operations a second."""
     program = str(lab.JOBS / "bench/overlap.py"), net, "--batch", str(batch), "--profile", profile, "--runs", rows
     text = lab.on_nodes(1, *program, "--iterations", "2", "--rounds", "3", *more)
-    lines = [line for line in text.splitlines() if re.match(r".{24} *[\d.]+ ", line)]
+    table = re.findall(r"^(.{24}) *(\d+\.\d) +\d+\.\d +\d+\.\d ", text, re.MULTILINE)
     (rate,) = re.findall(r"profile flops:([\d.e+]+)", text)
-    return {"rate": float(rate), "ms": {line[:24].strip(): float(line[24:33]) for line in lines}}
+    return {"rate": float(rate), "ms": {name.strip(): float(ms) for name, ms in table}}
 
 
 def links(chunk: int, row: int) -> dict[str, float]:

@@ -1,9 +1,9 @@
 """S-Caffe, figure 10: AlexNet on up to 16 GPUs, beside a parameter server and a ring.
 
-Inspur-Caffe, a parameter server, and CNTK, an allreduce, are not at hand. Their exchanges are scaffe's own: a root to
-which all gradients and from which all parameters go (`flat`), and a ring, with nothing hidden behind computing. Measured
-on 2 to 8 nodes of the emulated cluster, with layers of a quarter of AlexNet's width: a sixteenth of its 244 MB, as
-with links 16 times as fast. Modelled whole on cluster B.
+Inspur-Caffe, a parameter server, and CNTK, an allreduce, are not at hand. Their exchanges are scaffe's own, with
+nothing hidden behind computing: all gradients go to a root and all parameters from it (`flat`), and a ring. Measured on
+2 to 8 nodes of the emulated cluster, with layers of a quarter of AlexNet's width: a sixteenth of its 244 MB, as with
+links 16 times as fast. Modelled whole on cluster B.
 """
 
 from __future__ import annotations

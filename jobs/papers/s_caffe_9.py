@@ -22,7 +22,7 @@ from collectives.model.clusters import KESCH
 
 NET, QUICK = "cifar10_quick", 145_578  # elements
 COUNTS = 1, 2, 4, 8, 16, 32, 64  # GPUs
-NODES, RATE, CHUNK = (1, 2, 4, 8), 100, 128 << 10  # RATE: Mbit/s; CHUNK: bytes of the messages that time the links
+NODES, RATE, CHUNK = (1, 2, 4, 8), 200, 128 << 10  # RATE: Mbit/s; CHUNK: bytes of the messages that time the links
 CAFFES = "SC-B:binomial"  # Caffe's own tree
 TREES = ("binomial", "chain", "cb-8")
 
@@ -67,8 +67,7 @@ class Cifar(Figure):
         images = int(self.value("batch")) // COUNTS[-1] * NODES[-1]
         for n in reversed(NODES):
             with lab.cluster(str(n), f"{RATE}mbit"):
-                how = "--iterations", "5", "--rounds", "3"
-                found[str(n)] = replays.replayed(profile, f"{SC_OBR},{CAFFES}", NET, images // n, *how)
+                found[str(n)] = replays.replayed(profile, f"{SC_OBR},{CAFFES}", NET, images // n)
                 if n > 1:
                     found[str(n)]["links"] = replays.links(CHUNK, 4 * QUICK)
             profile = f"flops:{found[str(n)]['rate']:g}"

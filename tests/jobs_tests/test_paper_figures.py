@@ -194,16 +194,6 @@ def test_a_simulated_chain_gains_what_equations_1_and_2_say() -> None:
     assert figure.simulated_gain(8 << 20) == pytest.approx(figure.gain(8, 16), rel=0.01)
 
 
-def test_the_rate_is_that_at_which_communication_takes_the_wanted_share() -> None:
-    figure = module("s_caffe_13")
-    talking, update, operations = 300.0, 20.0, 1e12
-    fastest = {figure.ALONE: update, figure.SC_B: update + talking}
-    fast = {figure.ALONE: update + 1e3 * operations / figure.FAST}
-    rate = figure.computing_rate(fastest, fast, 0.36)
-    computing = update + 1e3 * operations / rate
-    assert talking / (talking + computing) == pytest.approx(0.36)
-
-
 def test_only_cc_8_is_out_of_the_order_of_table_2() -> None:
     figure = module("s_caffe_13")
     for ranks, elements in ((16, figure.CAFFENET), (64, 13_378_280), (160, figure.CAFFENET)):
@@ -295,9 +285,8 @@ def test_layers_without_bytes_gain_nothing_from_memory_at_home(monkeypatch: pyte
 def test_without_an_exchange_gpus_scale_and_a_slow_one_is_refused() -> None:
     figure = module("s_caffe_9")
     one, many = (figure.FIGURE.seconds(n) for n in (1, 64))
-    assert many - figure.talking(figure.KESCH, 64, figure.QUICK) == pytest.approx(one / 64)
-    assert figure.FIGURE.samples(1, 79.25) == pytest.approx(79.25)
-    model = {"speedups": [1.0, 32.0], "Caffe on 16": 1.0, "samples": {"copying as a K40m": [1395.0]}}
+    assert many - figure.talking(64) == pytest.approx(one / 64)
+    model = {"speedups": [1.0, 32.0], "Caffe on 16": 1.0, "here": {}}
     assert set(verdicts("s_caffe_9", {}, model).values()) == {papers.REPRODUCED}
     assert papers.NOT_REPRODUCED in verdicts("s_caffe_9", {}, model | {"Caffe on 16": 1.1}).values()
 

@@ -1,0 +1,131 @@
+"""S-Caffe's figures 9, 10, sections 4.1, 6.6: models against closed forms, checks that fail, short measurements."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from scaffe import models, papers
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = [str(ROOT / "jobs/papers"), str(ROOT / "jobs/bench")]
+pytestmark = pytest.mark.mpi_skip
+
+
+@pytest.fixture(autouse=True)
+def path(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The folders of the figures and of the benchmarks on sys.path, and their modules gone afterwards."""
+    before = set(sys.modules)
+    monkeypatch.setattr(sys, "path", [*FOLDERS, *sys.path])
+    yield
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(tuple(FOLDERS)):
+            del sys.modules[name]
+
+
+def module(name: str) -> ModuleType:
+    return importlib.import_module(name)
+
+
+def verdicts(figure: object, measured: dict, modelled: dict) -> dict[str, str]:
+    return {check.what: check.verdict for check in figure.FIGURE.check(measured, modelled)}
+
+
+def test_a_narrow_net_keeps_its_proportions() -> None:
+    replays = module("replays")
+    whole, quarter = (replays.times_at(replays.net("alexnet", width), 1e12, 1) for width in (1.0, 0.25))
+    assert replays.net("alexnet").packed.nbytes == pytest.approx(4 * models.get("alexnet").parameters, rel=1e-4)
+    assert replays.net("alexnet", 0.25).packed.nbytes == pytest.approx(
+        replays.net("alexnet").packed.nbytes / 16, rel=0.01
+    )
+    first, *others = [i for i, t in enumerate(whole.forward) if t]
+    assert whole.forward[first] / quarter.forward[first] == pytest.approx(4)
+    assert [whole.forward[i] / quarter.forward[i] for i in others] == pytest.approx([16] * len(others))
+
+
+def test_messages_take_the_wanted_share_of_sc_b() -> None:
+    overlap = module("overlap")
+    updating, talking = 0.02, 0.3
+    computing = overlap.computing_of_share(0.36, updating, updating + talking)
+    assert talking / (updating + talking + computing) == pytest.approx(0.36)
+    with pytest.raises(ValueError, match="no share of 0.9"):
+        overlap.computing_of_share(0.9, updating, updating + 0.1)
+
+
+def test_a_parameter_server_sends_all_through_its_root_and_a_ring_through_all_links() -> None:
+    replays = module("replays")
+    made, rate, ranks = replays.net("lenet"), 1e9, 4
+    links = {"alpha": 0.0, "alpha_in": 0.0, "rate": rate, "rate_in": rate, "add": 1e15}
+    found = {"rate": 1e15, "ms": {replays.ALONE: 0.0}, "links": links}
+    once = 1e3 * made.packed.nbytes / rate
+    server, ring = (replays.predicted(found, row, made, ranks, 1) for row in ("SC-B:flat", "SC-B:ring"))
+    assert server == pytest.approx(2 * (ranks - 1) * once, rel=0.02)
+    assert ring == pytest.approx(2 * (ranks - 1) / ranks * once, rel=0.05)
+
+
+def test_a_slower_sc_obr_is_refused_beside_a_server_and_a_ring() -> None:
+    figure = module("s_caffe_10")
+    ms = {figure.SC_OBR: 100.0, figure.SERVER: 300.0, figure.RING: 120.0, figure.EARLY_RING: 91.0}
+    rates = {name: [1395.0 * 100 / ms[row]] for row, name in figure.NAMES.items()}
+    model = {"samples": rates}
+    assert set(verdicts(figure, {"8": {"ms": ms}}, model).values()) == {papers.REPRODUCED}
+    slow = {"8": {"ms": ms | {figure.SC_OBR: 310.0}}}
+    assert list(verdicts(figure, slow, model).values()).count(papers.NOT_REPRODUCED) == 3
+
+
+def test_the_phases_gain_what_hides_and_half_the_computing_gains_half_where_it_is_shorter() -> None:
+    figure = module("s_caffe_6")
+    assert [figure.phases(t, 0.5, 0.5) for t in (0.2, 1.5, 5.0)] == pytest.approx([20, 200 / 3, 20])
+    assert figure.phases(0.1, 0.5, 0.5) == pytest.approx(10)
+    assert figure.phases(3.0, 0.9, 0.1) == pytest.approx(100 * (4 / 3 - 1))
+    model = {"gains": {"shorter": [20.0, 12.0], "longer": [20.0, 40.0]}, "here": {}}
+    assert papers.NOT_REPRODUCED not in verdicts(figure, {}, model).values()
+    rising = model | {"gains": {"shorter": [20.0, 40.0]}}
+    assert list(verdicts(figure, {}, rising).values()).count(papers.NOT_REPRODUCED) == 2
+
+
+def test_gains_outside_the_bounds_and_a_simulation_that_is_off_are_refused() -> None:
+    figure = module("s_caffe_6")
+    model = {"gains": {"shorter": [20.0, 12.0]}}
+
+    def found(gain: float, simulated: float) -> list[str]:
+        ms = {figure.SC_B: 100 + gain, figure.SC_OBR: 100.0}
+        measured = dict.fromkeys((figure.LESS, figure.MORE), {"ms": ms})
+        measured[figure.FEWER] = {"ms": ms | {figure.SC_B: 100 + 2 * gain}}
+        here = {name: {figure.SC_OBR: simulated} for name in measured}
+        return list(verdicts(figure, measured, model | {"here": here}).values())
+
+    assert papers.NOT_REPRODUCED not in found(20, 110)
+    assert found(30, 110).count(papers.NOT_REPRODUCED) == 2
+    assert found(20, 120).count(papers.NOT_REPRODUCED) == 3
+
+
+def test_cifar_s_speedups_are_those_of_the_measured_iterations() -> None:
+    figure = module("s_caffe_9")
+    measured = {
+        str(n): {"ms": {figure.SC_OBR: t, figure.CAFFES: t}}
+        for n, t in zip((1, 2, 4, 8), (80, 50, 30, 20), strict=True)
+    }
+    assert figure.speedups(measured) == pytest.approx([1, 1.6, 80 / 30, 4])
+    here = {n: one["ms"][figure.SC_OBR] * 1.1 for n, one in measured.items() if n != "1"}
+    model = {"speedups": [1.0, 32.0], "Caffe on 16": 1.0, "here": here}
+    assert papers.NOT_REPRODUCED not in verdicts(figure, measured, model).values()
+    wrong = verdicts(figure, measured, model | {"here": here | {"4": 40.0}})
+    assert wrong["SC-OBR, 4 nodes here: model over measured"] == papers.NOT_REPRODUCED
+
+
+def test_readers_that_gain_nothing_are_refused_and_the_measurement_in_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    figure = module("s_caffe_4")
+    rates = dict.fromkeys(figure.BATCHES, [10.0, 19.0, 19.0, 18.0])
+    assert set(verdicts(figure, {"rates": rates}, {}).values()) == {papers.REPRODUCED}
+    rates[figure.FILES] = [10.0, 10.0, 10.0, 8.0]
+    assert list(verdicts(figure, {"rates": rates}, {}).values()).count(papers.NOT_REPRODUCED) == 2
+    for name, value in {"COUNTS": (1, 2), "ROUNDS": 1, "SECONDS": 0.05}.items():
+        monkeypatch.setattr(figure, name, value)
+    short = figure.FIGURE.measure()
+    assert all(rate > 0 for each in short["rates"].values() for rate in each)
