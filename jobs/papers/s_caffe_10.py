@@ -21,8 +21,8 @@ from replays import SC_OBR
 from scaffe.simulation import find_cluster, simulate_iteration
 
 NET, BATCH = "alexnet", 64
-NODES, RATE, COUNTS = (2, 4, 8), 400, (1, 2, 4, 8, 16)  # RATE: Mbit/s; COUNTS: GPUs
-WIDTH, BUCKET = 0.25, "256K"  # a sixteenth of the bytes, of a bucket too
+NODES, RATE, COUNTS = (2, 4, 8), 800, (1, 2, 4, 8, 16)  # RATE: Mbit/s; COUNTS: GPUs
+WIDTH, BUCKET = 0.25, "1M"  # a sixteenth of the bytes; a ring of 8 cuts a bucket into 8 messages
 CHUNK, ROW = 128 << 10, 8 << 20  # bytes of the messages that time the links
 SERVER, RING, EARLY_RING = "SC-B:flat", "SC-B:ring", "SC-OBR:ring"
 NAMES = {

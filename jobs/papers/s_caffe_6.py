@@ -26,7 +26,7 @@ from collectives.model import tuned_row
 from collectives.model.clusters import KESCH
 
 NET, CAFFENET, BATCH = "caffenet", 60_965_224, 32  # elements; images of each of 8 nodes, which only scale the rate
-NODES, RATE, WIDTH, BUCKET = 8, 400, 0.25, "256K"  # RATE: Mbit/s; a sixteenth of the bytes, of a bucket too
+NODES, RATE, WIDTH, BUCKET = 8, 800, 0.25, "256K"  # RATE: Mbit/s; a sixteenth of the bytes, of a bucket too
 CHUNK, ROW = 128 << 10, 8 << 20  # bytes of the messages that time the links
 LESS, MORE, FEWER = "table 2's share", "share of the fall", "the same, 4 nodes"
 PLACES = {LESS: (NODES, BATCH), MORE: (NODES, BATCH), FEWER: (NODES // 2, 2 * BATCH)}  # nodes, images of each
