@@ -26,12 +26,12 @@ WIDTH, BUCKET = 0.25, "1M"  # a sixteenth of the bytes; a ring of 8 cuts a bucke
 CHUNK, ROW = 128 << 10, 8 << 20  # bytes of the messages that time the links
 SERVER, RING, EARLY_RING = "SC-B:flat", "SC-B:ring", "SC-OBR:ring"
 NAMES = {
-    SC_OBR: "SC-OBR",
-    SERVER: "parameter server",
-    RING: "ring, nothing hidden",
     EARLY_RING: "ring, hidden as SC-OBR's",
+    RING: "ring, nothing hidden",
+    SERVER: "parameter server",
+    SC_OBR: "SC-OBR",
 }
-COLOURS = OURS, MODEL, OTHER, "grey"
+COLOURS = "grey", OTHER, MODEL, OURS
 LEAST = {SERVER: 1.0, RING: 0.9, EARLY_RING: 0.9}  # of SC-OBR's speed over theirs
 CLUSTER_B = "cluster-b"
 
@@ -116,12 +116,12 @@ class AlexNet(Figure):
         left, right = figure.subplots(1, 2)
         if measured:
             rates = {NAMES[row]: [rate(int(n), measured[str(n)]["ms"][row]) for n in NODES] for row in NAMES}
-            curves(left, NODES, rates, COLOURS, "o-")
+            curves(left, NODES, rates, COLOURS, "o-", "")
             here = {row: [rate(n, modelled["here"][row][str(n)]) for n in NODES] for row in NAMES}
             curves(left, NODES, here, COLOURS, "x:", "")
         left.set(xlabel="nodes", ylabel="samples/s", xticks=NODES, ylim=(0, None))
         left.set_title(f"Here, {RATE} Mbit/s: measured, x: simulated")
-        curves(right, COUNTS, modelled["samples"], COLOURS, "o--", "")
+        curves(right, COUNTS, modelled["samples"], COLOURS, "o--")
         right.axhline(self.value("AlexNet on 16"), color=PAPER, linestyle=":", label="paper: up to 1395")
         right.set(xlabel="GPUs", ylabel="samples/s", title="Modelled: cluster B, rates assumed", ylim=(0, None))
 

@@ -67,7 +67,8 @@ class Cifar(Figure):
         images = int(self.value("batch")) // COUNTS[-1] * NODES[-1]
         for n in reversed(NODES):
             with lab.cluster(str(n), f"{RATE}mbit"):
-                found[str(n)] = replays.replayed(profile, f"{SC_OBR},{CAFFES}", NET, images // n)
+                rows = SC_OBR if n == 1 else f"{SC_OBR},{CAFFES}"
+                found[str(n)] = replays.replayed(profile, rows, NET, images // n)
                 if n > 1:
                     found[str(n)]["links"] = replays.links(CHUNK, 4 * QUICK)
             profile = f"flops:{found[str(n)]['rate']:g}"
