@@ -47,8 +47,8 @@ class Overlap(Figure):
     unexplained = (
         "A first run at 400 Mbit/s, one iteration a round, had SC-OB gain 0 % and SC-OBR 61 %.",
         "Table 2's share is the aggregation's; here all communication has it, since figure 13 leaves the reduce out.",
-        "Where 36 % hides behind computing, an iteration gains up to 56 %: the paper's 20 % hides less than half. SC-OBR "
-        "here hides nearly all, and so is above the range.",
+        "Where 36 % hides behind computing, an iteration gains up to 56 %: the paper's 20 % hides less than half. "
+        "SC-OBR here hides nearly all, and so is above the range.",
         "CC-8's speedup is 40.6 / 28.6 = 1.42, not 1.47.",
         "Table 2 does not say its ranks or its message. From 16 to 160 ranks, with CaffeNet and GoogLeNet, the model "
         "has SC-B > CB-4 > CB-8 as table 2; only CC-8 is out of place, the fastest instead of the third. Start-up or "

@@ -14,8 +14,8 @@ from typing import Any
 
 import lab
 import replays
-from figure import ASSUMED, DERIVED, MODEL, OURS, PAPER, STATED, Check, Data, Figure, Input, within
-from replays import SC_OBR
+from figure import ASSUMED, DERIVED, MODEL, OTHER, OURS, PAPER, STATED, Check, Data, Figure, Input, within
+from replays import SC_B, SC_OBR
 
 from collectives.model import scaffe_row, tuned_row
 from collectives.model.clusters import KESCH
@@ -67,7 +67,7 @@ class Cifar(Figure):
         images = int(self.value("batch")) // COUNTS[-1] * NODES[-1]
         for n in reversed(NODES):
             with lab.cluster(str(n), f"{RATE}mbit"):
-                rows = SC_OBR if n == 1 else f"{SC_OBR},{CAFFES}"
+                rows = SC_B if n == 1 else f"{SC_B},{SC_OBR},{CAFFES}"
                 found[str(n)] = replays.replayed(profile, rows, NET, images // n)
                 if n > 1:
                     found[str(n)]["links"] = replays.links(CHUNK, 4 * QUICK)
@@ -98,8 +98,8 @@ class Cifar(Figure):
         yield within("Caffe's time over S-Caffe's on 16 GPUs, modelled", modelled["Caffe on 16"], 1.0, 0.05)
         if measured:
             most = NODES[-1]
-            name = f"{most} nodes over 1, measured (the layers' rate is set for half of linear)"
-            yield within(name, speedups(measured)[-1], most * wanted / COUNTS[-1], 0.2, fitted=True)
+            name = f"{most} nodes over 1, SC-B, measured (the layers' rate is set for half of linear)"
+            yield within(name, speedups(measured, SC_B)[-1], most * wanted / COUNTS[-1], 0.2, fitted=True)
             two = measured["2"]["ms"]
             name = "Caffe's tree over SC-OBR, 2 nodes, which compute as long beside communicating as 16 GPUs"
             yield within(name, two[CAFFES] / two[SC_OBR], 1.0, 0.05)
@@ -111,7 +111,8 @@ class Cifar(Figure):
         model = f"64 GPUs {modelled['speedups'][-1]:.0f}x over 1"
         if not measured:
             return "", model
-        found = ", ".join(f"{n} {gain:.2f}x" for n, gain in zip(NODES[1:], speedups(measured)[1:], strict=True))
+        gains = zip(NODES[1:], speedups(measured, SC_OBR)[1:], strict=True)
+        found = ", ".join(f"{n} {gain:.2f}x" for n, gain in gains)
         here = ", ".join(f"{ms / measured[n]['ms'][SC_OBR]:.2f}" for n, ms in modelled["here"].items())
         return f"nodes {found} over 1, at half communication on 8", f"{model}; here {here} of measured"
 
@@ -124,19 +125,22 @@ class Cifar(Figure):
         left.set(xlabel="GPUs", ylabel="s of 1,000 iterations", title="Cluster A, batch 8,192")
         right.plot(NODES, NODES, ":", color="grey", label="linear")
         if measured:
-            base = measured["1"]["ms"][SC_OBR]
-            right.plot(NODES, speedups(measured), "o-", color=OURS, label="measured, layers' times replayed")
+            base = measured["1"]["ms"][SC_B]
+            right.plot(NODES, speedups(measured, SC_OBR), "o-", color=OURS, label="SC-OBR, layers' times replayed")
+            right.plot(NODES, speedups(measured, SC_B), "o-", color=OTHER, label="SC-B, half communication on 8")
             counts = [int(n) for n in modelled["here"]]
-            right.plot(counts, [base / ms for ms in modelled["here"].values()], "x--", color=MODEL, label="simulated")
+            right.plot(
+                counts, [base / ms for ms in modelled["here"].values()], "x--", color=MODEL, label="SC-OBR, simulated"
+            )
         half = NODES[-1] * self.value("64 over 1") / COUNTS[-1]
         right.plot([NODES[-1]], [half], "s", color=PAPER, label="paper: half of linear (64 GPUs)")
         right.set(xlabel="nodes", ylabel="speedup over one node", title=f"Here, links of {RATE} Mbit/s", xticks=NODES)
 
 
-def speedups(measured: Data) -> list[float]:
+def speedups(measured: Data, row: str) -> list[float]:
     """Return how many times as fast as one node each number of nodes is."""
-    ms = [measured[str(n)]["ms"][SC_OBR] for n in NODES]
-    return [ms[0] / each for each in ms]
+    base = measured[str(NODES[0])]["ms"][SC_B]
+    return [1.0, *(base / measured[str(n)]["ms"][row] for n in NODES[1:])]
 
 
 FIGURE = Cifar()
