@@ -66,7 +66,7 @@ class AlexNet(Figure):
         Input("1 / beta", find_cluster(CLUSTER_B)["rate"], "bytes/s", DERIVED, "EDR, between nodes"),
     )
     unexplained = (
-        "The batch, and whether an image is counted in forward passes alone, are not stated.",
+        "The batch, whether it is divided, and whether an image is counted in forward passes alone, are not stated.",
         "Inspur-Caffe updates without waiting for all workers; the parameter server here waits, as S-Caffe does.",
         "CNTK's exchange is MPI's allreduce, whose algorithm the paper does not name; a ring is taken for it.",
     )
