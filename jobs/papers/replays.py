@@ -18,13 +18,14 @@ from scaffe import models
 from scaffe.compute import Compute
 from scaffe.parallel.run import Run
 from scaffe.simulation import find_cluster, simulate_iteration
-from scaffe.simulation.clusters import DescribedCluster
 from scaffe.simulation.layer_times import LayerTimes, of_device
 from scaffe.tools.benchmark import layer_operations
 
 SC_B, SC_OB, SC_OBR = "SC-B:auto", "SC-OB:auto", "SC-OBR:auto"
 ALONE, TALKING = "computing alone", "communicating alone"
 BUCKET = "4M"
+HEADERS = 1448 / 1514  # of a link's bytes that are not TCP's, IP's and Ethernet's
+LATENCY, ADDING = 1e-4, 4e10  # s of a message, bytes/s of an addition in cache
 
 
 def replayed(profile: str, rows: str, net: str, batch: int, *more: str) -> Data:
@@ -40,6 +41,12 @@ def links(chunk: int, row: int) -> dict[str, float]:
     """Return what is measured of the links with messages of `chunk` bytes, `row` bytes in a row."""
     found: dict[str, float] = lab.last_json(lab.on_nodes(1, str(lab.JOBS / "bench/links.py"), str(chunk), str(row)))
     return found
+
+
+def nominal(rate: float) -> dict[str, float]:
+    """Return the numbers of the emulated links at `rate` Mbit/s, as set, by the names of a described cluster's."""
+    nbytes = rate * 1e6 / 8 * HEADERS
+    return {"alpha": LATENCY, "alpha_in": LATENCY, "rate": nbytes, "rate_in": nbytes, "add": ADDING}
 
 
 @cache
@@ -78,14 +85,11 @@ def device_times(name: str, cluster: str, computing: float) -> LayerTimes:
     return replace(times, forward=forward, backward=backward, record_bytes=0.0)
 
 
-def emulated(measured: dict[str, float]) -> DescribedCluster:
-    """Return the emulated cluster, one rank a node, by what `links` measured."""
-    return find_cluster("cluster-a").with_(devices=1, **measured)
-
-
-def predicted(found: Data, row: str, made: scaffe.Net, nodes: int, batch: int, bucket: str = BUCKET) -> float:
-    """Return the simulated ms of a row, by a replay's `rate`, its ms of an update, and the `links`."""
+def predicted(
+    found: Data, row: str, made: scaffe.Net, nodes: int, batch: int, numbers: dict[str, float], bucket: str = BUCKET
+) -> float:
+    """Return the simulated ms of a row, by a replay's `rate`, its ms of an update, and the links' numbers."""
     computing = times_at(made, found["rate"], batch).computing
     times = times_at(made, found["rate"], batch, max(0.0, 1e-3 * found["ms"][ALONE] - computing))
-    cluster = emulated(found["links"])
+    cluster = find_cluster("cluster-a").with_(devices=1, **numbers)
     return 1e3 * simulate_iteration(made, nodes, cluster, run_of(row, bucket), times=times).seconds

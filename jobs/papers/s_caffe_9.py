@@ -22,7 +22,7 @@ from collectives.model.clusters import KESCH
 
 NET, QUICK = "cifar10_quick", 145_578  # elements
 COUNTS = 1, 2, 4, 8, 16, 32, 64  # GPUs
-NODES, RATE, CHUNK = (1, 2, 4, 8), 200, 128 << 10  # RATE: Mbit/s; CHUNK: bytes of the messages that time the links
+NODES, RATE, CHUNK = (1, 2, 4, 8), 100, 128 << 10  # RATE: Mbit/s; CHUNK: bytes of the messages that time the links
 CAFFES = "SC-B:binomial"  # Caffe's own tree
 TREES = ("binomial", "chain", "cb-8")
 
@@ -57,8 +57,9 @@ class Cifar(Figure):
     unexplained = (
         "Half of the speed on 64 GPUs is lost, while 0.58 MB travel in 1 ms and 128 images are computed in 27. Smaller "
         "products that fill no GPU, kernel starts or input must do it: the paper has no time of an iteration.",
-        "So the measurement here has the paper's loss as communication, which the paper's own need not have been.",
-        "Caffe's own exchange is a binomial tree in one node; both exchanges are short beside computing up to 16 GPUs.",
+        "The measurement here takes all that 64 GPUs lose for communication. Then SC-OBR, which hides some, is faster "
+        "than Caffe's tree already where it computes as long as 16 GPUs do, on 2 nodes. The paper has the two equal: "
+        "what it loses is no communication.",
     )
 
     def measure(self) -> Data:
@@ -84,7 +85,10 @@ class Cifar(Figure):
         images = int(self.value("batch")) // COUNTS[-1] * NODES[-1]
         made = replays.net(NET)
         rows = {n: found for n, found in measured.items() if n != "1"}
-        here = {n: replays.predicted(found, SC_OBR, made, int(n), images // int(n)) for n, found in rows.items()}
+        here = {
+            n: replays.predicted(found, SC_OBR, made, int(n), images // int(n), found["links"])
+            for n, found in rows.items()
+        }
         return {
             "speedups": [self.seconds(1) / self.seconds(n) for n in COUNTS],
             "Caffe on 16": self.seconds(16, tuned=False) / self.seconds(16),
