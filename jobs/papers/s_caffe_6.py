@@ -85,8 +85,8 @@ class Gain(Figure):
         "Strong scaling halves the computing on 16 GPUs, while communicating grows. Where computing is longer SC-OBR "
         "gains more on 16 than on 8; a fall needs communicating that is longer, about 83 % of SC-B's iteration.",
         "Even then 16 GPUs gain at most half as much as 8: 12 % is more than half of 20 %.",
-        "Table 2 has 36 %, of which all hides in the phases, and nearly all here: a gain of 56 %. The shares contradict "
-        "each other, unless the overlap of the paper hides less than half.",
+        "Table 2 has 36 %, of which all hides in the phases, and nearly all here: a gain of up to 56 %. The two shares "
+        "contradict each other, unless the overlap of the paper hides less than half.",
         "scaffe's SC-OBR also updates and broadcasts a bucket as soon as it is summed, which the paper's does not.",
         "20 % is CaffeNet on 8 GPUs in section 6.6, GoogLeNet on 160 in the conclusion.",
     )

@@ -6,7 +6,7 @@ import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -55,6 +55,17 @@ def test_messages_take_the_wanted_share_of_sc_b() -> None:
     assert talking / (updating + talking + computing) == pytest.approx(0.36)
     with pytest.raises(ValueError, match="no share of 0.9"):
         overlap.computing_of_share(0.9, updating, updating + 0.1)
+
+
+def test_a_replay_is_read_from_the_benchmark_s_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    replays, overlap = module("replays"), module("overlap")
+    solver = SimpleNamespace(net=SimpleNamespace(packed=SimpleNamespace(nbytes=582_312)))
+    given = SimpleNamespace(net="cifar10_quick", batch=1024, profile="flops:9.44317e+10", bucket_bytes="4M")
+    spent = {overlap.ALONE: [100.0, 80.0], overlap.TALKING["reduce-bcast"]: [0.1], "SC-B:flat": [12345.67, 12345.6]}
+    printed = "I1123 a line of the log\n" + overlap.table(8, given, solver, spent, dict.fromkeys(spent, [0.5]))
+    monkeypatch.setattr(replays.lab, "on_nodes", lambda *words: printed)
+    found = replays.replayed("share:0.5", "SC-B:flat", "cifar10_quick", 1024)
+    assert found == {"rate": 9.44317e10, "ms": {replays.ALONE: 90.0, replays.TALKING: 0.1, "SC-B:flat": 12345.6}}
 
 
 def test_a_parameter_server_sends_all_through_its_root_and_a_ring_through_all_links() -> None:
