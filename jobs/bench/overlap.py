@@ -1,10 +1,12 @@
 """Milliseconds of an iteration by each workflow, which take turns in one run; overlap.sh starts the ranks.
 
-    mpirun -n P python jobs/bench/overlap.py NET [--batch N] [--profile FILE.json|real|flops:RATE] [--rounds N]
-                                             [--pairs N] [--pin] [--link-rate]
+    mpirun -n P python jobs/bench/overlap.py NET [--batch N] [--profile FILE.json|real|flops:RATE|share:S] [--rounds N]
+                                             [--width W] [--pairs N] [--pin] [--link-rate]
 
 With a profile layers take its times (scaffe's replay). `flops:RATE` makes a profile from the layers' operations at RATE
-a second, backward twice the forward. With `real` the CPU computes. Rows:
+a second, backward twice the forward; `share:S` first measures SC-B's messages without computing, and sets the RATE at
+which they take the share S of an iteration. With `real` the CPU computes. --width W gives layers W times as many
+outputs: W squared times the bytes and operations, in the net's proportions. Rows:
 
 - computing alone: one rank without others, with its update,
 - communicating alone: SC-OBR without computing and updates, and the same by allreduce if a workflow uses it,
@@ -33,6 +35,7 @@ from dataclasses import replace
 from statistics import median
 
 import numpy as np
+from narrow import narrowed
 from rank import take_precedence
 
 from scaffe import Net, models
@@ -61,7 +64,13 @@ RUNS = {
     "allreduce:auto": Run("SC-OBR", "allreduce", reduce="auto", drive="helper"),
     "allreduce:auto:hook": Run("SC-OBR", "allreduce", reduce="auto", drive="hook"),
 }
-
+OTHERS = {  # other systems' exchanges: only where --runs names them
+    "SC-B:binomial": Run(reduce="binomial"),
+    "SC-B:flat": Run(reduce="flat"),  # of a parameter server: all gradients to the root, all parameters from it
+    "SC-B:ring": Run(sync="allreduce", reduce="ring"),
+    "SC-OBR:ring": Run("SC-OBR", "allreduce", reduce="ring", drive="helper"),
+}
+KNOWN = RUNS | OTHERS
 
 ALONE = "computing alone"
 Steps = Callable[[], tuple[float, float]]  # runs iterations; returns wall seconds and CPU seconds
@@ -73,6 +82,26 @@ def by_operations(net: Net, rate: float) -> Profile:
     """Return a profile in which convolutions and inner products run at `rate` operations a second."""
     forward = [benchmark.layer_operations(layer, top) / rate for layer, top in zip(net.layers, net.tops, strict=True)]
     return Profile({layer.name: (t, 2 * t) for layer, t in zip(net.layers, forward, strict=True)})
+
+
+def computing_of_share(share: float, updating: float, exchanging: float) -> float:
+    """Return the seconds of computing beside which messages take `share` of SC-B's iteration.
+
+    `updating`, `exchanging`: seconds of an update alone, and of SC-B's iteration without computing. Raise ValueError
+    where updates alone are too long.
+    """
+    computing = (exchanging - updating) * (1 - share) / share - updating
+    if computing <= 0:
+        raise ValueError(f"messages take {exchanging - updating:.3g} s, updates {updating:.3g} s: no share of {share}")
+    return computing
+
+
+def rate_of_share(share: float, solver: Solver, exchange: Steps, a: argparse.Namespace) -> float:
+    """Return the operations a second at which SC-B's messages, those of `exchange`, take `share` of its iteration."""
+    both = {ALONE: workflow_step(solver, alone(solver), a.iterations), "SC-B:auto": exchange}
+    spent, _ = measure(solver.world, {name: without_computing(solver, step) for name, step in both.items()}, a)
+    computing = computing_of_share(share, *(1e-3 * median(each) for each in spent.values()))
+    return sum(map(sum, by_operations(solver.net, 1.0).layers.values())) / computing
 
 
 def alone(solver: Solver) -> Workflow:
@@ -87,7 +116,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("net", help="of the model zoo")
     parser.add_argument("--batch", type=int, default=32, help="samples of each rank (default: %(default)s)")
-    parser.add_argument("--profile", default="flops:5e12", help="FILE.json, real or flops:RATE (default: %(default)s)")
+    parser.add_argument(
+        "--profile", default="flops:5e12", help="FILE.json, real, flops:RATE or share:S (default: %(default)s)"
+    )
+    parser.add_argument("--width", type=float, default=1.0, help="of the layers (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each row (default: %(default)s)")
     parser.add_argument("--iterations", type=int, default=2, help="iterations of a round (default: %(default)s)")
     parser.add_argument("--bucket-bytes", default=Run.bucket_bytes)
@@ -105,18 +137,21 @@ def main() -> None:
         os.sched_setaffinity(0, {cores[world.rank % len(cores)]})
     fields = {"base_lr": 1e-6, "momentum": 0.9, "weight_decay": 5e-4, "lr_policy": "fixed", "random_seed": 1}
     param = SolverParameter(snapshot_after_train=False, max_iter=1, **fields)
-    param.net_param.MergeFrom(models.get(a.net).train_val(batch=a.batch, data="input"))
+    param.net_param.MergeFrom(narrowed(models.get(a.net).train_val(batch=a.batch, data="input"), a.width))
     solver = Solver(param, world=world, run=Run(scaling="weak"))
+
+    def make(name: str, update: Callable[[Bucket], None] = solver.update_bucket) -> Steps:
+        run = replace(KNOWN[name], bucket_bytes=a.bucket_bytes)
+        given = world, solver.collectives, solver.net, update, solver.rule
+        return workflow_step(solver, make_workflow(run, *given), a.iterations)
+
+    if a.profile.startswith("share:"):
+        share = float(a.profile.removeprefix("share:"))
+        a.profile = f"flops:{rate_of_share(share, solver, make('SC-B:auto'), a):.6g}"
     if a.profile != "real":
         flops = a.profile.removeprefix("flops:")
         profile = by_operations(solver.net, float(flops)) if flops != a.profile else load(a.profile)
         solver.replay = Replay(solver.net, profile)
-
-    def make(name: str, update: Callable[[Bucket], None] = solver.update_bucket) -> Steps:
-        run = replace(RUNS[name], bucket_bytes=a.bucket_bytes)
-        given = world, solver.collectives, solver.net, update, solver.rule
-        return workflow_step(solver, make_workflow(run, *given), a.iterations)
-
     if a.link_rate:
         spent, _ = measure(world, {ALONE: workflow_step(solver, alone(solver), a.iterations)}, a)
         text = link_rate(solver, spent[ALONE])
@@ -127,7 +162,7 @@ def main() -> None:
     else:
         rows: dict[str, Steps] = {ALONE: workflow_step(solver, alone(solver), a.iterations)}
         names = a.runs.split(",") if a.runs else list(RUNS)
-        for sync in dict.fromkeys(RUNS[name].sync for name in names):
+        for sync in dict.fromkeys(KNOWN[name].sync for name in names):
             how = "SC-OBR:auto" if sync == "reduce-bcast" else "allreduce:auto"
             rows[TALKING[sync]] = without_computing(solver, make(how, lambda bucket: None))
         rows |= {name: make(name) for name in names}
@@ -221,8 +256,8 @@ def table(ranks: int, a: argparse.Namespace, solver: Solver, spent: Times, busy:
     for name, each in spent.items():
         ms = middle[name]
         line = f"{name:24}{ms:9.1f}{min(each):9.1f}{max(each):9.1f}{median(busy[name]):7.0%}{ms / base:9.2f}"
-        if name in RUNS:
-            talking = middle[TALKING[RUNS[name].sync]]
+        if name in KNOWN:
+            talking = middle[TALKING[KNOWN[name].sync]]
             line += f"{ms / max(computing, talking):11.2f}{1e3 * ranks * a.batch / ms:11.1f}"
             line += f"{(computing + talking - ms) / talking:8.0%}"
         lines.append(line)

@@ -20,7 +20,7 @@ import numpy as np
 from PIL import Image
 from waiting import waited
 
-from readers import BatchQueue, BatchReader, LMDBReader, Shard, Transform, encode, write_lmdb
+from readers import BatchQueue, BatchReader, ImageReader, LMDBReader, Shard, Transform, encode, write_lmdb
 
 JPEGS, CIFAR, BATCH = 256, 10_000, 32
 Rate = Callable[[], float]
@@ -59,8 +59,8 @@ def bare(contents: list[bytes]) -> float:
 
 
 def filled(source: str, transform: Transform, batch: int, batches: int) -> Rate:
-    """Return a function that measures batches filled in this thread."""
-    reader = LMDBReader(source)
+    """Return a function that measures batches filled in this thread, from an LMDB or a list of image files."""
+    reader = ImageReader(source) if source.endswith(".txt") else LMDBReader(source)
     filling = BatchReader(reader, Shard.whole(len(reader), batch), transform)
     [target], numbers = filling.allocate(1), itertools.count()
     return lambda: timed(batch * batches, lambda: [filling.fill(next(numbers), target) for _ in range(batches)])
@@ -86,28 +86,29 @@ def copied() -> float:
     return timed(100 * 100, lambda: [np.copyto(out, pixels) for _ in range(100)])
 
 
-def processes(source: str, count: int, seconds: float = 3.0) -> float:
-    """Return the records per second that `count` processes read from one LMDB, in all."""
+def processes(source: str, count: int, seconds: float = 3.0, batch: int = 100) -> float:
+    """Return the records per second that `count` processes read in all, from one LMDB or list of image files."""
     fork = multiprocessing.get_context("fork")
-    start, records = fork.Barrier(count), fork.Queue()
-    running = [fork.Process(target=read_for, args=(source, seconds, start, records)) for _ in range(count)]
+    start, rates = fork.Barrier(count), fork.Queue()
+    running = [fork.Process(target=read_for, args=(source, seconds, batch, start, rates)) for _ in range(count)]
     for process in running:
         process.start()
-    total = sum(records.get() for _ in running)
+    total: float = sum(rates.get() for _ in running)
     for process in running:
         process.join()
-    return total / seconds
+    return total
 
 
-def read_for(source: str, seconds: float, start: Any, records: Any) -> None:
-    """Read batches for `seconds` once all processes have started; put the number of records into `records`."""
-    turn, count = filled(source, Transform(), 100, 1), 0
+def read_for(source: str, seconds: float, batch: int, start: Any, rates: Any) -> None:
+    """Read batches for `seconds` once all processes have started; put the records per second into `rates`."""
+    turn, count = filled(source, Transform(), batch, 1), 0
+    turn()
     start.wait()
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    begin = now = time.monotonic()
+    while now < begin + seconds:
         turn()
-        count += 100
-    records.put(count)
+        count, now = count + batch, time.monotonic()
+    rates.put(count / (now - begin))
 
 
 class Loader:

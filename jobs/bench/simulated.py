@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -42,6 +42,7 @@ RUNS = "SC-B:chain,SC-B:binomial,SC-OB:chain,SC-OBR:chain,SC-OBR:binomial"
 SHORTER = 8  # times shorter than a chunk are the short messages that are timed
 LATER = (0.0, 0.2, 0.5, 0.7, 1.0, 1.4, 1.8)  # messages after which a stream begins that meets another one
 BURST = 8 << 20  # bytes of messages in a row, so that latencies and a link's buffers don't count
+REST = 0.05  # seconds before them, in which a link's buffers refill
 
 
 def main() -> None:
@@ -107,22 +108,28 @@ def seconds(solver: Solver, workflow: Workflow, iterations: int) -> float:
     return float(max(solver.world.allgather((ends[-2] - ends[1]) / iterations)))
 
 
-def links(world: World, chunk: int) -> dict[str, float]:
-    """Return what is measured of the links, by the names of a described cluster's numbers. Collective."""
+def links(
+    world: World, chunk: int, row: int = BURST, of: Callable[[Iterable[float]], float] = median
+) -> dict[str, float]:
+    """Return what is measured of the links, by the names of a described cluster's numbers. Collective.
+
+    `row`: bytes of messages in a row; `of`: which of the times counts.
+    """
     sizes = chunk // SHORTER, chunk
-    bursts = [median(burst(world.comm, n) for _ in range(5)) for n in sizes]
+    bursts = [of([burst(world.comm, n, row) for _ in range(5)]) for n in sizes]
     a, b = np.ones(1 << 20, np.float32), np.ones(1 << 20, np.float32)
-    adds = median(timed(lambda: np.add(a, b, out=a)) for _ in range(9))
+    adds = of(timed(lambda: np.add(a, b, out=a)) for _ in range(9))
     short, long, add = world.comm.bcast((*bursts, adds), 0)
     rate = (sizes[1] - sizes[0]) / (long - short)
     alpha = max(0.0, long - chunk / rate)
     return {"alpha": alpha, "alpha_in": alpha, "rate": rate, "rate_in": rate, "add": a.nbytes / add}
 
 
-def burst(comm: Any, nbytes: int) -> float:
-    """Return the seconds of each of many messages, BURST bytes in all, that go from rank 0 to rank 1 in a row."""
-    array, answer, count = np.zeros(nbytes, np.uint8), np.zeros(1, np.uint8), BURST // nbytes
+def burst(comm: Any, nbytes: int, row: int = BURST) -> float:
+    """Return the seconds of each of many messages, `row` bytes in all, that go from rank 0 to rank 1 in a row."""
+    array, answer, count = np.zeros(nbytes, np.uint8), np.zeros(1, np.uint8), row // nbytes
     comm.Barrier()
+    time.sleep(REST)
     start = time.perf_counter()
     if comm.rank == 0:
         for _ in range(count):

@@ -25,8 +25,8 @@ IMPOSSIBLE = {  # by paper: what, why
     "s-caffe": {
         "Figure 12, 133x over OpenMPI": "a defect of one version's staging of GPU memory",
         "Figure 8, 14 % and 9 % over Nvidia's Caffe": f"{HARDWARE}, and a system that is not at hand",
-        "Figure 10, CNTK and Inspur-Caffe": "systems that are not at hand, on K80",
-        "Section 4.1, readers": "Lustre",
+        "Figure 10, CNTK and Inspur-Caffe": "not at hand; a parameter server and a ring of scaffe's are in s-caffe-10",
+        "Section 4.1, LMDB past 64 readers": "Lustre, and as many cores",
     },
     "singlecaffe": {
         "Figure 9, Intel-Caffe and TensorFlow": "versions of 2018",

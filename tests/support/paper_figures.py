@@ -24,7 +24,7 @@ def module(name: str) -> ModuleType:
 def verdicts(figure: ModuleType, measured: dict | None = None, modelled: dict | None = None) -> dict[str, str]:
     """Return the verdict of each check of a figure, by what it checks; `modelled` where its model takes long."""
     found = measured or {}
-    checks = figure.FIGURE.check(found, modelled or figure.FIGURE.model(found))
+    checks = figure.FIGURE.check(found, figure.FIGURE.model(found) if modelled is None else modelled)
     return {check.what: check.verdict for check in checks}
 
 

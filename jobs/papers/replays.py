@@ -1,0 +1,95 @@
+"""Replays: iterations on the emulated cluster whose layers take given times, measured and simulated.
+
+jobs/bench/overlap.py measures them. Its rows are called WORKFLOW:ALGORITHM; a ring is an allreduce.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cache
+
+import lab
+from figure import Data
+from narrow import narrowed
+
+import scaffe
+from scaffe import models
+from scaffe.compute import Compute
+from scaffe.parallel.run import Run
+from scaffe.simulation import find_cluster, simulate_iteration
+from scaffe.simulation.layer_times import LayerTimes, of_device
+from scaffe.tools.benchmark import layer_operations
+
+SC_B, SC_OB, SC_OBR = "SC-B:auto", "SC-OB:auto", "SC-OBR:auto"
+ALONE, TALKING = "computing alone", "communicating alone"
+BUCKET = "4M"
+HEADERS = 1448 / 1514  # of a link's bytes that are not TCP's, IP's and Ethernet's
+LATENCY, ADDING = 1e-4, 4e10  # s of a message, bytes/s of an addition in cache
+
+
+def replayed(profile: str, rows: str, net: str, batch: int, *more: str) -> Data:
+    """Return the ms of an iteration by row of overlap.py's table, and the layers' `rate`, operations a second."""
+    program = str(lab.JOBS / "bench/overlap.py"), net, "--batch", str(batch), "--profile", profile, "--runs", rows
+    text = lab.on_nodes(1, *program, "--iterations", "2", "--rounds", "3", *more)
+    table = re.findall(r"^(.{24}) *(\d+\.\d) +\d+\.\d +\d+\.\d ", text, re.MULTILINE)
+    (rate,) = re.findall(r"profile flops:([\d.e+]+)", text)
+    return {"rate": float(rate), "ms": {name.strip(): float(ms) for name, ms in table}}
+
+
+def links(chunk: int, row: int) -> dict[str, float]:
+    """Return what is measured of the links with messages of `chunk` bytes, `row` bytes in a row."""
+    found: dict[str, float] = lab.last_json(lab.on_nodes(1, str(lab.JOBS / "bench/links.py"), str(chunk), str(row)))
+    return found
+
+
+def nominal(rate: float) -> dict[str, float]:
+    """Return the numbers of the emulated links at `rate` Mbit/s, as set, by the names of a described cluster's."""
+    nbytes = rate * 1e6 / 8 * HEADERS
+    return {"alpha": LATENCY, "alpha_in": LATENCY, "rate": nbytes, "rate_in": nbytes, "add": ADDING}
+
+
+@cache
+def net(name: str, width: float = 1.0) -> scaffe.Net:
+    """Return a model's net with a batch of 1 and weights of 0."""
+    made = narrowed(models.get(name).train_val(batch=1, data="input"), width)
+    for layer in made.layer:  # filling takes most of the time
+        for part in (layer.convolution_param, layer.inner_product_param):
+            part.ClearField("weight_filler")
+    return scaffe.Net(made, phase=scaffe.TRAIN, compute=Compute(engine="reference"))
+
+
+def run_of(row: str, bucket: str = BUCKET) -> Run:
+    """Return the run of a row."""
+    workflow, algorithm = row.split(":")
+    sync = "allreduce" if algorithm == "ring" else "reduce-bcast"
+    return Run(workflow, sync, reduce=algorithm, bucket_bytes=bucket)
+
+
+def times_at(made: scaffe.Net, rate: float, batch: int, updating: float = 0.0) -> LayerTimes:
+    """Return the layers' times as replayed: `rate` operations a second, backward twice the forward.
+
+    `updating`: seconds of an update of all parameters.
+    """
+    pairs = zip(made.layers, made.tops, strict=True)
+    forward = [batch * layer_operations(layer, top) / rate for layer, top in pairs]
+    return LayerTimes(forward, [2 * t for t in forward], updating / (made.packed.nbytes / 4))
+
+
+@cache
+def device_times(name: str, cluster: str, computing: float) -> LayerTimes:
+    """Return the layers' times on a described cluster's device, `computing` seconds in all: their proportions."""
+    made, described = net(name), find_cluster(cluster)
+    times = of_device(made, described)
+    forward, backward = ([t * computing / times.computing for t in each] for each in (times.forward, times.backward))
+    return replace(times, forward=forward, backward=backward, record_bytes=0.0)
+
+
+def predicted(
+    found: Data, row: str, made: scaffe.Net, nodes: int, batch: int, numbers: dict[str, float], bucket: str = BUCKET
+) -> float:
+    """Return the simulated ms of a row, by a replay's `rate`, its ms of an update, and the links' numbers."""
+    computing = times_at(made, found["rate"], batch).computing
+    times = times_at(made, found["rate"], batch, max(0.0, 1e-3 * found["ms"][ALONE] - computing))
+    cluster = find_cluster("cluster-a").with_(devices=1, **numbers)
+    return 1e3 * simulate_iteration(made, nodes, cluster, run_of(row, bucket), times=times).seconds
