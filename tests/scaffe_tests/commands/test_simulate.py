@@ -56,5 +56,5 @@ def test_best_lists_the_ways_by_time(capsys: pytest.CaptureFixture[str]) -> None
 
 @pytest.mark.parametrize("flag", ["shown", "iterations"])
 def test_best_takes_no_flag_that_says_nothing_to_it(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*"simulate --net lenet --ranks 4 --cluster ndr --best".split(), f"--{flag}", "3"]) == 2
+    assert main(f"simulate --net lenet --ranks 4 --cluster ndr --best --{flag} 3".split()) == 2
     assert f"leave --{flag} out" in capsys.readouterr().err
