@@ -11,7 +11,7 @@ import numpy as np
 
 from readers.datum import shape_text
 from readers.errors import SourceError, reason
-from readers.files import beside
+from readers.files import DEVICE, beside, is_device
 from readers.hdf5_file import hdf5_library
 
 CHUNK = 1 << 20  # the most bytes of a chunk of more than one row
@@ -29,6 +29,8 @@ class HDF5Writer:
         self._unfinished = ""
         self._file: Any = None
         hdf5_library()
+        if is_device(self.path):
+            raise SourceError(f"HDF5 file {self.path}: {DEVICE}")
         folder = os.path.dirname(self.path) or "."
         if not os.path.isdir(folder):
             raise SourceError(f"HDF5 file {self.path}: no such folder: {folder}")

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from readers import replace_file
-from readers.files import Part
+from readers.files import DEVICE, Part, is_device
 from scaffe.errors import ScaffeError, SnapshotError
 
 
@@ -25,6 +25,8 @@ def check_writable(what: str, path: str | os.PathLike[str]) -> None:
     folder = os.path.dirname(os.fspath(path)) or "."
     if os.path.isdir(path):
         raise ScaffeError(f"{what} '{path}': is a folder; name a file")
+    if is_device(path):
+        raise ScaffeError(f"{what} '{path}': {DEVICE}")
     if not os.path.isdir(folder):
         raise ScaffeError(f"{what} '{path}': no such folder: {folder}")
     if not os.access(folder, os.W_OK):

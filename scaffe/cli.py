@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -29,6 +30,11 @@ def _log_ignored(flags: Sequence[str]) -> None:
             logs.log.info("Ignored, since it says nothing here: %s", ", ".join(flags))
 
 
+def _drop_output() -> None:
+    """Let what is still to be flushed go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; return its exit code: 0, 2 for a user's error, 75 to be requeued, 130 after ^C, 1 for a defect.
 
@@ -38,14 +44,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     _log_ignored(getattr(arguments, "ignored", None) or [])
     try:
         code: int = arguments.run(arguments)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed, as by >&-
+            sys.stdout.flush()
         return code
     except USER_ERRORS as error:
         if launcher_rank() == 0:
             print(f"scaffe: {one_line(str(error))}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the output's reader, such as head, has closed it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # takes what is still to be flushed
+        _drop_output()
         return 141
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            raise
+        _drop_output()
+        print("scaffe: the output can't be written: no space left on device", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         return 130

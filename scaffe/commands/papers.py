@@ -23,8 +23,8 @@ def add(top: Parser) -> None:
 
 def _print(a: argparse.Namespace) -> None:
     found = {result["id"]: result for result in results()}
-    if unknown := next((one for one in a.ids if one not in found), ""):
-        raise ScaffeError(f"unknown figure '{unknown}'; known: {' '.join(sorted(found, key=place))}")
+    if unknown := [one for one in a.ids if one not in found]:
+        raise ScaffeError(f"unknown figure '{unknown[0]}'; known: {' '.join(sorted(found, key=place))}")
     chosen = [found[one] for one in a.ids or found]
     for line in lines(chosen) if a.checks or a.ids else table(chosen):
         print(line)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import fields
 
+from scaffe.atomic import check_writable
 from scaffe.commands.gflags import Parser
 from scaffe.commands.parser import add_command, add_settings
 from scaffe.commands.running import alone
@@ -32,9 +33,9 @@ def add(top: Parser) -> None:
     command.flag("total", type=int, metavar="N", help="images of all ranks together, in place of --batch")
     command.flag("profile", metavar="FILE.json", help="layer times of scaffe time --profile [the cluster's devices]")
     command.flag("timeline", metavar="OUT.json", help="write a timeline, for scaffe timeline")
-    command.flag("shown", type=int, default=SHOWN, metavar="N", help=f"ranks in the timeline [{SHOWN}]")
+    command.flag("shown", type=int, metavar="N", help=f"ranks in the timeline [{SHOWN}]")
     command.flag("best", action="store_true", help="compare workflows, syncs and buckets by closed forms, at any N")
-    command.flag("iterations", type=int, default=1, metavar="N", help="iterations to take the mean of [1]")
+    command.flag("iterations", type=int, metavar="N", help="iterations to take the mean of [1]")
     add_settings(command, Run, *SETTINGS)
 
 
@@ -46,6 +47,8 @@ def _print(a: argparse.Namespace) -> None:
     run = Run(**{name: value for name, value in given.items() if value is not None})
     run.check_reduce()
     cluster = find_cluster(a.cluster)
+    if a.timeline:
+        check_writable("--timeline", a.timeline)
     if a.best:
         return _print_best(a, cluster)
     found = simulate_iteration(
@@ -55,8 +58,8 @@ def _print(a: argparse.Namespace) -> None:
         run,
         batch=_batch(a),
         profile=a.profile,
-        iterations=a.iterations,
-        shown=min(a.shown, a.ranks) if a.timeline else 0,
+        iterations=a.iterations or 1,
+        shown=min(a.shown or SHOWN, a.ranks) if a.timeline else 0,
     )
     for line in report.lines(found, cluster):
         print(line)
@@ -67,7 +70,7 @@ def _print(a: argparse.Namespace) -> None:
 
 def _print_best(a: argparse.Namespace, cluster: DescribedCluster) -> None:
     """Print what an iteration takes by each way to run it, the fastest first."""
-    if given := next((name for name in (*SETTINGS, "timeline") if getattr(a, name)), ""):
+    if given := next((name for name in (*SETTINGS, "timeline", "shown", "iterations") if getattr(a, name)), ""):
         raise ScaffeError(f"--best tries all workflows, and writes no timeline; leave --{given.replace('_', '-')} out")
     net = build(a.net, _batch(a))
     found = best(net, a.ranks, cluster, layer_times(net, cluster, a.profile))

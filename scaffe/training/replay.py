@@ -75,7 +75,7 @@ def load(path: str | os.PathLike[str]) -> Profile:
         return Profile(layers, _seconds(given.get("update_s", 0.0)), os.fspath(path), works, batch, threads)
     except OSError as error:
         raise ScaffeError(f"{path}: {(error.strerror or str(error)).lower()}") from None
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise ScaffeError(f"{path} is no profile of scaffe time --profile: {reason}") from None
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from readers import HDF5Writer, SourceError, replace_file
-from readers.files import TEMPORARY
+from readers.files import TEMPORARY, check_folder_of
 
 ANY = "0123456789abcdef"
 
@@ -71,3 +71,22 @@ def test_the_content_is_on_disk_before_the_file_has_its_name(tmp_path, monkeypat
         monkeypatch.setattr(os, name, lambda *args, name=name, real=real: (calls.append(name), real(*args))[1])
     replace_file(tmp_path / "it", b"content")
     assert calls == ["fsync", "replace", "fsync"]  # the folder's own last
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_a_device_or_pipe_is_not_replaced(tmp_path, link):
+    """Root could: a file at /dev/null would get all that is thrown away."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    path = pipe
+    if link:
+        path = tmp_path / "link"
+        path.symlink_to(pipe)
+    with pytest.raises(OSError, match="is a device or a pipe; name a file"):
+        replace_file(path, b"content")
+    for refused in (check_folder_of, HDF5Writer):
+        if refused is HDF5Writer:
+            pytest.importorskip("h5py")
+        with pytest.raises(SourceError, match="is a device or a pipe; name a file"):
+            refused(path)
+    assert pipe.is_fifo() and path.is_symlink() == link and len(list(tmp_path.iterdir())) == 1 + link

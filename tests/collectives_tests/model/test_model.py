@@ -10,6 +10,7 @@ from collectives.model import best_row, main, predict, scaffe_row, tuned_row
 from collectives.model.clusters import CLUSTERS, KESCH, NVLINK_NDR, TAIHULIGHT, Cluster, find_cluster
 from collectives.model.formulas import (
     allgather_time,
+    allreduce_bound,
     allreduce_time,
     best_chain_chunk,
     binomial_time,
@@ -17,8 +18,10 @@ from collectives.model.formulas import (
     chain_time,
     new_allgather_time,
     new_reduce_scatter_time,
+    reduce_bound,
     reduce_scatter_time,
 )
+from collectives.model.predicting import bound
 from collectives.schedules.algorithms import make_schedule
 from collectives.schedules.schedule import Schedule
 
@@ -59,6 +62,20 @@ def test_the_model_agrees_with_equation_2_of_scaffe(
 def test_the_model_agrees_with_scaffes_chains_below_a_binomial_tree() -> None:
     time = predict(schedule("cb-8:levels", 64, MEGABYTE, MEGABYTE // 16), EVEN)
     assert time == pytest.approx(chain_binomial_time(64, 8, 16, t(MEGABYTE, EVEN), t(MEGABYTE // 16, EVEN)), rel=1e-9)
+
+
+def test_a_tree_over_a_part_of_a_chain_more_has_a_round_more() -> None:
+    whole, chunk = 3.0, 0.5
+    assert chain_binomial_time(64, 8, 16, whole, chunk) == 22 * chunk + 3 * whole
+    assert chain_binomial_time(65, 8, 16, whole, chunk) == 22 * chunk + 4 * whole
+
+
+def test_bounds_are_the_bytes_of_the_slowest_link() -> None:
+    assert reduce_bound(100, 0.5) == 50
+    assert allreduce_bound(4, 100, 0.5) == 75
+    times = {"beta_in": 1e-10, "ranks_per_node": 4}
+    for ranks, beta in ((1, 0.0), (4, 1e-10), (5, EVEN.beta)):
+        assert bound("bcast", replace(EVEN, **times), ranks, 1000) == pytest.approx(1000 * beta)
 
 
 def test_the_best_chunk_of_a_chain_is_where_the_model_is_fastest() -> None:

@@ -81,3 +81,16 @@ def test_an_error_of_a_rank_is_raised() -> None:
     world = SimulatedRanks(2, LinkNetwork(EVEN, EVEN.group(2), 1))
     with pytest.raises(KeyError, match="0"):
         world.run(partial(fails))
+
+
+def test_a_process_waits_for_what_its_background_still_does() -> None:
+    def work(rank: SimulatedRank) -> None:
+        rank.background = partial(rank.spend, 5)
+        rank.wake()
+        rank.spend(1)
+        rank.catch_up()
+        assert rank.clock == 1  # the background has a thread of its own
+        rank.join_background()
+        assert rank.clock == 5
+
+    SimulatedRanks(1, LinkNetwork(EVEN, EVEN.group(1), 1)).run(work)

@@ -78,6 +78,11 @@ def test_the_package_has_results_and_the_command_prints_those_that_are_named(cap
     assert printed.startswith(f"{known[-1]}: ") and known[0] not in printed
 
 
+def test_an_empty_word_is_no_figure(capsys: pytest.CaptureFixture) -> None:
+    assert main(["papers", ""]) == 2
+    assert capsys.readouterr().err.startswith("scaffe: unknown figure ''; known: ")
+
+
 def test_an_unknown_figure_is_an_error_with_the_known_ones(capsys: pytest.CaptureFixture) -> None:
     assert main(["papers", "s-caffe-99"]) == 2
     error = capsys.readouterr().err

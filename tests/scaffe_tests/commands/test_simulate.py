@@ -34,6 +34,8 @@ def test_what_is_printed_is_what_the_timeline_holds(tmp_path: Path, capsys: pyte
         ("--reduce slices", "'slices' is no schedule, so it can't be simulated"),
         ("--total 7", "--batch and --total"),
         ("--best --timeline a.json", "--best tries all workflows, and writes no timeline; leave --workflow out"),
+        ("--timeline /nowhere/a.json", "--timeline '/nowhere/a.json': no such folder: /nowhere"),
+        ("--timeline /dev/null", "--timeline '/dev/null': is a device or a pipe; name a file"),
         ("--profile missing.json", "missing.json: no such file"),
     ],
 )
@@ -50,3 +52,9 @@ def test_best_lists_the_ways_by_time(capsys: pytest.CaptureFixture[str]) -> None
     assert first.startswith("100000 rank(s) of ndr, by closed forms")
     milliseconds = [float(row[32:44]) for row in rows]
     assert milliseconds == sorted(milliseconds) and len(rows) > 8
+
+
+@pytest.mark.parametrize("flag", ["shown", "iterations"])
+def test_best_takes_no_flag_that_says_nothing_to_it(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(f"simulate --net lenet --ranks 4 --cluster ndr --best --{flag} 3".split()) == 2
+    assert f"leave --{flag} out" in capsys.readouterr().err
