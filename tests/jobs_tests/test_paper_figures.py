@@ -228,15 +228,6 @@ def test_the_exchange_of_made_up_links_is_found_again() -> None:
     assert papers.NOT_REPRODUCED in verdicts("singlecaffe_9", wrong).values()
 
 
-def test_remote_bytes_fall_by_what_a_count_by_hand_gives() -> None:
-    figure = module("numa_caffe_9")
-    load = figure.Load(10, 0, 100, 20, 8, 50)
-    assert figure.fall(load, 4) == pytest.approx(100 * (1 - (300 + 0.75 * 80) / (0.75 * 1350)))
-    box = figure.Box(4, 1e9, 1e9, 1e9, 1e9)
-    one, four = (figure.FIGURE.seconds("NUMA", replace(load, weights=0), box, n) for n in (1, 4))
-    assert one == pytest.approx(4 * four)
-
-
 def test_lenets_operations_and_bytes_are_those_counted_by_hand() -> None:
     shapes = module("shapes")
     operations = 2 * (25 * 20 * 24 * 24 + 500 * 50 * 8 * 8 + 800 * 500 + 500 * 10)
@@ -278,20 +269,6 @@ def test_an_lstm_s_products_and_element_wise_operations_are_the_closed_form() ->
     assert figure.lstm(1e9, 1e9)[1] == pytest.approx(35 * 4 * 64 * 650 * 30 / 1e9)
 
 
-def test_layers_without_bytes_gain_nothing_from_memory_at_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    figure, shapes = module("numa_caffe_12"), module("shapes")
-    work = next(iter(shapes.works("lenet").values()))
-    made = {
-        "computes": replace(work, flops=(1e9, 1e9), moved=(0, 0)),
-        "moves": replace(work, flops=(0, 0), moved=(8e6, 0)),
-    }
-    monkeypatch.setattr(shapes, "works", lambda name: made)
-    intel, numa = (figure.seconds(system, "lenet") for system in ("Intel", "NUMA"))
-    assert intel["computes"] == numa["computes"]
-    assert numa["moves"] == pytest.approx(8e6 / (4 * figure.BOX.memory))
-    assert intel["moves"] == pytest.approx(0.84 * 8e6 * 0.75 / figure.BOX.link)
-
-
 def test_without_an_exchange_gpus_scale_and_a_slow_one_is_refused() -> None:
     figure = module("s_caffe_9")
     one, many = (figure.FIGURE.seconds(n) for n in (1, 64))
@@ -300,14 +277,6 @@ def test_without_an_exchange_gpus_scale_and_a_slow_one_is_refused() -> None:
     model = {"speedups": [1.0, 32.0], "Caffe on 16": 1.0, "samples": {"copying as a K40m": [1395.0]}}
     assert set(verdicts("s_caffe_9", {}, model).values()) == {papers.REPRODUCED}
     assert papers.NOT_REPRODUCED in verdicts("s_caffe_9", {}, model | {"Caffe on 16": 1.1}).values()
-
-
-def test_processes_have_weights_and_spread_pages_the_links_of_all_nodes() -> None:
-    figure = module("numa_caffe_3")
-    own = figure.FIGURE.memory(2) - figure.FIGURE.memory(1)
-    assert own == pytest.approx(3 * 4 * 60_965_224 + 1.4e6)
-    box = replace(figure.BOXES["SB"], memory=1e9, link=1e8)
-    assert figure._spread(8e8, box) == pytest.approx(2e8 * 0.75 / 1e8)
 
 
 def test_an_instance_on_one_core_has_the_rate_of_its_layers() -> None:
