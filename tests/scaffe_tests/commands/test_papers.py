@@ -81,5 +81,5 @@ def test_the_package_has_results_and_the_command_prints_those_that_are_named(cap
 def test_an_unknown_figure_is_an_error_with_the_known_ones(capsys: pytest.CaptureFixture) -> None:
     assert main(["papers", "s-caffe-99"]) == 2
     error = capsys.readouterr().err
-    assert "unknown figure 's-caffe-99'; known: beyond-1 numa-caffe-3 numa-caffe-8 numa-caffe-9 numa-caffe-12 " in error
+    assert "unknown figure 's-caffe-99'; known: beyond-1 numa-caffe-3 numa-caffe-5 numa-caffe-8 numa-caffe-9 numa-caffe-12 " in error
     assert error.count("\n") == 1
