@@ -25,7 +25,7 @@ from numa_caffe_9 import FIGURE as DOMAINS
 CONVOLUTIONS = {"conv1": 1.44, "conv2": 2.9, "conv3": 1.24}  # NUMA over Intel, CIFAR-10
 MOST = 16  # layers of GoogLeNet
 BOX = BOXES["SB"]
-HERE = {"CIFAR-10": (100, 10), "GoogLeNet": (16, 2)}  # batch, iterations
+HERE = {"CIFAR-10": (100, 10), "GoogLeNet": (8, 2)}  # batch, iterations
 THREADS, ROUNDS = (1, 2), 3
 SYSTEMS = {"BVLC": OTHER, "Intel": MODEL}  # whose layers are summed up
 
