@@ -7,10 +7,8 @@ HARDWARE = "other hardware"
 
 IMPOSSIBLE = {  # by paper: what, why
     "numa-caffe": {
-        "Table 2, section 5.2": "latencies by hardware counters on four sockets; one NUMA node here",
-        "Figures 3 and 4": f"parts of figures 9 and 10; {CURVES}",
-        "Figure 5, table 4": "remote loads by function, hardware counters; their bytes are in numa-caffe-9",
-        "Figure 9, HBM; KNL": HARDWARE,
+        "Table 2; section 5.2, latency, wait and spin": "hardware counters on four sockets; one NUMA node here",
+        "Figures 5 and 9 to 14, tables 3 to 6, measured": "several NUMA nodes, KNL with HBM; they are modelled",
         "Section 5.1.4": f"a K40c beside four nodes: {HARDWARE}",
     },
     "parax": {
