@@ -1,7 +1,7 @@
 """Milliseconds of an iteration by each workflow, measured and simulated; overlap.sh simulated starts the ranks.
 
     mpirun -n P python jobs/bench/simulated.py NET [--batch N] [--rate FLOPS] [--runs A,B] [--iterations N]
-                                               [--chunk-bytes N] [--out FILE]
+                                               [--chunk-bytes N] [--out FILE] [--links]
 
 Layers take the times of a device of RATE operations a second (replay), so all that the ranks do is to exchange messages
 and to add. What the simulation needs is measured here, before the workflows run: the seconds of short and of long
@@ -10,7 +10,8 @@ messages in a row between two ranks, and of an addition. Nothing is fitted.
 Streams in opposite directions are timed too, which over TCP take turns or do not (docs/simulate.md); no simulation uses
 them.
 
-Rows are the means of some iterations in the steady state, on the slowest rank. --out appends a line of JSON.
+Rows are the means of some iterations in the steady state, on the slowest rank. --out appends a line of JSON. --links
+only prints the links' numbers, as JSON.
 """
 
 from __future__ import annotations
@@ -59,9 +60,15 @@ def main() -> None:
     parser.add_argument("--chunk-bytes", type=int, default=512 << 10, help="of a message (default: %(default)s)")
     parser.add_argument("--ranks-per-node", type=int, default=1, help="default: %(default)s")
     parser.add_argument("--out", help="file for a line of JSON")
+    parser.add_argument("--links", action="store_true", help="measure the links alone")
     a = parser.parse_args()
     take_precedence()
     world = open_world()
+    if a.links:
+        numbers = links(world, a.chunk_bytes)
+        if world.is_root:
+            print(json.dumps(numbers))
+        return
     fields = {"base_lr": 1e-6, "momentum": 0.9, "weight_decay": 5e-4, "lr_policy": "fixed", "random_seed": 1}
     param = SolverParameter(snapshot_after_train=False, max_iter=1, **fields)
     param.net_param.MergeFrom(models.get(a.net).train_val(batch=a.batch, data="input"))

@@ -25,10 +25,10 @@ ALGORITHMS = {"SC-B": "binomial", "CC-8": "cc-8", "CB-4": "cb-4", "CB-8": "cb-8"
 RANKS, CAFFENET = 160, 60_965_224  # the model's; elements
 
 
-def overlap(rate: float, rows: str) -> dict[str, float]:
+def overlap(rate: float, rows: str, rounds: int = 3) -> dict[str, float]:
     """Return the ms of an iteration by row of overlap.py's table; layers do `rate` operations a second."""
     program = str(lab.JOBS / "bench/overlap.py"), NET, "--batch", str(BATCH)
-    times = "--profile", f"flops:{rate:g}", "--iterations", "2", "--rounds", "3", "--runs", rows
+    times = "--profile", f"flops:{rate:g}", "--iterations", "2", "--rounds", str(rounds), "--runs", rows
     lines = [line for line in lab.on_nodes(1, *program, *times).splitlines() if line[24:33].strip()]
     return {line[:24].strip(): float(line[24:33]) for line in lines if line[24:33].strip()[0].isdigit()}
 
