@@ -24,6 +24,7 @@ from collectives.group import Group
 from collectives.loss import noticing
 from collectives.revocable import Revocable
 from collectives.schedules.algorithms import LEADERS, Choice, check_algorithm, with_chain_size
+from collectives.schedules.registry import VERBS
 from collectives.supernodes import Supernodes, as_text, describe_crossing, find_supernodes
 from collectives.tuning.table import Shape
 
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 CallArguments = tuple[str, str, int, str, int | None, int, int, int]  # what, op, root, how, and ids of the arrays
 MOST_CALLS = 1000  # calls whose plans are cached
-OWN = {"reduce": ("binomial", "chain"), "bcast": ("binomial", "chain"), "allreduce": ("halving", "ring")}
-LARGE = 1 << 18  # bytes from which on the second of these replaces what the MPI library can't do
 
 
 class Communicator(Revocable):
@@ -405,9 +404,8 @@ class Communicator(Revocable):
             return Choice(call.algorithm, call.chunk_bytes)
         choice = self._choose(call.what, call.nbytes, shared or call.memory == "device")
         if choice.algorithm == "mpi" and call.nbytes and (call.staged or call.is_half_sum):
-            algorithm = OWN[call.what][call.nbytes >= LARGE]
             one_node = self.shape.nodes == 1 and (shared or self.has_peers)
-            return Choice("slices" if one_node else algorithm)
+            return Choice("slices" if one_node else tuning.instead(call.what, call.nbytes))
         return choice
 
     def _choose(self, what: str, nbytes: int, shared: bool) -> Choice:
@@ -421,8 +419,8 @@ class Communicator(Revocable):
 
 def _check_verb(what: str) -> None:
     """Raise ArgumentError for an unknown collective."""
-    if what not in OWN:
-        raise ArgumentError(f"unknown collective '{what}'; known are {', '.join(OWN)}")
+    if what not in VERBS:
+        raise ArgumentError(f"unknown collective '{what}'; known are {', '.join(VERBS)}")
 
 
 class CachedCall(NamedTuple):

@@ -3,6 +3,18 @@
 from __future__ import annotations
 
 from collectives.schedules.algorithms import Choice
-from collectives.tuning.table import FABRIC, TCP, Row, Shape, Table, check_writable, load, network, shipped
+from collectives.tuning.table import FABRIC, TCP, Row, Shape, Table, check_writable, instead, load, network, shipped
 
-__all__ = ["FABRIC", "TCP", "Choice", "Row", "Shape", "Table", "check_writable", "load", "network", "shipped"]
+__all__ = [
+    "FABRIC",
+    "TCP",
+    "Choice",
+    "Row",
+    "Shape",
+    "Table",
+    "check_writable",
+    "instead",
+    "load",
+    "network",
+    "shipped",
+]

@@ -3,7 +3,8 @@
 `python -m collectives.tune --from-model ethernet infiniband --out FILE` writes it. The registry names the algorithms
 (`Algorithm.tabled`). Trees are timed by the schedule itself; exchanges, work inside a node and the MPI library's own
 collectives by closed forms. Python's time per message counts against our algorithms and not against the library's.
-Below LEAST bytes latencies decide, which descriptions don't give: there the library keeps its own.
+Below LEAST bytes, a reduce or a broadcast between nodes below LEAST_BETWEEN, latencies decide, which descriptions don't
+give: there the library keeps its own.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from collectives.tuning.table import FABRIC, TCP, Row, Shape
 OPS = ("reduce", "bcast", "allreduce")
 NODES = (2, 4, 8, 32, 128, 1024)
 RANKS = (1, 2, 4, 8)
-LEAST, MOST = 256 << 10, 64 << 20  # bytes
-CHUNKS = tuple(kib << 10 for kib in (16, 32, 60, 128, 256, 512, 1024))
+LEAST, LEAST_BETWEEN, MOST = 256 << 10, 64 << 10, 64 << 20  # bytes
+CHUNKS = tuple(kib << 10 for kib in (8, 16, 32, 60, 128, 256, 512, 1024))
 STEP = 10e-6  # seconds of Python per message: 2.5 to 11 us were measured
 BOTH_WAYS = 2.0  # how many times longer two ranks of a node take to copy from each other at the same time
 FLAT = 1024  # the most ranks for which a tree over all of them is predicted
@@ -59,10 +60,11 @@ def shapes(cluster: Cluster) -> list[Shape]:
 
 def shape_rows(cluster: Cluster, shape: Shape) -> list[Row]:
     """Return the rows for one shape of a job on a cluster."""
-    by, found = (2 if shape.nodes == 1 else 4), []
+    found = []
     for op in OPS:
+        sizes = _sizes(op, shape.nodes)
         for shared in (True, False):
-            places = {n: ModelledTimes(cluster, shape, shared, op, n) for n in _sizes(by)}
+            places = {n: ModelledTimes(cluster, shape, shared, op, n) for n in sizes}
             seconds = {n: place.seconds() for n, place in places.items()}
             found += rows(op, shape, shared, seconds, f"the model of {cluster.name}")
     return found
@@ -156,9 +158,9 @@ def _tree(op: str, name: str, size: int, n: int, chunk: int, cluster: Cluster) -
     return TreeTimes(plan, cluster, group, 4).finish()
 
 
-def _sizes(by: int) -> list[int]:
-    """Return the sizes of the table, each `by` times the one before."""
-    found = [LEAST]
-    while found[-1] * by <= MOST:
+def _sizes(op: str, nodes: int) -> list[int]:
+    """Return the sizes of the table, each twice, or between nodes four times, the one before."""
+    found = [LEAST_BETWEEN if nodes > 1 and op != "allreduce" else LEAST]
+    while found[-1] * (by := 2 if nodes == 1 else 4) <= MOST:
         found.append(found[-1] * by)
     return found

@@ -22,6 +22,8 @@ from collectives.schedules.algorithms import Choice
 SHIPPED = Path(__file__).parent / "tables" / "shipped.json"
 DEVICES = Path("/sys/class/infiniband")
 TCP, FABRIC = "tcp", "fabric"
+OWN = {"reduce": ("binomial", "chain"), "bcast": ("binomial", "chain"), "allreduce": ("halving", "ring")}
+LARGE = 1 << 18  # bytes from which on the second of these replaces what the MPI library can't do
 
 
 class Shape(NamedTuple):
@@ -131,6 +133,11 @@ class Table:
             with contextlib.suppress(OSError):
                 unfinished.unlink()
             raise _unwritable(path, error) from None
+
+
+def instead(op: str, nbytes: int) -> str:
+    """Return the schedule that replaces the MPI library's own collective where that can't be used."""
+    return OWN[op][nbytes >= LARGE]
 
 
 def load(path: str | os.PathLike[str]) -> Table:

@@ -10,6 +10,7 @@ takes the seconds from a barrier to the end of the slowest rank.
 
 from __future__ import annotations
 
+import atexit
 import json
 import sys
 import time
@@ -28,9 +29,14 @@ Row = tuple[str, int, str, float]
 
 
 def take_precedence() -> None:
-    """Raise this process's priority: ranks that yield while they wait would lose the CPUs to other processes."""
+    """Raise this session's priority until the end: ranks that yield while they wait would lose the CPUs to others."""
+    _set_precedence("-19")
+    atexit.register(_set_precedence, "0")
+
+
+def _set_precedence(niceness: str) -> None:
     with suppress(OSError):  # no autogroups in this kernel, or no permission
-        Path("/proc/self/autogroup").write_text("-19")
+        Path("/proc/self/autogroup").write_text(niceness)
 
 
 class Bench:

@@ -119,8 +119,11 @@ run() { # run openmpi|mpich PPN COMMAND...
 run_openmpi() {
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   sed -n "s/.* nl\(.*\)/nl\1 slots=$ppn/p" "$net/hosts" >"$net/hostfile"
-  # Each node counts all cores as its own, so that ranks would spin instead of yielding.
-  enter nl0 "${mpirun[@]}" --prtemca plm ssh --prtemca plm_ssh_agent "$net/agent" --hostfile "$net/hostfile" \
+  # Each node counts all cores as its own, so that ranks would spin instead of yielding. And they must be of one
+  # session: where Linux groups processes by session (autogroup), a process yields to those of its own group alone, so
+  # that a waiting rank would keep its core from the others' for a time slice, 3 ms.
+  enter nl0 "${mpirun[@]}" --leave-session-attached \
+    --prtemca plm ssh --prtemca plm_ssh_agent "$net/agent" --hostfile "$net/hostfile" \
     --map-by "ppr:$ppn:node:oversubscribe" --bind-to none --mca pml ob1 --mca btl self,sm,tcp \
     --mca btl_tcp_if_include eth0 --mca osc ^ucx --mca mpi_yield_when_idle 1 "$@"
 }

@@ -24,12 +24,6 @@ ALGORITHMS = {"SC-B": "binomial", "CC-8": "cc-8", "CB-4": "cb-4", "CB-8": "cb-8"
 RANKS, CAFFENET = 160, 60_965_224  # the model's; elements
 
 
-def overlap(rate: float, rows: str) -> dict[str, float]:
-    """Return the ms of an iteration by row of overlap.py's table; layers do `rate` operations a second."""
-    ms: dict[str, float] = replays.replayed(f"flops:{rate:g}", rows, NET, BATCH)["ms"]
-    return ms
-
-
 class Overlap(Figure):
     """SC-OB and SC-OBR against SC-B."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from collectives.execution.maker import CHUNK
 from collectives.group import Group
 from collectives.model.clusters import Cluster
 from collectives.model.predicting import Prediction, predict
@@ -13,12 +14,23 @@ from collectives.schedules.algorithms import Choice, make_schedule, order_for
 from collectives.schedules.exchange import ExchangeAlgorithm
 from collectives.schedules.schedule import Schedule
 from collectives.schedules.tree_steps import TreeSteps
+from collectives.tuning import Shape, Table, instead
 from scaffe.simulation.closed_forms import ClosedForms
 
 MANY = 64  # ranks from which on events are too many: plain trees and closed forms alone are tried
 CHUNKS = tuple(kib << 10 for kib in (64, 256, 1024, 4096))
 LONG = CHUNKS[-2:]  # what is tried from `VERY_MANY` ranks on, since a simulation has an event for each message
 VERY_MANY = 256
+
+
+def by_table(table: Table, shape: Shape) -> Callable[[str, int], Choice]:
+    """Return a function from a collective and its bytes to what a Communicator's staged collectives take by a table."""
+
+    def choose(what: str, nbytes: int) -> Choice:
+        choice = table.choose(what, shape, True, nbytes)
+        return choice if choice.algorithm != "mpi" else Choice(instead(what, nbytes), CHUNK, choice.why)
+
+    return choose
 
 
 def chooser(cluster: Cluster, ranks: int, itemsize: int = 4) -> Callable[[str, int], Choice]:

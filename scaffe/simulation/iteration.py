@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from collectives.model.network import LinkNetwork
-from collectives.simulation.communicator import Chooser
+from collectives.simulation.communicator import Choose, Chooser
 from collectives.simulation.ranks import SimulatedRanks
 from scaffe import models
 from scaffe.compute import Compute
@@ -43,6 +43,7 @@ def simulate_iteration(
     iterations: int = 1,
     factors: Sequence[float] = (),
     shown: int = 0,
+    choose: Choose | None = None,
 ) -> Iteration:
     """Return the mean of `iterations` iterations of a net on `ranks` ranks of a cluster.
 
@@ -52,6 +53,7 @@ def simulate_iteration(
     - `times`: the layers' times themselves.
     - `factors`: of each rank's computing time, 1 by default.
     - `shown`: ranks whose spans are kept.
+    - `choose`: what "auto" means, by a collective and its bytes; the fastest of the model's schedules by default.
 
     Raise ScaffeError for wrong arguments, AlgorithmError for an algorithm that has no schedule.
     """
@@ -62,7 +64,7 @@ def simulate_iteration(
     built = net if isinstance(net, Net) else build(net, batch)
     times = times or layer_times(built, described, profile)
     job = SimulatedJob(built, ranks, described, times, iterations, factors, shown)
-    return min((_simulate(job, one) for one in run.candidates.values()), key=lambda one: one.seconds)
+    return min((_simulate(job, one, choose) for one in run.candidates.values()), key=lambda one: one.seconds)
 
 
 def build(net: str | os.PathLike[str], batch: int | None) -> Net:
@@ -77,12 +79,12 @@ def build(net: str | os.PathLike[str], batch: int | None) -> Net:
     return Net(given, phase=TRAIN, compute=Compute(engine=REFERENCE))
 
 
-def _simulate(job: SimulatedJob, run: Run) -> Iteration:
+def _simulate(job: SimulatedJob, run: Run, choose: Choose | None) -> Iteration:
     """Return the iteration of one run."""
     links = job.cluster.links
     group = links.group(job.size)
     world = SimulatedRanks(job.size, LinkNetwork(links, group, 1))
-    shared = Chooser(group, chooser(links, job.size), CHUNK)
+    shared = Chooser(group, choose or chooser(links, job.size), CHUNK)
     packed = SimulatedParameters(job.net)
     ranks = [SimulatedTraining(job, run, rank, shared, packed) for rank in world.ranks]
     world.run(lambda rank: ranks[rank.number].train())

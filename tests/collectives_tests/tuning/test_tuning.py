@@ -93,7 +93,8 @@ def test_the_shipped_table_has_all_shapes_of_its_clusters():
 def test_the_model_leaves_small_messages_to_the_library_and_pipelines_large_ones_in_chunks_that_tcp_takes():
     table = Table(shape_rows(ETHERNET, EIGHT), "the model")
     for op in ("reduce", "bcast"):
-        assert table.choose(op, EIGHT, True, 100_000).algorithm == "mpi"
+        assert table.choose(op, EIGHT, True, 50_000).algorithm == "mpi"
+        assert table.choose(op, EIGHT, True, 1 << 16).algorithm == "chain"
         choice = table.choose(op, EIGHT, True, 32 * MEGABYTE)
         assert choice.algorithm == "chain" and 16384 < choice.chunk_bytes <= ETHERNET.eager
     assert table.choose("allreduce", EIGHT, False, 32 * MEGABYTE).algorithm == "ring"
