@@ -58,6 +58,8 @@ RUNS = {
     "SC-OBR:chain": Run("SC-OBR", reduce="chain", drive="helper"),
     "SC-OBR:cb-4": Run("SC-OBR", reduce="cb-4", drive="helper"),
     "SC-OBR:auto:hook": Run("SC-OBR", reduce="auto", drive="hook"),
+    "SC-B:flat": Run(reduce="flat"),
+    "SC-B:halving": Run("SC-B", "allreduce", reduce="halving"),
     "allreduce:auto": Run("SC-OBR", "allreduce", reduce="auto", drive="helper"),
     "allreduce:auto:hook": Run("SC-OBR", "allreduce", reduce="auto", drive="hook"),
 }

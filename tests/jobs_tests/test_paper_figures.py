@@ -428,7 +428,7 @@ def test_the_gate_in_short_one_solver_and_eight_instances(tmp_path: Path, monkey
     gate.write_digits(tmp_path)
     found = []
     for instances in (1, 8):
-        gate.train(tmp_path, instances, 0.0)
+        gate.train(tmp_path, gate.Way(instances=instances, gather="slices"))
         found.append((np.load(tmp_path / "gradients.npy"), json.loads((tmp_path / "losses.json").read_text())))
     (one, losses), (eight, others) = found
     assert 0 < gate.difference(eight, one) <= gate.LARGEST
