@@ -34,6 +34,12 @@ FITTED_ON = 96_000, 768_000, 3_000_000  # bytes of the allreduces that give late
 ROW = re.compile(r"^(SC-B:\w+) +([\d.]+) ", re.MULTILINE)  # of overlap.py: a name, the median ms
 BURST = 128 << 10  # bytes that a link of the emulated cluster passes at once after a pause
 TIANHE = find_cluster("tianhe")
+LINKS = (
+    Input("alpha", TIANHE["alpha"], "s of a message", ASSUMED, "TH Express-2's data sheet; none in the paper"),
+    Input("beta", 1 / TIANHE["rate"], "s/byte", ASSUMED, "TH Express-2's data sheet: 6.36 GB/s; none in the paper"),
+    Input("emulated links", RATE * 1e6, "bits/s", MEASURED, "their latency and rate are fitted on other sizes"),
+    Input("emulated links, burst", BURST, "bytes", DERIVED, "jobs/lab/netlab.sh: what a link passes at once"),
+)
 
 
 def exchange(way: str, nodes: int, nbytes: float, alpha: float, beta: float, burst: float = 0.0) -> float:
@@ -55,11 +61,11 @@ def exchange(way: str, nodes: int, nbytes: float, alpha: float, beta: float, bur
     return 2 * (each * alpha + max(0.0, each * nbytes - burst) * beta)
 
 
-def fit(measured: dict[str, list[float]]) -> tuple[float, float]:
+def fit(measured: dict[str, list[float]], counts: Sequence[int]) -> tuple[float, float]:
     """Return alpha and beta of allreduces from their seconds by bytes and count, least squares of relative errors."""
     rows = []
     for nbytes, seconds in measured.items():
-        for n, found in zip(COUNTS, seconds, strict=True):
+        for n, found in zip(counts, seconds, strict=True):
             terms = (exchange(HALVING, n, int(nbytes), *unit) for unit in ((1, 0), (0, 1)))
             rows.append([term / found for term in terms])
     alpha, beta = np.linalg.lstsq(np.array(rows), np.ones(len(rows)), rcond=None)[0]
@@ -98,15 +104,12 @@ class OneNode(Figure):
     inputs = (
         Input("gain, CIFAR-10", 16, "over one thread", STATED, "section V.B, at best"),
         *NODE,
-        Input("alpha", TIANHE["alpha"], "s of a message", ASSUMED, "TH Express-2's data sheet; none in the paper"),
-        Input("beta", 1 / TIANHE["rate"], "s/byte", ASSUMED, "TH Express-2's data sheet: 6.36 GB/s; none in the paper"),
-        Input("emulated links", RATE * 1e6, "bits/s", MEASURED, "their latency and rate are fitted on other sizes"),
-        Input("emulated links, burst", BURST, "bytes", DERIVED, "jobs/lab/netlab.sh: what a link passes at once"),
+        *LINKS,
     )
     unexplained = (
         "16x over one thread and equality at 15 nodes mean that 15 nodes of DistCaffe are at least 15 times as fast as "
-        "one thread: no loss at all, with one thread for each node. 16 threads' gain leaves no fewer than 17 nodes, and "
-        "16x is the best of three nets. More threads for each node would cross earlier.",
+        "one thread: no loss at all, with one thread for each node. A gain of 16 leaves no fewer than 17 nodes, and 16 "
+        "is the best of three nets. More threads for each node would cross earlier.",
         "How DistCaffe exchanges gradients is not said (synchronous, by MPI). 'Slightly smaller than 1' past 15 nodes "
         "has no number.",
         "A first model had an imbalance, a second the links' rate fitted on MNIST, which never crosses 1. Now nothing "
@@ -153,7 +156,7 @@ class OneNode(Figure):
         ratios = {w: {data: self._ratios(measured, data, w) for data in BYTES} for w in (HALVING, SERVER, TREE)}
         found: Data = {"ratios": ratios}
         if measured:
-            links = fit({str(n): measured["allreduces"][str(n)] for n in FITTED_ON})
+            links = fit({str(n): measured["allreduces"][str(n)] for n in FITTED_ON}, COUNTS)
             found["links"] = links
             found["allreduces"] = {d: [exchange(HALVING, n, b, *links) for n in COUNTS] for d, b in BYTES.items()}
             found["iterations"] = {d: {w: self._emulated(measured, d, w, links) for w in RUNS} for d in BYTES}
@@ -172,7 +175,7 @@ class OneNode(Figure):
         return [seconds(-(-batch // n)) + exchange(way, n, BYTES[data], *links, BURST) for n in COUNTS]
 
     def check(self, measured: Data, modelled: Data) -> Iterable[Check]:
-        """Check that the ratio falls and crosses 1 where the paper has it, by each way; the model by 2 to 8 nodes."""
+        """Check that the ratio falls and crosses 1 as the paper has it, by each way; the model by 2 to 8 nodes."""
         for way, ratios in modelled["ratios"].items():
             cifar, mnist = ratios.values()
             if way == HALVING:
