@@ -34,6 +34,7 @@ from variants import BATCHES, BYTES, NODE, THREADS, VARIANTS, Seconds
 COUNTS = 4, 8  # nodes of the emulated cluster
 BELOW = 15  # nodes below which one node is faster on CIFAR-10
 COLOURS = OURS, MODEL, OTHER
+TICKS = 50, 100, 200, 500  # ms
 
 
 class Variants(Figure):
@@ -166,6 +167,7 @@ class Variants(Figure):
             axes.axhline(1, color="grey", linewidth=0.8)
             if data == "CIFAR-10":
                 axes.axvline(BELOW, color="black", linewidth=0.8, label="paper: below 1 from here")
+            axes.legend(facecolor="white", framealpha=1, edgecolor="none", fontsize=8)  # over the line at 15
         self._draw_measured(figure.axes[2], measured, modelled)
 
     def _draw_measured(self, axes: Any, measured: Data, modelled: Data) -> None:
@@ -180,7 +182,11 @@ class Variants(Figure):
                 axes.loglog(x, y, mark, color=colour, markersize=4, label=f"{data}, {way}")
         if measured:
             axes.axline((50, 50), (100, 100), color="grey", linewidth=0.8, label="equal")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter("{x:.0f}")
+            axis.set_minor_formatter("")
         axes.set(xlabel="ms of an iteration, modelled", ylabel="ms, measured", title="4 and 8 nodes here, replayed")
+        axes.set(xticks=TICKS, yticks=TICKS)
 
 
 def every() -> Iterator[tuple[str, str]]:

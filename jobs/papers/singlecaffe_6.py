@@ -174,7 +174,7 @@ class OneNodesThreads(Figure):
                 axes.plot(THREADS, THREADS, ":", color="grey", label="linear")
                 if data == "CIFAR-10" and wanted == "of variants":
                     axes.axhline(self.value("gain"), color=PAPER, linewidth=0.8, label="paper: 16 at best")
-                axes.set(xlabel="threads", ylabel=f"images/s over one thread, {first}", ylim=(0, 26))
+                axes.set(xlabel="threads", ylabel=f"images/s over one thread, {first}", ylim=(0, 32))
                 axes.set_title(f"{data}, {wanted}")
 
     def _draw_measured(self, axes: Any, measured: Data, data: str, chosen: Iterable[str]) -> None:

@@ -540,7 +540,7 @@ def test_the_gate_in_short_one_solver_and_eight_instances(tmp_path: Path, monkey
 def test_loss_curves_tell_a_sum_from_a_mean_and_not_a_rounding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sklearn")
     gate = module("numa_caffe_8")
-    for name, value in {"ITERATIONS": 100, "IMAGES": 640, "TEST_IMAGES": 32}.items():
+    for name, value in {"ITERATIONS": 40, "IMAGES": 640, "TEST_IMAGES": 32}.items():
         monkeypatch.setattr(gate, name, value)
     gate.write_digits(tmp_path)
     losses = {}
