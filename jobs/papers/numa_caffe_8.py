@@ -218,8 +218,8 @@ class SameGradients(Figure):
         one = measured["ways"][ONE]["losses"]
         at = SHOWN * (np.arange(len(means(one))) + 0.5)
         for name, found in measured["ways"].items():
-            how: Data = {"color": COLOURS[name], "linewidth": 1, "marker": ".", "label": name}
-            left.plot(at, means(found["losses"]), **how | {"label": f"{name}: {found['accuracy']:.1f} %"})
+            how: Data = {"color": COLOURS[name], "linewidth": 1, "marker": "."}
+            left.plot(at, means(found["losses"]), label=f"{name}: {found['accuracy']:.1f} %", **how)
             if name != ONE:
                 right.semilogy(at, 100 * np.abs(means(found["losses"]) - means(one)) / one[0], **how)
         right.axhline(1, color="black", linestyle=":", linewidth=0.8, label="1 %")
