@@ -70,8 +70,8 @@ class OneNodesThreads(Figure):
         "How the seconds of a thread grow with its images is this machine's, and scaffe's, whose layers are called "
         "from Python. A first version also took the seconds themselves, of a core far faster than the paper's, beside "
         "the paper's memory: sums then took so much of an iteration that MNIST's batch of 64 fell in the end.",
-        "Figure 8 begins with 4 threads, whose parts have 16 images and more. With 1 thread an image takes nearly the same "
-        "in batches of 100 and of 200 here, so that the order of batches is one of small differences.",
+        "Figure 8 begins with 4 threads, whose parts have 16 images and more. With 1 thread an image takes nearly the "
+        "same in batches of 100 and of 200 here, so that the order of batches is one of small differences.",
         "Why the speed of batch 64 falls. Sums and barriers take 1 ms of 21 with 24 threads, and parts get no smaller "
         "from 22 threads on. The paper names competition for memory and I/O, which no number here describes.",
     )
