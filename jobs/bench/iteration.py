@@ -55,10 +55,15 @@ def ours(net: scaffe.Net) -> Callable[[], None]:
     return iteration
 
 
-def update(net: scaffe.Net) -> Callable[[], None]:
-    """Return one update of all parameters."""
-    fields = {"base_lr": RATE, "momentum": MOMENTUM, "weight_decay": DECAY}
-    rule = solvers.create(SolverParameter(type="SGD", lr_policy="fixed", **fields), net.packed, net.engine)
+def solver_fields(kind: str = "SGD") -> dict[str, Any]:
+    """Return the fields of a solver of this type; RMSProp has no momentum."""
+    momentum = 0.0 if kind == "RMSProp" else MOMENTUM
+    return {"type": kind, "base_lr": RATE, "momentum": momentum, "weight_decay": DECAY, "lr_policy": "fixed"}
+
+
+def update(net: scaffe.Net, kind: str = "SGD") -> Callable[[], None]:
+    """Return one update of all parameters, by a solver's type."""
+    rule = solvers.create(SolverParameter(**solver_fields(kind)), net.packed, net.engine)
     parameters = range(len(net.packed.parameters))
     return lambda: rule.update(parameters, RATE, 0)
 

@@ -67,6 +67,7 @@ RUNS = {
 OTHERS = {  # other systems' exchanges: only where --runs names them
     "SC-B:binomial": Run(reduce="binomial"),
     "SC-B:flat": Run(reduce="flat"),  # of a parameter server: all gradients to the root, all parameters from it
+    "SC-B:halving": Run(sync="allreduce", reduce="halving"),
     "SC-B:ring": Run(sync="allreduce", reduce="ring"),
     "SC-OBR:ring": Run("SC-OBR", "allreduce", reduce="ring", drive="helper"),
 }

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from iteration import DECAY, MOMENTUM, RATE, build, theirs, zoo
+from iteration import build, solver_fields, theirs, zoo
 from turns import TORCH, TRAIN, Way
 
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
@@ -72,8 +72,8 @@ class Training(Trainer):
         from scaffe.proto import SolverParameter
         from scaffe.training.solver import Solver
 
-        fields = {"base_lr": RATE, "momentum": MOMENTUM, "weight_decay": DECAY, "lr_policy": "fixed", "random_seed": 1}
-        param = SolverParameter(snapshot_after_train=False, max_iter=1, **fields)
+        fields = solver_fields(way.solver)
+        param = SolverParameter(snapshot_after_train=False, max_iter=1, random_seed=1, **fields)
         param.net_param.MergeFrom(zoo(way.net, way.batch))
         self.solver = Solver(param, instances=Instances(str(way.instances), way.gather))
         while not self.solver.auto_instances.is_settled:

@@ -22,7 +22,7 @@ TORCH_MALLOC = {"MALLOC_MMAP_THRESHOLD_": "2000000000", "MALLOC_TRIM_THRESHOLD_"
 class Way:
     """One way to compute: `kind` of work, in so many `processes`, `instances` and `threads` of each instance.
 
-    `batch` is that of all together. `timed` measures the time in oneDNN's calls.
+    `batch` is that of all together. `solver` is the update's type. `timed` measures the time in oneDNN's calls.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Way:
     threads: int = 1
     gather: str = "auto"
     timed: bool = False
+    solver: str = "SGD"
 
     def cores_of(self, rank: int) -> set[int]:
         """Return the cores of a process: so many for each, in order of the ranks."""

@@ -28,7 +28,6 @@ IMPOSSIBLE = {  # by paper: what, why
     },
     "singlecaffe": {
         "Figure 9, Intel-Caffe and TensorFlow": "versions of 2018",
-        "Figure 10": f"figure 9 for variants of the nets and solvers; {CURVES}",
         "Section 1, 20 to 30 % efficiency": "quoted from elsewhere",
     },
     "swcaffe": {

@@ -17,14 +17,14 @@ from scaffe.models.mobilenet import MOBILENET
 from scaffe.models.model import DATA, Head, Model
 from scaffe.models.ncf import NCF
 from scaffe.models.resnet import RESNET50, RESNET101
-from scaffe.models.small import CIFAR10_FULL, CIFAR10_QUICK, LENET
+from scaffe.models.small import CIFAR10_FULL, CIFAR10_FULL_SIGMOID, CIFAR10_FULL_SIGMOID_BN, CIFAR10_QUICK, LENET
 from scaffe.models.word_lm import WORD_LM
 
 __all__ = ["DATA", "MODELS", "Head", "Model", "get"]
 
 _ALL = (
-    LENET, CIFAR10_QUICK, CIFAR10_FULL, ALEXNET, CAFFENET, NIN, VGG16, VGG19, GOOGLENET, INCEPTION_BN, RESNET50,
-    RESNET101, MOBILENET, LSTM, WORD_LM, GNMT, NCF,
+    LENET, CIFAR10_QUICK, CIFAR10_FULL, CIFAR10_FULL_SIGMOID, CIFAR10_FULL_SIGMOID_BN, ALEXNET, CAFFENET, NIN, VGG16,
+    VGG19, GOOGLENET, INCEPTION_BN, RESNET50, RESNET101, MOBILENET, LSTM, WORD_LM, GNMT, NCF,
 )  # fmt: skip
 MODELS: dict[str, Model] = {model.name: model for model in _ALL}
 

@@ -1,10 +1,13 @@
-"""LeNet on MNIST, and the two nets on CIFAR-10 that Caffe's examples train."""
+"""LeNet on MNIST, and the nets on CIFAR-10 that Caffe's examples train."""
 
 from __future__ import annotations
+
+from functools import partial
 
 from scaffe import layers as L
 from scaffe.models.blocks import RATES, conv, fc, gaussian, named, pool, rectified
 from scaffe.models.model import Head, Model
+from scaffe.models.normed import normalised
 from scaffe.netspec import NetSpec, Top
 
 
@@ -34,6 +37,22 @@ def _cifar10_full(n: NetSpec, classes: int, training: bool) -> list[Head]:
     x = pool(n, "pool3", x, 3, 2, "AVE")
     decays = [dict(lr_mult=1, decay_mult=250), dict(lr_mult=1, decay_mult=0)]
     return [Head(fc(n, "ip1", x, classes, weights=gaussian(0.01), param=decays))]
+
+
+def _cifar10_sigmoid(n: NetSpec, classes: int, training: bool, normed: bool) -> list[Head]:
+    x = pool(n, "pool1", conv(n, "conv1", n.data, 32, 5, weights=gaussian(0.0001), pad=2, param=RATES), 3, 2)
+    x = _sigmoid(n, 1, x, normed)
+    for i, outputs, rates in ((2, 32, RATES), (3, 64, [])):
+        x = conv(n, f"conv{i}", x, outputs, 5, weights=gaussian(0.01), pad=2, param=rates)
+        x = pool(n, f"pool{i}", _sigmoid(n, i, x, normed), 3, 2, "AVE")
+    fields = [dict(lr_mult=1, decay_mult=250), dict(lr_mult=0.2, decay_mult=0)]
+    return [Head(fc(n, "ip1", x, classes, weights=gaussian(0.01), param=fields))]
+
+
+def _sigmoid(n: NetSpec, i: int, bottom: Top, normed: bool) -> Top:
+    """Add a Sigmoid, after a BatchNorm and a Scale if `normed`."""
+    x = normalised(n, f"bn{i}", f"scale{i}", bottom, in_place=False) if normed else bottom
+    return named(n, f"Sigmoid{i}", L.Sigmoid(x))
 
 
 def _norm(n: NetSpec, name: str, bottom: Top) -> Top:
@@ -96,3 +115,27 @@ CIFAR10_FULL = Model(
     ),
     **_CIFAR10,  # type: ignore[arg-type]
 )  # fmt: skip
+
+# Its two forms with Sigmoids have no LRN. A pull request's layer BN stands in Caffe's file of the second.
+_SIGMOID_SOLVER = dict(
+    test_iter=[100], test_interval=1_000, base_lr=0.001, momentum=0.9, lr_policy="fixed", display=100,
+    max_iter=60_000, snapshot=10_000,
+)  # fmt: skip
+CIFAR10_FULL_SIGMOID = Model(
+    name="cifar10_full_sigmoid",
+    title="CIFAR10_full_sigmoid",
+    paper="CIFAR10_full with Sigmoids, as in Caffe's CIFAR-10 example",
+    body=partial(_cifar10_sigmoid, normed=False),
+    parameters=89_578,
+    solver_fields=_SIGMOID_SOLVER,
+    **_CIFAR10,  # type: ignore[arg-type]
+)
+CIFAR10_FULL_SIGMOID_BN = Model(
+    name="cifar10_full_sigmoid_bn",
+    title="CIFAR10_full_sigmoid_bn",
+    paper="CIFAR10_full with batch normalisation before Sigmoids, as in Caffe's CIFAR-10 example",
+    body=partial(_cifar10_sigmoid, normed=True),
+    parameters=89_834,
+    solver_fields=_SIGMOID_SOLVER,
+    **_CIFAR10,  # type: ignore[arg-type]
+)

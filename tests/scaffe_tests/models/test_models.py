@@ -19,6 +19,8 @@ PUBLISHED = {
     "lenet": 431_080,  # Caffe's MNIST example; TensorFlow's and MXNet's copies of it count the same
     "cifar10_quick": 145_578,  # Caffe's CIFAR-10 example
     "cifar10_full": (3 * 32 + 32 * 32 + 32 * 64) * 25 + 2 * 32 + 64 + 64 * 4 * 4 * 10 + 10,  # by cuda-convnet's sizes
+    "cifar10_full_sigmoid": 89_578,  # as many
+    "cifar10_full_sigmoid_bn": 89_578 + 2 * (32 + 32 + 64),  # a factor and a shift for each channel
     "alexnet": 60_965_224,  # Caffe's model zoo; Krizhevsky et al. 2012 say 60 million
     "caffenet": 60_965_224,
     "nin": (3 * 121 + 2 * 96 + 96 * 25 * 256 // 96) * 96  # by the layers' sizes: conv1, cccp1 and 2, conv2,
@@ -46,6 +48,8 @@ SHAPES = {
     "lenet": {"conv2": (50, 20, 5, 5), "ip1": (500, 800)},
     "cifar10_quick": {"conv3": (64, 32, 5, 5), "ip1": (64, 1024)},
     "cifar10_full": {"conv3": (64, 32, 5, 5), "ip1": (10, 1024)},
+    "cifar10_full_sigmoid": {"conv2": (32, 32, 5, 5), "ip1": (10, 1024)},
+    "cifar10_full_sigmoid_bn": {"conv3": (64, 32, 5, 5), "scale3": (64,)},
     "caffenet": {"conv2": (256, 48, 5, 5), "fc6": (4096, 9216), "fc8": (1000, 4096)},
     "nin": {"conv4-1024": (1024, 384, 3, 3), "cccp8-1024": (1000, 1024, 1, 1)},
     "googlenet": {

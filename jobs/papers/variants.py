@@ -1,0 +1,99 @@
+"""Variants: SingleCaffe's nets and solvers, and their seconds by images, on a core here and on one of the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import iteration
+import numpy as np
+from conditions import seconds_of
+from figure import ASSUMED, DERIVED, Data, Input
+
+SIZES, TURNS, THREADS = (1, 2, 3, 4, 5, 6, 8, 12, 20, 32, 50, 64, 72, 100, 144, 200), 7, tuple(range(1, 25))
+BATCHES = {"CIFAR-10": (100, 150, 200), "MNIST": (64, 96, 128)}
+BYTES = {"CIFAR-10": 358_312, "MNIST": 1_724_320}  # of gradients
+
+Seconds = Callable[[float], float]  # of an iteration by its images
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A model's name and a solver's type."""
+
+    net: str
+    solver: str = "SGD"
+
+
+VARIANTS = {
+    "CIFAR-10": {
+        "ReLU": Variant("cifar10_full"),
+        "Sigmoid": Variant("cifar10_full_sigmoid"),
+        "BN": Variant("cifar10_full_sigmoid_bn"),
+    },
+    "MNIST": {kind: Variant("lenet", kind) for kind in ("SGD", "Adam", "RMSProp")},
+}
+BASE = {data: next(iter(each)) for data, each in VARIANTS.items()}
+
+NODE = (
+    Input("CIFAR-10, one thread", 0.75, "s", ASSUMED, "3 x 24.6 MFLOP, 100 images, 10 GFLOP/s of a core"),
+    Input("MNIST, one thread", 0.19, "s", ASSUMED, "3 x 4.6 MFLOP, 64 images, 5 GFLOP/s in smaller products"),
+    Input("bandwidth", 2 * 59.7e9, "bytes/s", ASSUMED, "two sockets of four channels of DDR3-1866"),
+    Input("barrier", 20e-6, "s", ASSUMED, "three meetings of 24 threads in an iteration"),
+    *(Input(f"{net}, gradients", n, "bytes", DERIVED, "Caffe's cifar10_full and LeNet") for net, n in BYTES.items()),
+)
+
+
+def passes(name: str, batch: int) -> float:
+    """Return the seconds of a forward and a backward pass on one core, the least: other work distorts it."""
+    net = iteration.build(iteration.zoo(name, batch), "auto", "auto")
+
+    def both() -> None:
+        net.forward()
+        net.backward()
+
+    found = min(seconds_of(both, TURNS + 1)[1:])
+    net.close()
+    return found
+
+
+def update(variant: Variant) -> float:
+    """Return the seconds of an update of all parameters on one core, the least."""
+    net = iteration.build(iteration.zoo(variant.net, 1), "auto", "auto")
+    found = min(seconds_of(iteration.update(net, variant.solver), 3 * TURNS))
+    net.close()
+    return found
+
+
+def measured_here(base: bool = False) -> Data:
+    """Return the seconds of passes by model and images, and of updates by data and variant; `base`: the first ones."""
+    chosen = {
+        data: {name: one for name, one in each.items() if name == BASE[data] or not base}
+        for data, each in VARIANTS.items()
+    }
+    nets = dict.fromkeys(one.net for each in chosen.values() for one in each.values())
+    return {
+        "passes": {net: [passes(net, n) for n in SIZES] for net in nets},
+        "updates": {data: {name: update(one) for name, one in each.items()} for data, each in chosen.items()},
+    }
+
+
+def here(measured: Data, data: str, name: str) -> Seconds:
+    """Return the seconds of one core here; without a measurement images take a second each."""
+    if not measured:
+        return lambda images: float(images)
+    each, more = measured["passes"][VARIANTS[data][name].net], measured["updates"][data][name]
+    return lambda images: float(np.interp(images, SIZES, each)) + more
+
+
+def of_paper(measured: Data, data: str, name: str, one: float) -> Seconds:
+    """Return the seconds of one of the paper's threads: `one` of the whole batch by the first variant, else as here."""
+    factor = one / here(measured, data, BASE[data])(BATCHES[data][0])
+    seconds = here(measured, data, name)
+    return lambda images: factor * seconds(images)
+
+
+def iteration_of(seconds: Seconds, batch: int, threads: int, nbytes: float, bandwidth: float, barrier: float) -> float:
+    """Return the seconds of an iteration of threads: the largest part of the batch, then sums of slices, if any."""
+    computing = seconds(-(-batch // threads))
+    return computing if threads == 1 else computing + 3 * threads * nbytes / bandwidth + 3 * barrier

@@ -1,0 +1,132 @@
+"""SingleCaffe's figures: models against closed forms, and wrong inputs that are refused."""
+
+from __future__ import annotations
+
+import pytest
+from paper_figures import module, verdicts
+
+from scaffe import papers
+
+pytestmark = pytest.mark.mpi_skip
+
+
+def test_threads_gain_what_the_parts_of_a_batch_say() -> None:
+    figure = module("singlecaffe_6")
+    gains = figure.FIGURE.model(linear() | trained(2))["gains"]["CIFAR-10"]["ReLU, batch 100"]
+    assert gains[0] == 1 and gains[9] == pytest.approx(10, rel=0.01) and gains[23] == pytest.approx(20, rel=0.01)
+    constant = one_core([1.0] * len(module("variants").SIZES)) | trained(1)
+    assert figure.FIGURE.model(constant)["gains"]["MNIST"]["SGD, batch 64"][23] == pytest.approx(1, rel=0.01)
+    assert verdicts(figure, constant)["CIFAR-10: best gain"] == papers.NOT_REPRODUCED
+
+
+def one_core(passes: list[float], solvers: dict[str, float] | None = None) -> dict:
+    """Return what `variants.measured_here` would, with the same seconds of passes for all nets."""
+    variants = module("variants")
+    updates = {
+        data: {name: (solvers or {}).get(name, 0.0) for name in each} for data, each in variants.VARIANTS.items()
+    }
+    nets = {one.net for each in variants.VARIANTS.values() for one in each.values()}
+    return {"passes": dict.fromkeys(nets, passes), "updates": updates}
+
+
+def linear() -> dict:
+    return one_core([1e-3 * n for n in module("variants").SIZES])
+
+
+def test_the_latency_and_the_rate_of_made_up_links_are_found_again() -> None:
+    figure = module("singlecaffe_9")
+    links = 3e-4, 8e-9
+    made = {str(b): [figure.exchange(figure.HALVING, n, b, *links) for n in figure.COUNTS] for b in figure.FITTED_ON}
+    assert figure.fit(made, figure.COUNTS) == pytest.approx(links)
+    data = {"allreduces": made, "iterations": {}, **linear()}
+    data["one"] = {
+        data_set: figure.FIGURE.thread(data, data_set)(b[0]) for data_set, b in module("variants").BATCHES.items()
+    }
+    for name, nbytes in figure.BYTES.items():
+        made[str(nbytes)] = [figure.exchange(figure.HALVING, n, nbytes, *links) for n in figure.COUNTS]
+        data["iterations"][name] = {w: figure.FIGURE._emulated(data, name, w, links) for w in figure.RUNS}
+    found = verdicts(figure, data)
+    assert {verdict for what, verdict in found.items() if "off by" in what} == {papers.REPRODUCED}
+    data["iterations"]["MNIST"]["server"] = [1.2 * t for t in data["iterations"]["MNIST"]["server"]]
+    data["allreduces"][str(nbytes)] = [0.8 * t for t in made[str(nbytes)]]
+    missed = {what for what, verdict in verdicts(figure, data).items() if verdict == papers.NOT_REPRODUCED}
+    assert {what.partition(":")[0] for what in missed if "off by" in what} == {"MNIST, server", "MNIST"}
+
+
+def test_exchanges_take_what_a_count_by_hand_gives() -> None:
+    exchange = module("singlecaffe_9").exchange
+    seconds = [exchange(way, 8, 1e6, 1e-3, 1e-8) for way in ("allreduce", "server", "tree")]
+    assert seconds == pytest.approx([6e-3 + 17.5e-3, 14e-3 + 140e-3, 6e-3 + 60e-3])
+    assert exchange("allreduce", 24, 1e6, 0, 1e-8) == pytest.approx((2 * 15 / 16 + 2) * 1e-2)
+    assert exchange("server", 2, 1e6, 1e-3, 1e-8, 4e5) == pytest.approx(2e-3 + 2 * 6e-3)
+    assert exchange("tree", 1, 1e6, 1, 1) == 0
+
+
+def test_one_node_is_equal_to_as_many_nodes_as_it_gains_without_an_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+    figure = module("singlecaffe_9")
+    monkeypatch.setattr(figure, "exchange", lambda *given: 0.0)
+    ratios = figure.FIGURE.model(linear() | {"allreduces": {str(n): [1.0] * 3 for n in figure.FITTED_ON}})["ratios"]
+    assert ratios["server"]["CIFAR-10"][0] == 16
+    assert figure.crossing(ratios["server"]["CIFAR-10"]) == 17  # 6 images of 100
+    part, sums = 0.19 * 3 / 64, 3 * 22 * figure.BYTES["MNIST"] / (2 * 59.7e9) + 3 * 20e-6  # of 22 threads
+    assert min(ratios["server"]["MNIST"]) == pytest.approx(part / (part + sums))
+
+
+def test_a_costlier_update_moves_a_solvers_ratio_and_slow_links_all() -> None:
+    figure = module("singlecaffe_10")
+    measured = one_core([1e-3 * n for n in module("variants").SIZES], {"RMSProp": 0.1})
+    ratios = figure.FIGURE.model(measured | {"allreduces": {str(n): [1.0, 2.0] for n in figure.FITTED_ON}})["ratios"]
+    server = ratios["server"]["MNIST"]
+    assert server["SGD"] == server["Adam"] and server["RMSProp"][0] == pytest.approx(164 / 103, rel=0.02)
+    found = verdicts(figure, {}, {"ratios": ratios})
+    assert found["MNIST, SGD, server: least ratio over 1 to 24 nodes"] == papers.REPRODUCED
+    fast = {
+        way: {d: {v: [r / 9 for r in each] for v, each in one.items()} for d, one in some.items()}
+        for way, some in ratios.items()
+    }
+    missed = verdicts(figure, {}, {"ratios": fast})
+    assert missed["MNIST, SGD, server: least ratio over 1 to 24 nodes"] == papers.NOT_REPRODUCED
+    assert missed["CIFAR-10, server: least ratio below 15 nodes"] == papers.NOT_REPRODUCED
+    assert missed["MNIST, RMSProp, server: largest ratio past 5 nodes"] == papers.REPRODUCED
+
+
+def trained(gain: float, growth: float = 1.0) -> dict:
+    """Return what singlecaffe-6 would measure: 2 threads gain so much, images' seconds are their number to a power."""
+    figure = module("singlecaffe_6")
+    found = {}
+    for data in figure.VARIANTS:
+        found[data] = {
+            figure.label(one, n): one[1] ** growth / gain ** (n - 1) for one in figure.cases(data) for n in (1, 2)
+        }
+    return {"training": found, "bandwidth": 1e12}
+
+
+def test_threads_that_gain_nothing_or_too_much_are_not_reproduced() -> None:
+    figure = module("singlecaffe_6")
+    for gain, growth, wanted in (
+        (1.9, 0.99, set()),
+        (0.9, 0.99, {"least"}),
+        (2.1, 0.99, {"most"}),
+        (1.9, 1.01, {"images"}),
+    ):
+        found = verdicts(figure, linear() | trained(gain, growth))
+        words = {
+            word
+            for what, verdict in found.items()
+            for word in ("least", "most", "images")
+            if f"{word} of variants" in what or (word == "images" and "images/s" in what)
+            if verdict == papers.NOT_REPRODUCED
+        }
+        assert words == wanted
+
+
+def test_the_model_is_held_against_two_threads() -> None:
+    figure = module("singlecaffe_6")
+    measured = linear() | trained(1.9)
+    for each in measured["training"].values():
+        each.update({name: 1e-3 * seconds for name, seconds in each.items()})
+    found = [verdict for what, verdict in verdicts(figure, measured).items() if "model over measured" in what]
+    assert found == [papers.REPRODUCED] * 2
+    measured["training"]["MNIST"]["Adam, batch 64, 2"] *= 2
+    found = [verdict for what, verdict in verdicts(figure, measured).items() if "model over measured" in what]
+    assert found == [papers.REPRODUCED, papers.NOT_REPRODUCED]
