@@ -10,4 +10,9 @@
 set -eu
 cd "$(dirname "$0")/.."
 export PATH=${SCAFFE_VENV:-$PWD/.venv}/bin:$PATH PYTHONPATH=$PWD:$PWD/jobs/bench OMP_NUM_THREADS=1
-exec python jobs/papers/run.py "$@"
+python3 -c '
+import sys
+from importlib.util import find_spec
+missing = [name for name in ("numpy", "mpi4py", "matplotlib", "sklearn") if not find_spec(name)]
+sys.exit(f"papers.sh: {sys.executable} has no {missing[0]}; jobs/test.sh makes an environment with all" if missing else 0)'
+exec python3 jobs/papers/run.py "$@"

@@ -14,6 +14,7 @@ import argparse
 import importlib
 import io
 import json
+import os
 import sys
 import time
 import traceback
@@ -26,6 +27,7 @@ from figure import Data, Figure, NotMeasurable, result
 from numa_caffe_8 import GATE
 
 from scaffe.atomic import write_atomically
+from scaffe.errors import ScaffeError
 from scaffe.papers import FOLDER, REPRODUCED, lines, place
 
 HERE = Path(__file__).resolve().parent
@@ -85,7 +87,7 @@ def differ(found: Data) -> bool:
 def main() -> int:
     """Run the figures; return 1 if one failed or the gradients differ."""
     known = figures()
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="papers.sh", description=__doc__.splitlines()[0])
     parser.add_argument("ids", metavar="ID", nargs="*", help=f"of {', '.join(sorted(known, key=place))} (default: all)")
     parser.add_argument("--keep", action="store_true", help="do not measure what is kept")
     parser.add_argument("--list", action="store_true", help="print the IDs")
@@ -94,16 +96,21 @@ def main() -> int:
         names = " ".join(sorted(known, key=place))
         parser.exit(2, f"papers.sh: unknown figure '{min(unknown)}'; known: {names}\n")
     if a.list:
-        print("\n".join(known))
+        print("\n".join(known), flush=True)
         return 0
+    if barred := [folder for folder in (FOLDER, PICTURES) if not os.access(folder, os.W_OK)]:
+        parser.exit(2, f"papers.sh: no permission to write in {barred[0]}, so nothing is measured\n")
     gate = next(iter(known))
     chosen = [one for one in known if not a.ids or one in a.ids or one == gate]
     failed = 0
     for name in chosen:
         try:
             found = run(known[name], a.keep or (name == gate and name not in a.ids and bool(a.ids)))
-        except Exception:
-            traceback.print_exc()
+        except Exception as error:
+            if isinstance(error, ScaffeError):
+                print(f"papers.sh: {name}: {error}", file=sys.stderr)
+            else:
+                traceback.print_exc()
             failed = 1
             if name == gate:
                 return failed
@@ -118,4 +125,11 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("papers.sh: interrupted; go on with --keep, or with the IDs that are left", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:  # before | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)

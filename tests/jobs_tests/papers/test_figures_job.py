@@ -76,6 +76,36 @@ def test_a_figure_that_fails_keeps_its_result_and_the_next_one_runs(job) -> None
     assert job("b", gate=9.0, a=9.0, b=module("figure").NotMeasurable("no root"))[1]["b"] == "no root"
 
 
+def test_nothing_is_measured_that_could_not_be_written(job, tmp_path: Path, capsys) -> None:
+    run = module("run")
+
+    def refuses(folder: object, mode: int) -> bool:
+        return False
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(run.os, "access", refuses)
+        with pytest.raises(SystemExit) as ended:
+            job(gate=RuntimeError("measured"))
+    message = f"papers.sh: no permission to write in {tmp_path}, so nothing is measured\n"
+    assert (ended.value.code, capsys.readouterr().err) == (2, message)
+
+
+def test_a_disk_that_is_full_is_one_line(job, capsys) -> None:
+    run = module("run")
+
+    def full(path: Path, content: bytes) -> None:
+        raise run.ScaffeError(f"{path.name}: no space left on device")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(run, "write_atomically", full)
+        assert job(gate=0.0) == (1, {})
+    assert capsys.readouterr().err == "papers.sh: gate: gate.json: no space left on device\n"
+
+
+def test_the_gate_comes_first() -> None:
+    assert next(iter(module("run").figures())) == "numa-caffe-8"
+
+
 def test_a_measurement_has_its_conditions(job, tmp_path: Path) -> None:
     job(gate=0.0)
     assert json.loads((tmp_path / "gate.json").read_text())["kept"]["busy"] == 0.5

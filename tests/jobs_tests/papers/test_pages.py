@@ -1,0 +1,68 @@
+"""The pages that are made of the figures' results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from paper_figures import module
+
+pytestmark = pytest.mark.mpi_skip
+
+
+def made(name: str, checks: list, kept: dict) -> dict:
+    """Return the result of a made-up figure with these checks."""
+    base = module("figure")
+
+    class MadeUp(base.Figure):
+        id, rank, title, source, paper = name, 1, f"Title of {name}", "section 1", "2x"
+        inputs = (base.Input("alpha", 2e-6, "s", base.ASSUMED, "a guess"),)
+        unexplained = ("Why.",)
+
+        def check(self, measured: dict, modelled: dict) -> list:
+            return checks
+
+        def words(self, measured: dict, modelled: dict) -> tuple[str, str]:
+            return "3x", "4x"
+
+        def table(self, measured: dict, modelled: dict) -> list:
+            return ["| a | b |"]
+
+    return base.result(MadeUp(), kept)
+
+
+def test_a_page_has_verdicts_bounds_inputs_and_what_is_unexplained() -> None:
+    base, pages = module("figure"), module("pages")
+    checks = [base.within("speed", 3.0, 2.0, 0.1), base.holds("order", False), base.holds("sign", True)]
+    kept = {"measured": {"x": 1}, "date": "2026-01-02 03:04", "busy": 0.1, "sgemm": 50.0, "machine": "2 cores"}
+    lines = list(pages.page("ParaX", [made("parax-1", checks, kept)]))
+    assert lines[0] == "# ParaX, reproduced" and not any("other work ran" in line for line in lines)
+    assert any(line.startswith("| [parax-1](#parax-1) | Title of parax-1 | 2x | 3x | 2026-01-02") for line in lines)
+    assert "not reproduced, 1 of 3 checks hold |" in next(line for line in lines if line.startswith("| [parax-1]"))
+    assert "| speed | 3 | 1.8 to 2.2 | not reproduced, by 0.8 |" in lines
+    assert "| order | 0 | 1 | not reproduced, by 1 |" in lines and "| sign | 1 | 1 | reproduced |" in lines
+    assert "| alpha | 2e-06 | s | assumed | a guess |" in lines
+    assert lines[-1] == "- Why." and "| a | b |" in lines and "![Title of parax-1](parax-1.png)\n" in lines
+
+
+def test_a_figure_that_could_not_be_measured_has_its_reason_and_other_work_is_told() -> None:
+    base, pages = module("figure"), module("pages")
+    alone = made("parax-1", [base.Check("speed", 1.0, high=2.0)], {"why": "no root"})
+    assert alone["verdict"] == "not measurable here"
+    lines = list(pages.page("ParaX", [alone]))
+    assert "Not measured: no root.\n" in lines and "| measurement | - | no root | not measurable here |" in lines
+    assert "| speed | 1 | at most 2 | reproduced |" in lines
+    for busy in ({"busy": 0.5}, {}):
+        kept = {"measured": {"x": 1}, "date": "", "machine": "", **busy}
+        text = list(pages.page("ParaX", [alone | {"id": "x-1", "kept": kept}]))
+        assert "Measured while other work ran, which distorts times: x-1.\n" in text
+
+
+def test_each_paper_gets_its_own_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base, pages = module("figure"), module("pages")
+    found = [made(name, [base.holds("sign", True)], {"measured": {}}) for name in ("s-caffe-1", "singlecaffe-2")]
+    monkeypatch.setattr(pages, "results", lambda: found)
+    pages.write(tmp_path, ["s-caffe-1", "singlecaffe-2"])
+    assert {path.name for path in tmp_path.iterdir()} == {"s-caffe.md", "singlecaffe.md"}
+    text = (tmp_path / "s-caffe.md").read_text()
+    assert "s-caffe-1" in text and "singlecaffe-2" not in text and "## Not reproduced here" in text
