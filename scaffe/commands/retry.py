@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 from collections.abc import Callable, Sequence
 
 from scaffe.commands import train
@@ -36,6 +37,8 @@ def _retry(a: argparse.Namespace) -> int:
     run = settings(flags).run
     hosts = Hosts(a.words, run.min_ranks, run.scaling == "weak")
     prefix = read_solver(flags.solver).snapshot_prefix
+    if shutil.which(a.words[0]) is None:
+        raise ScaffeError(f"'{a.words[0]}' can't be started: there is no such program")
     lock = snapshot.lock(prefix).path  # a training that ends removes it
     return Retries(a.words, a.retries, _newest(prefix), hosts=hosts, is_broken_off=lambda: os.path.exists(lock)).run()
 
