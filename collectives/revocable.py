@@ -52,10 +52,10 @@ class Revocable:
         Return no arrays, on all ranks, where the ranks of a node do not have the same windows.
         """
         nodes, float32 = [one.node for one in former], np.dtype(np.float32)
-        windows = self.node.common(nodes, size * float32.itemsize, count)
+        windows, processes = self.node.common(nodes, size * float32.itemsize, count)
         if not all(self.comm.allgather(len(windows) == count)):
             return []
-        self.node.take_over(windows, nodes)
+        self.node.take_over(windows, processes, nodes)
         return [window.array((size,), float32) for window in windows]
 
     def abandon(self, windows: bool = True) -> None:

@@ -178,8 +178,8 @@ class Staged:
         self._begins[stage] = now = self._now()
         if not self._under_way:
             self._busy_since = now
+        self._under_way.append(stage)  # first: other threads call `done`
         self._begun += 1
-        self._under_way.append(stage)
         self._name_fault(stage, self._plans[stage].start, marked=True)
 
     def _end(self, stage: int) -> None:

@@ -75,7 +75,7 @@ class Cell(NamedTuple):
     @property
     def goes_on(self) -> bool:
         """Whether the ranks that are left are to go on."""
-        return self.loss != ENDS and self.fault != RAISE
+        return self.loss != ENDS and self.fault not in (RAISE, EXIT)
 
     @property
     def is_everywhere(self) -> bool:
@@ -104,8 +104,6 @@ class Cell(NamedTuple):
     def _has_moment(self) -> bool:
         if self.moment == SET_UP[0] and self.fault == CUT and self.loss == ENDS:
             return False  # the watchdog over stalls runs from the end of the set-up, and before it within hosts alone
-        if self.fault == EXIT and self.loss != ENDS:
-            return False  # Open MPI reports no such process as lost: jobs/lab/mpi_exit.py
         if self.loss == MIRROR and self.is_everywhere:
             return False  # there all ranks have the state
         return self.moment not in RECOVERY or self.loss != ENDS

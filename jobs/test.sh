@@ -6,6 +6,12 @@ set -u
 install test,docs
 cd "$root" || exit
 
+# Hundreds of processes import the packages: each module is compiled once, in a folder that no checkout has.
+unset PYTHONDONTWRITEBYTECODE
+PYTHONPYCACHEPREFIX=$(mktemp -d) || exit
+export PYTHONPYCACHEPREFIX
+trap 'rm -rf "$PYTHONPYCACHEPREFIX"' EXIT
+
 [ -t 1 ] || export NO_COLOR=1 # Open MPI gives ranks a terminal even if there is none
 chosen=$#                     # arguments may select no MPI test
 failed=0

@@ -14,11 +14,11 @@ from scaffe.monitor.log import one_line
 from scaffe.parallel.world import USER_ERRORS, launcher_rank
 
 
-def parser() -> Parser:
-    """Return the parser of the whole command line."""
+def parser(words: Sequence[str] = ()) -> Parser:
+    """Return the parser of the whole command line, or of the command that these words begin with alone."""
     top = Parser(prog="scaffe", description="Train Caffe nets over MPI.")
     top.flag("version", action="version", version=f"scaffe {__version__}", help="print the version")
-    for module in commands.modules():
+    for module in commands.modules(words):
         module.add(top)
     return top
 
@@ -40,7 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     141, as in a shell, if the output's reader has closed it.
     """
-    arguments = parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    arguments = parser(words).parse_args(words)
     _log_ignored(getattr(arguments, "ignored", None) or [])
     try:
         code: int = arguments.run(arguments)

@@ -202,18 +202,21 @@ class NodeComm:
         """Return this rank's part of each window, bytes, also of those that were given up."""
         return [window.own for window in (*self.given_up, *self.windows)]
 
-    def common(self, former: Sequence[NodeComm], nbytes: int, count: int) -> list[SharedWindow]:
-        """Return so many windows of `nbytes` that one of `former` has given up, the same on all ranks, or none."""
+    def common(self, former: Sequence[NodeComm], nbytes: int, count: int) -> tuple[list[SharedWindow], tuple[str, ...]]:
+        """Return so many windows of `nbytes` that one of `former` has given up, the same on all ranks, or none.
+
+        The second value holds the PROCESS of each rank.
+        """
         fitting = ([window for window in one.given_up if window.nbytes == nbytes] for one in reversed(former))
         found = next((windows[:count] for windows in fitting if len(windows) >= count), [])
-        keys, self._processes = zip(*self.comm.allgather(([one.key for one in found], PROCESS)), strict=True)
-        same = all(one == keys[0] for one in keys) and all(one.belongs_to(self._processes) for one in found)
-        return found if same else []
+        keys, processes = zip(*self.comm.allgather(([one.key for one in found], PROCESS)), strict=True)
+        same = all(one == keys[0] for one in keys) and all(one.belongs_to(processes) for one in found)
+        return found if same else [], processes
 
-    def take_over(self, windows: Sequence[SharedWindow], former: Sequence[NodeComm]) -> None:
-        """Go on with windows that all ranks have in `common`. Not collective."""
+    def take_over(self, windows: Sequence[SharedWindow], processes: Sequence[str], former: Sequence[NodeComm]) -> None:
+        """Go on with windows that all ranks have in `common`, which also returns the `processes`. Not collective."""
         for window in windows:
-            window.narrow(self._processes)
+            window.narrow(processes)
         self.windows += windows
         for one in former:
             one.given_up = [window for window in one.given_up if window not in windows]

@@ -9,9 +9,11 @@ change another job takes the lock over.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import secrets
+import signal
 import socket
 import threading
 import time
@@ -53,6 +55,18 @@ class Owner:
         if self.job and self.job == here.job and self.restarts < here.restarts:
             return False  # SLURM restarts a job once it has ended on all nodes
         return None
+
+    def kill(self) -> bool:
+        """Kill the process; return False if it has ended, even if its id is another one's by now.
+
+        Raise OSError where it is not visible from this machine, or can't be killed.
+        """
+        is_alive = self.is_alive()
+        if is_alive is None:
+            raise ProcessLookupError(errno.ESRCH, "it is not visible in /proc")
+        if is_alive:
+            os.kill(self.pid, signal.SIGKILL)
+        return is_alive
 
 
 def this_process() -> Owner:

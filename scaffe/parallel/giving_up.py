@@ -12,7 +12,6 @@ A rank that is given up ends by SIGKILL: Open MPI's mpirun ends the job if a pro
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import time
@@ -67,18 +66,12 @@ def hanging(
 
 
 def kill(process: Owner, what: str) -> None:
-    """Kill a process of this machine, unless its id is another process's by now; `what` is logged."""
-    is_alive = process.is_alive()
-    if is_alive is False:
-        return
+    """Kill a process of this machine that has not ended; `what` is logged."""
     try:
-        if is_alive is None:
-            raise ProcessLookupError(errno.ESRCH, "it is not visible in /proc")
-        os.kill(process.pid, signal.SIGKILL)
+        if process.kill():
+            log.warning("Stall: %s; process %d is killed", what, process.pid)
     except OSError as error:
         log.error("Stall: %s, but process %d can't be killed: %s", what, process.pid, error.strerror)
-    else:
-        log.warning("Stall: %s; process %d is killed", what, process.pid)
 
 
 class GivingUp:

@@ -22,7 +22,7 @@ from scaffe.monitor.record import OPERATION, SET_UP, SINCE, WAIT, unpacked
 from scaffe.monitor.watching import ABORT, SAY, Watching
 from scaffe.parallel.giving_up import kill
 from scaffe.parallel.stall import LONGEST_NAP, end_job
-from scaffe.parallel.unreported import may_ask, unreported
+from scaffe.parallel.unreported import Missed, may_ask, unreported
 from scaffe.parallel.world import World
 from scaffe.process_state import state_of
 
@@ -62,7 +62,7 @@ class HostWatch:
         near = {number: process for number, process in enumerate(world.launched) if process.is_alive() is not None}
         self._processes = {number: process for number, process in near.items() if number != self._me}
         self._stops = {number: Stand() for number in self._processes}
-        self._ends = {number: Stand() for number in self._processes}
+        self._missed = Missed(seconds, self._nap)
         self._set_up, self._main = Stand(), threading.get_ident()
         self._last = time.monotonic()
         self._end = threading.Event()
@@ -89,10 +89,9 @@ class HostWatch:
             if stop.seconds >= self.seconds and not stop.is_met and self._is_lowest():
                 stop.is_met = True
                 self._meet(number, stop)
-        for number, end in self._ends.items():
-            end.look(0 if self._is_missed(number) else None, passed)
-            if end.seconds >= self.seconds and self._is_lowest():
-                end_job(self.world, [unreported(self.world.name_of(number), self._processes[number])])
+        for number, process in self._processes.items():
+            if self._missed.look(number, self._is_missed(number)) and self._is_lowest():
+                end_job(self.world, [unreported(self.world.name_of(number), process)])
         self._set_up.look(self._set_up_since(), passed)
         if self._set_up.seconds >= self.seconds and not self._set_up.is_met:
             self._set_up.is_met = True
@@ -106,7 +105,7 @@ class HostWatch:
             return not self.world.misses_spare(number)
         row = unpacked(self.world.record.row)
         waits = number in self.world.firsts and row[OPERATION] == SET_UP and row[WAIT] > 0
-        return waits and not self._is_watched(number) and not self.world.misses_any()
+        return waits and not self._is_watched(number) and number not in self.world.missed()
 
     def _set_up_since(self) -> int | None:
         """Return since when this rank is in this part of its set-up, ns; None if it waits, or is not in set-up."""

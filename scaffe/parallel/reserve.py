@@ -155,14 +155,14 @@ class Reserve:
             if was_spare:
                 self.leave(code)
             raise RanksLostError("a rank was lost when others had ended")
-        self._take_seats(spares, comm)
         for one, former in changed.joined:
             ranks[one.number] = ranks[former.number]
         known = [one.first for one in self.lost]  # lost when no place could be taken
         gone = [one for one in changed.lost if one.number not in known]
         lost = [LostRank(ranks[one.number], one.host, one.pid, one.number) for one in gone]
         self.is_cut_off |= spares.is_cut_off
-        self.lost += lost
+        self.lost += lost  # first: `comm` does not miss them, as a watchdog may see
+        self._take_seats(spares, comm)
         if spares.is_waiting:
             return lost
         if log.handlers:

@@ -89,6 +89,11 @@ def first_to_end(env: Mapping[str, str], launcher: int, parent: int) -> str:
     return "" if os.read(0, 1) == DONE else f"rank {env[RANK]} (process {parent})"
 
 
+def ended_early(who: str) -> str:
+    """Return the line that ends a job whose ranks do not know each other yet."""
+    return f"scaffe: {who} has ended before all ranks had started; start the job again\n"
+
+
 def is_launcher(process: int) -> bool:
     """Return whether a process is Open MPI's launcher."""
     with suppress(OSError):
@@ -111,8 +116,7 @@ def main() -> None:
     if who and os.environ[PLACE] != "0":
         time.sleep(PATIENCE)
     if who and parent_and_start(launcher)[1]:
-        text = f"scaffe: {who} on {socket.gethostname()} has ended before all ranks had started; start the job again"
-        print(text, file=sys.stderr, flush=True)
+        print(ended_early(f"{who} on {socket.gethostname()}"), end="", file=sys.stderr, flush=True)
         end_launcher(launcher)
 
 

@@ -13,32 +13,42 @@ from scaffe.files.prefix_lock import Owner
 from scaffe.parallel.world import World
 
 
+class Missed:
+    """Counts the looks in a row in which a process is missed, by its number.
+
+    A look is taken about every `nap` seconds while this process runs; so its own pauses do not count.
+    """
+
+    def __init__(self, seconds: float, nap: float):
+        self._most = seconds / nap
+        self._looks: Counter[int] = Counter()
+
+    def look(self, number: int, is_missed: bool) -> bool:
+        """Count a look; return whether the process has been missed for longer than `seconds`."""
+        self._looks[number] = self._looks[number] + 1 if is_missed else 0
+        return self._looks[number] > self._most
+
+
 class Unreported:
-    """Counts the looks in which a process of this host is seen to have ended.
+    """Notices ranks of this host whose processes have ended.
 
     `local` holds the ranks of this host. `look` is to be called about every `nap` seconds while this rank waits. MPI
-    has `seconds` to report a loss, in which this rank was running.
+    has `seconds` to report a loss.
     """
 
     def __init__(self, world: World, local: Iterable[int], seconds: float, nap: float):
-        self._world, self._most = world, seconds / nap
+        self._world, self._missed = world, Missed(seconds, nap)
         self._firsts = {rank: world.firsts[rank] for rank in local}
-        self._looks: Counter[int] = Counter()  # by rank
 
     def look(self) -> str:
         """Return a line on a rank whose process has ended without MPI's report, "" without one. Not collective."""
         reported = {one.first for one in self._world.lost}
         for rank, first in self._firsts.items():
             process = self._world.launched[first]
-            if first not in reported and process.is_alive() is False:
-                self._looks[rank] += 1
-                if self._looks[rank] > self._most and not self._may_report():
-                    return unreported(f"rank {rank}", process)
+            is_missed = first not in reported and process.is_alive() is False
+            if self._missed.look(first, is_missed) and may_ask() and first not in self._world.missed():
+                return unreported(f"rank {rank}", process)
         return ""
-
-    def _may_report(self) -> bool:
-        """Return whether MPI knows of a lost rank, or can't be asked by this thread."""
-        return not may_ask() or self._world.misses_any()
 
 
 def may_ask() -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import sys
 import threading
@@ -28,7 +27,7 @@ from scaffe.parallel.cut_off import is_cut_off
 from scaffe.parallel.instances.topology import ranges
 from scaffe.parallel.mpi_library import LEVELS, can_shrink
 from scaffe.parallel.reserve import LostRank, Reserve
-from scaffe.parallel.start_watch import end_launcher, watched_start
+from scaffe.parallel.start_watch import end_launcher, ended_early, watched_start
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -73,6 +72,7 @@ class World(Reserve):
         self.pids = [one.pid for one in self.launched]
         self.firsts = [*range(self.size)]
         self.lost: list[LostRank] = []
+        self._launch = comm.group
         self.gpu: Gpu | None = None
         self.gpus = [""] * self.size  # by rank: PCI bus address
         self.together(self.share_cores)
@@ -242,10 +242,10 @@ class World(Reserve):
         gone = [rank for rank in range(self.size) if rank not in stay]
         lost = [LostRank(k, self.places[k][0], self.pids[k], self.firsts[k]) for k in gone]
         self.is_cut_off |= is_cut_off([host for host, _ in self.places], [one.rank for one in lost], self.root)
+        self.lost += lost  # first: `comm` does not miss them, as a watchdog may see
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
         self.places, self.pids = [self.places[k] for k in stay], [self.pids[k] for k in stay]
         self.gpus, self.firsts = [self.gpus[k] for k in stay], [self.firsts[k] for k in stay]
-        self.lost += lost
         if logs.log.handlers:
             logs.start(self.rank)
         return lost
@@ -253,9 +253,16 @@ class World(Reserve):
     def end_lost(self, lost: Iterable[LostRank]) -> None:
         """Kill processes of this host that count as lost but run: they could write to memory that the ranks share."""
         for one in (self.launched[rank.first] for rank in lost):
-            if one.host == self.host and one.pid != os.getpid() and one.is_alive():
+            if one.host == self.host and one.pid != os.getpid():
                 with suppress(OSError):
-                    os.kill(one.pid, signal.SIGKILL)
+                    one.kill()
+
+    def missed(self) -> set[int]:
+        """Return the ranks of which MPI knows that they have ended, by their numbers at the start. Not collective."""
+        if not can_shrink():
+            return set()
+        failed = self.comm.Get_failed()
+        return {*failed.Translate_ranks([*range(failed.size)], self._launch)}
 
     def misses_any(self) -> bool:
         """Return whether MPI knows, on this rank, that one has ended. Not collective."""
@@ -396,7 +403,7 @@ def _started() -> World:
     except Exception as error:
         if isinstance(error, ScaffeError) or not is_loss(error):
             raise
-    abort.write("scaffe: a rank has ended before all ranks had started; start the job again\n")
+    abort.write(ended_early("a rank"))
     end_launcher(os.getppid())
     os._exit(RanksLostError.exit_code)
 

@@ -23,7 +23,8 @@ from scaffe.training.signals import REQUEUE_EXIT_CODE
 
 SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1
 SIGNALLED = 128  # Open MPI's exit status for a process that was killed by signal N is this and N
-FINAL = 0, 2, REQUEUE_EXIT_CODE, signal.SIGTERM, SIGNALLED + signal.SIGINT, SIGNALLED + signal.SIGTERM
+NOT_STARTED = 66, 183, 126, 127  # of a program that is not there or can't be started: Open MPI's, and a shell's
+FINAL = 0, 2, *NOT_STARTED, REQUEUE_EXIT_CODE, signal.SIGTERM, SIGNALLED + signal.SIGINT, SIGNALLED + signal.SIGTERM
 # The first line that a failing rank writes. A rank that lost another one may see an error of MPI first.
 ERROR = re.compile(rb"(scaffe: |Traceback \(most recent call last\))")
 STALL = re.compile(
@@ -126,6 +127,8 @@ class Retries:
             lost_hosts = self._job.lost_hosts
             has_lost = lost_hosts or was_lost(code, self._job.errors) or (code == 0 and self.is_broken_off())
             if self._asked_to_end or not has_lost:
+                if code in NOT_STARTED and not self._asked_to_end:
+                    _say(f"the program can't be started (exit status {code}): not started again")
                 return code
             former, snapshot = snapshot, self.newest()
             idle = idle + 1 if snapshot == former else 0

@@ -154,7 +154,7 @@ def test_windows_that_a_rank_of_the_node_lacks_are_not_taken_over() -> None:
     others = [([one.key for one in broken.node.given_up], "another process"), ([], window.PROCESS)]
     for other in others:
         comm.node.comm = SimpleNamespace(allgather=lambda mine, other=other: [mine, other])
-        assert comm.node.common([broken.node], 28, 2) == []
+        assert comm.node.common([broken.node], 28, 2)[0] == []
 
 
 def test_the_memory_of_windows_that_were_kept_is_given_back_later(monkeypatch) -> None:

@@ -37,6 +37,7 @@ CELLS = [
     "kill,watched-set-up,two,SC-OBR-helper,3,-1,async,stop",
     "raise,last-records,root,SC-OBR-helper,3,3,waiting,spare",
     "raise,update,two,allreduce,3,2,async,stop",
+    "exit,forward,another,allreduce,3,2,async,shrink",
 ]
 
 pytestmark = [pytest.mark.mpi_skip, pytest.mark.watchdog(4 * SECONDS)]  # they start an mpirun of their own
@@ -118,6 +119,7 @@ def test_a_job_resumed_on_as_many_ranks_has_no_part_of_its_own() -> None:
         ("prterun noticed that process rank 1 with PID 7 on node a exited on\nsignal 9 (Killed).", True),
         ("scaffe: rank 0 has not moved for 2 s: update; missing:", True),
         ("scaffe: rank 0 on node1 is stopped: its process 7 has not run for 3 s", True),
+        ("scaffe: rank 2 (process 7) on node1 has ended, which MPI does not report", True),
         ("signal 9\nTraceback (most recent call last):", False),
         ("Optimization Done.", False),
     ],

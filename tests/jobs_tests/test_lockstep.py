@@ -4,7 +4,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
+import lockstep
 import patience
 import pytest
 
@@ -68,6 +70,16 @@ def test_ranks_that_cannot_import_the_same_tests_end_at_once(specimens: Run, mon
     assert run.returncode == 3
     assert "ranks [1] collected other tests than rank 0" in run.stdout
     assert "this rank has no such module" in run.stderr
+
+
+def test_a_rank_that_waits_for_the_others_sleeps(monkeypatch) -> None:
+    """Beside a rank that spins in MPI, threads of a lower priority would get a tenth of the core that they share."""
+    slept, looks = [], iter([False] * 12 + [True])
+    monkeypatch.setattr(lockstep.time, "sleep", slept.append)
+    comm = SimpleNamespace(Ibarrier=lambda: SimpleNamespace(Test=lambda: next(looks)))
+    lockstep.Lockstep(comm, "", 2).wait()
+    assert len(slept) == 12 and slept == sorted(slept)
+    assert slept[0] == lockstep.SHORTEST_SLEEP and slept[-1] == lockstep.LONGEST_SLEEP
 
 
 def test_a_hang_is_ended_with_the_stacks_and_the_failure_that_led_to_it(specimens: Run) -> None:

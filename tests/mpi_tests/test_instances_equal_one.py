@@ -162,7 +162,8 @@ def test_delays_anywhere_change_no_bit(folder, gather):
 @pytest.mark.parametrize("workflow", ["SC-B", "SC-OBR"])
 def test_sixteen_instances_with_delays_give_the_bits_of_a_run_without(folder, workflow):
     ranks, net, run = min(2, COMM.size), nets.tower(folder / "db", 40), in_buckets(WORKFLOWS[workflow])
-    expected, found = (train(net, ranks, instances(16), prepare=one, run=run) for one in (None, delays(5)))
+    given = {"run": run, "iterations": 3}  # each of which many threads take turns in
+    expected, found = (train(net, ranks, instances(16), prepare=one, **given) for one in (None, delays(5)))
     for label, values in (found or {}).items():
         assert values.tobytes() == expected[label].tobytes(), label
 

@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Callable, Generator
 from typing import Any
@@ -22,6 +23,7 @@ from patience import patient, share
 STATUS = 3  # the exit status of a run that a watchdog ended
 SECONDS = 120.0  # as patience counts them
 LAST_RESORT = 10  # times as many by the clock on the wall
+SHORTEST_SLEEP, LONGEST_SLEEP = 20e-6, 2e-3  # seconds between two looks whether all ranks have ended a test
 STILL = 900.0  # at least so many, since a machine may stand still for minutes
 
 
@@ -98,11 +100,22 @@ class Lockstep:
             error = caught
             if not isinstance(caught, pytest.skip.Exception):
                 self.tell(f"{item.nodeid} failed in its {phase}\n{trace(caught)}")  # now: the other ranks may hang
+        self.wait()
         outcomes = self.comm.allgather(outcome(error))
         if len(set(outcomes)) > 1 and outcome(error) != "failed":
             pytest.fail(f"{phase}: " + ", ".join(f"rank {r} {o}" for r, o in enumerate(outcomes)), pytrace=False)
         if error is not None:
             raise error
+
+    def wait(self) -> None:
+        """Wait until all ranks have come here, and leave the cores to those that compute: MPI's own waits spin.
+
+        An instance's thread has a lower priority than a rank that spins beside it.
+        """
+        seconds, request = SHORTEST_SLEEP, self.comm.Ibarrier()
+        while not request.Test():
+            time.sleep(seconds)
+            seconds = min(2 * seconds, LONGEST_SLEEP)
 
     def pytest_internalerror(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         self.tell(f"pytest itself failed\n{trace(excinfo.value)}")

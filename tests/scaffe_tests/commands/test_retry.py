@@ -18,6 +18,12 @@ def test_a_training_that_ends_well_is_started_once(tmp_path, monkeypatch, capfd)
     assert capfd.readouterr() == ("once\n", "")
 
 
+def test_a_launcher_that_is_not_there_is_one_line(tmp_path, capsys) -> None:
+    solver = nets.write_solver(tmp_path, nets.softmax_regression("db"))
+    assert main(["retry", "--", "no-such-launcher", "scaffe", "train", f"--solver={solver}", "-snapshot=auto"]) == 2
+    assert capsys.readouterr().err == "scaffe: 'no-such-launcher' can't be started: there is no such program\n"
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [

@@ -13,7 +13,7 @@ from mpi4py import MPI
 
 from scaffe.files.prefix_lock import Owner, this_process
 from scaffe.parallel.reserve import LostRank
-from scaffe.parallel.unreported import Unreported
+from scaffe.parallel.unreported import Missed, Unreported
 from scaffe.parallel.world import World
 from scaffe.process_state import start_of
 
@@ -60,12 +60,26 @@ def test_a_rank_of_another_host_and_one_that_counts_as_lost_are_not_told(world) 
     assert looks(Unreported(world, range(3), LOOKS, 1), 2 * LOOKS) == []
 
 
-def test_while_mpi_knows_of_a_loss_or_cannot_be_asked_nothing_is_told(world, monkeypatch) -> None:
+def test_while_mpi_knows_of_its_loss_or_cannot_be_asked_nothing_is_told(world, monkeypatch) -> None:
     watch = Unreported(world, range(3), LOOKS, 1)
     with monkeypatch.context() as patched:
-        patched.setattr(world, "misses_any", lambda: True)
+        patched.setattr(world, "missed", lambda: {2})
         assert looks(watch, 2 * LOOKS) == []
     with monkeypatch.context() as patched:
         patched.setattr(MPI, "Query_thread", lambda: MPI.THREAD_SERIALIZED)
         assert looks(watch, 2 * LOOKS) == []
     assert watch.look().startswith("rank 1 ")
+
+
+def test_it_is_told_while_mpi_knows_of_another_rank_alone(world, monkeypatch) -> None:
+    """Else a rank that exits while the others recover from another one's loss would be waited for for ever."""
+    monkeypatch.setattr(world, "missed", lambda: {1})
+    assert len(looks(Unreported(world, range(3), LOOKS, 1), LOOKS + 1)) == 1
+
+
+def test_a_process_is_missed_after_so_many_looks_in_a_row() -> None:
+    missed = Missed(LOOKS / 4, 1 / 4)
+    assert not any(missed.look(1, True) for _ in range(LOOKS))
+    assert not missed.look(1, False)  # it is seen again
+    assert [missed.look(1, True) for _ in range(LOOKS + 1)] == [False] * LOOKS + [True]
+    assert not missed.look(2, True)

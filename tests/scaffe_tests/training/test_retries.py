@@ -35,6 +35,9 @@ TRACEBACK = b"scaffe: rank 0: Traceback (most recent call last):"
         (1, [b"scaffe: spare 3 (process 7) on vm has ended, which MPI does not report"], True),
         (1, [b"scaffe: rank 1: a user's text on what is stopped: 7"], False),
         (2, [], False),
+        (66, [], False),  # Open MPI's mpirun finds no such program
+        (183, [], False),  # nor one that it may start
+        (127, [], False),  # a shell
         (75, [], False),
         (130, [], False),
         (143, [], False),
@@ -83,6 +86,12 @@ def test_each_retry_is_one_line(capfd) -> None:
         "scaffe retry: a process was lost (exit status 137): retry 1 of 2, from snap_iter_2.solverstate",
         "scaffe retry: a process was lost (exit status 1): retry 2 of 2, from snap_iter_4.solverstate",
     ]
+
+
+def test_a_program_that_is_not_there_is_named_as_such_and_not_started_again(capfd) -> None:
+    assert run([127, 0], [None, "a"], 3) == (127, 1)
+    [line] = capfd.readouterr().err.splitlines()
+    assert line == "scaffe retry: the program can't be started (exit status 127): not started again"
 
 
 def test_a_host_that_is_lost_is_not_used_again(capfd) -> None:
