@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from paper_figures import module
+from paper_figures import FOLDERS, ROOT, module
 
 from scaffe import papers
 
@@ -142,17 +145,16 @@ def test_layers_that_compute_gain_nothing_and_those_that_move_what_memory_gives(
     assert figure.summed([1, 3]) == [75, 100]
 
 
-def test_private_memory_has_what_a_process_writes_and_a_thread_its_gradients(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_private_memory_has_what_a_process_writes_and_a_thread_its_gradients() -> None:
     figure = module("numa_caffe_3")
     before = figure.private()
     kept = np.ones(64 * MIB, np.uint8)
     assert 63 * MIB < figure.private() - before < 80 * MIB and kept.all()
-    monkeypatch.setattr(figure, "NET", "lenet")
-    monkeypatch.setattr(figure, "BATCH", 8)
-    figure.train("2")
-    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    text = "import numa_caffe_3 as figure; figure.NET, figure.BATCH = 'lenet', 8; figure.train('2')"
+    path = os.pathsep.join([str(ROOT), *FOLDERS])
+    command = sys.executable, "-c", text
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": path})
+    found = json.loads(done.stdout.splitlines()[-1])
     assert found[1] - found[0] > 4 * 4 * 431_080  # weights, history, two gradients
 
 
