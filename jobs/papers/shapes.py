@@ -14,16 +14,9 @@ from scaffe.tools.work import LayerWork, layer_works
 
 
 @contextmanager
-def built(name: str, training: bool, scales: bool = True) -> Iterator[scaffe.Net]:
-    """Have a net with a batch of 1 and weights of 0; each layer has a kernel of its own.
-
-    Without `scales` BatchNorm has the work of the Scale behind it, as in MXNet, whose one layer does both.
-    """
+def built(name: str, training: bool) -> Iterator[scaffe.Net]:
+    """Have a net with a batch of 1 and weights of 0; each layer has a kernel of its own."""
     made = paper_nets.get(name).train_val(batch=1, data="input")
-    if not scales:
-        kept = [layer for layer in made.layer if layer.type != "Scale" or layer.bottom != layer.top]
-        del made.layer[:]
-        made.layer.extend(kept)
     for layer in made.layer:  # filling takes most of the time
         for part in (layer.convolution_param, layer.inner_product_param):
             part.ClearField("weight_filler")
@@ -35,9 +28,9 @@ def built(name: str, training: bool, scales: bool = True) -> Iterator[scaffe.Net
 
 
 @cache
-def works(name: str, training: bool = True, scales: bool = True) -> dict[str, LayerWork]:
-    """Return the work of each layer of a model for one image, in the order of the forward pass; `scales`: see built."""
-    with built(name, training, scales) as net:
+def works(name: str, training: bool = True) -> dict[str, LayerWork]:
+    """Return the work of each layer of a model for one image, in the order of the forward pass."""
+    with built(name, training) as net:
         return layer_works(net)
 
 
