@@ -2,7 +2,7 @@
 
 The simulation of parax-11 on both sockets: cores of a socket share its bandwidth, an instance of several cores has a
 barrier after each layer. Core rate and bandwidth are those that parax-11 fits or assumes. An LSTM's steps are layers
-of their own (parax_word_lm.py).
+of their own (paper_word_lm.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-import parax_word_lm
+import paper_word_lm
 import shapes
 from drawing import curves
 from figure import ASSUMED, FITTED, MODEL, OTHER, OURS, STATED, Check, Data, Figure, Input, holds
@@ -43,7 +43,7 @@ PHASES = {"training": False, "inference": True}
 def passes(net: str, inference: bool) -> Passes:
     """Return a net's passes for one image, or for a batch of sequences."""
     if net == WORDS:
-        return parax_word_lm.passes(inference)
+        return paper_word_lm.passes(inference)
     works = shapes.works((IMAGENET | CIFAR)[net], not inference).items()
     used = [(name, work) for name, work in works if work.units and work.moved[0]]  # no views
     forward = [layer_cost(name, work, 0) for name, work in used]
@@ -51,17 +51,20 @@ def passes(net: str, inference: bool) -> Passes:
 
 
 @cache
-def rate(net: str, inference: bool, cores: int, x: int) -> float:
-    """Return the images per second of some cores in instances of x."""
+def rate(net: str, inference: bool, cores: int, x: int, batch: int = 0) -> float:
+    """Return the images per second of some cores in instances of x.
+
+    `batch`: images of an instance in training, of all in inference; those of section 5 by default.
+    """
     value = Instances().value
     resnet = ", ResNets" if net.startswith("ResNet") and net in IMAGENET else ""
     whole = machine(2)
     part = replace(whole, cores=cores, domains=whole.covered(cores))
     if inference:
-        images = round(value(f"batch, inference{resnet}") * cores / whole.cores)
+        images = batch or round(value(f"batch, inference{resnet}") * cores / whole.cores)
         return predict(passes(net, True), part, Division(x, images, divided=True), 2).rate
     halved = resnet and cores // x == whole.cores
-    images = round(value("batch, ResNets, 56 instances" if halved else "batch"))
+    images = batch or round(value("batch, ResNets, 56 instances" if halved else "batch"))
     return predict(passes(net, False), part, Division(x, images), 1).rate
 
 
@@ -83,8 +86,8 @@ class Instances(Figure):
         Input("batch, inference, ResNets", 1792, "images", STATED, "section 5, on ImageNet"),
         Input("CIFAR-10's ResNets", 3, "stages", ASSUMED, "MXNet's rule for 28 x 28: 16 to 64 channels, or 64 to 256"),
         Input("Word-LM", 650, "neurons", STATED, "section 5.1: two layers of an LSTM"),
-        Input("Word-LM: steps", parax_word_lm.STEPS, "", ASSUMED, "MXNet's example, which the authors' source has"),
-        Input("Word-LM: words", parax_word_lm.VOCABULARY, "", ASSUMED, "Zaremba et al. 2014; the paper has none"),
+        Input("Word-LM: steps", paper_word_lm.STEPS, "", ASSUMED, "MXNet's example, which the authors' source has"),
+        Input("Word-LM: words", paper_word_lm.VOCABULARY, "", ASSUMED, "Zaremba et al. 2014; the paper has none"),
     )
     unexplained = (
         "The curves have no number in the text but figure 11's: 1.73 to 2.93 in training, 2.08 to 2.11 in inference, "

@@ -52,6 +52,19 @@ def activations(name: str) -> float:
         return 4.0 * sum(own.values())
 
 
+@cache
+def in_turn(name: str) -> float:
+    """Return the bytes of an image's gradients of blobs where they take turns: those of the layer with most.
+
+    A layer reads its tops' gradients and writes its bottoms'.
+    """
+    with built(name, training=True) as net:
+        layers = zip(net.bottoms, net.tops, net.nodes, strict=True)
+        return 4.0 * max(
+            sum({id(one): one.count for one in (*a, *b)}.values()) for a, b, node in layers if node.backward
+        )
+
+
 def roofline(name: str, flops: float, bandwidth: float, training: bool = True) -> float:
     """Return the seconds of an image if each layer's passes take the longer of operations and bytes, at two rates."""
     seconds = 0.0
