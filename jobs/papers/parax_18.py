@@ -84,8 +84,8 @@ class Memory(Figure):
         "training, with blobs recomputed or in 16 bits, the text does not say.",
         "scaffe's gradients of blobs take turns, so the largest layer's are added to the count of a process here; its "
         "interpreter and libraries are what one instance's process has beyond the count.",
-        "In inference the model's rate falls with small batches by the weights' bytes alone, while products of few rows "
-        "are slow too.",
+        "In inference the model's rate falls with small batches by the weights' bytes alone; products of few rows are "
+        "slow too.",
     )
 
     def measure(self) -> Data:
