@@ -97,7 +97,6 @@ class Instances(Figure):
         "cores of an instance faster than two instances: only gradients cost more with more instances.",
         "The paper's ResNets for CIFAR-10 are not given. MXNet's rule has none with 101 layers: it is built as "
         "those of 164 layers or more are.",
-        "Figure 25 (GNMT) is left out.",
     )
 
     def model(self, measured: Data) -> Data:
@@ -125,7 +124,9 @@ class Instances(Figure):
         """Return the gains of 56 instances."""
         gains = {phase: [r[-1] / r[0] for r in nets.values()] for phase, nets in modelled["instances"].items()}
         text = ", ".join(f"{phase} {min(each):.2f} to {max(each):.2f}x" for phase, each in gains.items())
-        return "", f"56 instances over 1: {text}"
+        cifar = [modelled["instances"]["inference"][net] for net in CIFAR]
+        beside = ", ".join(f"{rates[-1] / rates[-2]:.3f}" for rates in cifar)
+        return "", f"56 instances over 1: {text}; over 28, CIFAR-10, inference {beside}"
 
     def draw(self, figure: Any, measured: Data, modelled: Data) -> None:
         """Draw images per second against cores; over one instance's, against instances."""
@@ -134,14 +135,14 @@ class Instances(Figure):
             rates = modelled["cores"]["training"][system]
             curves(panels[0], CORES, rates, map(COLOURS.get, rates), f"o{line}", f"{{}}, {system}")
         panels[0].set(xlabel="cores", title="training (modelled)", ylabel="images/s")
-        for axes, phase in zip(panels[1:], PHASES, strict=True):
+        for axes, phase, label in zip(panels[1:], PHASES, ("{}", ""), strict=True):
             rates = {net: [rate / each[0] for rate in each] for net, each in modelled["instances"][phase].items()}
-            curves(axes, COUNTS, rates, COLOURS.values(), markersize=3)
+            curves(axes, COUNTS, rates, COLOURS.values(), "o--", label, markersize=3)
             axes.set(xlabel="instances on 56 cores", title=f"{phase} (modelled)", ylabel="throughput over one instance")
-        for axes in panels[:2]:
-            axes.legend(frameon=False, fontsize=6)
         panels[0].set_ylim(0, None)
-        panels[2].legend([])
+        panels[0].legend(frameon=False, fontsize=6)
+        panels[1].set_ylim(0.9, 2.3)
+        panels[1].legend(frameon=False, fontsize=6, ncol=2, loc="upper left")
 
 
 FIGURE = Instances()

@@ -108,7 +108,7 @@ class Timed:
     def ratio(self) -> float:
         """Return compute-intensive over access-intensive time, over passes of LEAST seconds together."""
         seconds, begin, self.inside = np.zeros(len(self.net.layers)), time.perf_counter(), 0.0
-        while time.perf_counter() - begin < LEAST:
+        while not seconds.any() or time.perf_counter() - begin < LEAST:
             time_layers(range(self.last + 1), self.net.forward_layer, seconds, self.net.engine.wait, time.perf_counter)
         computing, moving = seconds[self.computing].sum(), seconds[self.moving].sum()
         if self.inside:
@@ -199,7 +199,9 @@ class Intensity(Figure):
         bars(left, [(name, found[name].values(), colour) for name, colour in (("CPU", OURS), ("GPU", MODEL))])
         left.axhline(1.5, color=PAPER, linestyle=":", label="paper: CPU below")
         left.axhline(2.7, color=PAPER, linestyle="--", label="paper: GPU up to")
-        left.set(ylabel="compute-intensive over access-intensive, time", title="Modelled: inference, batch 64")
+        left.set(
+            ylabel="compute-intensive over access-intensive, time", ylim=(0, 4), title="Modelled: inference, batch 64"
+        )
         if measured:
             rows = [[ratio[k] for ratio in measured["ratios"].values()] for k in range(len(CORES))]
             model = [modelled["here"][net] if net != "NCF" else 0.0 for net in NETS]

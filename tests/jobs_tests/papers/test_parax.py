@@ -87,12 +87,12 @@ def test_gradients_of_blobs_take_turns_in_the_largest_layer() -> None:
     assert two - one == pytest.approx(2 * shapes.parameters("mobilenet") + blobs)
 
 
-def test_a_process_with_two_instances_has_the_memory_that_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_with_four_instances_has_the_memory_that_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = module("parax_18")
     monkeypatch.setattr(memory, "HERE", "cifar10_quick")
     monkeypatch.setattr(memory, "IMAGES", 100)
     found, counted = (memory.resident(4) - memory.resident(1), memory.here(4) - memory.here(1))
-    assert found == pytest.approx(counted, rel=0.5)
+    assert found == pytest.approx(counted, rel=0.2)
 
 
 def test_memory_that_no_count_has_is_refused() -> None:
@@ -140,7 +140,7 @@ def test_larger_batches_that_lose_nothing_are_not_what_the_paper_says() -> None:
 def test_section_4_3_in_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sklearn")
     figure = module("parax_43")
-    for name, value in {"COUNTS": (1, 4), "SEEDS": (1,), "EPOCHS": 0.4, "BATCH": 16}.items():
+    for name, value in {"COUNTS": (1, 4), "SEEDS": (1,), "EPOCHS": 0.1, "BATCH": 16}.items():
         monkeypatch.setattr(figure, name, value)
     found = figure.all_trained(str(tmp_path))
     (one,), (four,) = found[figure.SAME]
