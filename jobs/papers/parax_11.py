@@ -164,7 +164,7 @@ class Barriers(Figure):
 
     def draw(self, figure: Any, measured: Data, modelled: Data) -> None:
         """Draw bandwidth over time, and access-intensive layers over threads."""
-        left, right, last = figure.subplots(1, 3)
+        left, right, last = figure.subplots(1, 3, width_ratios=(2, 1.2, 1))
         time_of = (np.arange(BINS) + 0.5) / BINS
         one, each = (modelled["usage"][name] for name in ("one", "each"))
         used = {
@@ -180,7 +180,9 @@ class Barriers(Figure):
         right.plot(THREADS, modelled["scaling"], "--", color=MODEL, label="BN, activation: modelled, knee fitted")
         right.plot(THREADS, THREADS, ":", color="grey", label="linear")
         right.plot([7], [7], "s", color=PAPER, label="paper's knee")
-        right.set(xlabel="threads", ylabel="speedup", title="Figure 7")
+        right.set(xlabel="threads", ylabel="speedup", ylim=(0, 36), title="Figure 7")
+        for axes in (left, right):
+            axes.legend(frameon=False, fontsize=7, loc="upper left")
         self._draw_gains(last, measured, modelled)
 
     def _draw_gains(self, axes: Any, measured: Data, modelled: Data) -> None:
@@ -192,7 +194,8 @@ class Barriers(Figure):
         bars(axes, rows)
         axes.axhline(1, color=PAPER, linewidth=0.9, linestyle=":")
         axes.set_xticks(range(len(names)), [f"{net}\n{phase}" for net, phase in names], fontsize=6)
-        axes.set(ylabel="2 instances over 1", title="2 cores here (figure 11)")
+        axes.set(ylabel="2 instances over 1", ylim=(0, 1.4), title="2 cores here (figure 11)")
+        axes.legend(frameon=False, fontsize=7, loc="upper left")
 
 
 def machine(domains: int) -> Machine:

@@ -107,13 +107,13 @@ class Accuracy(Figure):
         if not measured:
             return
         (one, four, many), losses = means(measured[SAME], 0), means(measured[SAME], 1)
-        fall = min(one - four, four - many)
+        fall, rise = float(min(one - four, four - many)), float(min(losses[1:] / losses[:-1]))
         yield Check("same rate: fall of accuracy from 1 to 4 and 4 to 16 instances, least, points", fall, low=0)
-        yield Check("same rate: loss, 4 over 1 and 16 over 4 instances, least", min(losses[1:] / losses[:-1]), low=1)
+        yield Check("same rate: loss, 4 over 1 and 16 over 4 instances, least", rise, low=1)
         _, four, many = means(measured[SCALED], 0)
         most = self.value("almost the same")
-        yield Check("rate times n: accuracy lost with 4 instances, points", one - four, high=most)
-        yield Check("rate times n: accuracy lost with 16, beyond 4's, points", four - many, low=0)
+        yield Check("rate times n: accuracy lost with 4 instances, points", float(one - four), high=most)
+        yield Check("rate times n: accuracy lost with 16, beyond 4's, points", float(four - many), low=0)
 
     def words(self, measured: Data, modelled: Data) -> tuple[str, str]:
         """Return the accuracies."""
