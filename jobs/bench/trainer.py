@@ -75,7 +75,8 @@ class Training(Trainer):
         fields = solver_fields(way.solver)
         param = SolverParameter(snapshot_after_train=False, max_iter=1, random_seed=1, **fields)
         param.net_param.MergeFrom(zoo(way.net, way.batch))
-        self.solver = Solver(param, instances=Instances(str(way.instances), way.gather))
+        more = way.instances > len(os.sched_getaffinity(0))
+        self.solver = Solver(param, instances=Instances(str(way.instances), way.gather, oversubscribe=more))
         while not self.solver.auto_instances.is_settled:
             self.solver.step(1)
         for i, net in enumerate(self.solver.nets):

@@ -60,7 +60,10 @@ class Contestant:
                 env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
             found = [self._accepted(listener) for _ in range(way.processes)]
-        self._files = [connection.makefile("rw") for connection in found]
+        self._files = []
+        for connection in found:
+            with connection:  # which the file keeps open
+                self._files.append(connection.makefile("rw"))
         for lines in self._files:
             self._answer(lines)
 

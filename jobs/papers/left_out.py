@@ -13,12 +13,7 @@ IMPOSSIBLE = {  # by paper: what, why
     },
     "parax": {
         "Figures 2 and 3": f"an i7, a P100: {HARDWARE}; {CURVES}",
-        "Figure 6, NCF": "the sizes of its layers are not given; `scaffe models ncf` has those of He et al. 2017",
-        "Figure 19, throughput": CURVES,
-        "Figures 22 and 23": "the ResNets for CIFAR-10 are not given",
-        "Figure 24 (Word-LM)": f"{CURVES}; an LSTM is one layer to the simulation",
         "Figure 25 (GNMT)": f"{CURVES}, neither words nor steps; `scaffe models gnmt` is our reading of the net",
-        "Section 4.3": "accuracy on ImageNet, quoted from elsewhere",
     },
     "s-caffe": {
         "Figure 12, 133x over OpenMPI": "a defect of one version's staging of GPU memory",

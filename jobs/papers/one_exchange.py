@@ -19,12 +19,14 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-import shapes
-from overlap import alone
+import replays
+from narrow import narrowed
+from overlap import alone, by_operations
 from rank import take_precedence
 from simulated import links
-from swcaffe_10 import BATCHES, CHUNK, RUN, narrow
+from swcaffe_10 import BATCHES, CHUNK, RUN, WIDTH
 
+from scaffe import models
 from scaffe.parallel.choose import WorkflowTrial
 from scaffe.parallel.maker import make_workflow
 from scaffe.parallel.run import Run
@@ -54,14 +56,16 @@ def main(seconds: float, batches: Sequence[int]) -> None:
     take_precedence()
     world = open_world()
     fields = {"base_lr": 1e-6, "momentum": 0.9, "weight_decay": 5e-4, "lr_policy": "fixed", "random_seed": 1}
-    solver = Solver(SolverParameter(net_param=narrow(), max_iter=1, **fields), world=world, run=Run(scaling="weak"))
+    net = narrowed(models.get("alexnet").train_val(batch=1, data="input"), WIDTH)
+    solver = Solver(SolverParameter(net_param=net, max_iter=1, **fields), world=world, run=Run(scaling="weak"))
     given = world, solver.collectives, solver.net, solver.update_bucket, solver.rule
     ways = {"alone": alone(solver), "together": make_workflow(RUN, *given)}
     found: dict[str, Any] = {"links": links(world, CHUNK)}
     found |= {str(batch): {"alone": [], "together": [], "exchange": []} for batch in batches}
     for _ in range(ROUNDS):
         for batch in batches:
-            solver.replay = Replay(solver.net, shapes.taking(solver.net, seconds * batch / BATCHES[0]))
+            rate = replays.rate_of(solver.net, seconds * batch / BATCHES[0])
+            solver.replay = Replay(solver.net, by_operations(solver.net, rate))
             for name, workflow in ways.items():
                 spent, exchanged = zip(*world.allgather(iterations(solver, workflow)), strict=True)
                 found[str(batch)][name].append(max(spent))

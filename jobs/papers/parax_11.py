@@ -2,19 +2,23 @@
 
 ResNet-50 is simulated on the paper's machine (scaffe/parallel/instances/simulation): cores of a domain share its
 memory's bandwidth; an instance of several cores has a barrier after each layer, instances of one core have none. A
-core's rate is fitted so that one instance uses the bandwidth that figure 1 has; the rest must follow.
+core's rate is fitted so that one instance uses the bandwidth that figure 1 has; the rest must follow. Here an instance
+on each of two cores is measured beside one on both: figure 11's sign, since two cores leave bandwidth free.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
+from statistics import median
 from typing import Any
 
 import numpy as np
 import shapes
 from conditions import seconds_of
-from drawing import curves
+from drawing import bars, curves
 from figure import ASSUMED, FITTED, MODEL, OURS, PAPER, STATED, Check, Data, Figure, Input
 
 from scaffe.parallel.instances.simulation.layers import LayerCost
@@ -25,12 +29,15 @@ from scaffe.parallel.instances.simulation.training import Division, Passes
 from scaffe.tools.work import LayerWork
 
 BATCH, CORES, BINS, THREADS = 32, 28, 200, (1, 2, 4, 7, 10, 14, 21, 28)
+PHASES = "training", "inference"
+HERE = {"MobileNet-v1": "mobilenet"}  # of figure 11, what is measured
+IMAGES, PAIR, TURNS, SECONDS = 8, 2, 7, 0.5  # batch and cores here; turns of each way, and how long one is
 
 
 @cache
-def passes(inference: bool) -> Passes:
-    """Return ResNet-50's passes with their operations and bytes; each layer has a kernel of its own."""
-    works = [(name, work) for name, work in shapes.works("resnet50", not inference).items() if work.units]
+def passes(inference: bool, net: str = "resnet50") -> Passes:
+    """Return a net's passes with their operations and bytes; each layer has a kernel of its own."""
+    works = [(name, work) for name, work in shapes.works(net, not inference).items() if work.units]
     costs = [layer_cost(name, work, way) for way in (0, 1) for name, work in works[:: 1 - 2 * way]]
     return Passes(costs[: len(works)] if inference else costs, 1)
 
@@ -46,6 +53,22 @@ def layer_cost(name: str, work: LayerWork, way: int) -> LayerCost:
 def knee(core_bandwidth: float, bandwidth: float) -> float:
     """Return the threads at which access-intensive layers take all of a domain's bandwidth."""
     return bandwidth / core_bandwidth
+
+
+def gains_of(net: str) -> dict[str, float]:
+    """Return how much faster two instances of a core are than one of two, in training and inference; medians."""
+    from turns import INFER, TRAIN, Turns, Way
+
+    ways = [
+        Way(f"{kind} {instances}", net, IMAGES, kind, instances=instances, threads=PAIR // instances)
+        for kind in (TRAIN, INFER)
+        for instances in (PAIR, 1)
+    ]
+    with Turns(ways, {}) as turns:
+        counts = turns.counts(SECONDS)
+        found = [turns.turn(counts, bool(k % 2)) for k in range(TURNS)]
+    each = {"training": TRAIN, "inference": INFER}.items()
+    return {phase: median(turn[f"{kind} 1"] / turn[f"{kind} {PAIR}"] for turn in found) for phase, kind in each}
 
 
 class Barriers(Figure):
@@ -81,9 +104,16 @@ class Barriers(Figure):
     )
 
     def measure(self) -> Data:
-        """Return the bytes a second that one core here moves when it adds arrays: reads two, writes one."""
+        """Return the bytes a second that one core here moves when it adds arrays, and the gains on two cores.
+
+        An addition reads two arrays and writes one.
+        """
         a, b = np.ones(1 << 25, np.float32), np.ones(1 << 25, np.float32)
-        return {"core bandwidth": 3 * a.nbytes / min(seconds_of(lambda: np.add(a, b, out=a), 5))}
+        bandwidth = 3 * a.nbytes / min(seconds_of(lambda: np.add(a, b, out=a), 5))
+        gains = {}
+        if len(os.sched_getaffinity(0)) >= PAIR:
+            gains = {name: gains_of(net) for name, net in HERE.items()}
+        return {"core bandwidth": bandwidth, "gains": gains}
 
     def model(self, measured: Data) -> Data:
         """Return bandwidths and rates: one socket in inference as figure 1, two in training as figure 11."""
@@ -96,6 +126,7 @@ class Barriers(Figure):
             "inference": each.rate / one.rate,
             "training": trained[1] / trained[0],
             "usage": usage,
+            "here": {name: {phase: here(net, phase == "inference") for phase in PHASES} for name, net in HERE.items()},
             "scaling": [min(n, knee(self.value("core bandwidth"), self.value("bandwidth"))) for n in THREADS],
         }
 
@@ -113,6 +144,9 @@ class Barriers(Figure):
             name = f"bandwidth used, {what}, %" + " (core rate is fitted on this)" * fitted
             yield Check(name, found, paper - 5, paper + 5, fitted=fitted)
         yield Check("gain by sharing bandwidth alone, inference, one socket", modelled["inference"], 1.3, 1.6)
+        for net, gains in measured.get("gains", {}).items():
+            for phase, found in gains.items():
+                yield Check(f"{net}, {phase}, {PAIR} cores here: an instance on each over one on both", found, low=1.0)
 
     def words(self, measured: Data, modelled: Data) -> tuple[str, str]:
         """Return the bandwidths and the gains."""
@@ -121,11 +155,16 @@ class Barriers(Figure):
         model = f"bandwidth {one:.0f} % (fitted) to {each:.0f} %; {gains}"
         if not measured:
             return "", model
-        return f"a core moves {measured['core bandwidth'] / 1e9:.1f} GB/s", model
+        gains = ", ".join(
+            f"{net} {phase} {found:.2f}x"
+            for net, each in measured.get("gains", {}).items()
+            for phase, found in each.items()
+        )
+        return f"a core moves {measured['core bandwidth'] / 1e9:.1f} GB/s; 2 cores: {gains}", model
 
     def draw(self, figure: Any, measured: Data, modelled: Data) -> None:
         """Draw bandwidth over time, and access-intensive layers over threads."""
-        left, right = figure.subplots(1, 2)
+        left, right, last = figure.subplots(1, 3, width_ratios=(2, 1.2, 1))
         time_of = (np.arange(BINS) + 0.5) / BINS
         one, each = (modelled["usage"][name] for name in ("one", "each"))
         used = {
@@ -141,7 +180,22 @@ class Barriers(Figure):
         right.plot(THREADS, modelled["scaling"], "--", color=MODEL, label="BN, activation: modelled, knee fitted")
         right.plot(THREADS, THREADS, ":", color="grey", label="linear")
         right.plot([7], [7], "s", color=PAPER, label="paper's knee")
-        right.set(xlabel="threads", ylabel="speedup", title="Figure 7")
+        right.set(xlabel="threads", ylabel="speedup", ylim=(0, 36), title="Figure 7")
+        for axes in (left, right):
+            axes.legend(frameon=False, fontsize=7, loc="upper left")
+        self._draw_gains(last, measured, modelled)
+
+    def _draw_gains(self, axes: Any, measured: Data, modelled: Data) -> None:
+        """Draw how much faster two instances of a core are than one of two, by net and phase."""
+        names = [(net, phase) for net in HERE for phase in PHASES]
+        rows = [("modelled", [modelled["here"][net][phase] for net, phase in names], MODEL)]
+        if measured.get("gains"):
+            rows.insert(0, ("measured", [measured["gains"][net][phase] for net, phase in names], OURS))
+        bars(axes, rows)
+        axes.axhline(1, color=PAPER, linewidth=0.9, linestyle=":")
+        axes.set_xticks(range(len(names)), [f"{net}\n{phase}" for net, phase in names], fontsize=6)
+        axes.set(ylabel="2 instances over 1", ylim=(0, 1.4), title="2 cores here (figure 11)")
+        axes.legend(frameon=False, fontsize=7, loc="upper left")
 
 
 def machine(domains: int) -> Machine:
@@ -149,6 +203,17 @@ def machine(domains: int) -> Machine:
     value = Barriers().value
     rates = {"core_gflops": value("core rate") / 1e9, "core_bandwidth": value("core bandwidth")}
     return Machine(CORES * domains, domains, value("bandwidth"), **rates, unfused=True, jitter=value("jitter"))
+
+
+@cache
+def here(net: str, inference: bool) -> float:
+    """Return the model's gain of an instance on each of two cores over one on both, as measured here.
+
+    The two have a domain's bandwidth for themselves.
+    """
+    pair = replace(machine(1), cores=PAIR)
+    one, each = (predict(passes(inference, net), pair, Division(x, IMAGES, divided=True), 4).rate for x in (PAIR, 1))
+    return each / one
 
 
 @cache

@@ -59,6 +59,11 @@ def net(name: str, width: float = 1.0) -> scaffe.Net:
     return scaffe.Net(made, phase=scaffe.TRAIN, compute=Compute(engine="reference"))
 
 
+def rate_of(made: scaffe.Net, seconds: float) -> float:
+    """Return the operations a second at which the passes of a net's batch take so long, backward twice the forward."""
+    return 3 * sum(map(layer_operations, made.layers, made.tops)) / seconds
+
+
 def run_of(row: str, bucket: str = BUCKET) -> Run:
     """Return the run of a row."""
     workflow, algorithm = row.split(":")

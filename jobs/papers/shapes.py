@@ -2,40 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
+import paper_nets
+
 import scaffe
-from scaffe import models
 from scaffe.compute import Compute
-from scaffe.proto import NetParameter
-from scaffe.tools.benchmark import layer_operations
 from scaffe.tools.work import LayerWork, layer_works
-from scaffe.training.replay import Profile
-
-
-def narrowed(name: str, batch: int, times: int, layers: Collection[str]) -> NetParameter:
-    """Return a model's net in which these layers have so many times fewer outputs."""
-    made: NetParameter = models.get(name).train_val(batch=batch, data="input")
-    for layer in made.layer:
-        if layer.name in layers:
-            for part in (layer.convolution_param, layer.inner_product_param):
-                part.num_output //= times
-    return made
-
-
-def taking(net: scaffe.Net, seconds: float) -> Profile:
-    """Return a profile in which the net's matrix products take so long, each by its operations, backward twice."""
-    operations = {layer.name: layer_operations(layer, top) for layer, top in zip(net.layers, net.tops, strict=True)}
-    rate = seconds / (3 * sum(operations.values()))
-    return Profile({name: (rate * each, 2 * rate * each) for name, each in operations.items()})
 
 
 @contextmanager
 def built(name: str, training: bool) -> Iterator[scaffe.Net]:
     """Have a net with a batch of 1 and weights of 0; each layer has a kernel of its own."""
-    made = models.get(name).train_val(batch=1, data="input")
+    made = paper_nets.get(name).train_val(batch=1, data="input")
     for layer in made.layer:  # filling takes most of the time
         for part in (layer.convolution_param, layer.inner_product_param):
             part.ClearField("weight_filler")
@@ -69,6 +50,19 @@ def activations(name: str) -> float:
         layers = zip(net.layers, net.bottoms, net.tops, strict=True)
         own = {id(top): top.count for layer, below, tops in layers if not layer.views for top in tops}
         return 4.0 * sum(own.values())
+
+
+@cache
+def in_turn(name: str) -> float:
+    """Return the bytes of an image's gradients of blobs where they take turns: those of the layer with most.
+
+    A layer reads its tops' gradients and writes its bottoms'.
+    """
+    with built(name, training=True) as net:
+        layers = zip(net.bottoms, net.tops, net.nodes, strict=True)
+        return 4.0 * max(
+            sum({id(one): one.count for one in (*a, *b)}.values()) for a, b, node in layers if node.backward
+        )
 
 
 def roofline(name: str, flops: float, bandwidth: float, training: bool = True) -> float:

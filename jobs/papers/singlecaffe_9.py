@@ -11,27 +11,23 @@ must give them from the latency and the rate of messages of other sizes.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Sequence
-from functools import cache
 from statistics import median
 from typing import Any
 
 import lab
 import numpy as np
-import shapes
+import replays
 import variants
 from figure import ASSUMED, DERIVED, MEASURED, MODEL, OTHER, OURS, STATED, Check, Data, Figure, Input
 from variants import BASE, BATCHES, BYTES, NODE, THREADS, VARIANTS, Seconds
 
 from scaffe.simulation import find_cluster
-from scaffe.tools.benchmark import layer_operations
 
 NODES, RATE, COUNTS = 24, 400, (2, 4, 8)  # RATE: Mbit/s
 HALVING, SERVER, TREE = "allreduce", "server", "tree"
 RUNS = {HALVING: "SC-B:halving", SERVER: "SC-B:flat"}  # rows of overlap.py
 FITTED_ON = 96_000, 768_000, 3_000_000  # bytes of the allreduces that give latency and rate; the nets' are others
-ROW = re.compile(r"^(SC-B:\w+) +([\d.]+) ", re.MULTILINE)  # of overlap.py: a name, the median ms
 BURST = 128 << 10  # bytes that a link of the emulated cluster passes at once after a pause
 TIANHE = find_cluster("tianhe")
 LINKS = (
@@ -72,19 +68,12 @@ def fit(measured: dict[str, list[float]], counts: Sequence[int]) -> tuple[float,
     return float(alpha), float(beta)
 
 
-@cache
-def operations(name: str) -> int:
-    """Return the operations of a model's passes over an image, as overlap.py counts them: backward twice forward."""
-    with shapes.built(name, training=True) as net:
-        return 3 * sum(layer_operations(layer, top) for layer, top in zip(net.layers, net.tops, strict=True))
-
-
 def replayed(name: str, images: int, seconds: float, ways: Iterable[str]) -> dict[str, float]:
     """Return the seconds of an iteration by way on the cluster that is up, whose layers take `seconds`."""
-    program = str(lab.JOBS / "bench/overlap.py"), name, "--batch", str(images), "--iterations", "1", "--rounds", "3"
-    times = "--profile", f"flops:{images * operations(name) / seconds!r}", "--runs", ",".join(RUNS[way] for way in ways)
-    ms = dict(ROW.findall(lab.on_nodes(1, *program, *times)))
-    return {way: 1e-3 * float(ms[RUNS[way]]) for way in ways}
+    profile = f"flops:{images * replays.rate_of(replays.net(name), seconds)!r}"
+    rows = ",".join(RUNS[way] for way in ways)
+    ms = replays.replayed(profile, rows, name, images, "--iterations", "1")["ms"]
+    return {way: 1e-3 * ms[RUNS[way]] for way in ways}
 
 
 def allreduces(sizes: Sequence[int]) -> list[float]:

@@ -10,21 +10,17 @@ halving after the backward pass. Computing is set so that batch 256 has the pape
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
 from statistics import median
 from typing import Any
 
 import lab
-import shapes
+import replays
 from figure import ASSUMED, DERIVED, FITTED, MODEL, OTHER, OURS, PAPER, STATED, Check, Data, Figure, Input, within
 
 import scaffe
 from collectives.model.clusters import TAIHULIGHT
 from collectives.model.formulas import allreduce_time, new_allgather_time, new_reduce_scatter_time
-from scaffe.compute import Compute
-from scaffe.engine import REFERENCE
 from scaffe.parallel.run import Run
-from scaffe.proto import NetParameter
 from scaffe.simulation import find_cluster, simulate_iteration
 
 NODES, SUPERNODE, MIB = 1024, 256, 1 << 20
@@ -36,7 +32,7 @@ BATCHES, COUNTS, RATE = (256, 128, 64), (2, 4, 8), 200  # measured; nodes; Mbit/
 PROGRAM = str(lab.JOBS / "papers/one_exchange.py")
 CHUNK = 60 << 10  # bytes of a message; longer ones wait for an answer, behind data that goes the answer's way
 RUN = Run("SC-B", "allreduce", reduce="halving", bucket_bytes="inf", chunk_bytes=CHUNK)
-NARROWER, LAYERS = 8, ("conv1", "conv2", "conv3", "conv4", "conv5", "fc6", "fc7")
+WIDTH = 1 / 8  # of the measured net's layers
 COLOURS = dict(zip(BATCHES, (OURS, MODEL, OTHER), strict=True))
 
 
@@ -58,22 +54,16 @@ def exchange(nodes: int, seconds: float, *batches: int) -> Data:
     return {"links": found["links"], **middle}
 
 
-def narrow() -> NetParameter:
-    """Return AlexNet with an eighth of the outputs of each layer: 5.6 MB of parameters, most in inner products."""
-    return shapes.narrowed("alexnet", 1, NARROWER, LAYERS)
-
-
-@cache
 def narrow_net() -> scaffe.Net:
-    """Return the net that is measured, for its shapes."""
-    return scaffe.Net(narrow(), scaffe.TRAIN, compute=Compute(engine=REFERENCE))
+    """Return AlexNet with an eighth of the outputs of each layer: 3.8 MB of parameters, most in inner products."""
+    return replays.net("alexnet", WIDTH)
 
 
 def simulated(nodes: int, seconds: float, links: dict[str, float]) -> float:
     """Return the seconds of an iteration on simulated nodes with these links, whose layers take so long."""
     cluster = find_cluster("cluster-a").with_(devices=1, **links)
-    profile = shapes.taking(narrow_net(), seconds)
-    return simulate_iteration(narrow_net(), nodes, cluster, RUN, profile=profile).seconds
+    times = replays.times_at(narrow_net(), replays.rate_of(narrow_net(), seconds), 1)
+    return simulate_iteration(narrow_net(), nodes, cluster, RUN, times=times).seconds
 
 
 class Nodes1024(Figure):

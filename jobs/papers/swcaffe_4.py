@@ -14,14 +14,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import shapes
 from conditions import seconds_of
 from figure import MODEL, OTHER, OURS, PAPER, STATED, Check, Data, Figure, Input
 from google.protobuf import text_format
 from iteration import build, ours
+from narrow import narrowed
 
 import scaffe
-from scaffe import plan_file
+from scaffe import models, plan_file
 from scaffe.compute import FIXED, TIMED, Compute
 from scaffe.proto import NetParameter
 from scaffe.tools.layer_kernels import watch
@@ -140,7 +140,7 @@ def plan(net: scaffe.Net, way: str, folder: Path) -> str:
 
 def whole_net(folder: Path, turns: int = TURNS) -> dict[str, list[float]]:
     """Return the seconds of each iteration of VGG-16 by plan; the plans take turns."""
-    param = shapes.narrowed("vgg16", BATCH, NARROWER, ("fc6", "fc7"))
+    param = narrowed(models.get("vgg16").train_val(batch=BATCH, data="input"), 1 / NARROWER, ("fc6", "fc7"))
     nets = {"blocked": build(param, "onednn", FIXED)}
     for way in FILES:
         nets[way] = build(param, "onednn", plan(nets["blocked"], way, folder))

@@ -1,0 +1,190 @@
+"""ParaX's figures: nets and passes against counts by hand, and short measurements."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from paper_figures import kept, module
+
+from scaffe import papers
+from scaffe.parallel.instances.simulation.layers import on_machine
+
+pytestmark = pytest.mark.mpi_skip
+
+
+def learned(net: object) -> int:
+    return sum(b.count for layer in net.layers for k, b in enumerate(layer.blobs) if k not in layer.statistics)
+
+
+def test_the_papers_nets_have_the_parameters_of_their_papers() -> None:
+    shapes, nets = module("shapes"), module("paper_nets")
+    for made in nets.MODELS:
+        with shapes.built(made.name, training=True) as net:
+            assert learned(net) == made.parameters
+    assert nets.get("mobilenet_v2").parameters == 3_504_872  # torchvision's, at width 1
+    convolutions = 9 * (3 * 16 + 16 * 16**2 + 16 * 32 + 15 * 32**2 + 32 * 64 + 15 * 64**2) + 16**2 + 16 * 32 + 32 * 64
+    scales = 2 * (16 * 16 + (16 + 15 * 32) + (32 + 15 * 64) + 64)
+    assert nets.get("cifar_resnet50").parameters == convolutions + scales + 64 * 10 + 10
+
+
+def test_starts_of_kernels_are_the_time_of_a_net_without_work() -> None:
+    figure = module("parax_6")
+    far = 1e30
+    assert figure.lstm(far, far, 1.0) == pytest.approx((35 * 2, 35 * 11))
+    ratio = figure.ratios(far, far, 1.0)
+    assert ratio["LSTM"] == pytest.approx(2 / 11) and ratio["NCF"] == pytest.approx(4 / 11)  # NCF's layers of each kind
+
+
+def test_an_lstm_s_products_are_timed_apart_from_the_rest_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    figure, models = module("parax_6"), importlib.import_module("scaffe.models")
+    monkeypatch.setattr(figure, "LEAST", 0.0)
+    monkeypatch.setattr(figure, "NETS", {"LSTM": "small"})
+    small = models.get("word_lm").sized(hidden=8, steps=3)
+    monkeypatch.setattr(figure.models, "get", lambda name: small)
+    timed = figure.Timed("LSTM", 1)
+    assert [timed.net.layers[i].type for i in timed.computing] == ["LSTM", "LSTM"] and not timed.moving
+    assert timed.ratio() > 0 and timed.inside > 0
+    timed.net.close()
+
+
+def test_word_lm_s_operations_are_those_of_its_layers() -> None:
+    words = module("paper_word_lm")
+    forward, both = words.passes(True), words.passes(False)
+    work = importlib.import_module("shapes").works("word_lm")
+    products = sum(one.flops[0] for one in work.values())
+    assert sum(cost.flops for cost in forward.costs) / forward.batch == pytest.approx(products)
+    assert sum(cost.flops for cost in both.costs) == pytest.approx(3 * sum(cost.flops for cost in forward.costs))
+    summed = sum(both.gradients) / 4
+    assert summed == pytest.approx(sum(one.gradients for one in work.values()) / 4, rel=0.01)  # less the biases
+
+
+def test_gradients_of_blobs_take_turns_in_the_largest_layer() -> None:
+    shapes, memory = module("shapes"), module("parax_18")
+    assert shapes.in_turn("lenet") == 4 * (20 * 24 * 24 + 20 * 12 * 12)
+    assert memory.FIGURE.value("gradients of blobs here") == shapes.in_turn("mobilenet")
+    one, two = memory.here(1), memory.here(2)
+    blobs = 4 * (shapes.activations("mobilenet") + shapes.in_turn("mobilenet"))
+    assert two - one == pytest.approx(2 * shapes.parameters("mobilenet") + blobs)
+
+
+def test_a_process_with_four_instances_has_the_memory_that_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = module("parax_18")
+    monkeypatch.setattr(memory, "HERE", "cifar10_quick")
+    monkeypatch.setattr(memory, "IMAGES", 100)
+    found, counted = (memory.resident(4) - memory.resident(1), memory.here(4) - memory.here(1))
+    assert found == pytest.approx(counted, rel=0.2)
+
+
+def test_memory_that_no_count_has_is_refused() -> None:
+    figure = module("parax_18").FIGURE
+    model = {"MB": [200.0, 300.0, 500.0, 900.0], "GB": {n: [200.0] for n in ("ResNet-50", "MobileNet-v1")}}
+    model |= {"1792": 124.0, "fit": {}, "rates": {"ResNet-50": {"training": [1, 2, 3], "inference": [1, 3, 4]}}}
+    for times, verdict in ((1.0, papers.REPRODUCED), (1.3, papers.NOT_REPRODUCED)):
+        measured = {"MB": [times * one for one in model["MB"]]}
+        checks = [check for check in figure.check(measured, model) if "here" in check.what]
+        assert [check.verdict for check in checks] == [verdict] * 3
+    rising = model | {"rates": {"ResNet-50": {"training": [1, 2, 5], "inference": [1, 3, 10]}}}
+    found = [check.verdict for check in figure.check({}, rising) if "gain past" in check.what]
+    assert len(found) == 2 and papers.NOT_REPRODUCED in found
+
+
+def test_bytes_that_cross_to_memory_are_counted_access_by_access() -> None:
+    figure = module("parax_15")
+    for n in (2, 4, 7):
+        cached, uncached = ring_by_hand(n, True), ring_by_hand(n, False)
+        assert figure.crossed(figure.RING, n) == pytest.approx(cached / n)
+        assert figure.crossed(figure.RING, n, cached=False) == pytest.approx(uncached / n)
+        assert figure.crossed(figure.PS, n) == 2 * figure.crossed(figure.GS, n)
+
+
+def ring_by_hand(n: int, cached: bool) -> int:
+    """Return how many chunks a ring's instances read from memory and write to it, step by step."""
+    chunks = 0
+    for step in range(2 * (n - 1)):
+        neighbours = 0 if cached and step else 1
+        chunks += n * (neighbours + 1 + 1)  # the neighbour's, the own line that is read before it is written, the write
+    return chunks
+
+
+def test_larger_batches_that_lose_nothing_are_not_what_the_paper_says() -> None:
+    figure = module("parax_43")
+    rows = [[[98.0, 0.1]], [[96.0, 0.2]], [[80.0, 0.9]]]
+    falls = {figure.SAME: rows, figure.SCALED: [rows[0], [[97.5, 0.1]], rows[2]]}
+    assert {check.verdict for check in figure.FIGURE.check(falls, {})} == {papers.REPRODUCED}
+    flat = {figure.SAME: rows[::-1], figure.SCALED: [rows[2]] * 3}
+    assert papers.NOT_REPRODUCED in {check.verdict for check in figure.FIGURE.check(flat, {})}
+    lost = {figure.SAME: rows, figure.SCALED: [rows[0], rows[1], rows[2]]}
+    assert [check.verdict for check in figure.FIGURE.check(lost, {})].count(papers.NOT_REPRODUCED) == 1
+
+
+def test_section_4_3_in_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sklearn")
+    figure = module("parax_43")
+    for name, value in {"COUNTS": (1, 4), "SEEDS": (1,), "EPOCHS": 0.1, "BATCH": 16}.items():
+        monkeypatch.setattr(figure, name, value)
+    found = figure.all_trained(str(tmp_path))
+    (one,), (four,) = found[figure.SAME]
+    assert one == found[figure.SCALED][0][0] != four
+    assert 0 < four[0] <= 100 and four[1] > 0
+
+
+def test_instances_on_two_cores_gain_by_the_model_and_less_is_refused() -> None:
+    figure = module("parax_11")
+    assert figure.here("lenet", True) > 1
+    model = {"bandwidth": [61.3, 88.6], "inference": 1.45}
+    for gain, verdict in ((1.1, papers.REPRODUCED), (0.9, papers.NOT_REPRODUCED)):
+        measured = {"core bandwidth": 20e9, "gains": {"MobileNet-v1": {"training": gain, "inference": gain}}}
+        found = [check.verdict for check in figure.FIGURE.check(measured, model) if "cores here" in check.what]
+        assert found == [verdict] * 2
+
+
+def test_the_counted_bytes_of_parameter_server_and_ring_are_the_closed_forms() -> None:
+    figure, gathers = module("parax_15"), module("gathers")
+    for n in (2, 3, 4):
+        places = gathers.place(str(n), gathers.read_topology(), oversubscribe=True)
+        for name, make in gathers.ways(n, 5000, [one.domain for one in places]):
+            moved = gathers.timed(make(), places, 1)[1] / 5000 if name in figure.COLOURS else None
+            if name == figure.GS:  # saves a pass where several gradients come at once
+                assert moved <= figure.passes(name, n)
+            elif moved:
+                assert moved == pytest.approx(figure.passes(name, n), rel=1e-3)
+
+
+def test_an_update_through_slow_sockets_takes_what_its_bytes_take() -> None:
+    figure = module("parax_15")
+    nbytes, stream = 4 * figure.ELEMENTS, 1e6
+    for way, n, times in ((figure.PS, 4, 8), (figure.RING, 4, 6), (figure.PS, 54, 108)):
+        images = n * (32 if n == 54 else 64)
+        rate = figure.FIGURE.rate(way, n, stream)
+        assert rate == pytest.approx(images / (times * nbytes / (2 * stream)), rel=0.01)
+    assert figure.FIGURE.rate(figure.GS, 4, stream) == figure.FIGURE.rate(figure.GS, 4, 2 * stream) > 1
+
+
+def test_an_lstm_s_products_and_element_wise_operations_are_the_closed_form() -> None:
+    figure = module("parax_6")
+    products, others = figure.lstm(1e9, 1e30)
+    assert products == pytest.approx(35 * 64 * 2 * 4 * 650 * 1300 / 1e9) and others == pytest.approx(0, abs=1e-9)
+    assert figure.lstm(1e9, 1e9)[1] == pytest.approx(35 * 4 * 64 * 650 * 42 / 1e9)
+
+
+def test_an_instance_on_one_core_has_the_rate_of_its_layers() -> None:
+    figure = module("parax_13")
+    machine = replace(figure.machine(2), jitter=0.0, cores=1, domains=1)
+    seconds = sum(cost.seconds for cost in on_machine(figure.passes("MobileNet-v1", True).costs, machine))
+    made = figure.predict(figure.passes("MobileNet-v1", True), machine, figure.Division(1, 64, divided=True), 1)
+    assert made.rate == pytest.approx(1 / seconds, rel=0.02)
+
+
+def test_the_parameter_server_s_and_the_ring_s_measured_passes_in_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    figure = module("parax_15")
+    monkeypatch.setattr(figure, "ELEMENTS", 5040)  # a multiple of each count
+    monkeypatch.setattr(figure, "TURNS", 1)
+    monkeypatch.setattr(figure, "STREAMS", 1)
+    short = figure.FIGURE.measure()
+    for way in (figure.PS, figure.RING):
+        assert short["passes"][way] == pytest.approx(kept("parax-15")["passes"][way], rel=1e-3)
+    checks = list(figure.FIGURE.check(short, figure.FIGURE.model(short)))
+    assert len(checks) == len(figure.COUNTS) * 4 + 2 and all(check.found for check in checks)
