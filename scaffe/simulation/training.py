@@ -31,7 +31,7 @@ from scaffe.simulation.rank import (
     updating,
 )
 
-BEFORE = 2  # iterations at least that are not counted: the first broadcasts all parameters
+BEFORE = 2  # iterations at least that are not counted: the first begins without broadcasts
 ORDERING = 2  # iterations after which broadcasts are ordered
 MAIN = "MainThread"
 
@@ -63,6 +63,7 @@ class SimulatedTraining:
         job, self.workflow = self.job, self._workflow()
         if self.workflow.ordering is not None:
             self.workflow.ordering.ITERATIONS = ORDERING  # a simulated iteration has one time
+        self.workflow.propagate.known()  # no broadcast of all parameters, which belongs to no later iteration
         self.ends.append(self.owner.clock)
         while not self.workflow.is_settled:
             self._iterate()

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from collectives.tuning import TCP, Row, Shape, Table
 from scaffe import Net
 from scaffe.parallel.run import Run
 from scaffe.simulation import DescribedCluster, find_cluster, simulate_iteration
+from scaffe.simulation.choosing import by_table
 from scaffe.simulation.iteration import build
 from scaffe.simulation.layer_times import LayerTimes, of_device
 from scaffe.tools.benchmark import layer_operations
@@ -97,6 +99,15 @@ def test_hook_and_allreduce() -> None:
             for drive in ("helper", "hook")
         )
         assert hook.seconds >= helper.seconds * (1 - 1e-9)
+
+
+def test_auto_by_a_table_takes_schedules_where_the_table_has_the_library_s() -> None:
+    """The reduces of 1 MB and more have a row; staged collectives can't be the library's own (Communicator.plan)."""
+    table = Table([Row("reduce", 4, 1, True, 1 << 20, "cb-4", 4096)], "a table")
+    one = simulate_iteration(net(), 4, even(), Run("SC-OBR", reduce="auto"), choose=by_table(table, Shape(4, 1, TCP)))
+    found = {(what, nbytes >= 1 << 20): tuple(choice)[:2] for (what, nbytes), choice in one.chosen.items()}
+    assert found["reduce", True] == ("cb-4", 4096) and found["bcast", True] == ("chain", 60 << 10)
+    assert found["reduce", False] == found["bcast", False] == ("binomial", 60 << 10)
 
 
 MEASURED = [json.loads(line) for line in (Path(__file__).parent / "measured.json").read_text().splitlines()]
