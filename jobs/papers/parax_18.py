@@ -138,7 +138,7 @@ class Memory(Figure):
             self.value("memory"), color=PAPER, linestyle=":", label="paper: 192 GB, ResNet-50's\n3,584 exceed it"
         )
         axes.set(xscale="log", yscale="log", xlabel="total batch", ylabel="GB", title="Training, modelled")
-        axes.set_xticks(TOTALS, [f"64x{n // 64}" for n in TOTALS], fontsize=7)
+        axes.set_xticks(TOTALS, [f"64x{n // 64}" for n in TOTALS], fontsize=6)
         axes.minorticks_off()
         ours.plot(COUNTS, modelled["MB"], "--", color=MODEL, label="counted")
         if measured:
