@@ -92,7 +92,8 @@ class Readers(Figure):
         for names, axes in panels.items():
             rows = {name: measured["rates"][name] for name in names if measured}
             curves(axes, COUNTS, rows, map(colours.get, rows), "o-", "measured, {}")
-            curves(axes, COUNTS, {name: modelled[name] for name in rows}, map(colours.get, rows), ":", "{}, times cores")
+            bound = {name: modelled[name] for name in rows}
+            curves(axes, COUNTS, bound, map(colours.get, rows), ":", "{}, times cores")
             axes.set(xlabel="readers", ylabel="records/s, all readers", xticks=COUNTS, ylim=(0, None))
 
 
