@@ -92,13 +92,8 @@ class Readers(Figure):
         for names, axes in panels.items():
             rows = {name: measured["rates"][name] for name in names if measured}
             curves(axes, COUNTS, rows, map(colours.get, rows), "o-", "measured, {}")
-<<<<<<< HEAD
-            expected = {name: modelled[name] for name in rows}
-            curves(axes, COUNTS, expected, map(colours.get, rows), ":", "{}, times cores")
-=======
             bound = {name: modelled[name] for name in rows}
             curves(axes, COUNTS, bound, map(colours.get, rows), ":", "{}, times cores")
->>>>>>> w3
             axes.set(xlabel="readers", ylabel="records/s, all readers", xticks=COUNTS, ylim=(0, None))
 
 
