@@ -124,7 +124,7 @@ class Layers(Figure):
         bars(left, rows)
         left.axhline(1, color="grey", linestyle=":", linewidth=0.8)
         left.set_xticks(range(len(CONVOLUTIONS)), list(CONVOLUTIONS))
-        left.set(ylabel="speedup of a layer", title="CIFAR-10 (paper: SB, four nodes)")
+        left.set(ylabel="speedup of a layer", title="CIFAR-10 (paper: SB, four nodes)", ylim=(0, 4.2))
         times = {f"{system}, SB, modelled": _modelled(system) for system in SYSTEMS}
         if measured:
             one, two = (list(found.values()) for found in measured["times"]["GoogLeNet"])
