@@ -124,12 +124,12 @@ class Layers(Figure):
         bars(left, rows)
         left.axhline(1, color="grey", linestyle=":", linewidth=0.8)
         left.set_xticks(range(len(CONVOLUTIONS)), list(CONVOLUTIONS))
-        left.set(ylabel="speedup of a layer", title="CIFAR-10 (paper: SB, four nodes)")
+        left.set(ylabel="speedup of a layer", title="CIFAR-10 (paper: SB, four nodes)", ylim=(0, 4.2))
         times = {f"{system}, SB, modelled": _modelled(system) for system in SYSTEMS}
         if measured:
             one, two = (list(found.values()) for found in measured["times"]["GoogLeNet"])
             times |= {"1 thread, measured": one, "2 threads, measured": two, "roofline of this core": _here(modelled)}
-        colours = (*SYSTEMS.values(), OURS, "#112D4E", "grey")
+        colours = (*SYSTEMS.values(), OURS, "#112D4E", "grey")[: len(times)]
         curves(right, range(1, 41), {name: summed(found)[:40] for name, found in times.items()}, colours, "-")
         right.plot([MOST], [self.value("16 layers")], "s", color=PAPER, label="paper")
         right.set(xlabel="longest layers", ylabel="% of the time", title="GoogLeNet", ylim=(0, 100))

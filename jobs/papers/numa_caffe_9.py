@@ -276,6 +276,7 @@ class Domains(Figure):
             axes.set_xticks(counts(BOXES[box]))
         for axes in found[::3]:
             axes.set_ylabel("throughput over BVLC, 1 node")
+        last.set_visible(bool(measured))
         if measured:
             rows = [(label, [gain_of(found, label) for found in measured.values()]) for label in WAYS.values()]
             bars(last, [(*row, colour) for row, colour in zip(rows, ("lightgrey", MODEL, OURS), strict=True)])
