@@ -9,6 +9,7 @@ from collectives.loss import regardless
 from scaffe.errors import RanksLostError, ScaffeError
 from scaffe.monitor.log import log
 from scaffe.monitor.log import start as start_log
+from scaffe.parallel.mpi_library import can_shrink
 from scaffe.parallel.spares import JobProcess, Regrouped, Spares
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Reserve:
     firsts: list[int]
     lost: list[LostRank]
     launched: list[Owner]
+    _launch: MPI.Group  # of the processes at the job's start
     host_watch: Watch | None = None
     spares: Spares | None = None
     recruits = False
@@ -94,6 +96,13 @@ class Reserve:
     def name(self) -> str:
         """What an error of this rank alone begins with."""
         return f"spare {self.spares.me.number}" if self.spares and self.is_spare else f"rank {self.rank}"
+
+    def missed(self) -> set[int]:
+        """Return the ranks of which MPI knows that they have ended, by their numbers at the start. Not collective."""
+        if not can_shrink():
+            return set()
+        failed = self.comm.Get_failed()
+        return {*failed.Translate_ranks([*range(failed.size)], self._launch)}
 
     def has_spare(self, number: int) -> bool:
         """Return whether the process that was started as rank `number` waits to take a lost rank's place."""

@@ -257,13 +257,6 @@ class World(Reserve):
                 with suppress(OSError):
                     one.kill()
 
-    def missed(self) -> set[int]:
-        """Return the ranks of which MPI knows that they have ended, by their numbers at the start. Not collective."""
-        if not can_shrink():
-            return set()
-        failed = self.comm.Get_failed()
-        return {*failed.Translate_ranks([*range(failed.size)], self._launch)}
-
     def misses_any(self) -> bool:
         """Return whether MPI knows, on this rank, that one has ended. Not collective."""
         return can_shrink() and bool(self.comm.Get_failed().Get_size())
