@@ -10,6 +10,7 @@ import pytest
 from collectives.model.clusters import Cluster
 from scaffe import Net
 from scaffe.context import TRAIN
+from scaffe.monitor.spans import BACKWARD, FORWARD
 from scaffe.parallel.run import Run
 from scaffe.simulation import find_cluster, simulate_iteration
 from scaffe.simulation.closed_forms import ClosedForms, CollectiveTime
@@ -126,3 +127,11 @@ def test_a_chain_whose_additions_are_slower_than_its_messages() -> None:
     assert forms.tree("chain", 4, 1, adds=False).seconds == 4 * 2
     assert forms.cost("allreduce", 4).seconds == (1 + 4 + 3 * 4) + (1 + 4)  # one chunk, there and back
     assert ClosedForms(links, 4, ("chain",)).tree("chain", 4, 1, adds=False).seconds == (4 + 4 - 2) * 2
+
+
+def test_layers_are_computed_backward_from_the_last() -> None:
+    one = simulate_iteration(lenet(), 2, "cluster-a", Run("SC-B", reduce="chain"), shown=1)
+    names = [layer.name for layer in lenet().layers]
+    for kind, order in ((FORWARD, names), (BACKWARD, names[::-1])):
+        found = [span.name for span in sorted(one.spans[0], key=lambda span: span.begin) if span.kind == kind]
+        assert found == [name for name in order if name in found] and len(found) > 5
