@@ -35,7 +35,7 @@ def write(folder: Path, known: Sequence[str]) -> None:
 def page(title: str, found: Sequence[Result]) -> Iterator[str]:
     """Yield a page's lines."""
     yield f"# {title}" if title == TITLES[BEYOND] else f"# {title}, reproduced"
-    yield "\n`jobs/papers.sh` makes this page. A value is measured on a machine of 2 cores, or modelled at the paper's"
+    yield "\n`jobs/papers.sh` makes this page. A value is measured on the machine that is named, or modelled at the paper's"
     yield "size. Inputs are stated in the paper, derived from it, measured here, assumed, or fitted. A check that holds"
     yield "because an input was fitted on it is no evidence, and is not counted.\n"
     yield from disturbed(found)
