@@ -131,8 +131,8 @@ class Beyond(Figure):
     unexplained = (
         "NUMA-Caffe, ParaX and SingleCaffe end at a node. Between nodes a binomial tree, with nothing hidden, stands "
         "for them. NUMA-Caffe's machine is ParaX's here; on both a rank is a domain.",
-        "Computing alone has the update at its end. SC-OBR updates a bucket once its sum is complete, while the backward "
-        "pass goes on, so that the best way can be shorter than computing alone.",
+        "Computing alone has the update at its end. SC-OBR updates a bucket once its sum is complete, while the "
+        "backward pass goes on, so that the best way can be shorter than computing alone.",
         "The closed forms have no stragglers, no links that others use, and no reading. swCaffe's measured exchange is "
         "9 to 29 times that of nominal rates (swcaffe-10): there overlap gains more, as with the fitted rate.",
         "Each machine's numbers are in scaffe/simulation/described, each with its origin.",

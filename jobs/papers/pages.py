@@ -35,9 +35,9 @@ def write(folder: Path, known: Sequence[str]) -> None:
 def page(title: str, found: Sequence[Result]) -> Iterator[str]:
     """Yield a page's lines."""
     yield f"# {title}" if title == TITLES[BEYOND] else f"# {title}, reproduced"
-    yield "\n`jobs/papers.sh` makes this page. A value is measured on the machine that is named, or modelled at the paper's"
-    yield "size. Inputs are stated in the paper, derived from it, measured here, assumed, or fitted. A check that holds"
-    yield "because an input was fitted on it is no evidence, and is not counted.\n"
+    yield "\n`jobs/papers.sh` makes this page. A value is measured on the machine that is named, or modelled at the"
+    yield "paper's size. Inputs are stated in the paper, derived from it, measured here, assumed, or fitted. A check"
+    yield "that holds because an input was fitted on it is no evidence, and is not counted.\n"
     yield from disturbed(found)
     yield "| figure | what | paper | measured here | when | modelled | |"
     yield "|---|---|---|---|---|---|---|"

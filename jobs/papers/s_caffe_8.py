@@ -93,8 +93,8 @@ class GoogLeNet160(Figure):
     unexplained = (
         "The batch sizes stand in the figure alone, and no time of an iteration in the text.",
         "The conclusion gives 3.3x to CaffeNet and 128 over 32 GPUs, section 6.3 to GoogLeNet and 128 over 16.",
-        "The model's messages are of 4 MB. With one for each layer, as section 4.2 has them, 160 GPUs take 158 ms, not 131, "
-        "and the fit would have 12.6 s of computing.",
+        "The model's messages are of 4 MB. With one for each layer, as section 4.2 has them, 160 GPUs take 158 ms, not "
+        "131, and the fit would have 12.6 s of computing.",
         "The two speedups are 41 % and 50 % of linear. Perfect hiding can't lose that much at 16 GPUs, in one node. "
         "The model with neither overlap nor HR, 1.9x and 3.4x, is nearest to both: less hid there than could, or "
         "something never shrinks.",
