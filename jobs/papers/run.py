@@ -15,6 +15,7 @@ import importlib
 import io
 import json
 import os
+import re
 import sys
 import time
 import traceback
@@ -73,9 +74,15 @@ def run(figure: Figure, keep: bool) -> Data:
     kept = json.loads(file.read_text())["kept"] if keep and file.exists() else measured(figure)
     found = result(figure, kept)
     drawn = picture(figure, found)
-    write_atomically(file, (json.dumps(found, indent=1) + "\n").encode())
+    write_atomically(file, text(found).encode())
     write_atomically(PICTURES / f"{figure.id}.png", drawn)
     return found
+
+
+def text(found: Data) -> str:
+    """Return a result as JSON, each list of numbers in one line."""
+    rows = re.compile(r"\[\s+([-\d.eE+]+(?:,\s+[-\d.eE+]+)*)\s+\]")
+    return rows.sub(lambda row: f"[{' '.join(row[1].split())}]", json.dumps(found, indent=1)) + "\n"
 
 
 def differ(found: Data) -> bool:

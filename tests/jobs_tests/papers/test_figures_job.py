@@ -121,3 +121,10 @@ def test_waiting_for_a_disk_is_no_work_and_what_a_hypervisor_takes_is(monkeypatc
     monkeypatch.setattr(conditions, "WATCHED", 0.0)
     monkeypatch.setattr(conditions.os, "cpu_count", lambda: 4)
     assert conditions.busy() == pytest.approx(4 * (10 + 20) / 100)
+
+
+def test_a_result_has_each_list_of_numbers_in_a_line() -> None:
+    found = {"a": [1, -2.5, 3e-07], "b": [[1, 2], ["x"], []], "c": {"d": [None, 1]}}
+    written = module("run").text(found)
+    assert json.loads(written) == found
+    assert "[1, -2.5, 3e-07]" in written and "[1, 2]" in written
