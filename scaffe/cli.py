@@ -32,7 +32,8 @@ def _log_ignored(flags: Sequence[str]) -> None:
 
 def _drop_output() -> None:
     """Let what is still to be flushed go nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if sys.stdout is not None:  # closed, as by >&-
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -132,7 +132,7 @@ class Lab:
             return
         command = [f"{venv}/bin/python", "-m", "mpi4py", RANK, json.dumps(jobs)]
         variables = {"PATH": f"{venv}/bin:{os.environ['PATH']}", "PYTHONPATH": str(LAB.parents[1]), **start.variables}
-        variables["NETLAB_MPIARGS"] = " ".join(start.options)
+        variables |= {"NETLAB_MPIARGS": " ".join(start.options), "NETLAB_ONE_SESSION": "1"}
         try:
             output = netlab("run", start.mpi, str(self.ranks), *command, **variables)
         except subprocess.SubprocessError as error:

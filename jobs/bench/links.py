@@ -25,7 +25,7 @@ def main() -> None:
     a = parser.parse_args()
     take_precedence()
     world = open_world()
-    found = links(world, a.chunk, a.row, min)  # other work only adds to a time
+    found = links(world, a.chunk, a.row)
     if world.is_root:
         print(json.dumps(found))
 

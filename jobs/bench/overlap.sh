@@ -14,6 +14,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 export PATH=${SCAFFE_VENV:-$PWD/.venv}/bin:$PATH PYTHONPATH=$PWD OMP_NUM_THREADS=1
 export MALLOC_MMAP_THRESHOLD_=2000000000 MALLOC_TRIM_THRESHOLD_=2000000000
+export NETLAB_ONE_SESSION=1
 lab=jobs/lab/netlab.sh
 
 quietly() { "$@" 2>&1 | grep -v '^I[0-9]'; }

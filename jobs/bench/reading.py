@@ -23,6 +23,7 @@ from waiting import waited
 from readers import BatchQueue, BatchReader, ImageReader, LMDBReader, Shard, Transform, encode, write_lmdb
 
 JPEGS, CIFAR, BATCH = 256, 10_000, 32
+LATEST = 60  # seconds in which processes start
 Rate = Callable[[], float]
 
 
@@ -93,7 +94,7 @@ def processes(source: str, count: int, seconds: float = 3.0, batch: int = 100) -
     running = [fork.Process(target=read_for, args=(source, seconds, batch, start, rates)) for _ in range(count)]
     for process in running:
         process.start()
-    total: float = sum(rates.get() for _ in running)
+    total: float = sum(rates.get(timeout=seconds + 2 * LATEST) for _ in running)  # a process may have ended
     for process in running:
         process.join()
     return total
@@ -103,7 +104,7 @@ def read_for(source: str, seconds: float, batch: int, start: Any, rates: Any) ->
     """Read batches for `seconds` once all processes have started; put the records per second into `rates`."""
     turn, count = filled(source, Transform(), batch, 1), 0
     turn()
-    start.wait()
+    start.wait(LATEST)
     begin = now = time.monotonic()
     while now < begin + seconds:
         turn()

@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -108,17 +108,15 @@ def seconds(solver: Solver, workflow: Workflow, iterations: int) -> float:
     return float(max(solver.world.allgather((ends[-2] - ends[1]) / iterations)))
 
 
-def links(
-    world: World, chunk: int, row: int = BURST, of: Callable[[Iterable[float]], float] = median
-) -> dict[str, float]:
+def links(world: World, chunk: int, row: int = BURST) -> dict[str, float]:
     """Return what is measured of the links, by the names of a described cluster's numbers. Collective.
 
-    `row`: bytes of messages in a row; `of`: which of the times counts.
+    `row`: bytes of messages in a row.
     """
     sizes = chunk // SHORTER, chunk
-    bursts = [of([burst(world.comm, n, row) for _ in range(5)]) for n in sizes]
+    bursts = [median([burst(world.comm, n, row) for _ in range(5)]) for n in sizes]
     a, b = np.ones(1 << 20, np.float32), np.ones(1 << 20, np.float32)
-    adds = of(timed(lambda: np.add(a, b, out=a)) for _ in range(9))
+    adds = median(timed(lambda: np.add(a, b, out=a)) for _ in range(9))
     short, long, add = world.comm.bcast((*bursts, adds), 0)
     rate = (sizes[1] - sizes[0]) / (long - short)
     alpha = max(0.0, long - chunk / rate)

@@ -8,6 +8,9 @@
 # files are shared. RATE is the rate of each link in tc's units (400mbit; 0: no limit), DELAY its one-way delay
 # (0.1ms; needs a kernel with netem). SUPERNODES: so many switches with as many nodes each, each with one uplink of
 # rate UPLINK to the others; below the sum of its nodes' rates it is over-subscribed.
+# NETLAB_ONE_SESSION=1, for benchmarks: the ranks of all nodes are of one session. Where Linux groups processes by
+# session (autogroup), a process yields to those of its own alone, so that a waiting rank would keep its core from those
+# of other nodes for a time slice, 3 ms. mpirun then learns of a node's end at once, as over no network.
 # NETLAB_MPIARGS: further arguments for mpirun. NETLAB_MPIRUN: another command in its place, such as
 # "jobs/mpirun.sh --ft". Needs root.
 . "$(dirname "$0")/common.sh"
@@ -119,10 +122,10 @@ run() { # run openmpi|mpich PPN COMMAND...
 run_openmpi() {
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   sed -n "s/.* nl\(.*\)/nl\1 slots=$ppn/p" "$net/hosts" >"$net/hostfile"
-  # Each node counts all cores as its own, so that ranks would spin instead of yielding. And they must be of one
-  # session: where Linux groups processes by session (autogroup), a process yields to those of its own group alone, so
-  # that a waiting rank would keep its core from the others' for a time slice, 3 ms.
-  enter nl0 "${mpirun[@]}" --leave-session-attached \
+  # Each node counts all cores as its own, so that ranks would spin instead of yielding.
+  local session=()
+  [ -z "${NETLAB_ONE_SESSION:-}" ] || session=(--leave-session-attached)
+  enter nl0 "${mpirun[@]}" "${session[@]}" \
     --prtemca plm ssh --prtemca plm_ssh_agent "$net/agent" --hostfile "$net/hostfile" \
     --map-by "ppr:$ppn:node:oversubscribe" --bind-to none --mca pml ob1 --mca btl self,sm,tcp \
     --mca btl_tcp_if_include eth0 --mca osc ^ucx --mca mpi_yield_when_idle 1 "$@"

@@ -7,7 +7,7 @@ writes the result. Its keys:
 - paper, measured, modelled: the numbers in words; inputs, unexplained: lists for the pages; table: lines, if any,
 - checks: what, found, low, high, verdict, by, why,
 - verdict: the worst of the checks,
-- kept: what was measured, from which the rest can be made again; when, on which machine and at which load.
+- kept: what was measured, from which the rest can be made again; when, on which machine and beside which other work.
 """
 
 from __future__ import annotations

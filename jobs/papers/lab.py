@@ -23,6 +23,7 @@ def environment(**more: str) -> dict[str, str]:
     """Return the environment of ranks: this interpreter's, its packages, one thread of BLAS."""
     paths = [str(ROOT), str(JOBS / "bench"), os.environ.get("PYTHONPATH", "")]
     own = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "SCAFFE_VENV": sys.prefix, "OMP_NUM_THREADS": "1"}
+    own["NETLAB_ONE_SESSION"] = "1"
     return os.environ | own | {"PATH": f"{sys.prefix}/bin:{os.environ['PATH']}"} | more
 
 

@@ -36,7 +36,7 @@ from scaffe.proto import SolverParameter
 from scaffe.training.replay import Replay
 from scaffe.training.solver import Solver
 
-ROUNDS, ITERATIONS = 4, 1
+ROUNDS, ITERATIONS = 5, 1
 
 
 def iterations(solver: Solver, workflow: Workflow) -> tuple[float, float]:
@@ -62,14 +62,15 @@ def main(seconds: float, batches: Sequence[int]) -> None:
     ways = {"alone": alone(solver), "together": make_workflow(RUN, *given)}
     found: dict[str, Any] = {"links": links(world, CHUNK)}
     found |= {str(batch): {"alone": [], "together": [], "exchange": []} for batch in batches}
-    for _ in range(ROUNDS):
-        for batch in batches:
+    for turn in range(ROUNDS + 1):  # the first is not kept; others begin at either end
+        for batch in batches[:: (-1) ** turn]:
             rate = replays.rate_of(solver.net, seconds * batch / BATCHES[0])
             solver.replay = Replay(solver.net, by_operations(solver.net, rate))
-            for name, workflow in ways.items():
+            for name, workflow in [*ways.items()][:: (-1) ** turn]:
                 spent, exchanged = zip(*world.allgather(iterations(solver, workflow)), strict=True)
-                found[str(batch)][name].append(max(spent))
-                if name == "together":
+                if turn:
+                    found[str(batch)][name].append(max(spent))
+                if turn and name == "together":
                     found[str(batch)]["exchange"].append(fmean(exchanged))
     if world.is_root:
         print(json.dumps(found))

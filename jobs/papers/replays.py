@@ -1,6 +1,6 @@
 """Replays: iterations on the emulated cluster whose layers take given times, measured and simulated.
 
-jobs/bench/overlap.py measures them. Its rows are called WORKFLOW:ALGORITHM; a ring is an allreduce.
+jobs/bench/overlap.py measures them, and has the runs of its rows.
 """
 
 from __future__ import annotations
@@ -12,20 +12,22 @@ from functools import cache
 import lab
 from figure import Data
 from narrow import narrowed
+from overlap import KNOWN
 
 import scaffe
+from collectives.tuning import TCP, Shape, shipped
 from scaffe import models
 from scaffe.compute import Compute
 from scaffe.parallel.run import Run
 from scaffe.simulation import find_cluster, simulate_iteration
+from scaffe.simulation.choosing import by_table
 from scaffe.simulation.layer_times import LayerTimes, of_device
 from scaffe.tools.benchmark import layer_operations
 
 SC_B, SC_OB, SC_OBR = "SC-B:auto", "SC-OB:auto", "SC-OBR:auto"
 ALONE, TALKING = "computing alone", "communicating alone"
 BUCKET = "4M"
-HEADERS = 1448 / 1514  # of a link's bytes that are not TCP's, IP's and Ethernet's
-LATENCY, ADDING = 1e-4, 4e10  # s of a message, bytes/s of an addition in cache
+EAGER, BURST = 60 << 10, 8 << 20  # bytes of a message, and of messages in a row
 
 
 def replayed(profile: str, rows: str, net: str, batch: int, *more: str) -> Data:
@@ -37,16 +39,10 @@ def replayed(profile: str, rows: str, net: str, batch: int, *more: str) -> Data:
     return {"rate": float(rate), "ms": {name.strip(): float(ms) for name, ms in table}}
 
 
-def links(chunk: int, row: int) -> dict[str, float]:
-    """Return what is measured of the links with messages of `chunk` bytes, `row` bytes in a row."""
+def links(chunk: int = EAGER, row: int = BURST) -> dict[str, float]:
+    """Return what is measured of the links between two nodes, with messages of `chunk` bytes, `row` bytes in a row."""
     found: dict[str, float] = lab.last_json(lab.on_nodes(1, str(lab.JOBS / "bench/links.py"), str(chunk), str(row)))
     return found
-
-
-def nominal(rate: float) -> dict[str, float]:
-    """Return the numbers of the emulated links at `rate` Mbit/s, as set, by the names of a described cluster's."""
-    nbytes = rate * 1e6 / 8 * HEADERS
-    return {"alpha": LATENCY, "alpha_in": LATENCY, "rate": nbytes, "rate_in": nbytes, "add": ADDING}
 
 
 @cache
@@ -66,9 +62,7 @@ def rate_of(made: scaffe.Net, seconds: float) -> float:
 
 def run_of(row: str, bucket: str = BUCKET) -> Run:
     """Return the run of a row."""
-    workflow, algorithm = row.split(":")
-    sync = "allreduce" if algorithm == "ring" else "reduce-bcast"
-    return Run(workflow, sync, reduce=algorithm, bucket_bytes=bucket)
+    return replace(KNOWN[row], bucket_bytes=bucket)
 
 
 def times_at(made: scaffe.Net, rate: float, batch: int, updating: float = 0.0) -> LayerTimes:
@@ -93,8 +87,12 @@ def device_times(name: str, cluster: str, computing: float) -> LayerTimes:
 def predicted(
     found: Data, row: str, made: scaffe.Net, nodes: int, batch: int, numbers: dict[str, float], bucket: str = BUCKET
 ) -> float:
-    """Return the simulated ms of a row, by a replay's `rate`, its ms of an update, and the links' numbers."""
+    """Return the simulated ms of a row, by a replay's `rate`, its ms of an update, and the links' numbers.
+
+    `auto` takes what the shipped table says, as the ranks do.
+    """
     computing = times_at(made, found["rate"], batch).computing
     times = times_at(made, found["rate"], batch, max(0.0, 1e-3 * found["ms"][ALONE] - computing))
     cluster = find_cluster("cluster-a").with_(devices=1, **numbers)
-    return 1e3 * simulate_iteration(made, nodes, cluster, run_of(row, bucket), times=times).seconds
+    auto = by_table(shipped(), Shape(nodes, 1, TCP))
+    return 1e3 * simulate_iteration(made, nodes, cluster, run_of(row, bucket), times=times, choose=auto).seconds

@@ -31,7 +31,6 @@ GOOGLENET, COUNTS = 13_378_280, (8, 16, 32, 64, 128, 160)  # elements, GPUs
 NODES, RATE, OPERATIONS = (2, 4, 8), 400, 1.5e11  # RATE: Mbit/s; OPERATIONS: a second, of the replayed layers
 CLUSTER_A = find_cluster("cluster-a")
 ROWS, LINKS, BATCH = (SC_B, SC_OB, SC_OBR), "links", 16  # BATCH: images of a node
-EAGER, BURST = 60 << 10, 8 << 20  # bytes of a message, and of messages in a row
 SC_OBR_HR = "SC-OBR, HR"
 WAYS = {  # workflow, algorithm
     SC_OBR_HR: ("SC-OBR", "auto"),
@@ -105,8 +104,8 @@ class GoogLeNet160(Figure):
         found: Data = {}
         for n in NODES:
             with lab.cluster(str(n), f"{RATE}mbit"):
-                numbers = replays.links(EAGER, BURST)
-                rows = replays.replayed(f"flops:{OPERATIONS:g}", ",".join(ROWS), "googlenet", BATCH, "--rounds", "1")
+                numbers = replays.links()
+                rows = replays.replayed(f"flops:{OPERATIONS:g}", ",".join(ROWS), "googlenet", BATCH)
                 found[str(n)] = {LINKS: numbers, **rows["ms"]}
         return found
 

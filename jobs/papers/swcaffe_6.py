@@ -24,7 +24,9 @@ def start(stack: ExitStack, node: int, *words: str) -> subprocess.Popen[str]:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     process = stack.enter_context(subprocess.Popen(command, env=lab.environment(), text=True, **pipes))
     assert process.stdout is not None
-    process.stdout.readline()
+    stack.callback(process.kill)  # a server accepts for ever
+    if not process.stdout.readline():
+        raise RuntimeError(f"{' '.join(command)} has ended")
     return process
 
 

@@ -8,7 +8,7 @@ import os
 
 import numpy as np
 
-from readers import replace_file
+from scaffe.atomic import write_atomically
 from scaffe.commands.gflags import Parser
 from scaffe.commands.models import add_size_flags
 from scaffe.commands.parser import add_command
@@ -64,7 +64,7 @@ def _written(model: Model, a: argparse.Namespace) -> list[str]:
     if isinstance(model, TextModel):
         rows, names = model.of_text(_text(a.text), classes)
         paths = write_rows(a.out_dir, {name: array[: a.rows] for name, array in rows.items()})
-        replace_file(os.path.join(a.out_dir, "words.txt"), "".join(f"{name}\n" for name in names).encode())
+        write_atomically(os.path.join(a.out_dir, "words.txt"), "".join(f"{name}\n" for name in names).encode())
         return paths
     if isinstance(model, RowsModel):
         return write_rows(a.out_dir, model.made_up(a.rows or ROWS, classes, rng))

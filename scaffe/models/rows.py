@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from readers import HDF5Writer, replace_file
+from readers import HDF5Writer
 from readers.files import make_folder
+from scaffe.atomic import write_atomically
 from scaffe.errors import ScaffeError
 from scaffe.models.model import TESTING, TRAINING, Model
 from scaffe.netspec import Function, NetSpec
@@ -69,7 +70,7 @@ def write_rows(out_dir: str | os.PathLike[str], rows: Rows) -> list[str]:
     """Write the rows as train.h5 and test.h5 in `out_dir`, with the lists train.txt and test.txt; return the lists.
 
     One row in ten, the last ones, are for tests. Raise ScaffeError for a folder that a list cannot name, ReaderError
-    without h5py, and SourceError where a file can't be written.
+    without h5py, and either where a file can't be written.
     """
     folder = os.fspath(out_dir)
     if folder.split() != [folder]:
@@ -83,6 +84,6 @@ def write_rows(out_dir: str | os.PathLike[str], rows: Rows) -> list[str]:
         writer = HDF5Writer(f"{path}.h5")
         writer.append(**{name: np.asarray(array[chosen], np.float32) for name, array in rows.items()})
         writer.close()
-        replace_file(f"{path}.txt", f"{path}.h5\n".encode())
+        write_atomically(f"{path}.txt", f"{path}.h5\n".encode())
         lists.append(f"{path}.txt")
     return lists

@@ -97,7 +97,8 @@ def under(one: Result) -> str:
     kept = one["kept"]
     if not kept.get("measured"):
         return ""
-    other = f"other work on {kept['busy']:.2g} cores" if "busy" in kept else "with other work"
+    other = f"load {kept['load']}" if "load" in kept else "with other work"
+    other = f"other work on {kept['busy']:.2g} cores" if "busy" in kept else other
     rate = f", sgemm {kept['sgemm']:.3g} GFLOP/s of a core" if "sgemm" in kept else ""
     return f"{kept['date']}, {other}{rate}"
 

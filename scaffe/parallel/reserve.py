@@ -102,7 +102,9 @@ class Reserve:
         if not can_shrink():
             return set()
         failed = self.comm.Get_failed()
-        return {*failed.Translate_ranks([*range(failed.size)], self._launch)}
+        found = {*failed.Translate_ranks([*range(failed.size)], self._launch)}
+        failed.Free()
+        return found
 
     def has_spare(self, number: int) -> bool:
         """Return whether the process that was started as rank `number` waits to take a lost rank's place."""

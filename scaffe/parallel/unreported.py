@@ -42,13 +42,17 @@ class Unreported:
 
     def look(self) -> str:
         """Return a line on a rank whose process has ended without MPI's report, "" without one. Not collective."""
-        reported = {one.first for one in self._world.lost}
         for rank, first in self._firsts.items():
             process = self._world.launched[first]
-            is_missed = first not in reported and process.is_alive() is False
-            if self._missed.look(first, is_missed) and may_ask() and first not in self._world.missed():
+            is_missed = not self._is_reported(first) and process.is_alive() is False
+            if not self._missed.look(first, is_missed) or not may_ask() or first in self._world.missed():
+                continue
+            if not self._is_reported(first):  # again: shrink sets `lost` before `comm`, which misses it no longer
                 return unreported(f"rank {rank}", process)
         return ""
+
+    def _is_reported(self, first: int) -> bool:
+        return any(one.first == first for one in self._world.lost)
 
 
 def may_ask() -> bool:

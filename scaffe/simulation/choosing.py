@@ -24,7 +24,10 @@ VERY_MANY = 256
 
 
 def by_table(table: Table, shape: Shape) -> Callable[[str, int], Choice]:
-    """Return a function from a collective and its bytes to what a Communicator's staged collectives take by a table."""
+    """Return a function from a collective and its bytes to what staged collectives take by a table.
+
+    It is for nodes of one rank: on one node a Communicator takes slices of shared memory, which no schedule describes.
+    """
 
     def choose(what: str, nbytes: int) -> Choice:
         choice = table.choose(what, shape, True, nbytes)

@@ -38,8 +38,8 @@ def test_a_rank_that_computes_on_is_named_by_the_lowest_that_waits(node, others,
     told = threading.Event()
     lines: list[str] = []
 
-    def warn(text, line):
-        lines.append(line)
+    def warn(text, *given):  # other watches log too
+        lines.append(line := text % given)
         if "rank 1 on" in line and "conv1" in line and ("instance 0 in" in line) == (others > 0):
             told.set()
 
@@ -93,7 +93,8 @@ def test_an_instance_that_computes_on_is_named_with_those_that_wait_for_it(tmp_p
     stuck = "last seen in instance 1 in backward pass of layer ip2; instance 0 in backward pass, waiting for the other "
     backward, lines = Net.backward_layer, []
 
-    def warn(text, line):
+    def warn(text, *given):
+        line = text % given
         if f"rank 1 on {HOST}: {stuck}instances; iteration 1, " in line and not lines:
             lines.append(line)
             os.write(go, b".")

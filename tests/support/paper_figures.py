@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -13,11 +12,10 @@ from scaffe import papers
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = [str(ROOT / "jobs/papers"), str(ROOT / "jobs/bench")]
 MODULES = sorted(path.stem for path in (ROOT / "jobs/papers").glob("*.py"))
-sys.path += FOLDERS  # jobs are no package
 
 
 def module(name: str) -> ModuleType:
-    """Return a module of jobs/papers or jobs/bench."""
+    """Return a module of jobs/papers or jobs/bench; the conftest.py of these tests has both on sys.path."""
     return importlib.import_module(name)
 
 

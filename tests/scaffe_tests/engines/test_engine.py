@@ -193,7 +193,7 @@ def test_an_engine_that_only_inherits_trains_to_the_references_bits(images, tmp_
 
 @pytest.mark.parametrize(
     ("given", "said"),
-    [({"engine": "reference"}, r"compute=Compute\(engine=\.\.\.\)"), ({"threads": 2}, r"compute=Compute\(threads=")],
+    [({"numbers": "bf16"}, r"compute=Compute\(numbers=\.\.\.\)"), ({"threads": 2}, r"compute=Compute\(threads=")],
 )
 def test_a_nets_old_keywords_name_the_new_one(given, said):
     with pytest.raises(ScaffeError, match=said):

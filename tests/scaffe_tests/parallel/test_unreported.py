@@ -77,6 +77,17 @@ def test_it_is_told_while_mpi_knows_of_another_rank_alone(world, monkeypatch) ->
     assert len(looks(Unreported(world, range(3), LOOKS, 1), LOOKS + 1)) == 1
 
 
+def test_a_loss_that_a_recovery_takes_in_meanwhile_is_not_told(world, monkeypatch) -> None:
+    """The ranks that are left have a new communicator, by which MPI knows of no loss."""
+
+    def missed() -> set[int]:
+        world.lost.append(LostRank(1, world.host, world.launched[2].pid, 2))
+        return set()
+
+    monkeypatch.setattr(world, "missed", missed)
+    assert looks(Unreported(world, range(3), LOOKS, 1), LOOKS + 1) == []
+
+
 def test_a_process_is_missed_after_so_many_looks_in_a_row() -> None:
     missed = Missed(LOOKS / 4, 1 / 4)
     assert not any(missed.look(1, True) for _ in range(LOOKS))
