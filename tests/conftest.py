@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
@@ -43,6 +44,18 @@ def cases() -> Path:
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An LMDB of learnable images, to be read alone."""
     return nets.write_images(tmp_path_factory.mktemp("images") / "db")
+
+
+@pytest.fixture(scope="module")
+def figures_path() -> Iterator[None]:
+    """jobs/papers and jobs/bench on sys.path, and their modules gone afterwards: others have the same names."""
+    folders, before = [str(ROOT / "jobs/papers"), str(ROOT / "jobs/bench")], set(sys.modules)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [*folders, *sys.path])
+        yield
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(tuple(folders)):
+            del sys.modules[name]
 
 
 @pytest.fixture(autouse=True)

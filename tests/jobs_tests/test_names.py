@@ -81,11 +81,10 @@ def test_folders_of_tests_are_folders_of_their_package(tests: str) -> None:
 
 def test_what_is_no_test_stands_in_support() -> None:
     others = {str(path.relative_to(TESTS)) for path in TESTS.rglob("*.py") if not path.name.startswith("test_")}
-    others = {name for name in others if not name.startswith("support/") and not name.endswith("conftest.py")}
-    assert others == {"fuzz.py"}
+    assert {name for name in others if not name.startswith("support/")} == {"conftest.py", "fuzz.py"}
 
 
 def test_no_two_files_have_one_name() -> None:
     """pytest imports tests and helpers as modules without a package."""
-    names = [path.name for path in TESTS.rglob("*.py") if path.name != "conftest.py"]
+    names = [path.name for path in TESTS.rglob("*.py")]
     assert sorted(names) == sorted(set(names))

@@ -15,7 +15,7 @@ MODULES = sorted(path.stem for path in (ROOT / "jobs/papers").glob("*.py"))
 
 
 def module(name: str) -> ModuleType:
-    """Return a module of jobs/papers or jobs/bench; the conftest.py of these tests has both on sys.path."""
+    """Return a module of jobs/papers or jobs/bench, which the fixture `figures_path` has on sys.path."""
     return importlib.import_module(name)
 
 

@@ -10,7 +10,7 @@ from paper_figures import MODULES, ROOT, module
 
 from scaffe import papers
 
-pytestmark = pytest.mark.mpi_skip
+pytestmark = [pytest.mark.mpi_skip, pytest.mark.usefixtures("figures_path")]
 
 
 def test_each_result_is_what_its_figure_makes_of_the_kept_measurement() -> None:

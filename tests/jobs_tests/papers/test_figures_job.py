@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from paper_figures import module
 
-pytestmark = pytest.mark.mpi_skip
+pytestmark = [pytest.mark.mpi_skip, pytest.mark.usefixtures("figures_path")]
 
 
 @pytest.fixture

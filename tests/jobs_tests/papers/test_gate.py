@@ -13,7 +13,7 @@ import scaffe
 from scaffe import papers
 from scaffe.models import get
 
-pytestmark = pytest.mark.mpi_skip
+pytestmark = [pytest.mark.mpi_skip, pytest.mark.usefixtures("figures_path")]
 
 
 def gradient(batch: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from paper_figures import FOLDERS, ROOT, module
 from scaffe import papers
 
 MIB = 1 << 20
-pytestmark = pytest.mark.mpi_skip
+pytestmark = [pytest.mark.mpi_skip, pytest.mark.usefixtures("figures_path")]
 
 
 def layer(name: str):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from paper_figures import module
 
-pytestmark = pytest.mark.mpi_skip
+pytestmark = [pytest.mark.mpi_skip, pytest.mark.usefixtures("figures_path")]
 
 
 def made(name: str, checks: list, kept: dict) -> dict:

@@ -12,7 +12,7 @@ from paper_figures import kept, module
 from scaffe import papers
 from scaffe.parallel.instances.simulation.layers import on_machine
 
-pytestmark = pytest.mark.mpi_skip
+pytestmark = [pytest.mark.mpi_skip, pytest.mark.usefixtures("figures_path")]
 
 
 def learned(net: object) -> int:

@@ -9,7 +9,7 @@ from paper_figures import module, verdicts
 
 from scaffe import models, papers
 
-pytestmark = pytest.mark.mpi_skip
+pytestmark = [pytest.mark.mpi_skip, pytest.mark.usefixtures("figures_path")]
 
 
 def test_a_narrow_net_keeps_its_proportions() -> None:

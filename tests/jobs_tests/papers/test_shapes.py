@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from paper_figures import module
 
-pytestmark = pytest.mark.mpi_skip
+pytestmark = [pytest.mark.mpi_skip, pytest.mark.usefixtures("figures_path")]
 
 
 def test_lenets_operations_and_bytes_are_those_counted_by_hand() -> None:

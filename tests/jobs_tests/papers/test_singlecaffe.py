@@ -7,7 +7,7 @@ from paper_figures import module, verdicts
 
 from scaffe import papers
 
-pytestmark = pytest.mark.mpi_skip
+pytestmark = [pytest.mark.mpi_skip, pytest.mark.usefixtures("figures_path")]
 
 
 def test_threads_gain_what_the_parts_of_a_batch_say() -> None:

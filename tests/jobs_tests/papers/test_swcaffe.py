@@ -16,7 +16,7 @@ from scaffe import papers
 from scaffe.papers import NOT_REPRODUCED, REPRODUCED
 
 LINK = str(ROOT / "jobs/lab/link.py")
-pytestmark = pytest.mark.mpi_skip
+pytestmark = [pytest.mark.mpi_skip, pytest.mark.usefixtures("figures_path")]
 
 
 def test_a_transfer_without_latency_has_the_memory_s_rate_and_a_flat_curve_is_refused() -> None:
