@@ -31,6 +31,26 @@ def test_the_papers_nets_have_the_parameters_of_their_papers() -> None:
     assert nets.get("cifar_resnet50").parameters == convolutions + scales + 64 * 10 + 10
 
 
+def test_word_lm_s_ratio_has_the_decoder_s_product_and_the_softmax() -> None:
+    figure = module("parax_6")
+    products, others = figure.lstm(1e12, 1e11)
+    decoder, softmax = 2 * 64 * 35 * 650 * 10_000 / 1e12, 4 * 2 * 64 * 35 * 10_000 / 1e11
+    ratio = figure.with_decoder(1e12, 1e11, 0.0)
+    assert ratio == pytest.approx((2 * products + decoder) / (2 * others + softmax))
+    assert figure.with_decoder(1e30, 1e30, 1.0) == pytest.approx((2 * 35 * 2 + 1) / (2 * 35 * 11 + 1))
+
+
+def test_each_net_has_the_same_checks_and_each_ratio_s_bound_can_be_missed() -> None:
+    figure = module("parax_6")
+    model = {"ratios": {"CPU": {"ResNet-50": 1.0, "LSTM": 1.4}, "GPU": {"ResNet-50": 2.5, "LSTM": 1.5}}}
+    one, two = {"ratios": {"ResNet-50": [3.0, 3.0], "LSTM": [9.0, 9.0]}}, {"ratios": {"ResNet-50": [3, 0.1]}}
+    assert not missed(figure, one, model) and missed(figure, two, model) == ["ResNet-50"]
+    lower = model | {"ratios": model["ratios"] | {"GPU": {"ResNet-50": 2.5, "LSTM": 1.3}}}
+    assert missed(figure, one, lower) == ["GPU's ratio over the CPU's, least of the nets"]
+    fitted = {check.what.partition(":")[0] for check in figure.FIGURE.check({}, model) if check.fitted}
+    assert fitted == {"LSTM", "GPU, compute-intensive over access-intensive, greatest"}
+
+
 def test_starts_of_kernels_are_the_time_of_a_net_without_work() -> None:
     figure = module("parax_6")
     far = 1e30
