@@ -203,6 +203,20 @@ def test_an_lstm_s_products_and_element_wise_operations_are_the_closed_form() ->
     assert figure.lstm(1e9, 1e9)[1] == pytest.approx(35 * 4 * 64 * 650 * 42 / 1e9)
 
 
+def test_inference_is_no_evidence_for_more_instances_and_counts_where_it_is_missed() -> None:
+    figure = module("parax_13")
+    rising, falling = [1.0, 1.1, 1.2, 1.3], [1.0, 1.1, 1.2, 1.15]
+    cores = {
+        "ParaX": dict.fromkeys(figure.SCALED, [1, 14, 28, 56]),
+        "MXNet": dict.fromkeys(figure.SCALED, [1, 12, 20, 40]),
+    }
+    instances = {"training": {"MobileNet-v1": rising}, "inference": {"MobileNet-v1": rising, "Word-LM": falling}}
+    found = verdicts(figure, {}, {"instances": instances, "cores": dict.fromkeys(figure.PHASES, cores)})
+    for what, verdict in found.items():
+        missing = papers.NOT_REPRODUCED if "Word-LM" in what else papers.NO_EVIDENCE
+        assert verdict == (missing if "inference" in what else papers.REPRODUCED), what
+
+
 def test_an_instance_on_one_core_has_the_rate_of_its_layers() -> None:
     figure = module("parax_13")
     machine = replace(figure.machine(2), jitter=0.0, cores=1, domains=1)
