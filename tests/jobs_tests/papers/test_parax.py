@@ -144,13 +144,28 @@ def ring_by_hand(n: int, cached: bool) -> int:
 
 def test_larger_batches_that_lose_nothing_are_not_what_the_paper_says() -> None:
     figure = module("parax_43")
-    rows = [[[98.0, 0.1]], [[96.0, 0.2]], [[80.0, 0.9]]]
-    falls = {figure.SAME: rows, figure.SCALED: [rows[0], [[97.5, 0.1]], rows[2]]}
-    assert {check.verdict for check in figure.FIGURE.check(falls, {})} == {papers.REPRODUCED}
-    flat = {figure.SAME: rows[::-1], figure.SCALED: [rows[2]] * 3}
-    assert papers.NOT_REPRODUCED in {check.verdict for check in figure.FIGURE.check(flat, {})}
-    lost = {figure.SAME: rows, figure.SCALED: [rows[0], rows[1], rows[2]]}
-    assert [check.verdict for check in figure.FIGURE.check(lost, {})].count(papers.NOT_REPRODUCED) == 1
+    first, same, lost, many = [[98.0, 0.1]], [[97.5, 0.1]], [[96.0, 0.2]], [[80.0, 0.9]]
+    for rows, expected in (
+        ([first, same, many], [papers.REPRODUCED, papers.NO_EVIDENCE]),
+        ([first, lost, many], [papers.NOT_REPRODUCED, papers.NO_EVIDENCE]),
+        ([first, same, first], [papers.REPRODUCED, papers.NOT_REPRODUCED]),
+    ):
+        found = list(verdicts(figure, {figure.SAME: rows, figure.SCALED: rows}, {}).values())
+        assert found == [papers.REPRODUCED, *expected]
+
+
+def test_what_diverges_is_counted_apart_and_in_no_mean() -> None:
+    figure = module("parax_43")
+    first, gone = [[98.0, 0.1], [96.0, 0.3]], [list(figure.CHANCE)] * 2
+    some = [first[0], gone[0]]
+    assert figure.means([first, some], 0) == [97.0, 98.0] and isnan(figure.means([gone], 0)[0])
+    assert [figure.in_short(row) for row in (first, some, gone)] == [
+        "97.0",
+        "98.0 (1 of 2 diverged)",
+        "2 of 2 diverged",
+    ]
+    found = verdicts(figure, {figure.SAME: [], figure.SCALED: [first, some, gone]}, {})
+    assert list(found.values()) == [papers.NOT_REPRODUCED, papers.REPRODUCED, papers.NOT_MEASURABLE]
 
 
 def test_section_4_3_in_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
