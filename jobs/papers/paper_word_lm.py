@@ -1,5 +1,8 @@
 """Word-LM, ParaX's word model, as passes of the simulation: each step of its LSTMs is a product and the gates.
 
+It is the whole net: embedding, two layers of an LSTM, decoder, softmax. parax-6 has the two layers alone, which the
+paper calls LSTM.
+
 As MXNet's example has it: a layer multiplies the inputs of all steps at once, then each step's state, and computes the
 gates in one kernel. A layer's recurrent weights, 6.8 MB, are read once: they stay in the socket's cache of 39 MB, in
 which its instances share them.

@@ -88,6 +88,7 @@ class Barriers(Figure):
         ),
         Input("core bandwidth", 20e9, "bytes/s", FITTED, "on figure 7's knee; the check has a core here"),
         Input("core rate", 130e9, "operations/s", FITTED, "on figure 1: one instance uses 61.3 % of the bandwidth"),
+        Input("barrier", 5e-6, "s of an instance's threads", ASSUMED, "after each layer; the paper has no number"),
         Input("jitter", 0.05, "of a layer's time", ASSUMED, "standard deviation"),
         Input("batch", BATCH, "images of a core", STATED, "section 5: 1,792 on 56 cores"),
         Input("time", 50, "s", STATED, "figure 12: bandwidth and gain are means over as much time"),
@@ -202,7 +203,8 @@ def machine(domains: int) -> Machine:
     """Return the paper's machine, or one of its sockets."""
     value = Barriers().value
     rates = {"core_gflops": value("core rate") / 1e9, "core_bandwidth": value("core bandwidth")}
-    return Machine(CORES * domains, domains, value("bandwidth"), **rates, unfused=True, jitter=value("jitter"))
+    waits = {"barrier": value("barrier"), "jitter": value("jitter")}
+    return Machine(CORES * domains, domains, value("bandwidth"), **rates, **waits, unfused=True)
 
 
 @cache

@@ -16,7 +16,7 @@ from threading import Thread
 from typing import Any
 
 from drawing import curves
-from figure import ASSUMED, DERIVED, MODEL, OTHER, OURS, STATED, Check, Data, Figure, Input, within
+from figure import ASSUMED, DERIVED, FITTED, MODEL, OTHER, OURS, STATED, Check, Data, Figure, Input, within
 
 COUNTS, ELEMENTS, TURNS = (2, 4, 6, 8), 25_600_000, 5
 GS, PS, RING = "server", "parameter server", "ring"
@@ -98,7 +98,7 @@ class GradientServer(Figure):
         Input("batch, 54 instances", 32, "images of an instance", STATED, "section 5.2, for want of memory"),
         Input("update cores", 2, "", STATED, "section 5.2: PS and ring dedicate at least two cores, GS has all"),
         Input("socket", 2e9, "bytes/s of a core", ASSUMED, "section 4.2: via sockets; the model has this machine's"),
-        Input("core bandwidth", 20e9, "bytes/s", DERIVED, "figure 7: seven cores saturate a socket"),
+        Input("core bandwidth", 20e9, "bytes/s", FITTED, "by parax-11, on figure 7's knee"),
     )
     unexplained = (
         "With as many images for each instance the update's share can't grow with the instances, since its bytes grow "

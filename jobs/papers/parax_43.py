@@ -11,14 +11,14 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Iterable
-from math import log
+from collections.abc import Iterable, Sequence
+from math import isnan, log, nan
 from typing import Any
 
 import lab
 import numpy as np
 from drawing import curves
-from figure import ASSUMED, MODEL, OURS, STATED, Check, Data, Figure, Input
+from figure import ASSUMED, FITTED, MODEL, OURS, STATED, Check, Data, Figure, Input
 
 import scaffe
 from readers import convert_digits
@@ -30,9 +30,9 @@ from scaffe.proto import NetParameter, SolverParameter
 COUNTS, SEEDS, EPOCHS = (1, 4, 16), (1, 2, 3), 8
 BATCH, DIGITS, HELD_OUT, TEST_BATCH = 64, 1437, 360, 60
 RATE = 0.02  # of jobs/lenet/solver.prototxt, for 64 images
-RULES = {"same rate": lambda n: RATE, "rate times n": lambda n: n * RATE}
+SAME, SCALED = "same rate", "rate times n"
+RULES = {SAME: lambda n: RATE, SCALED: lambda n: n * RATE}
 CHANCE = 10.0, log(10)  # accuracy (%) and loss of weights that know nothing
-SCALED, SAME = "rate times n", "same rate"
 
 
 def net(sources: tuple[str, str], batch: int) -> NetParameter:
@@ -85,11 +85,14 @@ class Accuracy(Figure):
     inputs = (
         Input("instances", 4, "", STATED, "section 4.3: k = 4 for each node, of 7 cores each"),
         Input("batch", BATCH, "images of an instance", STATED, "section 4.3"),
-        Input("epochs", EPOCHS, "", ASSUMED, "the quickstart has 18; here the last points are less alike"),
+        Input("epochs", EPOCHS, "", FITTED, "chosen so that the accuracies differ; the quickstart has 18"),
         Input("almost the same", 1.0, "points of accuracy", ASSUMED, "the text has no number"),
     )
     unexplained = (
-        "A training that diverges counts as chance: 10 %, a loss of 2.3.",
+        "A training that diverges has no accuracy. It is kept as chance, 10 % and a loss of 2.3, and counted apart, in "
+        "no mean. Where all with 16 instances diverge, what accuracy too many instances cost is not measured.",
+        "Section 4.3 claims nothing for a rate that stays the same: its accuracies are in the words alone.",
+        "The number of epochs was chosen so that 16 instances lose accuracy, so that they do is no evidence.",
         "The paper quotes this from others, for ImageNet and nets with batch normalisation. Digits and LeNet stand for "
         "them: 1,437 images, so 16 instances take 11 steps in 8 epochs.",
         "Of its two reasons, too large a batch and too few images in an instance, only the first is tried: LeNet has "
@@ -103,42 +106,68 @@ class Accuracy(Figure):
         return found
 
     def check(self, measured: Data, modelled: Data) -> Iterable[Check]:
-        """Check that accuracy falls and loss rises with the batch, and that 4 instances keep it at 4 times the rate."""
+        """Check that 4 instances train and keep the accuracy at 4 times the rate, and that 16 lose some."""
         if not measured:
             return
-        (one, four, many), losses = means(measured[SAME], 0), means(measured[SAME], 1)
-        fall, rise = float(min(one - four, four - many)), float(min(losses[1:] / losses[:-1]))
-        yield Check("same rate: fall of accuracy from 1 to 4 and 4 to 16 instances, least, points", fall, low=0)
-        yield Check("same rate: loss, 4 over 1 and 16 over 4 instances, least", rise, low=1)
-        _, four, many = means(measured[SCALED], 0)
+        one, four, many = means(measured[SCALED], 0)
         most = self.value("almost the same")
-        yield Check("rate times n: accuracy lost with 4 instances, points", float(one - four), high=most)
-        yield Check("rate times n: accuracy lost with 16, beyond 4's, points", float(four - many), low=0)
+        yield Check("rate times n: trainings with 4 instances that diverge", gone(measured[SCALED][1]), high=0)
+        yield lost("rate times n: accuracy lost with 4 instances, points", one, four, high=most)
+        yield lost("rate times n: accuracy lost with 16, beyond 4's, points", four, many, low=0, fitted=True)
 
     def words(self, measured: Data, modelled: Data) -> tuple[str, str]:
-        """Return the accuracies."""
-        found = {rule: means(rows, 0) for rule, rows in measured.items()}
-        text = "; ".join(f"{rule} " + ", ".join(f"{one:.1f}" for one in row) for rule, row in found.items())
+        """Return the accuracies, and how many trainings diverge."""
+        text = "; ".join(f"{rule} " + ", ".join(in_short(row) for row in rows) for rule, rows in measured.items())
         return f"accuracy with 1, 4, 16 instances, %: {text}", "-"
 
     def draw(self, figure: Any, measured: Data, modelled: Data) -> None:
-        """Draw accuracy and loss against instances: means over the seeds, and each seed as a dot."""
+        """Draw accuracy and loss against instances: means over the seeds, and each seed as a dot, or a cross."""
         if not measured:
             return
         for k, (axes, what) in enumerate(zip(figure.subplots(1, 2), ("accuracy, %", "loss"), strict=True)):
             curves(axes, COUNTS, {rule: means(rows, k) for rule, rows in measured.items()}, (OURS, MODEL), "o-")
             for rows, colour in zip(measured.values(), (OURS, MODEL), strict=False):
                 for n, row in zip(COUNTS, rows, strict=True):
-                    axes.plot([n] * len(row), [one[k] for one in row], ".", color=colour, markersize=4)
+                    for one in row:
+                        axes.plot([n], [one[k]], "x" if diverged(one) else ".", color=colour, markersize=6)
+            if any(diverged(one) for rows in measured.values() for row in rows for one in row):
+                axes.plot([], [], "x", color="grey", label="diverged, drawn at chance")
             axes.set(xlabel="instances of 64 images", ylabel=what, xscale="log", title=f"measured, {EPOCHS} epochs")
             axes.set_xticks(COUNTS, COUNTS)
             axes.minorticks_off()
         axes.set_yscale("log")
 
 
-def means(rows: list[list[list[float]]], which: int) -> np.ndarray:
-    """Return the means over the seeds of accuracy (0) or loss (1), by number of instances."""
-    return np.array([np.mean([one[which] for one in row]) for row in rows])
+def diverged(one: Sequence[float]) -> bool:
+    """Return whether an accuracy and a loss are those that `trained` returns for a training that diverged."""
+    return tuple(one) == CHANCE
+
+
+def gone(row: list[list[float]]) -> int:
+    """Return how many trainings of a row diverged."""
+    return sum(map(diverged, row))
+
+
+def means(rows: list[list[list[float]]], which: int) -> list[float]:
+    """Return the means over the seeds of accuracy (0) or loss (1), by number of instances; nan where all diverged."""
+    kept = [[one[which] for one in row if not diverged(one)] for row in rows]
+    return [float(np.mean(each)) if each else nan for each in kept]
+
+
+def lost(what: str, before: float, after: float, **bounds: Any) -> Check:
+    """Return the check of the accuracy that is lost; of what diverged it is not measured."""
+    if isnan(before) or isnan(after):
+        return Check(what, None, why="all trainings diverged", **bounds)
+    return Check(what, before - after, **bounds)
+
+
+def in_short(row: list[list[float]]) -> str:
+    """Return the mean accuracy of the seeds, and how many of them diverged."""
+    (mean,) = means([row], 0)
+    if not gone(row):
+        return f"{mean:.1f}"
+    text = f"{gone(row)} of {len(row)} diverged"
+    return text if isnan(mean) else f"{mean:.1f} ({text})"
 
 
 FIGURE = Accuracy()
