@@ -72,7 +72,7 @@ class Placement(Figure):
         Input("interleave, AMD", 1.6, "times NUMA-Caffe's time", STATED, "section 3.2, GoogLeNet"),
         Input("memory, 56 processes over 1", 6.3, "", STATED, "section 1, AlexNet on BW, by smem"),
         Input("copies of the weights", 3, "of a process", DERIVED, "Caffe: weights, gradients, history"),
-        Input("threads", 56, "of all processes", STATED, "section 1; each has im2col's columns of all layers"),
+        Input("threads", 56, "of all processes", ASSUMED, "one for each core; each has im2col's columns of all layers"),
         Input("prefetched batches", 3, "of all processes", ASSUMED, "Caffe's default; section 3.3 has the queues"),
         Input("AlexNet: blobs", 2 * 5_653_396, "bytes of an image", DERIVED, "tops and their gradients"),
     )
@@ -130,10 +130,11 @@ class Placement(Figure):
 
     def check(self, measured: Data, modelled: Data) -> Iterable[Check]:
         """Check each claim, and the model against what is measured, within 20 %."""
-        yield within("table 3: package 0's part by first touch, %", 100.0, self.value("package 0, Intel"), 0.2)
+        stated = self.value("package 0, Intel")  # to have all or a quarter leaves no choice: no evidence
+        yield within("table 3: package 0's part if one thread touches all, %", 100.0, stated, 0.2, fitted=True)
         for which in range(len(TABLE_6)):
             what = f"table 6: package {which}'s part against the model's quarter, %"
-            yield within(what, modelled["package"], 100 * part(TABLE_6, which), 0.2)
+            yield within(what, modelled["package"], 100 * part(TABLE_6, which), 0.2, fitted=True)
         for name, found in modelled["interleave"].items():
             what = f"GoogLeNet, {name}: interleaved pages, slowdown"
             yield within(what, found, self.value(f"interleave, {name}"), 0.2)

@@ -118,7 +118,8 @@ class RemoteLoads(Figure):
         "results there, so that pooling and ReLU load less, as in table 4. This count has no such hits.",
         "The table has 3.3 and 2.0 % for pooling, the text 5.4 %.",
         "Intel-Caffe's remote loads are a tenth to a sixth of BVLC's in table 5. Here AlexNet's and GoogLeNet's are "
-        "most of all columns, which don't fit the cache and which the main thread has touched first (section 3.3).",
+        "most of all columns, which don't fit the cache and which the main thread has touched first (section 3.3); "
+        "CIFAR-10's are 18 % of BVLC's, which fewer loads of pooling and ReLU would lower.",
     )
 
     def model(self, measured: Data) -> Data:
@@ -142,7 +143,8 @@ class RemoteLoads(Figure):
         """Check figure 5's order, tables 4 and 5, and the part of the update."""
         for net in ("AlexNet", "CIFAR-10"):
             bvlc, intel = (modelled["loads"][net][system] for system in ("BVLC", "Intel"))
-            yield holds(f"figure 5, {net}: remote loads rise with nodes", rises(bvlc) and rises(intel))
+            more = f"figure 5, {net}: remote loads rise with nodes, as (N - 1) / N does"
+            yield Check(more, float(rises(bvlc) and rises(intel)), 1, 1, fitted=True)
             yield holds(f"figure 5, {net}: BVLC's rise more than Intel's", bvlc[-1] - bvlc[1] > intel[-1] - intel[1])
         for name, value in TABLE_4.items():
             yield within(f"table 4: {name}, % of remote loads", modelled["functions"][name], value, 0.2)
@@ -150,11 +152,11 @@ class RemoteLoads(Figure):
         yield within("table 4: products of convolutions, % of remote loads", products, 51.5, 0.2)
         for system, falls in modelled["falls"].items():
             for net, found in falls.items():
-                what, value = f"table 5, {net}: {system}, fall of remote loads against BVLC, %", TABLE_5[system][net]
+                what, value = f"table 5, {net}: {system}, remote loads", TABLE_5[system][net]
                 if system == "NUMA":
-                    yield Check(f"{what} (paper {value})", found, 90)
+                    yield Check(f"{what}, fall against BVLC's, % (paper {value})", found, 90)
                 else:
-                    yield within(what, found, value, 0.2)
+                    yield within(f"{what}, what is left of BVLC's, %", 100 - found, 100 - value, 0.2)
         yield within("CIFAR-10, NUMA: gradients and weights, % of remote loads", modelled["update"], UPDATE_PART, 0.2)
 
     def words(self, measured: Data, modelled: Data) -> tuple[str, str]:

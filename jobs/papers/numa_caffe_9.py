@@ -52,31 +52,9 @@ from numa_nodes import (
     spread,
 )
 from numa_nodes import weights as weights_of
+from numa_ratios import DDR, GAINS, HBM, OVER, over, scaling
 
 SYSTEMS = {"BVLC": OTHER, "Intel": MODEL, "NUMA": OURS}
-DDR, HBM = "KNL", "KNL, HBM"
-TABLE_2 = {"scaling factor": (1.0, 1.47, 4.75), "mean load": (1.0, 153.2 / 69.2, 173.7 / 69.2)}  # 1, 2, 4 nodes
-OVER = {  # paper: net, machine, system, over which, at how many nodes: how many times
-    ("AlexNet", "SB", "NUMA", "Intel", 4): 3.2 / 1.38,
-    ("CIFAR-10", "SB", "NUMA", "Intel", 2): 1.15,
-    ("CIFAR-10", "SB", "NUMA", "Intel", 4): 1.36,
-    ("CIFAR-10", "BW", "NUMA", "Intel", 2): 1.4,
-    ("CIFAR-10", "BW", "NUMA", "Intel", 4): 2.2,
-    ("GoogLeNet", "SB", "Intel", "BVLC", 4): 3.6,
-    ("GoogLeNet", "BW", "Intel", "BVLC", 4): 5.6,
-    ("GoogLeNet", "AMD", "Intel", "BVLC", 8): 4.75,
-    ("GoogLeNet", "SB", "NUMA", "Intel", 4): 2.0,
-    ("GoogLeNet", "BW", "NUMA", "Intel", 4): 1.7,
-    ("GoogLeNet", "AMD", "NUMA", "Intel", 2): 1.1,
-    ("GoogLeNet", "AMD", "NUMA", "Intel", 4): 2.2,
-    ("GoogLeNet", "AMD", "NUMA", "Intel", 8): 3.0,
-    ("GoogLeNet", "SB", "NUMA", "BVLC", 4): 8.0,
-    ("GoogLeNet", "BW", "NUMA", "BVLC", 4): 9.6,
-    ("GoogLeNet", "AMD", "NUMA", "BVLC", 8): 14.0,
-    ("AlexNet", HBM, "NUMA", "Intel", 4): 1.29,
-    ("CIFAR-10", HBM, "NUMA", "Intel", 4): 1.06,
-}
-GAINS = {("AlexNet", "NUMA"): 2.0, ("CIFAR-10", "NUMA"): 1.12, ("CIFAR-10", "Intel"): 1.33}  # of HBM over DDR4
 MEASURED = {"AlexNet": ("alexnet", 32), "CIFAR-10": ("cifar10_quick", 100)}
 TURNS, SECONDS = 9, 1.0
 TWO = "2 solvers, a thread each"
@@ -102,8 +80,8 @@ class Domains(Figure):
         Input("first node", 0.84, "of Intel-Caffe's bytes", STATED, "table 3, package 0"),
         Input("scaling factor, 2 nodes", 1.47, "of a load's time in DRAM", STATED, "table 2"),
         Input("scaling factor, 4 nodes", 4.75, "of a load's time in DRAM", STATED, "table 2; of 8 nodes twice as much"),
-        Input("mean load, 2 nodes", TABLE_2["mean load"][1], "of a load's time", STATED, "table 2, memory latency"),
-        Input("mean load, 4 nodes", TABLE_2["mean load"][2], "of a load's time", STATED, "table 2; the same for 8"),
+        Input("mean load, 2 nodes", 153.2 / 69.2, "of a load's time", DERIVED, "table 2, memory latency"),
+        Input("mean load, 4 nodes", 173.7 / 69.2, "of a load's time", DERIVED, "table 2; the same for 8"),
         Input("line, in a node", 5e-8, "s", ASSUMED, "from core to core; a fork and a join are a tree of them"),
         Input("line, between nodes", 3e-7, "s", ASSUMED, "from node to node"),
         Input("thread", 1e-5, "s", ASSUMED, "to start one: a solver and its team, in each iteration"),
@@ -292,22 +270,6 @@ class Domains(Figure):
             if key[:2] == (net, box) and key[3] == "BVLC":
                 axes.plot([key[4]], [value], "s", color=PAPER, markeredgecolor=SYSTEMS[key[2]], label=label)
                 label = ""
-
-
-def over(rates: Data, key: tuple[str, str, str, str, int]) -> float:
-    """Return a system's rate over another's, of a key of OVER; -1 nodes are all."""
-    net, box, system, other, nodes = key
-    i = -1 if nodes < 0 else counts(BOXES[box]).index(nodes)
-    return float(rates[net][box][system][i] / rates[net][box][other][i])
-
-
-def scaling(box: str, rates: dict[str, list[float]]) -> Iterator[Check]:
-    """Yield the checks of AlexNet's scaling on a machine: rates by system."""
-    yield Check(f"AlexNet, {box}: BVLC, 4 nodes over 1", rates["BVLC"][2] / rates["BVLC"][0], high=1.1)
-    if box != "AMD":
-        yield Check(f"AlexNet, {box}: Intel, 4 nodes over 2", rates["Intel"][2] / rates["Intel"][1], high=1.3)
-    yield Check(f"AlexNet, {box}: NUMA, part of linear", rates["NUMA"][-1] / (BOXES[box].nodes * rates["NUMA"][0]), 0.8)
-    yield Check(f"AlexNet, {box}: Intel / BVLC, all nodes", rates["Intel"][-1] / rates["BVLC"][-1], 3, 10)
 
 
 def gain(one: np.ndarray, times: dict[str, np.ndarray]) -> float:

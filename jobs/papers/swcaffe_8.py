@@ -121,21 +121,20 @@ class Processors(Figure):
         return {"rates": rates, "convolutions": GROUPS * IMAGES / seconds, "operations": work}
 
     def check(self, measured: Data, modelled: Data) -> Iterable[Check]:
-        """Check table I's ratios, the roofline as a bound, the order of the nets, and table II against table III."""
+        """Check the roofline as a bound and the order of the nets; tables I and II are arithmetic, no evidence."""
         for name, peak, rate in (("SW26010", 742.4e9, 28e9), *((n, *TABLE_1[n][::-1]) for n in ("K40m", "KNL"))):
             stated = self.value(f"{name}: operations for a byte")
-            yield within(f"table I: operations for a byte, {name}", peak / rate, stated, 0.01)
+            what = f"arithmetic on table I: operations for a byte, {name}"
+            yield within(what, peak / rate, stated, 0.01, fitted=True)
         for name, found in TABLE_3.items():
             part = max(found[net] / modelled["rates"][name][net] for net in NETS)
             yield Check(f"table III: {name}, largest part of the roofline", part, high=1.0)
             yield same_order(f"table III: {name}", found, modelled["rates"][name])
-        what = "table II: VGG-16's convolutions alone, images/s of a node (table III: 6.21 of all)"
-        yield Check(what, modelled["convolutions"], TABLE_3["SW26010"]["VGG-16"])
+        what = "arithmetic on table II: VGG-16's convolutions alone, images/s of a node (table III: 6.21 of all)"
+        yield Check(what, modelled["convolutions"], TABLE_3["SW26010"]["VGG-16"], fitted=True)
         if measured:
             rates, paper = images(measured), TABLE_3["CPU"]
             yield same_order("one core here, against table III's CPU", paper, rates)
-            rest = [{net: rate for net, rate in each.items() if net != DISPUTED} for each in (paper, rates)]
-            yield same_order(f"one core here, against table III's CPU, without {DISPUTED}", *rest)
             more = modelled["operations"]["VGG-19"] / modelled["operations"]["VGG-16"]
             found = rates["VGG-16"] / rates["VGG-19"]
             yield within("one core here: VGG-16 over VGG-19, as their operations", found, more, 0.2)
@@ -150,7 +149,9 @@ class Processors(Figure):
             return "", model
         rates, shares = images(measured), parts(measured, modelled)
         each = ", ".join(f"{net} {rates[net]:.3g} ({shares[net]:.0%})" for net in NETS)
-        return f"images/s of one core, in brackets of its sgemm: {each}", model
+        rest = [{net: rate for net, rate in one.items() if net != DISPUTED} for one in (TABLE_3["CPU"], rates)]
+        order_of = f"{len(swapped(*rest))} pairs of nets in another order than the paper's CPU without {DISPUTED}"
+        return f"images/s of one core, in brackets of its sgemm: {each}; {order_of}", model
 
     def table(self, measured: Data, modelled: Data) -> Iterable[str]:
         """Return the CPU's column beside one core here: images per second, and the part of the peak or of sgemm."""

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from paper_figures import module
+from paper_figures import missed, module
 
 import scaffe
-from scaffe import papers
 from scaffe.models import get
 
 pytestmark = [pytest.mark.mpi_skip, pytest.mark.usefixtures("figures_path")]
@@ -31,18 +30,24 @@ def gradient(batch: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return found
 
 
+def ways(**others: dict) -> dict:
+    """Return measured ways with flat loss curves: one solver's, one a hundredth off, one far off, and `others`."""
+    gate = module("numa_caffe_8")
+    curves = {gate.ONE: 1.0, gate.NUDGED: 1.01, gate.SUMMED: 1.5}
+    return {name: {"losses": [loss] * 200, "accuracy": 90.0} for name, loss in curves.items()} | others
+
+
 def test_the_gate_accepts_the_mean_of_gradients_and_refuses_their_sum() -> None:
     gate = module("numa_caffe_8")
     random = np.random.default_rng(2)
     images, labels = random.normal(size=(8, 1, 28, 28)), random.integers(0, 10, 8)
     one = gradient(images, labels)
     parts = [gradient(images[k : k + 2], labels[k : k + 2]) for k in range(0, 8, 2)]
-    same = {"losses": [1.0] * 40, "accuracy": 90.0}
 
     def gradients_agree(found: np.ndarray) -> bool:
-        measured = {"ways": {gate.ONE: same, "4 ranks": same}, "differences": {"4 ranks": gate.difference(found, one)}}
+        measured = {"ways": ways(mine=ways()[gate.ONE]), "differences": {"mine": gate.difference(found, one)}}
         checks = [check.result() for check in gate.FIGURE.check(measured, {})]
-        assert len(checks) == 3
+        assert len(checks) == 5
         return not module("run").differ({"checks": checks})
 
     assert gradients_agree(np.mean(parts, axis=0))
@@ -52,10 +57,23 @@ def test_the_gate_accepts_the_mean_of_gradients_and_refuses_their_sum() -> None:
 
 def test_the_gate_refuses_another_loss_curve_and_another_accuracy() -> None:
     gate = module("numa_caffe_8")
-    one = {"losses": [1.0] * 40, "accuracy": 90.0}
-    for other in ({"losses": [1.0] + [1.02] * 39}, {"accuracy": 88.7}):
-        measured = {"ways": {gate.ONE: one, "4 ranks": one | other}, "differences": {"4 ranks": 0.0}}
-        assert [check.verdict for check in gate.FIGURE.check(measured, {})].count(papers.NOT_REPRODUCED) == 1
+    one = ways()[gate.ONE]
+    late = [1.0] * 100 + [0.1] * 100
+    for other, wanted in (
+        ({"losses": [1.015] * 200}, ["loss curves apart, mine"]),
+        ({"losses": [1.03] * 200}, ["loss curves apart, mine", f"loss curves apart, mine, over {gate.NUDGED}"]),
+        ({"accuracy": 88.7}, ["points of accuracy apart, mine"]),
+    ):
+        assert missed(gate, {"ways": ways(mine=one | other), "differences": {"mine": 0.0}}, {}) == wanted
+    assert gate.apart(late[:100] + [0.102] * 100, late) == pytest.approx(0.02)  # of the loss there, not of the first
+
+
+def test_a_sum_as_close_as_a_rounding_is_refused() -> None:
+    gate = module("numa_caffe_8")
+    assert not missed(gate, {"ways": ways(), "differences": {}}, {})
+    close = ways() | {gate.SUMMED: ways()[gate.NUDGED]}
+    what = f"loss curves apart, {gate.SUMMED}, over {gate.NUDGED}"
+    assert missed(gate, {"ways": close, "differences": {}}, {}) == [what]
 
 
 def test_the_gate_in_short_one_solver_and_eight_instances(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,8 +102,6 @@ def test_loss_curves_tell_a_sum_from_a_mean_and_not_a_rounding(tmp_path: Path, m
     for name in (gate.ONE, gate.NUDGED, gate.SUMMED):
         gate.train(tmp_path, gate.ALL[name])
         losses[name] = json.loads((tmp_path / "losses.json").read_text())
-    assert gate.apart(losses[gate.NUDGED], losses[gate.ONE]) < 0.01 < gate.apart(losses[gate.SUMMED], losses[gate.ONE])
-    same = {"losses": losses[gate.ONE], "accuracy": 90.0}
-    ways = {gate.ONE: same, gate.SUMMED: same}
-    (check,) = gate.FIGURE.check({"ways": ways, "differences": {}}, {})
-    assert check.verdict == papers.NOT_REPRODUCED
+    nudged, summed = (gate.apart(losses[name], losses[gate.ONE]) for name in (gate.NUDGED, gate.SUMMED))
+    assert 0 < nudged < 0.01 < summed
+    assert not missed(gate, {"ways": {name: {"losses": each} for name, each in losses.items()}, "differences": {}}, {})

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from paper_figures import FOLDERS, ROOT, module
+from paper_figures import FOLDERS, ROOT, module, verdicts
 
 from scaffe import papers
 
@@ -120,6 +120,22 @@ def test_remote_loads_are_those_counted_by_hand() -> None:
     assert found["forward_cpu_gemm"] == 0  # columns fit the cache
     assert figure.remote("NUMA", "CIFAR-10", 4) == 6 * 4 * 145_578 + 0.75 * 128 * 4 * 3 * 32 * 32
     assert figure.remote("Intel", "CIFAR-10", 1) == figure.remote("BVLC", "CIFAR-10", 1) == 0
+
+
+def test_a_fall_is_checked_by_what_is_left() -> None:
+    figure = module("numa_caffe_5")
+    model = figure.FIGURE.model({})
+    what = "table 5, CIFAR-10: Intel, remote loads, what is left of BVLC's, %"
+    for fall, verdict in ((91.0, papers.REPRODUCED), (82.3, papers.NOT_REPRODUCED)):  # 9.8 % are left in the paper
+        model["falls"]["Intel"]["CIFAR-10"] = fall
+        assert verdicts(figure, {}, model)[what] == verdict
+
+
+def test_what_leaves_a_model_no_choice_is_no_evidence() -> None:
+    for name, texts in {"numa_caffe_3": ("table 3", "table 6"), "numa_caffe_5": ("remote loads rise",)}.items():
+        found = verdicts(module(name))
+        fitted = {what for what, verdict in found.items() if verdict == papers.NO_EVIDENCE}
+        assert fitted == {what for what in found if any(text in what for text in texts)}
 
 
 def test_processes_have_weights_and_spread_pages_the_links_of_all_nodes() -> None:
