@@ -39,7 +39,11 @@ class Overlap(Figure):
         Input("CB-8's gain", 2.3, "", STATED, "table 2"),
     )
     unexplained = (
-        "A first run at 400 Mbit/s, one iteration a round, had SC-OB gain 0 % and SC-OBR 61 %.",
+        "A first run at 400 Mbit/s, one iteration a round, had SC-OB gain 0 % and SC-OBR 61 %. After it the rate and "
+        "the iterations were doubled. The share is set, so that the gain should not hang on the rate: why it does is "
+        "not known.",
+        "The rest of table 2, 73.0 in each row, is arithmetic on the paper: the four designs are not measured here.",
+        "SC-OB's bound takes half of SC-B's messages for the broadcast; the two halves are not measured apart.",
         "Table 2's share is the aggregation's; here all communication has it, since figure 13 leaves the reduce out.",
         "Where 36 % hides behind computing, an iteration gains up to 56 %: the paper's 20 % hides less than half. "
         "SC-OBR here hides nearly all, and so is above the range.",
@@ -63,7 +67,8 @@ class Overlap(Figure):
     def check(self, measured: Data, modelled: Data) -> Iterable[Check]:
         """Check the gains, their bound, the constant rest, and the order of table 2."""
         rest = [total - aggregation for aggregation, total in TABLE_2.values()]
-        yield Check("table 2: total less aggregation, largest over least", max(rest) / min(rest), high=1.03)
+        what = "table 2: total less aggregation, largest over least (arithmetic on the paper)"
+        yield Check(what, max(rest) / min(rest), high=1.03, fitted=True)
         found = list(modelled["aggregation"].values())
         yield holds("order of table 2, SC-B > CC-8 > CB-4 > CB-8, modelled", found == sorted(found, reverse=True))
         if measured:
@@ -74,6 +79,8 @@ class Overlap(Figure):
             yield Check(what, talking / ms[SC_B], share - 0.05, share + 0.05, fitted=True)
             yield Check("gain of SC-OB over SC-B, %", gain(ms, SC_OB), 5, 20)
             yield Check("gain of SC-OBR over SC-B, %", gain(ms, SC_OBR), 8, 25)
+            what = "SC-OB over SC-B less the shorter of the forward pass and the broadcast"
+            yield Check(what, ms[SC_OB] / least(ms), low=1.0)
             bound = max(ms[ALONE], ms[TALKING])
             yield Check("SC-OBR over the greater of computing and communicating", ms[SC_OBR] / bound, low=1.0)
 
@@ -104,6 +111,11 @@ class Overlap(Figure):
         bars(right, [("paper, table 2", paper, PAPER), ("modelled, 160 ranks, rates assumed", model, MODEL)])
         right.set_xticks(range(len(TABLE_2)), list(TABLE_2))
         right.set(ylabel="aggregation over SC-B's", title="Table 2", ylim=(0, 1.3))
+
+
+def least(ms: dict[str, float]) -> float:
+    """Return the least ms of SC-OB: the broadcast, half of SC-B's messages, hides in forward, a third of computing."""
+    return ms[SC_B] - min(ms[ALONE] / 3, (ms[SC_B] - ms[ALONE]) / 2)
 
 
 def gain(ms: dict[str, float], name: str) -> float:

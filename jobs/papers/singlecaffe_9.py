@@ -1,6 +1,7 @@
 """SingleCaffe, figure 9: one node with many threads against synchronous MPI over 1 to 24 nodes (DistCaffe).
 
-The speed ratio is the time of an iteration over n nodes, one thread each, over that of one node at its best. Nodes
+The speed ratio is the time of an iteration over n nodes, one thread each, over that of one node at its best: by the
+model of singlecaffe_6.py, whose best gain on CIFAR-10 a fitted factor makes the paper's 16 (variants.py). Nodes
 compute b / n images, in seconds that grow with the images as on one core here, and exchange the gradients. The paper
 does not say how: an allreduce and a server, to which all nodes send, stand for DistCaffe.
 
@@ -19,17 +20,15 @@ import lab
 import numpy as np
 import replays
 import variants
-from figure import ASSUMED, DERIVED, MEASURED, MODEL, OTHER, OURS, STATED, Check, Data, Figure, Input
-from variants import BASE, BATCHES, BYTES, NODE, THREADS, VARIANTS, Seconds
-
-from scaffe.simulation import find_cluster
+from figure import ASSUMED, DERIVED, MEASURED, MODEL, OTHER, OURS, Check, Data, Figure, Input
+from variants import BASE, BATCHES, BYTES, LOSS, NODE, TIANHE, VARIANTS, Seconds
 
 NODES, RATE, COUNTS = 24, 400, (2, 4, 8)  # RATE: Mbit/s
 HALVING, SERVER, TREE = "allreduce", "server", "tree"
 RUNS = {HALVING: "SC-B:halving", SERVER: "SC-B:flat"}  # rows of overlap.py
 FITTED_ON = 96_000, 768_000, 3_000_000  # bytes of the allreduces that give latency and rate; the nets' are others
+NO_FEWER = "one node's gain is fitted; no fewer nodes than it are equal"
 BURST = 128 << 10  # bytes that a link of the emulated cluster passes at once after a pause
-TIANHE = find_cluster("tianhe")
 LINKS = (
     Input("alpha", TIANHE["alpha"], "s of a message", ASSUMED, "TH Express-2's data sheet; none in the paper"),
     Input("beta", 1 / TIANHE["rate"], "s/byte", ASSUMED, "TH Express-2's data sheet: 6.36 GB/s; none in the paper"),
@@ -90,19 +89,22 @@ class OneNode(Figure):
     title = "One node with 24 threads against synchronous MPI over many nodes"
     source = "SingleCaffe, figures 6, 7 and 9, section V.D"
     paper = "one node equals 15 (CIFAR-10), always faster (MNIST); DistCaffe, slightly less past 15"
-    inputs = (
-        Input("gain, CIFAR-10", 16, "over one thread", STATED, "section V.B, at best"),
-        *NODE,
-        *LINKS,
-    )
+    inputs = (*NODE, LOSS, *LINKS)
     unexplained = (
         "16x over one thread and equality at 15 nodes mean that 15 nodes of DistCaffe are at least 15 times as fast as "
         "one thread: no loss at all, with one thread for each node. A gain of 16 leaves no fewer than 17 nodes, and 16 "
         "is the best of three nets. More threads for each node would cross earlier.",
         "How DistCaffe exchanges gradients is not said (synchronous, by MPI). 'Slightly smaller than 1' past 15 nodes "
         "has no number.",
-        "A first model had an imbalance, a second the links' rate fitted on MNIST, which never crosses 1. Now nothing "
-        "is fitted: the rate is the data sheet's, and MNIST's best time is that of its threads' parts and sums.",
+        "A first model had an imbalance, a second the links' rate fitted on MNIST, which never crosses 1. Now the rate "
+        "is the data sheet's, and MNIST's best time is that of its threads' parts and sums, with nothing fitted.",
+        "Whether MNIST crosses 1 hangs on the memory, whatever the computing: from 22 on nodes and threads have parts "
+        "of 3 images, and an allreduce takes 1.14 ms. Sums of slices and barriers take 1.73 ms at 68 GB/s, the rate of "
+        "`tianhe` in scaffe simulate, 1.17 at its modules' peak, 102 GB/s, and 1.01 at that of DDR3-1866, 119 GB/s, "
+        "which a third model had: then MNIST never crossed, by 1 %. 38 MB of gradients might stay in two sockets' "
+        "caches, which the model leaves out.",
+        "16x is the best case of three variants, and figure 9's variant is not said: ReLU here, whose gain is less if "
+        "another one has the best.",
         "CIFAR-10's batch in figures 6 and 9 is never stated; no ratio has a digit but 16x.",
         "'15' and '14' nodes alternate. Equal accuracy is claimed, and no accuracy shown.",
     )
@@ -133,23 +135,20 @@ class OneNode(Figure):
         return variants.of_paper(measured, data, BASE[data], self.value(f"{data}, one thread"))
 
     def best(self, measured: Data, data: str) -> float:
-        """Return the seconds of an iteration on one node at its best: by the stated gain, or by the model's."""
-        seconds, batch = self.thread(measured, data), BATCHES[data][0]
-        if data == "CIFAR-10":
-            return seconds(batch) / self.value("gain, CIFAR-10")
-        rates = self.value("bandwidth"), self.value("barrier")
-        return min(variants.iteration_of(seconds, batch, n, BYTES[data], *rates) for n in THREADS)
+        """Return the seconds of an iteration on one node at its best."""
+        return variants.best(self.thread(measured, data), data, self.value)
 
     def model(self, measured: Data) -> Data:
         """Return speed ratios by way and data for 1 to 24 nodes; iterations and allreduces on the emulated cluster."""
-        ratios = {w: {data: self._ratios(measured, data, w) for data in BYTES} for w in (HALVING, SERVER, TREE)}
-        found: Data = {"ratios": ratios}
-        if measured:
-            links = fit({str(n): measured["allreduces"][str(n)] for n in FITTED_ON}, COUNTS)
-            found["links"] = links
-            found["allreduces"] = {d: [exchange(HALVING, n, b, *links) for n in COUNTS] for d, b in BYTES.items()}
-            found["iterations"] = {d: {w: self._emulated(measured, d, w, links) for w in RUNS} for d in BYTES}
-        return found
+        if not measured:  # how the seconds of a core grow with its images is measured
+            return {}
+        links = fit({str(n): measured["allreduces"][str(n)] for n in FITTED_ON}, COUNTS)
+        return {
+            "ratios": {w: {d: self._ratios(measured, d, w) for d in BYTES} for w in (HALVING, SERVER, TREE)},
+            "links": links,
+            "allreduces": {d: [exchange(HALVING, n, b, *links) for n in COUNTS] for d, b in BYTES.items()},
+            "iterations": {d: {w: self._emulated(measured, d, w, links) for w in RUNS} for d in BYTES},
+        }
 
     def _ratios(self, measured: Data, data: str, way: str) -> list[float]:
         """Return the seconds of an iteration over 1 to 24 nodes, over those of one node at its best."""
@@ -165,11 +164,12 @@ class OneNode(Figure):
 
     def check(self, measured: Data, modelled: Data) -> Iterable[Check]:
         """Check that the ratio falls and crosses 1 as the paper has it, by each way; the model by 2 to 8 nodes."""
-        for way, ratios in modelled["ratios"].items():
+        for way, ratios in modelled.get("ratios", {}).items():
             cifar, mnist = ratios.values()
             if way == HALVING:
                 yield Check("CIFAR-10: ratio at 24 nodes over that at 1", cifar[-1] / cifar[0], high=1.0)
-            yield Check(f"CIFAR-10, {way}: nodes at which one node is equal", crossing(cifar), 10, 20)
+            what = f"CIFAR-10, {way}: nodes at which one node is equal ({NO_FEWER})"
+            yield Check(what, crossing(cifar), 10, 20, fitted=True)
             yield Check(f"MNIST, {way}: least ratio over 1 to 24 nodes", min(mnist), 1.0)
         for data, each in modelled.get("iterations", {}).items():
             for way in RUNS:
@@ -188,14 +188,14 @@ class OneNode(Figure):
 
     def words(self, measured: Data, modelled: Data) -> tuple[str, str]:
         """Return the measured ratios and the crossings."""
+        if not measured:
+            return "", "-"
         texts = []
         for way, ratios in modelled["ratios"].items():
             cifar, mnist = ratios.values()
             where = f"CIFAR-10 equals {crossing(cifar):.0f} nodes, {cifar[-1]:.2f} at 24"
             texts.append(f"{way}: {where}; MNIST {min(mnist):.2f} at least")
         model = "; ".join(texts)
-        if not measured:
-            return "", model
         each = [
             f"{data}, {way} {', '.join(f'{ratio:.1f}' for ratio in self.measured_ratios(measured, data, way))}"
             for data in BYTES
@@ -208,7 +208,7 @@ class OneNode(Figure):
         left, right = figure.subplots(1, 2)
         colours = dict(zip(BYTES, (OURS, MODEL), strict=True))
         for way, style in ((HALVING, "--"), (SERVER, ":")):
-            for data, each in modelled["ratios"][way].items():
+            for data, each in modelled["ratios"][way].items() if modelled else ():
                 left.semilogy(range(1, NODES + 1), each, style, color=colours[data], label=f"{data}, {way}, modelled")
         left.axhline(1, color="grey", linewidth=0.8)
         left.axvline(15, color="black", linewidth=0.8, label="paper: CIFAR-10 equal at 15")

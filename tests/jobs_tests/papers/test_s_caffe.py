@@ -59,10 +59,25 @@ def test_a_slower_sc_obr_is_refused_beside_a_server_and_a_ring() -> None:
     figure = module("s_caffe_10")
     ms = {figure.SC_OBR: 100.0, figure.SERVER: 300.0, figure.RING: 120.0, figure.EARLY_RING: 91.0}
     rates = {name: [1395.0 * 100 / ms[row]] for row, name in figure.NAMES.items()}
-    model = {"samples": rates, "here": {figure.SC_OBR: {"8": 110.0}}}
+    model = {"samples": rates, "no copying": 1500.0, "here": {figure.SC_OBR: {"8": 110.0}}}
     assert set(verdicts(figure, {"8": {"ms": ms}}, model).values()) == {papers.REPRODUCED}
     slow = {"8": {"ms": ms | {figure.SC_OBR: 310.0}}}
     assert list(verdicts(figure, slow, model).values()).count(papers.NOT_REPRODUCED) == 4
+    found = verdicts(figure, {}, model | {"no copying": 2100.0})
+    assert [what for what, verdict in found.items() if verdict == papers.NOT_REPRODUCED] == [
+        "samples/s on 16 GPUs, a device as fast as a K40m without copying"
+    ]
+
+
+def test_cifar_s_and_alexnet_s_figures_take_the_same_device_with_and_without_copying() -> None:
+    cifar, alexnet = module("s_caffe_9").FIGURE, module("s_caffe_10").FIGURE
+    for name in ("K40m", "copying"):
+        assert cifar.value(name) == alexnet.value(name)
+    assert cifar.seconds(1) / cifar.seconds(1, copying=True) == pytest.approx(1 - alexnet.value("copying"))
+    found = verdicts(
+        module("s_caffe_9"), {}, {"speedups": [1.0, 32.0], "copying": 39.0, "Caffe on 16": 1.0, "here": {}}
+    )
+    assert found["64 GPUs over 1, modelled, with copying"] == papers.NOT_REPRODUCED
 
 
 def test_the_phases_gain_what_hides_and_half_the_computing_gains_half_where_it_is_shorter() -> None:
@@ -98,7 +113,7 @@ def test_cifar_s_speedups_are_those_of_the_measured_iterations() -> None:
     measured = {str(n): {"ms": dict.fromkeys(rows, t)} for n, t in ((1, 80.0), (2, 50.0), (4, 30.0), (8, 20.0))}
     assert figure.speedups(measured, figure.SC_OBR) == pytest.approx([1, 1.6, 80 / 30, 4])
     here = {n: one["ms"][figure.SC_OBR] * 1.1 for n, one in measured.items() if n != "1"}
-    model = {"speedups": [1.0, 32.0], "Caffe on 16": 1.0, "here": here}
+    model = {"speedups": [1.0, 32.0], "copying": 32.0, "Caffe on 16": 1.0, "here": here}
     assert papers.NOT_REPRODUCED not in verdicts(figure, measured, model).values()
     wrong = verdicts(figure, measured, model | {"here": here | {"4": 40.0}})
     assert wrong["SC-OBR, 4 nodes here: model over measured"] == papers.NOT_REPRODUCED
@@ -142,7 +157,7 @@ def test_without_an_exchange_gpus_scale_and_a_slow_one_is_refused() -> None:
     figure = module("s_caffe_9")
     one, many = (figure.FIGURE.seconds(n) for n in (1, 64))
     assert many - figure.talking(64) == pytest.approx(one / 64)
-    model = {"speedups": [1.0, 32.0], "Caffe on 16": 1.0, "here": {}}
+    model = {"speedups": [1.0, 32.0], "copying": 32.0, "Caffe on 16": 1.0, "here": {}}
     assert set(verdicts(module("s_caffe_9"), {}, model).values()) == {papers.REPRODUCED}
     assert papers.NOT_REPRODUCED in verdicts(module("s_caffe_9"), {}, model | {"Caffe on 16": 1.1}).values()
 
@@ -167,3 +182,14 @@ def test_workflows_that_hide_nothing_are_not_reproduced() -> None:
     for other, wanted in ((ms, papers.REPRODUCED), (ms | dict.fromkeys((figure.SC_OB, figure.SC_OBR), 100.0), None)):
         found = verdicts(module("s_caffe_13"), {"rate": 1.0, "ms": other})
         assert {found[gain] for gain in gains} == {wanted or papers.NOT_REPRODUCED}
+
+
+def test_sc_ob_hides_no_more_than_its_forward_pass_or_its_broadcast() -> None:
+    figure = module("s_caffe_13")
+    ms = {figure.ALONE: 64.0, figure.TALKING: 36.0, figure.SC_B: 100.0, figure.SC_OB: 83.0, figure.SC_OBR: 85.0}
+    assert figure.least(ms) == 82 and figure.least(ms | {figure.ALONE: 30.0}) == 90
+    what = "SC-OB over SC-B less the shorter of the forward pass and the broadcast"
+    assert verdicts(figure, {"rate": 1.0, "ms": ms})[what] == papers.REPRODUCED
+    assert verdicts(figure, {"rate": 1.0, "ms": ms | {figure.SC_OB: 81.0}})[what] == papers.NOT_REPRODUCED
+    rest = next(verdict for name, verdict in verdicts(figure).items() if name.startswith("table 2: total"))
+    assert rest == papers.NO_EVIDENCE
