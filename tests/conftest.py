@@ -14,6 +14,7 @@ import lockstep
 import nets
 import pytest
 from lost_runs import Runs
+from paper_figures import FOLDERS
 from patience import communicate
 
 from scaffe.monitor import log
@@ -49,12 +50,12 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def figures_path() -> Iterator[None]:
     """jobs/papers and jobs/bench on sys.path, and their modules gone afterwards: others have the same names."""
-    folders, before = [str(ROOT / "jobs/papers"), str(ROOT / "jobs/bench")], set(sys.modules)
+    before = set(sys.modules)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "path", [*folders, *sys.path])
+        patch.setattr(sys, "path", [*FOLDERS, *sys.path])
         yield
     for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(tuple(folders)):
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(tuple(FOLDERS)):
             del sys.modules[name]
 
 
