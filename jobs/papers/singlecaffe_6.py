@@ -59,7 +59,6 @@ class OneNodesThreads(Figure):
     source = "SingleCaffe, figures 6 to 8, sections V.B and V.C"
     paper = "up to 16x on CIFAR-10, less on MNIST; a larger batch is faster; batch 64 rises, then falls"
     inputs = (
-        Input("gain", 16, "over one thread", STATED, "section V.B, in the best case"),
         Input("batch, MNIST", 64, "images", STATED, "section V.A"),
         *NODE,
     )

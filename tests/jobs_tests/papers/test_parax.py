@@ -165,7 +165,10 @@ def test_what_diverges_is_counted_apart_and_in_no_mean() -> None:
         "2 of 2 diverged",
     ]
     found = verdicts(figure, {figure.SAME: [], figure.SCALED: [first, some, gone]}, {})
-    assert list(found.values()) == [papers.NOT_REPRODUCED, papers.REPRODUCED, papers.NOT_MEASURABLE]
+    assert list(found.values()) == [papers.NOT_REPRODUCED, papers.REPRODUCED, papers.NO_EVIDENCE]
+    measured = {figure.SAME: [first, some, some], figure.SCALED: [first, some, gone]}
+    assert figure.FIGURE.words(measured, {})[0].endswith("2 of 2 diverged: too many instances, as the paper warns")
+    assert list(verdicts(figure, {figure.SCALED: [first, gone, gone]}, {}).values())[1] == papers.NOT_MEASURABLE
 
 
 def test_section_4_3_in_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +229,7 @@ def test_inference_is_no_evidence_for_more_instances_and_counts_where_it_is_miss
         "MXNet": dict.fromkeys(figure.SCALED, [1, 12, 20, 40]),
     }
     instances = {"training": {"MobileNet-v1": rising}, "inference": {"MobileNet-v1": rising, "Word-LM": falling}}
-    found = verdicts(figure, {}, {"instances": instances, "cores": dict.fromkeys(figure.PHASES, cores)})
+    found = verdicts(figure, {}, {"instances": instances, "cores": dict.fromkeys(figure.PHASES, cores), "words": [2.76, 2.49]})
     for what, verdict in found.items():
         missing = papers.NOT_REPRODUCED if "Word-LM" in what else papers.NO_EVIDENCE
         assert verdict == (missing if "inference" in what else papers.REPRODUCED), what
