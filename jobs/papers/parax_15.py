@@ -221,7 +221,7 @@ class GradientServer(Figure):
             curves(latency, COUNTS, measured["ms"], COLOURS.values(), "o-")
             curves(accessed, COUNTS, gigabytes(measured), COLOURS.values(), "o", "")
         most = max(map(max, measured["ms"].values())) if measured else 1
-        rates.set(xlabel="instances", ylabel="images/s", ylim=(0, None))
+        rates.set(xlabel="instances (batch 64, of 54: 32)", ylabel="images/s", ylim=(0, None))
         rates.set_title("modelled: rates assumed,\na core's bandwidth fitted (parax-11)", fontsize=10)
         latency.set(xlabel="instances", ylabel="update latency, ms", ylim=(0, 1.5 * most))
         threads = f"measured: threads\non {measured['cores']} cores here" if measured else "not measured"

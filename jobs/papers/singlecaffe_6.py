@@ -21,6 +21,7 @@ from variants import BASE, BATCHES, BYTES, NODE, THREADS, VARIANTS
 
 ROUNDS, SECONDS = 7, 0.3  # turns of each way to train, and their length
 COLOURS = OURS, MODEL, OTHER
+TICKS, BESIDE = (1, 2, 4, 8, 12, 16, 24), 1.06  # threads; the distance of marks that have the same number of threads
 Case = tuple[str, int]  # a variant and a batch
 
 
@@ -177,17 +178,25 @@ class OneNodesThreads(Figure):
                 axes.plot(THREADS, THREADS, ":", color="grey", label="linear")
                 if data == "CIFAR-10" and wanted == "of variants":
                     axes.axhline(self.value("gain"), color=PAPER, linewidth=0.8, label="paper: 16 at best")
-                axes.set(xlabel="threads", ylabel=f"images/s over one thread, {first}", ylim=(0, 32))
-                axes.set_title(f"{data}, {wanted}")
+                axes.set(xlabel="threads", ylabel=f"images/s over one thread, {first}", xscale="log", yscale="log")
+                axes.set(ylim=(0.9, 26), title=f"{data}, {wanted}")
+                axes.minorticks_off()
+                for axis in (axes.xaxis, axes.yaxis):
+                    axis.set_ticks(TICKS, [str(n) for n in TICKS])
+                axes.legend(frameon=False, fontsize=7, loc="lower right")
 
     def _draw_measured(self, axes: Any, measured: Data, data: str, chosen: Iterable[str]) -> None:
-        """Draw the measured images per second of 1 and 2 threads, over one thread with the smallest batch."""
+        """Draw the measured images per second of 1 and 2 threads, over one thread with the smallest batch.
+
+        Marks are side by side, since they would cover each other.
+        """
         found, first = measured["training"][data], BATCHES[data][0]
-        for k, (name, colour) in enumerate(zip(chosen, COLOURS, strict=True)):
+        for k, (name, colour, mark) in enumerate(zip(chosen, COLOURS, "os^", strict=True)):
             variant, batch = name.split(", batch ")
             one = found[label((variant, first), 1)] / first
             rates = [one * int(batch) / found[label((variant, int(batch)), n)] for n in (1, 2)]
-            axes.plot((1, 2), rates, "o", color=colour, markersize=4, label="" if k else "measured (1 and 2 threads)")
+            label_of = "" if k else "measured (1 and 2 threads), side by side"
+            axes.plot([n * BESIDE ** (k - 1) for n in (1, 2)], rates, mark, color=colour, markersize=4, label=label_of)
 
 
 FIGURE = OneNodesThreads()
