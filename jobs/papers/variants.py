@@ -18,7 +18,8 @@ from figure import ASSUMED, DERIVED, FITTED, STATED, Data, Input
 from scaffe.simulation import find_cluster
 
 SIZES, THREADS = (1, 2, 3, 4, 5, 6, 8, 12, 20, 32, 50, 64, 72, 100, 144, 200), tuple(range(1, 25))
-WARM_UP, ROUNDS, CALLS = 5, 9, 3  # calls before the rounds; rounds, and calls of each, of which the first is not timed
+WARM_UP, ROUNDS = 5, 9  # calls before the rounds; rounds
+FEW, MANY, LEAST = 3, 20, 0.02  # calls in a round, of which the first is not timed; seconds that they should take
 BATCHES = {"CIFAR-10": (100, 150, 200), "MNIST": (64, 96, 128)}
 BYTES = {"CIFAR-10": 358_312, "MNIST": 1_724_320}  # of gradients
 
@@ -98,12 +99,13 @@ def both(net: Any) -> None:
 
 def in_turns(all_calls: Mapping[Key, Callable[[], None]]) -> dict[Key, float]:
     """Return the seconds of each call: the medians of rounds, which go there and back."""
-    for call in all_calls.values():
-        core_seconds(call, WARM_UP)
+    often = {}
+    for key, call in all_calls.items():
+        often[key] = max(FEW, min(MANY, round(LEAST / core_seconds(call, WARM_UP)[-1])))
     found: dict[Key, list[float]] = {key: [] for key in all_calls}
     for k in range(ROUNDS):
         for key in list(all_calls)[:: 1 - 2 * (k % 2)]:
-            found[key].append(median(core_seconds(all_calls[key], CALLS)[1:]))
+            found[key].append(median(core_seconds(all_calls[key], often[key])[1:]))
     return {key: median(each) for key, each in found.items()}
 
 

@@ -115,8 +115,9 @@ def test_one_node_s_factor_is_fitted_on_the_variant_that_gains_most() -> None:
 def test_all_calls_take_turns_there_and_back_and_share_what_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     variants = module("variants")
     order: list[str] = []
+    monkeypatch.setattr(variants, "LEAST", 0.0)
     found = variants.in_turns({name: lambda name=name: order.append(name) for name in "ab"})
-    calls = variants.CALLS
+    calls = variants.FEW
     rounds = "".join(order[2 * variants.WARM_UP :])
     assert rounds[: 4 * calls] == "a" * calls + "b" * 2 * calls + "a" * calls
     assert len(rounds) == 2 * calls * variants.ROUNDS and set(found) == {"a", "b"} and min(found.values()) > 0
