@@ -61,9 +61,6 @@ def test_the_latency_and_the_rate_of_made_up_links_are_found_again() -> None:
     made = {str(b): [figure.exchange(figure.HALVING, n, b, *links) for n in figure.COUNTS] for b in figure.FITTED_ON}
     assert figure.fit(made, figure.COUNTS) == pytest.approx(links)
     data = {"allreduces": made, "iterations": {}, **linear()}
-    data["one"] = {
-        data_set: figure.FIGURE.thread(data, data_set)(b[0]) for data_set, b in module("variants").BATCHES.items()
-    }
     for name, nbytes in figure.BYTES.items():
         made[str(nbytes)] = [figure.exchange(figure.HALVING, n, nbytes, *links) for n in figure.COUNTS]
         data["iterations"][name] = {w: figure.FIGURE._emulated(data, name, w, links) for w in figure.RUNS}
