@@ -213,7 +213,8 @@ class Domains(Figure):
         rates = modelled["rates"]
         for box in ("SB", "BW", "AMD", DDR):
             yield from scaling(box, rates["AlexNet"][box])
-        best = {other: max(over(rates, ("AlexNet", box, "NUMA", other, -1)) for box in BOXES) for other in SYSTEMS}
+        drawn = [box for box in BOXES if box != HBM]  # section 3: the plots are without it
+        best = {other: max(over(rates, ("AlexNet", box, "NUMA", other, -1)) for box in drawn) for other in SYSTEMS}
         yield within("AlexNet: NUMA / BVLC, up to", best["BVLC"], 14, 0.2)
         yield within("AlexNet: NUMA / Intel, up to", best["Intel"], 2.4, 0.2)
         for key, value in OVER.items():
