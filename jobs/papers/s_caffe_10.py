@@ -31,7 +31,8 @@ NAMES = {
     SC_OBR: "SC-OBR",
 }
 COLOURS = "grey", OTHER, MODEL, OURS
-BOUNDS = {SERVER: (1.0, None), RING: (0.8, 1.2), EARLY_RING: (0.9, None)}  # of SC-OBR's speed; RING is comparable
+# Of SC-OBR's speed over theirs; RING is to be comparable.
+BOUNDS: dict[str, tuple[float, float | None]] = {SERVER: (1.0, None), RING: (0.8, 1.2), EARLY_RING: (0.9, None)}
 CLUSTER_B = "cluster-b"
 K40M = (  # for half a K80, here and in s_caffe_9.py
     Input("K40m", 79.25, "images/s of AlexNet", ASSUMED, "for half a K80: swCaffe, table III"),
@@ -71,12 +72,12 @@ class AlexNet(Figure):
         "Whether a device copies its images while it computes. swCaffe's K40m did not, over 40 % of its time: so the "
         "model has the paper's samples per second, and half as many again without copying. Both are checked, as in "
         "s-caffe-9.",
-        "The batch, and whether an image is counted in forward passes alone, are not stated. By section 6.2 the batch is "
-        "divided; here each device has 64 images, on any number of them.",
+        "The batch, and whether an image is counted in forward passes alone, are not stated. By section 6.2 the batch "
+        "is divided; here each device has 64 images, on any number of them.",
         "Inspur-Caffe updates without waiting for all workers; the parameter server here waits, as S-Caffe does.",
-        "CNTK's exchange is MPI's allreduce, whose algorithm the paper does not name; a ring that hides nothing is taken "
-        "for it. 'Comparable' is taken as 20 %. Where SC-OBR is faster than that here, communicating has a larger share "
-        "than in figure 10, or CNTK hides some.",
+        "CNTK's exchange is MPI's allreduce, whose algorithm the paper does not name; a ring that hides nothing is "
+        "taken for it. 'Comparable' is taken as 20 %. Where SC-OBR is faster than that here, communicating has a larger "
+        "share than in figure 10, or CNTK hides some.",
     )
 
     def measure(self) -> Data:
