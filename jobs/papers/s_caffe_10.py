@@ -76,8 +76,8 @@ class AlexNet(Figure):
         "is divided; here each device has 64 images, on any number of them.",
         "Inspur-Caffe updates without waiting for all workers; the parameter server here waits, as S-Caffe does.",
         "CNTK's exchange is MPI's allreduce, whose algorithm the paper does not name; a ring that hides nothing is "
-        "taken for it. 'Comparable' is taken as 20 %. Where SC-OBR is faster than that here, communicating has a larger "
-        "share than in figure 10, or CNTK hides some.",
+        "taken for it. 'Comparable' is taken as 20 %. Where SC-OBR is faster than that here, communicating has a "
+        "larger share than in figure 10, or CNTK hides some.",
     )
 
     def measure(self) -> Data:
