@@ -102,6 +102,8 @@ def test_a_device_computes_as_long_as_it_is_told_in_its_layers_proportions() -> 
 def test_readers_gain_no_more_than_cores() -> None:
     figure = module("s_caffe_4").FIGURE
     assert figure.model({"rates": {"files": [10.0, 15.0, 16.0, 17.0]}, "cores": 2}) == {"files": [10, 20, 20, 20]}
+    checks = list(figure.check({"rates": {"files": [10.0, 19.0, 19.0, 15.0]}}, {}))
+    assert [check.found for check in checks] == pytest.approx([1.9, 15 / 19])  # the least of 4 and 8 over 2
 
 
 def test_a_link_has_the_latency_and_the_rate_of_its_short_and_long_messages(monkeypatch: pytest.MonkeyPatch) -> None:
