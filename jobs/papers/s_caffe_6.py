@@ -127,8 +127,8 @@ class Gain(Figure):
 
     def words(self, measured: Data, modelled: Data) -> tuple[str, str]:
         """Return the gains."""
-        texts = [f"{a:.0f} %, {b:.0f} % where {side}" for side, (a, b) in modelled["gains"].items()]
-        model = f"8, 16 GPUs: {'; '.join(texts)} computing, fitted on the first"
+        texts = [f"{a:.0f} %, {b:.0f} % where computing is {side}" for side, (a, b) in modelled["gains"].items()]
+        model = f"8, 16 GPUs: {'; '.join(texts)}; computing fitted on the first"
         found = [f"{gain(one['ms']):.0f} % ({name})" for name, one in measured.items()]
         return f"{NODES} nodes: {', '.join(found)}", model
 
