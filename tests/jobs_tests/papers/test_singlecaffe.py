@@ -148,7 +148,7 @@ def test_the_best_variant_has_the_gain_and_the_others_what_they_lose_beside_it()
     variants, value = module("variants"), module("singlecaffe_10").FIGURE.value
     slow = linear()
     slow["passes"]["cifar10_full_sigmoid_bn"] = [1e-3 * n + 0.05 for n in variants.SIZES]  # a cost of its own each time
-    best = variants.best(slow, "CIFAR-10", value)
+    best = {name: variants.best(slow, "CIFAR-10", name, value) for name in variants.VARIANTS["CIFAR-10"]}
     assert best["ReLU"] == best["Sigmoid"] == pytest.approx(0.75 / 16)
     ratio = (0.4125 + sums("CIFAR-10", 20)) / (0.0375 + sums("CIFAR-10", 20))  # 7.5 s for each of the curve's
     assert best["BN"] / best["ReLU"] == pytest.approx(ratio)
