@@ -56,7 +56,7 @@ def by_function(layer: Part, threads: int) -> dict[str, float]:
     names = {"Pooling": "pooling", "ReLU": "ReLU"}
     back = (layer.bottom + layer.top) * (layer.ways > 1)
     if layer.type == "Pooling":
-        back = 2 * layer.top  # its gradient, and which bottom was the greatest
+        back = layer.top + layer.places  # its gradient, and which bottom was the greatest
     if layer.type not in names:
         return {"other": layer.bottom + back}
     name = names[layer.type]
