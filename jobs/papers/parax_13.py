@@ -88,7 +88,7 @@ class Instances(Figure):
         Input("CIFAR-10's ResNets", 3, "stages", ASSUMED, "MXNet's rule for 28 x 28: 16 to 64 channels, or 64 to 256"),
         Input("Word-LM", 650, "neurons", STATED, "section 5.1: two layers of an LSTM"),
         Input("Word-LM: steps", paper_word_lm.STEPS, "", ASSUMED, "MXNet's example, which the authors' source has"),
-        Input("Word-LM: words", paper_word_lm.VOCABULARY, "", ASSUMED, "Zaremba et al. 2014; the paper has none"),
+        Input("Word-LM: words", paper_word_lm.VOCABULARY, "", ASSUMED, "Zaremba et al. 2014; the paper names its text alone: Sherlock Holmes"),
     )
     unexplained = (
         "The curves have no number in the text but figure 11's: 1.73 to 2.93 in training, 2.08 to 2.11 in inference, "

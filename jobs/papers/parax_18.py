@@ -142,7 +142,7 @@ class Memory(Figure):
         axes.set_xticks(TOTALS, [f"64x{n // 64}" for n in TOTALS], fontsize=6)
         axes.minorticks_off()
         counted = [modelled["libraries"] + one for one in modelled["MB"]]
-        ours.plot(COUNTS, counted, "--", color=MODEL, label="counted, from one's on" if measured else "counted")
+        ours.plot(COUNTS, counted, "--", color=MODEL, label="counted, added to one's measured" if measured else "counted")
         if measured:
             ours.plot(COUNTS, measured["MB"], "o", color=OURS, label="measured")
         ours.set(xlabel="instances", ylabel="MB", ylim=(0, None), title=f"Here: MobileNet-v1, {IMAGES} images each")

@@ -50,7 +50,7 @@ def same_order(what: str, found: Mapping[str, float], other: Mapping[str, float]
     """Return the check that no pair of nets is swapped."""
     pairs = swapped(found, other)
     names = f" ({', '.join(pairs)})" if pairs else ""
-    return Check(f"{what}: pairs of nets in another order{names}", len(pairs), high=0)
+    return Check(f"{what}: pairs of nets whose order is reversed{names}", len(pairs), high=0)
 
 
 def operations(net: str) -> float:
@@ -150,7 +150,7 @@ class Processors(Figure):
         rates, shares = images(measured), parts(measured, modelled)
         each = ", ".join(f"{net} {rates[net]:.3g} ({shares[net]:.0%})" for net in NETS)
         rest = [{net: rate for net, rate in one.items() if net != DISPUTED} for one in (TABLE_3["CPU"], rates)]
-        order_of = f"{len(swapped(*rest))} pairs of nets in another order than the paper's CPU without {DISPUTED}"
+        order_of = f"{len(swapped(*rest))} pairs of nets whose order the paper's CPU reverses, without {DISPUTED}"
         return f"images/s of one core, in brackets of its sgemm: {each}; {order_of}", model
 
     def table(self, measured: Data, modelled: Data) -> Iterable[str]:
