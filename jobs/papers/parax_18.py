@@ -61,6 +61,7 @@ class Memory(Figure):
     """How many images fit."""
 
     id, rank = "parax-18", 16
+    slow = True
     title = "Memory and throughput of n instances with 64 images each"
     source = "ParaX, figures 18 and 19, section 5.3"
     paper = (
@@ -142,7 +143,9 @@ class Memory(Figure):
         axes.set_xticks(TOTALS, [f"64x{n // 64}" for n in TOTALS], fontsize=6)
         axes.minorticks_off()
         counted = [modelled["libraries"] + one for one in modelled["MB"]]
-        ours.plot(COUNTS, counted, "--", color=MODEL, label="counted, added to one's measured" if measured else "counted")
+        ours.plot(
+            COUNTS, counted, "--", color=MODEL, label="counted, added to one's measured" if measured else "counted"
+        )
         if measured:
             ours.plot(COUNTS, measured["MB"], "o", color=OURS, label="measured")
         ours.set(xlabel="instances", ylabel="MB", ylim=(0, None), title=f"Here: MobileNet-v1, {IMAGES} images each")

@@ -67,7 +67,7 @@ class Overlap(Figure):
     def check(self, measured: Data, modelled: Data) -> Iterable[Check]:
         """Check the gains, their bound, the constant rest, and the order of table 2."""
         rest = [total - aggregation for aggregation, total in TABLE_2.values()]
-        what = "table 2: total minus aggregation, largest over least (arithmetic on the paper)"
+        what = "table 2: total less aggregation, largest over least (arithmetic on the paper)"
         yield Check(what, max(rest) / min(rest), high=1.03, fitted=True)
         found = list(modelled["aggregation"].values())
         yield holds("order of table 2, SC-B > CC-8 > CB-4 > CB-8, modelled", found == sorted(found, reverse=True))

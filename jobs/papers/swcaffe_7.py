@@ -93,6 +93,7 @@ class Renumbered(Figure):
     """Round-robin numbers keep the large messages inside supernodes."""
 
     id, rank = "swcaffe-7", 2
+    slow = True
     title = "Renumbered allreduce over an uplink of a quarter"
     source = "swCaffe, figures 6 and 7, equations 2 to 6, section V.A"
     paper = "beta2's factor: p - q falls to p / q - 1"

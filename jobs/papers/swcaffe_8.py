@@ -72,6 +72,7 @@ class Processors(Figure):
     """What peaks and memory permit, beside what was measured."""
 
     id, rank = "swcaffe-8", 14
+    slow = True
     title = "Five nets on three processors, against a roofline of each layer"
     source = "swCaffe, tables I to III, figures 8 and 9, sections III.A and VI.B"
     paper = "images/s of AlexNet: CPU 12, K40m 79, SW26010 94; of VGG-16: 1.1, 14, 6.2"
