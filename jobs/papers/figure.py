@@ -106,6 +106,10 @@ class Figure:
         """Return the value of an input."""
         return next(one.value for one in self.inputs if one.name == name)
 
+    def given(self, measured: Data) -> Sequence[Input]:
+        """Return the inputs, with those that are fitted by what was measured."""
+        return self.inputs
+
     def measure(self) -> Data:
         """Return what this machine measures, as JSON; {} for a model alone. Raise NotMeasurable where it can't."""
         return {}
@@ -139,24 +143,21 @@ def result(figure: Figure, kept: Data) -> Data:
     if "why" in kept:
         checks.append(Check("measurement", None, why=kept["why"]))
     words, table = figure.words(measured, modelled), list(figure.table(measured, modelled))
-    return (
-        {
-            "rank": figure.rank,
-            "id": figure.id,
-            "title": figure.title,
-            "source": figure.source,
-            "paper": figure.paper,
-            "measured": words[0] if measured else NOT_MEASURABLE if "why" in kept else MODEL_ALONE,
-            "modelled": words[1],
-            "inputs": [asdict(one) for one in figure.inputs],
-            "unexplained": list(figure.unexplained),
-            "checks": [check.result() for check in checks],
-            "verdict": worst([check.verdict for check in checks]),
-            "kept": kept,
-        }
-        | ({"table": table} if table else {})
-        | ({"model": modelled} if figure.slow else {})
-    )
+    optional = {"table": table, "model": modelled if figure.slow else None}
+    return {
+        "rank": figure.rank,
+        "id": figure.id,
+        "title": figure.title,
+        "source": figure.source,
+        "paper": figure.paper,
+        "measured": words[0] if measured else NOT_MEASURABLE if "why" in kept else MODEL_ALONE,
+        "modelled": words[1],
+        "inputs": [asdict(one) for one in figure.given(measured)],
+        "unexplained": list(figure.unexplained),
+        "checks": [check.result() for check in checks],
+        "verdict": worst([check.verdict for check in checks]),
+        "kept": kept,
+    } | {key: found for key, found in optional.items() if found}
 
 
 def worst(verdicts: Sequence[str]) -> str:

@@ -148,7 +148,9 @@ class Gain(Figure):
         x = np.geomspace(0.05, 20, 200)
         left.plot(x, [phases(c, 0.5, 0.5) for c in x], "--", color=MODEL, label="phases of section 4, all hidden")
         sides = [self.value(f"computing, {side}") for side in ("shorter", "longer")]
-        left.plot(sides, [self.value("gain on 8")] * 2, "s", color=PAPER, label="paper: 20 % on 8 GPUs, either here")
+        left.plot(
+            sides, [self.value("gain on 8")] * 2, "s", color=PAPER, label="paper: 20 % on 8 GPUs (computing fitted)"
+        )
         left.axhline(self.value("gain on 16"), color=PAPER, linestyle=":", label="paper: 12 % on 16")
         for name, one in measured.items():
             ms = one["ms"]

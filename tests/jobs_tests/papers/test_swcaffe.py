@@ -177,6 +177,40 @@ def test_a_pair_of_nodes_begins_when_it_is_told_to() -> None:
     assert server.returncode == 0
 
 
+def test_a_pair_of_nodes_exchanges_each_size_after_a_line() -> None:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, LINK, "serve", "1024", "2097152"], **pipes) as server:
+        assert server.stdout.readline() == "ready\n"
+        with subprocess.Popen([sys.executable, LINK, "127.0.0.1", "wait", "1024", "2097152"], **pipes) as client:
+            figure = module("swcaffe_6")
+            assert client.stdout.readline() == "warm\n"
+            first, second = (figure.exchanged([client], last) for last in (False, True))
+            assert first > second > [0.0]  # seconds of a byte
+    assert (client.returncode, server.returncode) == (0, 0)
+
+
+def test_an_uplink_with_another_share_at_any_large_size_is_refused() -> None:
+    figure = module("swcaffe_6")
+    inside = [25e6] * len(figure.SIZES)
+
+    def found(*shares: float) -> list[str]:
+        rates = {"inside": inside, "across, one pair": inside}
+        rates["across, all nodes"] = [25e6 * share for share in (*[1.0] * (len(inside) - 2), *shares)]
+        return list(verdicts(figure, {"rates": rates}).values())
+
+    assert found(0.25, 0.25) == [REPRODUCED] * 3
+    assert found(0.4, 0.25) == [REPRODUCED, REPRODUCED, NOT_REPRODUCED]
+    assert found(0.25, 0.4) == [NOT_REPRODUCED, REPRODUCED, NOT_REPRODUCED]
+
+
+def test_bytes_across_are_counted_from_the_schedules() -> None:
+    figure = module("swcaffe_7")
+    model = {"crossing": {"8 4": [6, 2], "1024 256": [10, 2]}, "1024": [2.0, 1.0]}
+    calls = [{"old": [1.9], "new": [1.0]}] * len(figure.SIZES)
+    measured, modelled = figure.FIGURE.words(dict.fromkeys(figure.UPLINKS, calls), model)
+    assert "bytes" not in measured and "bytes across 3, 5, counted" in modelled
+
+
 def test_renumbering_sends_a_quarter_and_a_256th_across_and_a_wrong_rate_is_refused() -> None:
     figure = module("swcaffe_7")
     assert [old / new for old, new in (figure.crossed(8, 4), figure.crossed(1024, 256))] == [4, 256]
