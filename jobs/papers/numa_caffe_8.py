@@ -204,9 +204,8 @@ class SameGradients(Figure):
             points = abs(ways[name]["accuracy"] - one["accuracy"])
             yield Check(f"points of accuracy apart, {name}", points, high=self.value("accuracy"))
         wrong = apart(ways[SUMMED]["losses"], one["losses"])
-        yield Check(
-            f"loss curves apart, {IN_WORDS[SUMMED]}, times as far as {IN_WORDS[NUDGED]}", wrong / nudged, low=CHAOS
-        )
+        what = f"loss curves apart, {IN_WORDS[SUMMED]}, times as far as {IN_WORDS[NUDGED]}"
+        yield Check(what, wrong / nudged, low=CHAOS)
 
     def words(self, measured: Data, modelled: Data) -> tuple[str, str]:
         """Return the greatest difference, and the accuracies."""

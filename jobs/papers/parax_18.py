@@ -122,7 +122,8 @@ class Memory(Figure):
         for net, found in modelled["fit"].items():
             yield within(f"{net}: images that fit a P100", found, self.value("GPU images"), 0.2)
         for n, found, counted in zip(COUNTS[1:], _added(measured.get("MB", ())), _added(modelled["MB"]), strict=False):
-            yield within(f"MobileNet-v1 here, {n} instances over one: MB over the count's", found / counted, 1.0, 0.2)
+            what = f"MobileNet-v1 here: MB that {n} instances add to one's, measured over counted"
+            yield within(what, found / counted, 1.0, 0.2)
         for net, rates in modelled["rates"].items():
             for phase, where in (("training", "past 64 x 14"), ("inference", "past 16 x 56")):
                 _, middle, last = rates[phase]

@@ -139,7 +139,7 @@ class Processors(Figure):
             more = modelled["operations"]["VGG-19"] / modelled["operations"]["VGG-16"]
             found = rates["VGG-16"] / rates["VGG-19"]
             yield within("one core here: VGG-16 over VGG-19, as their operations", found, more, 0.2)
-            yield Check("one core here: largest part of its sgemm", max(parts(measured, modelled).values()), high=1.0)
+            yield Check("one core here: largest share of its sgemm", max(parts(measured, modelled).values()), high=1.0)
 
     def words(self, measured: Data, modelled: Data) -> tuple[str, str]:
         """Return the images per second of a core and their part of its products, and the part of the roofline."""
@@ -152,7 +152,7 @@ class Processors(Figure):
         each = ", ".join(f"{net} {rates[net]:.3g} ({shares[net]:.0%})" for net in NETS)
         rest = [{net: rate for net, rate in one.items() if net != DISPUTED} for one in (TABLE_3["CPU"], rates)]
         order_of = f"{len(swapped(*rest))} pairs of nets whose order the paper's CPU reverses, without {DISPUTED}"
-        return f"images/s of one core, in brackets of its sgemm: {each}; {order_of}", model
+        return f"images/s of one core (share of its sgemm rate): {each}; {order_of}", model
 
     def table(self, measured: Data, modelled: Data) -> Iterable[str]:
         """Return the CPU's column beside one core here: images per second, and the part of the peak or of sgemm."""
