@@ -33,8 +33,8 @@ SHOWN, SHORT = 100, 20  # iterations of a point of a loss curve; of finer points
 CHAOS = 2  # times the nudged solver's distance that another may have: one nudge is one draw, so this is coarse
 ONE, NUDGED, SUMMED = "1 solver", "1 solver, weights a rounding off", "1 solver, sums of 2"  # keys of what is kept
 IN_WORDS = {
-    NUDGED: "1 solver whose first weights differ by a rounding",
-    SUMMED: "1 solver whose gradients are doubled, as by a sum of 2",
+    NUDGED: "1 solver, first weights a rounding apart",
+    SUMMED: "1 solver, gradients doubled",
 }
 
 

@@ -34,7 +34,7 @@ IN_WORDS = {
     FEWER: "as many images on 4 nodes",
 }
 PLACES = {LESS: (NODES, BATCH), MORE: (NODES, BATCH), FEWER: (NODES // 2, 2 * BATCH)}  # nodes, images of each
-TICKS = "36 % communication,\n8 nodes", "83 % communication,\n8 nodes", "twice the batch,\n4 nodes"
+TICKS = "share 36 %,\n8 nodes", "share 83 %,\n8 nodes", "twice the batch,\n4 nodes"
 LABELS = {LESS: "measured, layers' times replayed"}
 TREES = "binomial", "chain", "cb-8", "cb-4"
 
