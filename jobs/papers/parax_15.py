@@ -23,18 +23,18 @@ from figure import ASSUMED, DERIVED, FITTED, MODEL, OTHER, OURS, STATED, Check, 
 COUNTS, ELEMENTS, TURNS = tuple(range(2, 9)), 25_600_000, 5
 GS, PS, RING = "server", "parameter server", "ring"
 COLOURS = {GS: OURS, PS: MODEL, RING: OTHER}
-PAPERS_COUNTS = (1, 4, 8, 18, 27, 54)
+PAPERS_COUNTS, DOMAINS = (1, 4, 8, 18, 27, 54), 2  # instances; NUMA nodes, each with weights (algorithm 1)
 BLOCK, BLOCKS, STREAMS = 1 << 20, 40, 60  # bytes of a block, blocks of a stream
 
 
-def passes(way: str, n: int) -> float:
+def passes(way: str, n: int, domains: int = 1) -> float:
     """Return how often an iteration of n instances reads or writes an element of the gradients or weights.
 
     As section 4.2 describes them. An addition reads two and writes one, a copy reads one and writes one, an update
     reads two and writes one.
     """
-    if way == GS:  # the first gradient is the sum's start; n - 1 additions; one update of the shared weights
-        return 3 * (n - 1) + 3
+    if way == GS:  # the first gradient is the sum's start; n - 1 additions; an update of each domain's weights
+        return 3 * (n - 1) + 3 * domains
     if way == PS:  # n pushes, of which the first is copied, the others added; one update; n pulls
         return 2 + 3 * (n - 1) + 3 + 2 * n
     return (n - 1) * 3 + (n - 1) * 2 + 3 * n  # each chunk goes around twice; n updates
@@ -157,7 +157,8 @@ class GradientServer(Figure):
         nbytes, cores = 4 * self.value("parameters"), self.value("update cores")
         way = GS if n == 1 else way  # section 5.2: one instance has nothing to synchronize
         rate = self.value("bandwidth") if way == GS else cores * self.value("core bandwidth")
-        return images / (computing + nbytes * passes(way, n) / rate + nbytes * sent(way, n) / (cores * stream))
+        update = nbytes * passes(way, n, DOMAINS) / rate
+        return images / (computing + update + nbytes * sent(way, n) / (cores * stream))
 
     def check(self, measured: Data, modelled: Data) -> Iterable[Check]:
         """Check bytes at every count, latencies at every count, and throughput past 4 instances."""
@@ -201,7 +202,7 @@ class GradientServer(Figure):
     def table(self, measured: Data, modelled: Data) -> Iterable[str]:
         """Return bytes over the gradient server's, by way of counting."""
         counts: dict[str, Callable[[str, int], float]] = {
-            "reads and writes of section 4.2, with the update": passes,
+            "reads and writes of section 4.2, with the update": partial(passes, domains=DOMAINS),
             "between memory and caches, a ring's parts in caches": crossed,
             "between memory and caches, a ring's parts in memory": partial(crossed, cached=False),
         }

@@ -158,7 +158,7 @@ class Intensity(Figure):
         "GPU than on the CPU, where the text has the GPU's ratios as the greater ones.",
         "The LSTM is its two layers, as section 3 has it. Word-LM's decoder and softmax, which parax-13 has, are left "
         "out: with them the CPU's ratio is about 2.0, above 1.5, with the starts of kernels too.",
-        "MXNet's BatchNorm scales too. With one pass for BatchNorm and Scale, ResNet-50's ratios are 1.32 and 3.11.",
+        "MXNet's BatchNorm scales too. With one pass for BatchNorm and Scale, ResNet-50's ratios are 1.32 and 3.04.",
         "With 64 pairs NCF's layers are starts of kernels alone, on both processors: its ratio is their number, 4 over "
         "11. That is no evidence, and as great on both.",
         "Two cores leave bandwidth free, so a ratio should be that of one core, as in figure 7 up to 7 threads. A net "

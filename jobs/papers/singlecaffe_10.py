@@ -25,6 +25,7 @@ from singlecaffe_9 import (
     SERVER,
     allreduces,
     crossing,
+    equal,
     exchange,
     farthest,
     fit,
@@ -138,7 +139,7 @@ class Variants(Figure):
             return "", "-"
         texts = []
         for way, ratios in modelled["ratios"].items():
-            cifar = ", ".join(f"{name} {crossing(each):.0f}" for name, each in ratios["CIFAR-10"].items())
+            cifar = ", ".join(f"{name} {equal(each)}" for name, each in ratios["CIFAR-10"].items())
             mnist = ", ".join(f"{name} {min(each):.2f}" for name, each in ratios["MNIST"].items())
             texts.append(f"{way}: CIFAR-10 equals {cifar} nodes; MNIST at least {mnist}")
         factor = variants.fitted(measured, self.value).value

@@ -198,7 +198,7 @@ class OneNode(Figure):
         texts = []
         for way, ratios in modelled["ratios"].items():
             cifar, mnist = ratios.values()
-            where = f"CIFAR-10 equals {crossing(cifar):.0f} nodes, {cifar[-1]:.2f} at 24"
+            where = f"CIFAR-10 equals {equal(cifar)} nodes, {cifar[-1]:.2f} at 24"
             texts.append(f"{way}: {where}; MNIST {min(mnist):.2f} at least")
         factor = variants.fitted(measured, self.value).value
         model = f"{'; '.join(texts)}; CIFAR-10's time on one node times {factor:.2f}, fitted"
@@ -239,8 +239,13 @@ def farthest(modelled: Iterable[float], measured: Iterable[float]) -> float:
 
 
 def crossing(ratios: list[float]) -> float:
-    """Return the number of nodes from which many are faster than one; infinity for never."""
-    return next((float(n) for n, ratio in enumerate(ratios, 1) if ratio < 1), float("inf"))
+    """Return the number of nodes from which many are faster than one; one more than there are for never."""
+    return float(next((n for n, ratio in enumerate(ratios, 1) if ratio < 1), len(ratios) + 1))
+
+
+def equal(ratios: list[float]) -> str:
+    """Return the crossing in words: a number, or that there is none."""
+    return f"{crossing(ratios):.0f}" if crossing(ratios) <= len(ratios) else f"more than {len(ratios)}"
 
 
 FIGURE = OneNode()

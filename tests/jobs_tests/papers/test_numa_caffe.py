@@ -35,6 +35,10 @@ def test_a_convolution_s_products_and_columns_are_those_counted_by_hand() -> Non
     for net, name in domains.NETS.items():
         counted = sum(sum(work.flops) for work in shapes.works(name).values())
         assert sum(part.flops for part in domains.parts(net)) == pytest.approx(counted)
+    grouped = next(part for part in domains.parts("AlexNet") if part.name == "conv2")
+    assert grouped.products[0] == (128, 27 * 27, 48 * 25, 2) and grouped.columns == 4 * 2 * 48 * 25 * 27 * 27
+    images = [part for part in domains.parts("GoogLeNet") if part.name.endswith("/1x1")]
+    assert len(images) == 9 and not any(part.columns or part.element_wise for part in images)  # no im2col
 
 
 def test_threads_of_all_nodes_load_one_factor_once_and_the_other_everywhere() -> None:

@@ -204,6 +204,15 @@ def test_the_counted_bytes_of_parameter_server_and_ring_are_the_closed_forms() -
                 assert moved == pytest.approx(figure.passes(name, n), rel=1e-3)
 
 
+def test_the_gradient_server_updates_the_weights_of_each_domain() -> None:
+    """Algorithm 1: the first gradient and n - 1 additions, then W_i += G on both NUMA nodes."""
+    figure = module("parax_15")
+    assert figure.passes(figure.GS, 54, domains=2) == 53 * 3 + 2 * 3
+    assert figure.passes(figure.PS, 54, domains=2) == figure.passes(figure.PS, 54) == 2 + 53 * 3 + 3 + 54 * 2
+    lines = list(figure.FIGURE.table({}, {}))
+    assert lines[2].endswith("| 1.47 | 1.56 | 1.61 | 1.63 | 1.65 |")  # 22 / 15, 42 / 27, 92 / 57, 137 / 84, 272 / 165
+
+
 def test_an_update_through_slow_sockets_takes_what_its_bytes_take() -> None:
     figure = module("parax_15")
     nbytes, stream = 4 * figure.ELEMENTS, 1e6

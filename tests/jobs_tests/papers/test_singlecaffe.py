@@ -144,6 +144,24 @@ def test_mnist_crosses_1_where_sums_of_slices_take_longer_than_an_allreduce(monk
     assert verdicts(figure, {}, ratios_of(figure, linear()))[what] == papers.REPRODUCED
 
 
+def test_the_best_variant_has_the_gain_and_the_others_what_they_lose_beside_it() -> None:
+    variants, value = module("variants"), module("singlecaffe_10").FIGURE.value
+    slow = linear()
+    slow["passes"]["cifar10_full_sigmoid_bn"] = [1e-3 * n + 0.05 for n in variants.SIZES]  # a cost of its own each time
+    best = {name: variants.best(slow, "CIFAR-10", name, value) for name in variants.VARIANTS["CIFAR-10"]}
+    assert best["ReLU"] == best["Sigmoid"] == pytest.approx(0.75 / 16)
+    ratio = (0.4125 + sums("CIFAR-10", 20)) / (0.0375 + sums("CIFAR-10", 20))  # 7.5 s for each of the curve's
+    assert best["BN"] / best["ReLU"] == pytest.approx(ratio)
+
+
+def test_where_no_nodes_are_equal_to_one_the_words_say_so_and_the_check_misses() -> None:
+    figure = module("singlecaffe_9")
+    assert figure.crossing([2.0, 1.5]) == 3 and figure.equal([2.0, 1.5]) == "more than 2"
+    assert figure.crossing([2.0, 0.9]) == 2 and figure.equal([2.0, 0.9]) == "2"
+    found = verdicts(figure, {}, {"ratios": {"allreduce": {"CIFAR-10": [16.0, *[1.1] * 23], "MNIST": [1.0] * 24}}})
+    assert [verdict for what, verdict in found.items() if "one node is equal" in what] == [papers.NOT_REPRODUCED]
+
+
 def test_a_node_is_equal_to_too_few_or_to_its_nodes_where_it_gains_little_or_loses_much() -> None:
     figure = module("singlecaffe_9")
     for gain, wanted in ((8, papers.NOT_REPRODUCED), (16, papers.NO_EVIDENCE), (22, papers.NOT_REPRODUCED)):
