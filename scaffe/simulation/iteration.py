@@ -57,8 +57,8 @@ def simulate_iteration(
     - `shown`: ranks whose spans are kept.
     - `choose`: what "auto" means, by a collective and its bytes; the fastest of the model's schedules by default.
 
-    Raise ScaffeError for wrong arguments, and for more ranks or messages than can be simulated; AlgorithmError for an
-    algorithm that has no schedule.
+    Raise ScaffeError for wrong arguments, for more ranks or messages than can be simulated, and where all times are 0;
+    AlgorithmError for an algorithm that has no schedule.
     """
     if ranks < 1:
         raise ScaffeError(f"ranks is {ranks}; it must be at least 1")
@@ -69,7 +69,10 @@ def simulate_iteration(
     built = net if isinstance(net, Net) else build(net, batch)
     times = times or layer_times(built, described, profile)
     job = SimulatedJob(built, ranks, described, times, iterations, factors, shown)
-    return min((_simulate(job, one, choose) for one in run.candidates.values()), key=lambda one: one.seconds)
+    found = min((_simulate(job, one, choose) for one in run.candidates.values()), key=lambda one: one.seconds)
+    if not found.seconds:
+        raise ScaffeError("an iteration takes no time: all times of its layers and messages are 0")
+    return found
 
 
 def build(net: str | os.PathLike[str], batch: int | None) -> Net:

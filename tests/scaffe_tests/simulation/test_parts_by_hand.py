@@ -10,6 +10,7 @@ import pytest
 from collectives.model.clusters import Cluster
 from scaffe import Net
 from scaffe.context import TRAIN
+from scaffe.errors import ScaffeError
 from scaffe.monitor.spans import BACKWARD, FORWARD
 from scaffe.parallel.run import Run
 from scaffe.simulation import find_cluster, simulate_iteration
@@ -67,6 +68,12 @@ def test_a_profile_of_another_batch_counts_in_proportion(products: Net) -> None:
     assert times.forward == [0, 2, 6, 1] and times.backward == [0, 4, 8, 0.5]
     assert times.update == pytest.approx(62 / (3 * 5 + 5 + 5 * 7 + 7))
     assert of_profile(products, Profile(seconds)).forward == [0, 1, 3, 0.5]  # it does not say its batch
+
+
+def test_an_iteration_that_takes_no_time_is_an_error() -> None:
+    times = LayerTimes([0.0] * len(lenet().layers), [0.0] * len(lenet().layers), 0.0)
+    with pytest.raises(ScaffeError, match="an iteration takes no time: all times of its layers and messages are 0"):
+        simulate_iteration(lenet(), 1, "cluster-a", times=times)
 
 
 def test_a_small_message_doubles_within_nodes_then_between_them() -> None:
