@@ -18,7 +18,7 @@ from scaffe.simulation.closed_forms import ClosedForms, CollectiveTime
 from scaffe.simulation.estimate import _lanes, estimate
 from scaffe.simulation.iteration import build
 from scaffe.simulation.layer_times import LayerTimes, of_device, of_profile
-from scaffe.simulation.rank import small_message
+from scaffe.simulation.rank import bucket_bytes, small_message
 from scaffe.training.replay import Profile
 
 TWO_PRODUCTS = """
@@ -79,6 +79,13 @@ def test_an_iteration_that_takes_no_time_is_an_error() -> None:
 def test_a_small_message_doubles_within_nodes_then_between_them() -> None:
     cluster = find_cluster("cluster-a").with_(devices=4, alpha_in=1.0, alpha=10.0)
     assert [small_message(cluster, ranks) for ranks in (1, 3, 4, 5, 10)] == [0, 2, 2, 12, 22]
+
+
+def test_buckets_of_auto_suit_the_node_s_links_where_all_ranks_are_on_one() -> None:
+    """Where a message costs no latency the smallest bucket is best."""
+    links = find_cluster("cluster-a").with_(devices=4, alpha_in=0.0, alpha=1e-3).links
+    sizes = [bucket_bytes(Run(bucket_bytes="auto"), 1 << 24, links, ranks) for ranks in (3, 4, 5)]
+    assert sizes[:2] == [1, 1] and sizes[2] > 1 << 16
 
 
 def test_links_and_reading_are_those_of_the_file() -> None:
