@@ -128,6 +128,16 @@ def test_latencies_alone_are_one_for_each_message_and_one_for_the_loss(sync: str
     assert found.seconds == pytest.approx(3)
 
 
+def test_driven_ranks_agree_on_statistics_too(products: Net, tmp_path: Path) -> None:
+    """Latencies alone: a broadcast, a reduce, the loss, and the mean of BatchNorm's statistics where there are any."""
+    norm = 'layer { name: "bn" type: "BatchNorm" bottom: "ip1" top: "ip1" }\nlayer { name: "ip2"'
+    (tmp_path / "norm.prototxt").write_text(TWO_PRODUCTS.replace('layer { name: "ip2"', norm))
+    fast = find_cluster("tianhe").with_(alpha=1.0, rate=FAST, add=FAST)
+    for net, seconds in ((products, 3), (Net(tmp_path / "norm.prototxt", phase=TRAIN), 4)):
+        times = LayerTimes([0.0] * len(net.layers), [0.0] * len(net.layers), 0.0)
+        assert simulate_iteration(net, 2, fast, Run(reduce="chain"), times=times).seconds == pytest.approx(seconds)
+
+
 def test_two_stages_are_under_way_and_share_the_busiest_port() -> None:
     cost = CollectiveTime(seconds=10.0, busy=2.0, algorithm="chain", chunk=1)
     assert _lanes([0.0, 0.0, 0.0, 30.0], [cost] * 4) == [10, 12, 20, 40]
