@@ -165,3 +165,18 @@ def test_readers_hold_three_batches_ready() -> None:
         engine.forward(None, (0,))  # type: ignore[arg-type]
         taken.append(rank.clock)
     assert taken == [10, 10, 10, 11, 12]
+
+
+def test_busy_seconds_are_means_over_the_ranks_and_the_worst_is_the_longest() -> None:
+    """Of a chain of three the last rank has sent after one message, the others are done after two."""
+    run = Run("SC-B", reduce="chain", chunk_bytes=1 << 23)
+    one = simulate_iteration(net(), 3, even(), run, times=times(0.0))
+    whole = ALPHA + one.nbytes / RATE
+    assert one.aggregation.busy == pytest.approx(5 / 3 * whole, rel=1e-4)  # less some padding
+    assert one.aggregation.worst == pytest.approx(2 * whole, rel=1e-4)
+
+
+def test_broadcasts_of_s_caffe_s_levels_take_their_tree() -> None:
+    one = simulate_iteration(net(), 4, even(), Run("SC-OBR", reduce="cb-2:levels"))
+    found = {(what, choice.algorithm) for (what, _), choice in one.chosen.items()}
+    assert found == {("reduce", "cb-2:levels"), ("bcast", "cb-2")}

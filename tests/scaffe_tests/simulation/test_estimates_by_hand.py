@@ -18,7 +18,8 @@ from scaffe.parallel.run import Run
 from scaffe.simulation import find_cluster
 from scaffe.simulation.closed_forms import ClosedForms
 from scaffe.simulation.estimate import estimate
-from scaffe.simulation.layer_times import LayerTimes
+from scaffe.simulation.iteration import build
+from scaffe.simulation.layer_times import LayerTimes, of_device
 
 PRODUCT = (
     'layer {{ name: "ip{0}" type: "InnerProduct" bottom: "{1}" top: "ip{0}" '
@@ -98,3 +99,11 @@ def test_without_room_all_broadcasts_follow(net: Net) -> None:
     ends = clock + 3 * last, clock + last + 3 * middle
     found = seconds(net, "SC-OBR", [0.0] * 5, ranks=4)
     assert found == pytest.approx(max(*ends, max(clock + last + middle, ends[0]) + 3 * first))
+
+
+def test_large_layers_are_summed_in_pieces_where_these_are_updated_early() -> None:
+    lenet, cluster = build("lenet", 4), find_cluster("ndr")
+    for workflow, is_cut in (("SC-OBR", True), ("SC-OB", False)):
+        run = Run(workflow, reduce="auto", bucket_bytes="256K")
+        found = estimate(lenet, cluster, run, of_device(lenet, cluster), ClosedForms(cluster.links, 16))
+        assert (max(n for what, n in found.chosen if what == "bcast") <= 256 << 10) == is_cut
