@@ -106,6 +106,13 @@ def test_several_iterations_have_the_mean_of_one() -> None:
     assert one.rate == pytest.approx(2 * 16 / one.seconds)
 
 
+def test_the_first_iteration_that_counts_is_in_the_steady_state() -> None:
+    """On more than two nodes the order of broadcasts is decided before, and one more iteration fills the pipeline."""
+    slow, run = find_cluster("cluster-a").with_(devices=1, rate=2e7), Run("SC-OBR", reduce="chain", bucket_bytes="256K")
+    one, three = (simulate_iteration(lenet(), 4, slow, run, iterations=n).seconds for n in (1, 3))
+    assert three == pytest.approx(one, rel=1e-9)
+
+
 def test_the_worst_rank_waits_longer_than_the_mean() -> None:
     slow = simulate_iteration(lenet(), 4, "cluster-a", Run("SC-B", reduce="chain"), factors=[1, 1, 3])
     assert slow.aggregation.worst > 1.1 * slow.aggregation.exposed
