@@ -16,8 +16,8 @@ from scaffe.parallel.workflows.sc_ob import ScOb
 from scaffe.simulation.rank import bucket_bytes
 from scaffe.simulation.training import BEFORE, SimulatedJob
 
-MOST = 5_000_000  # of a simulation, which takes 5 to 15 minutes, and some GB for the schedules' steps
-LONG = 500_000  # of a simulation that says so
+MOST = 5_000_000  # of a simulation: 4 to 7 minutes of a processor, at 45 to 75 us each
+LONG = 1_000_000  # of a simulation that says so
 SIZES = tuple(1 << k for k in range(31))  # bytes of a message
 
 
