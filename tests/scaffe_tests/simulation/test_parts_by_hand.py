@@ -160,6 +160,13 @@ def test_a_chain_whose_additions_are_slower_than_its_messages() -> None:
     assert ClosedForms(links, 4, ("chain",)).tree("chain", 4, 1, adds=False).seconds == (4 + 4 - 2) * 2
 
 
+def test_a_chain_within_a_node_takes_the_node_s_links() -> None:
+    """Four ranks, four chunks of 1 byte, 3 s each: P + n - 2 rounds; a fifth rank is on another node."""
+    links = Cluster("node", 4, 4, alpha_in=2, beta_in=1, alpha=100, beta=0, gamma=0)
+    assert ClosedForms(links, 4, ("chain",)).tree("chain", 4, 1, adds=True).seconds == (4 + 4 - 2) * 3
+    assert ClosedForms(links, 5, ("chain",)).tree("chain", 4, 1, adds=True).seconds >= 4 * 100
+
+
 def test_layers_are_computed_backward_from_the_last() -> None:
     one = simulate_iteration(lenet(), 2, "cluster-a", Run("SC-B", reduce="chain"), shown=1)
     names = [layer.name for layer in lenet().layers]
