@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from collectives.errors import ArgumentError
 from collectives.schedules.algorithms import every_name
+from collectives.tuning.table import DEVICE, is_device
 
 BLOCKING = ("reduce", "bcast", "allreduce")
 TYPES = {"mpi_char": "uint8", "mpi_int": "int32", "mpi_float": "float32"}
@@ -118,8 +119,8 @@ def check_outputs(found: argparse.Namespace) -> None:
         path = Path(name)
         if path.is_dir() or not path.parent.is_dir():
             raise ArgumentError(f"can't write {path}: {'a folder' if path.is_dir() else f'no folder {path.parent}'}")
-        if path.exists() and not path.is_file():
-            raise ArgumentError(f"can't write {path}: is a device or a pipe; name a file")
+        if is_device(path):
+            raise ArgumentError(f"can't write {path}: {DEVICE}")
         if not os.access(path if path.exists() else path.parent, os.W_OK):
             raise ArgumentError(f"can't write {path}: permission denied")
     if found.plot and importlib.util.find_spec("matplotlib") is None:

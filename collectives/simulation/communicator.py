@@ -40,15 +40,19 @@ class Chooser:
         self.schedule = cache(self._schedule)
         self.chosen: dict[tuple[str, int], Choice] = {}  # by collective and bytes
 
+    def choice(self, what: str, algorithm: str, nbytes: int, chunk_bytes: int) -> Choice:
+        """Return the algorithm of a collective, and the bytes of its messages."""
+        tuned = 0
+        if algorithm == "auto":
+            algorithm, tuned, _ = self.choose(what, nbytes)
+        return Choice(algorithm, chunk_bytes or tuned or self._chunk_bytes)
+
     def _schedule(self, what: str, algorithm: str, nbytes: int, itemsize: int, chunk_bytes: int, root: int) -> Schedule:
         """Return the schedule of a collective. Raise AlgorithmError for an algorithm without one."""
-        name, chunk = algorithm, chunk_bytes
-        if algorithm == "auto":
-            name, tuned, _ = self.choose(what, nbytes)
-            chunk = chunk or tuned
+        choice = self.choice(what, algorithm, nbytes, chunk_bytes)
+        name, chunk, _ = choice
         check_algorithm(what, name)
-        chunk = chunk or self._chunk_bytes
-        self.chosen[what, nbytes] = Choice(name, chunk)
+        self.chosen[what, nbytes] = choice
         try:
             order = order_for(name, self.group, root)
         except AlgorithmError:

@@ -66,15 +66,21 @@ class Process:
         self._thread = Thread(target=self._main, daemon=True)
 
     def resume(self) -> None:
-        """Run the process until it pauses. Raise its exception."""
+        """Run the process until it pauses. Raise its exception, and ScheduleError where there is no thread for it."""
         if self._begun:
             self._may_run.release()
         else:
-            self._begun = True
-            self._thread.start()
+            self._start()
         self._may_schedule.acquire()
         if self._failure is not None:
             raise self._failure
+
+    def _start(self) -> None:
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise ScheduleError(f"too many simulated ranks, each of which is a thread: {error}") from None
+        self._begun = True
 
     def pause(self) -> None:
         """Let other events happen until `resume`; called by the process itself."""

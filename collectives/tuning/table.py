@@ -24,6 +24,7 @@ DEVICES = Path("/sys/class/infiniband")
 TCP, FABRIC = "tcp", "fabric"
 OWN = {"reduce": ("binomial", "chain"), "bcast": ("binomial", "chain"), "allreduce": ("halving", "ring")}
 LARGE = 1 << 18  # bytes from which on the second of these replaces what the MPI library can't do
+DEVICE = "is a device or a pipe; name a file"
 
 
 class Shape(NamedTuple):
@@ -123,6 +124,7 @@ class Table:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the table, whole or not at all. Raise ArgumentError where that fails."""
+        _check_plain(path)
         text = ",\n".join(" " + json.dumps(_brief(row)) for row in self.rows)
         unfinished = _beside(path)
         try:
@@ -166,6 +168,7 @@ TIMES = ("seconds", "library_seconds", "next_seconds")
 
 def check_writable(path: str | os.PathLike[str]) -> None:
     """Raise ArgumentError unless a table can be written, and a present one read."""
+    _check_plain(path)
     try:
         unfinished = _beside(path)
         unfinished.touch(exist_ok=False)
@@ -174,6 +177,17 @@ def check_writable(path: str | os.PathLike[str]) -> None:
         raise _unwritable(path, error) from None
     if Path(path).exists():
         load(path)
+
+
+def is_device(path: str | os.PathLike[str]) -> bool:
+    """Return whether something else than a file or folder is at `path`, or at the end of a link there."""
+    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+
+
+def _check_plain(path: str | os.PathLike[str]) -> None:
+    """Raise ArgumentError for a pipe, of which a read waits for ever, and a device, which root would replace."""
+    if is_device(path):
+        raise ArgumentError(f"{path}: {DEVICE}")
 
 
 @cache

@@ -20,6 +20,7 @@ from scaffe.simulation.layer_times import layer_times
 RANK = 15
 SETTINGS = "workflow", "sync", "reduce", "chain_size", "chunk_bytes", "bucket_bytes", "drive"
 SHOWN = 16  # ranks in a timeline by default
+MOST_ITERATIONS = 1000  # which are alike
 
 
 def add(top: Parser) -> None:
@@ -43,6 +44,8 @@ def _print(a: argparse.Namespace) -> None:
     for name in ("ranks", "batch", "total", "iterations", "shown"):
         if (given := getattr(a, name)) is not None and given < 1:
             raise ScaffeError(f"--{name} must be 1 or more, got {given}")
+    if (a.iterations or 1) > MOST_ITERATIONS:
+        raise ScaffeError(f"--iterations must be {MOST_ITERATIONS} or less, since all are alike; got {a.iterations}")
     given = {f.name: getattr(a, f.name) for f in fields(Run) if f.name in SETTINGS}
     run = Run(**{name: value for name, value in given.items() if value is not None})
     run.check_reduce()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from contextlib import nullcontext
 from math import isfinite
 
 from scaffe.commands.gflags import Parser
@@ -26,7 +28,8 @@ def add(top: Parser) -> None:
 def _watch(a: argparse.Namespace) -> int:
     if launcher_rank() != 0:
         return 0
-    return show_once(a.log, sys.stdout) if a.once else watch(a.log, sys.stdout, a.interval)
+    with nullcontext(sys.stdout) if sys.stdout else open(os.devnull, "w") as out:  # closed, as by >&-
+        return show_once(a.log, out) if a.once else watch(a.log, out, a.interval)
 
 
 def _seconds(text: str) -> float:

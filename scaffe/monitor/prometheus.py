@@ -9,6 +9,8 @@ import os
 from collections.abc import Mapping, Sequence
 
 from scaffe.atomic import write_atomically
+from scaffe.errors import ScaffeError
+from scaffe.monitor.file_lock import FileLock
 from scaffe.monitor.numbers import Metric, Numbers, Sample
 
 PREFIX = "scaffe_"
@@ -16,20 +18,33 @@ COUNTED = {"rank", "ranks"}  # labels of numbers that each measurement gives for
 
 
 class PrometheusFile:
-    """Replace a file by the last value of each number.
+    """Replace a file by the last value of each number. No other run may write it at the same time.
 
-    All have the label `run`, the file's name: a node exporter refuses a number that two files give alike.
+    All have the label `run`, the file's name: a node exporter refuses a number that two files give alike. Making it
+    locks FILE.lock, or else the first `write` does, and each until it can. Raise ScaffeError if another run writes it.
     """
 
-    def __init__(self, path: str | os.PathLike[str]):
+    def __init__(self, path: str | os.PathLike[str], at_once: bool = True):
         self.path = os.path.abspath(path)
         self.name = f"metrics '{path}'"
         name = os.fsencode(os.path.basename(self.path)).decode(errors="replace")  # which may not be UTF-8
         self._common = {"run": name.removesuffix(".prom")}
         self._last: dict[Metric, dict[tuple[str, ...], Sample]] = {}
+        self._lock = FileLock(f"{self.path}.lock")
+        if at_once:
+            self._take_lock()
+
+    def _take_lock(self) -> None:
+        try:
+            self._lock.take()
+        except BlockingIOError:
+            raise ScaffeError(f"{self.name}: another run writes there; give each run a file of its own") from None
+        except OSError as error:
+            raise ScaffeError(f"{self.name}: {(error.strerror or str(error)).lower()}") from None
 
     def write(self, numbers: Sequence[Numbers]) -> None:
-        """Replace the file, which appears complete or not at all. Raise SnapshotError where that fails."""
+        """Replace the file, which appears complete or not at all. Raise ScaffeError where that fails."""
+        self._take_lock()
         for one in numbers:
             self._last |= {sample.metric: {} for sample in one.samples if COUNTED & {*sample.labels}}
             self._take(one.samples)
@@ -45,7 +60,8 @@ class PrometheusFile:
         return "".join(_group(metric, [*samples.values()], self._common) for metric, samples in self._last.items())
 
     def close(self) -> None:
-        """Do nothing: the file is closed, and stays with the last numbers."""
+        """Unlock the file, which stays with the last numbers."""
+        self._lock.release()
 
 
 def _group(metric: Metric, samples: Sequence[Sample], common: Mapping[str, str]) -> str:

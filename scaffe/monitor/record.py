@@ -33,8 +33,9 @@ WAITS = (
     "waiting for the root's parameters",
     "waiting for the sums of gradients",
     "waiting for the other instances",
+    "at the end of its program",
 )
-_, RANKS, PARAMETERS, SUMS, INSTANCES = range(len(WAITS))
+_, RANKS, PARAMETERS, SUMS, INSTANCES, END = range(len(WAITS))
 
 
 def packed(iteration: int, net: int, operation: int, layer: int, wait: int) -> int:
@@ -95,6 +96,10 @@ class RankRecord:
         self._layer = -1
         self._store(INSTANCES)
 
+    def end(self) -> None:
+        """Record that the program of this rank has ended, maybe amid its work: it comes back to none."""
+        self._store(END)
+
     def waiting(self, wait: int) -> _Waiting:
         """Return a context manager in which this rank waits, `wait` being one of WAITS by index; waits may nest."""
         return self._waiting[wait]
@@ -145,9 +150,14 @@ class Observation:
         return self.row[BEAT] > 0
 
     @property
+    def has_ended(self) -> bool:
+        """Whether the rank's program has ended; its process may be left, in MPI_Finalize."""
+        return self.row[WAIT] == END
+
+    @property
     def is_waiting(self) -> bool:
         """Whether the rank waits for other ranks: each of its threads does, or waits for one that does."""
-        return all(row[WAIT] > 0 for row in self.rows)
+        return not self.has_ended and all(row[WAIT] > 0 for row in self.rows)
 
     @property
     def idle(self) -> float:

@@ -6,6 +6,7 @@ its RankRecord in memory that its node's ranks share, and a watchdog thread in e
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import time
@@ -177,10 +178,10 @@ class StallWatch:
 
     Of the ranks that wait, the lowest reports. `how`, one of STALL, is "abort" if the first report ends the job, and
     "shrink" if ranks that hang are ended (see giving_up.py). With any of them the job ends if a process has ended, and
-    MPI does not report it (see unreported.py). `nets` are the train net and the test nets, and `node` is the
-    communicator of the ranks that share memory with this one. Records of other nodes arrive by datagrams; a rank of
-    which none has arrived is reported as unknown. `records` are that of the main thread and those of several instances,
-    by default the first alone. Collective; so is `close`.
+    MPI does not report it (see unreported.py), or if a rank's program has ended, as by sys.exit in a callback. `nets`
+    are the train net and the test nets, and `node` is the communicator of the ranks that share memory with this one.
+    Records of other nodes arrive by datagrams; a rank of which none has arrived is reported as unknown. `records` are
+    that of the main thread and those of several instances, by default the first alone. Collective; so is `close`.
     """
 
     def __init__(
@@ -218,11 +219,15 @@ class StallWatch:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="stall", daemon=True)
         self._thread.start()
+        atexit.register(self._note_end)  # after the collectives' functions, so that it is called before they wait
+
+    def _note_end(self) -> None:
+        """Note that the program has ended before this watch: the other ranks may wait for this one for ever."""
+        self.records[0].end()
 
     def close(self) -> None:
         """End the thread, and free the shared memory. Collective."""
-        self._stop.set()
-        self._thread.join()
+        self._end()
         for record in self.records:
             record.move(memoryview(bytearray(NBYTES)).cast("q"))
         self.rows = []
@@ -243,11 +248,15 @@ class StallWatch:
 
     def abandon(self) -> None:
         """End the thread, and give the shared memory up, since a rank is lost. Not collective."""
-        self._stop.set()
-        self._thread.join()
+        self._end()
         for record in self.records:
             record.move(memoryview(bytearray(NBYTES)).cast("q"))
         self.beacon.close()
+
+    def _end(self) -> None:
+        atexit.unregister(self._note_end)
+        self._stop.set()
+        self._thread.join()
 
     def _run(self) -> None:
         while not self._stop.wait(self._nap):
@@ -298,7 +307,7 @@ class StallWatch:
         me = self.seen(self.rank)
         if not self._is_stuck(me) or me.idle < self.seconds:
             return
-        if self._is_first(self.local, self._is_stuck) and (line := self.unreported.look()):
+        if self._is_first(self.local, self._is_stuck) and (line := self.unreported.look() or self._left()):
             end_job(self.world, [line])
         if (me.now - self._reported) / 1e9 < self.seconds:
             return
@@ -312,6 +321,14 @@ class StallWatch:
         for line in lines:
             log.warning("Stall: %s", line)
 
+    def _left(self) -> str:
+        """Return a line on a rank whose program has ended, for which this one would wait for ever; "" without one."""
+        for one in map(self.seen, range(len(self.rows))):
+            if one.is_known and one.has_ended:
+                who = f"rank {one.rank} on {one.host} has ended while rank {self.rank} waits for it"
+                return f"{who}: {self.layers.places(one)}"
+        return ""
+
     def _dropped(self) -> list[str]:
         """Return a line on the datagrams that were dropped since the last report, if there were any."""
         count, self._refused = self.beacon.refused - self._refused, self.beacon.refused
@@ -319,7 +336,8 @@ class StallWatch:
 
     def _is_stuck(self, one: Observation) -> bool:
         """Return whether a rank waits, for other ranks or for its reader."""
-        return one.is_known and all(row[WAIT] > 0 or self.layers.is_reading(row) for row in one.rows)
+        waits = all(row[WAIT] > 0 or self.layers.is_reading(row) for row in one.rows)
+        return one.is_known and waits and not one.has_ended
 
 
 def end_job(world: World, lines: Sequence[str]) -> None:

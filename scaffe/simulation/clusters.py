@@ -40,6 +40,7 @@ UNITS = {
 DEFAULTS = {"launch": 0.0, "adapters": 1, "supernode": 0, "oversubscription": 1.0, "read": 0.0, "storage": 0.0}
 WHOLE = ("nodes", "devices", "adapters", "supernode")
 MAY_BE_ZERO = ("launch", "alpha_in", "alpha", "supernode", "read", "storage")
+LEAST, MOST = 1e-30, 1e30  # of a number that is not 0: far beyond any machine, and products of a few stay finite
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,8 @@ def _quantity(path: str, key: str, given: Any) -> Quantity:
         raise ScaffeError(f"{path}: {key} must be a number, {UNITS[key]}; got {value!r}")
     if (not value and key not in MAY_BE_ZERO) or (key in WHOLE and value != int(value)):
         raise ScaffeError(f"{path}: {key} must be a {'whole ' * (key in WHOLE)}number above 0; got {value!r}")
+    if value and not LEAST <= value <= MOST:
+        raise ScaffeError(f"{path}: {key}, {UNITS[key]}, must be from {LEAST:g} to {MOST:g}; got {value!r}")
     if origin not in ORIGINS:
         raise ScaffeError(f"{path}: {key} is from '{origin}'; known: {', '.join(ORIGINS)}")
     return Quantity(value, origin, str(given.get("where", "")))

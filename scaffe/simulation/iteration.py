@@ -22,12 +22,14 @@ from scaffe.parallel.run import AUTO, Run
 from scaffe.simulation.choosing import chooser
 from scaffe.simulation.clusters import DescribedCluster, find_cluster
 from scaffe.simulation.layer_times import LayerTimes, layer_times
+from scaffe.simulation.messages import check_messages
 from scaffe.simulation.rank import SimulatedParameters
 from scaffe.simulation.result import Iteration, Messages
 from scaffe.simulation.training import SimulatedJob, SimulatedTraining
 from scaffe.tools.benchmark import batch_size
 from scaffe.training.replay import Profile
 
+MOST_RANKS = 10_000  # each of which is a thread
 CHUNK = 1 << 20  # bytes of an algorithm's messages where neither the run nor the model says
 
 
@@ -55,16 +57,22 @@ def simulate_iteration(
     - `shown`: ranks whose spans are kept.
     - `choose`: what "auto" means, by a collective and its bytes; the fastest of the model's schedules by default.
 
-    Raise ScaffeError for wrong arguments, AlgorithmError for an algorithm that has no schedule.
+    Raise ScaffeError for wrong arguments, for more ranks or messages than can be simulated, and where all times are 0;
+    AlgorithmError for an algorithm that has no schedule.
     """
     if ranks < 1:
         raise ScaffeError(f"ranks is {ranks}; it must be at least 1")
+    if ranks > MOST_RANKS:
+        raise ScaffeError(f"{ranks} ranks are too many to simulate (most: {MOST_RANKS}); --best takes closed forms")
     run = replace(run, drive=Helper.name if run.drive == AUTO else run.drive)
     described = cluster if isinstance(cluster, DescribedCluster) else find_cluster(cluster)
     built = net if isinstance(net, Net) else build(net, batch)
     times = times or layer_times(built, described, profile)
     job = SimulatedJob(built, ranks, described, times, iterations, factors, shown)
-    return min((_simulate(job, one, choose) for one in run.candidates.values()), key=lambda one: one.seconds)
+    found = min((_simulate(job, one, choose) for one in run.candidates.values()), key=lambda one: one.seconds)
+    if not found.seconds:
+        raise ScaffeError("an iteration takes no time: all times of its layers and messages are 0")
+    return found
 
 
 def build(net: str | os.PathLike[str], batch: int | None) -> Net:
@@ -85,6 +93,7 @@ def _simulate(job: SimulatedJob, run: Run, choose: Choose | None) -> Iteration:
     group = links.group(job.size)
     world = SimulatedRanks(job.size, LinkNetwork(links, group, 1))
     shared = Chooser(group, choose or chooser(links, job.size), CHUNK)
+    check_messages(job, run, shared)
     packed = SimulatedParameters(job.net)
     ranks = [SimulatedTraining(job, run, rank, shared, packed) for rank in world.ranks]
     world.run(lambda rank: ranks[rank.number].train())

@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from scaffe.atomic import check_writable
+from scaffe.errors import ScaffeError
 from scaffe.monitor import numbers
 from scaffe.monitor.log import log
 from scaffe.monitor.numbers import Numbers, Sample, Writer
@@ -245,11 +246,17 @@ def _writers(watching: Watching, at_once: bool) -> list[Writer]:
     from scaffe.monitor.event_file import EventFiles
     from scaffe.monitor.prometheus import PrometheusFile
 
-    writers: list[Writer] = [PrometheusFile(watching.metrics)] if watching.metrics else []
-    if watching.tensorboard:
-        files = EventFiles(watching.tensorboard, at_once)
-        if at_once and files.has_curves:
-            text = "%s: has curves of an earlier run; from the first iteration on this run's replace them"
-            log.info(text, files.name)
-        writers.append(files)
+    writers: list[Writer] = []
+    try:
+        if watching.metrics:
+            writers.append(PrometheusFile(watching.metrics, at_once))
+        if watching.tensorboard:
+            writers.append(files := EventFiles(watching.tensorboard, at_once))
+            if at_once and files.has_curves:
+                text = "%s: has curves of an earlier run; from the first iteration on this run's replace them"
+                log.info(text, files.name)
+    except ScaffeError:
+        for one in writers:
+            one.close()
+        raise
     return writers

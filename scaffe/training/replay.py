@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from numbers import Real
 from pathlib import Path
+from threading import TIMEOUT_MAX
 from typing import Any
 
 from readers.files import replace_file
@@ -81,7 +82,10 @@ def load(path: str | os.PathLike[str]) -> Profile:
 
 
 def _seconds(value: object) -> float:
-    return _amount(value, "seconds")
+    seconds = _amount(value, "seconds")
+    if seconds > TIMEOUT_MAX:
+        raise ValueError(f"expected at most {TIMEOUT_MAX:g} seconds, got {value!r}")
+    return seconds
 
 
 def _amount(value: object, what: str = "a number, 0 or more") -> float:

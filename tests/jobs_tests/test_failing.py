@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
 from pathlib import Path
@@ -247,3 +248,33 @@ def test_a_reader_thread_that_dies_ends_all_ranks_with_its_traceback(script) -> 
     assert len(reports(run.stderr)) == 1
     assert "scaffe: rank 1: Traceback" in run.stderr
     assert "batch_queue.py" in run.stderr and "RuntimeError: a defect of the reader" in run.stderr
+
+
+LEAVES = """
+import sys, scaffe
+from scaffe.monitor.watching import Watching
+
+solver = scaffe.get_solver("solver.prototxt", watching=Watching(stall_seconds=2))
+
+def leave():
+    if solver.iter == 1 and solver.world.rank in map(int, sys.argv[1:]):
+        sys.exit(0)
+
+solver.add_callback(leave, lambda: None)
+solver.step(3)
+print("not reached")
+"""
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_whose_callback_exits_ends_the_job_once_another_has_waited_for_it(script, rank: int) -> None:
+    run = script(LEAVES, rank)
+    assert run.returncode != 0 and "not reached" not in run.stdout
+    [report] = reports(run.stderr)
+    who = rf"scaffe: rank {rank} on \S+ has ended while rank {1 - rank} waits for it"
+    assert re.fullmatch(rf"{who}: .*, at the end of its program, iteration \d", report)
+
+
+def test_ranks_whose_callbacks_all_exit_end_well(script) -> None:
+    run = script(LEAVES, 0, 1)
+    assert (run.returncode, run.stdout, reports(run.stderr)) == (0, "", [])

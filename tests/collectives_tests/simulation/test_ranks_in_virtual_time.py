@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -70,6 +71,22 @@ def test_stages_share_the_root_s_port_and_follow_each_other() -> None:
 def test_a_rank_that_waits_forever_is_an_error() -> None:
     with pytest.raises(ScheduleError, match="1 of 3 simulated ranks wait forever"):
         run(EVEN, 3, lambda comm: comm.rank == 2 and comm.bcast(elements(CHUNK), algorithm="chain"))
+
+
+def test_where_there_are_no_threads_left_is_an_error(monkeypatch) -> None:
+    """The second rank gets none; the first one, which waits for it, ends."""
+    start, started = Thread.start, []
+
+    def full(thread: Thread) -> None:
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(Thread, "start", full)
+    with pytest.raises(ScheduleError, match="too many simulated ranks, each of which is a thread: can't start new"):
+        run(KESCH, 3, lambda comm: comm.reduce(elements(CHUNK)))
+    assert not started[0].is_alive()
 
 
 def test_an_error_of_a_rank_is_raised() -> None:

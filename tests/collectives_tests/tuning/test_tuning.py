@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from collectives import tune
@@ -76,6 +78,21 @@ def test_a_file_that_cannot_be_written_is_told_and_left_alone(tmp_path):
     with pytest.raises(ArgumentError, match="folder: can't be written: is a directory"):
         Table([row()], "t").save(tmp_path / "folder")
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["folder", "t.json"]
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_a_pipe_is_neither_waited_for_nor_replaced(tmp_path, link):
+    """Nobody writes into it, so that reading it would wait for ever; and root could replace a device."""
+    os.mkfifo(tmp_path / "pipe")
+    path = tmp_path / ("link" if link else "pipe")
+    if link:
+        path.symlink_to(tmp_path / "pipe")
+    for refused in (check_writable, Table([row()], "t").save):
+        with pytest.raises(ArgumentError, match="is a device or a pipe; name a file"):
+            refused(path)
+    assert tune.main(["--from-model", "ethernet", "--out", str(path)]) == 2
+    assert (tmp_path / "pipe").is_fifo() and path.is_symlink() == link
+    assert len(list(tmp_path.iterdir())) == 1 + link
 
 
 @pytest.mark.parametrize("shape", [Shape(1, 4), EIGHT, Shape(4, 2, TCP), Shape(8, 4, FABRIC)], ids=str)

@@ -37,6 +37,9 @@ def test_what_is_printed_is_what_the_timeline_holds(tmp_path: Path, capsys: pyte
         ("--timeline /nowhere/a.json", "--timeline '/nowhere/a.json': no such folder: /nowhere"),
         ("--timeline /dev/null", "--timeline '/dev/null': is a device or a pipe; name a file"),
         ("--profile missing.json", "missing.json: no such file"),
+        ("--ranks 10001", "10001 ranks are too many to simulate (most: 10000); --best takes closed forms"),
+        ("--iterations 1001", "--iterations must be 1000 or less, since all are alike; got 1001"),
+        ("--chunk-bytes 1", "million messages are too many to simulate (most: 5): give --chunk-bytes 16 or more"),
     ],
 )
 def test_wrong_input_is_one_line(flags: str, error: str, capfd: pytest.CaptureFixture[str]) -> None:

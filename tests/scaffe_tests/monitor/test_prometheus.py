@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,7 @@ def test_the_last_value_of_each_number_stays(tmp_path: Path) -> None:
         ("scaffe_loss",): 1.5,
     }
     assert 'run="run 1"' in (tmp_path / "run 1.prom").read_text()
+    file.close()
     assert [path.name for path in tmp_path.iterdir()] == ["run 1.prom"]
 
 
@@ -99,3 +102,53 @@ def test_the_file_stays_where_it_was_when_the_program_goes_elsewhere(tmp_path: P
     monkeypatch.chdir(tmp_path / "elsewhere")
     file.write([Numbers(0, [Sample(numbers.LOSS, 2.5)])])
     assert parsed(tmp_path / "run.prom") == {("scaffe_loss",): 2.5}
+
+
+WRITES = """
+import sys
+from scaffe.monitor.prometheus import PrometheusFile
+file = PrometheusFile(sys.argv[1])
+print("it is locked", flush=True)
+input()
+"""
+
+
+def test_a_file_that_another_run_writes_is_refused_until_that_run_has_ended(tmp_path: Path) -> None:
+    path = tmp_path / "run.prom"
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITES, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None and other.stdout.readline() == "it is locked\n"
+        refused = "metrics '.*run.prom': another run writes there; give each run a file of its own"
+        with pytest.raises(ScaffeError, match=refused):
+            PrometheusFile(path)
+        waiting = PrometheusFile(path, at_once=False)  # of the next root, while the lost one's process still runs
+        with pytest.raises(ScaffeError, match=refused):
+            waiting.write([Numbers(0, [Sample(numbers.LOSS, 2.5)])])
+        assert not path.exists()
+        other.kill()
+    waiting.write([Numbers(20, [Sample(numbers.LOSS, 1.5)])])
+    waiting.close()
+    assert parsed(path) == {("scaffe_loss",): 1.5}
+    assert [path.name for path in tmp_path.iterdir()] == ["run.prom"]
+
+
+def test_a_lock_that_somebody_removed_is_made_again_or_is_another_run_s(tmp_path: Path) -> None:
+    file = PrometheusFile(tmp_path / "run.prom")
+    (tmp_path / "run.prom.lock").unlink()
+    file.write([Numbers(0, [Sample(numbers.LOSS, 2.5)])])
+    with pytest.raises(ScaffeError, match="another run writes there"):
+        PrometheusFile(tmp_path / "run.prom")
+    (tmp_path / "run.prom.lock").unlink()
+    other = PrometheusFile(tmp_path / "run.prom")
+    with pytest.raises(ScaffeError, match="another run writes there"):
+        file.write([Numbers(1, [Sample(numbers.LOSS, 1.5)])])
+    file.close()
+    with pytest.raises(ScaffeError, match="another run writes there"):  # `close` left the other's lock alone
+        PrometheusFile(tmp_path / "run.prom")
+    other.close()
+
+
+def test_a_lock_that_can_not_be_made_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ScaffeError, match="metrics '.*run.prom': no such file or directory"):
+        PrometheusFile(tmp_path / "no" / "run.prom")

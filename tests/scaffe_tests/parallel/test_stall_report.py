@@ -15,6 +15,7 @@ from scaffe import Solver
 from scaffe.errors import ScaffeError
 from scaffe.monitor.record import (
     BACKWARD,
+    END,
     FORWARD,
     INSTANCES,
     LOSS,
@@ -121,6 +122,13 @@ def test_a_rank_that_was_stopped_while_it_waited_is_missing() -> None:
         UNMOVED + "missing:",
         "rank 1 on host1: last seen in agreement on the loss, waiting for the other ranks, iteration 7, 70 s ago; "
         "its process has not run for 65 s",
+    ]
+
+
+def test_a_rank_whose_program_has_ended_is_missing() -> None:
+    assert said(WAITING, seen(1, UPDATE, wait=END), seen(2, LOSS, wait=RANKS)) == [
+        UNMOVED + "missing:",
+        "rank 1 on host1: last seen in update, at the end of its program, iteration 7, 70 s ago",
     ]
 
 
@@ -291,7 +299,7 @@ def test_a_datagram_is_taken_for_ranks_elsewhere_alone_and_where_it_fits() -> No
 def test_a_record_that_no_rank_of_this_job_can_have_does_not_fit() -> None:
     layers = Named()
     assert layers.has((7, 1, TEST, 2, RANKS, NOW, NOW)) and layers.has((7, 0, LOSS, -1, 0, NOW, NOW))
-    for row in ((7, 2, TEST, 0, 0), (7, 1, TEST, 3, 0), (7, 0, LOSS, 0, 5)):
+    for row in ((7, 2, TEST, 0, 0), (7, 1, TEST, 3, 0), (7, 0, LOSS, 0, END + 1)):
         assert not layers.has((*row, NOW, NOW))
 
 

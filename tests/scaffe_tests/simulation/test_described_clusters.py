@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from itertools import product
+from math import isfinite
 from pathlib import Path
 
 import pytest
 
 from scaffe.errors import ScaffeError
-from scaffe.simulation import find_cluster
-from scaffe.simulation.clusters import FOLDER, UNITS, names
+from scaffe.parallel.run import Run
+from scaffe.simulation import find_cluster, simulate_iteration
+from scaffe.simulation.clusters import FOLDER, LEAST, MOST, UNITS, WHOLE, names
 
 ROOT = Path(__file__).resolve().parents[3]
 RATE = '{ value = 6e9, from = "stated", where = "" }'
@@ -47,6 +50,8 @@ def test_a_file_of_one_s_own_is_read(tmp_path: Path) -> None:
         ('read = { value = -1, from = "stated" }', "read must be a number, bytes a second"),
         ('read = { value = 1, from = "hearsay" }', "read is from 'hearsay'; known: stated, derived"),
         ('supernode = { value = 1.5, from = "stated" }', "supernode must be a whole number above 0"),
+        ('read = { value = 1e-300, from = "stated" }', r"read, bytes a .*, must be from 1e-30 to 1e\+30; got 1e-300"),
+        ('read = { value = 1e300, from = "stated" }', r"read, bytes a .*, must be from 1e-30 to 1e\+30; got 1e\+300"),
         ("read = ", "mine.toml: "),
     ],
 )
@@ -55,6 +60,24 @@ def test_a_wrong_file_is_refused(tmp_path: Path, line: str, error: str) -> None:
     file.write_text((FOLDER / "cluster-a.toml").read_text() + line + "\n")
     with pytest.raises(ScaffeError, match=error):
         find_cluster(file)
+
+
+@pytest.mark.parametrize("value", [1e-300, 1e300])
+@pytest.mark.parametrize("key", [key for key in UNITS if key not in WHOLE])
+def test_a_number_whose_times_would_not_be_finite_is_refused_by_its_name(key: str, value: float) -> None:
+    with pytest.raises(ScaffeError, match=f"cluster-a: {key}, .* must be from"):
+        find_cluster("cluster-a").with_(**{key: value})
+
+
+@pytest.mark.parametrize("ends", list(product((LEAST, MOST), repeat=2)), ids=str)
+def test_the_least_and_the_most_give_finite_times(ends: tuple[float, float]) -> None:
+    rate, seconds = ends
+    values = {key: seconds if "seconds" in UNITS[key] else rate for key in UNITS if key not in WHOLE}
+    values["oversubscription"] = MOST
+    one = simulate_iteration(
+        "lenet", 3, find_cluster("cluster-a").with_(devices=1, **values), Run(reduce="chain"), batch=4
+    )
+    assert isfinite(one.seconds) and isfinite(one.rate) and one.seconds > 0
 
 
 def test_a_missing_number_is_named(tmp_path: Path) -> None:

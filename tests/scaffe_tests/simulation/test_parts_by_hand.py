@@ -10,6 +10,7 @@ import pytest
 from collectives.model.clusters import Cluster
 from scaffe import Net
 from scaffe.context import TRAIN
+from scaffe.errors import ScaffeError
 from scaffe.monitor.spans import BACKWARD, FORWARD
 from scaffe.parallel.run import Run
 from scaffe.simulation import find_cluster, simulate_iteration
@@ -17,7 +18,7 @@ from scaffe.simulation.closed_forms import ClosedForms, CollectiveTime
 from scaffe.simulation.estimate import _lanes, estimate
 from scaffe.simulation.iteration import build
 from scaffe.simulation.layer_times import LayerTimes, of_device, of_profile
-from scaffe.simulation.rank import small_message
+from scaffe.simulation.rank import bucket_bytes, small_message
 from scaffe.training.replay import Profile
 
 TWO_PRODUCTS = """
@@ -69,9 +70,22 @@ def test_a_profile_of_another_batch_counts_in_proportion(products: Net) -> None:
     assert of_profile(products, Profile(seconds)).forward == [0, 1, 3, 0.5]  # it does not say its batch
 
 
+def test_an_iteration_that_takes_no_time_is_an_error() -> None:
+    times = LayerTimes([0.0] * len(lenet().layers), [0.0] * len(lenet().layers), 0.0)
+    with pytest.raises(ScaffeError, match="an iteration takes no time: all times of its layers and messages are 0"):
+        simulate_iteration(lenet(), 1, "cluster-a", times=times)
+
+
 def test_a_small_message_doubles_within_nodes_then_between_them() -> None:
     cluster = find_cluster("cluster-a").with_(devices=4, alpha_in=1.0, alpha=10.0)
     assert [small_message(cluster, ranks) for ranks in (1, 3, 4, 5, 10)] == [0, 2, 2, 12, 22]
+
+
+def test_buckets_of_auto_suit_the_node_s_links_where_all_ranks_are_on_one() -> None:
+    """Where a message costs no latency the smallest bucket is best."""
+    links = find_cluster("cluster-a").with_(devices=4, alpha_in=0.0, alpha=1e-3).links
+    sizes = [bucket_bytes(Run(bucket_bytes="auto"), 1 << 24, links, ranks) for ranks in (3, 4, 5)]
+    assert sizes[:2] == [1, 1] and sizes[2] > 1 << 16
 
 
 def test_links_and_reading_are_those_of_the_file() -> None:
@@ -90,6 +104,13 @@ def test_several_iterations_have_the_mean_of_one() -> None:
     assert three.seconds == pytest.approx(one.seconds, rel=0.01)
     assert three.aggregation.busy == pytest.approx(one.aggregation.busy, rel=0.01)
     assert one.rate == pytest.approx(2 * 16 / one.seconds)
+
+
+def test_the_first_iteration_that_counts_is_in_the_steady_state() -> None:
+    """On more than two nodes the order of broadcasts is decided before, and one more iteration fills the pipeline."""
+    slow, run = find_cluster("cluster-a").with_(devices=1, rate=2e7), Run("SC-OBR", reduce="chain", bucket_bytes="256K")
+    one, three = (simulate_iteration(lenet(), 4, slow, run, iterations=n).seconds for n in (1, 3))
+    assert three == pytest.approx(one, rel=1e-9)
 
 
 def test_the_worst_rank_waits_longer_than_the_mean() -> None:
@@ -140,6 +161,16 @@ def test_an_update_is_at_the_end_but_sc_obr_s_of_earlier_buckets(workflow: str, 
         assert one.seconds - times.computing == pytest.approx(1e-6 * updated, rel=0.03)  # buckets are padded
 
 
+def test_driven_ranks_agree_on_statistics_too(products: Net, tmp_path: Path) -> None:
+    """Latencies alone: a broadcast, a reduce, the loss, and the mean of BatchNorm's statistics where there are any."""
+    norm = 'layer { name: "bn" type: "BatchNorm" bottom: "ip1" top: "ip1" }\nlayer { name: "ip2"'
+    (tmp_path / "norm.prototxt").write_text(TWO_PRODUCTS.replace('layer { name: "ip2"', norm))
+    fast = find_cluster("tianhe").with_(alpha=1.0, rate=FAST, add=FAST)
+    for net, seconds in ((products, 3), (Net(tmp_path / "norm.prototxt", phase=TRAIN), 4)):
+        times = LayerTimes([0.0] * len(net.layers), [0.0] * len(net.layers), 0.0)
+        assert simulate_iteration(net, 2, fast, Run(reduce="chain"), times=times).seconds == pytest.approx(seconds)
+
+
 def test_two_stages_are_under_way_and_share_the_busiest_port() -> None:
     cost = CollectiveTime(seconds=10.0, busy=2.0, algorithm="chain", chunk=1)
     assert _lanes([0.0, 0.0, 0.0, 30.0], [cost] * 4) == [10, 12, 20, 40]
@@ -153,6 +184,13 @@ def test_a_chain_whose_additions_are_slower_than_its_messages() -> None:
     assert forms.tree("chain", 4, 1, adds=False).seconds == 4 * 2
     assert forms.cost("allreduce", 4).seconds == (1 + 4 + 3 * 4) + (1 + 4)  # one chunk, there and back
     assert ClosedForms(links, 4, ("chain",)).tree("chain", 4, 1, adds=False).seconds == (4 + 4 - 2) * 2
+
+
+def test_a_chain_within_a_node_takes_the_node_s_links() -> None:
+    """Four ranks, four chunks of 1 byte, 3 s each: P + n - 2 rounds; a fifth rank is on another node."""
+    links = Cluster("node", 4, 4, alpha_in=2, beta_in=1, alpha=100, beta=0, gamma=0)
+    assert ClosedForms(links, 4, ("chain",)).tree("chain", 4, 1, adds=True).seconds == (4 + 4 - 2) * 3
+    assert ClosedForms(links, 5, ("chain",)).tree("chain", 4, 1, adds=True).seconds >= 4 * 100
 
 
 def test_layers_are_computed_backward_from_the_last() -> None:

@@ -308,6 +308,18 @@ def test_two_solvers_can_not_write_to_one_folder(make) -> None:
         make()
 
 
+def test_two_solvers_can_not_write_one_file_of_metrics(make, tmp_path) -> None:
+    shared, free = tmp_path / "run.prom", tmp_path / "other.prom"
+    kept = make(watching={"metrics": shared, "tensorboard": tmp_path / "runs"})
+    with pytest.raises(ScaffeError, match="metrics '.*run.prom': another run writes there; give each run a file"):
+        make(watching={"metrics": shared})
+    with pytest.raises(ScaffeError, match="tensorboard '.*runs': another run writes there"):
+        make(watching={"metrics": free, "tensorboard": tmp_path / "runs"})
+    make(watching={"metrics": free}).close()  # which the refused one has left
+    kept.close()
+    make(watching={"metrics": shared}).close()
+
+
 TRAINING = """
 import sys
 from scaffe.cli import main

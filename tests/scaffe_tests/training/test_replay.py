@@ -64,6 +64,7 @@ def test_a_profile_keeps_the_work_of_its_layers(tmp_path):
         ('{"layers": [{"name": "ip", "forward_s": "1", "backward_s": 0}]}', "expected seconds, got '1'"),
         ('{"layers": [{"name": "ip", "forward_s": -1, "backward_s": 0}]}', "expected seconds, got -1"),
         ('{"layers": [], "update_s": true}', "expected seconds, got True"),
+        ('{"layers": [], "update_s": 1e300}', "expected at most 9.22337e+09 seconds, got 1e+300"),
         ('{"layers": [], "batch": 1.5}', "expected a count, got 1.5"),
         ('{"layers": [], "update_s": 1%s}' % ("0" * 400), "int too large"),
         ("[" * 100_000, "recursion"),

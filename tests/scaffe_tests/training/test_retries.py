@@ -33,6 +33,7 @@ TRACEBACK = b"scaffe: rank 0: Traceback (most recent call last):"
         (1, [b"scaffe: a rank on vm has ended before all ranks had started"], True),
         (1, [b"scaffe: rank 1 (process 7) on vm has ended, which MPI does not report"], True),
         (1, [b"scaffe: spare 3 (process 7) on vm has ended, which MPI does not report"], True),
+        (1, [b"scaffe: rank 1 on vm has ended while rank 0 waits for it: update"], False),  # it would again
         (1, [b"scaffe: rank 1: a user's text on what is stopped: 7"], False),
         (2, [], False),
         (66, [], False),  # Open MPI's mpirun finds no such program

@@ -201,3 +201,25 @@ __device__ void each_place(Index count, int rows, int columns, Divisor by_rows, 
     EACH(i, count) work(i, i / columns / rows, (int)(i / columns % rows), (int)(i % columns));
   }
 }
+
+// The place of element i, of `count`, among the `groups` of its row; in 32 bits where the elements are fewer than 2^31.
+__device__ inline int in_row(Index i, Index count, int groups, Divisor by_groups) {
+  if (count < 1ll << 31) return (int)((unsigned)i - by_groups((unsigned)i) * groups);
+  return (int)(i % groups);
+}
+
+// Windows along one axis of pictures. They are clipped at the edge; their length includes padding, but nothing beyond it.
+struct Axis {
+  int size, out, kernel, stride, pad;
+  Divisor by_stride;
+  __device__ int begin(int i) const { return i * stride - pad; }
+  __device__ int first(int i) const { return begin(i) < 0 ? 0 : begin(i); }
+  __device__ int last(int i) const { return begin(i) + kernel < size ? begin(i) + kernel : size; }
+  __device__ int length(int i) const { return (begin(i) + kernel < size + pad ? begin(i) + kernel : size + pad) - begin(i); }
+  // The windows that contain pixel p: indices from(p) to to(p) - 1.
+  __device__ int from(int p) const { return p + pad < kernel ? 0 : by_stride(p + pad - kernel) + 1; }
+  __device__ int to(int p) const {
+    int windows = by_stride(p + pad) + 1;
+    return windows < out ? windows : out;
+  }
+};

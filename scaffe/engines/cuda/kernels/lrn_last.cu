@@ -28,7 +28,7 @@ template <class T, int N, int REACH>
 __device__ void forward(Index count, const T* __restrict__ x, T* __restrict__ y, int groups, Divisor by_groups,
                         float alpha, float beta, float k) {
   EACH(i, count) {
-    Around<T, N, REACH> xs(x, i, (int)((unsigned)i - by_groups((unsigned)i) * groups), groups);
+    Around<T, N, REACH> xs(x, i, in_row(i, count, groups, by_groups), groups);
     Pack<T, N> result;
 #pragma unroll
     for (int c = 0; c < N; c++) {
@@ -45,7 +45,7 @@ template <class T, int N, int REACH>
 __device__ void backward(Index count, const T* __restrict__ x, const T* __restrict__ dy, T* __restrict__ dx, int groups,
                          Divisor by_groups, float alpha, float beta, float k, float factor) {
   EACH(i, count) {
-    int group = (int)((unsigned)i - by_groups((unsigned)i) * groups);
+    int group = in_row(i, count, groups, by_groups);
     Around<T, N, 2 * REACH> xs(x, i, group, groups);
     Around<T, N, REACH> dys(dy, i, group, groups);
     float weighted[N + 2 * REACH], ratios[N + 2 * REACH];  // dy scale^-beta, and dy y / scale

@@ -1,20 +1,5 @@
 // Pooling of pictures (H x W): threads compute windows forward, pixels backward, which adds in a fixed order, without
-// atomics. Windows are clipped at the edge; the mean includes padding, but nothing beyond it.
-struct Axis {
-  int size, out, kernel, stride, pad;
-  Divisor by_stride;
-  __device__ int begin(int i) const { return i * stride - pad; }
-  __device__ int first(int i) const { return begin(i) < 0 ? 0 : begin(i); }
-  __device__ int last(int i) const { return begin(i) + kernel < size ? begin(i) + kernel : size; }
-  __device__ int length(int i) const { return (begin(i) + kernel < size + pad ? begin(i) + kernel : size + pad) - begin(i); }
-  // The windows that contain pixel p: indices from(p) to to(p) - 1.
-  __device__ int from(int p) const { return p + pad < kernel ? 0 : by_stride(p + pad - kernel) + 1; }
-  __device__ int to(int p) const {
-    int windows = by_stride(p + pad) + 1;
-    return windows < out ? windows : out;
-  }
-};
-
+// atomics. The windows along an axis are those of common.cu.
 #define AXES \
   int h, int oh, int kh, int sh, int ph, word by_sh, int w, int ow, int kw, int sw, int pw, word by_sw, word by_strips, word by_columns
 #define ROWS_COLUMNS Axis rows = {h, oh, kh, sh, ph, by_sh}, columns = {w, ow, kw, sw, pw, by_sw}

@@ -1,21 +1,6 @@
 // Pooling of pictures channels last (H x W x C): a thread computes N neighbouring channels of a window forward, of a pixel
-// backward, which adds in a fixed order, without atomics. Windows are those of pooling.cu. `winner` is the place of each
+// backward, which adds in a fixed order, without atomics. Windows are those of common.cu. `winner` is the place of each
 // maximum in its window, row by row: of equal values the first.
-struct Axis {
-  int size, out, kernel, stride, pad;
-  Divisor by_stride;
-  __device__ int begin(int i) const { return i * stride - pad; }
-  __device__ int first(int i) const { return begin(i) < 0 ? 0 : begin(i); }
-  __device__ int last(int i) const { return begin(i) + kernel < size ? begin(i) + kernel : size; }
-  __device__ int length(int i) const { return (begin(i) + kernel < size + pad ? begin(i) + kernel : size + pad) - begin(i); }
-  // The windows that contain pixel p: indices from(p) to to(p) - 1.
-  __device__ int from(int p) const { return p + pad < kernel ? 0 : by_stride(p + pad - kernel) + 1; }
-  __device__ int to(int p) const {
-    int windows = by_stride(p + pad) + 1;
-    return windows < out ? windows : out;
-  }
-};
-
 typedef unsigned char byte;
 
 template <int N>

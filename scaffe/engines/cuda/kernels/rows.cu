@@ -37,11 +37,11 @@ ROW_SUMS(float, 4, row_sums_4)
 ROW_SUMS(bf16, 1, row_sums_bf16_1)
 ROW_SUMS(bf16, 8, row_sums_bf16_8)
 
-// Add a bias. A thread takes N channels of a row, of which there are `groups`; all are fewer than 2^31.
+// Add a bias. A thread takes N channels of a row, of which there are `groups`.
 template <class T, int N>
 __device__ void add_bias(Index count, T* maps, const float* bias, int groups, Divisor by_groups) {
   EACH(i, count) {
-    const float* own = bias + ((unsigned)i - by_groups((unsigned)i) * groups) * N;
+    const float* own = bias + in_row(i, count, groups, by_groups) * N;
     Pack<T, N> pack = ((Pack<T, N>*)maps)[i];
     for (int k = 0; k < N; k++) pack.set(k, pack.get(k) + own[k]);
     ((Pack<T, N>*)maps)[i] = pack;

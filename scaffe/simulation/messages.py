@@ -1,0 +1,63 @@
+"""Messages: how many a simulation has, counted before it begins. Each takes time and memory, and nothing is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+
+from collectives.schedules.algorithms import Choice
+from collectives.simulation.communicator import Chooser
+from scaffe.errors import ScaffeError
+from scaffe.monitor.log import log
+from scaffe.parallel.buckets import make_buckets
+from scaffe.parallel.run import Run
+from scaffe.parallel.workflows.sc_b import ScB
+from scaffe.parallel.workflows.sc_ob import ScOb
+from scaffe.simulation.rank import bucket_bytes
+from scaffe.simulation.training import BEFORE, SimulatedJob
+
+MOST = 5_000_000  # of a simulation: 4 to 7 minutes of a processor, at 45 to 75 us each
+LONG = 1_000_000  # of a simulation that says so
+SIZES = tuple(1 << k for k in range(31))  # bytes of a message
+
+
+def check_messages(job: SimulatedJob, run: Run, shared: Chooser) -> None:
+    """Raise ScaffeError where there are too many messages to simulate; log their number where that takes minutes."""
+    total = count(job, run, shared, run.chunk_bytes)
+    if total > MOST:
+        size = next((size for size in SIZES if count(job, run, shared, size) <= MOST), 0)
+        way = f"give --chunk-bytes {size} or more" if size else "simulate fewer ranks; --best takes closed forms"
+        raise ScaffeError(f"{total / 1e6:.1f} million messages are too many to simulate (most: {MOST / 1e6:g}): {way}")
+    if total > LONG:
+        log.info("%.1f million messages are to be simulated, which takes minutes", total / 1e6)
+
+
+def count(job: SimulatedJob, run: Run, shared: Chooser, chunk_bytes: int) -> int:
+    """Return the messages of all iterations, counted in means or not, of so many bytes each (0: as tuned)."""
+    if job.size == 1:
+        return 0
+    one = 0
+    for what, algorithm, nbytes in _collectives(job, run):
+        choice = shared.choice(what, algorithm, nbytes, chunk_bytes)
+        one += messages(what, job.size, nbytes, job.net.packed.flat.itemsize, choice)
+    return one * (BEFORE + 1 + job.iterations)
+
+
+def messages(what: str, ranks: int, nbytes: int, itemsize: int, choice: Choice) -> int:
+    """Return the messages of one collective: each chunk passes all links of a tree; a ring's blocks are chunks too."""
+    chunks = ceil(nbytes / itemsize / max(1, choice.chunk_bytes // itemsize))
+    if choice.algorithm == "ring":
+        return 2 * (ranks - 1) * ranks * ceil(chunks / ranks)
+    return (ranks - 1) * chunks * (2 if what == "allreduce" else 1)
+
+
+def _collectives(job: SimulatedJob, run: Run) -> Iterator[tuple[str, str, int]]:
+    """Iterate over an iteration's collectives: name, algorithm and bytes. A user's workflow counts as SC-OBR."""
+    most = bucket_bytes(run, job.net.packed.nbytes, job.cluster.links, job.size)
+    buckets = make_buckets(job.net, most, cut=run.workflow not in (ScB.name, ScOb.name))
+    sizes = [(one.part.stop - one.part.start) * job.net.packed.flat.itemsize for one in buckets]
+    whole = [job.net.packed.nbytes]
+    for nbytes in whole if run.workflow in (ScB.name, ScOb.name) else sizes:
+        yield run.collective, run.how["algorithm"], nbytes
+    for nbytes in () if run.collective == "allreduce" else whole if run.workflow == ScB.name else sizes:
+        yield "bcast", run.how_down["algorithm"], nbytes
