@@ -131,6 +131,15 @@ def test_readers_that_gain_nothing_are_refused_and_the_measurement_in_short(monk
     assert all(rate > 0 for each in short["rates"].values() for rate in each)
 
 
+def test_a_drift_of_the_machine_leaves_readers_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+    figure, calls = module("s_caffe_4"), iter(range(1000))
+    monkeypatch.setattr(figure, "ROUNDS", 2)
+    monkeypatch.setattr(figure, "sources", lambda folder: dict.fromkeys(figure.BATCHES, ""))
+    monkeypatch.setattr(module("reading"), "processes", lambda *given: float(next(calls)))
+    rates = figure.FIGURE.measure()["rates"]
+    assert {rate for each in rates.values() for rate in each} == {len(rates) * len(figure.COUNTS) - 0.5}
+
+
 def test_a_simulated_chain_gains_what_equations_1_and_2_say() -> None:
     figure = module("s_caffe_11")
     assert figure.gain(8, 16) == pytest.approx(3 * 16 / 22)
