@@ -84,15 +84,21 @@ def device_times(name: str, cluster: str, computing: float) -> LayerTimes:
     return replace(times, forward=forward, backward=backward, record_bytes=0.0)
 
 
-def predicted(
-    found: Data, row: str, made: scaffe.Net, nodes: int, batch: int, numbers: dict[str, float], bucket: str = BUCKET
-) -> float:
-    """Return the simulated ms of a row, by a replay's `rate`, its ms of an update, and the links' numbers.
+def predicted(made: scaffe.Net, run: Run, nodes: int, links: dict[str, float], times: LayerTimes) -> float:
+    """Return the simulated seconds of an iteration on emulated nodes, one rank each, by their links' numbers.
 
     `auto` takes what the shipped table says, as the ranks do.
     """
+    cluster = find_cluster("cluster-a").with_(devices=1, **links)
+    auto = by_table(shipped(), Shape(nodes, 1, TCP))
+    return simulate_iteration(made, nodes, cluster, run, times=times, choose=auto).seconds
+
+
+def predicted_row(found: Data, row: str, made: scaffe.Net, nodes: int, batch: int, bucket: str = BUCKET) -> float:
+    """Return the simulated ms of a row, by a replay's `rate` and its `links`.
+
+    An update takes what the layers leave of computing alone.
+    """
     computing = times_at(made, found["rate"], batch).computing
     times = times_at(made, found["rate"], batch, max(0.0, 1e-3 * found["ms"][ALONE] - computing))
-    cluster = find_cluster("cluster-a").with_(devices=1, **numbers)
-    auto = by_table(shipped(), Shape(nodes, 1, TCP))
-    return 1e3 * simulate_iteration(made, nodes, cluster, run_of(row, bucket), times=times, choose=auto).seconds
+    return 1e3 * predicted(made, run_of(row, bucket), nodes, found["links"], times)

@@ -21,7 +21,6 @@ import scaffe
 from collectives.model.clusters import TAIHULIGHT
 from collectives.model.formulas import allreduce_time, new_allgather_time, new_reduce_scatter_time
 from scaffe.parallel.run import Run
-from scaffe.simulation import find_cluster, simulate_iteration
 
 NODES, SUPERNODE, MIB = 1024, 256, 1 << 20
 SPEEDUPS = {"AlexNet 256": 715.45, "AlexNet 128": 561.58, "AlexNet 64": 409.50, "ResNet-50 32": 928.15}
@@ -61,9 +60,8 @@ def narrow_net() -> scaffe.Net:
 
 def simulated(nodes: int, seconds: float, links: dict[str, float]) -> float:
     """Return the seconds of an iteration on simulated nodes with these links, whose layers take so long."""
-    cluster = find_cluster("cluster-a").with_(devices=1, **links)
-    times = replays.times_at(narrow_net(), replays.rate_of(narrow_net(), seconds), 1)
-    return simulate_iteration(narrow_net(), nodes, cluster, RUN, times=times).seconds
+    made = narrow_net()
+    return replays.predicted(made, RUN, nodes, links, replays.times_at(made, replays.rate_of(made, seconds), 1))
 
 
 class Nodes1024(Figure):

@@ -48,9 +48,9 @@ def test_a_parameter_server_sends_all_through_its_root_and_a_ring_through_all_li
     replays = module("replays")
     made, rate, ranks = replays.net("lenet"), 1e9, 4
     links = {"alpha": 0.0, "alpha_in": 0.0, "rate": rate, "rate_in": rate, "add": 1e15}
-    found = {"rate": 1e15, "ms": {replays.ALONE: 0.0}}
+    found = {"rate": 1e15, "ms": {replays.ALONE: 0.0}, "links": links}
     once = 1e3 * made.packed.nbytes / rate
-    server, ring = (replays.predicted(found, row, made, ranks, 1, links) for row in ("SC-B:flat", "SC-B:ring"))
+    server, ring = (replays.predicted_row(found, row, made, ranks, 1) for row in ("SC-B:flat", "SC-B:ring"))
     assert server == pytest.approx(2 * (ranks - 1) * once, rel=0.02)
     assert ring == pytest.approx(2 * (ranks - 1) / ranks * once, rel=0.05)
 
