@@ -37,11 +37,16 @@ def test_a_replay_is_read_from_the_benchmark_s_table(monkeypatch: pytest.MonkeyP
     replays, overlap = module("replays"), module("overlap")
     solver = SimpleNamespace(net=SimpleNamespace(packed=SimpleNamespace(nbytes=582_312)))
     given = SimpleNamespace(net="cifar10_quick", batch=1024, profile="flops:9.44317e+10", bucket_bytes="4M")
-    spent = {overlap.ALONE: [100.0, 80.0], overlap.TALKING["reduce-bcast"]: [0.1], "SC-B:flat": [12345.67, 12345.6]}
-    printed = "I1123 a line of the log\n" + overlap.table(8, given, solver, spent, dict.fromkeys(spent, [0.5]))
+    each = {overlap.ALONE: [(100.0, 0), (80.0, 0)], "SC-B:flat": [(12345.67, 345.6), (12345.6, 345.6)]}
+    each |= {overlap.TALKING["reduce-bcast"]: [(0.1, 0.0)]}
+    rounds = {name: [overlap.Round(ms, 1.5, sums, ms - sums) for ms, sums in turns] for name, turns in each.items()}
+    printed = "I1123 a line of the log\n" + overlap.table(8, given, solver, rounds)
     monkeypatch.setattr(replays.lab, "on_nodes", lambda *words: printed)
     found = replays.replayed("share:0.5", "SC-B:flat", "cifar10_quick", 1024)
-    assert found == {"rate": 9.44317e10, "ms": {replays.ALONE: 90.0, replays.TALKING: 0.1, "SC-B:flat": 12345.6}}
+    assert found["rate"] == 9.44317e10
+    assert found["ms"] == {replays.ALONE: 90.0, replays.TALKING: 0.1, "SC-B:flat": 12345.6}
+    assert found["sums"] == {replays.ALONE: 0.0, replays.TALKING: 0.0, "SC-B:flat": 345.6}
+    assert found["rest"] == {replays.ALONE: 90.0, replays.TALKING: 0.1, "SC-B:flat": 12000.0}
 
 
 def test_a_parameter_server_sends_all_through_its_root_and_a_ring_through_all_links() -> None:
