@@ -37,10 +37,12 @@ def test_the_first_and_the_last_iteration_of_a_step_do_not_count(monkeypatch: py
     assert solver.steps == [1, 5, 5]
 
 
-def test_what_is_spent_is_that_of_one_rank() -> None:
-    steady = module("steady")
+def test_an_iteration_and_its_exchange_are_of_one_rank_and_of_one_round() -> None:
+    steady, figure = module("steady"), module("swcaffe_10")
     ranks = [steady.Spent(3.0, 0.0, 1.0), steady.Spent(2.0, 0.0, 1.9)]
     assert steady.slowest(SimpleNamespace(allgather=lambda mine: ranks), ranks[1]) == ranks[0]
+    rounds = {"alone": [1.0, 3.0, 2.0], "together": [7.0, 5.0, 6.0], "exchange": [0.1, 0.3, 0.2]}
+    assert figure.middle(rounds) == {"alone": 2.0, "together": 6.0, "exchange": 0.2}
 
 
 def on_two_ranks(per_node: int, *program: str) -> str:
