@@ -29,6 +29,7 @@ NET, GOOGLENET, COUNTS = "googlenet", 13_378_280, (8, 16, 32, 64, 128, 160)  # e
 NODES, RATE, OPERATIONS = (2, 4, 8), 400, 1.5e11  # RATE: Mbit/s; OPERATIONS: a second, of the replayed layers
 CLUSTER_A = find_cluster("cluster-a")
 ROWS, LINKS, BATCH = (SC_B, SC_OB, SC_OBR), "links", 16  # BATCH: images of a node
+SHORT = "--iterations", "1", "--rounds", "2"  # an iteration takes 1 to 4 s
 SC_OBR_HR = "SC-OBR, HR"
 WAYS = {  # workflow, algorithm
     SC_OBR_HR: ("SC-OBR", "auto"),
@@ -93,7 +94,7 @@ class GoogLeNet160(Figure):
         for n in NODES:
             with lab.cluster(str(n), f"{RATE}mbit"):
                 numbers = replays.links()
-                rows = replays.replayed(f"flops:{OPERATIONS:g}", ",".join(ROWS), NET, BATCH)
+                rows = replays.replayed(f"flops:{OPERATIONS:g}", ",".join(ROWS), NET, BATCH, *SHORT)
                 found[str(n)] = {LINKS: numbers, **rows["ms"]}
         return found
 
