@@ -32,9 +32,9 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from iteration import zoo
@@ -45,13 +45,24 @@ from steady import Spent, Steps, make_solver, steady
 from scaffe import Net
 from scaffe.parallel.buckets import Bucket
 from scaffe.parallel.maker import make_workflow
-from scaffe.parallel.run import Run
+from scaffe.parallel.run import AUTO, Run
 from scaffe.parallel.workflows.alone import Alone
 from scaffe.parallel.workflows.workflow import Parts, Workflow
 from scaffe.parallel.world import World, open_world
 from scaffe.tools import benchmark
 from scaffe.training.replay import Profile, Replay, load
 from scaffe.training.solver import Solver
+
+
+@dataclass(frozen=True)
+class SumsBy(Run):
+    """A run whose reduces alone go by `reduce`, as in S-Caffe's table 2; its broadcasts are chosen."""
+
+    @property
+    def how_down(self) -> dict[str, Any]:
+        """The keywords of a broadcast of parameters."""
+        return super().how_down | {"algorithm": AUTO}
+
 
 RUNS = {
     "SC-B": Run(reduce="mpi"),
@@ -73,6 +84,8 @@ OTHERS = {  # other systems' exchanges: only where --runs names them
     "SC-B:ring": Run(sync="allreduce", reduce="ring"),
     "SC-OBR:ring": Run("SC-OBR", "allreduce", reduce="ring", drive="helper"),
 }
+SUMS = "SC-B:sums:"  # of rows whose sums alone go by an algorithm
+OTHERS |= {SUMS + name: SumsBy(reduce=name) for name in ("binomial", "cc-8", "cb-4", "cb-8")}
 KNOWN = RUNS | OTHERS
 
 ALONE = "computing alone"

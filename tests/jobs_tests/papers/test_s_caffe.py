@@ -205,5 +205,28 @@ def test_sc_ob_hides_no_more_than_its_forward_pass_or_its_broadcast() -> None:
     what = "SC-OB over SC-B less the shorter of the forward pass and the broadcast"
     assert verdicts(figure, {"rate": 1.0, "ms": ms})[what] == papers.REPRODUCED
     assert verdicts(figure, {"rate": 1.0, "ms": ms | {figure.SC_OB: 81.0}})[what] == papers.NOT_REPRODUCED
-    rest = next(verdict for name, verdict in verdicts(figure).items() if name.startswith("table 2: total"))
-    assert rest == papers.NO_EVIDENCE
+
+
+def test_table_2_s_designs_have_one_rest_and_an_order_and_others_are_refused() -> None:
+    figure = module("s_caffe_13")
+    sums = {design: aggregation for design, (aggregation, _) in figure.TABLE_2.items()}
+    rest = {design: total - aggregation for design, (aggregation, total) in figure.TABLE_2.items()}
+
+    def refused(sums: dict[str, float], rest: dict[str, float]) -> list[bool]:
+        return [check.verdict == papers.NOT_REPRODUCED for check in figure.table_checks(sums, rest)]
+
+    assert refused(sums, rest) == [False, False, False]
+    assert refused(sums, rest | {"CB-4": 76.0}) == [True, False, False]
+    assert refused(sums | {"CC-8": 17.0}, rest) == [False, True, False]
+    assert refused(sums | {"CB-8": 20.0}, rest) == [False, True, True]
+    ms = {figure.ALONE: 64.0, figure.TALKING: 36.0, figure.SC_B: 100.0, figure.SC_OB: 90.0, figure.SC_OBR: 85.0}
+    both = {"rate": 1.0, "ms": ms, figure.DESIGNS: {"sums": sums, "rest": rest}}
+    assert len(verdicts(figure, both)) == len(verdicts(figure, {"rate": 1.0, "ms": ms})) + 3
+
+
+def test_only_the_sums_of_table_2_s_rows_go_by_their_design() -> None:
+    overlap, figure = module("overlap"), module("s_caffe_13")
+    for algorithm in figure.ALGORITHMS.values():
+        run = module("replays").run_of(overlap.SUMS + algorithm)
+        run.check_reduce()
+        assert (run.workflow, run.how["algorithm"], run.how_down["algorithm"]) == ("SC-B", algorithm, "auto")
