@@ -2,8 +2,9 @@
 
 Measured on 1 to 8 nodes of the emulated cluster, whose layers take the times of a profile. A node of 8 has as many
 images as a GPU of 64, and the layers' rate is set so that half of its iteration is communication: the paper's 64 GPUs
-lose half of linear. The simulation of the same nodes is held against it. Modelled on cluster A by closed forms: an
-iteration is the computing of a share of the batch, the broadcast and the reduce.
+lose half of linear. Layers have twice the net's width, hence four times the bytes, beside which the 128 KB that an
+emulated link lets pass at once count less. The simulation of the same nodes is held against it. Modelled on cluster A
+by closed forms: an iteration is the computing of a share of the batch, the broadcast and the reduce.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from collectives.model.clusters import KESCH
 
 NET, QUICK = "cifar10_quick", 145_578  # elements
 COUNTS = 1, 2, 4, 8, 16, 32, 64  # GPUs
-NODES, RATE, CHUNK = (1, 2, 4, 8), 100, 128 << 10  # RATE: Mbit/s; CHUNK: bytes of the messages that time the links
+NODES, RATE, CHUNK = (1, 2, 4, 8), 400, 128 << 10  # RATE: Mbit/s; CHUNK: bytes of the messages that time the links
+WIDTH = 2  # of the measured layers
 CAFFES = "SC-B:binomial"  # Caffe's own tree
 TREES = ("binomial", "chain", "cb-8")
 
@@ -61,6 +63,8 @@ class Cifar(Figure):
         "The measurement here takes all that 64 GPUs lose for communication. Then SC-OBR, which hides some, is faster "
         "than Caffe's tree already where it computes as long as 16 GPUs do, on 2 nodes. The paper has the two equal: "
         "what it loses is no communication.",
+        "In the net's own width, on links of 100 Mbit/s, 8 nodes were 15 % faster than simulated: a fifth of the 0.58 "
+        "MB passed in the bursts that an emulated link allows.",
     )
 
     def measure(self) -> Data:
@@ -70,9 +74,9 @@ class Cifar(Figure):
         for n in reversed(NODES):
             with lab.cluster(str(n), f"{RATE}mbit"):
                 rows = SC_B if n == 1 else f"{SC_B},{SC_OBR},{CAFFES}"
-                found[str(n)] = replays.replayed(profile, rows, NET, images // n)
+                found[str(n)] = replays.replayed(profile, rows, NET, images // n, "--width", str(WIDTH))
                 if n > 1:
-                    found[str(n)]["links"] = replays.links(CHUNK, 4 * QUICK)
+                    found[str(n)]["links"] = replays.links(CHUNK, 4 * WIDTH**2 * QUICK)
             profile = f"flops:{found[str(n)]['rate']:g}"
         return found
 
@@ -84,7 +88,7 @@ class Cifar(Figure):
     def model(self, measured: Data) -> Data:
         """Return speedups by number of GPUs, Caffe's time over S-Caffe's on 16, and the simulated ms here by nodes."""
         images = int(self.value("batch")) // COUNTS[-1] * NODES[-1]
-        made = replays.net(NET)
+        made = replays.net(NET, WIDTH)
         rows = {n: found for n, found in measured.items() if n != "1"}
         here = {n: replays.predicted_row(row, SC_OBR, made, int(n), images // int(n)) for n, row in rows.items()}
         return {
