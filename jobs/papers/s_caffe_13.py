@@ -66,8 +66,8 @@ class Overlap(Figure):
     )
     unexplained = (
         "Table 2's share is the aggregation's; here all communication has it, since figure 13 leaves the reduce out.",
-        "Where 36 % hides behind computing, an iteration gains up to 56 %, and 22 % if the broadcast alone hides and is "
-        "half of it: the paper's 20 and 15 % hide less. SC-OBR here hides nearly all, and so is above the range.",
+        "Where 36 % hides behind computing, an iteration gains up to 56 %, or 22 % if the broadcast alone hides, half "
+        "of it: the paper's 20 and 15 % hide less. SC-OBR here hides nearly all, and so is above the range.",
         "On 8 nodes CC-8 and CB-8 are one chain of 8, the same schedule: they differ from 24 ranks on, which are not "
         "here. In table 2 CC-8 takes 1.6 times as long as CB-8, and longer than CB-4.",
         "CC-8's speedup is 40.6 / 28.6 = 1.42, not 1.47.",
