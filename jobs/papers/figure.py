@@ -104,6 +104,10 @@ class Figure:
         """Return the value of an input."""
         return next(one.value for one in self.inputs if one.name == name)
 
+    def given(self, measured: Data) -> Sequence[Input]:
+        """Return the inputs, with those that are fitted by what was measured."""
+        return self.inputs
+
     def measure(self) -> Data:
         """Return what this machine measures, as JSON; {} for a model alone. Raise NotMeasurable where it can't."""
         return {}
@@ -145,7 +149,7 @@ def result(figure: Figure, kept: Data) -> Data:
         "paper": figure.paper,
         "measured": words[0] if measured else NOT_MEASURABLE if "why" in kept else MODEL_ALONE,
         "modelled": words[1],
-        "inputs": [asdict(one) for one in figure.inputs],
+        "inputs": [asdict(one) for one in figure.given(measured)],
         "unexplained": list(figure.unexplained),
         "checks": [check.result() for check in checks],
         "verdict": worst([check.verdict for check in checks]),

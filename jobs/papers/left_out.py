@@ -13,6 +13,7 @@ IMPOSSIBLE = {  # by paper: what, why
     },
     "parax": {
         "Figures 2 and 3": f"an i7, a P100: {HARDWARE}; {CURVES}",
+        "Figure 12, the mix of layers over time": f"{CURVES}; the use of cores and of bandwidth is in parax-11",
         "Figure 25 (GNMT)": f"{CURVES}, neither words nor steps; `scaffe models gnmt` is our reading of the net",
     },
     "s-caffe": {
@@ -27,6 +28,8 @@ IMPOSSIBLE = {  # by paper: what, why
     },
     "swcaffe": {
         "Figure 2, GB/s": f"DMA of one chip; {CURVES}; its shape is in swcaffe-2",
+        "Figure 2, the MPE's copy of 9.9 GB/s": f"{HARDWARE}: the chip's managing core; the text has its rate alone",
+        "Figure 6, InfiniBand FDR": f"{HARDWARE}: Sunway's latency is higher past 2 KB; sizes here are in swcaffe-6",
         "Table II, seconds": f"{HARDWARE}: a register mesh without caches; which way wins is in swcaffe-4",
         "Figures 8 and 9, seconds": f"{HARDWARE}; {CURVES}; their layers are modelled in swcaffe-9",
         "Section 6.2": "PCIe of a K40m",

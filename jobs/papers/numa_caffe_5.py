@@ -106,6 +106,7 @@ class RemoteLoads(Figure):
     paper = "Intel-Caffe: 51.5 % of convolutions' products; 84 to 90 % below BVLC, NUMA-Caffe 91 to 96 %"
     inputs = (
         *(Input(name, found, "% of remote loads", STATED, "table 4") for name, found in TABLE_4.items()),
+        Input("gradients and weights", UPDATE_PART, "% of NUMA-Caffe's remote loads", STATED, "section 5.2: over 71 %"),
         *(one for one in of_box("BW", BOX) if one.name == "BW: cache"),
         *map(of_net, NETS),
     )

@@ -160,8 +160,9 @@ class SameGradients(Figure):
         "gradients agreed, accuracies were up to 1.7 and 1.3 points apart. This is the nearest to Caffe's example.",
         "Loss curves: no way stays within 1 %, nor does one solver whose first weights are a rounding off: training is "
         "chaotic, and n solvers round their sums in another order than one. What tells right from wrong is the "
-        "distance over that solver's, at most 2 for a right gradient, more for one of twice the size. But that solver "
-        "is one draw, and is disturbed once, where n solvers round otherwise in each iteration.",
+        "distance over that solver's: it is to be at most 2 for a right gradient, more for one of twice the size. But "
+        "that solver is one draw, and is disturbed once, where n solvers round otherwise in each iteration: a right "
+        "way can be above 2, as one is in this setup, where a wrong one is at 10.",
         "For a while the distance was taken over the first loss, some 10 times the last one, and passed at 1 %.",
         "SingleCaffe's equation 4 sums the workers' gradients, its sections IV.B and IV.C average them. The mean is "
         "right: each worker's loss is already the mean over its own samples, by equation 3.",

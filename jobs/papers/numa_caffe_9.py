@@ -55,6 +55,12 @@ from numa_nodes import weights as weights_of
 from numa_ratios import DDR, GAINS, HBM, OVER, over, scaling
 
 SYSTEMS = {"BVLC": OTHER, "Intel": MODEL, "NUMA": OURS}
+COLUMNS, ABSENT, UP_TO = ("SB", "BW", "AMD", DDR), ("GoogLeNet", DDR), 14  # UP_TO: AlexNet, NUMA over BVLC
+MARKS = {  # of the paper's ratios: a system over another
+    ("Intel", "BVLC"): {"marker": "s", "color": MODEL, "markeredgecolor": PAPER},
+    ("NUMA", "BVLC"): {"marker": "s", "color": OURS, "markeredgecolor": PAPER},
+    ("NUMA", "Intel"): {"marker": "D", "color": "white", "markeredgecolor": PAPER},
+}
 MEASURED = {"AlexNet": ("alexnet", 32), "CIFAR-10": ("cifar10_quick", 100)}
 TURNS, SECONDS = 9, 1.0
 TWO = "2 solvers, a thread each"
@@ -94,7 +100,8 @@ class Domains(Figure):
         "Table 2 is of CIFAR-10 on BW by Intel-Caffe; here it is used for all nets and machines. Its share of remote "
         "memory falls at 2 nodes, so the text's '20 to 37 %' is not monotone.",
         "The AMD machine is listed at 800 MHz, an idle clock.",
-        "BVLC still gains from nodes on SB and AMD here, since half of its time on one node is products; "
+        "BVLC still gains from nodes on SB and AMD here, since half (SB) to three quarters (AMD) of its time on one "
+        "node is products; "
         "the paper has it lose there. So Intel and NUMA are less above it than in figure 11, most of all on AMD, "
         "where MKL is said to choose slow kernels; the paper has no time of a product.",
         "CIFAR-10 on KNL: conv2's columns don't fit the cache, so that the model is bound by memory and gains by HBM; "
@@ -213,8 +220,9 @@ class Domains(Figure):
         rates = modelled["rates"]
         for box in ("SB", "BW", "AMD", DDR):
             yield from scaling(box, rates["AlexNet"][box])
-        best = {other: max(over(rates, ("AlexNet", box, "NUMA", other, -1)) for box in BOXES) for other in SYSTEMS}
-        yield within("AlexNet: NUMA / BVLC, up to", best["BVLC"], 14, 0.2)
+        drawn = [box for box in BOXES if box != HBM]  # section 3: the plots are without it
+        best = {other: max(over(rates, ("AlexNet", box, "NUMA", other, -1)) for box in drawn) for other in SYSTEMS}
+        yield within("AlexNet: NUMA / BVLC, up to", best["BVLC"], UP_TO, 0.2)
         yield within("AlexNet: NUMA / Intel, up to", best["Intel"], 2.4, 0.2)
         for key, value in OVER.items():
             net, box, system, other, nodes = key
@@ -241,35 +249,58 @@ class Domains(Figure):
 
     def draw(self, figure: Any, measured: Data, modelled: Data) -> None:
         """Draw throughput over BVLC's at one node against nodes, as figures 9 to 11 do, and the solvers measured."""
-        figure.set_size_inches(9, 6.4)
-        panels = ("AlexNet", "SB"), ("AlexNet", "BW"), ("CIFAR-10", "BW"), ("GoogLeNet", "BW"), ("GoogLeNet", "AMD")
-        *found, last = figure.subplots(2, 3).flat
-        for axes, (net, box) in zip(found, panels, strict=True):
-            rates = modelled["rates"][net][box]
-            above = {system: [rate / rates["BVLC"][0] for rate in rates[system]] for system in SYSTEMS}
-            curves(axes, counts(BOXES[box]), above, SYSTEMS.values())
-            self._stated(axes, net, box)
-            axes.set_title(f"{net}, {box} (modelled)", fontsize=9)
-            axes.set(xlabel="NUMA nodes", ylim=(0, None))
-            axes.set_xticks(counts(BOXES[box]))
-        for axes in found[::3]:
-            axes.set_ylabel("throughput over BVLC, 1 node")
+        figure.set_size_inches(12, 8.6)
+        grid = figure.subplots(len(NETS), len(COLUMNS))
+        for row, net in zip(grid, NETS, strict=True):
+            for axes, box in zip(row, COLUMNS, strict=True):
+                if (net, box) != ABSENT:
+                    self._draw_panel(axes, modelled["rates"][net], net, box)
+            row[0].set_ylabel("throughput over BVLC, 1 node")
+        last = grid[-1][-1]
         last.set_visible(bool(measured))
         if measured:
-            rows = [(label, [gain_of(found, label) for found in measured.values()]) for label in WAYS.values()]
-            bars(last, [(*row, colour) for row, colour in zip(rows, ("lightgrey", MODEL, OURS), strict=True)])
-            last.axhline(2, color=PAPER, linestyle=":", linewidth=0.8)
-            last.set_xticks(range(len(measured)), list(measured))
-            last.set_title("2 cores (measured)", fontsize=9)
-            last.set(ylabel="throughput over 1 thread", ylim=(0, 2.9))
+            self._draw_measured(last, measured)
+        figure.legend(handles=list(legend()), loc="outside upper center", ncols=4, frameon=False, fontsize=8)
 
-    def _stated(self, axes: Any, net: str, box: str) -> None:
-        """Draw what the text states over BVLC, which doesn't scale there."""
-        label = "paper, over BVLC"
-        for key, value in OVER.items():
-            if key[:2] == (net, box) and key[3] == "BVLC":
-                axes.plot([key[4]], [value], "s", color=PAPER, markeredgecolor=SYSTEMS[key[2]], label=label)
-                label = ""
+    def _draw_panel(self, axes: Any, rates: Data, net: str, box: str) -> None:
+        """Draw a machine's curves, on KNL with HBM too, and what the text states."""
+        base = rates[box]["BVLC"][0]
+        for one, line in {box: "-"}.items() if box != DDR else {DDR: "-", HBM: ":"}.items():
+            above = {system: [rate / base for rate in rates[one][system]] for system in SYSTEMS}
+            curves(axes, counts(BOXES[one]), above, SYSTEMS.values(), f"o{line}", "", markersize=4)
+            self._stated(axes, above, net, one)
+        if net == "AlexNet":
+            axes.axhline(UP_TO, color=PAPER, linestyle="--", linewidth=0.8)
+        axes.set_title(f"{net}, {box}{' (dotted: HBM)' * (box == DDR)}", fontsize=9)
+        axes.set(xlabel="NUMA nodes", ylim=(0, None), xticks=counts(BOXES[box]))
+
+    def _stated(self, axes: Any, above: dict[str, list[float]], net: str, box: str) -> None:
+        """Draw the text's ratios: over BVLC, which doesn't scale there; over Intel times the model's Intel."""
+        for (*place, system, other, nodes), value in OVER.items():
+            if place == [net, box]:
+                times = above["Intel"][counts(BOXES[box]).index(nodes)] if other == "Intel" else 1.0
+                axes.plot([nodes], [value * times], **MARKS[system, other])
+
+    def _draw_measured(self, axes: Any, measured: Data) -> None:
+        """Draw the solvers' throughput on two cores."""
+        rows = [(label, [gain_of(found, label) for found in measured.values()]) for label in WAYS.values()]
+        bars(axes, [(*row, colour) for row, colour in zip(rows, ("lightgrey", MODEL, OURS), strict=True)])
+        axes.axhline(2, color=PAPER, linestyle=":", linewidth=0.8)
+        axes.set_xticks(range(len(measured)), list(measured))
+        axes.set_title("2 cores here (measured)", fontsize=9)
+        axes.set(ylabel="throughput over 1 thread", ylim=(0, 2.9))
+
+
+def legend() -> Iterator[Any]:
+    """Yield what the panels' legend has: systems, and the paper's marks."""
+    from matplotlib.lines import Line2D
+
+    for system, colour in SYSTEMS.items():
+        yield Line2D([], [], color=colour, marker="o", markersize=4, label=f"{system}, modelled")
+    yield Line2D([], [], color=PAPER, linestyle="--", linewidth=0.8, label=f"paper: NUMA / BVLC, up to {UP_TO}")
+    for (system, other), how in MARKS.items():
+        times = ", times Intel modelled" if other == "Intel" else ""
+        yield Line2D([], [], linestyle="", label=f"paper: {system} / {other}{times}", **how)
 
 
 def gain(one: np.ndarray, times: dict[str, np.ndarray]) -> float:

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import shapes
 from conditions import seconds_of
-from drawing import bars, curves
-from figure import ASSUMED, FITTED, MODEL, OURS, PAPER, STATED, Check, Data, Figure, Input
+from drawing import bars
+from figure import ASSUMED, FITTED, MODEL, OURS, PAPER, STATED, Check, Data, Figure, Input, within
 
-from scaffe.parallel.instances.simulation.layers import LayerCost
+from scaffe.parallel.instances.simulation.layers import LayerCost, on_machine
 from scaffe.parallel.instances.simulation.machine import Machine
 from scaffe.parallel.instances.simulation.picture import binned
 from scaffe.parallel.instances.simulation.predict import Predicted, predict
@@ -53,6 +53,18 @@ def layer_cost(name: str, work: LayerWork, way: int) -> LayerCost:
 def knee(core_bandwidth: float, bandwidth: float) -> float:
     """Return the threads at which access-intensive layers take all of a domain's bandwidth."""
     return bandwidth / core_bandwidth
+
+
+def convolving(threads: int) -> tuple[float, float]:
+    """Return the seconds of a batch's compute-intensive layers on threads of a socket, and the part of its bandwidth.
+
+    They take the longer of their operations and of their bytes, as the simulation has it, without barriers.
+    """
+    socket = machine(1)
+    costs = [cost for cost in on_machine(passes(True).costs, socket) if cost.computes]
+    loads = [cost.load(BATCH * CORES, threads, socket) for cost in costs]
+    seconds = sum(max(load.seconds, load.moved / socket.bandwidth) for load in loads)
+    return seconds, sum(load.moved for load in loads) / (seconds * socket.bandwidth)
 
 
 def gains_of(net: str) -> dict[str, float]:
@@ -94,12 +106,17 @@ class Barriers(Figure):
         Input("time", 50, "s", STATED, "figure 12: bandwidth and gain are means over as much time"),
         Input("one instance", 61.3, "% of bandwidth", STATED, "figure 1"),
         Input("instance per core", 88.6, "% of bandwidth", STATED, "section 5.1"),
+        Input("convolution", 0.5, "of the bandwidth", STATED, "section 3, figure 7: about one half with 28 threads"),
+        Input("CPU", 94.8, "% of the cores", STATED, "section 5.1, figure 12, an instance on each core"),
     )
     unexplained = (
         "88.6 / 61.3 is 1.45, but inference gains 2.08 to 2.11: sharing bandwidth alone can't give it. Figure 1 is one "
         "socket, figure 11 two; remote memory and the threads' own costs must supply the rest.",
         "25.6 GB/s in the text is one memory channel's.",
-        "94.8 % is called the use of CPUs in inference, then in training.",
+        "94.8 % is called the use of CPUs in inference, then in training. In the model cores that wait for memory are "
+        "idle for a part; a profiler may count them as busy.",
+        "Convolutions here read and write each blob once, and so take 28 % of the bandwidth with 28 threads. For half "
+        "of it they must fetch a byte about twice, as products do whose factors no cache holds.",
         "A first model had the mean over one batch of 1,792 images: 77 %, and a gain of 1.24. Instances that begin "
         "together drift apart in the first batches only; the paper's means are over 50 s, about 16 batches.",
     )
@@ -128,7 +145,13 @@ class Barriers(Figure):
             "training": trained[1] / trained[0],
             "usage": usage,
             "here": {name: {phase: here(net, phase == "inference") for phase in PHASES} for name, net in HERE.items()},
+            "seconds": {"one": one.seconds, "each": batches * each.seconds},
+            "cores": [100 * one.cores_used, 100 * each.cores_used],
             "scaling": [min(n, knee(self.value("core bandwidth"), self.value("bandwidth"))) for n in THREADS],
+            "convolution": {
+                "scaling": [convolving(1)[0] / convolving(n)[0] for n in THREADS],
+                "bandwidth": convolving(CORES)[1],
+            },
         }
 
     def over_time(self, run: Predicted) -> np.ndarray:
@@ -144,6 +167,10 @@ class Barriers(Figure):
             fitted, paper = what == "one instance", self.value(what)
             name = f"bandwidth used, {what}, %" + " (core rate is fitted on this)" * fitted
             yield Check(name, found, paper - 5, paper + 5, fitted=fitted)
+        what = f"figure 7: part of the bandwidth that convolutions use with {CORES} threads"
+        yield within(what, modelled["convolution"]["bandwidth"], self.value("convolution"), 0.2)
+        used = self.value("CPU")
+        yield Check("figure 12: cores used, instance per core, %", modelled["cores"][1], used - 5, used + 5)
         yield Check("gain by sharing bandwidth alone, inference, one socket", modelled["inference"], 1.3, 1.6)
         for net, gains in measured.get("gains", {}).items():
             for phase, found in gains.items():
@@ -153,7 +180,8 @@ class Barriers(Figure):
         """Return the bandwidths and the gains."""
         one, each = modelled["bandwidth"]
         gains = f"inference {modelled['inference']:.2f}x, training on two sockets {modelled['training']:.2f}x"
-        model = f"bandwidth {one:.0f} % (fitted) to {each:.0f} %; {gains}"
+        model = f"bandwidth {one:.0f} % (fitted) to {each:.0f} %; {gains}; cores used {modelled['cores'][1]:.0f} %; "
+        model += f"convolutions {modelled['convolution']['bandwidth']:.0%} of the bandwidth"
         if not measured:
             return "", model
         gains = ", ".join(
@@ -164,27 +192,35 @@ class Barriers(Figure):
         return f"a core moves {measured['core bandwidth'] / 1e9:.1f} GB/s; 2 cores: {gains}", model
 
     def draw(self, figure: Any, measured: Data, modelled: Data) -> None:
-        """Draw bandwidth over time, and access-intensive layers over threads."""
-        left, right, last = figure.subplots(1, 3, width_ratios=(2, 1.2, 1))
-        time_of = (np.arange(BINS) + 0.5) / BINS
-        one, each = (modelled["usage"][name] for name in ("one", "each"))
-        used = {
-            f"one instance (fitted), a batch: mean {np.mean(one):.0f} %": one,
-            f"an instance on each core, 50 s: mean {np.mean(each):.0f} %": each,
-        }
-        curves(left, time_of, used, (MODEL, OURS), "-", linewidth=0.9)
-        for what, line in (("one instance", ":"), ("instance per core", "--")):
-            mean = self.value(what)
-            left.axhline(mean, color=PAPER, linestyle=line, linewidth=0.9, label=f"paper's mean, {what}: {mean} %")
-        left.set(xlabel="part of the run", ylabel="memory bandwidth used, %", ylim=(0, 160))
-        left.set(title="Modelled: ResNet-50, inference, 28 cores")
-        right.plot(THREADS, modelled["scaling"], "--", color=MODEL, label="BN, activation: modelled, knee fitted")
-        right.plot(THREADS, THREADS, ":", color="grey", label="linear")
-        right.plot([7], [7], "s", color=PAPER, label="paper's knee")
-        right.set(xlabel="threads", ylabel="speedup", ylim=(0, 36), title="Figure 7")
-        for axes in (left, right):
-            axes.legend(frameon=False, fontsize=7, loc="upper left")
-        self._draw_gains(last, measured, modelled)
+        """Draw bandwidth over time, layers over threads, and the gains here."""
+        figure.set_size_inches(12, 4.6)
+        panels = figure.subplot_mosaic(
+            [["one", "threads", "here"], ["each", "threads", "here"]], width_ratios=(2, 1.3, 1)
+        )
+        titles = {"one": "one instance on 28 cores, a batch (fitted)", "each": "an instance on each of 28 cores"}
+        stated = {"one": self.value("one instance"), "each": self.value("instance per core")}
+        for (name, title), colour in zip(titles.items(), (MODEL, OURS), strict=True):
+            axes, used = panels[name], modelled["usage"][name]
+            time_of = (np.arange(BINS) + 0.5) / BINS * modelled["seconds"][name]
+            axes.plot(time_of, used, color=colour, linewidth=0.9, label=f"modelled: mean {np.mean(used):.0f} %")
+            axes.axhline(
+                stated[name], color=PAPER, linestyle="--", linewidth=0.9, label=f"paper: mean {stated[name]} %"
+            )
+            axes.set(ylabel="bandwidth used, %", ylim=(0, 150), yticks=(0, 50, 100))
+            axes.set_title(f"ResNet-50, inference: {title}", fontsize=9)
+        panels["each"].set_xlabel("s")
+        self._draw_threads(panels["threads"], modelled)
+        for name, columns in (("one", 2), ("each", 2), ("threads", 1)):
+            panels[name].legend(frameon=False, fontsize=7, loc="upper left", ncols=columns)
+        self._draw_gains(panels["here"], measured, modelled)
+
+    def _draw_threads(self, axes: Any, modelled: Data) -> None:
+        """Draw the speedup of convolutions and of access-intensive layers over threads (figure 7)."""
+        axes.plot(THREADS, modelled["convolution"]["scaling"], "--", color=OURS, label="convolution: modelled")
+        axes.plot(THREADS, modelled["scaling"], "--", color=MODEL, label="BN, activation: modelled, knee fitted")
+        axes.plot(THREADS, THREADS, ":", color="grey", label="linear")
+        axes.plot([7], [7], "s", color=PAPER, label="paper's knee")
+        axes.set(xlabel="threads", ylabel="speedup", ylim=(0, 40), title="Figure 7")
 
     def _draw_gains(self, axes: Any, measured: Data, modelled: Data) -> None:
         """Draw how much faster two instances of a core are than one of two, by net and phase."""
@@ -194,8 +230,9 @@ class Barriers(Figure):
             rows.insert(0, ("measured", [measured["gains"][net][phase] for net, phase in names], OURS))
         bars(axes, rows)
         axes.axhline(1, color=PAPER, linewidth=0.9, linestyle=":")
-        axes.set_xticks(range(len(names)), [f"{net}\n{phase}" for net, phase in names], fontsize=6)
-        axes.set(ylabel="2 instances over 1", ylim=(0, 1.4), title="2 cores here (figure 11)")
+        axes.set_xticks(range(len(names)), [phase for _, phase in names], fontsize=8)
+        axes.set(ylabel="2 instances over 1", ylim=(0, 1.4))
+        axes.set_title(f"Figure 11: {', '.join(HERE)},\n2 cores here", fontsize=9)
         axes.legend(frameon=False, fontsize=7, loc="upper left")
 
 

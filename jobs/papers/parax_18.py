@@ -13,6 +13,7 @@ from typing import Any
 import shapes
 from drawing import curves
 from figure import ASSUMED, DERIVED, MODEL, OTHER, OURS, PAPER, STATED, Check, Data, Figure, Input, within
+from parax_13 import FIGURE as INSTANCES
 from parax_13 import rate
 
 GB = 1e9
@@ -20,6 +21,7 @@ NETS = {"ResNet-50": "resnet50", "MobileNet-v1": "mobilenet"}
 TOTALS = tuple(64 * n for n in (1, 4, 14, 28, 56))
 COUNTS, IMAGES, HERE = (1, 2, 4, 8), 4, "mobilenet"  # what is measured: instances, images of each
 MIB = 2**20
+RATES = "core rate", "core bandwidth", "bandwidth", "barrier", "jitter"  # of parax-13, of which two are fitted
 TRAINED, INFERRED = (1, 14, 56), (1, 16, 64)  # figure 18: instances of 64; figure 19: images of each of 56
 
 
@@ -77,6 +79,7 @@ class Memory(Figure):
         Input("gradients of blobs", 0, "bytes", ASSUMED, "freed, or in the memory of blobs that are done with"),
         Input("gradients here", 48_637_184, "bytes of an instance", DERIVED, "shapes: buffers that they take in turn"),
         Input("slowly", 1.1, "gain", ASSUMED, "section 5.3: 'slowly', 'marginal', without a number"),
+        *(one for one in INSTANCES.inputs if one.name in RATES),
     )
     unexplained = (
         "The labels on the bars of figures 18 and 19 are not in the text.",
@@ -149,7 +152,13 @@ class Memory(Figure):
         for (net, each), colour in zip(modelled["rates"].items(), (OURS, OTHER), strict=True):
             rates.plot([64 * n for n in TRAINED], each["training"], "o-", color=colour, label=f"{net}, training")
             rates.plot([56 * n for n in INFERRED], each["inference"], "s--", color=colour, label=f"{net}, inference")
-        rates.set(xscale="log", xlabel="total batch", ylabel="images/s", ylim=(0, None), title="56 cores, modelled")
+        rates.set(
+            xscale="log",
+            xlabel="total batch",
+            ylabel="images/s",
+            ylim=(0, None),
+            title="56 cores, modelled;\na core's rates fitted",
+        )
         for one in (axes, ours, rates):
             one.legend(frameon=False, fontsize=7)
 

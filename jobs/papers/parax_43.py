@@ -90,9 +90,10 @@ class Accuracy(Figure):
     )
     unexplained = (
         "A training that diverges has no accuracy. It is kept as chance, 10 % and a loss of 2.3, and counted apart, in "
-        "no mean. Where all with 16 instances diverge, what accuracy too many instances cost is not measured.",
+        "no mean. All with 16 instances and 16 times the rate diverge: too many instances, as the paper warns, but by "
+        "the rate that is scaled with them, not by a loss of some points.",
         "Section 4.3 claims nothing for a rate that stays the same: its accuracies are in the words alone.",
-        "The number of epochs was chosen so that 16 instances lose accuracy, so that they do is no evidence.",
+        "The number of epochs was chosen so that 16 instances lose accuracy: that they do, or diverge, is no evidence.",
         "The paper quotes this from others, for ImageNet and nets with batch normalisation. Digits and LeNet stand for "
         "them: 1,437 images, so 16 instances take 11 steps in 8 epochs.",
         "Of its two reasons, too large a batch and too few images in an instance, only the first is tried: LeNet has "
@@ -106,19 +107,26 @@ class Accuracy(Figure):
         return found
 
     def check(self, measured: Data, modelled: Data) -> Iterable[Check]:
-        """Check that 4 instances train and keep the accuracy at 4 times the rate, and that 16 lose some."""
+        """Check that 4 instances train and keep the accuracy at 4 times the rate, and that 16 lose some or diverge."""
         if not measured:
             return
-        one, four, many = means(measured[SCALED], 0)
+        one, four, _ = means(measured[SCALED], 0)
+        many = measured[SCALED][-1]
         most = self.value("almost the same")
         yield Check("rate times n: trainings with 4 instances that diverge", gone(measured[SCALED][1]), high=0)
         yield lost("rate times n: accuracy lost with 4 instances, points", one, four, high=most)
-        yield lost("rate times n: accuracy lost with 16, beyond 4's, points", four, many, low=0, fitted=True)
+        what = (
+            f"rate times n: of {len(many)} trainings with 16 instances, those that diverge or end below the mean of 4"
+        )
+        yield Check(
+            what, gone(many) + sum(each[0] < four for each in many if not diverged(each)), len(many), fitted=True
+        )
 
     def words(self, measured: Data, modelled: Data) -> tuple[str, str]:
         """Return the accuracies, and how many trainings diverge."""
         text = "; ".join(f"{rule} " + ", ".join(in_short(row) for row in rows) for rule, rows in measured.items())
-        return f"accuracy with 1, 4, 16 instances, %: {text}", "-"
+        warned = ": too many instances, as the paper warns" if measured and gone(measured[SCALED][-1]) else ""
+        return f"accuracy with 1, 4, 16 instances, %: {text}{warned}", "-"
 
     def draw(self, figure: Any, measured: Data, modelled: Data) -> None:
         """Draw accuracy and loss against instances: means over the seeds, and each seed as a dot, or a cross."""
@@ -132,7 +140,9 @@ class Accuracy(Figure):
                         axes.plot([n], [one[k]], "x" if diverged(one) else ".", color=colour, markersize=6)
             if any(diverged(one) for rows in measured.values() for row in rows for one in row):
                 axes.plot([], [], "x", color="grey", label="diverged, drawn at chance")
-            axes.set(xlabel="instances of 64 images", ylabel=what, xscale="log", title=f"measured, {EPOCHS} epochs")
+            axes.set(
+                xlabel="instances of 64 images", ylabel=what, xscale="log", title=f"measured, {EPOCHS} epochs (fitted)"
+            )
             axes.set_xticks(COUNTS, COUNTS)
             axes.minorticks_off()
         axes.set_yscale("log")

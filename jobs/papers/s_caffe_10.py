@@ -31,7 +31,8 @@ NAMES = {
     SC_OBR: "SC-OBR",
 }
 COLOURS = "grey", OTHER, MODEL, OURS
-LEAST = {SERVER: 1.0, RING: 0.9, EARLY_RING: 0.9}  # of SC-OBR's speed over theirs
+# Of SC-OBR's speed over theirs; RING is to be comparable.
+BOUNDS: dict[str, tuple[float, float | None]] = {SERVER: (1.0, None), RING: (0.8, 1.2), EARLY_RING: (0.9, None)}
 CLUSTER_B = "cluster-b"
 K40M = (  # for half a K80, here and in s_caffe_9.py
     Input("K40m", 79.25, "images/s of AlexNet", ASSUMED, "for half a K80: swCaffe, table III"),
@@ -61,7 +62,7 @@ class AlexNet(Figure):
     paper = "up to 1395 samples/s; comparable to CNTK; Inspur-Caffe on 2 and 4 GPUs alone"
     inputs = (
         Input("AlexNet on 16", 1395, "samples/s", STATED, "section 6.4"),
-        Input("batch", BATCH, "images of a GPU", ASSUMED, "not stated"),
+        Input("batch", BATCH, "images of a GPU", ASSUMED, "not stated; section 6.2: divided"),
         Input("share", 40.6 / 113.6, "of SC-B's iteration", ASSUMED, "not stated: table 2's, set on 8 nodes here"),
         *K40M,
         Input("gradients", 4 * 60_965_224, "bytes", DERIVED, "the net's parameters"),
@@ -71,9 +72,12 @@ class AlexNet(Figure):
         "Whether a device copies its images while it computes. swCaffe's K40m did not, over 40 % of its time: so the "
         "model has the paper's samples per second, and half as many again without copying. Both are checked, as in "
         "s-caffe-9.",
-        "The batch, whether it is divided, and whether an image is counted in forward passes alone, are not stated.",
+        "The batch, and whether an image is counted in forward passes alone, are not stated. By section 6.2 the batch "
+        "is divided; here each device has 64 images, on any number of them.",
         "Inspur-Caffe updates without waiting for all workers; the parameter server here waits, as S-Caffe does.",
-        "CNTK's exchange is MPI's allreduce, whose algorithm the paper does not name; a ring is taken for it.",
+        "CNTK's exchange is MPI's allreduce, whose algorithm the paper does not name; a ring that hides nothing is "
+        "taken for it. 'Comparable' is taken as 20 %. Where SC-OBR is faster than that here, communicating has a "
+        "larger share than in figure 10, or CNTK hides some.",
     )
 
     def measure(self) -> Data:
@@ -103,10 +107,10 @@ class AlexNet(Figure):
         yield within(
             "samples/s on 16 GPUs, a device as fast as a K40m without copying", modelled["no copying"], wanted, 0.2
         )
-        yield from against("16 GPUs, modelled", {row: rates[SC_OBR] / rates[row] for row in LEAST})
+        yield from against("16 GPUs, modelled", {row: rates[SC_OBR] / rates[row] for row in BOUNDS})
         for n, found in measured.items():
             ms = found["ms"]
-            yield from against(f"{n} nodes, measured", {row: ms[row] / ms[SC_OBR] for row in LEAST})
+            yield from against(f"{n} nodes, measured", {row: ms[row] / ms[SC_OBR] for row in BOUNDS})
             here = modelled["here"][SC_OBR][n]
             yield within(f"SC-OBR, {n} nodes here: model over measured", here / ms[SC_OBR], 1.0, 0.1)
 
@@ -140,7 +144,8 @@ class AlexNet(Figure):
 
 def against(where: str, speeds: dict[str, float]) -> Iterable[Check]:
     """Return the checks of SC-OBR's speed over each other's."""
-    return [Check(f"SC-OBR's speed over a {NAMES[row]}: {where}", speeds[row], low=low) for row, low in LEAST.items()]
+    what = "SC-OBR's speed over a {}: {}"
+    return [Check(what.format(NAMES[row], where), speeds[row], *bounds) for row, bounds in BOUNDS.items()]
 
 
 def rate(nodes: int, ms: float) -> float:

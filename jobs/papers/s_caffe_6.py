@@ -127,8 +127,8 @@ class Gain(Figure):
 
     def words(self, measured: Data, modelled: Data) -> tuple[str, str]:
         """Return the gains."""
-        texts = [f"{a:.0f} %, {b:.0f} % where {side}" for side, (a, b) in modelled["gains"].items()]
-        model = f"8, 16 GPUs: {'; '.join(texts)} computing, fitted on the first"
+        texts = [f"{a:.0f} %, {b:.0f} % where computing is {side}" for side, (a, b) in modelled["gains"].items()]
+        model = f"8, 16 GPUs: {'; '.join(texts)}; computing fitted on the first"
         found = [f"{gain(one['ms']):.0f} % ({name})" for name, one in measured.items()]
         return f"{NODES} nodes: {', '.join(found)}", model
 
@@ -138,7 +138,9 @@ class Gain(Figure):
         x = np.geomspace(0.05, 20, 200)
         left.plot(x, [phases(c, 0.5, 0.5) for c in x], "--", color=MODEL, label="phases of section 4, all hidden")
         sides = [self.value(f"computing, {side}") for side in ("shorter", "longer")]
-        left.plot(sides, [self.value("gain on 8")] * 2, "s", color=PAPER, label="paper: 20 % on 8 GPUs, either here")
+        left.plot(
+            sides, [self.value("gain on 8")] * 2, "s", color=PAPER, label="paper: 20 % on 8 GPUs (computing fitted)"
+        )
         left.axhline(self.value("gain on 16"), color=PAPER, linestyle=":", label="paper: 12 % on 16")
         for name, one in measured.items():
             ms = one["ms"]

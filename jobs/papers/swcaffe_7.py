@@ -146,11 +146,15 @@ class Renumbered(Figure):
     def words(self, measured: Data, modelled: Data) -> tuple[str, str]:
         """Return the ratios of times and bytes."""
         old, new = modelled["1024"]
-        model = f"old / new {old / new:.2f}, 8 nodes {ratio(NODES, SUPERNODE, 4):.2f}; bytes across 256; 1,024 nodes"
+        across = ", ".join(f"{a / b:.0f}" for a, b in modelled["crossing"].values())
+        model = (
+            f"old / new {ratio(NODES, SUPERNODE, 4):.2f}, {old / new:.2f} on 8, 1,024 nodes; bytes across {across}, "
+        )
+        model += "counted from the schedules"
         if not measured:
             return "", model
         quarter, full = (over(measured[name][-1]) for name in UPLINKS)
-        return f"old / new {quarter:.2f}, uplink in full {full:.2f}; bytes across 4; 8 nodes, 64 MB", model
+        return f"old / new {quarter:.2f}, uplink in full {full:.2f}; 8 nodes, {SIZES[-1] >> 20} MB", model
 
     def draw(self, figure: Any, measured: Data, modelled: Data) -> None:
         """Draw seconds against bytes, for each uplink."""

@@ -83,7 +83,7 @@ class LayerTimes(Figure):
         return {"times": {net: times(model) for net, model in NETS.items()}, "forward": forward}
 
     def check(self, measured: Data, modelled: Data) -> Iterable[Check]:
-        """Check that the named layers are the weak ones, and the rule of 160 against table II."""
+        """Check that the named layers are the weak ones; the rule of 160 is arithmetic on table II, no evidence."""
         for net, found in modelled["times"].items():
             slow = {name: chip / gpu for name, (kind, chip, gpu) in found.items() if kind == "convolution"}
             first, later = ([v for n, v in slow.items() if (n in FIRST[net]) == named] for named in (True, False))
@@ -91,8 +91,8 @@ class LayerTimes(Figure):
             pools = [chip / gpu for kind, chip, gpu in found.values() if kind == "pooling"]
             yield holds(f"{net}: SW over K40m, pooling above the later convolutions", min(pools) > max(later))
         few, many = ([rate for m, rate in modelled["forward"] if (m < LEAST) == narrow] for narrow in (True, False))
-        what = f"table II, {PASSES[0]}: least GFLOP/s with {LEAST} channels and more over the most with fewer"
-        yield Check(what, min(many) / max(few), low=1.0)
+        what = f"arithmetic on table II, {PASSES[0]}: least GFLOP/s with {LEAST} channels and more over the most below"
+        yield Check(what, min(many) / max(few), low=1.0, fitted=True)
 
     def words(self, measured: Data, modelled: Data) -> tuple[str, str]:
         """Return how much slower than the K40m the layers are."""

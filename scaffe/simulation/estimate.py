@@ -105,7 +105,7 @@ class _Estimation:
             return sum(self.times.forward)
         if self.run.workflow == ScB.name:
             return self._whole("bcast") + sum(self.times.forward)
-        sent = self.buckets[: len(self.buckets) - len(self._ahead())]
+        sent = self.buckets[: max(1, len(self.buckets) - len(self._ahead()))]  # the first one's sum comes last
         arrivals = _lanes([0.0] * len(sent), [self._cost(self.down, "bcast", bucket) for bucket in sent])
         needed = {layer: end for bucket, end in zip(sent, arrivals, strict=True) for layer in bucket.layers}
         clock = 0.0

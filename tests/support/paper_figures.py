@@ -1,9 +1,8 @@
-"""The modules of the papers' figures (jobs/papers), their checks' verdicts, and what their results keep."""
+"""The modules of the papers' figures (jobs/papers), and their checks' verdicts."""
 
 from __future__ import annotations
 
 import importlib
-import json
 from pathlib import Path
 from types import ModuleType
 
@@ -30,8 +29,3 @@ def missed(figure: ModuleType, measured: dict, modelled: dict | None = None) -> 
     """Return what the checks that are missed begin with, up to a colon."""
     found = verdicts(figure, measured, modelled)
     return [what.partition(":")[0] for what, verdict in found.items() if verdict == papers.NOT_REPRODUCED]
-
-
-def kept(name: str) -> dict:
-    """Return what the package's result of a figure keeps of its measurement."""
-    return json.loads((papers.FOLDER / f"{name}.json").read_text())["kept"]["measured"]

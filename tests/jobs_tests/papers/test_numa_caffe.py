@@ -35,6 +35,10 @@ def test_a_convolution_s_products_and_columns_are_those_counted_by_hand() -> Non
     for net, name in domains.NETS.items():
         counted = sum(sum(work.flops) for work in shapes.works(name).values())
         assert sum(part.flops for part in domains.parts(net)) == pytest.approx(counted)
+    grouped = next(part for part in domains.parts("AlexNet") if part.name == "conv2")
+    assert grouped.products[0] == (128, 27 * 27, 48 * 25, 2) and grouped.columns == 4 * 2 * 48 * 25 * 27 * 27
+    images = [part for part in domains.parts("GoogLeNet") if part.name.endswith("/1x1")]
+    assert len(images) == 9 and not any(part.columns or part.element_wise for part in images)  # no im2col
 
 
 def test_threads_of_all_nodes_load_one_factor_once_and_the_other_everywhere() -> None:
@@ -180,3 +184,23 @@ def test_the_layers_of_cifar_are_timed_in_short(monkeypatch: pytest.MonkeyPatch)
     found = figure.layers("CIFAR-10")
     assert set(found) == {part.name for part in module("numa_nodes").parts("CIFAR-10")}
     assert all(milliseconds >= 0 for milliseconds in found.values()) and found["conv2"] > 0
+
+
+def test_each_ratio_of_the_text_is_drawn_at_its_height() -> None:
+    picture = pytest.importorskip("matplotlib.figure").Figure()
+    figure, ratios = module("numa_caffe_9"), module("numa_ratios")
+    rates = figure.FIGURE.model({})["rates"]
+    figure.FIGURE.draw(picture, {}, {"rates": rates})
+    squares = {}
+    for axes in picture.axes:
+        marks = [line for line in axes.get_lines() if line.get_marker() in ("s", "D")]
+        squares[axes.get_title().partition(" (")[0]] = [float(line.get_ydata()[0]) for line in marks]
+    assert sum(map(len, squares.values())) == len(ratios.OVER)
+    assert squares["GoogLeNet, SB"] == pytest.approx([3.6, 2 * intel(rates, "GoogLeNet", "SB"), 8.0])
+    hbm = rates["CIFAR-10"]["KNL, HBM"]["Intel"][-1] / rates["CIFAR-10"]["KNL"]["BVLC"][0]
+    assert squares["CIFAR-10, KNL"] == pytest.approx([1.06 * hbm])
+
+
+def intel(rates: dict, net: str, box: str) -> float:
+    """Return Intel-Caffe's modelled rate on all nodes over BVLC's on one."""
+    return rates[net][box]["Intel"][-1] / rates[net][box]["BVLC"][0]

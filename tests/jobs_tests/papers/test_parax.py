@@ -8,7 +8,7 @@ from math import isnan
 from pathlib import Path
 
 import pytest
-from paper_figures import kept, missed, module, verdicts
+from paper_figures import missed, module, verdicts
 
 from scaffe import papers
 from scaffe.parallel.instances.simulation.layers import on_machine
@@ -165,7 +165,10 @@ def test_what_diverges_is_counted_apart_and_in_no_mean() -> None:
         "2 of 2 diverged",
     ]
     found = verdicts(figure, {figure.SAME: [], figure.SCALED: [first, some, gone]}, {})
-    assert list(found.values()) == [papers.NOT_REPRODUCED, papers.REPRODUCED, papers.NOT_MEASURABLE]
+    assert list(found.values()) == [papers.NOT_REPRODUCED, papers.REPRODUCED, papers.NO_EVIDENCE]
+    measured = {figure.SAME: [first, some, some], figure.SCALED: [first, some, gone]}
+    assert figure.FIGURE.words(measured, {})[0].endswith("2 of 2 diverged: too many instances, as the paper warns")
+    assert list(verdicts(figure, {figure.SCALED: [first, gone, gone]}, {}).values())[1] == papers.NOT_MEASURABLE
 
 
 def test_section_4_3_in_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +185,7 @@ def test_section_4_3_in_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_instances_on_two_cores_gain_by_the_model_and_less_is_refused() -> None:
     figure = module("parax_11")
     assert figure.here("lenet", True) > 1
-    model = {"bandwidth": [61.3, 88.6], "inference": 1.45}
+    model = {"bandwidth": [61.3, 88.6], "inference": 1.45, "cores": [0.0, 94.8], "convolution": {"bandwidth": 0.5}}
     for gain, verdict in ((1.1, papers.REPRODUCED), (0.9, papers.NOT_REPRODUCED)):
         measured = {"core bandwidth": 20e9, "gains": {"MobileNet-v1": {"training": gain, "inference": gain}}}
         found = [check.verdict for check in figure.FIGURE.check(measured, model) if "cores here" in check.what]
@@ -199,6 +202,15 @@ def test_the_counted_bytes_of_parameter_server_and_ring_are_the_closed_forms() -
                 assert moved <= figure.passes(name, n)
             elif moved:
                 assert moved == pytest.approx(figure.passes(name, n), rel=1e-3)
+
+
+def test_the_gradient_server_updates_the_weights_of_each_domain() -> None:
+    """Algorithm 1: the first gradient and n - 1 additions, then W_i += G on both NUMA nodes."""
+    figure = module("parax_15")
+    assert figure.passes(figure.GS, 54, domains=2) == 53 * 3 + 2 * 3
+    assert figure.passes(figure.PS, 54, domains=2) == figure.passes(figure.PS, 54) == 2 + 53 * 3 + 3 + 54 * 2
+    lines = list(figure.FIGURE.table({}, {}))
+    assert lines[2].endswith("| 1.47 | 1.56 | 1.61 | 1.63 | 1.65 |")  # 22 / 15, 42 / 27, 92 / 57, 137 / 84, 272 / 165
 
 
 def test_an_update_through_slow_sockets_takes_what_its_bytes_take() -> None:
@@ -226,7 +238,9 @@ def test_inference_is_no_evidence_for_more_instances_and_counts_where_it_is_miss
         "MXNet": dict.fromkeys(figure.SCALED, [1, 12, 20, 40]),
     }
     instances = {"training": {"MobileNet-v1": rising}, "inference": {"MobileNet-v1": rising, "Word-LM": falling}}
-    found = verdicts(figure, {}, {"instances": instances, "cores": dict.fromkeys(figure.PHASES, cores)})
+    found = verdicts(
+        figure, {}, {"instances": instances, "cores": dict.fromkeys(figure.PHASES, cores), "words": [2.76, 2.49]}
+    )
     for what, verdict in found.items():
         missing = papers.NOT_REPRODUCED if "Word-LM" in what else papers.NO_EVIDENCE
         assert verdict == (missing if "inference" in what else papers.REPRODUCED), what
@@ -246,7 +260,32 @@ def test_the_parameter_server_s_and_the_ring_s_measured_passes_in_short(monkeypa
     monkeypatch.setattr(figure, "TURNS", 1)
     monkeypatch.setattr(figure, "STREAMS", 1)
     short = figure.FIGURE.measure()
+    assert short["cores"] >= 1
     for way in (figure.PS, figure.RING):
-        assert short["passes"][way] == pytest.approx(kept("parax-15")["passes"][way], rel=1e-3)
+        by_formula = [figure.passes(way, n) for n in figure.COUNTS]
+        assert short["passes"][way] == pytest.approx(by_formula, rel=1e-3)
     checks = list(figure.FIGURE.check(short, figure.FIGURE.model(short)))
-    assert len(checks) == len(figure.COUNTS) * 4 + 2 and all(check.found for check in checks)
+    assert len(checks) == len(figure.COUNTS) * 4 + 4 and all(check.found for check in checks)
+
+
+def test_a_server_that_rises_with_a_half_batch_is_not_the_papers() -> None:
+    figure = module("parax_15")
+    for last, verdict in ((0.99, papers.REPRODUCED), (1.2, papers.NOT_REPRODUCED)):
+        rates = dict.fromkeys(figure.COLOURS, [1.0, 1.1, 1.2, 1.3, 1.4, 1.4 * last])
+        found = verdicts(figure, {}, {"rates": rates})
+        assert found["throughput, server: 54 instances (batch 32) over 27"] == verdict
+    falling = verdicts(figure, {}, {"rates": dict.fromkeys(figure.COLOURS, [1.0, 1.1, 1.0, 1.3, 1.4, 1.4])})
+    assert [what for what, v in falling.items() if v == papers.NOT_REPRODUCED and "least step" in what]
+
+
+def test_convolutions_take_the_longer_of_operations_and_bytes_and_parax_18_has_the_fitted_rates() -> None:
+    figure = module("parax_11")
+    seconds, used = figure.convolving(1)
+    socket = figure.machine(1)
+    costs = [cost for cost in on_machine(figure.passes(True).costs, socket) if cost.computes]
+    images, moved = figure.BATCH * figure.CORES, sum(cost.moved for cost in costs)
+    assert seconds == pytest.approx(images * sum(cost.flops for cost in costs) / 130e9, rel=0.02)
+    bytes_moved = images * moved + sum(cost.parameters for cost in costs)
+    assert used == pytest.approx(bytes_moved / (seconds * socket.bandwidth))
+    fitted = {one.name for one in module("parax_18").FIGURE.inputs if one.origin == "fitted"}
+    assert fitted == {"core rate", "core bandwidth"}

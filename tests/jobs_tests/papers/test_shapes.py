@@ -17,6 +17,7 @@ def test_lenets_operations_and_bytes_are_those_counted_by_hand() -> None:
     assert shapes.activations("lenet") == 4 * tops
     memory = module("parax_18")
     assert memory.FIGURE.value("MobileNet-v1: blobs") == shapes.activations("mobilenet")
+    assert memory.FIGURE.value("ResNet-50: blobs") == shapes.activations("resnet50")
     assert memory.footprint("lenet", 3, 10) == 40 * tops + 5 * 4 * 431_080
 
 

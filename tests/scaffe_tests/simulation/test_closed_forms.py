@@ -52,6 +52,16 @@ def test_exchanges(cluster: str, name: str, ranks: int, within: float) -> None:
     assert found == pytest.approx(events("allreduce", name, cluster, ranks, 4 * MIB), rel=within)
 
 
+@pytest.mark.parametrize(("ranks", "supernode"), [(32, 2), (32, 8), (8, 4)])
+def test_halving_sends_the_bytes_of_equations_5_and_6(ranks: int, supernode: int) -> None:
+    """Without latency and additions: p - p / q parts at full rate, p / q - 1 at a quarter, there and back."""
+    numbers = {"supernode": supernode, "alpha": 0.0, "rate": 1.0, "add": 1e30}
+    links = find_cluster("taihulight").with_(**numbers).links
+    supernodes = ranks // supernode
+    parts = ranks - supernodes + 4 * (supernodes - 1)
+    assert ClosedForms(links, ranks).exchange("halving", MIB).seconds == pytest.approx(2 * MIB * parts / ranks)
+
+
 def test_two_ranks_by_hand() -> None:
     """One message each way of all parameters: 1 s for a byte and no latency, nothing else."""
     slow = find_cluster("tianhe").with_(alpha=0.0, alpha_in=0.0, rate=1.0, rate_in=1.0, add=1e30, launch=0.0)

@@ -114,6 +114,32 @@ def test_latencies_alone_are_one_for_each_message_and_one_for_the_loss(sync: str
     assert found.seconds == pytest.approx(3)
 
 
+@pytest.mark.parametrize("forward", [0.0, 0.5])
+@pytest.mark.parametrize("nbytes", ["0", "1M", "inf"])
+def test_a_long_backward_pass_hides_all_but_the_first_bucket_s_sum_and_broadcast(nbytes: str, forward: float) -> None:
+    """Its gradients are the last; the next forward pass begins with its parameters. A message has no latency."""
+    even = find_cluster("cluster-a").with_(devices=1, alpha=0.0, rate=1e8, add=FAST)
+    times = LayerTimes(*([each * bool(bottom) for bottom in lenet().bottoms] for each in (forward, 0.5)), 0.0)
+    run = Run("SC-OBR", reduce="chain", bucket_bytes=nbytes)
+    found = estimate(lenet(), even, run, times, ClosedForms(even.links, 2, ("chain",)))
+    driven = simulate_iteration(lenet(), 2, even, run, times=times)
+    first = next(iter(driven.buckets.values()))
+    for one in (found, driven):
+        assert one.seconds - times.computing == pytest.approx(2 * first / 1e8, rel=1e-3)
+
+
+@pytest.mark.parametrize(("workflow", "updated"), [("SC-B", 431_080), ("SC-OBR", 20 * 25 + 20)])
+def test_an_update_is_at_the_end_but_sc_obr_s_of_earlier_buckets(workflow: str, updated: int) -> None:
+    """With a bucket for each layer only conv1's update comes after the backward pass. Messages take no time."""
+    even = find_cluster("cluster-a").with_(devices=1, alpha=0.0, rate=FAST, add=FAST)
+    times = LayerTimes(*([[0.5 * bool(bottom) for bottom in lenet().bottoms]] * 2), 1e-6)
+    run = Run(workflow, reduce="chain", bucket_bytes="0")
+    found = estimate(lenet(), even, run, times, ClosedForms(even.links, 2, ("chain",)))
+    driven = simulate_iteration(lenet(), 2, even, run, times=times)
+    for one in (found, driven):
+        assert one.seconds - times.computing == pytest.approx(1e-6 * updated, rel=0.03)  # buckets are padded
+
+
 def test_two_stages_are_under_way_and_share_the_busiest_port() -> None:
     cost = CollectiveTime(seconds=10.0, busy=2.0, algorithm="chain", chunk=1)
     assert _lanes([0.0, 0.0, 0.0, 30.0], [cost] * 4) == [10, 12, 20, 40]

@@ -88,6 +88,8 @@ def test_reading_bounds_an_iteration() -> None:
     """16 images of 28 x 28 bytes each, at a node's rate."""
     one = simulate_iteration(net(), 2, even(read=1000.0), run("SC-OBR"))
     assert one.seconds == pytest.approx(16 * 28 * 28 / 1000)
+    both = simulate_iteration(net(), 2, even(storage=1000.0), run("SC-OBR"))
+    assert both.seconds == pytest.approx(2 * 16 * 28 * 28 / 1000)  # two ranks share the storage
 
 
 def test_hook_and_allreduce() -> None:
