@@ -117,6 +117,7 @@ class Beyond(Figure):
     """The best way to run each paper's net, against the paper's own."""
 
     id, rank = "beyond-1", 90
+    slow = True
     title = "The best of this project on each paper's machine, and on a present cluster"
     source = "no figure: all five papers"
     paper = "nothing: none looks beyond its own design"

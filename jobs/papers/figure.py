@@ -7,7 +7,8 @@ writes the result. Its keys:
 - paper, measured, modelled: the numbers in words; inputs, unexplained: lists for the pages; table: lines, if any,
 - checks: what, found, low, high, verdict, by, why,
 - verdict: the worst of the checks,
-- kept: what was measured, from which the rest can be made again; when, on which machine and beside which other work.
+- kept: what was measured, from which the rest can be made again; when, on which machine and beside which other work,
+- model: what the model predicts, of slow figures alone: the rest can be made again without it.
 """
 
 from __future__ import annotations
@@ -97,6 +98,7 @@ class Figure:
     title: str
     source: str  # paper, figures, sections
     paper: str  # the paper's numbers
+    slow = False  # whether the model takes more than a second: then the result has what it predicts
     inputs: Sequence[Input] = ()
     unexplained: Sequence[str] = ()  # what the paper leaves open
 
@@ -141,6 +143,7 @@ def result(figure: Figure, kept: Data) -> Data:
     if "why" in kept:
         checks.append(Check("measurement", None, why=kept["why"]))
     words, table = figure.words(measured, modelled), list(figure.table(measured, modelled))
+    optional = {"table": table, "model": modelled if figure.slow else None}
     return {
         "rank": figure.rank,
         "id": figure.id,
@@ -154,7 +157,7 @@ def result(figure: Figure, kept: Data) -> Data:
         "checks": [check.result() for check in checks],
         "verdict": worst([check.verdict for check in checks]),
         "kept": kept,
-    } | ({"table": table} if table else {})
+    } | {key: found for key, found in optional.items() if found}
 
 
 def worst(verdicts: Sequence[str]) -> str:

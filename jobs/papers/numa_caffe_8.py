@@ -31,7 +31,11 @@ BATCH, ITERATIONS, LARGEST = 32, 1000, 1e-5
 GATE = "relative difference of gradients"
 SHOWN, SHORT = 100, 20  # iterations of a point of a loss curve; of finer points, which stand in the words alone
 CHAOS = 2  # times the nudged solver's distance that another may have: one nudge is one draw, so this is coarse
-ONE, NUDGED, SUMMED = "1 solver", "1 solver, weights a rounding off", "1 solver, sums of 2"
+ONE, NUDGED, SUMMED = "1 solver", "1 solver, weights a rounding off", "1 solver, sums of 2"  # keys of what is kept
+IN_WORDS = {
+    NUDGED: "1 solver, first weights a rounding apart",
+    SUMMED: "1 solver, gradients doubled",
+}
 
 
 @dataclass(frozen=True)
@@ -197,11 +201,12 @@ class SameGradients(Figure):
             far = apart(ways[name]["losses"], one["losses"])
             yield Check(f"{GATE}, {name}", found, high=LARGEST)
             yield Check(f"loss curves apart, {name}", far, high=0.01)
-            yield Check(f"loss curves apart, {name}, over {NUDGED}", far / nudged, high=CHAOS)
+            yield Check(f"loss curves apart, {name}, times as far as {IN_WORDS[NUDGED]}", far / nudged, high=CHAOS)
             points = abs(ways[name]["accuracy"] - one["accuracy"])
             yield Check(f"points of accuracy apart, {name}", points, high=self.value("accuracy"))
         wrong = apart(ways[SUMMED]["losses"], one["losses"])
-        yield Check(f"loss curves apart, {SUMMED}, over {NUDGED}", wrong / nudged, low=CHAOS)
+        what = f"loss curves apart, {IN_WORDS[SUMMED]}, times as far as {IN_WORDS[NUDGED]}"
+        yield Check(what, wrong / nudged, low=CHAOS)
 
     def words(self, measured: Data, modelled: Data) -> tuple[str, str]:
         """Return the greatest difference, and the accuracies."""
@@ -214,7 +219,7 @@ class SameGradients(Figure):
         one = ways[ONE]["losses"]
         for length in (SHOWN, SHORT):
             far = {name: apart(ways[name]["losses"], one, length) for name in (*WAYS, *CONTROLS)}
-            controls = ", ".join(f"{name} {far[name]:.1%}" for name in CONTROLS)
+            controls = ", ".join(f"{IN_WORDS[name]} {far[name]:.1%}" for name in CONTROLS)
             text += f"; means of {length} losses apart: {max(far[name] for name in WAYS):.1%} at most, {controls}"
         return text, "-"
 
@@ -225,7 +230,7 @@ class SameGradients(Figure):
         at = SHOWN * (np.arange(len(means(one))) + 0.5)
         for name, found in measured["ways"].items():
             how: Data = {"color": COLOURS[name], "linewidth": 1, "marker": "."}
-            left.plot(at, means(found["losses"]), label=f"{name}: {found['accuracy']:.1f} %", **how)
+            left.plot(at, means(found["losses"]), label=f"{IN_WORDS.get(name, name)}: {found['accuracy']:.1f} %", **how)
             if name != ONE:
                 right.semilogy(at, 100 * distances(found["losses"], one), **how)
         right.axhline(1, color="black", linestyle=":", linewidth=0.8, label="1 %")

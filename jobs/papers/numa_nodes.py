@@ -11,6 +11,9 @@ from typing import Any
 import shapes
 from figure import ASSUMED, DERIVED, STATED, Input
 
+from scaffe.layers.pooling import Pooling
+from scaffe.proto import PoolingParameter
+
 CONVOLUTION, INNER = "Convolution", "InnerProduct"
 TILE = 16, 6  # rows and columns of a result that a thread computes at once, as with Haswell's registers
 
@@ -53,6 +56,7 @@ class Part:
     - `bottom`, `top`: of the blobs; 0 for views. `ways`: 1 for a forward pass alone, 2 without the bottom's gradient.
     - `moved`: what the passes read and write of blobs, each blob of a pass once.
     - `columns`: of im2col's buffer; 0 where the image itself is the factor.
+    - `places`: of the elements that a pooling chose, which its gradient needs; 0 for means.
     """
 
     name: str
@@ -64,6 +68,7 @@ class Part:
     moved: float
     columns: float
     weights: float
+    places: float = 0.0
 
     @property
     def flops(self) -> float:
@@ -125,7 +130,8 @@ def _part(layer: Any, bottoms: Any, tops: Any, node: Any, moved: float) -> Part:
     elif layer.type == INNER:
         products = ((1, layer.outputs, layer.inputs, 1),) * ways
     weights = 4.0 * sum(blob.count for blob in layer.blobs)
-    return Part(layer.name, layer.type, products, bottom, top, ways, moved, columns, weights)
+    chooses = isinstance(layer, Pooling) and layer.param.pooling_param.pool == PoolingParameter.MAX
+    return Part(layer.name, layer.type, products, bottom, top, ways, moved, columns, weights, top * chooses)
 
 
 def weights(net: str, *types: str) -> float:

@@ -87,6 +87,7 @@ class Barriers(Figure):
     """One instance on all cores against one on each core."""
 
     id, rank = "parax-11", 8
+    slow = True
     title = "Barriers after each layer: bandwidth that is used, and the gain of an instance on each core"
     source = "ParaX, figures 1, 7, 11 and 12, sections 3 and 5.1"
     paper = "bandwidth 61.3 to 88.6 %; knee at 7 threads; 2.08 to 2.11x in inference, 1.73 to 2.93x in training"

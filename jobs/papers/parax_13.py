@@ -73,6 +73,7 @@ class Instances(Figure):
     """One instance on each core against fewer instances, and against fewer cores."""
 
     id, rank = "parax-13", 17
+    slow = True
     title = "Throughput against cores, and against the number of instances"
     source = "ParaX, figures 11, 13, 14 and 20 to 24, sections 5.1 and 5.4"
     paper = "fastest with 56 instances, but inference on CIFAR-10 with 28; scales better than MXNet; LSTM 2.76, 2.49x"
@@ -93,7 +94,13 @@ class Instances(Figure):
             for batch, gain in zip(MXNETS, (2.76, 2.49), strict=True)
         ),
         Input("Word-LM: steps", paper_word_lm.STEPS, "", ASSUMED, "MXNet's example, which the authors' source has"),
-        Input("Word-LM: words", paper_word_lm.VOCABULARY, "", ASSUMED, "Zaremba et al. 2014; the paper has none"),
+        Input(
+            "Word-LM: words",
+            paper_word_lm.VOCABULARY,
+            "",
+            ASSUMED,
+            "Zaremba et al. 2014; the paper names its text alone: Sherlock Holmes",
+        ),
     )
     unexplained = (
         "The curves have no number in the text but figure 11's: 1.73 to 2.93 in training, 2.08 to 2.11 in inference, "

@@ -114,7 +114,7 @@ class GradientServer(Figure):
         "with the instances. The half batch would have to cost a fifth of the rate, by small products or locks.",
         "Figures 15 to 17 have no numbers in the text: only their order and 'about twice' can be checked.",
         "The paper counts reads and writes, but not which. As section 4.2 has it, a push is an addition, 3 accesses, "
-        "and a pull a copy, 2: PS over GS is 5/3 for many instances, and a ring's bytes are those of PS, less 1/n.",
+        "and a pull a copy, 2: PS over GS is 5/3 for many instances, and a ring's bytes are those of PS, minus 1/n.",
         "One count gives both statements: bytes between memory and caches, where a written line is read first, and "
         "what a ring's neighbour wrote comes from a cache. PS is then 6n, GS 3n, a ring 4n - 3: 1.08 GS with 4 "
         "instances, 1.31 with 54 (the table). It asks that the 51 MB that a step writes on a socket stay in caches, "

@@ -63,6 +63,7 @@ class Memory(Figure):
     """How many images fit."""
 
     id, rank = "parax-18", 16
+    slow = True
     title = "Memory and throughput of n instances with 64 images each"
     source = "ParaX, figures 18 and 19, section 5.3"
     paper = (
@@ -121,7 +122,8 @@ class Memory(Figure):
         for net, found in modelled["fit"].items():
             yield within(f"{net}: images that fit a P100", found, self.value("GPU images"), 0.2)
         for n, found, counted in zip(COUNTS[1:], _added(measured.get("MB", ())), _added(modelled["MB"]), strict=False):
-            yield within(f"MobileNet-v1 here, {n} instances over one: MB over the count's", found / counted, 1.0, 0.2)
+            what = f"MobileNet-v1 here: MB that {n} instances add to one's, measured over counted"
+            yield within(what, found / counted, 1.0, 0.2)
         for net, rates in modelled["rates"].items():
             for phase, where in (("training", "past 64 x 14"), ("inference", "past 16 x 56")):
                 _, middle, last = rates[phase]
@@ -145,7 +147,9 @@ class Memory(Figure):
         axes.set_xticks(TOTALS, [f"64x{n // 64}" for n in TOTALS], fontsize=6)
         axes.minorticks_off()
         counted = [modelled["libraries"] + one for one in modelled["MB"]]
-        ours.plot(COUNTS, counted, "--", color=MODEL, label="counted, from one's on" if measured else "counted")
+        ours.plot(
+            COUNTS, counted, "--", color=MODEL, label="counted, added to one's measured" if measured else "counted"
+        )
         if measured:
             ours.plot(COUNTS, measured["MB"], "o", color=OURS, label="measured")
         ours.set(xlabel="instances", ylabel="MB", ylim=(0, None), title=f"Here: MobileNet-v1, {IMAGES} images each")

@@ -143,7 +143,7 @@ class Intensity(Figure):
         Input("GPU", 10.6e12, "operations/s", STATED, "section 2.1, P100"),
         Input("GPU memory", 732e9, "bytes/s", STATED, "section 2.1, P100"),
         Input("GPU start", 5e-6, "s of a kernel", FITTED, "a launch; decides whether LSTM is above 2.7"),
-        Input("efficiency", 0.75, "of the peak in products", ASSUMED, "of both; parax-11's fitted rate has 0.75"),
+        Input("efficiency", 0.75, "of the peak in products", FITTED, "by parax-11, on figure 1; assumed for the GPU"),
         Input("batch", BATCH, "samples", STATED, "figure 6; ResNet-50 here has 8, of which the text has nothing"),
         Input("LSTM", WIDTH, "elements", STATED, "section 5.1: 650 neurons"),
         Input("LSTM's kernels", 11, "of a step, beside 2 products", DERIVED, "MXNet's LSTMCell, by its operations"),

@@ -2,7 +2,8 @@
 
     python jobs/papers/run.py [--keep] [--list] [ID ...]
 
-Writes, for each figure, scaffe/papers/ID.json and docs/papers/ID.png, then the pages docs/papers/*.md from all results.
+Writes, for each figure, scaffe/papers/ID.json and docs/papers/ID.png, then the pages docs/papers/*.md and the table of
+README.md from all results.
 A figure that fails keeps its former result, and the next one begins; the exit code is then 1. The gate, which compares
 gradients, comes first: nothing else is measured while they differ. With --keep a figure whose measurement is
 kept is not measured again.
@@ -32,7 +33,7 @@ from scaffe.errors import ScaffeError
 from scaffe.papers import FOLDER, REPRODUCED, lines, place
 
 HERE = Path(__file__).resolve().parent
-PICTURES = HERE.parents[1] / "docs/papers"
+PICTURES, README = HERE.parents[1] / "docs/papers", HERE.parents[1] / "README.md"
 PAPERS = ("beyond", "numa-caffe", "parax", "s-caffe", "singlecaffe", "swcaffe")
 
 
@@ -59,7 +60,7 @@ def picture(figure: Figure, found: Data) -> bytes:
 
     drawn = Picture(figsize=(9, 3.8), layout="constrained")
     kept = found["kept"].get("measured", {})
-    figure.draw(drawn, kept, figure.model(kept))
+    figure.draw(drawn, kept, found["model"] if figure.slow else figure.model(kept))
     legends(drawn.axes)
     for axes in drawn.axes:
         axes.spines[["top", "right"]].set_visible(False)
@@ -127,7 +128,7 @@ def main() -> int:
         if name == gate and differ(found):
             print("The gradients differ: nothing else is measured.")
             return 1
-    pages.write(PICTURES, [figure.id for figure in known.values()])
+    pages.write(PICTURES, README, [figure.id for figure in known.values()])
     return failed
 
 

@@ -57,6 +57,7 @@ class AlexNet(Figure):
     """Samples per second of a net with many parameters."""
 
     id, rank = "s-caffe-10", 12
+    slow = True
     title = "AlexNet on 16 GPUs, beside a parameter server and a ring"
     source = "S-Caffe, figure 10, section 6.4"
     paper = "up to 1395 samples/s; comparable to CNTK; Inspur-Caffe on 2 and 4 GPUs alone"

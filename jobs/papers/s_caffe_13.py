@@ -59,7 +59,7 @@ class Overlap(Figure):
     paper = "SC-OB up to 15 %, SC-OBR 20 % (8 GPUs), 12 % (16); table 2: 40.6, 28.6, 19.8, 17.6 aggregation"
     inputs = (
         Input("share", 40.6 / 113.6, "of SC-B's iteration", DERIVED, "table 2: aggregation over total"),
-        Input("rest", 73.0, "", DERIVED, "table 2: total less aggregation, in each row"),
+        Input("rest", 73.0, "", DERIVED, "table 2: total minus aggregation, in each row"),
         Input("CaffeNet", 4 * CAFFENET, "bytes", DERIVED, "the net's parameters"),
         Input("table 2's ranks", RANKS, "", ASSUMED, "the paper does not say"),
         Input("CB-8's gain", 2.3, "", STATED, "table 2"),
@@ -105,7 +105,7 @@ class Overlap(Figure):
             yield Check(what, talking / ms[SC_B], share - 0.05, share + 0.05, fitted=True)
             yield Check("gain of SC-OB over SC-B, %", gain(ms, SC_OB), 5, 20)
             yield Check("gain of SC-OBR over SC-B, %", gain(ms, SC_OBR), 8, 25)
-            what = "SC-OB over SC-B less the shorter of the forward pass and the broadcast"
+            what = "SC-OB over its least: SC-B minus what can hide, the shorter of the forward pass and the broadcast"
             computing = modelled["computing"]
             yield Check(what, ms[SC_OB] / least(measured, computing), low=1.0)
             bound = max(computing, ms[TALKING])
@@ -151,7 +151,7 @@ class Overlap(Figure):
 
 def table_checks(sums: dict[str, float], rest: dict[str, float]) -> Iterable[Check]:
     """Return the checks of table 2's designs on the emulated nodes."""
-    what = f"table 2 on {EIGHT} nodes: total less aggregation, largest over least"
+    what = f"table 2 on {EIGHT} nodes: total minus aggregation, largest over least"
     yield Check(what, max(rest.values()) / min(rest.values()), high=1.03)
     yield holds(f"{ORDER}, {EIGHT} nodes", falls(sums.values()))
     others = (ms for name, ms in sums.items() if name != "CC-8")

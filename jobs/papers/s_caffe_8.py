@@ -66,6 +66,7 @@ class GoogLeNet160(Figure):
     """Strong scaling of GoogLeNet."""
 
     id, rank = "s-caffe-8", 7
+    slow = True
     title = "GoogLeNet on 16 to 160 GPUs"
     source = "S-Caffe, figure 8, section 6.3"
     paper = "128 GPUs 3.3x over 16, 160 GPUs 2.5x over 32"

@@ -160,7 +160,7 @@ class Nodes1024(Figure):
             for b in BATCHES
         ]
         farthest = max(off, key=abs)
-        yield Check("simulated over measured iterations, 2 to 8 nodes, less 1, farthest", farthest, -0.1, 0.1)
+        yield Check("simulated over measured iterations, 2 to 8 nodes, minus 1, farthest", farthest, -0.1, 0.1)
 
     def words(self, measured: Data, modelled: Data) -> tuple[str, str]:
         """Return the model's speedups, and the measured ones with their shares."""
@@ -172,7 +172,7 @@ class Nodes1024(Figure):
         rows = [measured["nodes"][str(COUNTS[-1])][str(batch)] for batch in BATCHES]
         times = ", ".join(f"{COUNTS[-1] * row['alone'] / row['together']:.2f}x" for row in rows)
         shares = ", ".join(f"{share(row):.0f}" for row in rows)
-        return f"8 nodes, layers' times replayed: AlexNet {times}; communication {shares} % (first set)", model
+        return f"8 nodes, layers' times replayed: AlexNet {times}; communication {shares} % (the first is set)", model
 
     def draw(self, figure: Any, measured: Data, modelled: Data) -> None:
         """Draw speedups and shares as the paper's bars, and the speedups of few nodes."""

@@ -50,7 +50,7 @@ def same_order(what: str, found: Mapping[str, float], other: Mapping[str, float]
     """Return the check that no pair of nets is swapped."""
     pairs = swapped(found, other)
     names = f" ({', '.join(pairs)})" if pairs else ""
-    return Check(f"{what}: pairs of nets in another order{names}", len(pairs), high=0)
+    return Check(f"{what}: pairs of nets whose order is reversed{names}", len(pairs), high=0)
 
 
 def operations(net: str) -> float:
@@ -72,6 +72,7 @@ class Processors(Figure):
     """What peaks and memory permit, beside what was measured."""
 
     id, rank = "swcaffe-8", 14
+    slow = True
     title = "Five nets on three processors, against a roofline of each layer"
     source = "swCaffe, tables I to III, figures 8 and 9, sections III.A and VI.B"
     paper = "images/s of AlexNet: CPU 12, K40m 79, SW26010 94; of VGG-16: 1.1, 14, 6.2"
@@ -138,7 +139,7 @@ class Processors(Figure):
             more = modelled["operations"]["VGG-19"] / modelled["operations"]["VGG-16"]
             found = rates["VGG-16"] / rates["VGG-19"]
             yield within("one core here: VGG-16 over VGG-19, as their operations", found, more, 0.2)
-            yield Check("one core here: largest part of its sgemm", max(parts(measured, modelled).values()), high=1.0)
+            yield Check("one core here: largest share of its sgemm", max(parts(measured, modelled).values()), high=1.0)
 
     def words(self, measured: Data, modelled: Data) -> tuple[str, str]:
         """Return the images per second of a core and their part of its products, and the part of the roofline."""
@@ -150,8 +151,8 @@ class Processors(Figure):
         rates, shares = images(measured), parts(measured, modelled)
         each = ", ".join(f"{net} {rates[net]:.3g} ({shares[net]:.0%})" for net in NETS)
         rest = [{net: rate for net, rate in one.items() if net != DISPUTED} for one in (TABLE_3["CPU"], rates)]
-        order_of = f"{len(swapped(*rest))} pairs of nets in another order than the paper's CPU without {DISPUTED}"
-        return f"images/s of one core, in brackets of its sgemm: {each}; {order_of}", model
+        order_of = f"{len(swapped(*rest))} pairs of nets whose order the paper's CPU reverses, without {DISPUTED}"
+        return f"images/s of one core (share of its sgemm rate): {each}; {order_of}", model
 
     def table(self, measured: Data, modelled: Data) -> Iterable[str]:
         """Return the CPU's column beside one core here: images per second, and the part of the peak or of sgemm."""

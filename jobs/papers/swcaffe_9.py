@@ -61,6 +61,7 @@ class LayerTimes(Figure):
     """Which layers a chip with little memory bandwidth is bad at."""
 
     id, rank = "swcaffe-9", 24
+    slow = True
     title = "Time of layers of AlexNet and VGG-16 on SW26010 and on a K40m"
     source = "swCaffe, figures 8 and 9, section VI.A"
     paper = "the first two convolutions and pooling are slow on SW26010; products need m > 160"

@@ -13,12 +13,20 @@ from scaffe import papers
 pytestmark = [pytest.mark.mpi_skip, pytest.mark.usefixtures("figures_path")]
 
 
-def test_each_result_is_what_its_figure_makes_of_the_kept_measurement() -> None:
-    figures = module("run").figures()
-    assert {one["id"] for one in papers.results()} == set(figures)
-    for name in ("swcaffe-10", "numa-caffe-9", "singlecaffe-9", "singlecaffe-6", "s-caffe-9"):  # quick ones
-        written = json.loads((papers.FOLDER / f"{name}.json").read_text())
-        assert json.loads(json.dumps(module("figure").result(figures[name], written["kept"]))) == written
+def test_each_figure_has_a_result() -> None:
+    assert {one["id"] for one in papers.results()} == set(module("run").figures())
+
+
+@pytest.mark.parametrize("name", [one["id"] for one in papers.results()])
+def test_a_result_is_what_its_figure_makes_of_what_it_keeps(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it but what slow models predict, which is taken from the result."""
+    figure = module("run").figures()[name]
+    written = json.loads((papers.FOLDER / f"{name}.json").read_text())
+    if figure.slow:
+        monkeypatch.setattr(figure, "model", lambda measured: written["model"])
+    made = json.loads(json.dumps(module("figure").result(figure, written["kept"])))
+    stale = [key for key in made | written if made.get(key) != written.get(key)]
+    assert stale == [], f"write it anew: bash jobs/papers.sh --keep {name}"
 
 
 def test_each_input_says_where_it_comes_from() -> None:

@@ -61,7 +61,10 @@ def test_the_gate_refuses_another_loss_curve_and_another_accuracy() -> None:
     late = [1.0] * 100 + [0.1] * 100
     for other, wanted in (
         ({"losses": [1.015] * 200}, ["loss curves apart, mine"]),
-        ({"losses": [1.03] * 200}, ["loss curves apart, mine", f"loss curves apart, mine, over {gate.NUDGED}"]),
+        (
+            {"losses": [1.03] * 200},
+            ["loss curves apart, mine", f"loss curves apart, mine, times as far as {gate.IN_WORDS[gate.NUDGED]}"],
+        ),
         ({"accuracy": 88.7}, ["points of accuracy apart, mine"]),
     ):
         assert missed(gate, {"ways": ways(mine=one | other), "differences": {"mine": 0.0}}, {}) == wanted
@@ -72,7 +75,8 @@ def test_a_sum_as_close_as_a_rounding_is_refused() -> None:
     gate = module("numa_caffe_8")
     assert not missed(gate, {"ways": ways(), "differences": {}}, {})
     close = ways() | {gate.SUMMED: ways()[gate.NUDGED]}
-    what = f"loss curves apart, {gate.SUMMED}, over {gate.NUDGED}"
+    summed, nudged = (gate.IN_WORDS[name] for name in (gate.SUMMED, gate.NUDGED))
+    what = f"loss curves apart, {summed}, times as far as {nudged}"
     assert missed(gate, {"ways": close, "differences": {}}, {}) == [what]
 
 

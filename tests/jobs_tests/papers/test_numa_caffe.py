@@ -108,7 +108,7 @@ def test_slower_solvers_and_a_bvlc_that_scales_are_not_reproduced() -> None:
 
     good = verdicts({one: 2.0, threads: 1.1, two: 1.05})
     bad = verdicts({one: 2.0, threads: 1.1, two: 1.3})
-    whats = "AlexNet: 2 solvers over 1 with 2 threads, measured", "AlexNet: 2 solvers, part of linear, measured"
+    whats = "AlexNet: 2 solvers over 1 with 2 threads, measured", "AlexNet: speedup of 2 solvers over 2, measured"
     assert [good[what] for what in whats] == [papers.REPRODUCED] * 2
     assert [bad[what] for what in whats] == [papers.NOT_REPRODUCED] * 2
     modelled["rates"]["AlexNet"]["BW"]["BVLC"][2] *= 2

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from paper_figures import module
+from paper_figures import ROOT, module
+
+from scaffe import papers
 
 pytestmark = [pytest.mark.mpi_skip, pytest.mark.usefixtures("figures_path")]
 
@@ -62,7 +64,45 @@ def test_each_paper_gets_its_own_figures(tmp_path: Path, monkeypatch: pytest.Mon
     base, pages = module("figure"), module("pages")
     found = [made(name, [base.holds("sign", True)], {"measured": {}}) for name in ("s-caffe-1", "singlecaffe-2")]
     monkeypatch.setattr(pages, "results", lambda: found)
-    pages.write(tmp_path, ["s-caffe-1", "singlecaffe-2"])
-    assert {path.name for path in tmp_path.iterdir()} == {"s-caffe.md", "singlecaffe.md"}
+    (tmp_path / "README.md").write_text("about")
+    pages.write(tmp_path, tmp_path / "README.md", ["s-caffe-1", "singlecaffe-2"])
+    assert {path.name for path in tmp_path.iterdir()} == {"README.md", "figures.md", "s-caffe.md", "singlecaffe.md"}
+    assert (tmp_path / "README.md").read_text() == "about"
     text = (tmp_path / "s-caffe.md").read_text()
     assert "s-caffe-1" in text and "singlecaffe-2" not in text and "## Not reproduced here" in text
+
+
+def test_the_pages_and_the_readme_s_table_are_those_of_the_results(tmp_path: Path) -> None:
+    """They are not stale: `bash jobs/papers.sh --keep numa-caffe-8` writes them anew."""
+    readme = ROOT / "README.md"
+    (tmp_path / "README.md").write_text(readme.read_text())
+    module("pages").write(tmp_path, tmp_path / "README.md", list(module("run").figures()))
+    written = {path.name: path.read_text() for path in (*(ROOT / "docs/papers").glob("*.md"), readme)}
+    made = {path.name: path.read_text() for path in tmp_path.glob("*.md")}
+    assert set(made) == set(written)
+    assert [name for name in made if made[name] != written[name]] == []
+
+
+def test_the_table_has_all_figures_the_headlines_first_and_the_minutes() -> None:
+    base, pages = module("figure"), module("pages")
+    assert set(pages.HEADLINES) <= set(module("run").figures()) and len(set(pages.HEADLINES)) == 10
+    long = made("s-caffe-11", [base.holds("sign", True)], {"measured": {"x": 1}, "seconds": 90}) | {"paper": "2x " * 99}
+    off = [base.within("SC-OBR here: model over measured", 1.2, 1.0, 0.1)]
+    found = [made("a-1", off, {"measured": {"x": 1}, "seconds": 30}), long]
+    lines = [line for line in "\n".join(pages.overview(found)).split("\n") if line]
+    rows = [line for line in lines if line.startswith("| [")]
+    assert rows[0].startswith("| [s-caffe-11](s-caffe.md#s-caffe-11): Title of s-caffe-11 | 2x 2x")
+    assert rows[1].startswith("| [a-1](a.md#a-1): Title of a-1 | 2x | 3x | 4x | not reproduced, 0 of 1")
+    assert "2x... |" in rows[0] and len(rows[0]) < 320 and len(rows) == 2
+    assert "1 reproduced; 1 not reproduced. Their measurements take 2 minutes, models and pictures some more." in lines
+    assert lines[lines.index("a-1.") - 1].endswith("It misses in:")
+
+
+def test_the_readme_s_table_stands_between_its_marks() -> None:
+    base, pages = module("figure"), module("pages")
+    found = [made(name, [base.holds("sign", True)], {"measured": {}}) for name in ("s-caffe-11", "a-1")]
+    text = pages.in_readme("a\n<!-- figures -->\nold\n<!-- end -->\nb\n", found)
+    row = "| [s-caffe-11](docs/papers/s-caffe.md#s-caffe-11) | Title of s-caffe-11 | reproduced |"
+    assert text.split("\n")[4] == row and text.endswith(f"{row}\n<!-- end -->\nb\n") and "old" not in text
+    assert pages.in_readme(text, found) == text
+    assert papers.REPRODUCED in text

@@ -209,6 +209,8 @@ def test_the_gradient_server_updates_the_weights_of_each_domain() -> None:
     figure = module("parax_15")
     assert figure.passes(figure.GS, 54, domains=2) == 53 * 3 + 2 * 3
     assert figure.passes(figure.PS, 54, domains=2) == figure.passes(figure.PS, 54) == 2 + 53 * 3 + 3 + 54 * 2
+    update = 4 * figure.ELEMENTS * (53 * 3 + 2 * 3) / 281.6e9  # by all cores, at the memory's rate
+    assert figure.FIGURE.rate(figure.GS, 54, 1e9) == pytest.approx(1728 / (1728 / (196 * 1.73) + update), rel=1e-9)
     lines = list(figure.FIGURE.table({}, {}))
     assert lines[2].endswith("| 1.47 | 1.56 | 1.61 | 1.63 | 1.65 |")  # 22 / 15, 42 / 27, 92 / 57, 137 / 84, 272 / 165
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from scaffe.errors import ScaffeError
 from scaffe.simulation import find_cluster
 from scaffe.simulation.clusters import FOLDER, UNITS, names
 
+ROOT = Path(__file__).resolve().parents[3]
 RATE = '{ value = 6e9, from = "stated", where = "" }'
 
 
@@ -18,6 +20,15 @@ def test_each_shipped_cluster_says_where_each_number_comes_from(name: str) -> No
     cluster = find_cluster(name)
     assert cluster.about and set(cluster.quantities) <= set(UNITS)
     assert [key for key, quantity in cluster.quantities.items() if not quantity.where] == []
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_documentation_names_what_is_fitted_and_assumed(name: str) -> None:
+    (row,) = re.findall(rf"^\| `{name}` \|.*\|(.*)\|(.*)\|$", (ROOT / "docs/simulate.md").read_text(), re.MULTILINE)
+    quantities = find_cluster(name).quantities
+    for origin, cell in zip(("fitted", "assumed"), row, strict=True):
+        told = set(re.findall(r"\w+", cell.replace("which are unused", "")))
+        assert told == {key for key, quantity in quantities.items() if quantity.origin == origin}, origin
 
 
 def test_a_file_of_one_s_own_is_read(tmp_path: Path) -> None:
