@@ -32,14 +32,13 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from iteration import DECAY, MOMENTUM, RATE, zoo
+from iteration import random_images, solver_param, zoo
 
 from scaffe.monitor.record import BACKWARD, FORWARD, RankRecord
 from scaffe.parallel.drive import DRIVES
 from scaffe.parallel.propagate import Propagate
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import launcher_rank
-from scaffe.proto import SolverParameter
 from scaffe.training import built_solver
 from scaffe.training.carried import Carried
 from scaffe.training.recovering_solver import RecoveringSolver
@@ -66,13 +65,9 @@ RECOVERY = {  # the functions of its parts
 
 def made(given: argparse.Namespace, shrinks: bool) -> Solver:
     """Return a solver of the net on random images, without snapshots."""
-    param = SolverParameter(base_lr=RATE, momentum=MOMENTUM, weight_decay=DECAY, lr_policy="fixed", random_seed=1)
-    param.snapshot_after_train = False
-    param.net_param.MergeFrom(zoo(given.net, given.batch))
     run = Run(given.workflow, given.sync, drive=given.drive, on_rank_loss="shrink" if shrinks else "stop")
-    solver = Solver(param, run=run)
-    data = solver.net.blobs["data"]
-    data.data[...] = np.random.default_rng(1).standard_normal(data.shape)
+    solver = Solver(solver_param(zoo(given.net, given.batch)), run=run)
+    random_images(solver.net, 1)
     return solver
 
 

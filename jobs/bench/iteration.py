@@ -29,7 +29,7 @@ def build(
 ) -> scaffe.Net:
     """Return the net over random images of class 0."""
     net = scaffe.Net(param, phase, compute=Compute(engine, plan=plan, numbers=numbers))
-    net.blobs["data"].data[...] = np.random.default_rng(0).standard_normal(net.blobs["data"].shape)
+    random_images(net, 0)
     return net
 
 
@@ -59,6 +59,17 @@ def solver_fields(kind: str = "SGD") -> dict[str, Any]:
     """Return the fields of a solver of this type; RMSProp has no momentum."""
     momentum = 0.0 if kind == "RMSProp" else MOMENTUM
     return {"type": kind, "base_lr": RATE, "momentum": momentum, "weight_decay": DECAY, "lr_policy": "fixed"}
+
+
+def solver_param(net: NetParameter, kind: str = "SGD", **more: Any) -> SolverParameter:
+    """Return the solver of a net, which writes no snapshot at its end; `more` are further fields."""
+    own = {"random_seed": 1, "max_iter": 1, "snapshot_after_train": False}
+    return SolverParameter(net_param=net, **solver_fields(kind) | own | more)
+
+
+def random_images(net: scaffe.Net, seed: int) -> None:
+    """Fill a net's batch with random images of class 0."""
+    net.blobs["data"].data[...] = np.random.default_rng(seed).standard_normal(net.blobs["data"].shape)
 
 
 def update(net: scaffe.Net, kind: str = "SGD") -> Callable[[], None]:

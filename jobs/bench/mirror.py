@@ -13,24 +13,18 @@ import time
 
 import numpy as np
 from core_rate import CoreRate
-from iteration import DECAY, MOMENTUM, RATE, zoo
+from iteration import random_images, solver_param, zoo
 
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import open_world
-from scaffe.proto import SolverParameter
 from scaffe.training.solver import Solver
 
 
 def made(given: argparse.Namespace, every: int) -> Solver:
     """Return a solver of a net on random images; every 0 takes no mirrors."""
-    param = SolverParameter(
-        base_lr=RATE, momentum=MOMENTUM, weight_decay=DECAY, lr_policy="fixed", random_seed=1, max_iter=1,
-        snapshot_after_train=False, snapshot_prefix="none",
-    )  # fmt: skip
-    param.net_param.MergeFrom(zoo(given.net, given.batch))
+    param = solver_param(zoo(given.net, given.batch), snapshot_prefix="none")
     solver = Solver(param, run=Run(given.workflow, on_rank_loss="shrink", mirror_every=every))
-    data = solver.net.blobs["data"]
-    data.data[...] = np.random.default_rng(1).standard_normal(data.shape)
+    random_images(solver.net, 1)
     return solver
 
 

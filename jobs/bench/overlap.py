@@ -1,4 +1,4 @@
-"""Milliseconds of an iteration by each workflow, which take turns in one run; overlap.sh starts the ranks.
+"""Milliseconds of an iteration in the steady state by workflows that take turns; overlap.sh starts the ranks.
 
     mpirun -n P python jobs/bench/overlap.py NET [--batch N] [--profile FILE.json|real|flops:RATE|share:S] [--rounds N]
                                              [--width W] [--pairs N] [--pin] [--link-rate]
@@ -16,12 +16,14 @@ Columns:
 
 - median, least and most ms over the rounds,
 - busy: the share of the time in which the busiest rank used a core,
+- sums: of rank 0's iteration the ms in which it waits for the sums of gradients; rest: the others,
 - ratios to SC-B, and to the greater of computing alone and communicating alone,
 - samples per second of all ranks,
 - hidden: computing alone plus communicating alone, less the iteration, as a share of communicating alone. It can't
   exceed what `busy` leaves.
 
 --pairs N runs N pairs of SC-B and another workflow, and prints the median of their ratios with a bootstrap interval.
+--no-talking leaves communicating alone out, and with it what is compared with it.
 --link-rate only prints the rate of a link at which communicating takes half of SC-B's iteration.
 """
 
@@ -29,27 +31,38 @@ from __future__ import annotations
 
 import argparse
 import os
-import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from statistics import median
+from typing import Any, NamedTuple
 
 import numpy as np
+from iteration import zoo
 from narrow import narrowed
 from rank import take_precedence
+from steady import Spent, Steps, make_solver, steady
 
-from scaffe import Net, models
+from scaffe import Net
 from scaffe.parallel.buckets import Bucket
-from scaffe.parallel.choose import WorkflowTrial
 from scaffe.parallel.maker import make_workflow
-from scaffe.parallel.run import Run
+from scaffe.parallel.run import AUTO, Run
 from scaffe.parallel.workflows.alone import Alone
 from scaffe.parallel.workflows.workflow import Parts, Workflow
 from scaffe.parallel.world import World, open_world
-from scaffe.proto import SolverParameter
 from scaffe.tools import benchmark
 from scaffe.training.replay import Profile, Replay, load
 from scaffe.training.solver import Solver
+
+
+@dataclass(frozen=True)
+class SumsBy(Run):
+    """A run whose reduces alone go by `reduce`, as in S-Caffe's table 2; its broadcasts are chosen."""
+
+    @property
+    def how_down(self) -> dict[str, Any]:
+        """The keywords of a broadcast of parameters."""
+        return super().how_down | {"algorithm": AUTO}
+
 
 RUNS = {
     "SC-B": Run(reduce="mpi"),
@@ -71,12 +84,28 @@ OTHERS = {  # other systems' exchanges: only where --runs names them
     "SC-B:ring": Run(sync="allreduce", reduce="ring"),
     "SC-OBR:ring": Run("SC-OBR", "allreduce", reduce="ring", drive="helper"),
 }
+SUMS = "SC-B:sums:"  # of rows whose sums alone go by an algorithm
+OTHERS |= {SUMS + name: SumsBy(reduce=name) for name in ("binomial", "cc-8", "cb-4", "cb-8")}
 KNOWN = RUNS | OTHERS
 
 ALONE = "computing alone"
-Steps = Callable[[], tuple[float, float]]  # runs iterations; returns wall seconds and CPU seconds
-Times = dict[str, list[float]]  # by row, an entry for each round
 TALKING = {"reduce-bcast": "communicating alone", "allreduce": "allreduce alone"}
+
+
+class Round(NamedTuple):
+    """What an iteration of a row takes in a round.
+
+    ms on the slowest rank, the greatest share of a core that a rank used, and ms of rank 0: waiting for the sums of
+    gradients, and the others.
+    """
+
+    ms: float
+    busy: float
+    sums: float
+    rest: float
+
+
+Rounds = dict[str, list[Round]]  # by row, an entry for each round
 
 
 def by_operations(net: Net, rate: float) -> Profile:
@@ -99,9 +128,9 @@ def computing_of_share(share: float, updating: float, exchanging: float) -> floa
 
 def rate_of_share(share: float, solver: Solver, exchange: Steps, a: argparse.Namespace) -> float:
     """Return the operations a second at which SC-B's messages, those of `exchange`, take `share` of its iteration."""
-    both = {ALONE: workflow_step(solver, alone(solver), a.iterations), "SC-B:auto": exchange}
-    spent, _ = measure(solver.world, {name: without_computing(solver, step) for name, step in both.items()}, a)
-    computing = computing_of_share(share, *(1e-3 * median(each) for each in spent.values()))
+    both = {ALONE: steady(solver, alone(solver), a.iterations), "SC-B:auto": exchange}
+    rounds = measure(solver.world, {name: without_computing(solver, step) for name, step in both.items()}, a)
+    computing = computing_of_share(share, *(1e-3 * middle(each) for each in rounds.values()))
     return sum(map(sum, by_operations(solver.net, 1.0).layers.values())) / computing
 
 
@@ -112,8 +141,8 @@ def alone(solver: Solver) -> Workflow:
     return workflow
 
 
-def main() -> None:
-    """Measure, and print the table on rank 0."""
+def arguments() -> argparse.Namespace:
+    """Return the command line's values."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("net", help="of the model zoo")
     parser.add_argument("--batch", type=int, default=32, help="samples of each rank (default: %(default)s)")
@@ -125,26 +154,29 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=2, help="iterations of a round (default: %(default)s)")
     parser.add_argument("--bucket-bytes", default=Run.bucket_bytes)
     parser.add_argument("--runs", default="", help="names of workflows, comma separated")
+    parser.add_argument("--no-talking", action="store_true", help="leave rows of communicating alone out")
     parser.add_argument(
         "--pairs", type=int, default=0, help="pairs of SC-B:auto and SC-OBR:auto, or of the two of --runs"
     )
     parser.add_argument("--pin", action="store_true", help="bind each rank to a core of its own")
     parser.add_argument("--link-rate", action="store_true", help="print that rate, in tc's units")
-    a = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure, and print the table on rank 0."""
+    a = arguments()
     take_precedence()
     world = open_world()
     if a.pin:
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[world.rank % len(cores)]})
-    fields = {"base_lr": 1e-6, "momentum": 0.9, "weight_decay": 5e-4, "lr_policy": "fixed", "random_seed": 1}
-    param = SolverParameter(snapshot_after_train=False, max_iter=1, **fields)
-    param.net_param.MergeFrom(narrowed(models.get(a.net).train_val(batch=a.batch, data="input"), a.width))
-    solver = Solver(param, world=world, run=Run(scaling="weak"))
+    solver = make_solver(world, narrowed(zoo(a.net, a.batch), a.width))
 
     def make(name: str, update: Callable[[Bucket], None] = solver.update_bucket) -> Steps:
         run = replace(KNOWN[name], bucket_bytes=a.bucket_bytes)
         given = world, solver.collectives, solver.net, update, solver.rule
-        return workflow_step(solver, make_workflow(run, *given), a.iterations)
+        return steady(solver, make_workflow(run, *given), a.iterations)
 
     if a.profile.startswith("share:"):
         share = float(a.profile.removeprefix("share:"))
@@ -153,49 +185,30 @@ def main() -> None:
         flops = a.profile.removeprefix("flops:")
         profile = by_operations(solver.net, float(flops)) if flops != a.profile else load(a.profile)
         solver.replay = Replay(solver.net, profile)
+    rows = {} if a.pairs else {ALONE: steady(solver, alone(solver), a.iterations)}
     if a.link_rate:
-        spent, _ = measure(world, {ALONE: workflow_step(solver, alone(solver), a.iterations)}, a)
-        text = link_rate(solver, spent[ALONE])
+        text = link_rate(solver, measure(world, rows, a)[ALONE])
     elif a.pairs:
         names = a.runs.split(",") if a.runs else ["SC-B:auto", "SC-OBR:auto"]
-        spent, _ = measure(world, {name: make(name) for name in names}, a, a.pairs)
-        text = f"{about(world.size, a, solver)}\n{pairs(*spent.items())}"
+        rounds = measure(world, {name: make(name) for name in names}, a, a.pairs)
+        text = f"{about(world.size, a, solver)}\n{pairs(*rounds.items())}"
     else:
-        rows: dict[str, Steps] = {ALONE: workflow_step(solver, alone(solver), a.iterations)}
         names = a.runs.split(",") if a.runs else list(RUNS)
-        for sync in dict.fromkeys(KNOWN[name].sync for name in names):
+        for sync in () if a.no_talking else dict.fromkeys(KNOWN[name].sync for name in names):
             how = "SC-OBR:auto" if sync == "reduce-bcast" else "allreduce:auto"
             rows[TALKING[sync]] = without_computing(solver, make(how, lambda bucket: None))
         rows |= {name: make(name) for name in names}
-        text = table(world.size, a, solver, *measure(world, rows, a))
+        text = table(world.size, a, solver, measure(world, rows, a))
     if world.is_root:
         print(text)
     world.comm.Barrier()
-
-
-def workflow_step(solver: Solver, workflow: Workflow, iterations: int) -> Steps:
-    """Return a function that runs iterations by a workflow, after one that is not timed, and ends its messages."""
-    trial = WorkflowTrial({"": workflow}, solver.world.allgather)
-
-    def step() -> tuple[float, float]:
-        solver.trial = trial
-        while not workflow.is_settled:  # only in the first round, which is not counted
-            solver.step(1)
-        solver.step(1)  # not timed: before it no messages are in flight, as there are before all later ones
-        start, used = time.perf_counter(), time.process_time()
-        solver.step(iterations)
-        spent = time.perf_counter() - start, time.process_time() - used
-        workflow.propagate.sync()
-        return spent
-
-    return step
 
 
 def without_computing(solver: Solver, step: Steps) -> Steps:
     """Return `step` with layers that take no time."""
     nothing = Profile({layer.name: (0.0, 0.0) for layer in solver.net.layers})
 
-    def still() -> tuple[float, float]:
+    def still() -> Spent:
         usual = solver.replay, solver.net.forward_layer, solver.net.backward_layer
         solver.replay = Replay(solver.net, nothing)
         spent = step()
@@ -205,36 +218,37 @@ def without_computing(solver: Solver, step: Steps) -> Steps:
     return still
 
 
-def measure(world: World, rows: dict[str, Steps], a: argparse.Namespace, rounds: int = 0) -> tuple[Times, Times]:
-    """Return the last rank's ms an iteration, and the greatest share of a core that a rank used.
-
-    Rows take turns, in opposite order every other round. The first round is not counted.
-    """
-    spent: Times = {name: [] for name in rows}
-    busy: Times = {name: [] for name in rows}
-    for k in range((rounds or a.rounds) + 1):
-        for name, step in list(rows.items())[:: -1 if k % 2 else 1]:
+def measure(world: World, rows: dict[str, Steps], a: argparse.Namespace, rounds: int = 0) -> Rounds:
+    """Return what iterations take. Rows take turns, in opposite order every other round."""
+    found: Rounds = {name: [] for name in rows}
+    for k in range(rounds or a.rounds):
+        for name, step in list(rows.items())[:: (-1) ** k]:
             world.comm.Barrier()
-            seconds, used = np.max(world.comm.allgather(step()), axis=0)
-            if k:
-                spent[name].append(1e3 * seconds / a.iterations)
-                busy[name].append(used / seconds)
-    return spent, busy
+            ranks = world.allgather(step())
+            wall, used = max(one.wall for one in ranks), max(one.used for one in ranks)
+            sums, rest = ranks[0].summing, ranks[0].wall - ranks[0].summing
+            found[name].append(Round(1e3 * wall, used / wall, 1e3 * sums, 1e3 * rest))
+    return found
 
 
-def link_rate(solver: Solver, each: list[float]) -> str:
+def middle(rounds: Sequence[Round]) -> float:
+    """Return the median ms of an iteration."""
+    return median(one.ms for one in rounds)
+
+
+def link_rate(solver: Solver, rounds: Sequence[Round]) -> str:
     """Return the rate of a link at which a broadcast and a reduce of all parameters take as long as computing."""
-    return f"{2 * 8 * solver.net.packed.nbytes / (1e-3 * median(each)) / 1e6:.0f}mbit"
+    return f"{2 * 8 * solver.net.packed.nbytes / (1e-3 * middle(rounds)) / 1e6:.0f}mbit"
 
 
-def pairs(base: tuple[str, list[float]], other: tuple[str, list[float]]) -> str:
+def pairs(base: tuple[str, Sequence[Round]], other: tuple[str, Sequence[Round]]) -> str:
     """Return the median of the pairs' ratios, with its bootstrap interval of 95 %."""
-    ratios = np.divide(other[1], base[1])
+    ratios = np.divide([one.ms for one in other[1]], [one.ms for one in base[1]])
     resampled = np.median(np.random.default_rng(0).choice(ratios, (10_000, len(ratios))), axis=1)
     low, high = np.percentile(resampled, (2.5, 97.5))
     return (
         f"{other[0]} / {base[0]}: {median(ratios):.3f}, 95 % interval {low:.3f} to {high:.3f}, {len(ratios)} pairs; "
-        f"medians {median(other[1]):.1f} and {median(base[1]):.1f} ms"
+        f"medians {middle(other[1]):.1f} and {middle(base[1]):.1f} ms"
     )
 
 
@@ -246,21 +260,20 @@ def about(ranks: int, a: argparse.Namespace, solver: Solver) -> str:
     )
 
 
-def table(ranks: int, a: argparse.Namespace, solver: Solver, spent: Times, busy: Times) -> str:
+def table(ranks: int, a: argparse.Namespace, solver: Solver, rounds: Rounds) -> str:
     """Return the table."""
-    middle = {name: median(each) for name, each in spent.items()}
-    computing = middle[ALONE]
-    head = f"{'':24}{'ms':>9}{'least':>9}{'most':>9}{'busy':>7}{'/ SC-B':>9}"
-    head += f"{'/ greater':>11}{'samples/s':>11}{'hidden':>8}"
-    lines = [about(ranks, a, solver), head]
-    base = middle.get("SC-B", middle.get("SC-B:auto", np.nan))
-    for name, each in spent.items():
-        ms = middle[name]
-        line = f"{name:24}{ms:9.1f}{min(each):9.1f}{max(each):9.1f}{median(busy[name]):7.0%}{ms / base:9.2f}"
+    ms = {name: middle(each) for name, each in rounds.items()}
+    head = f"{'':24}{'ms':>9}{'least':>9}{'most':>9}{'busy':>7}{'sums':>9}{'rest':>9}{'/ SC-B':>9}"
+    lines = [about(ranks, a, solver), f"{head}{'/ greater':>11}{'samples/s':>11}{'hidden':>8}"]
+    base = ms.get("SC-B", ms.get("SC-B:auto", np.nan))
+    for name, each in rounds.items():
+        least, most = min(one.ms for one in each), max(one.ms for one in each)
+        busy, sums, rest = (median(of) for of in zip(*(one[1:] for one in each), strict=True))
+        line = f"{name:24}{ms[name]:9.1f}{least:9.1f}{most:9.1f}{busy:7.0%}{sums:9.1f}{rest:9.1f}{ms[name] / base:9.2f}"
         if name in KNOWN:
-            talking = middle[TALKING[KNOWN[name].sync]]
-            line += f"{ms / max(computing, talking):11.2f}{1e3 * ranks * a.batch / ms:11.1f}"
-            line += f"{(computing + talking - ms) / talking:8.0%}"
+            talking, rate = ms.get(TALKING[KNOWN[name].sync], np.nan), 1e3 * ranks * a.batch / ms[name]
+            line += f"{ms[name] / np.maximum(ms[ALONE], talking):11.2f}{rate:11.1f}"
+            line += f"{(ms[ALONE] + talking - ms[name]) / talking:8.0%}"
         lines.append(line)
     return "\n".join(lines)
 

@@ -24,19 +24,16 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from iteration import zoo
 from overlap import alone, by_operations
 from rank import take_precedence
+from steady import make_solver, slowest, steady
 
-from scaffe import models
-from scaffe.parallel.choose import WorkflowTrial
 from scaffe.parallel.maker import make_workflow
 from scaffe.parallel.run import Run
-from scaffe.parallel.workflows.workflow import Workflow
 from scaffe.parallel.world import World, open_world
-from scaffe.proto import SolverParameter
 from scaffe.simulation import find_cluster, simulate_iteration
 from scaffe.training.replay import Replay
-from scaffe.training.solver import Solver
 
 RUNS = "SC-B:chain,SC-B:binomial,SC-OB:chain,SC-OBR:chain,SC-OBR:binomial"
 SHORTER = 8  # times shorter than a chunk are the short messages that are timed
@@ -63,21 +60,18 @@ def main() -> None:
     a = parser.parse_args()
     take_precedence()
     world = open_world()
-    fields = {"base_lr": 1e-6, "momentum": 0.9, "weight_decay": 5e-4, "lr_policy": "fixed", "random_seed": 1}
-    param = SolverParameter(snapshot_after_train=False, max_iter=1, **fields)
-    param.net_param.MergeFrom(models.get(a.net).train_val(batch=a.batch, data="input"))
-    solver = Solver(param, world=world, run=Run(scaling="weak"))
+    solver = make_solver(world, zoo(a.net, a.batch))
     profile = by_operations(solver.net, a.rate)
     solver.replay = Replay(solver.net, profile)
     numbers = links(world, a.chunk_bytes)
     both_ways = streams(world.comm, a.chunk_bytes, a.chunk_bytes / numbers["rate"])
-    computing = seconds(solver, alone(solver), a.iterations)
+    computing = slowest(world, steady(solver, alone(solver), a.iterations)()).wall
     rows = {}
     for name in a.runs.split(","):
         workflow, algorithm = name.split(":")
         run = Run(workflow, reduce=algorithm, drive="helper", chunk_bytes=a.chunk_bytes)
         made = make_workflow(run, world, solver.collectives, solver.net, solver.update_bucket, solver.rule)
-        measured = seconds(solver, made, a.iterations)
+        measured = slowest(world, steady(solver, made, a.iterations)()).wall
         if world.is_root:
             cluster = find_cluster("cluster-a").with_(devices=a.ranks_per_node, **numbers)
             profiled = replace(profile, update=0.0)
@@ -87,25 +81,6 @@ def main() -> None:
     if world.is_root:
         print(both_ways)
         report(a, world.size, computing, sum(map(sum, profile.layers.values())), numbers, rows)
-
-
-def seconds(solver: Solver, workflow: Workflow, iterations: int) -> float:
-    """Return the mean seconds of an iteration in the steady state, on the slowest rank."""
-    trial: Any = WorkflowTrial({"": workflow}, solver.world.allgather)
-    ends: list[float] = []
-    took: Callable[[float], str] = trial.took
-
-    def note(spent: float) -> str:
-        ends.append(time.perf_counter())
-        return took(spent)
-
-    trial.took = note
-    solver.trial = trial
-    while not workflow.is_settled:
-        solver.step(1)
-    ends.clear()
-    solver.step(iterations + 3)  # the first begins without messages in flight, the last ends without
-    return float(max(solver.world.allgather((ends[-2] - ends[1]) / iterations)))
 
 
 def links(world: World, chunk: int, row: int = BURST) -> dict[str, float]:

@@ -14,10 +14,9 @@ import time
 
 import numpy as np
 from core_rate import CoreRate
-from iteration import DECAY, MOMENTUM, RATE, zoo
+from iteration import random_images, solver_param, zoo
 
 from scaffe.parallel.run import Run
-from scaffe.proto import SolverParameter
 from scaffe.training.solver import Solver
 
 WITHOUT, WAITING, MEANWHILE = "no snapshot", "waiting", "while training goes on"
@@ -25,14 +24,10 @@ WITHOUT, WAITING, MEANWHILE = "no snapshot", "waiting", "while training goes on"
 
 def made(name: str, batch: int, folder: str, every: int, meanwhile: bool) -> Solver:
     """Return a solver of a net on random images; every 0 takes no snapshots."""
-    param = SolverParameter(
-        base_lr=RATE, momentum=MOMENTUM, weight_decay=DECAY, lr_policy="fixed", random_seed=1, max_iter=1,
-        snapshot_after_train=False, snapshot=every, snapshot_prefix=f"{folder}/{meanwhile}-{every}",
-    )  # fmt: skip
-    param.net_param.MergeFrom(zoo(name, batch))
+    prefix = f"{folder}/{meanwhile}-{every}"
+    param = solver_param(zoo(name, batch), snapshot=every, snapshot_prefix=prefix)
     solver = Solver(param, run=Run(keep_snapshots=1, snapshot_async=meanwhile))
-    data = solver.net.blobs["data"]
-    data.data[...] = np.random.default_rng(1).standard_normal(data.shape)
+    random_images(solver.net, 1)
     return solver
 
 

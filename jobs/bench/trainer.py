@@ -18,15 +18,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from iteration import build, solver_fields, theirs, zoo
+from iteration import build, random_images, solver_param, theirs, zoo
 from turns import TORCH, TRAIN, Way
 
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
-
-
-def random_images(net: Any, seed: int) -> None:
-    """Fill a net's batch with random images of class 0."""
-    net.blobs["data"].data[...] = np.random.default_rng(seed).standard_normal(net.blobs["data"].shape)
 
 
 class Trainer:
@@ -69,12 +64,9 @@ class Training(Trainer):
     def __init__(self, way: Way, rank: int):
         super().__init__(way, rank)
         from scaffe.parallel.instances.instances import Instances
-        from scaffe.proto import SolverParameter
         from scaffe.training.solver import Solver
 
-        fields = solver_fields(way.solver)
-        param = SolverParameter(snapshot_after_train=False, max_iter=1, random_seed=1, **fields)
-        param.net_param.MergeFrom(zoo(way.net, way.batch))
+        param = solver_param(zoo(way.net, way.batch), way.solver)
         more = way.instances > len(os.sched_getaffinity(0))
         self.solver = Solver(param, instances=Instances(str(way.instances), way.gather, oversubscribe=more))
         while not self.solver.auto_instances.is_settled:

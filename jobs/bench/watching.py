@@ -20,13 +20,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-from iteration import DECAY, MOMENTUM, RATE, zoo
+from iteration import random_images, solver_param, zoo
 
 from scaffe.compute import Compute
 from scaffe.monitor.watching import Watching
 from scaffe.monitor.writing import Writing
-from scaffe.proto import SolverParameter
 from scaffe.training.monitor import Monitor
 from scaffe.training.norms import Norms
 from scaffe.training.solver import Solver
@@ -38,12 +36,9 @@ PARTS = ((Monitor, "measure"), (Norms, "add"), (Writing, "_give"))
 
 def make(watching: Watching, display: int) -> Solver:
     """Return a solver of LeNet over random images of class 0, which displays as often as it measures."""
-    param = SolverParameter(base_lr=RATE, momentum=MOMENTUM, weight_decay=DECAY, lr_policy="fixed", random_seed=1)
-    param.net_param.CopyFrom(zoo("lenet", BATCH))
-    param.snapshot_after_train, param.display = False, display
+    param = solver_param(zoo("lenet", BATCH), display=display)
     solver = Solver(param, compute=Compute(threads=1), watching=watching)
-    data = solver.net.blobs["data"].data
-    data[...] = np.random.default_rng(0).standard_normal(data.shape)
+    random_images(solver.net, 0)
     return solver
 
 

@@ -39,17 +39,14 @@ def private() -> int:
 
 def train(instances: str) -> None:
     """Train for some iterations; rank 0 prints all ranks' private bytes before there is a net, and after."""
-    from iteration import RATE, zoo
+    from iteration import solver_param, zoo
 
     import scaffe
     from scaffe.parallel.instances.instances import Instances
     from scaffe.parallel.run import Run
-    from scaffe.proto import SolverParameter
 
     before = private()
-    fields = {"base_lr": RATE, "momentum": 0.9, "weight_decay": 5e-4, "lr_policy": "fixed", "random_seed": 1}
-    param = SolverParameter(snapshot_after_train=False, max_iter=ITERATIONS, **fields)
-    param.net_param.MergeFrom(zoo(NET, BATCH))
+    param = solver_param(zoo(NET, BATCH))
     own = Run(reduce="binomial")  # leaves parameters in each rank's own memory, as MPI programs have them
     solver = scaffe.Solver(param, run=own, instances=Instances(instances, oversubscribe=True))
     solver.step(ITERATIONS)

@@ -10,9 +10,9 @@ from dataclasses import replace
 from functools import cache
 
 import lab
+import overlap
 from figure import Data
 from narrow import narrowed
-from overlap import KNOWN
 
 import scaffe
 from collectives.tuning import TCP, Shape, shipped
@@ -25,18 +25,26 @@ from scaffe.simulation.layer_times import LayerTimes, of_device
 from scaffe.tools.benchmark import layer_operations
 
 SC_B, SC_OB, SC_OBR = "SC-B:auto", "SC-OB:auto", "SC-OBR:auto"
-ALONE, TALKING = "computing alone", "communicating alone"
-BUCKET = "4M"
+ALONE, TALKING = overlap.ALONE, overlap.TALKING["reduce-bcast"]
+BUCKET, COLUMNS = "4M", ("ms", "sums", "rest")
 EAGER, BURST = 60 << 10, 8 << 20  # bytes of a message, and of messages in a row
 
 
-def replayed(profile: str, rows: str, net: str, batch: int, *more: str) -> Data:
-    """Return the ms of an iteration by row of overlap.py's table, and the layers' `rate`, operations a second."""
+def replayed(profile: str, rows: str, net: str, batch: int, *more: str, talking: bool = False) -> Data:
+    """Return what overlap.py's table has by row, and the layers' `rate`, operations a second.
+
+    `ms` of an iteration; of rank 0's `sums`, the ms in which it waits for the sums of gradients, and `rest`, the
+    others. `talking`: with the row of communicating alone.
+    """
     program = str(lab.JOBS / "bench/overlap.py"), net, "--batch", str(batch), "--profile", profile, "--runs", rows
-    text = lab.on_nodes(1, *program, "--iterations", "2", "--rounds", "3", *more)
-    table = re.findall(r"^(.{24}) *(\d+\.\d) +\d+\.\d +\d+\.\d ", text, re.MULTILINE)
+    how = "--iterations", "2", "--rounds", "3", *(() if talking else ("--no-talking",))
+    text = lab.on_nodes(1, *program, *how, *more)
+    columns = r"^(.{24}) *(\d+\.\d) +\d+\.\d +\d+\.\d +\d+% +(\d+\.\d) +(\d+\.\d) "
+    names, *found = zip(*re.findall(columns, text, re.MULTILINE), strict=True)
     (rate,) = re.findall(r"profile flops:([\d.e+]+)", text)
-    return {"rate": float(rate), "ms": {name.strip(): float(ms) for name, ms in table}}
+    rows = [name.strip() for name in names]
+    what = {name: dict(zip(rows, map(float, each), strict=True)) for name, each in zip(COLUMNS, found, strict=True)}
+    return {"rate": float(rate), **what}
 
 
 def links(chunk: int = EAGER, row: int = BURST) -> dict[str, float]:
@@ -62,7 +70,7 @@ def rate_of(made: scaffe.Net, seconds: float) -> float:
 
 def run_of(row: str, bucket: str = BUCKET) -> Run:
     """Return the run of a row."""
-    return replace(KNOWN[row], bucket_bytes=bucket)
+    return replace(overlap.KNOWN[row], bucket_bytes=bucket)
 
 
 def times_at(made: scaffe.Net, rate: float, batch: int, updating: float = 0.0) -> LayerTimes:
@@ -84,15 +92,21 @@ def device_times(name: str, cluster: str, computing: float) -> LayerTimes:
     return replace(times, forward=forward, backward=backward, record_bytes=0.0)
 
 
-def predicted(
-    found: Data, row: str, made: scaffe.Net, nodes: int, batch: int, numbers: dict[str, float], bucket: str = BUCKET
-) -> float:
-    """Return the simulated ms of a row, by a replay's `rate`, its ms of an update, and the links' numbers.
+def predicted(made: scaffe.Net, run: Run, nodes: int, links: dict[str, float], times: LayerTimes) -> float:
+    """Return the simulated seconds of an iteration on emulated nodes, one rank each, by their links' numbers.
 
     `auto` takes what the shipped table says, as the ranks do.
     """
+    cluster = find_cluster("cluster-a").with_(devices=1, **links)
+    auto = by_table(shipped(), Shape(nodes, 1, TCP))
+    return simulate_iteration(made, nodes, cluster, run, times=times, choose=auto).seconds
+
+
+def predicted_row(found: Data, row: str, made: scaffe.Net, nodes: int, batch: int, bucket: str = BUCKET) -> float:
+    """Return the simulated ms of a row, by a replay's `rate` and its `links`.
+
+    An update takes what the layers leave of computing alone.
+    """
     computing = times_at(made, found["rate"], batch).computing
     times = times_at(made, found["rate"], batch, max(0.0, 1e-3 * found["ms"][ALONE] - computing))
-    cluster = find_cluster("cluster-a").with_(devices=1, **numbers)
-    auto = by_table(shipped(), Shape(nodes, 1, TCP))
-    return 1e3 * simulate_iteration(made, nodes, cluster, run_of(row, bucket), times=times, choose=auto).seconds
+    return 1e3 * predicted(made, run_of(row, bucket), nodes, found["links"], times)

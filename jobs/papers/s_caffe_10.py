@@ -50,7 +50,7 @@ def samples(ranks: int, row: str, device: float) -> float:
 
 def predicted(found: Data, row: str, nodes: int) -> float:
     """Return the simulated ms of a row here."""
-    return replays.predicted(found, row, replays.net(NET, WIDTH), nodes, BATCH, found["links"], BUCKET)
+    return replays.predicted_row(found, row, replays.net(NET, WIDTH), nodes, BATCH, BUCKET)
 
 
 class AlexNet(Figure):

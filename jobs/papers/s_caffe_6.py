@@ -66,7 +66,7 @@ def replayed(name: str, profile: str) -> Data:
 
 def predicted(found: Data, row: str, name: str) -> float:
     """Return the simulated ms of a row at a place."""
-    return replays.predicted(found, row, replays.net(NET, WIDTH), *PLACES[name], found["links"], BUCKET)
+    return replays.predicted_row(found, row, replays.net(NET, WIDTH), *PLACES[name], BUCKET)
 
 
 class Gain(Figure):

@@ -17,20 +17,19 @@ import lab
 import replays
 from drawing import curves
 from figure import ASSUMED, DERIVED, FITTED, MODEL, OTHER, OURS, PAPER, STATED, Check, Data, Figure, Input, within
-from replays import ALONE, SC_B, SC_OB, SC_OBR
+from replays import SC_B, SC_OB, SC_OBR
 
 import scaffe
-from collectives.tuning import TCP, Shape, shipped
 from scaffe.parallel.run import Run
 from scaffe.simulation import find_cluster, simulate_iteration
-from scaffe.simulation.choosing import by_table
 from scaffe.simulation.iteration import build
 from scaffe.simulation.layer_times import LayerTimes, of_device
 
-GOOGLENET, COUNTS = 13_378_280, (8, 16, 32, 64, 128, 160)  # elements, GPUs
+NET, GOOGLENET, COUNTS = "googlenet", 13_378_280, (8, 16, 32, 64, 128, 160)  # elements, GPUs
 NODES, RATE, OPERATIONS = (2, 4, 8), 400, 1.5e11  # RATE: Mbit/s; OPERATIONS: a second, of the replayed layers
 CLUSTER_A = find_cluster("cluster-a")
 ROWS, LINKS, BATCH = (SC_B, SC_OB, SC_OBR), "links", 16  # BATCH: images of a node
+SHORT = "--iterations", "1", "--rounds", "2"  # an iteration takes 1 to 4 s
 SC_OBR_HR = "SC-OBR, HR"
 WAYS = {  # workflow, algorithm
     SC_OBR_HR: ("SC-OBR", "auto"),
@@ -43,18 +42,8 @@ WAYS = {  # workflow, algorithm
 @cache
 def googlenet() -> tuple[scaffe.Net, LayerTimes]:
     """Return the net, and its layers' times on cluster A, whose proportions count alone."""
-    net = build("googlenet", 1)
+    net = build(NET, 1)
     return net, of_device(net, CLUSTER_A)
-
-
-def here(nodes: int, row: str, numbers: dict[str, float]) -> float:
-    """Return the ms of an iteration on the emulated nodes; of one without others in the row ALONE."""
-    made = replays.net("googlenet")
-    cluster, ranks = CLUSTER_A.with_(devices=1, **numbers), 1 if row == ALONE else nodes
-    run = Run("SC-B" if row == ALONE else row.partition(":")[0], reduce="auto")
-    auto = by_table(shipped(), Shape(nodes, 1, TCP))
-    times = replays.times_at(made, OPERATIONS, BATCH)
-    return 1e3 * simulate_iteration(made, ranks, cluster, run, times=times, choose=auto).seconds
 
 
 @cache
@@ -101,12 +90,12 @@ class GoogLeNet160(Figure):
     )
 
     def measure(self) -> Data:
-        """Return the ms of overlap.py's rows by number of nodes, and the times of the links."""
+        """Return the ms of overlap.py's rows by number of nodes, and the links' numbers."""
         found: Data = {}
         for n in NODES:
             with lab.cluster(str(n), f"{RATE}mbit"):
                 numbers = replays.links()
-                rows = replays.replayed(f"flops:{OPERATIONS:g}", ",".join(ROWS), "googlenet", BATCH)
+                rows = replays.replayed(f"flops:{OPERATIONS:g}", ",".join(ROWS), NET, BATCH, *SHORT)
                 found[str(n)] = {LINKS: numbers, **rows["ms"]}
         return found
 
@@ -115,8 +104,13 @@ class GoogLeNet160(Figure):
         computing = self.value("computing")
         times = {way: [seconds(n, computing, way) for n in COUNTS] for way in WAYS}
         both = {way: [gain(160, 32, computing, way), gain(128, 16, computing, way)] for way in WAYS}
-        nodes = {n: {row: here(int(n), row, ms[LINKS]) for row in (ALONE, *ROWS)} for n, ms in measured.items()}
-        return {"seconds": times, "gains": both, "here": nodes}
+        made = replays.net(NET)
+        layers = replays.times_at(made, OPERATIONS, BATCH)
+        here = {
+            n: {row: 1e3 * replays.predicted(made, replays.run_of(row), int(n), ms[LINKS], layers) for row in ROWS}
+            for n, ms in measured.items()
+        }
+        return {"seconds": times, "gains": both, "here": here}
 
     def check(self, measured: Data, modelled: Data) -> Iterable[Check]:
         """Check both speedups, and that each is lower without overlap and hierarchical reduce."""

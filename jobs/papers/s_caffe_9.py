@@ -90,10 +90,7 @@ class Cifar(Figure):
         images = int(self.value("batch")) // COUNTS[-1] * NODES[-1]
         made = replays.net(NET, WIDTH)
         rows = {n: found for n, found in measured.items() if n != "1"}
-        here = {
-            n: replays.predicted(found, SC_OBR, made, int(n), images // int(n), found["links"])
-            for n, found in rows.items()
-        }
+        here = {n: replays.predicted_row(row, SC_OBR, made, int(n), images // int(n)) for n, row in rows.items()}
         return {
             "speedups": [self.seconds(1) / self.seconds(n) for n in COUNTS],
             "copying": self.seconds(1, copying=True) / self.seconds(COUNTS[-1], copying=True),

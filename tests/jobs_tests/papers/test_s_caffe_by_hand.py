@@ -87,8 +87,8 @@ def test_a_replay_computes_and_updates_as_long_as_it_did_alone() -> None:
     made = replays.net("lenet")
     computing = 1e3 * 3 * 4 * LENET / 1e9
     for alone, wanted in ((0.0, computing), (500.0, 500.0)):
-        found = {"rate": 1e9, "ms": {replays.ALONE: alone}}
-        assert replays.predicted(found, replays.SC_B, made, 2, 4, FAST) == pytest.approx(wanted, rel=1e-4)
+        found = {"rate": 1e9, "ms": {replays.ALONE: alone}, "links": FAST}
+        assert replays.predicted_row(found, replays.SC_B, made, 2, 4) == pytest.approx(wanted, rel=1e-4)
     assert replays.rate_of(made, 2.0) == pytest.approx(3 * LENET / 2)
 
 
