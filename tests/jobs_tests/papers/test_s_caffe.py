@@ -167,6 +167,18 @@ def test_computing_was_fitted_on_160_over_32_and_nothing_hides_without_overlap()
     assert 0.4 < figure.seconds(8, 3.2) < 0.4 + talking
 
 
+def test_each_switch_of_googlenet_lowers_both_speedups_and_takes_time() -> None:
+    figure = module("s_caffe_8")
+    gains, seconds = ({way: value for way in figure.WAYS} for value in ([2.5, 3.3], [1.0]))
+    model = {"gains": gains, "seconds": seconds, "here": {}}
+    assert papers.NOT_REPRODUCED not in verdicts(figure, {}, model).values()
+    for way in figure.SWITCHED:
+        better = verdicts(figure, {}, model | {"gains": gains | {way: [2.6, 3.4]}})
+        assert list(better.values()).count(papers.NOT_REPRODUCED) == 2
+        faster = verdicts(figure, {}, model | {"seconds": seconds | {way: [0.9]}})
+        assert list(faster.values()).count(papers.NOT_REPRODUCED) == 1
+
+
 def test_without_an_exchange_gpus_scale_and_a_slow_one_is_refused() -> None:
     figure = module("s_caffe_9")
     one, many = (figure.FIGURE.seconds(n) for n in (1, 64))
