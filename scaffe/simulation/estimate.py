@@ -20,7 +20,7 @@ from scaffe.parallel.run import SYNCS, Run
 from scaffe.parallel.workflows.sc_b import ScB
 from scaffe.parallel.workflows.sc_ob import ScOb
 from scaffe.parallel.workflows.sc_obr import ScObr
-from scaffe.simulation.closed_forms import ClosedForms, CollectiveTime
+from scaffe.simulation.closed_forms import SEARCHED, ClosedForms, CollectiveTime
 from scaffe.simulation.clusters import DescribedCluster
 from scaffe.simulation.layer_times import LayerTimes
 from scaffe.simulation.rank import bucket_bytes, small_message
@@ -28,7 +28,7 @@ from scaffe.simulation.rank import bucket_bytes, small_message
 TRIED = tuple(
     Run(workflow, sync, reduce="auto", bucket_bytes=nbytes)
     for sync in SYNCS
-    for workflow, sizes in ((ScB.name, ["4M"]), (ScOb.name, ["4M", "64M"]), (ScObr.name, ["1M", "4M", "16M", "64M"]))
+    for workflow, sizes in ((ScB.name, ["4M"]), (ScOb.name, ["4M", "64M"]), (ScObr.name, ["0", "1M", "4M", "16M", "64M"]))
     for nbytes in sizes
     if sync == "reduce-bcast" or workflow != ScOb.name  # without broadcasts there is nothing to stage
 )
@@ -49,10 +49,17 @@ class Estimate:
         return max(0.0, self.seconds - self.computing)
 
 
-def best(net: Net, ranks: int, cluster: DescribedCluster, times: LayerTimes) -> list[Estimate]:
-    """Return the estimates of TRIED, the fastest first."""
-    forms = ClosedForms(cluster.links, ranks)
-    found = [estimate(net, cluster, run, times, forms) for run in TRIED]
+def best(
+    net: Net,
+    ranks: int,
+    cluster: DescribedCluster,
+    times: LayerTimes,
+    runs: Sequence[Run] = TRIED,
+    names: Sequence[str] = SEARCHED,
+) -> list[Estimate]:
+    """Return the estimates of some runs, each by the fastest of some algorithms; the fastest run first."""
+    forms = ClosedForms(cluster.links, ranks, tuple(names), int(cluster["leaders"]))
+    found = [estimate(net, cluster, run, times, forms) for run in runs]
     return sorted(found, key=lambda one: one.seconds)
 
 
