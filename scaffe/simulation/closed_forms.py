@@ -145,24 +145,31 @@ class ClosedForms:
             seconds = self._halving(nbytes)
         return CollectiveTime(seconds, seconds, name, CHUNKS[-1])
 
-    def _halving(self, nbytes: int) -> float:
-        """Return swCaffe's equations 2, 5 and 6; the ranks of a node share its adapters in rounds between nodes.
+    def _halving(self, nbytes: float) -> float:
+        """Return swCaffe's equations 2, 5 and 6, round by round; a node's ranks share its adapters between nodes.
 
-        Where the ranks are no power of two, the others fold into them first: all their bytes, once each way.
+        A chunk is added while the next one comes. Where the ranks are no power of two, the others fold into them first:
+        all their bytes, once each way.
         """
         c, p = self.links, 1 << (self.ranks.bit_length() - 1)
+        within_node = min(p, self.inside)
         per_supernode = (c.nodes_per_supernode or self.nodes) * self.inside
-        supernodes = max(1, p // per_supernode)
+        supernodes = min(max(1, p // per_supernode), p // within_node)
         shared = max(1.0, self.inside / c.nics)
         crowded = max(shared, self.inside / c.nics * c.oversubscription)
-        within_node = min(p, self.inside)
-        between = c.beta * (shared * (1 - supernodes / p * within_node) + crowded * (supernodes - 1) / p * within_node)
-        at_node = c.beta_in * (within_node - 1) / p
-        rounds = log2(within_node) * c.alpha_in + log2(p / within_node) * c.alpha
-        one_way = rounds + nbytes * (between + at_node)
-        fold = 0.0 if p == self.ranks else 2 * (c.alpha + nbytes * c.beta * shared) + nbytes * c.gamma
-        extra = 2 * (nbytes // CHUNKS[-1]) * c.alpha
-        return extra + 2 * one_way + (p - 1) / p * nbytes * c.gamma + fold
+        between, across = (c.alpha, c.beta * shared), (c.alpha, c.beta * crowded)
+        counts = int(log2(p / within_node / supernodes)), int(log2(supernodes)), int(log2(within_node))
+        kinds = between, across, (c.alpha_in, c.beta_in)
+        rounds = [kind for kind, count in zip(kinds, counts, strict=True) for _ in range(count)]
+        seconds = 0.0 if p == self.ranks else self._there_and_back(nbytes, *between)
+        return seconds + sum(self._there_and_back(nbytes / 2 ** (k + 1), *one) for k, one in enumerate(rounds))
+
+    def _there_and_back(self, nbytes: float, alpha: float, beta: float) -> float:
+        """Return the seconds in which two ranks send bytes, which are added, and get as many sums back, in chunks."""
+        chunk, gamma = min(nbytes, CHUNKS[-1]), self.links.gamma
+        moved = ceil(nbytes / chunk) * alpha + nbytes * beta
+        added = max(moved + chunk * gamma, alpha + chunk * beta + nbytes * gamma)
+        return added + moved
 
 
 @cache

@@ -25,10 +25,15 @@ from scaffe.simulation.clusters import DescribedCluster
 from scaffe.simulation.layer_times import LayerTimes
 from scaffe.simulation.rank import bucket_bytes, small_message
 
+SIZES = "0", "1M", "4M", "16M", "64M"  # of buckets
 TRIED = tuple(
     Run(workflow, sync, reduce="auto", bucket_bytes=nbytes)
     for sync in SYNCS
-    for workflow, sizes in ((ScB.name, ["4M"]), (ScOb.name, ["4M", "64M"]), (ScObr.name, ["0", "1M", "4M", "16M", "64M"]))
+    for workflow, sizes in (
+        (ScB.name, ["4M"]),
+        (ScOb.name, ["4M", "64M"]),
+        (ScObr.name, ["0", "1M", "4M", "16M", "64M"]),
+    )
     for nbytes in sizes
     if sync == "reduce-bcast" or workflow != ScOb.name  # without broadcasts there is nothing to stage
 )
