@@ -36,7 +36,7 @@ CASES = (
     Case(GOOGLENET, NDR, TREES),
     Case(GOOGLENET, NDR, STAGED),
     Case(GOOGLENET, GOOGLENET.cluster, TREES),
-    Case(NUMA, PARAX.cluster, replace(STAGED, bucket_bytes="64M")),  # ResNet-50's layers take minutes
+    Case(NUMA, PARAX.cluster, WHOLE),  # ResNet-50's layers take minutes
     Case(SINGLE, SINGLE.cluster, STAGED),
     Case(SWCAFFE, SWCAFFE.cluster, WHOLE),
 )

@@ -84,15 +84,19 @@ class ClosedForms:
     def led(self, name: str, what: str, nbytes: int) -> Iterator[CollectiveTime]:
         """Yield the costs of `leaders-NAME`: within nodes, then NAME between them, then within nodes.
 
-        One leader gets and gives all bytes. Where each rank has a slice, it gets that of the others and gives them its
-        own, and all share the adapters; a reduce then brings the slices to the root, as a broadcast begins.
+        One leader gets and gives all bytes along the fastest tree of its node. Where each rank has a slice, it gets
+        that of the others and gives them its own, and all share the adapters; a reduce then brings the slices to the
+        root, as a broadcast begins.
         """
         links, g, has_slices = self.links, self.inside, self.leaders > 1
         if g == 1 or self.nodes == 1:
             return
-        part = nbytes * (1 - 1 / g if has_slices else 1)
-        ways = 2 if has_slices or what == "allreduce" else 1
-        within = ways * ((g - 1) * links.alpha_in + part * links.beta_in) + links.gamma * part * (what != "bcast")
+        if has_slices:
+            part = nbytes * (1 - 1 / g)
+            within = 2 * ((g - 1) * links.alpha_in + part * links.beta_in) + links.gamma * part * (what != "bcast")
+        else:
+            node = ClosedForms(links, g, TREES)
+            within = sum(node.cost(way, nbytes).seconds for way in ("reduce", "bcast") if what in (way, "allreduce"))
         count = g if has_slices else 1
         own = replace(links, ranks_per_node=1, beta=links.beta * max(1.0, count / links.nics), nics=1)
         plain = ClosedForms(own, self.nodes, (name.removeprefix(LEADERS),))
