@@ -156,8 +156,9 @@ def on(design: Design, name: str, ranks: int, times: LayerTimes) -> Data:
     own = None
     if design.way:
         up, down = (ClosedForms(cluster.links, ranks, names) for names in (design.way.up, design.way.down))
-        own = timed(estimate(made, cluster, design.way.run, times, up, down), cluster)
-        own = replace(own, how=design.way.words)
+        theirs = estimate(made, cluster, design.way.run, times, up, down)
+        found = min(found, theirs, key=lambda one: one.seconds)
+        own = replace(timed(theirs, cluster), how=design.way.words)
     devices = int(cluster["nodes"] * cluster["devices"])
     return row(design.title, name, ranks, own, timed(found, cluster), found.computing, devices) | {
         "net": design.net,

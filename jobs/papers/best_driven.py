@@ -11,16 +11,17 @@ from functools import cache
 from best_designs import COUNTS, GOOGLENET, NUMA, PARAX, SINGLE, SWCAFFE, Design, error_of, machine, net
 from best_timed import NDR
 
-from scaffe.parallel.run import Run
+from scaffe.parallel.run import AUTO, Run
 from scaffe.simulation import simulate_iteration
-from scaffe.simulation.closed_forms import ClosedForms
+from scaffe.simulation.closed_forms import CHUNKS, EXCHANGES, TREES, ClosedForms
 from scaffe.simulation.estimate import estimate, faster_computing
 from scaffe.simulation.layer_times import of_device
 
 RANKS = COUNTS[0]
-TREES = Run("SC-OBR", reduce="auto", bucket_bytes="16M")
+OBR = Run("SC-OBR", reduce="auto", bucket_bytes="16M")
 STAGED = Run("SC-OBR", "allreduce", reduce="auto", bucket_bytes="16M")
 WHOLE = Run("SC-B", "allreduce", reduce="auto")
+HALVED = replace(WHOLE, reduce="halving", chunk_bytes=CHUNKS[-1])
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,10 @@ class Case:
 
 
 CASES = (
-    Case(GOOGLENET, NDR, TREES),
+    Case(GOOGLENET, NDR, OBR),
     Case(GOOGLENET, NDR, STAGED),
-    Case(GOOGLENET, GOOGLENET.cluster, TREES),
-    Case(NUMA, PARAX.cluster, WHOLE),  # ResNet-50's layers take minutes
+    Case(GOOGLENET, GOOGLENET.cluster, OBR),
+    Case(NUMA, PARAX.cluster, HALVED),  # the ring that is faster there, and ResNet-50's layers, take minutes
     Case(SINGLE, SINGLE.cluster, STAGED),
     Case(SWCAFFE, SWCAFFE.cluster, WHOLE),
 )
@@ -46,7 +47,7 @@ CASES = (
 def driven(case: Case) -> tuple[float, float, float]:
     """Return the milliseconds of an iteration by closed forms, and of driven ranks, and the error that is stated."""
     made, cluster = net(case.design.net, 1), machine(case.design, case.cluster)
-    forms = ClosedForms(cluster.links, RANKS)
+    forms = ClosedForms(cluster.links, RANKS, TREES + EXCHANGES if case.run.reduce == AUTO else (case.run.reduce,))
     whats = ("reduce", "bcast") if case.run.sync == "reduce-bcast" else ("allreduce",)
     messages = sum(forms.cost(what, made.packed.nbytes).seconds for what in whats)
     times = replace(of_device(made, cluster), record_bytes=0.0)

@@ -50,7 +50,8 @@ def searched(passes: Passes, machine: Machine, images: int, sizes: tuple[int, ..
 def timed(one: Predicted) -> Timed:
     """Return a prediction with its error."""
     gather = f", gather {one.division.gather}" if one.gathers else ""
-    return Timed(one.seconds, f"{one.instances} instances of {one.division.x} cores{gather}", value("error, instances"))
+    cores = "a core" if one.division.x == 1 else f"{one.division.x} cores"
+    return Timed(one.seconds, f"{one.instances} instances of {cores}{gather}", value("error, instances"))
 
 
 @cache
