@@ -229,7 +229,7 @@ def searched() -> Iterator[str]:
     yield "Not searched: several roots and a sharded update, which this project has not; NCCL's own algorithms, which"
     yield "have no closed form here; `kary-K`, `cc`, `ccb` and other chain sizes; exchanges in messages other than"
     yield "4 MB; two-tree where ranks share an adapter, whose crowding has no closed form; broadcasts in bfloat16;"
-    yield "delays of instances; batches other than those shown. A message's algorithm is the fastest by itself, with and"
+    yield "delays of instances; batches other than those shown. A message takes what is fastest by itself, with and"
     yield "without leaders, or the paper's own; no other ones are tried together."
 
 
