@@ -104,7 +104,7 @@ def test_links_that_take_no_time_leave_nothing_to_gain(monkeypatch: pytest.Monke
     assert ideas.one_server(designs.SINGLE)["alone"][0] == pytest.approx(1.0)
 
 
-def test_one_server_of_a_node_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_server_of_a_node_by_hand() -> None:
     ideas = module("best_ideas")
     slow = find_cluster("ndr").with_(rate_in=2.0, add=4.0, alpha_in=3.0, devices=8)
     assert ideas.exchanged(slow, 16.0) == pytest.approx(7 * 2 * 3 + 7 * 16 * (2 / 2 + 1 / 4))
@@ -127,7 +127,8 @@ def test_a_sentence_follows_from_the_numbers() -> None:
     both = [gain("overlapped reduce", 1, 2.0), gain("overlapped reduce", 1, 4.0, "another")]
     assert "up to 4.00 times as long (another, 1,024 ranks; 2 of 5 nets)" in ideas.verdict(both)
     few = [{"ranks": ranks, "times": 0.5} for ranks in ideas.COUNTS]
-    assert ideas.of_reading(few).startswith("are not needed") and ideas.of_reading([few[0], few[1] | {"times": 2.0}])
+    assert ideas.of_reading(few).startswith("are not needed: ")
+    assert ideas.of_reading([few[0], few[1] | {"times": 2.0}]).startswith("pay: ")
 
 
 def test_a_crossing_that_is_crowded_is_not_moot() -> None:
@@ -138,7 +139,6 @@ def test_a_crossing_that_is_crowded_is_not_moot() -> None:
     for crossing, words in ((1, "moot"), (4, "links across take 4 times as long")):
         texts = {name: text for name, _, text in ideas.sentences(found | {"oversubscription": crossing})}
         assert texts["ranks numbered by supernodes"].startswith(words)
-        assert texts["parallel readers"].startswith("pay: ")
 
 
 def test_driven_ranks_in_short(monkeypatch: pytest.MonkeyPatch) -> None:
