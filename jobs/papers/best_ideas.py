@@ -164,7 +164,7 @@ def verdict(each: Sequence[Data]) -> str:
     alone = [(gain["alone"][0], gain) for gain in each if is_beyond(gain["alone"])]
     missing = [(gain["missing"][0], gain) for gain in each if "missing" in gain and is_beyond(gain["missing"])]
     if missing and each[0]["idea"] == SLICES:
-        return f"would pay: GPUs' arrays have one leader a node, which takes {_most(missing)}"
+        return f"would pay: GPUs' arrays have one leader a node, and the best way takes {_most(missing)}"
     if missing:
         return f"pays: without it the best way takes {_most(missing)}"
     if alone and "missing" in each[0]:
