@@ -68,8 +68,8 @@ class Beyond(Figure):
         "100,000 ranks, and 1,024 of all machines but swCaffe's and the present one, are more than the machines have "
         "(marked *): they stand for more nodes of the same kind.",
         "The errors are those of estimates against driven ranks, taken as if both ways were off at their most and in "
-        "opposite directions. Driven ranks were held against real ones on emulated links only, where they were off by up to 17 %, and with other settings by 41 % (docs/simulate.md). Nothing "
-        "holds an estimate beyond 1,024 ranks.",
+        "opposite directions. Driven ranks were held against real ones on emulated links only, where they were off by "
+        "up to 17 %, and with other settings by 41 % (docs/simulate.md). Nothing holds an estimate beyond 1,024 ranks.",
         "leaders-NAME has no schedule, so that no rank is driven by it: its time is the sum of the closed forms in a "
         "node and between nodes, one after the other, each of which is held against events. Most of S-Caffe's gains on "
         "cluster-a are by leaders. On GPUs one rank of a node sends; in host memory each rank sends a slice.",
