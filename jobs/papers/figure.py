@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from math import isfinite
 from typing import Any
 
-from scaffe.papers import NO_EVIDENCE, NOT_MEASURABLE, NOT_REPRODUCED, REPRODUCED
+from scaffe.papers import FAILS, HOLDS, NO_EVIDENCE, NOT_MEASURABLE, NOT_REPRODUCED, OWN, REPRODUCED
 
 Data = dict[str, Any]  # as JSON has it
 STATED, DERIVED, FITTED, ASSUMED, MEASURED = "stated", "derived", "fitted", "assumed", "measured"
@@ -101,6 +101,7 @@ class Figure:
     slow = False  # whether the model takes more than a second: then the result has what it predicts
     inputs: Sequence[Input] = ()
     unexplained: Sequence[str] = ()  # what the paper leaves open
+    is_of_paper = True  # else it reproduces nothing: its checks say whether our own models agree
 
     def value(self, name: str) -> float:
         """Return the value of an input."""
@@ -139,9 +140,11 @@ def result(figure: Figure, kept: Data) -> Data:
     """Return a figure's result; `kept` has what was measured, or the reason `why` not."""
     measured = kept.get("measured", {})
     modelled = figure.model(measured)
-    checks = list(figure.check(measured, modelled))
+    checks = [check.result() for check in figure.check(measured, modelled)]
     if "why" in kept:
-        checks.append(Check("measurement", None, why=kept["why"]))
+        checks.append(Check("measurement", None, why=kept["why"]).result())
+    if not figure.is_of_paper:
+        checks = [check | {"verdict": OWN.get(check["verdict"], check["verdict"])} for check in checks]
     words, table = figure.words(measured, modelled), list(figure.table(measured, modelled))
     optional = {"table": table, "model": modelled if figure.slow else None}
     return {
@@ -154,12 +157,13 @@ def result(figure: Figure, kept: Data) -> Data:
         "modelled": words[1],
         "inputs": [asdict(one) for one in figure.given(measured)],
         "unexplained": list(figure.unexplained),
-        "checks": [check.result() for check in checks],
-        "verdict": worst([check.verdict for check in checks]),
+        "checks": checks,
+        "verdict": worst([check["verdict"] for check in checks]),
         "kept": kept,
     } | {key: found for key, found in optional.items() if found}
 
 
 def worst(verdicts: Sequence[str]) -> str:
     """Return the verdict of a figure whose checks have these."""
-    return next(one for one in (NOT_REPRODUCED, NOT_MEASURABLE, REPRODUCED, NO_EVIDENCE) if one in verdicts)
+    order = NOT_REPRODUCED, FAILS, NOT_MEASURABLE, REPRODUCED, HOLDS, NO_EVIDENCE
+    return next(one for one in order if one in verdicts)

@@ -16,9 +16,9 @@ from scaffe.tools.work import LayerWork, layer_works
 
 
 @contextmanager
-def built(name: str, training: bool) -> Iterator[scaffe.Net]:
-    """Have a net with a batch of 1 and weights of 0; each layer has a kernel of its own."""
-    made = paper_nets.get(name).train_val(batch=1, data="input")
+def built(name: str, training: bool, batch: int = 1) -> Iterator[scaffe.Net]:
+    """Have a net with weights of 0; each layer has a kernel of its own."""
+    made = paper_nets.get(name).train_val(batch=batch, data="input")
     for layer in made.layer:  # filling takes most of the time
         for part in (layer.convolution_param, layer.inner_product_param):
             part.ClearField("weight_filler")

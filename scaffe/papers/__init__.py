@@ -13,7 +13,10 @@ from typing import Any
 FOLDER = Path(__file__).resolve().parent
 REPRODUCED, NOT_REPRODUCED, NOT_MEASURABLE = "reproduced", "not reproduced", "not measurable here"
 NO_EVIDENCE = "fitted, no evidence"  # of a check that holds because an input was fitted on what it checks
-VERDICTS = REPRODUCED, NOT_REPRODUCED, NOT_MEASURABLE, NO_EVIDENCE
+HOLDS, FAILS = "model holds", "model fails"  # of a figure that no paper has: whether our own models agree
+OWN = {REPRODUCED: HOLDS, NOT_REPRODUCED: FAILS}
+VERDICTS = REPRODUCED, NOT_REPRODUCED, NOT_MEASURABLE, NO_EVIDENCE, HOLDS, FAILS
+MISSED = NOT_REPRODUCED, FAILS
 WHY = "why"
 COLUMNS = {"figure": 13, "paper": 44, "measured here": 44, "modelled": 44, "verdict": 19}  # characters; then WHY
 Result = dict[str, Any]
@@ -49,7 +52,7 @@ def cut(text: str, width: int) -> str:
 
 def why(one: Result) -> str:
     """Return the check that keeps a figure from being reproduced, with the number of others; "" for none."""
-    missed = [check for check in one["checks"] if check["verdict"] == NOT_REPRODUCED]
+    missed = [check for check in one["checks"] if check["verdict"] in MISSED]
     missed += [check for check in one["checks"] if check["verdict"] == NOT_MEASURABLE]
     if not missed:
         return ""
@@ -86,7 +89,7 @@ def counted(found: Sequence[Result]) -> str:
 def summary(one: Result) -> str:
     """Return a figure's verdict, with the number of its checks that hold where some don't, and of fitted ones."""
     verdicts = [check["verdict"] for check in one["checks"]]
-    holding, fitted = verdicts.count(REPRODUCED), verdicts.count(NO_EVIDENCE)
+    holding, fitted = sum(map(verdicts.count, (REPRODUCED, HOLDS))), verdicts.count(NO_EVIDENCE)
     count = len(verdicts) - fitted
     text = one["verdict"] if holding == count else f"{one['verdict']}, {holding} of {count} checks hold"
     return f"{text}, {fitted} fitted" if fitted else text
@@ -122,7 +125,7 @@ def expected(check: Result) -> str:
 
 def verdict(check: Result) -> str:
     """Return the verdict, and by how much the figure was missed."""
-    return f"{check['verdict']}, by {check['by']:.4g}" if check["verdict"] == NOT_REPRODUCED else check["verdict"]
+    return f"{check['verdict']}, by {check['by']:.4g}" if check["verdict"] in MISSED else check["verdict"]
 
 
 def _counts(found: Sequence[Result]) -> dict[str, int]:

@@ -2,23 +2,27 @@
 
 S-Caffe's equations 1 and 2 and swCaffe's 2 to 6, with the messages within a node apart from those between nodes. A tree
 of chunks takes what its busiest rank needs for each further chunk, after the first one has come through all hops.
-Tests hold them against the events of 1,024 ranks.
+Tests hold them against the events of up to 1,024 ranks; `leaders-NAME`, which has no schedule, against sums by hand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import ceil, log2
 
 from collectives.model.clusters import Cluster
+from collectives.schedules.algorithms import LEADERS
 from collectives.schedules.ring import ring_time
 
 CHUNKS = tuple(kib << 10 for kib in (64, 256, 1024, 4096))
 TREES = "binomial", "chain", "cb-4", "cb-8"
 EXCHANGES = "ring", "halving"
 S_CAFFE = "binomial", "chain", "cb-4", "cb-8"  # of its section 5
+TWO_TREE = "two-tree"
+BETWEEN = *TREES, TWO_TREE, *EXCHANGES  # the leaders of nodes
+SEARCHED = *TREES, "cb-16", TWO_TREE, *EXCHANGES, *(LEADERS + name for name in BETWEEN)
 
 
 @dataclass(frozen=True)
@@ -33,11 +37,16 @@ class CollectiveTime:
 
 @dataclass(frozen=True)
 class ClosedForms:
-    """The costs of collectives over `ranks` ranks, which fill node after node. `names`: algorithms to choose from."""
+    """The costs of collectives over `ranks` ranks, which fill node after node.
+
+    `names`: algorithms to choose from. `leaders`: ranks of a node that send between nodes in `leaders-NAME`: one, as on
+    GPUs, or, for any greater number, each rank its slice, as in host memory.
+    """
 
     links: Cluster
     ranks: int
     names: Sequence[str] = TREES + EXCHANGES
+    leaders: int = 1
 
     @property
     def inside(self) -> int:
@@ -56,13 +65,44 @@ class ClosedForms:
     def costs(self, what: str, nbytes: int) -> Iterator[CollectiveTime]:
         """Iterate over the costs of all algorithms, with all chunks."""
         for name in self.names:
-            if name in EXCHANGES and what == "allreduce":
-                yield self.exchange(name, nbytes)
-            elif name in TREES:
+            if name.startswith(LEADERS):
+                yield from self.led(name, what, nbytes)
+            elif name in EXCHANGES:
+                if what == "allreduce":
+                    yield self.exchange(name, nbytes)
+            elif name != TWO_TREE or self._has_ports:
                 for chunk in [c for c in CHUNKS if c < nbytes] + [nbytes]:
                     up, down = (self.tree(name, nbytes, chunk, is_up) for is_up in (True, False))
                     both = CollectiveTime(up.seconds + down.seconds, up.busy + down.busy, name, chunk)
                     yield {"reduce": up, "bcast": down, "allreduce": both}[what]
+
+    @property
+    def _has_ports(self) -> bool:
+        """Return whether each rank has an adapter of its own; else the two trees crowd those of a node."""
+        return self.links.nics >= self.inside or self.nodes == 1
+
+    def led(self, name: str, what: str, nbytes: int) -> Iterator[CollectiveTime]:
+        """Yield the costs of `leaders-NAME`: within nodes, then NAME between them, then within nodes.
+
+        One leader gets and gives all bytes along the fastest tree of its node. Where each rank has a slice, it gets
+        that of the others and gives them its own, and all share the adapters; a reduce then brings the slices to the
+        root, as a broadcast begins.
+        """
+        links, g, has_slices = self.links, self.inside, self.leaders > 1
+        if g == 1 or self.nodes == 1:
+            return
+        if has_slices:
+            part = nbytes * (1 - 1 / g)
+            within = 2 * ((g - 1) * links.alpha_in + part * links.beta_in) + links.gamma * part * (what != "bcast")
+        else:
+            node = ClosedForms(links, g, TREES)
+            within = sum(node.cost(way, nbytes).seconds for way in ("reduce", "bcast") if what in (way, "allreduce"))
+        count = g if has_slices else 1
+        own = replace(links, ranks_per_node=1, beta=links.beta * max(1.0, count / links.nics), nics=1)
+        plain = ClosedForms(own, self.nodes, (name.removeprefix(LEADERS),))
+        for one in plain.costs(what, ceil(nbytes / count)):
+            seconds = within + one.seconds
+            yield CollectiveTime(seconds, seconds, name, one.chunk)
 
     def tree(self, name: str, nbytes: int, chunk: int, adds: bool) -> CollectiveTime:
         """Return the cost of a tree: `adds` for a reduce, else a broadcast."""
@@ -84,6 +124,9 @@ class ClosedForms:
             depth, within = ceil(log2(p + 1)) - 1, 0 if nodes > 1 else 1
             sides = (2 * depth * within, 2 * depth * (1 - within))
             return sides, (2 * within, 2 * (1 - within)), 2
+        if name == TWO_TREE:  # a chunk waits for two children on each level; half of the data goes over each tree
+            outer = ceil(log2(nodes))
+            return (2 * (ceil(log2(p)) - outer), 2 * outer), (0, 1) if nodes > 1 else (1, 0), 1
         size = min(p, int(name.partition("-")[2] or 1))
         chain = (size - 1, 0) if size <= g else (0, size - 1)
         one = (float(size > 1 and size <= g), float(size > 1 and size > g))
@@ -106,24 +149,31 @@ class ClosedForms:
             seconds = self._halving(nbytes)
         return CollectiveTime(seconds, seconds, name, CHUNKS[-1])
 
-    def _halving(self, nbytes: int) -> float:
-        """Return swCaffe's equations 2, 5 and 6; the ranks of a node share its adapters in rounds between nodes.
+    def _halving(self, nbytes: float) -> float:
+        """Return swCaffe's equations 2, 5 and 6, round by round; a node's ranks share its adapters between nodes.
 
-        Where the ranks are no power of two, the others fold into them first: all their bytes, once each way.
+        A chunk is added while the next one comes. Where the ranks are no power of two, the others fold into them first:
+        all their bytes, once each way.
         """
         c, p = self.links, 1 << (self.ranks.bit_length() - 1)
+        within_node = min(p, self.inside)
         per_supernode = (c.nodes_per_supernode or self.nodes) * self.inside
-        supernodes = max(1, p // per_supernode)
+        supernodes = min(max(1, p // per_supernode), p // within_node)
         shared = max(1.0, self.inside / c.nics)
         crowded = max(shared, self.inside / c.nics * c.oversubscription)
-        within_node = min(p, self.inside)
-        between = c.beta * (shared * (1 - supernodes / p * within_node) + crowded * (supernodes - 1) / p * within_node)
-        at_node = c.beta_in * (within_node - 1) / p
-        rounds = log2(within_node) * c.alpha_in + log2(p / within_node) * c.alpha
-        one_way = rounds + nbytes * (between + at_node)
-        fold = 0.0 if p == self.ranks else 2 * (c.alpha + nbytes * c.beta * shared) + nbytes * c.gamma
-        extra = 2 * (nbytes // CHUNKS[-1]) * c.alpha
-        return extra + 2 * one_way + (p - 1) / p * nbytes * c.gamma + fold
+        between, across = (c.alpha, c.beta * shared), (c.alpha, c.beta * crowded)
+        counts = int(log2(p / within_node / supernodes)), int(log2(supernodes)), int(log2(within_node))
+        kinds = between, across, (c.alpha_in, c.beta_in)
+        rounds = [kind for kind, count in zip(kinds, counts, strict=True) for _ in range(count)]
+        seconds = 0.0 if p == self.ranks else self._there_and_back(nbytes, *between)
+        return seconds + sum(self._there_and_back(nbytes / 2 ** (k + 1), *one) for k, one in enumerate(rounds))
+
+    def _there_and_back(self, nbytes: float, alpha: float, beta: float) -> float:
+        """Return the seconds in which two ranks send bytes, which are added, and get as many sums back, in chunks."""
+        chunk, gamma = min(nbytes, CHUNKS[-1]), self.links.gamma
+        moved = ceil(nbytes / chunk) * alpha + nbytes * beta
+        added = max(moved + chunk * gamma, alpha + chunk * beta + nbytes * gamma)
+        return added + moved
 
 
 @cache

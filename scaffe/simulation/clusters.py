@@ -32,13 +32,15 @@ UNITS = {
     "rate": "bytes a second of a message between nodes",
     "add": "bytes a second of a sum of two arrays",
     "adapters": "messages that leave a node at full rate",
+    "leaders": "ranks of a node that send between nodes in leaders-NAME: 1, as on GPUs, or all of them",
     "supernode": "nodes of a supernode; 0: there are none",
     "oversubscription": "nodes of a supernode for each that can send out of it at full rate",
     "read": "bytes a second that a node reads of its data; 0: no limit",
     "storage": "bytes a second that all nodes read together; 0: no limit",
 }
-DEFAULTS = {"launch": 0.0, "adapters": 1, "supernode": 0, "oversubscription": 1.0, "read": 0.0, "storage": 0.0}
-WHOLE = ("nodes", "devices", "adapters", "supernode")
+DEFAULTS = {"launch": 0.0, "adapters": 1, "leaders": 1, "supernode": 0, "oversubscription": 1.0, "read": 0.0}
+DEFAULTS |= {"storage": 0.0}
+WHOLE = ("nodes", "devices", "adapters", "leaders", "supernode")
 MAY_BE_ZERO = ("launch", "alpha_in", "alpha", "supernode", "read", "storage")
 LEAST, MOST = 1e-30, 1e30  # of a number that is not 0: far beyond any machine, and products of a few stay finite
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from collectives.schedules.algorithms import LEADERS
 from collectives.staged import LANES
 from scaffe.errors import ScaffeError
 from scaffe.net import Net
@@ -20,15 +21,20 @@ from scaffe.parallel.run import SYNCS, Run
 from scaffe.parallel.workflows.sc_b import ScB
 from scaffe.parallel.workflows.sc_ob import ScOb
 from scaffe.parallel.workflows.sc_obr import ScObr
-from scaffe.simulation.closed_forms import ClosedForms, CollectiveTime
+from scaffe.simulation.closed_forms import SEARCHED, ClosedForms, CollectiveTime
 from scaffe.simulation.clusters import DescribedCluster
 from scaffe.simulation.layer_times import LayerTimes
 from scaffe.simulation.rank import bucket_bytes, small_message
 
+SIZES = "0", "1M", "4M", "16M", "64M"  # of buckets
 TRIED = tuple(
     Run(workflow, sync, reduce="auto", bucket_bytes=nbytes)
     for sync in SYNCS
-    for workflow, sizes in ((ScB.name, ["4M"]), (ScOb.name, ["4M", "64M"]), (ScObr.name, ["1M", "4M", "16M", "64M"]))
+    for workflow, sizes in (
+        (ScB.name, ["4M"]),
+        (ScOb.name, ["4M", "64M"]),
+        (ScObr.name, ["0", "1M", "4M", "16M", "64M"]),
+    )
     for nbytes in sizes
     if sync == "reduce-bcast" or workflow != ScOb.name  # without broadcasts there is nothing to stage
 )
@@ -49,11 +55,28 @@ class Estimate:
         return max(0.0, self.seconds - self.computing)
 
 
-def best(net: Net, ranks: int, cluster: DescribedCluster, times: LayerTimes) -> list[Estimate]:
-    """Return the estimates of TRIED, the fastest first."""
-    forms = ClosedForms(cluster.links, ranks)
-    found = [estimate(net, cluster, run, times, forms) for run in TRIED]
-    return sorted(found, key=lambda one: one.seconds)
+def best(
+    net: Net,
+    ranks: int,
+    cluster: DescribedCluster,
+    times: LayerTimes,
+    runs: Sequence[Run] = TRIED,
+    names: Sequence[str] = SEARCHED,
+) -> list[Estimate]:
+    """Return the estimates of some runs, each by the fastest of some algorithms; the fastest run first.
+
+    A message that is fastest by itself can hold up the next one, so that each run is tried without leaders too.
+    """
+    plain = tuple(name for name in names if not name.startswith(LEADERS))
+    forms = [
+        ClosedForms(cluster.links, ranks, one, int(cluster["leaders"])) for one in dict.fromkeys((tuple(names), plain))
+    ]
+    found = [min((estimate(net, cluster, run, times, one) for one in forms), key=_seconds) for run in runs]
+    return sorted(found, key=_seconds)
+
+
+def _seconds(one: Estimate) -> float:
+    return one.seconds
 
 
 def estimate(

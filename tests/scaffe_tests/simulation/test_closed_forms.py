@@ -26,11 +26,11 @@ def net() -> Net:
     return built("googlenet", 8)
 
 
-def events(what: str, name: str, cluster: str, ranks: int, nbytes: int) -> float:
+def events(what: str, name: str, cluster: str, ranks: int, nbytes: int, chunk: int = MIB) -> float:
     links = find_cluster(cluster).links
     group = links.group(ranks)
     order = order_for(name, group)
-    return predict(make_schedule(what, name, ranks, nbytes // 4, chunk=MIB // 4, order=order), links, group=group)
+    return predict(make_schedule(what, name, ranks, nbytes // 4, chunk=chunk // 4, order=order), links, group=group)
 
 
 @pytest.mark.parametrize("cluster", ["cluster-a", "ndr"])
@@ -42,14 +42,46 @@ def test_trees_of_1024_ranks(cluster: str, name: str) -> None:
         assert found == pytest.approx(events(what, name, cluster, 1024, 64 * MIB), rel=0.1), what
 
 
+@pytest.mark.parametrize("cluster", ["tianhe", "taihulight", "ndr"])
+@pytest.mark.parametrize("what", ["reduce", "bcast"])
+def test_two_trees_of_256_ranks(cluster: str, what: str) -> None:
+    found = ClosedForms(find_cluster(cluster).links, 256).tree("two-tree", 16 * MIB, MIB, adds=what == "reduce")
+    assert found.seconds == pytest.approx(events(what, "two-tree", cluster, 256, 16 * MIB), rel=0.1)
+
+
+def test_chains_of_a_node() -> None:
+    found = ClosedForms(find_cluster("cluster-a").links, 1024).tree("cb-16", 64 * MIB, MIB, adds=True).seconds
+    assert found == pytest.approx(events("reduce", "cb-16", "cluster-a", 1024, 64 * MIB), rel=0.1)
+
+
+def test_leaders_by_hand() -> None:
+    """Two nodes of four ranks, 800 bytes: a byte takes 1 s in a node, 10 s between nodes, and 2 s to add."""
+    slow = find_cluster("8280").with_(devices=4, alpha=0, alpha_in=0, rate=0.1, rate_in=1, add=0.5, adapters=1)
+    one, each = (ClosedForms(slow.links, 8, ("leaders-binomial",), leaders) for leaders in (1, 4))
+    assert one.cost("bcast", 800).seconds == pytest.approx(8000 + 2 * 800)
+    assert one.cost("reduce", 800).seconds == pytest.approx(2 * (800 + 1600) + 8000 + 1600)
+    between = 200 * 40  # slices share the adapter
+    assert each.cost("bcast", 800).seconds == pytest.approx(2 * 600 + between)
+    assert each.cost("reduce", 800).seconds == pytest.approx(2 * 600 + 1200 + between + 400)
+    halving = ClosedForms(slow.links, 8, ("leaders-halving",), 4).cost("allreduce", 800)
+    assert halving.seconds == pytest.approx(2 * 600 + 1200 + 200 * 40 + 100 * 2)
+    assert list(ClosedForms(slow.links, 4, ("leaders-ring",), 4).costs("allreduce", 800)) == []  # one node
+
+
 @pytest.mark.parametrize("cluster", ["cluster-a", "taihulight", "ndr"])
 @pytest.mark.parametrize(
     ("name", "ranks", "within"),
-    [("ring", 64, 0.05), ("halving", 1024, 0.1), ("halving", 160, 0.15)],  # 160: the additions of the fold overlap
+    [("ring", 64, 0.05), ("halving", 1024, 0.02), ("halving", 160, 0.15)],  # 160: the additions of the fold overlap
 )
 def test_exchanges(cluster: str, name: str, ranks: int, within: float) -> None:
-    found = ClosedForms(find_cluster(cluster).links, ranks).exchange(name, 4 * MIB).seconds
-    assert found == pytest.approx(events("allreduce", name, cluster, ranks, 4 * MIB), rel=within)
+    one = ClosedForms(find_cluster(cluster).links, ranks).exchange(name, 4 * MIB)
+    assert one.seconds == pytest.approx(events("allreduce", name, cluster, ranks, 4 * MIB, one.chunk), rel=within)
+
+
+@pytest.mark.parametrize("cluster", ["8280", "taihulight", "ndr"])
+def test_halving_adds_a_chunk_while_the_next_one_comes(cluster: str) -> None:
+    one = ClosedForms(find_cluster(cluster).links, 64).exchange("halving", 64 * MIB)
+    assert one.seconds == pytest.approx(events("allreduce", "halving", cluster, 64, 64 * MIB, one.chunk), rel=0.02)
 
 
 @pytest.mark.parametrize(("ranks", "supernode"), [(32, 2), (32, 8), (8, 4)])
