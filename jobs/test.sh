@@ -3,7 +3,7 @@
 #   bash jobs/test.sh [PYTEST ARGUMENTS]        bash jobs/test.sh tests/readers_tests -k shard
 set -u
 . "$(dirname "$0")/venv.sh"
-PIP_NO_COMPILE=1 install test,docs
+install test,docs --no-compile # bytecode is elsewhere, see below
 cd "$root" || exit
 
 # Hundreds of processes import the packages: each module is compiled once, in a folder that no checkout has, and so is
