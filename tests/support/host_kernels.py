@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -235,17 +236,22 @@ def casts(types):
     return [f"*({kind}*)given[{i}]" for i, kind in enumerate(types)]
 
 
+def folder():
+    """Return the folder of libraries: that of bytecode, which the processes of a run share, or else one of our own."""
+    if sys.pycache_prefix is None:
+        return Path(tempfile.mkdtemp(prefix="kernels"))
+    shared = Path(sys.pycache_prefix) / "kernels"
+    shared.mkdir(parents=True, exist_ok=True)
+    return shared
+
+
 def compiled(text):
     """Return the library that a source becomes, compiled once."""
-    RawModule.folder = RawModule.folder or Path(tempfile.mkdtemp(prefix="kernels"))
+    RawModule.folder = RawModule.folder or folder()
     path = RawModule.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.so"
     if not path.exists():
-        path.with_suffix(".cpp").write_text(text)
-        run = subprocess.run(
-            ["g++", *FLAGS, str(path.with_suffix(".cpp")), "-o", f"{path}.{os.getpid()}"],
-            capture_output=True,
-            text=True,
-        )
+        own = f"{path}.{os.getpid()}"
+        run = subprocess.run(["g++", *FLAGS, "-", "-o", own], input=text, capture_output=True, text=True)
         assert run.returncode == 0, run.stderr
-        os.replace(f"{path}.{os.getpid()}", path)  # other ranks may be at it too
+        os.replace(own, path)  # other processes may be at it too
     return path
