@@ -131,7 +131,12 @@ class HalvingAlgorithm(ExchangeAlgorithm):
         return (self.name, self.name + RENUMBERED)
 
     def seconds(self, ranks: int, nbytes: float, chunk_bytes: int, alpha: float, beta: float, gamma: float) -> float:
-        """Return swCaffe's equations 3 and 4 within one supernode, and the latencies of the chunks."""
+        """Return swCaffe's equations 3 and 4 within one supernode, and the latencies of the chunks.
+
+        As in the equations, additions follow the messages, so that a time of many chunks is an upper bound:
+        `scaffe.simulation.closed_forms` hides a chunk's addition behind the next chunk, as devices do. This form ranks
+        algorithms for the tables of tuning, of nodes without GPUs, and `ring_time` beside it adds the same way.
+        """
         one_way = log2(ranks) * alpha + (ranks - 1) * beta * nbytes / ranks
         adds = (ranks - 1) / ranks * nbytes * gamma
         return 2 * (nbytes // chunk_bytes) * alpha + (one_way + adds) + one_way

@@ -14,7 +14,9 @@ from math import ceil, log2
 
 from collectives.model.clusters import Cluster
 from collectives.schedules.algorithms import LEADERS
+from collectives.schedules.halving import survivors
 from collectives.schedules.ring import ring_time
+from scaffe.errors import ScaffeError
 
 CHUNKS = tuple(kib << 10 for kib in (64, 256, 1024, 4096))
 TREES = "binomial", "chain", "cb-4", "cb-8"
@@ -58,8 +60,16 @@ class ClosedForms:
         """Nodes, the last of which may be filled in part."""
         return ceil(self.ranks / self.inside)
 
+    @property
+    def has_leaders(self) -> bool:
+        """Return whether there are several nodes of several ranks; else `leaders-NAME` has nothing to do."""
+        return self.inside > 1 and self.nodes > 1
+
     def cost(self, what: str, nbytes: int) -> CollectiveTime:
-        """Return the cost of the fastest algorithm for "reduce", "bcast" or "allreduce"."""
+        """Return the cost of the fastest algorithm for "reduce", "bcast" or "allreduce".
+
+        Raise ScaffeError if none of `names` does it.
+        """
         return _cheapest(self, what, nbytes)
 
     def costs(self, what: str, nbytes: int) -> Iterator[CollectiveTime]:
@@ -89,7 +99,7 @@ class ClosedForms:
         root, as a broadcast begins.
         """
         links, g, has_slices = self.links, self.inside, self.leaders > 1
-        if g == 1 or self.nodes == 1:
+        if not self.has_leaders:
             return
         if has_slices:
             part = nbytes * (1 - 1 / g)
@@ -153,20 +163,24 @@ class ClosedForms:
         """Return swCaffe's equations 2, 5 and 6, round by round; a node's ranks share its adapters between nodes.
 
         A chunk is added while the next one comes. Where the ranks are no power of two, the others fold into them first:
-        all their bytes, once each way.
+        all their bytes, once each way. Where a node's ranks are none, rounds stay in it that all its pairs could; where
+        the supernodes are none, a round crosses them with the part of its bytes that the equations say.
         """
-        c, p = self.links, 1 << (self.ranks.bit_length() - 1)
-        within_node = min(p, self.inside)
+        c, p = self.links, survivors(self.ranks)
+        in_node = survivors(min(p, self.inside))
         per_supernode = (c.nodes_per_supernode or self.nodes) * self.inside
-        supernodes = min(max(1, p // per_supernode), p // within_node)
+        supernodes = min(max(1, p // per_supernode), p // in_node)
         shared = max(1.0, self.inside / c.nics)
         crowded = max(shared, self.inside / c.nics * c.oversubscription)
-        between, across = (c.alpha, c.beta * shared), (c.alpha, c.beta * crowded)
-        counts = int(log2(p / within_node / supernodes)), int(log2(supernodes)), int(log2(within_node))
-        kinds = between, across, (c.alpha_in, c.beta_in)
-        rounds = [kind for kind, count in zip(kinds, counts, strict=True) for _ in range(count)]
-        seconds = 0.0 if p == self.ranks else self._there_and_back(nbytes, *between)
-        return seconds + sum(self._there_and_back(nbytes / 2 ** (k + 1), *one) for k, one in enumerate(rounds))
+        node = c.alpha_in, c.beta_in
+        fold = node if self.nodes == 1 else (c.alpha, c.beta * shared)
+        seconds = 0.0 if p == self.ranks else self._there_and_back(nbytes, *fold)
+        for k in range(1, int(log2(p)) + 1):
+            parts = p >> k  # of p, which a rank sends
+            across = min(1.0, max(0.0, in_node * supernodes / parts - 1))
+            between = c.alpha, c.beta * (shared + (crowded - shared) * across)
+            seconds += self._there_and_back(nbytes * parts / p, *(node if parts < in_node else between))
+        return seconds
 
     def _there_and_back(self, nbytes: float, alpha: float, beta: float) -> float:
         """Return the seconds in which two ranks send bytes, which are added, and get as many sums back, in chunks."""
@@ -178,4 +192,7 @@ class ClosedForms:
 
 @cache
 def _cheapest(forms: ClosedForms, what: str, nbytes: int) -> CollectiveTime:
-    return min(forms.costs(what, nbytes), key=lambda cost: cost.seconds)
+    found = min(forms.costs(what, nbytes), key=lambda cost: cost.seconds, default=None)
+    if not found:
+        raise ScaffeError(f"no {what} over {forms.ranks} ranks by any of: {' '.join(forms.names)}")
+    return found

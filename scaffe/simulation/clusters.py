@@ -56,11 +56,17 @@ class Quantity:
 
 @dataclass(frozen=True)
 class DescribedCluster:
-    """A cluster's numbers by the names of UNITS; those with a default may be missing."""
+    """A cluster's numbers by the names of UNITS; those with a default may be missing, the others not."""
 
     name: str
     about: str
     quantities: Mapping[str, Quantity]
+
+    def __post_init__(self) -> None:
+        """Raise ScaffeError where some ranks of a node would send, but not all."""
+        if self["leaders"] not in (1, self["devices"]):
+            all_of_them = f"{self['devices']:g}, all devices of a node"
+            raise ScaffeError(f"{self.name}: leaders must be 1, or {all_of_them}; got {self['leaders']:g}")
 
     def __getitem__(self, name: str) -> float:
         """Return a number."""

@@ -31,9 +31,9 @@ TRIED = tuple(
     Run(workflow, sync, reduce="auto", bucket_bytes=nbytes)
     for sync in SYNCS
     for workflow, sizes in (
-        (ScB.name, ["4M"]),
-        (ScOb.name, ["4M", "64M"]),
-        (ScObr.name, ["0", "1M", "4M", "16M", "64M"]),
+        (ScB.name, ("4M",)),
+        (ScOb.name, ("4M", "64M")),
+        (ScObr.name, SIZES),
     )
     for nbytes in sizes
     if sync == "reduce-bcast" or workflow != ScOb.name  # without broadcasts there is nothing to stage
@@ -66,11 +66,12 @@ def best(
     """Return the estimates of some runs, each by the fastest of some algorithms; the fastest run first.
 
     A message that is fastest by itself can hold up the next one, so that each run is tried without leaders too.
+    Raise ScaffeError if none of the names does a run's collectives.
     """
-    plain = tuple(name for name in names if not name.startswith(LEADERS))
-    forms = [
-        ClosedForms(cluster.links, ranks, one, int(cluster["leaders"])) for one in dict.fromkeys((tuple(names), plain))
-    ]
+    every = ClosedForms(cluster.links, ranks, tuple(names), int(cluster["leaders"]))
+    plain = replace(every, names=tuple(name for name in names if not name.startswith(LEADERS)))
+    tried = dict.fromkeys((every, plain) if every.has_leaders else (plain,))
+    forms = [one for one in tried if one.names] or [every]
     found = [min((estimate(net, cluster, run, times, one) for one in forms), key=_seconds) for run in runs]
     return sorted(found, key=_seconds)
 

@@ -69,7 +69,8 @@ def simulate_iteration(
     built = net if isinstance(net, Net) else build(net, batch)
     times = times or layer_times(built, described, profile)
     job = SimulatedJob(built, ranks, described, times, iterations, factors, shown)
-    found = min((_simulate(job, one, choose) for one in run.candidates.values()), key=lambda one: one.seconds)
+    runs = [(one, _checked(job, one, choose)) for one in run.candidates.values()]  # before the first one takes minutes
+    found = min((_simulate(job, one, shared) for one, shared in runs), key=lambda one: one.seconds)
     if not found.seconds:
         raise ScaffeError("an iteration takes no time: all times of its layers and messages are 0")
     return found
@@ -87,13 +88,17 @@ def build(net: str | os.PathLike[str], batch: int | None) -> Net:
     return Net(given, phase=TRAIN, compute=Compute(engine=REFERENCE))
 
 
-def _simulate(job: SimulatedJob, run: Run, choose: Choose | None) -> Iteration:
-    """Return the iteration of one run."""
+def _checked(job: SimulatedJob, run: Run, choose: Choose | None) -> Chooser:
+    """Return what the ranks of one run share. Raise ScaffeError where there are too many messages to simulate."""
     links = job.cluster.links
-    group = links.group(job.size)
-    world = SimulatedRanks(job.size, LinkNetwork(links, group, 1))
-    shared = Chooser(group, choose or chooser(links, job.size), CHUNK)
+    shared = Chooser(links.group(job.size), choose or chooser(links, job.size), CHUNK)
     check_messages(job, run, shared)
+    return shared
+
+
+def _simulate(job: SimulatedJob, run: Run, shared: Chooser) -> Iteration:
+    """Return the iteration of one run."""
+    world = SimulatedRanks(job.size, LinkNetwork(job.cluster.links, shared.group, 1))
     packed = SimulatedParameters(job.net)
     ranks = [SimulatedTraining(job, run, rank, shared, packed) for rank in world.ranks]
     world.run(lambda rank: ranks[rank.number].train())

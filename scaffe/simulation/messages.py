@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from math import ceil
 
 from collectives.schedules.algorithms import Choice
+from collectives.schedules.halving import survivors
 from collectives.simulation.communicator import Chooser
 from scaffe.errors import ScaffeError
 from scaffe.monitor.log import log
@@ -25,11 +26,19 @@ def check_messages(job: SimulatedJob, run: Run, shared: Chooser) -> None:
     """Raise ScaffeError where there are too many messages to simulate; log their number where that takes minutes."""
     total = count(job, run, shared, run.chunk_bytes)
     if total > MOST:
-        size = next((size for size in SIZES if count(job, run, shared, size) <= MOST), 0)
-        way = f"give --chunk-bytes {size} or more" if size else "simulate fewer ranks; --best takes closed forms"
+        way = _way_out(job, run, shared, total)
         raise ScaffeError(f"{total / 1e6:.1f} million messages are too many to simulate (most: {MOST / 1e6:g}): {way}")
     if total > LONG:
         log.info("%.1f million messages are to be simulated, which takes minutes", total / 1e6)
+
+
+def _way_out(job: SimulatedJob, run: Run, shared: Chooser, total: int) -> str:
+    """Return what to give for fewer messages: fewer iterations, which simulate the same, before longer messages."""
+    fewer = MOST * (BEFORE + 1 + job.iterations) // total - BEFORE - 1
+    if 1 <= fewer < job.iterations:
+        return f"give --iterations {fewer} or fewer"
+    size = next((size for size in SIZES if count(job, run, shared, size) <= MOST), 0)
+    return f"give --chunk-bytes {size} or more" if size else "simulate fewer ranks; --best takes closed forms"
 
 
 def count(job: SimulatedJob, run: Run, shared: Chooser, chunk_bytes: int) -> int:
@@ -44,10 +53,18 @@ def count(job: SimulatedJob, run: Run, shared: Chooser, chunk_bytes: int) -> int
 
 
 def messages(what: str, ranks: int, nbytes: int, itemsize: int, choice: Choice) -> int:
-    """Return the messages of one collective: each chunk passes all links of a tree; a ring's blocks are chunks too."""
-    chunks = ceil(nbytes / itemsize / max(1, choice.chunk_bytes // itemsize))
+    """Return the messages of one collective: each chunk passes all links of a tree.
+
+    A ring's blocks are chunks too, and in each round of halving each rank sends a chunk at least.
+    """
+    elements, cut = nbytes / itemsize, max(1, choice.chunk_bytes // itemsize)
+    chunks = ceil(elements / cut)
     if choice.algorithm == "ring":
         return 2 * (ranks - 1) * ranks * ceil(chunks / ranks)
+    if choice.algorithm == "halving":
+        power = survivors(ranks)
+        rounds = sum(ceil(elements / (1 << k) / cut) for k in range(1, power.bit_length()))
+        return 2 * power * rounds + 2 * (ranks - power) * chunks
     return (ranks - 1) * chunks * (2 if what == "allreduce" else 1)
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import pytest
 
 from collectives.model.predicting import predict
 from collectives.schedules.algorithms import make_schedule, order_for
 from scaffe import Net
+from scaffe.errors import ScaffeError
 from scaffe.parallel.run import Run
+from scaffe.simulation import estimate as estimates
 from scaffe.simulation import find_cluster, simulate_iteration
 from scaffe.simulation.closed_forms import TREES, ClosedForms
-from scaffe.simulation.estimate import best, estimate
+from scaffe.simulation.estimate import Estimate, best, estimate
 from scaffe.simulation.iteration import build
 from scaffe.simulation.layer_times import LayerTimes, of_device
 
@@ -56,7 +59,7 @@ def test_chains_of_a_node() -> None:
 
 def test_leaders_by_hand() -> None:
     """Two nodes of four ranks, 800 bytes: a byte takes 1 s in a node, 10 s between nodes, and 2 s to add."""
-    slow = find_cluster("8280").with_(devices=4, alpha=0, alpha_in=0, rate=0.1, rate_in=1, add=0.5, adapters=1)
+    slow = find_cluster("8280").with_(devices=4, leaders=4, alpha=0, alpha_in=0, rate=0.1, rate_in=1, add=0.5)
     one, each = (ClosedForms(slow.links, 8, ("leaders-binomial",), leaders) for leaders in (1, 4))
     assert one.cost("bcast", 800).seconds == pytest.approx(8000 + 2 * 800)
     assert one.cost("reduce", 800).seconds == pytest.approx(2 * (800 + 1600) + 8000 + 1600)
@@ -92,6 +95,33 @@ def test_halving_sends_the_bytes_of_equations_5_and_6(ranks: int, supernode: int
     supernodes = ranks // supernode
     parts = ranks - supernodes + 4 * (supernodes - 1)
     assert ClosedForms(links, ranks).exchange("halving", MIB).seconds == pytest.approx(2 * MIB * parts / ranks)
+
+
+def test_halving_without_a_power_of_two_has_all_rounds_and_the_bytes_of_the_equations() -> None:
+    """Latencies: log2 P rounds each way. Bytes: 25 supernodes of 40 nodes are crossed by 24 of 1,024 parts."""
+    for devices, in_node in ((6, 2), (12, 3), (28, 4)):
+        numbers = {"devices": devices, "alpha": 10.0, "alpha_in": 1.0, "rate": 1e30, "rate_in": 1e30, "add": 1e30}
+        links = find_cluster("cluster-a").with_(**numbers).links
+        seconds = 2 * (10.0 * (10 - in_node) + in_node)
+        assert ClosedForms(links, 1024).exchange("halving", MIB).seconds == pytest.approx(seconds)
+    links = find_cluster("taihulight").with_(supernode=40, alpha=0.0, rate=1.0, add=1e30).links
+    parts = 1024 - 25 + 4 * 24
+    assert ClosedForms(links, 1024).exchange("halving", MIB).seconds == pytest.approx(2 * MIB * parts / 1024)
+
+
+@pytest.mark.parametrize("ranks", [16, 64, 1024])
+@pytest.mark.parametrize("devices", [6, 12])
+def test_halving_of_short_messages_over_nodes_without_a_power_of_two(devices: int, ranks: int) -> None:
+    links = find_cluster("cluster-a").with_(devices=devices).links
+    found, group = ClosedForms(links, ranks).exchange("halving", MIB >> 6), links.group(ranks)
+    schedule = make_schedule("allreduce", "halving", ranks, MIB >> 8, chunk=MIB, order=order_for("halving", group))
+    assert found.seconds == pytest.approx(predict(schedule, links, group=group), rel=0.1)
+
+
+def test_six_ranks_of_a_node_fold_and_halve_in_it() -> None:
+    """4 ranks send 3/4 of the bytes each way, and the other 2 all; nothing takes the links between nodes."""
+    links = find_cluster("cluster-a").with_(devices=8, alpha=1.0, rate=1e-3, alpha_in=0.0, rate_in=1.0, add=1e30).links
+    assert ClosedForms(links, 6).exchange("halving", MIB).seconds == pytest.approx(2 * MIB * (1 + 3 / 4))
 
 
 def test_two_ranks_by_hand() -> None:
@@ -144,3 +174,27 @@ def test_the_best_comes_first_and_a_single_rank_computes() -> None:
     seconds = [one.seconds for one in best(net(), 100_000, cluster, times)]
     assert seconds == sorted(seconds) and seconds[0] > times.computing
     assert best(net(), 1, cluster, times)[0].exposed == 0
+
+
+def test_leaders_alone_are_estimated_where_there_are_several_nodes_of_several_ranks() -> None:
+    run, names = Run("SC-B", reduce="auto"), ("leaders-binomial",)
+    for cluster, ranks, does in (("cluster-a", 32, True), ("cluster-a", 16, False), ("taihulight", 16, False)):
+        described = find_cluster(cluster)
+        times = of_device(net(), described)
+        if does:
+            (found,) = best(net(), ranks, described, times, [run], names)
+            assert {cost.algorithm for cost in found.chosen.values()} == set(names)
+        else:
+            with pytest.raises(ScaffeError, match=f"no bcast over {ranks} ranks by any of: leaders-binomial"):
+                best(net(), ranks, described, times, [run], names)
+
+
+def test_where_leaders_have_nothing_to_do_runs_are_estimated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, asked = find_cluster("taihulight"), []
+
+    def counting(*given: Any) -> Estimate:
+        asked.append(given)
+        return estimate(*given)
+
+    monkeypatch.setattr(estimates, "estimate", counting)
+    assert len(best(net(), 16, cluster, of_device(net(), cluster))) == len(asked)

@@ -80,6 +80,12 @@ def test_the_least_and_the_most_give_finite_times(ends: tuple[float, float]) -> 
     assert isfinite(one.seconds) and isfinite(one.rate) and one.seconds > 0
 
 
+def test_some_leaders_of_a_node_are_refused() -> None:
+    assert find_cluster("ndr").with_(leaders=8)["leaders"] == 8
+    with pytest.raises(ScaffeError, match="ndr: leaders must be 1, or 8, all devices of a node; got 2"):
+        find_cluster("ndr").with_(leaders=2)
+
+
 def test_a_missing_number_is_named(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(f"nodes = {RATE}\n")

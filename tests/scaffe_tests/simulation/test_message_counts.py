@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -54,6 +55,14 @@ def test_a_collective_has_the_messages_of_its_schedule(what: str, name: str, ran
     assert found == cost.count(schedule).messages.total()
 
 
+@pytest.mark.parametrize("ranks", [8, 24, 64])
+@pytest.mark.parametrize("name", ["ring", "halving", "chain"])
+def test_a_bucket_of_one_chunk_has_a_message_in_each_round(name: str, ranks: int) -> None:
+    schedule = make_schedule("allreduce", name, ranks, ELEMENTS, chunk=ELEMENTS)
+    found = messages.messages("allreduce", ranks, 4 * ELEMENTS, 4, Choice(name, 4 * ELEMENTS))
+    assert found == cost.count(schedule).messages.total()
+
+
 @pytest.mark.parametrize("sync", ["reduce-bcast", "allreduce"])
 @pytest.mark.parametrize("workflow", ["SC-B", "SC-OB", "SC-OBR"])
 def test_ranks_send_about_as_many(workflow: str, sync: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,6 +86,27 @@ def test_the_chunk_that_the_error_names_is_the_least_that_is_simulated() -> None
     found = re.search(r"give --chunk-bytes (\d+) or more", str(error.value))
     assert found is not None
     assert counted(run, 4, int(found[1])) <= MOST < counted(run, 4, int(found[1]) // 2)
+
+
+def test_fewer_iterations_come_before_longer_chunks() -> None:
+    given, run, shared = job(Run("SC-OBR", reduce="chain", chunk_bytes=1 << 10), 8)
+    many = replace(given, iterations=1000)
+    with pytest.raises(ScaffeError, match=r"give --iterations (\d+) or fewer") as error:
+        check_messages(many, run, shared)
+    found = re.search(r"--iterations (\d+)", str(error.value))
+    assert found is not None
+    most, over = (count(replace(given, iterations=int(found[1]) + k), run, shared, run.chunk_bytes) for k in (0, 1))
+    assert most <= MOST < over
+
+
+def test_all_workflows_of_auto_are_counted_before_the_first_is_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run("auto", "allreduce", reduce="ring", bucket_bytes="0")
+    counts = [counted(one, 4) for one in run.candidates.values()]
+    assert counts[0] < max(counts)
+    monkeypatch.setattr(messages, "MOST", counts[0])
+    monkeypatch.setattr(SimulatedRanks, "run", lambda *given: pytest.fail("a workflow was simulated"))
+    with pytest.raises(ScaffeError, match="messages are too many to simulate"):
+        simulate_iteration(net(), 4, "cluster-a", run)
 
 
 def test_ranks_for_which_no_chunk_is_long_enough_are_refused() -> None:
