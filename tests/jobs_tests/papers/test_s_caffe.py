@@ -260,8 +260,8 @@ def test_table_2_s_designs_have_one_rest_and_an_order_and_others_are_refused() -
 
     assert refused(sums, rest) == [False, False, False]
     assert refused(sums, rest | {"CB-4": 76.0}) == [True, False, False]
-    assert refused(sums | {"CC-8": 17.0}, rest) == [False, True, False]
-    assert refused(sums | {"CB-8": 20.0}, rest) == [False, True, True]
+    assert refused(sums | {"CC-8": 17.0}, rest) == [False, False, False]
+    assert refused(sums | {"CB-8": 20.0}, rest) == [False, False, True]
     ms = {figure.ALONE: 64.0, figure.TALKING: 36.0, figure.SC_B: 100.0, figure.SC_OB: 90.0, figure.SC_OBR: 85.0}
     both = {"ms": ms, figure.DESIGNS: {"sums": sums, "rest": rest}}
     assert len(verdicts(figure, both, TABLE_2_ORDER)) == len(verdicts(figure, {"ms": ms}, TABLE_2_ORDER)) + 3
