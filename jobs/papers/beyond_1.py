@@ -93,7 +93,7 @@ class Beyond(Figure):
         "The bounds of the checks against driven ranks come from comparisons of the same kind: the checks are not "
         "independent of them.",
         "S-Caffe's own design has a bucket for each layer here, as section 4.2 has it: on 160 GPUs, with the batch "
-        "divided, it takes about 150 ms, where s-caffe-8 has 69 with buckets of 32 MB. So a good part of the gain is the "
+        "divided, it takes 150 ms, where s-caffe-8 has 69 with buckets of 32 MB. So a good part of its gains is the "
         "buckets' size.",
         "leaders-NAME has no schedule, so that no rank is driven by it: its time is the sum of the closed forms in a "
         "node and between nodes, one after the other, each of which is held against events. Most of S-Caffe's gains on "

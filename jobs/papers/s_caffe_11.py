@@ -200,8 +200,8 @@ def best_fixed(measured: Data) -> list[float]:
 def described() -> str:
     """Return in words what scaffe's choice is compared with."""
     counts = [len(others(n)) + len(names(0)) - 1 for n in SIZES]
-    names = "MPI's own to 1 MB, binomial, chain, cb-4; whole, 16 chunks, 60 KB, 8 KB"
-    return f"{min(counts)} to {max(counts)} of each: {names}"
+    which = "MPI's own to 1 MB, binomial, chain, cb-4; whole, 16 chunks, 60 KB, 8 KB"
+    return f"{min(counts)} to {max(counts)} of each: {which}"
 
 
 FIGURE = HierarchicalReduce()
