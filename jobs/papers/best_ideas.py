@@ -141,7 +141,7 @@ def model() -> Data:
 
 def sentences(found: Data) -> Iterator[tuple[str, str, str]]:
     """Yield the name of each idea, the paper, and what the numbers say of it."""
-    papers = {idea.name: idea.paper for idea in IDEAS} | {SLICES: "SingleCaffe, ParaX"}
+    papers = {idea.name: idea.paper for idea in IDEAS} | {SLICES: "SingleCaffe"}
     for name, paper in papers.items():
         yield name, paper, verdict([gain for gain in found["gains"] if gain["idea"] == name])
     times = found["oversubscription"]
@@ -152,7 +152,7 @@ def sentences(found: Data) -> Iterator[tuple[str, str, str]]:
         same if times == 1 else f"links across take {times:g} times as long",
     )
     yield "parallel readers", "S-Caffe", of_reading(found["reading"])
-    yield SERVER, "ParaX", verdict(found["servers"])
+    yield SERVER, "SingleCaffe", verdict(found["servers"])
     yield "weights that a node's ranks share", "ParaX", "moot: each GPU computes with weights in its own memory"
     yield "a solver for each NUMA domain", "NUMA-Caffe", "moot: no cores compute, and a GPU's memory is one domain"
     yield "an instance on each core", "ParaX", "moot: no cores compute"

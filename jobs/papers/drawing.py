@@ -23,6 +23,12 @@ def bars(axes: Any, rows: Sequence[tuple[str, Iterable[float], str]]) -> None:
         axes.bar([i + shift for i in range(len(found))], found, width, color=colour, label=label)
 
 
+def plain(axis: Any, ticks: Sequence[float]) -> None:
+    """Set the ticks of a logarithmic axis, with plain numbers."""
+    axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.set_ticks([], minor=True)
+
+
 def legends(panels: Iterable[Any]) -> None:
     """Give each panel that has labels a legend, unless it has one."""
     for axes in panels:

@@ -73,7 +73,8 @@ def overview(found: Sequence[Result]) -> Iterator[str]:
     yield ""
     yield f"{counted(found)} Their measurements take {minutes(found):.0f} minutes, models and pictures some more.\n"
     yield from far_off(found)
-    for title, rows in (("The ten that tell most", first), ("The others", [one for one in found if one not in first])):
+    others = [one for one in found if one not in first]
+    for title, rows in (("The ten most informative figures", first), ("The others", others)):
         yield f"## {title}\n\n| figure | paper | measured here | modelled | verdict |\n|---|---|---|---|---|"
         for one in rows:
             name, texts = one["id"], [cut(one[key], WIDTH) for key in ("paper", "measured", "modelled")]

@@ -8,7 +8,7 @@ links 16 times as fast. Modelled whole on cluster B.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -131,16 +131,23 @@ class AlexNet(Figure):
         left, right = figure.subplots(1, 2)
         if measured:
             rates = {NAMES[row]: [rate(int(n), measured[str(n)]["ms"][row]) for n in NODES] for row in NAMES}
-            curves(left, NODES, rates, COLOURS, "o-", "")
+            drawn(left, NODES, rates, "-", "")
             here = {row: [rate(n, modelled["here"][row][str(n)]) for n in NODES] for row in NAMES}
             curves(left, NODES, here, COLOURS, "x:", "")
         left.set(xlabel="nodes", ylabel="samples/s", xticks=NODES, ylim=(0, None))
         left.set_title(f"Here, {RATE} Mbit/s: measured, x: simulated")
-        curves(right, COUNTS, modelled["samples"], COLOURS, "o--")
+        drawn(right, COUNTS, modelled["samples"], "--", "{}")
         right.plot(COUNTS[-1:], [modelled["no copying"]], "v", color=OURS, label="SC-OBR, without copying")
         right.axhline(self.value("AlexNet on 16"), color=PAPER, linestyle=":", label="paper: up to 1395")
         right.set(xlabel="GPUs", ylabel="samples/s", title="Modelled: cluster B, rates assumed")
         right.set_ylim(0, 1.2 * modelled["no copying"])
+
+
+def drawn(axes: Any, x: Sequence[int], rows: Data, line: str, label: str) -> None:
+    """Draw rates by way, the first one, which SC-OBR covers, with marks that show around SC-OBR's."""
+    first, *others = rows.items()
+    curves(axes, x, dict([first]), COLOURS[:1], f"s{line}", label, markersize=10, markerfacecolor="none")
+    curves(axes, x, dict(others), COLOURS[1:], f"o{line}", label)
 
 
 def against(where: str, speeds: dict[str, float]) -> Iterable[Check]:

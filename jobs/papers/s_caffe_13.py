@@ -27,6 +27,7 @@ TABLE_2 = {"SC-B": (40.6, 113.6), "CC-8": (28.6, 101.6), "CB-4": (19.8, 92.8), "
 ALGORITHMS = {"SC-B": "binomial", "CC-8": "cc-8", "CB-4": "cb-4", "CB-8": "cb-8"}
 RANKS, CAFFENET = 160, 60_965_224  # the model's; elements
 ORDER, DESIGNS = "order of table 2, SC-B > CC-8 > CB-4 > CB-8", "table 2"
+SAME = "on 8 nodes CC-8 and CB-8 are the same schedule, one chain of 8: only noise tells them apart"
 NARROW, WIDTH, EIGHT, SLOW = "caffenet", 1 / 8, 8, 200  # of the designs here: net, its layers, nodes, links (Mbit/s)
 
 
@@ -70,6 +71,8 @@ class Overlap(Figure):
         "of it: the paper's 20 and 15 % hide less. SC-OBR here hides nearly all, and so is above the range.",
         "On 8 nodes CC-8 and CB-8 are one chain of 8, the same schedule: they differ from 24 ranks on, which are not "
         "here. In table 2 CC-8 takes 1.6 times as long as CB-8, and longer than CB-4.",
+        "On 8 nodes the rest of an iteration is nearly constant by construction: it holds no reduce, and all rows have "
+        "the same layers and broadcast. Rank 0's sums have its wait for the rank that gets the broadcast last.",
         "CC-8's speedup is 40.6 / 28.6 = 1.42, not 1.47.",
         "Table 2 does not say its ranks or its message. From 16 to 160 ranks, with CaffeNet and GoogLeNet, the model "
         "has SC-B > CB-4 > CB-8 as table 2; only CC-8 is out of place, the fastest instead of the third. Start-up or "
@@ -153,15 +156,16 @@ def table_checks(sums: dict[str, float], rest: dict[str, float]) -> Iterable[Che
     """Return the checks of table 2's designs on the emulated nodes."""
     what = f"table 2 on {EIGHT} nodes: total minus aggregation, largest over least"
     yield Check(what, max(rest.values()) / min(rest.values()), high=1.03)
-    yield holds(f"{ORDER}, {EIGHT} nodes", falls(sums.values()))
+    yield Check(f"{ORDER}, {EIGHT} nodes", None, why=SAME)
     others = (ms for name, ms in sums.items() if name != "CC-8")
     yield holds(f"order of table 2 without CC-8, {EIGHT} nodes", falls(others))
 
 
 def least(found: Data, computing: float) -> float:
     """Return the least ms of SC-OB: its broadcast hides in the forward pass, a third of the layers' `computing` ms."""
-    ms, sums = found["ms"][SC_B], found.get("sums", {}).get(SC_B, 0.0)  # which former results do not have apart
-    return ms - min(computing / 3, ms - computing - sums)
+    ms, sums = found["ms"], found.get("sums", {}).get(SC_B, 0.0)  # which former results do not have apart
+    broadcast = ms[SC_B] - ms[ALONE] - sums  # computing alone has the update too
+    return ms[SC_B] - min(computing / 3, broadcast)
 
 
 def gain(ms: dict[str, float], name: str) -> float:

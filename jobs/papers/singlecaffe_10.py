@@ -11,7 +11,7 @@ from typing import Any
 
 import lab
 import variants
-from drawing import curves
+from drawing import curves, plain
 from figure import MODEL, OTHER, OURS, Check, Data, Figure, Input
 from singlecaffe_9 import (
     BURST,
@@ -158,7 +158,8 @@ class Variants(Figure):
             axes.set(xlabel="nodes", ylabel="speed ratio, one node over many", yscale="log")
             fitted = ", one node fitted on a gain of 16" if data == "CIFAR-10" else ", nothing fitted"
             axes.set_title(f"{data}, modelled{fitted}", fontsize=10)
-            axes.axhline(1, color="grey", linewidth=0.8)
+            axes.axhline(1, color="grey", linewidth=0.8, label="equal")
+            plain(axes.yaxis, (1, 2, 5, 10))
             if data == "CIFAR-10":
                 axes.axvline(BELOW, color="black", linewidth=0.8, label="paper: below 1 from here")
             axes.legend(facecolor="white", framealpha=1, edgecolor="none", fontsize=8)  # over the line at 15

@@ -70,13 +70,13 @@ class OneNodesThreads(Figure):
         "How the seconds of a thread grow with its images is this machine's, and scaffe's, whose layers are called "
         "from Python. A first version also took the seconds themselves, of a core far faster than the paper's, beside "
         "the paper's memory: sums then took so much of an iteration that MNIST's batch of 64 fell in the end.",
-        "Iterations of 2 threads here take up to 1.6 times the model's, in which another core costs nothing. Threads "
+        "Iterations of 2 threads here take up to 1.7 times the model's, in which another core costs nothing. Threads "
         "share memory, the last cache and Python's lock: numa-caffe-9's two solvers gain 1.5 to 1.6, a product alone "
         "1.8 to 1.9. So a gain of 16 with 24 threads is far from what 2 threads here promise.",
         "Figure 8 begins with 4 threads, whose parts have 16 images and more. With 1 thread an image takes nearly the "
         "same in batches of 100 and of 200 here, so that the order of batches is one of small differences.",
         "Why the speed of batch 64 falls. Parts get no smaller from 22 threads on, and sums and barriers take 1.89 ms "
-        "with 24 threads, 1.73 with 22, beside 9 to 18 ms of computing: whether 24 are slower by 1 % hangs on the "
+        "with 24 threads, 1.73 with 22, beside about 21 ms of computing: whether 24 are slower by 1 % hangs on the "
         "memory's rate, 68 GB/s here (at 119 GB/s they took 1.10 and 1.01 ms). The paper names competition for memory "
         "and I/O.",
     )

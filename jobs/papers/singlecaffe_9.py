@@ -20,7 +20,8 @@ import lab
 import numpy as np
 import replays
 import variants
-from figure import ASSUMED, DERIVED, MEASURED, MODEL, OTHER, OURS, Check, Data, Figure, Input
+from drawing import plain
+from figure import ASSUMED, DERIVED, MEASURED, MODEL, OURS, Check, Data, Figure, Input
 from variants import BASE, BATCHES, BYTES, NODE, TIANHE, VARIANTS, Seconds
 
 NODES, RATE, COUNTS = 24, 400, (2, 4, 8)  # RATE: Mbit/s
@@ -216,7 +217,7 @@ class OneNode(Figure):
         for way, style in ((HALVING, "--"), (SERVER, ":")):
             for data, each in modelled["ratios"][way].items() if modelled else ():
                 left.semilogy(range(1, NODES + 1), each, style, color=colours[data], label=f"{data}, {way}, modelled")
-        left.axhline(1, color="grey", linewidth=0.8)
+        left.axhline(1, color="grey", linewidth=0.8, label="equal")
         left.axvline(15, color="black", linewidth=0.8, label="paper: CIFAR-10 equal at 15")
         left.set(xlabel="nodes", ylabel="speed ratio, one node over many", xlim=(0, 25))
         left.set_title("Modelled: links by their data sheet,\nCIFAR-10 on one node fitted on a gain of 16", fontsize=10)
@@ -227,9 +228,11 @@ class OneNode(Figure):
                 ratios = self.measured_ratios(measured, data, way)
                 right.semilogy(COUNTS, ratios, mark, color=colour, label=f"{data}, {way}, measured")
                 right.semilogy(COUNTS, [t / best for t in modelled["iterations"][data][way]], style, color=colour)
-        right.plot([], [], "--", color=OTHER, label="lines: modelled")
-        right.axhline(1, color="grey", linewidth=0.8)
+        right.plot([], [], "--", color="grey", label="lines: modelled")
+        right.axhline(1, color="grey", linewidth=0.8, label="equal")
         right.set(xlabel="nodes", ylabel="speed ratio", ylim=(0.8, 500))  # the legend is above the curves
+        plain(left.yaxis, (1, 2, 5, 10))
+        plain(right.yaxis, (1, 2, 5, 10, 20, 50))
         right.set_title(f"Emulated links of {RATE} Mbit/s, layers replayed;\none node as on the left", fontsize=10)
 
 

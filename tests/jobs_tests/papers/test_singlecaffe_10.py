@@ -60,7 +60,7 @@ def test_each_claim_of_the_paper_can_be_missed(data: str, name: str, ratios: lis
     def misses(**others: list[float]) -> list[str]:
         both = {"CIFAR-10": GOOD, "MNIST": SOLVERS}
         both[data] = both[data] | others
-        model = {"factor": 1.0, "ratios": {"server": both}}
+        model = {"ratios": {"server": both}}
         checks = figure.FIGURE.check({}, model)
         return [check.what for check in checks if check.by]
 
@@ -75,23 +75,6 @@ def test_the_farthest_variant_is_held_against_the_measured_iterations() -> None:
         data: {name: dict.fromkeys(figure.RUNS, [1.0, 2.0]) for name in each} for data, each in figure.VARIANTS.items()
     }
     far = one | {"MNIST": one["MNIST"] | {"Adam": dict.fromkeys(figure.RUNS, [1.0, 2.4])}}
-    model = {"factor": 1.0, "ratios": {}, "iterations": one}
+    model = {"ratios": {}, "iterations": one}
     assert not missed(figure, {"iterations": one}, model)
     assert missed(figure, {"iterations": far}, model) == ["MNIST, allreduce", "MNIST, server"]
-
-
-def test_passes_are_the_least_of_turns_by_size_and_the_first_of_a_turn_is_not_timed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    variants = module("variants")
-    seconds = iter([9.0, 3.0, 9.0, 5.0, 9.0, 4.0, 9.0, 2.0])  # two sizes, twice; 9 for what is not timed
-    monkeypatch.setattr(variants, "SIZES", (1, 2))
-    monkeypatch.setattr(variants, "TURNS", 2)
-    monkeypatch.setattr(variants, "seconds_of", lambda call, times: [(call(), next(seconds))[1] for _ in range(times)])
-    assert variants.passes("lenet") == [3.0, 2.0]
-    monkeypatch.undo()
-    monkeypatch.setattr(variants, "SIZES", (1, 2))
-    monkeypatch.setattr(variants, "TURNS", 1)
-    found = variants.measured_here(base=True)
-    assert set(found["passes"]) == {"cifar10_full", "lenet"} and min(map(min, found["passes"].values())) > 0
-    assert {data: list(each) for data, each in found["updates"].items()} == {"CIFAR-10": ["ReLU"], "MNIST": ["SGD"]}
