@@ -322,12 +322,21 @@ class StallWatch:
             log.warning("Stall: %s", line)
 
     def _left(self) -> str:
-        """Return a line on a rank whose program has ended, for which this one would wait for ever; "" without one."""
-        for one in map(self.seen, range(len(self.rows))):
-            if one.is_known and one.has_ended:
-                who = f"rank {one.rank} on {one.host} has ended while rank {self.rank} waits for it"
-                return f"{who}: {self.layers.places(one)}"
-        return ""
+        """Return a line on a rank whose program has ended, if all others would wait for ever; "" without one.
+
+        As long as a rank computes, reads, or is unknown, this one may wait for that rank, and no job is ended.
+        """
+        ranks = [self.seen(rank) for rank in range(len(self.rows))]
+        ended = [one for one in ranks if one.is_known and one.has_ended]
+        if not ended or not all(map(self._rests, ranks)):
+            return ""
+        who = f"rank {ended[0].rank} on {ended[0].host} has ended while rank {self.rank} waits for it"
+        return f"{who}: {self.layers.places(ended[0])}"
+
+    def _rests(self, one: Observation) -> bool:
+        """Return whether a rank has ended, or waits for other ranks by a record that is not old, for `seconds`."""
+        waits = one.is_waiting and one.silent <= self.seconds / 2
+        return one.is_known and one.idle >= self.seconds and (one.has_ended or waits)
 
     def _dropped(self) -> list[str]:
         """Return a line on the datagrams that were dropped since the last report, if there were any."""

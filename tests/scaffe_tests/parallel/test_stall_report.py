@@ -248,6 +248,43 @@ def test_a_watch_that_fails_says_so_once_and_goes_on(monkeypatch: pytest.MonkeyP
     assert said == ["The stall watchdog failed and continues: IndexError: list index out of range"]
 
 
+def left(*ranks: Observation) -> str:
+    """Return what a watch says of the ranks of its job, of which it is the first."""
+    watch = StallWatch.__new__(StallWatch)
+    watch.rank, watch.seconds, watch.layers, watch.rows = 0, PATIENCE, Named(), [memoryview(b"")] * len(ranks)
+    watch.seen = lambda rank: ranks[rank]  # type: ignore[method-assign]
+    return watch._left()
+
+
+ENDED = seen(1, UPDATE, wait=END, silent=200, idle=200)
+
+
+def test_a_rank_that_has_ended_ends_the_job_once_all_others_wait_for_ranks() -> None:
+    said = "rank 1 on host1 has ended while rank 0 waits for it: update, at the end of its program, iteration 7"
+    assert left(WAITING, ENDED) == left(WAITING, ENDED, seen(2, LOSS, wait=RANKS)) == said
+    assert left(WAITING, seen(1, LOSS, wait=RANKS)) == ""
+
+
+@pytest.mark.parametrize(
+    "third",
+    [
+        seen(2, UPDATE, idle=90),  # in a callback, which rank 0 may wait for
+        seen(2, BACKWARD, 1),
+        seen(2, FORWARD, 0),  # its reader is slow
+        seen(2, LOSS, wait=RANKS, idle=3),  # it was busy until now
+        seen(2, LOSS, wait=RANKS, silent=40),  # what it does now is not known
+        Observation(2, "host2", (0,) * 7, NOW),
+    ],
+    ids=["callback", "computes", "reads", "has moved", "silent", "unknown"],
+)
+def test_a_rank_that_has_ended_ends_no_job_in_which_another_may_go_on(third: Observation) -> None:
+    assert left(WAITING, ENDED, third) == ""
+
+
+def test_a_rank_that_waits_for_its_own_reader_ends_no_job() -> None:
+    assert left(seen(0, FORWARD, 0), ENDED) == ""
+
+
 def test_times_of_a_node_with_another_clock_become_ours() -> None:
     token = os.urandom(TOKEN_BYTES)
     fields = (7, 0, BACKWARD, 1, 0), (8, 0, LOSS, -1, RANKS)
