@@ -219,11 +219,15 @@ class StallWatch:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="stall", daemon=True)
         self._thread.start()
-        atexit.register(self._note_end)  # after the collectives' functions, so that it is called before they wait
+        atexit.register(self.note_end)  # after the collectives' functions, so that it is called before they wait
 
-    def _note_end(self) -> None:
-        """Note that the program has ended before this watch: the other ranks may wait for this one for ever."""
+    def note_end(self) -> None:
+        """Note that the program has ended before this watch: the other ranks may wait for this one for ever.
+
+        Tell other nodes at once: Python ends the watch's thread before MPI_Finalize waits for these ranks.
+        """
         self.records[0].end()
+        self.beacon.send_last(self.rows, [self.rank])
 
     def close(self) -> None:
         """End the thread, and free the shared memory. Collective."""
@@ -254,7 +258,7 @@ class StallWatch:
         self.beacon.close()
 
     def _end(self) -> None:
-        atexit.unregister(self._note_end)
+        atexit.unregister(self.note_end)
         self._stop.set()
         self._thread.join()
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
+import time
 from itertools import product
 from pathlib import Path
 
@@ -28,7 +30,9 @@ from scaffe.monitor.record import (
     SUMS,
     TEST,
     UPDATE,
+    WAIT,
     WHAT_WORD,
+    WORDS,
     Observation,
     RankRecord,
     packed,
@@ -37,7 +41,7 @@ from scaffe.monitor.record import (
 )  # fmt: skip
 from scaffe.monitor.watching import Watching
 from scaffe.parallel import stall
-from scaffe.parallel.beacon import DIGEST_BYTES, TOKEN_BYTES, Beacon, ForeignError, pack, unpack
+from scaffe.parallel.beacon import DIGEST_BYTES, LAST, TOKEN_BYTES, Beacon, ForeignError, pack, unpack
 from scaffe.parallel.stall import MOST_LINES, LayerNames, StallWatch, report
 from scaffe.parallel.world import World
 
@@ -302,6 +306,19 @@ def test_a_datagram_has_the_records_of_all_instances() -> None:
     [(rank, received)] = unpack(token, pack(token, {3: row}, [3], 50 * S), NOW, len(row))  # type: ignore[arg-type]
     assert rank == 3
     assert threads(received) == [(*first, NOW - 10 * S, NOW - 5 * S), (*second, NOW - 20 * S, NOW - 50 * S)]
+
+
+def test_other_nodes_are_told_at_once_that_the_program_has_ended() -> None:
+    watch = StallWatch(World(MPI.COMM_SELF), MPI.COMM_SELF, [], PATIENCE)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there, socket.socket(type=socket.SOCK_DGRAM) as here:
+        there.bind(("127.0.0.1", 0))
+        there.setblocking(False)
+        watch.beacon._sent = time.monotonic()  # no other record is due
+        watch.beacon._socket, watch.beacon._peers = here, [there.getsockname()]
+        watch.note_end()
+        told = [unpack(watch.beacon._token, there.recv(1 << 16), NOW, 2 * len(WORDS)) for _ in range(LAST)]
+    assert [(rank, threads(row)[0][WAIT]) for [(rank, row)] in told] == [(0, END)] * LAST
+    watch.close()
 
 
 def test_what_is_not_this_jobs_datagram_is_refused() -> None:
