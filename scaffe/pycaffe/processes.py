@@ -188,6 +188,9 @@ class Member:
         if world is not None:
             code = _failed(world, error)
             for solver in self._solvers:
+                if solver.watch is not None:
+                    solver.watch.note_end()  # the others may be in a step
+            for solver in self._solvers:
                 solver.close()  # its threads read memory that MPI gives back
             finalize()
         if self.job is not None and (world is not None or error is None):

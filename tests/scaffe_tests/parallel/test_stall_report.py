@@ -188,6 +188,17 @@ def test_a_record_says_where_a_rank_waits_and_then_what_it_did_before() -> None:
     assert layers.place(unpacked(record.row)) == "backward pass of layer conv1, iteration 3"
 
 
+def test_a_rank_whose_program_has_ended_stays_so_while_it_waits_for_the_others() -> None:
+    record, layers = RankRecord(), Named()
+    record.begin(3)
+    with record.waiting(RANKS):
+        record.end()
+        for _ in range(2):
+            with record.waiting(RANKS):
+                assert layers.place(unpacked(record.row)) == "set-up, at the end of its program, iteration 3"
+    assert unpacked(record.row)[WAIT] == END
+
+
 class Watched(list):
     """A row that is read between any two stores."""
 
