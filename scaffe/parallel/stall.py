@@ -179,9 +179,10 @@ class StallWatch:
     Of the ranks that wait, the lowest reports. `how`, one of STALL, is "abort" if the first report ends the job, and
     "shrink" if ranks that hang are ended (see giving_up.py). With any of them the job ends if a process has ended, and
     MPI does not report it (see unreported.py), or if a rank's program has ended, as by sys.exit in a callback, and all
-    others wait for ranks. `nets` are the train net and the test nets, and `node` is the communicator of the ranks that share memory with this one.
-    Records of other nodes arrive by datagrams; a rank of which none has arrived is reported as unknown. `records` are
-    that of the main thread and those of several instances, by default the first alone. Collective; so is `close`.
+    others wait for ranks. `nets` are the train net and the test nets, and `node` is the communicator of the ranks that
+    share memory with this one. Records of other nodes arrive by datagrams; a rank of which none has arrived is reported
+    as unknown. `records` are that of the main thread and those of several instances, by default the first alone.
+    Collective; so is `close`.
     """
 
     def __init__(

@@ -34,13 +34,13 @@ def test_a_process_that_is_alone_opens_no_fabric(monkeypatch) -> None:
 
 @pytest.mark.parametrize("launcher", mpi_library.LAUNCHED)
 def test_a_process_that_a_launcher_has_started_may_need_fabrics(monkeypatch, launcher: str) -> None:
-    for name in (*mpi_library.LAUNCHED, "OMPI_MCA_btl"):
+    for name in (*mpi_library.LAUNCHED, mpi_library.TRANSPORTS):
         monkeypatch.delenv(name, raising=False)
     with mpi_library._few_transports():
-        assert os.environ["OMPI_MCA_btl"] == "^uct,ofi"
+        assert os.environ[mpi_library.TRANSPORTS] == "^uct,ofi"
     monkeypatch.setenv(launcher, "0")
     with mpi_library._few_transports():
-        assert "OMPI_MCA_btl" not in os.environ
+        assert mpi_library.TRANSPORTS not in os.environ
 
 
 def test_transports_that_are_chosen_stay() -> None:
