@@ -3,7 +3,10 @@
 #   bash jobs/test.sh [PYTEST ARGUMENTS]        bash jobs/test.sh tests/readers_tests -k shard
 set -u
 . "$(dirname "$0")/venv.sh"
-install test,docs --no-compile # bytecode is elsewhere, see below
+compile=--no-compile # bytecode is elsewhere, see below
+# What is not compiled here, no later program of the environment would keep compiled.
+[ -z "${PYTHONDONTWRITEBYTECODE-}" ] || compile=--compile
+install test,docs "$compile"
 cd "$root" || exit
 
 # Hundreds of processes import the packages: each module is compiled once, in a folder that no checkout has, and so is

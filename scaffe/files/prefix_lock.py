@@ -46,6 +46,10 @@ class Owner:
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}" + (f", SLURM job {self.job}" if self.job else "")
 
+    def encoded(self) -> bytes:
+        """Return the content of a lock's file that names this process, which `owner_in` reads."""
+        return json.dumps(asdict(self)).encode()
+
     def is_alive(self) -> bool | None:
         """Return whether the process may still write; None if that is not visible from this machine."""
         here = this_process()
@@ -245,7 +249,7 @@ def _make(path: str) -> tuple[Owner, int]:
     owner = this_process()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
     try:
-        os.write(descriptor, json.dumps(asdict(owner)).encode())
+        os.write(descriptor, owner.encoded())
     except BaseException:
         os.close(descriptor)
         os.unlink(path)
@@ -260,10 +264,11 @@ def _look(path: str) -> _LockState | None:
     except FileNotFoundError:
         return None
     with open(descriptor, "rb") as file:
-        return _LockState(_parse(file.read(4096)), os.fstat(descriptor).st_mtime_ns)
+        return _LockState(owner_in(file.read(4096)), os.fstat(descriptor).st_mtime_ns)
 
 
-def _parse(content: bytes) -> Owner | None:
+def owner_in(content: bytes) -> Owner | None:
+    """Return the process that a lock's file names; None if it names none, or is not written yet."""
     try:
         owner = Owner(**json.loads(content))
     except (ValueError, TypeError):

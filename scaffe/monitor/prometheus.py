@@ -37,8 +37,10 @@ class PrometheusFile:
     def _take_lock(self) -> None:
         try:
             self._lock.take()
-        except BlockingIOError:
-            raise ScaffeError(f"{self.name}: another run writes there; give each run a file of its own") from None
+        except BlockingIOError as error:
+            who = f"another run, or a solver that is not closed, writes there ({error.strerror})"
+            text = f"{self.name}: {who}; give each run a file of its own; the lock is {self._lock.path}"
+            raise ScaffeError(text) from None
         except OSError as error:
             raise ScaffeError(f"{self.name}: {(error.strerror or str(error)).lower()}") from None
 

@@ -74,6 +74,7 @@ class RankRecord:
         self.row = memoryview(bytearray(NBYTES)).cast("q")
         self._iteration, self._net, self._operation, self._layer = 0, 0, SET_UP, -1
         self._waiting = tuple(_Waiting(self, wait) for wait in range(len(WAITS)))
+        self._wait = 0
         self._store(0)
 
     def move(self, row: memoryview) -> None:
@@ -97,7 +98,10 @@ class RankRecord:
         self._store(INSTANCES)
 
     def end(self) -> None:
-        """Record that the program of this rank has ended, maybe amid its work: it comes back to none."""
+        """Record that the program of this rank has ended, maybe amid its work: it comes back to none.
+
+        From then on it has ended, also while it waits for the others to end what is theirs together.
+        """
         self._store(END)
 
     def waiting(self, wait: int) -> _Waiting:
@@ -105,7 +109,7 @@ class RankRecord:
         return self._waiting[wait]
 
     def _store(self, wait: int) -> None:
-        self._wait = wait
+        self._wait = wait = END if self._wait == END else wait
         row = self.row
         row[SINCE_WORD] = time.monotonic_ns()
         row[WHAT_WORD] = packed(self._iteration, self._net, self._operation, self._layer, wait)

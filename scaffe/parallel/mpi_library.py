@@ -13,7 +13,7 @@ from scaffe.errors import LaunchError
 from scaffe.parallel.start_watch import FAULT_TOLERANT
 
 LEVELS = ("single", "funneled", "serialized", "multiple")  # of threads that may call MPI
-LAUNCHED = "PMIX_RANK"  # set by mpirun, and by srun --mpi=pmix
+LAUNCHED = "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"  # one is set by mpirun, srun --mpi=pmi2 and --mpi=pmix
 TRANSPORTS, NO_FABRIC = "OMPI_MCA_btl", "^uct,ofi"
 
 
@@ -31,7 +31,7 @@ def load_mpi() -> ModuleType:
 @contextmanager
 def _few_transports() -> Iterator[None]:
     """Let Open MPI leave fabrics alone in the block if no launcher has started this process: that takes a second."""
-    if LAUNCHED in os.environ or TRANSPORTS in os.environ:
+    if any(name in os.environ for name in (*LAUNCHED, TRANSPORTS)):
         yield
         return
     os.environ[TRANSPORTS] = NO_FABRIC

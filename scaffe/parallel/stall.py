@@ -178,10 +178,11 @@ class StallWatch:
 
     Of the ranks that wait, the lowest reports. `how`, one of STALL, is "abort" if the first report ends the job, and
     "shrink" if ranks that hang are ended (see giving_up.py). With any of them the job ends if a process has ended, and
-    MPI does not report it (see unreported.py), or if a rank's program has ended, as by sys.exit in a callback. `nets`
-    are the train net and the test nets, and `node` is the communicator of the ranks that share memory with this one.
-    Records of other nodes arrive by datagrams; a rank of which none has arrived is reported as unknown. `records` are
-    that of the main thread and those of several instances, by default the first alone. Collective; so is `close`.
+    MPI does not report it (see unreported.py), or if a rank's program has ended, as by sys.exit in a callback, and all
+    others wait for ranks. `nets` are the train net and the test nets, and `node` is the communicator of the ranks that
+    share memory with this one. Records of other nodes arrive by datagrams; a rank of which none has arrived is reported
+    as unknown. `records` are that of the main thread and those of several instances, by default the first alone.
+    Collective; so is `close`.
     """
 
     def __init__(
@@ -219,11 +220,15 @@ class StallWatch:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="stall", daemon=True)
         self._thread.start()
-        atexit.register(self._note_end)  # after the collectives' functions, so that it is called before they wait
+        atexit.register(self.note_end)  # after the collectives' functions, so that it is called before they wait
 
-    def _note_end(self) -> None:
-        """Note that the program has ended before this watch: the other ranks may wait for this one for ever."""
+    def note_end(self) -> None:
+        """Note that the program has ended before this watch: the other ranks may wait for this one for ever.
+
+        Tell other nodes at once: Python ends the watch's thread before MPI_Finalize waits for these ranks.
+        """
         self.records[0].end()
+        self.beacon.send_last(self.rows, [self.rank])
 
     def close(self) -> None:
         """End the thread, and free the shared memory. Collective."""
@@ -254,7 +259,7 @@ class StallWatch:
         self.beacon.close()
 
     def _end(self) -> None:
-        atexit.unregister(self._note_end)
+        atexit.unregister(self.note_end)
         self._stop.set()
         self._thread.join()
 
@@ -322,12 +327,21 @@ class StallWatch:
             log.warning("Stall: %s", line)
 
     def _left(self) -> str:
-        """Return a line on a rank whose program has ended, for which this one would wait for ever; "" without one."""
-        for one in map(self.seen, range(len(self.rows))):
-            if one.is_known and one.has_ended:
-                who = f"rank {one.rank} on {one.host} has ended while rank {self.rank} waits for it"
-                return f"{who}: {self.layers.places(one)}"
-        return ""
+        """Return a line on a rank whose program has ended, if all others would wait for ever; "" without one.
+
+        As long as a rank computes, reads, or is unknown, this one may wait for that rank, and no job is ended.
+        """
+        ranks = [self.seen(rank) for rank in range(len(self.rows))]
+        ended = [one for one in ranks if one.is_known and one.has_ended]
+        if not ended or not all(map(self._rests, ranks)):
+            return ""
+        who = f"rank {ended[0].rank} on {ended[0].host} has ended while rank {self.rank} waits for it"
+        return f"{who}: {self.layers.places(ended[0])}"
+
+    def _rests(self, one: Observation) -> bool:
+        """Return whether a rank has ended, or waits for other ranks by a record that is not old, for `seconds`."""
+        waits = one.is_waiting and one.silent <= self.seconds / 2
+        return one.is_known and one.idle >= self.seconds and (one.has_ended or waits)
 
     def _dropped(self) -> list[str]:
         """Return a line on the datagrams that were dropped since the last report, if there were any."""

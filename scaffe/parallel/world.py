@@ -25,7 +25,7 @@ from scaffe.monitor import log as logs
 from scaffe.monitor.record import RANKS, RankRecord
 from scaffe.parallel.cut_off import is_cut_off
 from scaffe.parallel.instances.topology import ranges
-from scaffe.parallel.mpi_library import LEVELS, can_shrink, load_mpi
+from scaffe.parallel.mpi_library import LAUNCHED, LEVELS, can_shrink, load_mpi
 from scaffe.parallel.reserve import LostRank, Reserve
 from scaffe.parallel.start_watch import end_launcher, ended_early, watched_start
 
@@ -428,7 +428,7 @@ def fair_threads(host: str, cores: list[int], places: list[tuple[str, list[int]]
 
 def launcher_rank() -> int:
     """Return this process's rank from the launcher's environment variables, without MPI; 0 if there are none."""
-    names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
+    names = *LAUNCHED, "SLURM_PROCID"
     return next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()), 0)
 
 

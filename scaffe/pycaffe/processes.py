@@ -23,6 +23,7 @@ from threading import Thread
 from collectives import abort
 from scaffe.errors import LaunchError
 from scaffe.monitor import log as logs
+from scaffe.parallel.mpi_library import NO_FABRIC, TRANSPORTS
 from scaffe.parallel.world import World, finalize, launcher_size, opened_world
 from scaffe.pycaffe import proxy
 from scaffe.training.solver import Solver
@@ -36,7 +37,7 @@ OPEN_MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     "PRTE_MCA_hwloc_default_binding_policy": "none",
-    "OMPI_MCA_btl": "^uct,ofi",
+    TRANSPORTS: NO_FABRIC,
     "OMPI_MCA_osc": "^ucx",
 }
 
@@ -186,6 +187,9 @@ class Member:
             solver.lock.release()
         if world is not None:
             code = _failed(world, error)
+            for solver in self._solvers:
+                if solver.watch is not None:
+                    solver.watch.note_end()  # the others may be in a step
             for solver in self._solvers:
                 solver.close()  # its threads read memory that MPI gives back
             finalize()

@@ -248,7 +248,7 @@ def folder():
 def compiled(text):
     """Return the library that a source becomes, compiled once."""
     RawModule.folder = RawModule.folder or folder()
-    path = RawModule.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.so"
+    path = RawModule.folder / f"{hashlib.sha256((repr(FLAGS) + text).encode()).hexdigest()[:16]}.so"
     if not path.exists():
         own = f"{path}.{os.getpid()}"
         run = subprocess.run(["g++", *FLAGS, "-", "-o", own], input=text, capture_output=True, text=True)

@@ -119,7 +119,10 @@ def test_a_file_that_another_run_writes_is_refused_until_that_run_has_ended(tmp_
         [sys.executable, "-c", WRITES, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
         assert other.stdout is not None and other.stdout.readline() == "it is locked\n"
-        refused = "metrics '.*run.prom': another run writes there; give each run a file of its own"
+        refused = (
+            rf"metrics '.*run.prom': another run, or a solver that is not closed, writes there "
+            rf"\(process {other.pid} on .*\); give each run a file of its own; the lock is {path}.lock$"
+        )
         with pytest.raises(ScaffeError, match=refused):
             PrometheusFile(path)
         waiting = PrometheusFile(path, at_once=False)  # of the next root, while the lost one's process still runs
@@ -137,14 +140,16 @@ def test_a_lock_that_somebody_removed_is_made_again_or_is_another_run_s(tmp_path
     file = PrometheusFile(tmp_path / "run.prom")
     (tmp_path / "run.prom.lock").unlink()
     file.write([Numbers(0, [Sample(numbers.LOSS, 2.5)])])
-    with pytest.raises(ScaffeError, match="another run writes there"):
+    with pytest.raises(ScaffeError, match="a solver that is not closed, writes there"):
         PrometheusFile(tmp_path / "run.prom")
     (tmp_path / "run.prom.lock").unlink()
     other = PrometheusFile(tmp_path / "run.prom")
-    with pytest.raises(ScaffeError, match="another run writes there"):
+    with pytest.raises(ScaffeError, match="a solver that is not closed, writes there"):
         file.write([Numbers(1, [Sample(numbers.LOSS, 1.5)])])
     file.close()
-    with pytest.raises(ScaffeError, match="another run writes there"):  # `close` left the other's lock alone
+    with pytest.raises(
+        ScaffeError, match="a solver that is not closed, writes there"
+    ):  # `close` left the other's lock alone
         PrometheusFile(tmp_path / "run.prom")
     other.close()
 

@@ -9,6 +9,8 @@ import sys
 import pytest
 from mpi4py import MPI
 
+from scaffe.parallel import mpi_library
+
 OPEN = "import os; from scaffe.parallel.world import open_world; open_world(); print(os.environ.get('OMPI_MCA_btl'))"
 pytestmark = [
     pytest.mark.mpi_skip,
@@ -28,6 +30,17 @@ def test_a_process_that_is_alone_opens_no_fabric(monkeypatch) -> None:
     said, left = opened()
     assert "component self" in said and "component ofi" not in said
     assert left == "None"
+
+
+@pytest.mark.parametrize("launcher", mpi_library.LAUNCHED)
+def test_a_process_that_a_launcher_has_started_may_need_fabrics(monkeypatch, launcher: str) -> None:
+    for name in (*mpi_library.LAUNCHED, mpi_library.TRANSPORTS):
+        monkeypatch.delenv(name, raising=False)
+    with mpi_library._few_transports():
+        assert os.environ[mpi_library.TRANSPORTS] == "^uct,ofi"
+    monkeypatch.setenv(launcher, "0")
+    with mpi_library._few_transports():
+        assert mpi_library.TRANSPORTS not in os.environ
 
 
 def test_transports_that_are_chosen_stay() -> None:

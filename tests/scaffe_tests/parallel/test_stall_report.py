@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
+import time
 from itertools import product
 from pathlib import Path
 
@@ -28,7 +30,9 @@ from scaffe.monitor.record import (
     SUMS,
     TEST,
     UPDATE,
+    WAIT,
     WHAT_WORD,
+    WORDS,
     Observation,
     RankRecord,
     packed,
@@ -37,7 +41,7 @@ from scaffe.monitor.record import (
 )  # fmt: skip
 from scaffe.monitor.watching import Watching
 from scaffe.parallel import stall
-from scaffe.parallel.beacon import DIGEST_BYTES, TOKEN_BYTES, Beacon, ForeignError, pack, unpack
+from scaffe.parallel.beacon import DIGEST_BYTES, LAST, TOKEN_BYTES, Beacon, ForeignError, pack, unpack
 from scaffe.parallel.stall import MOST_LINES, LayerNames, StallWatch, report
 from scaffe.parallel.world import World
 
@@ -184,6 +188,17 @@ def test_a_record_says_where_a_rank_waits_and_then_what_it_did_before() -> None:
     assert layers.place(unpacked(record.row)) == "backward pass of layer conv1, iteration 3"
 
 
+def test_a_rank_whose_program_has_ended_stays_so_while_it_waits_for_the_others() -> None:
+    record, layers = RankRecord(), Named()
+    record.begin(3)
+    with record.waiting(RANKS):
+        record.end()
+        for _ in range(2):
+            with record.waiting(RANKS):
+                assert layers.place(unpacked(record.row)) == "set-up, at the end of its program, iteration 3"
+    assert unpacked(record.row)[WAIT] == END
+
+
 class Watched(list):
     """A row that is read between any two stores."""
 
@@ -248,6 +263,43 @@ def test_a_watch_that_fails_says_so_once_and_goes_on(monkeypatch: pytest.MonkeyP
     assert said == ["The stall watchdog failed and continues: IndexError: list index out of range"]
 
 
+def left(*ranks: Observation) -> str:
+    """Return what a watch says of the ranks of its job, of which it is the first."""
+    watch = StallWatch.__new__(StallWatch)
+    watch.rank, watch.seconds, watch.layers, watch.rows = 0, PATIENCE, Named(), [memoryview(b"")] * len(ranks)
+    watch.seen = lambda rank: ranks[rank]  # type: ignore[method-assign]
+    return watch._left()
+
+
+ENDED = seen(1, UPDATE, wait=END, silent=200, idle=200)
+
+
+def test_a_rank_that_has_ended_ends_the_job_once_all_others_wait_for_ranks() -> None:
+    said = "rank 1 on host1 has ended while rank 0 waits for it: update, at the end of its program, iteration 7"
+    assert left(WAITING, ENDED) == left(WAITING, ENDED, seen(2, LOSS, wait=RANKS)) == said
+    assert left(WAITING, seen(1, LOSS, wait=RANKS)) == ""
+
+
+@pytest.mark.parametrize(
+    "third",
+    [
+        seen(2, UPDATE, idle=90),  # in a callback, which rank 0 may wait for
+        seen(2, BACKWARD, 1),
+        seen(2, FORWARD, 0),  # its reader is slow
+        seen(2, LOSS, wait=RANKS, idle=3),  # it was busy until now
+        seen(2, LOSS, wait=RANKS, silent=40),  # what it does now is not known
+        Observation(2, "host2", (0,) * 7, NOW),
+    ],
+    ids=["callback", "computes", "reads", "has moved", "silent", "unknown"],
+)
+def test_a_rank_that_has_ended_ends_no_job_in_which_another_may_go_on(third: Observation) -> None:
+    assert left(WAITING, ENDED, third) == ""
+
+
+def test_a_rank_that_waits_for_its_own_reader_ends_no_job() -> None:
+    assert left(seen(0, FORWARD, 0), ENDED) == ""
+
+
 def test_times_of_a_node_with_another_clock_become_ours() -> None:
     token = os.urandom(TOKEN_BYTES)
     fields = (7, 0, BACKWARD, 1, 0), (8, 0, LOSS, -1, RANKS)
@@ -265,6 +317,19 @@ def test_a_datagram_has_the_records_of_all_instances() -> None:
     [(rank, received)] = unpack(token, pack(token, {3: row}, [3], 50 * S), NOW, len(row))  # type: ignore[arg-type]
     assert rank == 3
     assert threads(received) == [(*first, NOW - 10 * S, NOW - 5 * S), (*second, NOW - 20 * S, NOW - 50 * S)]
+
+
+def test_other_nodes_are_told_at_once_that_the_program_has_ended() -> None:
+    watch = StallWatch(World(MPI.COMM_SELF), MPI.COMM_SELF, [], PATIENCE)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there, socket.socket(type=socket.SOCK_DGRAM) as here:
+        there.bind(("127.0.0.1", 0))
+        there.setblocking(False)
+        watch.beacon._sent = time.monotonic()  # no other record is due
+        watch.beacon._socket, watch.beacon._peers = here, [there.getsockname()]
+        watch.note_end()
+        told = [unpack(watch.beacon._token, there.recv(1 << 16), NOW, 2 * len(WORDS)) for _ in range(LAST)]
+    assert [(rank, threads(row)[0][WAIT]) for [(rank, row)] in told] == [(0, END)] * LAST
+    watch.close()
 
 
 def test_what_is_not_this_jobs_datagram_is_refused() -> None:

@@ -311,7 +311,7 @@ def test_two_solvers_can_not_write_to_one_folder(make) -> None:
 def test_two_solvers_can_not_write_one_file_of_metrics(make, tmp_path) -> None:
     shared, free = tmp_path / "run.prom", tmp_path / "other.prom"
     kept = make(watching={"metrics": shared, "tensorboard": tmp_path / "runs"})
-    with pytest.raises(ScaffeError, match="metrics '.*run.prom': another run writes there; give each run a file"):
+    with pytest.raises(ScaffeError, match="metrics '.*run.prom': another run, or a solver that is not closed, writes"):
         make(watching={"metrics": shared})
     with pytest.raises(ScaffeError, match="tensorboard '.*runs': another run writes there"):
         make(watching={"metrics": free, "tensorboard": tmp_path / "runs"})
