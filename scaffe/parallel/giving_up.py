@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from collectives import abort
-from scaffe.files.prefix_lock import Owner
+from scaffe.lock_owner import Owner
 from scaffe.monitor.log import log
 from scaffe.monitor.record import BEAT, Observation
 from scaffe.parallel.world import World

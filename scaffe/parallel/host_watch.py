@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from scaffe.files.prefix_lock import Owner
+from scaffe.lock_owner import Owner
 from scaffe.monitor.log import log
 from scaffe.monitor.record import OPERATION, SET_UP, SINCE, WAIT, unpacked
 from scaffe.monitor.watching import ABORT, SAY, Watching

@@ -15,7 +15,7 @@ from scaffe.parallel.spares import JobProcess, Regrouped, Spares
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from scaffe.files.prefix_lock import Owner
+    from scaffe.lock_owner import Owner
 
 
 class LostRank(NamedTuple):

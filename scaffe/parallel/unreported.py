@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from scaffe.files.prefix_lock import Owner
+from scaffe.lock_owner import Owner
 from scaffe.parallel.world import World
 
 

@@ -20,7 +20,7 @@ from collectives.loss import is_loss, noticed, regardless
 from readers import ReaderError
 from scaffe.devices.threads import check_threads, given_threads, limit_blas
 from scaffe.errors import AgreedError, DeviceError, LaunchError, RanksLostError, ScaffeError, notes
-from scaffe.files.prefix_lock import this_process
+from scaffe.lock_owner import this_process
 from scaffe.monitor import log as logs
 from scaffe.monitor.record import RANKS, RankRecord
 from scaffe.parallel.cut_off import is_cut_off

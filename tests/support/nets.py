@@ -11,7 +11,7 @@ import numpy as np
 from google.protobuf import text_format
 
 from readers import encode, write_lmdb
-from scaffe.files.prefix_lock import this_process
+from scaffe.lock_owner import this_process
 from scaffe.process_state import start_of
 from scaffe.proto import SolverParameter
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from scaffe.files.prefix_lock import Owner, this_process
+from scaffe.lock_owner import Owner, this_process
 from scaffe.monitor import file_lock
 from scaffe.monitor.file_lock import FileLock
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 from mpi4py import MPI
 
-from scaffe.files.prefix_lock import this_process
+from scaffe.lock_owner import this_process
 from scaffe.monitor.record import BACKWARD, FORWARD, LOSS, RANKS, SNAPSHOT, SUMS, UPDATE, Observation
 from scaffe.parallel import giving_up
 from scaffe.parallel.giving_up import HEARD, GivingUp, Standing, hanging

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 from mpi4py import MPI
 
-from scaffe.files.prefix_lock import Owner, this_process
+from scaffe.lock_owner import Owner, this_process
 from scaffe.monitor.record import FORWARD, RANKS, SET_UP
 from scaffe.monitor.watching import ABORT, SAY, SHRINK
 from scaffe.parallel import host_watch

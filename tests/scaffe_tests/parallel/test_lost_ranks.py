@@ -15,10 +15,11 @@ from mpi4py import MPI
 
 from collectives import RankLostError
 from scaffe.errors import AgreedError, RanksLostError, ScaffeError
-from scaffe.files.prefix_lock import start_of, this_process
+from scaffe.lock_owner import this_process
 from scaffe.parallel import world as worlds
 from scaffe.parallel.reserve import LostRank
 from scaffe.parallel.world import World
+from scaffe.process_state import start_of
 
 LOST = RankLostError("gone")
 

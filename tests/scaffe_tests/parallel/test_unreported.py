@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from mpi4py import MPI
 
-from scaffe.files.prefix_lock import Owner, this_process
+from scaffe.lock_owner import Owner, this_process
 from scaffe.parallel.reserve import LostRank
 from scaffe.parallel.unreported import Missed, Unreported
 from scaffe.parallel.world import World
