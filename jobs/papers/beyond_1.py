@@ -89,7 +89,8 @@ class Beyond(Figure):
         "(marked *): they stand for more nodes of the same kind.",
         "The errors are those of estimates against driven ranks, taken as if both ways were off at their most and in "
         "opposite directions. Driven ranks were held against real ones on emulated links only, where they were off by "
-        "up to 9 %, and with messages of 512 KB by 17 % (docs/simulate.md). Nothing holds an estimate beyond 1,024 ranks.",
+        "up to 9 %, and by 17 % with messages of 512 KB (docs/simulate.md). Nothing holds an estimate beyond 1,024 "
+        "ranks.",
         "The bounds of the checks against driven ranks come from comparisons of the same kind: the checks are not "
         "independent of them.",
         "S-Caffe's own design has a bucket for each layer here, as section 4.2 has it: on 160 GPUs, with the batch "

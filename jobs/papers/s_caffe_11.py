@@ -97,8 +97,8 @@ class HierarchicalReduce(Figure):
         "is slower on 8 ranks: 4 steps of whole messages, where a binomial tree has 3.",
         "8 ranks are the best length, of powers of two, with 7 to 17 chunks alone. With the best chunks, longer chains "
         "gain more: what ends it at 8 is not said, start-up or skew of each hop.",
-        "At 1 KB scaffe's choice is MPI's own reduce, in 0.28 ms; called directly it took 0.23, our binomial tree 0.21. The "
-        "rest is 8 ranks' Python on two cores. From 64 KB on the choice is within 0.3 % of the best of the set.",
+        "At 1 KB scaffe's choice is MPI's own reduce, in 0.28 ms. Called directly it took 0.23, our binomial tree "
+        "0.21. The rest is 8 ranks' Python on two cores. From 64 KB on the choice is within 0.3 % of the set's best.",
         "133x over OpenMPI is a defect of one version's staging of GPU memory: not measurable here.",
     )
 
