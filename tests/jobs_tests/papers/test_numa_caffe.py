@@ -168,8 +168,8 @@ def test_layers_that_compute_gain_nothing_and_those_that_move_what_memory_gives(
 def test_private_memory_has_what_a_process_writes_and_a_thread_its_gradients() -> None:
     figure = module("numa_caffe_3")
     before = figure.private()
-    kept = np.ones(64 * MIB, np.uint8)
-    assert 63 * MIB < figure.private() - before < 80 * MIB and kept.all()
+    kept = np.ones(512 * MIB, np.uint8)  # much beside what this process frees meanwhile
+    assert 490 * MIB < figure.private() - before < 530 * MIB and kept.all()
     text = "import numa_caffe_3 as figure; figure.NET, figure.BATCH = 'lenet', 8; figure.train('2')"
     path = os.pathsep.join([str(ROOT), *FOLDERS])
     command = sys.executable, "-c", text
