@@ -16,7 +16,7 @@ import contextlib
 import pickle
 from collections.abc import Callable, Iterator
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from collectives.errors import RankLostError
 
@@ -51,22 +51,34 @@ def _has_lost_any() -> bool:
         return False
 
 
-def noticed(error: Exception) -> Exception:
-    """Return the RankLostError that an error means, or the error itself if it means no loss."""
-    if not is_loss(error) or isinstance(error, RankLostError):
+def noticed(error: Exception, comm: Any = None) -> Exception:
+    """Return the RankLostError that an error of a communicator means, or the error itself if it means no loss."""
+    if isinstance(error, RankLostError) or not (is_loss(error) or _is_of_revoked(error, comm)):
         return error
     return RankLostError(f"a rank was lost: {error}")
 
 
+def _is_of_revoked(error: Exception, comm: Any) -> bool:
+    """Return whether an error is that of a revoked communicator: Open MPI 5's own collectives say ERR_OTHER."""
+    from mpi4py import MPI
+
+    if not isinstance(error, MPI.Exception) or error.Get_error_class() != MPI.ERR_OTHER:
+        return False
+    try:
+        return bool(comm.Is_revoked())
+    except (AttributeError, NotImplementedError, MPI.Exception):  # no communicator, mpi4py 3, no fault tolerance
+        return False
+
+
 def noticing(method: Callable[P, Result]) -> Callable[P, Result]:
-    """Make a method raise RankLostError where MPI reports a lost rank."""
+    """Make a method raise RankLostError where MPI reports a lost rank, or that the object's `comm` is revoked."""
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> Result:
         try:
             return method(*args, **kwargs)
         except Exception as error:
-            raise noticed(error)  # noqa: B904  the same error, or what it means
+            raise noticed(error, getattr(args[0], "comm", None))  # noqa: B904  the same error, or what it means
 
     return call
 
