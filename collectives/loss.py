@@ -26,8 +26,8 @@ P = ParamSpec("P")
 Result = TypeVar("Result")
 
 
-def is_loss(error: BaseException | None) -> bool:
-    """Return whether an error says that a rank was lost, or that another rank has noticed it and revoked."""
+def is_loss(error: BaseException | None, comm: Any = None) -> bool:
+    """Return whether an error, of a communicator, says that a rank was lost, or that another one has revoked."""
     if isinstance(error, RankLostError):
         return True
     if isinstance(error, TORN):
@@ -38,7 +38,7 @@ def is_loss(error: BaseException | None) -> bool:
     if not isinstance(error, MPI.Exception):
         return False
     found = error.Get_error_class()
-    return found in classes or (found == MPI.ERR_OTHER and _has_lost_any())
+    return found in classes or (found == MPI.ERR_OTHER and (_has_lost_any() or _is_revoked(comm)))
 
 
 def _has_lost_any() -> bool:
@@ -51,23 +51,21 @@ def _has_lost_any() -> bool:
         return False
 
 
-def noticed(error: Exception, comm: Any = None) -> Exception:
-    """Return the RankLostError that an error of a communicator means, or the error itself if it means no loss."""
-    if isinstance(error, RankLostError) or not (is_loss(error) or _is_of_revoked(error, comm)):
-        return error
-    return RankLostError(f"a rank was lost: {error}")
-
-
-def _is_of_revoked(error: Exception, comm: Any) -> bool:
-    """Return whether an error is that of a revoked communicator: Open MPI 5's own collectives say ERR_OTHER."""
+def _is_revoked(comm: Any) -> bool:
+    """Return whether a communicator is revoked. Open MPI 5's own non-blocking collectives report that as ERR_OTHER."""
     from mpi4py import MPI
 
-    if not isinstance(error, MPI.Exception) or error.Get_error_class() != MPI.ERR_OTHER:
-        return False
     try:
         return bool(comm.Is_revoked())
     except (AttributeError, NotImplementedError, MPI.Exception):  # no communicator, mpi4py 3, no fault tolerance
         return False
+
+
+def noticed(error: Exception, comm: Any = None) -> Exception:
+    """Return the RankLostError that an error of a communicator means, or the error itself if it means no loss."""
+    if not is_loss(error, comm) or isinstance(error, RankLostError):
+        return error
+    return RankLostError(f"a rank was lost: {error}")
 
 
 def noticing(method: Callable[P, Result]) -> Callable[P, Result]:
