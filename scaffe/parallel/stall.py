@@ -232,11 +232,8 @@ class StallWatch:
 
     def close(self) -> None:
         """End the thread, and free the shared memory. Collective."""
-        self._end()
-        for record in self.records:
-            record.move(memoryview(bytearray(NBYTES)).cast("q"))
+        self.abandon()
         self.rows = []
-        self.beacon.close()
         self._window.free()
 
     def watches(self, first: int) -> bool:
@@ -253,15 +250,12 @@ class StallWatch:
 
     def abandon(self) -> None:
         """End the thread, and give the shared memory up, since a rank is lost. Not collective."""
-        self._end()
-        for record in self.records:
-            record.move(memoryview(bytearray(NBYTES)).cast("q"))
-        self.beacon.close()
-
-    def _end(self) -> None:
         atexit.unregister(self.note_end)
         self._stop.set()
         self._thread.join()
+        for record in self.records:
+            record.move(memoryview(bytearray(NBYTES)).cast("q"))
+        self.beacon.close()
 
     def _run(self) -> None:
         while not self._stop.wait(self._nap):
