@@ -21,7 +21,7 @@ import numpy as np
 from iteration import build, random_images, solver_param, theirs, zoo
 from turns import TORCH, TRAIN, Way
 
-RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
+from scaffe.parallel.world import launcher_rank
 
 
 class Trainer:
@@ -208,7 +208,7 @@ def main() -> None:
     given = parser.parse_args()
     with open(given.way) as file:
         way = Way(**json.load(file))
-    rank = next((int(os.environ[name]) for name in RANK_VARIABLES if name in os.environ), 0)
+    rank = launcher_rank()
     os.sched_setaffinity(0, way.cores_of(rank))
     if way.timed:
         clock.watch()
