@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from figure import ASSUMED, DERIVED, STATED, Data, Input
@@ -42,7 +43,7 @@ def bounds(slow: Timed, fast: Timed) -> tuple[float, float, float]:
     return found, found * (1 - slow.error) / (1 + fast.error), found * (1 + slow.error) / (1 - fast.error)
 
 
-def is_beyond(found: tuple[float, float, float]) -> bool:
+def is_beyond(found: Sequence[float]) -> bool:
     """Return whether a gain is beyond the model's error: 1 is not between the least and the most."""
     return found[1] > 1
 

@@ -23,10 +23,9 @@ import s_caffe_8
 import singlecaffe_6
 import swcaffe_10
 from best_designs import COUNTS, DESIGNS, footprint
-from best_timed import INPUTS, NDR, value
+from best_timed import INPUTS, NDR, is_beyond, value
 from figure import FITTED, MODEL, OTHER, OURS, PAPER, Check, Data, Figure, Input, within
 from numa_nodes import BOXES
-from variants import NODE
 
 from scaffe.simulation import find_cluster
 from scaffe.simulation.closed_forms import CHUNKS, SEARCHED
@@ -49,7 +48,6 @@ COLUMNS = (
     "best way",
 )
 SHOWN = {"alone": "alone: plain way over it with the idea", "missing": "missing: best way without it over the best"}
-GAIN = 16  # SingleCaffe's best over one thread
 TAKEN = (  # what of other figures the rows and the checks depend on, so that a change there is seen here
     (s_caffe_8, "computing"),
     (swcaffe_10, "AlexNet's exchange"),
@@ -201,8 +199,8 @@ def sources() -> dict[str, tuple[float, float]]:
     parax, single = best_designs.PARAX, best_designs.SINGLE
     rate = parax_13.rate(best_inside.RESNET, False, 56, 28, parax.batch)
     found[f"{SLOW}: 8280.toml over parax-13"] = on_device(parax), 2 * parax.batch / rate
-    thread = next(one.value for one in NODE if one.name == "CIFAR-10, one thread")
-    found[f"{FAST}: tianhe.toml over singlecaffe-6's thread by 16"] = on_device(single), thread / GAIN
+    thread, gain = map(singlecaffe_6.FIGURE.value, ("CIFAR-10, one thread", "gain"))
+    found[f"{FAST}: tianhe.toml over singlecaffe-6's thread by {gain:g}"] = on_device(single), thread / gain
     return found
 
 
@@ -272,7 +270,7 @@ def cells(texts: Iterable[str]) -> str:
 
 def bold(gain: Sequence[float]) -> str:
     """Return a gain, in bold if beyond the model's error."""
-    return f"**{gain[0]:.2f}**" if gain[1] > 1 else f"{gain[0]:.2f}"
+    return f"**{gain[0]:.2f}**" if is_beyond(gain) else f"{gain[0]:.2f}"
 
 
 def label(one: Data) -> str:
@@ -302,7 +300,7 @@ def draw_ideas(axes: Any, gains: Sequence[Data]) -> None:
     names = list(dict.fromkeys(gain["idea"] for gain in gains))[::-1]
     for what, colour, shift in (("alone", MODEL, 0.15), ("missing", OTHER, -0.15)):
         for beyond in (True, False):
-            some = [gain for gain in gains if (gain[what][1] > 1) == beyond]
+            some = [gain for gain in gains if is_beyond(gain[what]) == beyond]
             at = [names.index(gain["idea"]) + shift for gain in some]
             face = colour if beyond else "white"
             found = [gain[what][0] for gain in some]
