@@ -30,11 +30,7 @@ SIZES = "0", "1M", "4M", "16M", "64M"  # of buckets
 TRIED = tuple(
     Run(workflow, sync, reduce="auto", bucket_bytes=nbytes)
     for sync in SYNCS
-    for workflow, sizes in (
-        (ScB.name, ("4M",)),
-        (ScOb.name, ("4M", "64M")),
-        (ScObr.name, SIZES),
-    )
+    for workflow, sizes in ((ScB.name, ("4M",)), (ScOb.name, ("4M", "64M")), (ScObr.name, SIZES))
     for nbytes in sizes
     if sync == "reduce-bcast" or workflow != ScOb.name  # without broadcasts there is nothing to stage
 )
